@@ -1,1 +1,4 @@
-//! See the crate's Cargo.toml.
+//! Hardware that reacts: links, ports, root complexes, IOMMUs, caches, DRAM.
+
+pub mod iommu;
+pub mod memory;

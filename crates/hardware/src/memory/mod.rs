@@ -1,0 +1,1 @@
+//! Memory of one host: caches, DRAM, interconnect.
