@@ -1,0 +1,280 @@
+//! A world, its clock and its tasks, run together.
+
+use crate::queue::{Entry, Scheduler};
+use crate::task::{Executor, JoinHandle, Wakeup};
+use crate::wheel::Key;
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::rc::Rc;
+use units::{Duration, Time};
+
+/// The hardware: state that events change.
+pub trait World {
+    /// What can happen.
+    type Event;
+
+    /// Lets `event` happen, now.
+    fn handle(&mut self, event: Self::Event, scheduler: &mut Scheduler<Self::Event>);
+}
+
+/// Tasks wait, but nothing is left that could wake them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    /// When the last thing happened.
+    pub at: Time,
+    /// How many tasks wait for ever.
+    pub waiting: usize,
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing is left to happen after {}, yet {} tasks wait", self.at, self.waiting)
+    }
+}
+
+impl core::error::Error for Deadlock {}
+
+struct State<W: World> {
+    world: W,
+    scheduler: Scheduler<W::Event>,
+}
+
+struct Shared<W: World> {
+    state: RefCell<State<W>>,
+    /// The scheduler's clock, readable while the world is in use.
+    now: Cell<Time>,
+    executor: Rc<Executor>,
+    running: Cell<bool>,
+}
+
+impl<W: World> Shared<W> {
+    fn with<R>(&self, f: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> R) -> R {
+        let State { world, scheduler } = &mut *self.state.borrow_mut();
+        f(world, scheduler)
+    }
+
+    /// Runs until `stop` says so (asked before every event, when no task is ready), nothing is left
+    /// that is due at `limit` or before. Returns whether `stop` said so.
+    fn drive(&self, limit: Time, mut stop: impl FnMut(&W) -> bool) -> bool {
+        assert!(!self.running.replace(true), "a simulation cannot be run by its own tasks");
+        let running = Running(&self.running);
+        let stopped = 'tasks: loop {
+            self.executor.run_ready();
+            let State { world, scheduler } = &mut *self.state.borrow_mut();
+            loop {
+                if stop(world) {
+                    break 'tasks true;
+                }
+                match scheduler.pop_entry(limit) {
+                    Some(Entry::World(event)) => {
+                        self.now.set(scheduler.now());
+                        world.handle(event, scheduler);
+                    }
+                    Some(Entry::Wake(wakeup)) => {
+                        self.now.set(scheduler.now());
+                        wakeup.wake();
+                    }
+                    None => break 'tasks false,
+                }
+                if self.executor.has_ready() {
+                    continue 'tasks;
+                }
+            }
+        };
+        drop(running);
+        stopped
+    }
+}
+
+/// Says that the simulation no longer runs, also after a panic.
+struct Running<'a>(&'a Cell<bool>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
+}
+
+/// A world with its clock and the tasks that use it. Runs on one thread.
+///
+/// Dropping it drops its tasks. A [`Handle`] kept in the world itself would keep the world alive for
+/// ever; keep them in tasks.
+pub struct Simulation<W: World> {
+    shared: Rc<Shared<W>>,
+}
+
+impl<W: World> Drop for Simulation<W> {
+    fn drop(&mut self) {
+        self.shared.executor.shut_down();
+    }
+}
+
+impl<W: World + 'static> Simulation<W> {
+    /// `world` at [`Time::ZERO`], without events or tasks.
+    pub fn new(world: W) -> Self {
+        Self {
+            shared: Rc::new(Shared {
+                state: RefCell::new(State { world, scheduler: Scheduler::new() }),
+                now: Cell::new(Time::ZERO),
+                executor: Rc::new(Executor::default()),
+                running: Cell::new(false),
+            }),
+        }
+    }
+
+    /// What tasks use to reach the world and the clock.
+    pub fn handle(&self) -> Handle<W> {
+        Handle { shared: Rc::clone(&self.shared) }
+    }
+
+    /// Adds a task; it first runs when the simulation does.
+    pub fn spawn<F: Future + 'static>(&self, task: F) -> JoinHandle<F::Output> {
+        self.shared.executor.spawn(task)
+    }
+
+    /// Uses the world and its scheduler.
+    ///
+    /// # Panics
+    /// Inside of another `with` and inside of [`World::handle`].
+    pub fn with<R>(&self, f: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> R) -> R {
+        self.shared.with(f)
+    }
+
+    /// Runs until no event is pending and no task is ready.
+    ///
+    /// # Panics
+    /// If a task of this simulation calls it, as do the other ways to run.
+    pub fn run(&self) {
+        self.shared.drive(Time::NEVER, |_| false);
+    }
+
+    /// Runs all that is due at `time` or before, then moves the clock to `time`.
+    pub fn run_until(&self, time: Time) {
+        self.shared.drive(time, |_| false);
+        self.shared.with(|_, scheduler| scheduler.advance_to(time));
+        self.shared.now.set(self.shared.now.get().max(time));
+    }
+
+    /// Runs as long as `go_on` says so (asked before every event, when no task is ready) and
+    /// anything is left to happen.
+    pub fn run_while(&self, mut go_on: impl FnMut(&W) -> bool) {
+        self.shared.drive(Time::NEVER, |world| !go_on(world));
+    }
+
+    /// Runs until `task` is done and gives its output.
+    ///
+    /// # Errors
+    /// [`Deadlock`] if everything has happened and the task still waits.
+    pub fn block_on<F: Future + 'static>(&self, task: F) -> Result<F::Output, Deadlock> {
+        let task = self.spawn(task);
+        self.shared.drive(Time::NEVER, |_| task.is_finished());
+        task.take().ok_or_else(|| Deadlock { at: self.now(), waiting: self.shared.executor.alive() })
+    }
+
+    /// The present.
+    pub fn now(&self) -> Time {
+        self.shared.now.get()
+    }
+
+    /// How many events and timers have happened.
+    pub fn processed(&self) -> u64 {
+        self.shared.with(|_, scheduler| scheduler.processed())
+    }
+
+    /// How many tasks have not finished.
+    pub fn tasks(&self) -> usize {
+        self.shared.executor.alive()
+    }
+}
+
+/// A task's access to its simulation.
+pub struct Handle<W: World> {
+    shared: Rc<Shared<W>>,
+}
+
+impl<W: World> Clone for Handle<W> {
+    fn clone(&self) -> Self {
+        Self { shared: Rc::clone(&self.shared) }
+    }
+}
+
+impl<W: World> Handle<W> {
+    /// The present.
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.shared.now.get()
+    }
+
+    /// Uses the world and its scheduler; for tasks, which run while the world is idle.
+    ///
+    /// # Panics
+    /// Inside of another `with` and inside of [`World::handle`].
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(&mut W, &mut Scheduler<W::Event>) -> R) -> R {
+        self.shared.with(f)
+    }
+
+    /// Adds a task, behind those that are ready now.
+    pub fn spawn<F: Future + 'static>(&self, task: F) -> JoinHandle<F::Output> {
+        self.shared.executor.spawn(task)
+    }
+
+    /// Waits for `delay`. The time starts to run now, not at the first poll.
+    pub fn sleep(&self, delay: Duration) -> Sleep<W> {
+        self.sleep_until(self.now() + delay)
+    }
+
+    /// Waits until `deadline`; not at all if that is now or past.
+    pub fn sleep_until(&self, deadline: Time) -> Sleep<W> {
+        Sleep { shared: Rc::clone(&self.shared), deadline, timer: None }
+    }
+}
+
+/// A wait for a point in time. Dropping it takes its timer out of the queue.
+#[must_use = "a sleep does nothing unless awaited"]
+pub struct Sleep<W: World> {
+    shared: Rc<Shared<W>>,
+    deadline: Time,
+    /// The pending timer, and the address of the waker that it was set for.
+    timer: Option<(Key, *const ())>,
+}
+
+impl<W: World> Future for Sleep<W> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.shared.now.get() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let poller = context.waker().data();
+        match self.timer {
+            Some((_, set_for)) if set_for == poller => {}
+            stale => {
+                let key = self.shared.with(|_, scheduler| {
+                    if let Some((key, _)) = stale {
+                        scheduler.remove(key);
+                    }
+                    scheduler.insert(self.deadline, Entry::Wake(Wakeup::of(context)))
+                });
+                self.timer = Some((key, poller));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<W: World> Drop for Sleep<W> {
+    fn drop(&mut self) {
+        // Usually the timer is what ended the wait, and the clock tells so at no cost. A sleep that is
+        // dropped by the world itself cannot reach the queue; its timer then wakes a task for nothing.
+        if let Some((key, _)) = self.timer
+            && self.shared.now.get() < self.deadline
+            && let Ok(mut state) = self.shared.state.try_borrow_mut()
+        {
+            state.scheduler.remove(key);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Tasks: how they are woken, queued and polled. The simulation's time is none of this file's business.
+//!
+//! # How a task is woken
+//! A future of this crate that has to wait asks [`Wakeup::of`] for the means to wake whoever polls
+//! it. If that is the task itself (the usual case), it gets a counted pointer to the task, and waking
+//! is a push onto the ready queue: no atomics, no locks, no allocation. If it is a combinator that
+//! brings its own waker (`FuturesUnordered`, say), it gets a clone of that waker, and everything
+//! works as the standard contract says.
+
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Wake;
+
+/// What was awaited will never come: its other end was dropped, or its task was aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("cancelled before it was complete")
+    }
+}
+
+impl core::error::Error for Cancelled {}
+
+/// One task: a future and its place in the executor.
+pub(crate) struct Task {
+    /// `None` while it is being polled and once it has finished.
+    future: RefCell<Option<Pin<Box<dyn Future<Output = ()>>>>>,
+    queued: Cell<bool>,
+    aborted: Cell<bool>,
+    executor: Rc<Executor>,
+    slot: usize,
+    id: u64,
+    waker: Waker,
+}
+
+impl Task {
+    /// Puts the task on the ready queue, unless it is there already.
+    #[inline]
+    fn schedule(self: &Rc<Self>) {
+        if !self.queued.replace(true) {
+            self.executor.ready.borrow_mut().push_back(Rc::clone(self));
+        }
+    }
+}
+
+/// The means to wake one waiting task.
+pub(crate) enum Wakeup {
+    Task(Rc<Task>),
+    Foreign(Waker),
+}
+
+thread_local! {
+    /// The task that is being polled.
+    static CURRENT: RefCell<Option<Rc<Task>>> = const { RefCell::new(None) };
+}
+
+impl Wakeup {
+    /// How to wake the one who polls with `context`.
+    #[inline]
+    pub(crate) fn of(context: &Context<'_>) -> Self {
+        CURRENT.with_borrow(|current| match current {
+            Some(task) if task.waker.will_wake(context.waker()) => Self::Task(Rc::clone(task)),
+            _ => Self::Foreign(context.waker().clone()),
+        })
+    }
+
+    /// Whether waking this wakes the one who polls with `context`.
+    #[inline]
+    pub(crate) fn is_for(&self, context: &Context<'_>) -> bool {
+        match self {
+            Self::Task(task) => task.waker.will_wake(context.waker()),
+            Self::Foreign(waker) => waker.will_wake(context.waker()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wake(self) {
+        match self {
+            Self::Task(task) => task.schedule(),
+            Self::Foreign(waker) => waker.wake(),
+        }
+    }
+}
+
+/// The standard waker of a task. It must be `Send`, which the ready queue is not, so it leaves a
+/// note that the executor picks up.
+struct Note {
+    slot: usize,
+    id: u64,
+    inbox: Arc<Inbox>,
+}
+
+#[derive(Default)]
+struct Inbox {
+    /// Whether `notes` has any; spares the lock at every step.
+    any: AtomicBool,
+    notes: Mutex<Vec<(usize, u64)>>,
+}
+
+impl Wake for Note {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.inbox.notes.lock().unwrap_or_else(PoisonError::into_inner).push((self.slot, self.id));
+        self.inbox.any.store(true, Ordering::Release);
+    }
+}
+
+/// All tasks of a simulation and the queue of those that can go on.
+#[derive(Default)]
+pub(crate) struct Executor {
+    ready: RefCell<VecDeque<Rc<Task>>>,
+    tasks: RefCell<Vec<Option<Rc<Task>>>>,
+    free: RefCell<Vec<usize>>,
+    alive: Cell<usize>,
+    spawned: Cell<u64>,
+    inbox: Arc<Inbox>,
+}
+
+impl Executor {
+    /// Adds a task and puts it on the ready queue.
+    pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+    {
+        let join = Rc::new(Join {
+            output: RefCell::new(None),
+            finished: Cell::new(false),
+            waiter: RefCell::new(None),
+        });
+        let ending = Ending(Rc::clone(&join));
+        let body = Box::pin(async move {
+            let output = future.await;
+            *ending.0.output.borrow_mut() = Some(output);
+            drop(ending);
+        });
+        let slot = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            self.tasks.borrow_mut().push(None);
+            self.tasks.borrow().len() - 1
+        });
+        let id = self.spawned.replace(self.spawned.get() + 1);
+        let task = Rc::new(Task {
+            future: RefCell::new(Some(body)),
+            queued: Cell::new(false),
+            aborted: Cell::new(false),
+            executor: Rc::clone(self),
+            slot,
+            id,
+            waker: Waker::from(Arc::new(Note { slot, id, inbox: Arc::clone(&self.inbox) })),
+        });
+        self.tasks.borrow_mut()[slot] = Some(Rc::clone(&task));
+        self.alive.set(self.alive.get() + 1);
+        task.schedule();
+        JoinHandle { join, task }
+    }
+
+    /// How many tasks have not finished.
+    pub(crate) fn alive(&self) -> usize {
+        self.alive.get()
+    }
+
+    /// Whether any task can go on.
+    #[inline]
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.borrow().is_empty() || self.inbox.any.load(Ordering::Relaxed)
+    }
+
+    /// Polls tasks in the order in which they were woken until all of them wait.
+    #[inline]
+    pub(crate) fn run_ready(&self) {
+        loop {
+            if self.inbox.any.load(Ordering::Relaxed) {
+                self.read_inbox();
+            }
+            let Some(task) = self.ready.borrow_mut().pop_front() else { return };
+            self.poll(task);
+        }
+    }
+
+    #[cold]
+    fn read_inbox(&self) {
+        self.inbox.any.store(false, Ordering::Relaxed);
+        let notes = core::mem::take(&mut *self.inbox.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        for (slot, id) in notes {
+            let task = self.tasks.borrow()[slot].clone();
+            if let Some(task) = task.filter(|task| task.id == id) {
+                task.schedule();
+            }
+        }
+    }
+
+    fn poll(&self, task: Rc<Task>) {
+        task.queued.set(false);
+        let Some(mut future) = task.future.borrow_mut().take() else { return };
+        if task.aborted.get() {
+            drop(future);
+            self.retire(&task);
+            return;
+        }
+        // What was current before is restored, for a simulation that is run by a task of another.
+        let before = CURRENT.replace(Some(Rc::clone(&task)));
+        let polled = future.as_mut().poll(&mut Context::from_waker(&task.waker));
+        CURRENT.set(before);
+        match polled {
+            Poll::Pending => *task.future.borrow_mut() = Some(future),
+            Poll::Ready(()) => {
+                drop(future);
+                self.retire(&task);
+            }
+        }
+    }
+
+    fn retire(&self, task: &Task) {
+        self.tasks.borrow_mut()[task.slot] = None;
+        self.free.borrow_mut().push(task.slot);
+        self.alive.set(self.alive.get() - 1);
+    }
+
+    /// Drops all tasks. They hold the simulation and the simulation holds them, so somebody must.
+    pub(crate) fn shut_down(&self) {
+        let tasks = core::mem::take(&mut *self.tasks.borrow_mut());
+        for task in tasks.into_iter().flatten() {
+            let future = task.future.borrow_mut().take();
+            drop(future);
+        }
+        self.free.borrow_mut().clear();
+        self.alive.set(0);
+        self.ready.borrow_mut().clear();
+    }
+}
+
+/// What a task leaves for whoever waits for it.
+struct Join<T> {
+    output: RefCell<Option<T>>,
+    finished: Cell<bool>,
+    waiter: RefCell<Option<Wakeup>>,
+}
+
+/// Owned by the task's future: marks the end, however it comes.
+struct Ending<T>(Rc<Join<T>>);
+
+impl<T> Drop for Ending<T> {
+    fn drop(&mut self) {
+        self.0.finished.set(true);
+        if let Some(waiter) = self.0.waiter.borrow_mut().take() {
+            waiter.wake();
+        }
+    }
+}
+
+/// A spawned task, to be awaited, asked or aborted. Dropping the handle leaves the task running.
+///
+/// Awaiting it gives the task's output, or [`Cancelled`] if the task was aborted or its output taken.
+pub struct JoinHandle<T> {
+    join: Rc<Join<T>>,
+    task: Rc<Task>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Whether the task has ended (or was dropped after an abort).
+    pub fn is_finished(&self) -> bool {
+        self.join.finished.get()
+    }
+
+    /// The task's output, once.
+    pub fn take(&self) -> Option<T> {
+        self.join.output.borrow_mut().take()
+    }
+
+    /// Ends the task where it waits. It is dropped when its turn on the ready queue comes, at the
+    /// present simulated time, so that its destructors find the world free to use.
+    pub fn abort(&self) {
+        self.task.aborted.set(true);
+        self.task.schedule();
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = Result<T, Cancelled>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.is_finished() {
+            return Poll::Ready(self.take().ok_or(Cancelled));
+        }
+        *self.join.waiter.borrow_mut() = Some(Wakeup::of(context));
+        Poll::Pending
+    }
+}
+
+/// Lets every other task that is ready go first; time does not pass.
+pub fn yield_now() -> impl Future<Output = ()> {
+    let mut yielded = false;
+    core::future::poll_fn(move |context| {
+        if core::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        Wakeup::of(context).wake();
+        Poll::Pending
+    })
+}

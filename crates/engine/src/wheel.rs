@@ -1,0 +1,445 @@
+//! A hierarchical timing wheel: a priority queue for keys that lie a short way ahead.
+//!
+//! Two wheels of buckets and an ordered map:
+//!
+//! - *near*: one bucket per [`TICK_PS`] for the next few microseconds. A bucket is a circular list
+//!   kept in order of time, then of insertion; it rarely holds more than a few events.
+//! - *far*: one bucket per turn of the near wheel. A bucket is a plain stack, sorted only when the
+//!   near wheel reaches it (the *cascade*).
+//! - *overflow*: what lies beyond the far wheel.
+//!
+//! Order needs no sequence numbers in the wheels. Both windows slide forward with time, so an event
+//! reaches an inner level directly only after every event for the same instant that went to an outer
+//! level. A cascade therefore puts what it moves *before* its equals, the latest first.
+//!
+//! Nodes live in a slab with a free list: nothing is allocated once the slab has its size (the
+//! overflow map excepted, which only sees timers that are milliseconds ahead).
+
+use core::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// log2 of a tick in picoseconds: a near bucket spans 1.024 ns.
+const TICK_SHIFT: u32 = 10;
+/// log2 of the number of buckets per wheel: the near wheel spans 4.2 us, the far wheel 17 ms.
+const SLOT_BITS: u32 = 12;
+const SLOTS: usize = 1 << SLOT_BITS;
+const MASK: u64 = SLOTS as u64 - 1;
+/// No node; no bucket is occupied.
+const NIL: u32 = u32::MAX;
+
+struct Node<T> {
+    time: u64,
+    next: u32,
+    /// How often this node has been used: makes stale keys recognisable.
+    stamp: u32,
+    value: Option<T>,
+}
+
+/// Names one pending entry; stale once that entry has left the wheel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    node: u32,
+    stamp: u32,
+}
+
+/// A priority queue of `T` by time in picoseconds, first in, first out among equals.
+pub(crate) struct Wheel<T> {
+    nodes: Vec<Node<T>>,
+    free: u32,
+    /// Per bucket the *last* node of a circular list.
+    near: Box<[u32; SLOTS]>,
+    near_occupied: Occupancy,
+    /// Per bucket the node added last of a stack.
+    far: Box<[u32; SLOTS]>,
+    far_occupied: Occupancy,
+    /// By time, the latest insertion first among equals.
+    overflow: BTreeMap<(u64, Reverse<u64>), u32>,
+    overflow_sequence: u64,
+    /// The tick at which the windows begin: no pending event is earlier.
+    base: u64,
+    /// The first tick of the earliest turn that has events in `far` or `overflow`.
+    cascade_at: u64,
+    len: usize,
+}
+
+fn empty_slots() -> Box<[u32; SLOTS]> {
+    vec![NIL; SLOTS].into_boxed_slice().try_into().expect("as long as it was made")
+}
+
+impl<T> Wheel<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: NIL,
+            near: empty_slots(),
+            near_occupied: Occupancy::new(),
+            far: empty_slots(),
+            far_occupied: Occupancy::new(),
+            overflow: BTreeMap::new(),
+            overflow_sequence: 0,
+            base: 0,
+            cascade_at: u64::MAX,
+            len: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds `value` at `time`, which must not lie before the last popped time.
+    #[inline]
+    pub(crate) fn insert(&mut self, time: u64, value: T) -> Key {
+        let node = self.allocate(time, value);
+        self.len += 1;
+        let tick = time >> TICK_SHIFT;
+        debug_assert!(tick >= self.base, "time must not run backwards");
+        if tick - self.base < SLOTS as u64 {
+            self.link_after_equals((tick & MASK) as usize, node, time);
+        } else {
+            self.insert_beyond(tick, time, node);
+        }
+        Key { node, stamp: self.nodes[node as usize].stamp }
+    }
+
+    #[cold]
+    fn insert_beyond(&mut self, tick: u64, time: u64, node: u32) {
+        let turn = tick >> SLOT_BITS;
+        if turn - (self.base >> SLOT_BITS) < SLOTS as u64 {
+            let slot = (turn & MASK) as usize;
+            self.nodes[node as usize].next = self.far[slot];
+            self.far[slot] = node;
+            self.far_occupied.set(slot);
+        } else {
+            self.overflow.insert((time, Reverse(self.overflow_sequence)), node);
+            self.overflow_sequence += 1;
+        }
+        self.cascade_at = self.cascade_at.min(turn << SLOT_BITS);
+    }
+
+    /// Takes the first entry out, unless it is later than `limit`. After `None` the caller must move
+    /// its clock to `limit` (or past it) before it inserts again.
+    #[inline]
+    pub(crate) fn pop_until(&mut self, limit: u64) -> Option<(u64, T)> {
+        loop {
+            if let Some((slot, tick)) = self.first_near()
+                && tick < self.cascade_at
+            {
+                let last = self.near[slot];
+                let first = self.nodes[last as usize].next;
+                let node = &mut self.nodes[first as usize];
+                let (time, next) = (node.time, node.next);
+                if time > limit {
+                    return None;
+                }
+                let value = node.value.take();
+                node.stamp = node.stamp.wrapping_add(1);
+                node.next = self.free;
+                self.free = first;
+                if first == last {
+                    self.near[slot] = NIL;
+                    self.near_occupied.clear(slot);
+                } else {
+                    self.nodes[last as usize].next = next;
+                }
+                self.base = tick;
+                self.len -= 1;
+                return value.map(|value| (time, value));
+            }
+            // Ticks have 54 bits, so only an empty wheel has no cascade here.
+            if self.cascade_at == u64::MAX || self.cascade_at << TICK_SHIFT > limit {
+                return None;
+            }
+            self.cascade();
+        }
+    }
+
+    /// The time of the first entry.
+    pub(crate) fn next_time(&self) -> Option<u64> {
+        let near = self.first_near().map(|(slot, tick)| {
+            let first = self.nodes[self.near[slot] as usize].next;
+            (self.nodes[first as usize].time, tick)
+        });
+        if let Some((time, tick)) = near
+            && tick < self.cascade_at
+        {
+            return Some(time);
+        }
+        let far = self.far_occupied.first_from(((self.base >> SLOT_BITS) & MASK) as usize).and_then(|slot| {
+            let mut earliest: Option<u64> = None;
+            let mut node = self.far[slot];
+            while node != NIL {
+                let time = self.nodes[node as usize].time;
+                earliest = Some(earliest.map_or(time, |t| t.min(time)));
+                node = self.nodes[node as usize].next;
+            }
+            earliest
+        });
+        let overflow = self.overflow.keys().next().map(|&(time, _)| time);
+        [near.map(|(time, _)| time), far, overflow].into_iter().flatten().min()
+    }
+
+    /// Moves the windows forward to `time`; no pending entry may be earlier.
+    pub(crate) fn advance_to(&mut self, time: u64) {
+        let tick = time >> TICK_SHIFT;
+        if tick >= self.cascade_at {
+            self.cascade();
+        }
+        debug_assert!(tick < self.cascade_at && self.next_time().is_none_or(|next| next >= time));
+        self.base = self.base.max(tick);
+    }
+
+    /// Takes out the entry that `key` names, if it is still pending.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+        let node = self.nodes.get(key.node as usize)?;
+        if node.stamp != key.stamp || node.value.is_none() {
+            return None;
+        }
+        let time = node.time;
+        let tick = time >> TICK_SHIFT;
+        // An entry stays at the level at which it came in until its turn is cascaded, so more than
+        // one level may have to be searched.
+        let found = (tick - self.base < SLOTS as u64 && self.unlink_near((tick & MASK) as usize, key.node))
+            || self.unlink_far(tick >> SLOT_BITS, key.node)
+            || self.unlink_overflow(time, key.node);
+        debug_assert!(found, "a pending node is on one of the levels");
+        self.len -= 1;
+        let node = &mut self.nodes[key.node as usize];
+        node.stamp = node.stamp.wrapping_add(1);
+        node.next = self.free;
+        self.free = key.node;
+        node.value.take()
+    }
+
+    fn unlink_near(&mut self, slot: usize, wanted: u32) -> bool {
+        let last = self.near[slot];
+        if last == NIL {
+            return false;
+        }
+        let mut previous = last;
+        loop {
+            let node = self.nodes[previous as usize].next;
+            if node == wanted {
+                break;
+            }
+            if node == last {
+                return false;
+            }
+            previous = node;
+        }
+        if previous == wanted {
+            self.near[slot] = NIL;
+            self.near_occupied.clear(slot);
+        } else {
+            self.nodes[previous as usize].next = self.nodes[wanted as usize].next;
+            if last == wanted {
+                self.near[slot] = previous;
+            }
+        }
+        true
+    }
+
+    fn unlink_far(&mut self, turn: u64, wanted: u32) -> bool {
+        if turn - (self.base >> SLOT_BITS) >= SLOTS as u64 {
+            return false;
+        }
+        let slot = (turn & MASK) as usize;
+        let (mut previous, mut node) = (NIL, self.far[slot]);
+        while node != wanted {
+            if node == NIL {
+                return false;
+            }
+            previous = node;
+            node = self.nodes[node as usize].next;
+        }
+        let next = self.nodes[wanted as usize].next;
+        if previous == NIL {
+            self.far[slot] = next;
+            if next == NIL {
+                self.far_occupied.clear(slot);
+            }
+        } else {
+            self.nodes[previous as usize].next = next;
+        }
+        self.find_cascade();
+        true
+    }
+
+    fn unlink_overflow(&mut self, time: u64, wanted: u32) -> bool {
+        let equals = (time, Reverse(u64::MAX))..=(time, Reverse(0));
+        let Some(key) = self.overflow.range(equals).find(|&(_, &node)| node == wanted).map(|(&key, _)| key)
+        else {
+            return false;
+        };
+        self.overflow.remove(&key);
+        self.find_cascade();
+        true
+    }
+
+    #[inline]
+    fn allocate(&mut self, time: u64, value: T) -> u32 {
+        if self.free != NIL {
+            let index = self.free;
+            let node = &mut self.nodes[index as usize];
+            self.free = node.next;
+            node.time = time;
+            node.value = Some(value);
+            index
+        } else {
+            self.grow(time, value)
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, time: u64, value: T) -> u32 {
+        let index = u32::try_from(self.nodes.len())
+            .ok()
+            .filter(|&i| i != NIL)
+            .expect("fewer than 2^32 pending events");
+        self.nodes.push(Node { time, next: NIL, stamp: 0, value: Some(value) });
+        index
+    }
+
+    /// The first occupied near bucket and its tick.
+    #[inline]
+    fn first_near(&self) -> Option<(usize, u64)> {
+        let start = self.base & MASK;
+        let slot = self.near_occupied.first_from(start as usize)?;
+        Some((slot, self.base + ((slot as u64).wrapping_sub(start) & MASK)))
+    }
+
+    /// Links `node` behind what is due at or before its time.
+    #[inline]
+    fn link_after_equals(&mut self, slot: usize, node: u32, time: u64) {
+        let last = self.near[slot];
+        if last == NIL {
+            self.link_alone(slot, node);
+        } else if self.nodes[last as usize].time <= time {
+            self.link_behind(last, node);
+            self.near[slot] = node;
+        } else {
+            let mut previous = last;
+            loop {
+                let next = self.nodes[previous as usize].next;
+                if self.nodes[next as usize].time > time {
+                    break;
+                }
+                previous = next;
+            }
+            self.link_behind(previous, node);
+        }
+    }
+
+    /// Links `node` behind what is due strictly before its time.
+    fn link_before_equals(&mut self, slot: usize, node: u32, time: u64) {
+        let last = self.near[slot];
+        if last == NIL {
+            self.link_alone(slot, node);
+        } else if self.nodes[last as usize].time < time {
+            self.link_behind(last, node);
+            self.near[slot] = node;
+        } else {
+            let mut previous = last;
+            loop {
+                let next = self.nodes[previous as usize].next;
+                if self.nodes[next as usize].time >= time {
+                    break;
+                }
+                previous = next;
+            }
+            self.link_behind(previous, node);
+        }
+    }
+
+    #[inline]
+    fn link_alone(&mut self, slot: usize, node: u32) {
+        self.nodes[node as usize].next = node;
+        self.near[slot] = node;
+        self.near_occupied.set(slot);
+    }
+
+    #[inline]
+    fn link_behind(&mut self, previous: u32, node: u32) {
+        self.nodes[node as usize].next = self.nodes[previous as usize].next;
+        self.nodes[previous as usize].next = node;
+    }
+
+    /// Brings the events of the turn at `cascade_at` into the near wheel.
+    #[cold]
+    fn cascade(&mut self) {
+        // Nothing is pending before `cascade_at`, so the window may begin there; it then holds the
+        // whole turn.
+        self.base = self.cascade_at;
+        let turn = self.base >> SLOT_BITS;
+        let slot = (turn & MASK) as usize;
+        let mut node = core::mem::replace(&mut self.far[slot], NIL);
+        self.far_occupied.clear(slot);
+        while node != NIL {
+            let Node { time, next, .. } = self.nodes[node as usize];
+            self.link_before_equals(((time >> TICK_SHIFT) & MASK) as usize, node, time);
+            node = next;
+        }
+        while let Some(entry) = self.overflow.first_entry()
+            && entry.key().0 >> (TICK_SHIFT + SLOT_BITS) == turn
+        {
+            let ((time, _), node) = entry.remove_entry();
+            self.link_before_equals(((time >> TICK_SHIFT) & MASK) as usize, node, time);
+        }
+        self.find_cascade();
+    }
+
+    fn find_cascade(&mut self) {
+        let turn = self.base >> SLOT_BITS;
+        let far = self.far_occupied.first_from((turn & MASK) as usize).map_or(u64::MAX, |slot| {
+            let ahead = (slot as u64).wrapping_sub(turn) & MASK;
+            (turn + ahead) << SLOT_BITS
+        });
+        let overflow =
+            self.overflow.keys().next().map_or(u64::MAX, |&(time, _)| (time >> TICK_SHIFT) & !MASK);
+        self.cascade_at = far.min(overflow);
+    }
+}
+
+/// Which buckets hold anything: a bit each, and a bit for each word of bits.
+struct Occupancy {
+    words: Box<[u64; SLOTS / 64]>,
+    summary: u64,
+}
+
+impl Occupancy {
+    fn new() -> Self {
+        Self { words: Box::new([0; SLOTS / 64]), summary: 0 }
+    }
+
+    #[inline]
+    fn set(&mut self, slot: usize) {
+        self.words[slot / 64] |= 1 << (slot % 64);
+        self.summary |= 1 << (slot / 64);
+    }
+
+    #[inline]
+    fn clear(&mut self, slot: usize) {
+        let word = &mut self.words[slot / 64];
+        *word &= !(1 << (slot % 64));
+        if *word == 0 {
+            self.summary &= !(1 << (slot / 64));
+        }
+    }
+
+    /// The first occupied bucket at or after `start`, going round once.
+    #[inline]
+    fn first_from(&self, start: usize) -> Option<usize> {
+        let word = start / 64;
+        let bits = self.words[word] & (!0 << (start % 64));
+        if bits != 0 {
+            return Some(word * 64 + bits.trailing_zeros() as usize);
+        }
+        let behind = self.summary & (!0 << word << 1);
+        let summary = if behind != 0 { behind } else { self.summary };
+        if summary == 0 {
+            return None;
+        }
+        let word = summary.trailing_zeros() as usize;
+        Some(word * 64 + self.words[word].trailing_zeros() as usize)
+    }
+}
