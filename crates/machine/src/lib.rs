@@ -1,1 +1,38 @@
-//! See the crate's Cargo.toml.
+//! Machine, part and scenario files: their schema, reading them with messages
+//! that help, changing them and writing them back.
+//!
+//! A **machine** is a host: sockets, caches, memory, root ports, IOMMU. A
+//! **part** is a card: link capability, tags, overheads. A **scenario** is an
+//! experiment with both. All are TOML; every value carries its unit, every
+//! figure its source.
+//!
+//! ```no_run
+//! use machine::{Doc, Library, Machine};
+//!
+//! let library = Library::built_in();
+//! let mut doc: Doc<Machine> = Doc::load(&library, "dell-t430")?;
+//! doc.set("host.llc.ddio_ways", "4")?;
+//! let machine: Machine = doc.read()?;
+//! # Ok::<(), machine::Diagnostics>(())
+//! ```
+
+mod diagnostic;
+mod doc;
+mod figure;
+mod host;
+mod library;
+mod link;
+mod read;
+mod scalar;
+mod source;
+mod suggest;
+mod tree;
+
+pub use diagnostic::{Diagnostic, Diagnostics};
+pub use doc::{Doc, Kindred, Listed, figures, set_number};
+pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
+pub use host::*;
+pub use library::Library;
+pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit};
+pub use read::Read;
+pub use scalar::{Count, Scalar};

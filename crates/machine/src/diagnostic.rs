@@ -1,0 +1,111 @@
+//! What is wrong with a file, where, and what would be right.
+
+use crate::source::Place;
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use std::fmt;
+
+/// One thing that is wrong with an input text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// The text's name, usually a file's path.
+    pub file: String,
+    /// Line, counted from one.
+    pub line: usize,
+    /// Column in characters, counted from one.
+    pub column: usize,
+    /// What is wrong, on one line; names the key.
+    pub message: String,
+    /// A few words for the underlined text.
+    pub label: String,
+    /// What would be right: the allowed values, the nearest key, the remedy.
+    pub help: Option<String>,
+    place: Place,
+}
+
+impl Diagnostic {
+    pub(crate) fn new(place: &Place, message: impl Into<String>) -> Self {
+        let place = place.first_line();
+        let (line, column) = place.line_and_column();
+        let file = place.source.name.clone();
+        Self { file, line, column, message: message.into(), label: String::new(), help: None, place }
+    }
+
+    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The message with its source line, underlined, as a compiler shows it.
+    /// `colour` is for terminals.
+    pub fn render(&self, colour: bool) -> String {
+        let label = if self.label.is_empty() { None } else { Some(self.label.as_str()) };
+        let snippet = Snippet::source(self.place.source.text.as_str())
+            .path(self.file.as_str())
+            .annotation(AnnotationKind::Primary.span(self.place.span.clone()).label(label));
+        let mut group = Level::ERROR.primary_title(self.message.as_str()).element(snippet);
+        if let Some(help) = &self.help {
+            group = group.element(Level::HELP.message(help.as_str()));
+        }
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        renderer.render(&[group])
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)?;
+        match &self.help {
+            Some(help) => write!(f, " ({help})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong with an input, in the order of its text. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.list())]
+pub struct Diagnostics(Vec<Diagnostic>);
+
+impl Diagnostics {
+    pub(crate) fn new(mut all: Vec<Diagnostic>) -> Self {
+        // A key that is both misspelt and missing is reported where it stands first.
+        all.sort_by(|a, b| (&a.file, a.place.span.start).cmp(&(&b.file, b.place.span.start)));
+        all.dedup();
+        Self(all)
+    }
+
+    /// The single complaint `message`, about no text in particular.
+    pub(crate) fn about(name: &str, message: impl Into<String>, help: Option<String>) -> Self {
+        let source = std::sync::Arc::new(crate::source::Source { name: name.into(), text: String::new() });
+        let mut diagnostic = Diagnostic::new(&Place::new(&source, 0..0), message);
+        diagnostic.help = help;
+        Self(vec![diagnostic])
+    }
+
+    /// The complaints, one by one.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.0.iter()
+    }
+
+    /// All messages with their source lines. `colour` is for terminals.
+    pub fn render(&self, colour: bool) -> String {
+        self.0.iter().map(|d| d.render(colour)).collect::<Vec<_>>().join("\n\n")
+    }
+
+    fn list(&self) -> String {
+        self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl<'a> IntoIterator for &'a Diagnostics {
+    type Item = &'a Diagnostic;
+    type IntoIter = std::slice::Iter<'a, Diagnostic>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

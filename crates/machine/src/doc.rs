@@ -1,0 +1,291 @@
+//! A file as it is edited: overrides, fitted figures, and back to text.
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::figure::{AnyFigure, Determined, Kind, Provenance};
+use crate::library::Library;
+use crate::read::{Complaints, Read};
+use crate::source::{Place, Source};
+use crate::tree::{self, Entry, Node, Table, Value};
+use std::collections::BTreeSet;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Which folder a kind of file is kept in, and what messages call it.
+pub trait Kindred: Read {
+    /// What messages call such a file.
+    const WHAT: &'static str;
+    /// Where the library keeps them.
+    const FOLDER: &'static str;
+}
+
+/// A machine, part or scenario file: its text with what was changed since.
+///
+/// Changing is checked when the typed content is asked for, with messages that
+/// point at the change.
+#[derive(Debug, Clone)]
+pub struct Doc<T> {
+    source: Arc<Source>,
+    library: Library,
+    changes: Vec<Change>,
+    content: PhantomData<fn() -> T>,
+}
+
+#[derive(Debug, Clone)]
+struct Change {
+    path: Vec<String>,
+    place: Place,
+    value: Value,
+    spelling: toml_edit::Value,
+    provenance: Option<Provenance>,
+}
+
+/// A figure of a file: its path and what it says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listed {
+    /// Dotted path, as `--set` takes it.
+    pub path: String,
+    /// The value as the file spells it.
+    pub value: String,
+    /// The value in base units (picoseconds, bytes, hertz, per second) where it is a number.
+    pub number: Option<f64>,
+    /// Where the value comes from.
+    pub provenance: Provenance,
+}
+
+impl<T: Kindred> Doc<T> {
+    /// The file called `name` in `library`, or at that path.
+    pub fn load(library: &Library, name: &str) -> Result<Self, Diagnostics> {
+        let source = library.find(name, T::FOLDER, T::WHAT).map_err(|missing| missing.alone(name))?;
+        Ok(Self::of(library, source))
+    }
+
+    /// A file with this text; `name` is what messages call it.
+    pub fn from_text(library: &Library, name: &str, text: &str) -> Self {
+        Self::of(library, Arc::new(Source { name: name.into(), text: text.into() }))
+    }
+
+    fn of(library: &Library, source: Arc<Source>) -> Self {
+        Self { source, library: library.clone(), changes: Vec::new(), content: PhantomData }
+    }
+
+    /// What messages call the file: its path, or `machines/NAME.toml` for one that came with the program.
+    pub fn name(&self) -> &str {
+        &self.source.name
+    }
+
+    /// The typed content, with all changes made so far; all errors if there are any.
+    pub fn read(&self) -> Result<T, Diagnostics> {
+        let root = Entry { key: Place::new(&self.source, 0..0), node: self.tree()?, source: None, provenance: None };
+        let mut complaints = Complaints::default();
+        match T::read(&root, "", &mut complaints) {
+            Some(content) if complaints.0.is_empty() => Ok(content),
+            _ => Err(Diagnostics::new(complaints.0)),
+        }
+    }
+
+    /// The file's tree over those it extends, with all changes.
+    fn tree(&self) -> Result<Node, Diagnostics> {
+        let mut layers = vec![tree::parse(&self.source)?];
+        while let Some((name, place)) = extends(layers.last().expect("never empty")) {
+            // Far more than anybody nests on purpose.
+            if layers.len() > 8 {
+                return Err(Diagnostics::new(vec![
+                    Diagnostic::new(&place, "`extends` goes in a circle").label("extends itself in the end"),
+                ]));
+            }
+            let source = self.library.find(&name, T::FOLDER, T::WHAT).map_err(|missing| missing.at(&place))?;
+            layers.push(tree::parse(&source)?);
+        }
+        let mut tree = layers.pop().expect("never empty");
+        while let Some(layer) = layers.pop() {
+            tree::overlay(&mut tree, layer);
+        }
+        for change in &self.changes {
+            change.apply(&mut tree);
+        }
+        Ok(tree)
+    }
+
+    /// Sets the value at the dotted `path` to `text`, as `--set PATH=TEXT` does.
+    ///
+    /// `text` is TOML; what is not is taken as text without its quotes, so that
+    /// `62 ns` needs none. The figure's source becomes the override.
+    ///
+    /// # Errors
+    /// If the path is empty. A path or value that the file cannot have shows when it is read.
+    pub fn set(&mut self, path: &str, text: &str) -> Result<(), Diagnostics> {
+        let statement = format!("override: {path} = {text}");
+        self.change(path, text, Some(Provenance { source: statement, kind: Kind::Override, determined: None, uncertainty: None }))
+    }
+
+    /// Sets the figure at the dotted `path` to `text` and states where that comes from, as fitting does.
+    pub fn set_figure(&mut self, path: &str, text: &str, provenance: Provenance) -> Result<(), Diagnostics> {
+        self.change(path, text, Some(provenance))
+    }
+
+    fn change(&mut self, path: &str, text: &str, provenance: Option<Provenance>) -> Result<(), Diagnostics> {
+        let source = Arc::new(Source { name: "--set".into(), text: format!("{path}={text}") });
+        let segments: Vec<String> = path.trim().split('.').map(|segment| segment.trim().to_owned()).collect();
+        if segments.iter().any(String::is_empty) || segments.len() > 16 {
+            let place = Place::new(&source, 0..path.len());
+            return Err(Diagnostics::new(vec![
+                Diagnostic::new(&place, format!("`{path}` is not a path")).help("such as `host.llc.ddio_ways`"),
+            ]));
+        }
+        let place = Place::new(&source, path.len() + 1..source.text.len());
+        let spelling = match text.trim().parse::<toml_edit::Value>() {
+            Ok(value) => value,
+            Err(_) => text.trim().into(),
+        };
+        let value = tree::of_spelling(&spelling, &place);
+        self.changes.push(Change { path: segments, place, value, spelling, provenance });
+        Ok(())
+    }
+
+    /// The value at the dotted `path` as a file would spell it, or nothing if there is none.
+    pub fn get(&self, path: &str) -> Result<Option<String>, Diagnostics> {
+        Ok(self.list()?.into_iter().find(|figure| figure.path == path).map(|figure| figure.value))
+    }
+
+    /// Every figure with its path, value and provenance, in the order of the schema.
+    pub fn list(&self) -> Result<Vec<Listed>, Diagnostics> {
+        Ok(figures(&self.read()?))
+    }
+
+    /// The file's text with all changes, its comments and order kept.
+    ///
+    /// # Errors
+    /// If the file or a change is wrong: a wrong file is not written.
+    pub fn to_text(&self) -> Result<String, Diagnostics> {
+        let figures: BTreeSet<String> = self.list()?.into_iter().map(|figure| figure.path).collect();
+        let mut document: toml_edit::DocumentMut = self
+            .source
+            .text
+            .parse()
+            .map_err(|error: toml_edit::TomlError| Diagnostics::about(self.name(), error.to_string(), None))?;
+        for change in &self.changes {
+            change.write(document.as_table_mut(), figures.contains(&change.path.join(".")));
+        }
+        Ok(document.to_string())
+    }
+
+    /// Writes the file with all changes to `path`.
+    pub fn save(&self, path: &Path) -> Result<(), Diagnostics> {
+        std::fs::write(path, self.to_text()?)
+            .map_err(|error| Diagnostics::about(&path.display().to_string(), format!("cannot be written: {error}"), None))
+    }
+}
+
+/// Every figure in `content` with its path, value and provenance.
+pub fn figures(content: &impl Read) -> Vec<Listed> {
+    let mut all = Vec::new();
+    content.figures("", &mut |path, figure| all.push(Listed::of(path, figure)));
+    all
+}
+
+/// Sets the figure at `path` of `content` to the nearest possible to `number`
+/// in base units; false, and nothing changed, if there is none such. For
+/// fitting, which tries many values without going through text.
+pub fn set_number(content: &mut impl Read, path: &str, number: f64) -> bool {
+    let mut done = false;
+    content.figures_mut("", &mut |here, figure| {
+        if here == path {
+            done = figure.set_number(number);
+        }
+    });
+    done
+}
+
+impl Listed {
+    fn of(path: &str, figure: &dyn AnyFigure) -> Self {
+        let value = figure.to_toml().to_string();
+        Self { path: path.into(), value, number: figure.number(), provenance: figure.provenance().clone() }
+    }
+}
+
+/// What a file says it extends.
+fn extends(node: &Node) -> Option<(String, Place)> {
+    let Value::Table(table) = &node.value else { return None };
+    match &table.get("extends")?.node {
+        Node { value: Value::Text(name), place } => Some((name.clone(), place.clone())),
+        _ => None,
+    }
+}
+
+impl Change {
+    /// Makes the change in a tree, with places that point at the change.
+    fn apply(&self, tree: &mut Node) {
+        let mut node = tree;
+        let (last, tables) = self.path.split_last().expect("paths are not empty");
+        for key in tables {
+            if !matches!(node.value, Value::Table(_)) {
+                return node.value = self.value.clone();
+            }
+            let Value::Table(table) = &mut node.value else { return };
+            node = &mut table.entry(key.clone()).or_insert_with(|| self.entry(Value::Table(Table::new()))).node;
+        }
+        let Value::Table(table) = &mut node.value else { return };
+        table.insert(last.clone(), self.figure());
+    }
+
+    fn entry(&self, value: Value) -> Entry {
+        let key = Place::new(&self.place.source, 0..self.place.span.start.saturating_sub(1));
+        Entry { key, node: Node { place: self.place.clone(), value }, source: None, provenance: None }
+    }
+
+    fn figure(&self) -> Entry {
+        let mut entry = self.entry(self.value.clone());
+        entry.provenance.clone_from(&self.provenance);
+        entry
+    }
+
+    /// Makes the change in a document, keeping its comments.
+    fn write(&self, document: &mut toml_edit::Table, is_figure: bool) {
+        let (last, tables) = self.path.split_last().expect("paths are not empty");
+        let mut table: &mut dyn toml_edit::TableLike = document;
+        for key in tables {
+            let fresh = || {
+                let mut table = toml_edit::Table::new();
+                table.set_implicit(true);
+                toml_edit::Item::Table(table)
+            };
+            match table.entry(key).or_insert_with(fresh).as_table_like_mut() {
+                Some(inner) => table = inner,
+                None => return,
+            }
+        }
+        let mut value = self.spelling.clone();
+        if let Some(provenance) = self.provenance.as_ref().filter(|_| is_figure) {
+            value = provenance.around(value);
+        }
+        match table.get_mut(last).and_then(toml_edit::Item::as_value_mut) {
+            Some(existing) => {
+                *value.decor_mut() = existing.decor().clone();
+                *existing = value;
+            }
+            None => {
+                table.insert(last, value.into());
+            }
+        }
+    }
+}
+
+impl Provenance {
+    /// The figure `{ value = .., source = .. }`.
+    fn around(&self, value: toml_edit::Value) -> toml_edit::Value {
+        let mut figure = toml_edit::InlineTable::new();
+        figure.insert("value", value.decorated(" ", ""));
+        figure.insert("source", self.source.as_str().into());
+        if Provenance::stated(&self.source).is_none_or(|stated| stated.kind != self.kind) {
+            figure.insert("kind", self.kind.as_str().into());
+        }
+        if let Some(determined) = self.determined {
+            figure.insert("determined", Determined::as_str(determined).into());
+        }
+        if let Some(uncertainty) = &self.uncertainty {
+            figure.insert("uncertainty", uncertainty.as_str().into());
+        }
+        figure.into()
+    }
+}

@@ -1,0 +1,200 @@
+//! Figures: values that say where they come from.
+
+use crate::diagnostic::Diagnostic;
+use crate::read::{Complaints, Read, table};
+use crate::scalar::{Scalar, names};
+use crate::tree::{Entry, Value};
+
+names! {
+    /// What kind of source a figure has. A `source` that begins with one of
+    /// these words and a colon states it; otherwise `kind` does.
+    pub enum Kind {
+        /// Adjusted until simulated results met measured ones.
+        Fitted = "fitted",
+        /// Read off a measurement of this machine, without a model in between.
+        Measured = "measured",
+        /// The maker's public data.
+        Datasheet = "datasheet",
+        /// A standard, with its section.
+        Specification = "specification",
+        /// Taken from a related machine or part, for lack of its own.
+        Relative = "relative",
+        /// A round figure that results depend on little or not at all.
+        Assumed = "assumed",
+        /// Given by the user for this run.
+        Override = "override",
+    }
+}
+
+names! {
+    /// How well the data that a figure was fitted to determine it.
+    pub enum Determined {
+        /// Another value would visibly miss measured results.
+        Well = "well",
+        /// Other values fit nearly as well.
+        Weakly = "weakly",
+        /// The data say nothing about it.
+        Not = "not",
+    }
+}
+
+/// A value with its provenance.
+///
+/// In a file: `latency = { value = "62 ns", source = "fitted: lat_dma_sweep_rd, cold" }`,
+/// or the bare value in a table whose own `source` covers it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure<T> {
+    /// The value.
+    pub value: T,
+    /// Where it comes from and what that rests on.
+    pub provenance: Provenance,
+}
+
+/// Where a figure comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Provenance {
+    /// The statement, for people.
+    pub source: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// How well the source determines the value, where that was found out.
+    pub determined: Option<Determined>,
+    /// How far off the value may be, with a unit ("1 ns", "5 %").
+    pub uncertainty: Option<String>,
+}
+
+impl Provenance {
+    /// A provenance whose kind is the word before the first colon of `source`.
+    pub fn stated(source: &str) -> Option<Self> {
+        let kind = kind_of(source)?;
+        Some(Self { source: source.into(), kind, determined: None, uncertainty: None })
+    }
+}
+
+fn kind_of(source: &str) -> Option<Kind> {
+    let word = source.split(':').next().unwrap_or("").trim();
+    Kind::ALL.iter().find(|(spelling, _)| *spelling == word).map(|(_, kind)| *kind)
+}
+
+impl<T> std::ops::Deref for Figure<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: Scalar> Read for Figure<T> {
+    fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        if !matches!(entry.node.value, Value::Table(_)) {
+            let value = T::scalar(&entry.node, name, complaints);
+            if let Some(provenance) = &entry.provenance {
+                return Some(Self { value: value?, provenance: provenance.clone() });
+            }
+            let Some(source) = &entry.source else {
+                complaints.push(
+                    Diagnostic::new(&entry.key, format!("`{name}` does not say where its value comes from"))
+                        .help(format!("write `{name} = {{ value = .., source = \"datasheet: ..\" }}`, or a `source` for the whole table")),
+                );
+                return None;
+            };
+            let Some(provenance) = Provenance::stated(source) else {
+                complaints.push(unkind(&entry.key, name));
+                return None;
+            };
+            return Some(Self { value: value?, provenance });
+        }
+        let keys = ["value", "source", "kind", "determined", "uncertainty"];
+        let table = table(entry, name, &keys, complaints)?;
+        let value = match table.get("value") {
+            Some(entry) => T::scalar(&entry.node, name, complaints),
+            None => {
+                complaints.push(Diagnostic::new(&entry.node.place, format!("`{name}` has no `value`")));
+                None
+            }
+        };
+        let kind = table.get("kind").map(|entry| Kind::read(entry, "kind", complaints));
+        let determined = table.get("determined").map(|entry| Determined::read(entry, "determined", complaints));
+        let uncertainty = table.get("uncertainty").map(|entry| String::read(entry, "uncertainty", complaints));
+        let source = match table.get("source") {
+            Some(entry) => String::read(entry, "source", complaints)?,
+            None => {
+                complaints.push(
+                    Diagnostic::new(&entry.node.place, format!("`{name}` does not say where its value comes from"))
+                        .help("add `source = \"datasheet: ..\"` (or fitted, measured, specification, relative, assumed)"),
+                );
+                return None;
+            }
+        };
+        let kind = match kind {
+            Some(kind) => kind?,
+            None => match kind_of(&source) {
+                Some(kind) => kind,
+                None => {
+                    complaints.push(unkind(&table.get("source")?.node.place, name));
+                    return None;
+                }
+            },
+        };
+        let provenance = Provenance {
+            source,
+            kind,
+            determined: determined.map_or(Some(None), |read| read.map(Some))?,
+            uncertainty: uncertainty.map_or(Some(None), |read| read.map(Some))?,
+        };
+        Some(Self { value: value?, provenance })
+    }
+
+    fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
+        visit(path, self);
+    }
+
+    fn figures_mut(&mut self, path: &str, visit: &mut dyn FnMut(&str, &mut dyn AnyFigure)) {
+        visit(path, self);
+    }
+}
+
+/// The source of `name` does not say of what kind it is.
+fn unkind(place: &crate::source::Place, name: &str) -> Diagnostic {
+    let kinds = crate::suggest::list(Kind::ALL.iter().map(|(spelling, _)| *spelling));
+    Diagnostic::new(place, format!("the source of `{name}` is of no known kind"))
+        .help(format!("begin it with its kind and a colon: {kinds}"))
+}
+
+/// A figure of any type, for listing, fitting and sweeping.
+pub trait AnyFigure {
+    /// The value as a TOML file spells it.
+    fn to_toml(&self) -> toml_edit::Value;
+    /// The value in base units (picoseconds, bytes, hertz, per second) where it is a number.
+    fn number(&self) -> Option<f64>;
+    /// Sets the value to the nearest possible to `number` in base units;
+    /// false, and nothing changed, where there is none.
+    fn set_number(&mut self, number: f64) -> bool;
+    /// Where the value comes from.
+    fn provenance(&self) -> &Provenance;
+    /// Where the value comes from, to restate it.
+    fn provenance_mut(&mut self) -> &mut Provenance;
+}
+
+impl<T: Scalar> AnyFigure for Figure<T> {
+    fn to_toml(&self) -> toml_edit::Value {
+        self.value.to_toml()
+    }
+    fn number(&self) -> Option<f64> {
+        self.value.number()
+    }
+    fn set_number(&mut self, number: f64) -> bool {
+        match T::from_number(number) {
+            Some(value) => {
+                self.value = value;
+                true
+            }
+            None => false,
+        }
+    }
+    fn provenance(&self) -> &Provenance {
+        &self.provenance
+    }
+    fn provenance_mut(&mut self) -> &mut Provenance {
+        &mut self.provenance
+    }
+}

@@ -1,0 +1,106 @@
+//! Where files are found by name: those that came with the program, and folders.
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::source::{Place, Source};
+use crate::suggest;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Puts files of the repository into the program, so that it works from anywhere.
+macro_rules! built_in {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../", $path)))),*]
+    };
+}
+
+/// The repository's files: path in the repository, text. A new file takes one line.
+const BUILT_IN: &[(&str, &str)] = built_in![
+];
+
+/// A list of folders to look in, after which the files that came with the program follow.
+#[derive(Debug, Clone, Default)]
+pub struct Library {
+    folders: Arc<Vec<PathBuf>>,
+}
+
+/// A name under which nothing was found.
+pub(crate) struct Missing {
+    message: String,
+    help: Option<String>,
+}
+
+impl Missing {
+    /// As a complaint about the place that asked for it.
+    pub(crate) fn at(self, place: &Place) -> Diagnostics {
+        let mut diagnostic = Diagnostic::new(place, self.message);
+        diagnostic.help = self.help;
+        Diagnostics::new(vec![diagnostic])
+    }
+
+    /// As a complaint of its own.
+    pub(crate) fn alone(self, name: &str) -> Diagnostics {
+        Diagnostics::about(name, self.message, self.help)
+    }
+}
+
+impl Library {
+    /// What came with the program.
+    pub fn built_in() -> Self {
+        Self::default()
+    }
+
+    /// Looks in `folder` before anywhere that this looked so far. It is laid
+    /// out as the repository is: `machines/`, `machines/parts/`, `scenarios/`.
+    #[must_use]
+    pub fn with_folder(&self, folder: impl Into<PathBuf>) -> Self {
+        let mut folders = vec![folder.into()];
+        folders.extend(self.folders.iter().cloned());
+        Self { folders: Arc::new(folders) }
+    }
+
+    /// The names of the files in `folder` that came with the program.
+    pub fn names(&self, folder: &str) -> Vec<&'static str> {
+        let prefix = format!("{folder}/");
+        let inside = |path: &'static str| path.strip_prefix(&prefix)?.strip_suffix(".toml");
+        BUILT_IN.iter().filter_map(|(path, _)| inside(path)).filter(|name| !name.contains('/')).collect()
+    }
+
+    /// The text of the file called `name`, or at that path if `name` is one.
+    pub(crate) fn find(&self, name: &str, folder: &str, what: &str) -> Result<Arc<Source>, Missing> {
+        let is_path = name.ends_with(".toml") || name.contains(['/', '\\']);
+        if is_path {
+            return read(Path::new(name));
+        }
+        let relative = format!("{folder}/{name}.toml");
+        for root in self.folders.iter() {
+            let path = root.join(&relative);
+            if path.is_file() {
+                return read(&path);
+            }
+        }
+        if let Some((path, text)) = BUILT_IN.iter().find(|(path, _)| *path == relative) {
+            return Ok(Arc::new(Source { name: (*path).into(), text: (*text).into() }));
+        }
+        let names = self.names(folder);
+        let near = suggest::nearest(name, names.iter().copied());
+        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        Err(Missing {
+            message: format!("there is no {what} called `{name}`"),
+            help: Some(format!("{near}there are {}; or give the path of a .toml file", suggest::list(names))),
+        })
+    }
+}
+
+/// The longest file that is read: machine files measure tens of kilobytes.
+const MOST_BYTES: u64 = 16 << 20;
+
+fn read(path: &Path) -> Result<Arc<Source>, Missing> {
+    let missing = |reason: String| Missing { message: format!("`{}` cannot be read: {reason}", path.display()), help: None };
+    let length = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?.len();
+    if length > MOST_BYTES {
+        return Err(missing(format!("{length} bytes is no machine or scenario file")));
+    }
+    let bytes = std::fs::read(path).map_err(|error| missing(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| missing("it is not UTF-8 text".into()))?;
+    Ok(Arc::new(Source { name: path.display().to_string(), text }))
+}

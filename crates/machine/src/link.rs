@@ -1,0 +1,87 @@
+//! What a PCIe link can be: generations, widths, payload limits.
+
+use crate::diagnostic::Diagnostic;
+use crate::read::{Complaints, Read};
+use crate::scalar::{Scalar, integer, single};
+use crate::tree::{Entry, Node, Value};
+use std::fmt;
+
+/// An integer of which the specification allows a few values only.
+macro_rules! allowed {
+    ($(#[$attribute:meta])* $name:ident, $allowed:expr, $text:literal, $show:literal) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// Every value there is.
+            pub const ALLOWED: &'static [u32] = &$allowed;
+
+            /// `n`, if the specification allows it.
+            pub fn new(n: u32) -> Option<Self> {
+                Self::ALLOWED.contains(&n).then_some(Self(n))
+            }
+            /// The number.
+            pub const fn get(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, $show, self.0)
+            }
+        }
+
+        impl Scalar for $name {
+            fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
+                if let Value::Integer(n) = node.value {
+                    if let Some(value) = u32::try_from(n).ok().and_then(Self::new) {
+                        return Some(value);
+                    }
+                    complaints.push(
+                        Diagnostic::new(&node.place, format!("`{name}` cannot be {n}"))
+                            .label(concat!("not ", $text))
+                            .help(format!("{} is one of {:?}", $text, Self::ALLOWED)),
+                    );
+                    return None;
+                }
+                integer(node, name, 0, i64::MAX, complaints);
+                None
+            }
+            fn to_toml(&self) -> toml_edit::Value {
+                i64::from(self.0).into()
+            }
+            fn number(&self) -> Option<f64> {
+                Some(f64::from(self.0))
+            }
+            fn from_number(number: f64) -> Option<Self> {
+                Self::ALLOWED.iter().find(|&&n| f64::from(n) == number.round()).map(|&n| Self(n))
+            }
+        }
+
+        single!($name);
+    };
+}
+
+allowed!(
+    /// The generation of a link's signalling, which sets its rate per lane:
+    /// 2.5, 5, 8, 16, 32 and 64 GT/s (PCIe Base Specification 6.0, 4.2).
+    LinkGeneration, [1, 2, 3, 4, 5, 6], "a PCIe generation", "Gen{}"
+);
+allowed!(
+    /// The number of lanes of a link (PCIe Base Specification 6.0, 4.2.4).
+    LinkWidth, [1, 2, 4, 8, 12, 16, 32], "a link width", "x{}"
+);
+allowed!(
+    /// A payload or read request limit in bytes (PCIe Base Specification 6.0,
+    /// 7.5.3.4: Max_Payload_Size and Max_Read_Request_Size).
+    PayloadLimit, [128, 256, 512, 1024, 2048, 4096], "a payload or request limit in bytes", "{} B"
+);
+allowed!(
+    /// A read completion boundary in bytes (PCIe Base Specification 6.0, 2.3.1.1).
+    CompletionBoundary, [64, 128], "a read completion boundary in bytes", "{} B"
+);
+
+/// What a page of the IOMMU's tables may measure, in bytes.
+pub const PAGE_BYTES: [u64; 3] = [4 << 10, 2 << 20, 1 << 30];

@@ -1,0 +1,241 @@
+//! From a tree to typed structures, collecting every complaint on the way.
+
+use crate::diagnostic::Diagnostic;
+use crate::figure::AnyFigure;
+use crate::source::Place;
+use crate::suggest;
+use crate::tree::{Entry, Node, Table, Value};
+use std::collections::BTreeMap;
+
+/// What is collected while a tree is read.
+#[derive(Default)]
+pub struct Complaints(pub(crate) Vec<Diagnostic>);
+
+impl Complaints {
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+        self.0.push(diagnostic);
+    }
+
+    /// `node` should have been `wanted`.
+    pub(crate) fn wrong_type(&mut self, node: &Node, name: &str, wanted: &str) {
+        let found = node.value.type_name();
+        self.push(
+            Diagnostic::new(&node.place, format!("`{name}` takes {wanted}, not {found}"))
+                .label(format!("this is {found}")),
+        );
+    }
+}
+
+/// Something that one value of a file describes.
+pub trait Read: Sized {
+    /// Reads `entry`, which stands under the key `name`; `None` after a complaint.
+    #[doc(hidden)]
+    fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self>;
+
+    /// What a table without this key stands for; `None` after a complaint.
+    #[doc(hidden)]
+    fn absent(table: &Place, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        complaints.push(Diagnostic::new(table, format!("`{name}` is missing")).label("in this table"));
+        None
+    }
+
+    /// Shows every figure in here to `visit`, with its dotted path below `path`.
+    #[doc(hidden)]
+    fn figures(&self, _path: &str, _visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {}
+
+    /// As `figures`, for changing them.
+    #[doc(hidden)]
+    fn figures_mut(&mut self, _path: &str, _visit: &mut dyn FnMut(&str, &mut dyn AnyFigure)) {}
+}
+
+impl<T: Read> Read for Option<T> {
+    fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        T::read(entry, name, complaints).map(Some)
+    }
+    fn absent(_: &Place, _: &str, _: &mut Complaints) -> Option<Self> {
+        Some(None)
+    }
+    fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
+        if let Some(inner) = self {
+            inner.figures(path, visit);
+        }
+    }
+    fn figures_mut(&mut self, path: &str, visit: &mut dyn FnMut(&str, &mut dyn AnyFigure)) {
+        if let Some(inner) = self {
+            inner.figures_mut(path, visit);
+        }
+    }
+}
+
+impl<T: Read> Read for Vec<T> {
+    fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        let Value::List(items) = &entry.node.value else {
+            complaints.wrong_type(&entry.node, name, "a list");
+            return None;
+        };
+        // Every item is read before giving up, so that each error is reported.
+        let read: Vec<Option<T>> = items
+            .iter()
+            .map(|item| {
+                let entry = Entry {
+                    key: item.place.clone(),
+                    node: item.clone(),
+                    source: entry.source.clone(),
+                    provenance: entry.provenance.clone(),
+                };
+                T::read(&entry, name, complaints)
+            })
+            .collect();
+        read.into_iter().collect()
+    }
+    fn absent(_: &Place, _: &str, _: &mut Complaints) -> Option<Self> {
+        Some(Vec::new())
+    }
+    fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
+        for (index, item) in self.iter().enumerate() {
+            item.figures(&join(path, &index.to_string()), visit);
+        }
+    }
+    fn figures_mut(&mut self, path: &str, visit: &mut dyn FnMut(&str, &mut dyn AnyFigure)) {
+        for (index, item) in self.iter_mut().enumerate() {
+            item.figures_mut(&join(path, &index.to_string()), visit);
+        }
+    }
+}
+
+impl<T: Read> Read for BTreeMap<String, T> {
+    fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        let Value::Table(table) = &entry.node.value else {
+            complaints.wrong_type(&entry.node, name, "a table of named entries");
+            return None;
+        };
+        let read: Vec<Option<(String, T)>> = table
+            .iter()
+            .map(|(key, entry)| T::read(entry, key, complaints).map(|value| (key.clone(), value)))
+            .collect();
+        read.into_iter().collect()
+    }
+    fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
+        for (key, item) in self {
+            item.figures(&join(path, key), visit);
+        }
+    }
+    fn figures_mut(&mut self, path: &str, visit: &mut dyn FnMut(&str, &mut dyn AnyFigure)) {
+        for (key, item) in self {
+            item.figures_mut(&join(path, key), visit);
+        }
+    }
+}
+
+/// `path.key`, or `key` at the top.
+pub(crate) fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.into() } else { format!("{path}.{key}") }
+}
+
+/// The table that `entry` must be, with keys outside `known` complained about.
+pub(crate) fn table<'a>(
+    entry: &'a Entry,
+    name: &str,
+    known: &[&str],
+    complaints: &mut Complaints,
+) -> Option<&'a Table> {
+    let Value::Table(table) = &entry.node.value else {
+        complaints.wrong_type(&entry.node, name, "a table");
+        return None;
+    };
+    for (key, entry) in table {
+        if key == "source" || known.contains(&key.as_str()) {
+            continue;
+        }
+        let diagnostic =
+            Diagnostic::new(&entry.key, format!("unknown key `{key}` in {}", titled(name))).label("not a key of this table");
+        complaints.push(diagnostic.help(match suggest::nearest(key, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`? The keys here are {}", suggest::list(known.iter().copied())),
+            None => format!("the keys here are {}", suggest::list(known.iter().copied())),
+        }));
+    }
+    Some(table)
+}
+
+fn titled(name: &str) -> String {
+    if name.is_empty() { "the file".into() } else { format!("`{name}`") }
+}
+
+/// A table being checked after its values were read: complaints by key.
+pub(crate) struct Check<'a> {
+    pub(crate) entry: &'a Entry,
+    pub(crate) complaints: &'a mut Complaints,
+}
+
+impl Check<'_> {
+    /// Complains about the value of `key` unless `holds`.
+    pub(crate) fn require(&mut self, holds: bool, key: &str, message: impl Into<String>, help: impl Into<String>) {
+        if holds {
+            return;
+        }
+        let place = self.place_of(key);
+        self.complaints.push(Diagnostic::new(&place, format!("`{key}`: {}", message.into())).help(help));
+    }
+
+    /// Where the value of `key` stands; the table if it has none.
+    fn place_of(&self, key: &str) -> Place {
+        let Value::Table(table) = &self.entry.node.value else { return self.entry.node.place.clone() };
+        match table.get(key).map(|entry| &entry.node) {
+            Some(Node { value: Value::Table(figure), place }) => {
+                figure.get("value").map_or(place, |value| &value.node.place).clone()
+            }
+            Some(node) => node.place.clone(),
+            None => self.entry.node.place.clone(),
+        }
+    }
+}
+
+/// A table of a file as a structure: one line per key, each with its type.
+///
+/// All keys are read before giving up, so that all errors of a table are told.
+/// After `check`, an optional `fn(&Self, &mut Check)` complains about
+/// combinations that are impossible.
+macro_rules! record {
+    (
+        $(#[$attribute:meta])*
+        pub struct $name:ident {
+            $( $(#[$field_attribute:meta])* $field:ident : $type:ty, )*
+        }
+        $( check $check:expr )?
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct $name {
+            $( $(#[$field_attribute])* pub $field: $type, )*
+        }
+
+        impl $crate::read::Read for $name {
+            fn read(
+                entry: &$crate::tree::Entry,
+                name: &str,
+                complaints: &mut $crate::read::Complaints,
+            ) -> Option<Self> {
+                const KEYS: &[&str] = &[$( stringify!($field) ),*];
+                let table = $crate::read::table(entry, name, KEYS, complaints)?;
+                $(
+                    let $field = match table.get(stringify!($field)) {
+                        Some(entry) => <$type as $crate::read::Read>::read(entry, stringify!($field), complaints),
+                        None => <$type as $crate::read::Read>::absent(&entry.node.place, stringify!($field), complaints),
+                    };
+                )*
+                let value = Self { $( $field: $field?, )* };
+                $( ($check)(&value, &mut $crate::read::Check { entry, complaints }); )?
+                Some(value)
+            }
+
+            fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn $crate::figure::AnyFigure)) {
+                $( self.$field.figures(&$crate::read::join(path, stringify!($field)), visit); )*
+            }
+
+            fn figures_mut(&mut self, path: &str, visit: &mut dyn FnMut(&str, &mut dyn $crate::figure::AnyFigure)) {
+                $( self.$field.figures_mut(&$crate::read::join(path, stringify!($field)), visit); )*
+            }
+        }
+    };
+}
+pub(crate) use record;

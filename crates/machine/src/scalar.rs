@@ -1,0 +1,308 @@
+//! Single values: quantities with units, counts, names, texts.
+
+use crate::diagnostic::Diagnostic;
+use crate::read::{Complaints, Read};
+use crate::tree::{Entry, Node, Value};
+use std::fmt;
+use std::num::NonZeroU32;
+use units::{BitRate, ByteRate, Bytes, Cycles, Duration, Frequency};
+
+/// A value that a TOML file holds in one place.
+pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
+    #[doc(hidden)]
+    fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self>;
+
+    /// How a TOML file spells the value.
+    fn to_toml(&self) -> toml_edit::Value;
+
+    /// The value as a number in base units (picoseconds, bytes, hertz, per
+    /// second), where it is one. For fitting and for sweeps.
+    fn number(&self) -> Option<f64> {
+        None
+    }
+
+    /// The value nearest to `number` in base units, where there is one.
+    fn from_number(_number: f64) -> Option<Self> {
+        None
+    }
+}
+
+/// The text that `node` must be.
+fn text<'a>(node: &'a Node, name: &str, wanted: &str, complaints: &mut Complaints) -> Option<&'a str> {
+    match &node.value {
+        Value::Text(text) => Some(text),
+        _ => {
+            complaints.wrong_type(node, name, wanted);
+            None
+        }
+    }
+}
+
+macro_rules! quantity {
+    ($type:ty, $get:ident, $new:expr, $example:literal, zero: $zero:literal) => {
+        impl Scalar for $type {
+            fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
+                let text = text(node, name, concat!("a number with its unit as text, such as \"", $example, "\""), complaints)?;
+                match text.parse::<Self>() {
+                    Ok(value) if !$zero && value.$get() == 0 => {
+                        complaints.push(
+                            Diagnostic::new(&node.place, format!("`{name}` must not be zero"))
+                                .help(concat!("such as \"", $example, "\"")),
+                        );
+                        None
+                    }
+                    Ok(value) => Some(value),
+                    Err(error) => {
+                        complaints.push(
+                            Diagnostic::new(&node.place, format!("`{name}`: {error}"))
+                                .help(concat!("such as \"", $example, "\"")),
+                        );
+                        None
+                    }
+                }
+            }
+            fn to_toml(&self) -> toml_edit::Value {
+                self.to_string().into()
+            }
+            fn number(&self) -> Option<f64> {
+                Some(self.$get() as f64)
+            }
+            fn from_number(number: f64) -> Option<Self> {
+                let value = number.round();
+                let least = if $zero { 0.0 } else { 1.0 };
+                (least..9.2e18).contains(&value).then(|| $new(value as u64))
+            }
+        }
+        single!($type);
+    };
+}
+
+/// Lets a bare value stand where no provenance is needed.
+macro_rules! single {
+    ($type:ty) => {
+        impl Read for $type {
+            fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
+                Self::scalar(&entry.node, name, complaints)
+            }
+        }
+    };
+}
+
+quantity!(Duration, as_ps, Duration::from_ps, "330 ns", zero: true);
+quantity!(Bytes, get, Bytes::new, "64 KiB", zero: true);
+quantity!(Cycles, get, Cycles::new, "40 cycles", zero: true);
+quantity!(BitRate, bits_per_s, BitRate::from_bits_per_s, "100 Gbit/s", zero: false);
+quantity!(ByteRate, bytes_per_s, ByteRate::from_bytes_per_s, "12.8 GB/s", zero: false);
+quantity!(Frequency, hz, Frequency::from_hz, "2.2 GHz", zero: false);
+
+/// The integer from `least` to `most` that `node` must be.
+pub(crate) fn integer(node: &Node, name: &str, least: i64, most: i64, complaints: &mut Complaints) -> Option<i64> {
+    match node.value {
+        Value::Integer(value) if (least..=most).contains(&value) => Some(value),
+        Value::Integer(value) => {
+            complaints.push(
+                Diagnostic::new(&node.place, format!("`{name}` cannot be {value}")).help(format!("from {least} to {most}")),
+            );
+            None
+        }
+        _ => {
+            complaints.wrong_type(node, name, "an integer without a unit");
+            None
+        }
+    }
+}
+
+macro_rules! count {
+    ($type:ty, $least:expr, $most:expr, $get:expr, $new:expr) => {
+        impl Scalar for $type {
+            fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
+                integer(node, name, $least, $most, complaints).and_then(|value| Self::try_from(value).ok())
+            }
+            fn to_toml(&self) -> toml_edit::Value {
+                #[allow(clippy::redundant_closure_call)]
+                i64::try_from($get(*self)).unwrap_or(i64::MAX).into()
+            }
+            fn number(&self) -> Option<f64> {
+                #[allow(clippy::redundant_closure_call)]
+                Some($get(*self) as f64)
+            }
+            fn from_number(number: f64) -> Option<Self> {
+                let value = number.round();
+                #[allow(clippy::redundant_closure_call)]
+                ($least as f64..=$most as f64).contains(&value).then(|| $new(value)).flatten()
+            }
+        }
+        single!($type);
+    };
+}
+
+count!(u32, 0, i64::from(u32::MAX), |v: u32| v, |v: f64| Some(v as u32));
+count!(u64, 0, i64::MAX, |v: u64| v, |v: f64| Some(v as u64));
+
+/// A count of things of which there is at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Count(NonZeroU32);
+
+impl Count {
+    /// `n`, unless that is none at all.
+    pub const fn new(n: u32) -> Option<Self> {
+        match NonZeroU32::new(n) {
+            Some(n) => Some(Self(n)),
+            None => None,
+        }
+    }
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl TryFrom<i64> for Count {
+    type Error = ();
+    fn try_from(value: i64) -> Result<Self, ()> {
+        u32::try_from(value).ok().and_then(Self::new).ok_or(())
+    }
+}
+
+count!(Count, 1, i64::from(u32::MAX), |v: Count| v.get(), |v: f64| Count::new(v as u32));
+
+impl Scalar for bool {
+    fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        if let Value::Bool(value) = node.value {
+            return Some(value);
+        }
+        complaints.wrong_type(node, name, "`true` or `false`");
+        None
+    }
+    fn to_toml(&self) -> toml_edit::Value {
+        (*self).into()
+    }
+}
+single!(bool);
+
+impl Scalar for f64 {
+    fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        match node.value {
+            Value::Float(value) if value.is_finite() => Some(value),
+            Value::Integer(value) => Some(value as f64),
+            _ => {
+                complaints.wrong_type(node, name, "a number without a unit");
+                None
+            }
+        }
+    }
+    fn to_toml(&self) -> toml_edit::Value {
+        (*self).into()
+    }
+    fn number(&self) -> Option<f64> {
+        Some(*self)
+    }
+    fn from_number(number: f64) -> Option<Self> {
+        number.is_finite().then_some(number)
+    }
+}
+single!(f64);
+
+impl Scalar for String {
+    fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        text(node, name, "text", complaints).map(ToOwned::to_owned)
+    }
+    fn to_toml(&self) -> toml_edit::Value {
+        self.as_str().into()
+    }
+}
+single!(String);
+
+impl<T: Scalar> Scalar for Vec<T> {
+    fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        let Value::List(items) = &node.value else {
+            complaints.wrong_type(node, name, "a list");
+            return None;
+        };
+        let read: Vec<Option<T>> = items.iter().map(|item| T::scalar(item, name, complaints)).collect();
+        read.into_iter().collect()
+    }
+    fn to_toml(&self) -> toml_edit::Value {
+        self.iter().map(Scalar::to_toml).collect::<toml_edit::Array>().into()
+    }
+}
+
+/// The one of `all` that `node` spells, where the allowed spellings are known.
+pub(crate) fn name_of<T: Copy>(
+    node: &Node,
+    name: &str,
+    all: &[(&'static str, T)],
+    complaints: &mut Complaints,
+) -> Option<T> {
+    let allowed = || format!("one of {}", crate::suggest::list(all.iter().map(|(spelling, _)| *spelling)));
+    let text = text(node, name, &allowed(), complaints)?;
+    if let Some((_, value)) = all.iter().find(|(spelling, _)| *spelling == text) {
+        return Some(*value);
+    }
+    let near = crate::suggest::nearest(text, all.iter().map(|(spelling, _)| *spelling));
+    let help = near.map_or_else(String::new, |near| format!("did you mean `{near}`? ")) + &allowed();
+    complaints.push(Diagnostic::new(&node.place, format!("`{name}` cannot be \"{text}\"")).help(help));
+    None
+}
+
+/// A choice among names, spelt the same in files and messages.
+macro_rules! names {
+    (
+        $(#[$attribute:meta])*
+        pub enum $name:ident {
+            $( $(#[$variant_attribute:meta])* $variant:ident = $spelling:literal, )*
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $( $(#[$variant_attribute])* $variant, )*
+        }
+
+        impl $name {
+            /// Every choice with its spelling.
+            pub const ALL: &'static [(&'static str, Self)] = &[$( ($spelling, Self::$variant) ),*];
+
+            /// How files spell it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $spelling, )* }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl $crate::scalar::Scalar for $name {
+            fn scalar(
+                node: &$crate::tree::Node,
+                name: &str,
+                complaints: &mut $crate::read::Complaints,
+            ) -> Option<Self> {
+                $crate::scalar::name_of(node, name, Self::ALL, complaints)
+            }
+            fn to_toml(&self) -> toml_edit::Value {
+                self.as_str().into()
+            }
+        }
+
+        impl $crate::read::Read for $name {
+            fn read(
+                entry: &$crate::tree::Entry,
+                name: &str,
+                complaints: &mut $crate::read::Complaints,
+            ) -> Option<Self> {
+                <Self as $crate::scalar::Scalar>::scalar(&entry.node, name, complaints)
+            }
+        }
+    };
+}
+pub(crate) use {names, single};
