@@ -1,1 +1,12 @@
-//! See the crate's Cargo.toml.
+//! Formats as they stand on the wire: bytes in, bytes out, no time.
+//!
+//! Each format file has the field ranges of its specification, a validated
+//! representation with `parse` and `emit`, a `Display` as an analyser would
+//! show it, and tests. Nothing in here knows about queues, clocks or devices.
+//!
+//! * [`pcie`]: transaction and data link layer packets, framing, ordering,
+//!   and configuration space.
+
+#![forbid(unsafe_code)]
+
+pub mod pcie;

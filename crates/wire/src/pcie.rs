@@ -1,0 +1,17 @@
+//! PCI Express: packets, framing and configuration space.
+//!
+//! Section and table numbers refer to the PCI Express Base Specification,
+//! revision 5.0, unless another document is named.
+
+pub mod id;
+pub mod link;
+pub mod split;
+pub mod tlp;
+
+pub use id::{Bdf, FunctionAddress, Segment};
+pub use link::Framing;
+pub use split::{split_completion, split_read, split_write};
+pub use tlp::{
+    AddressType, Common, CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, FlowClass, IoRequest,
+    MemoryRequest, Message, MessageCode, Routing, Tlp, TlpError, TlpKind,
+};
