@@ -1,0 +1,88 @@
+//! Who accesses memory, how, and what the answer looks like.
+
+use units::Time;
+
+/// A NUMA node: one socket with its LLC and its DRAM.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NodeId(pub u8);
+
+/// A core, numbered through the host: those of node 0 first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CoreId(pub u16);
+
+impl NodeId {
+    /// The node's number as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl CoreId {
+    /// The core's number as an index.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Who touches a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Agent {
+    /// A core, through its private caches.
+    Core(CoreId),
+    /// A device below a root port of this node.
+    Device(NodeId),
+}
+
+/// How much of a line a device write covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Coverage {
+    /// All 64 bytes: the old content is not needed.
+    FullLine,
+    /// Some of them: the line must be merged with its old content.
+    Partial,
+}
+
+/// What a core does to a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CoreOp {
+    /// A load.
+    Load,
+    /// A store to write-back memory: gains ownership, allocates.
+    Store,
+    /// A non-temporal store of the full line: goes to DRAM, leaves no copy.
+    StreamingStore,
+    /// A software or hardware prefetch for reading.
+    Prefetch,
+    /// `clflush`: write back if dirty, invalidate everywhere.
+    FlushLine,
+}
+
+/// Where the data of an access came from, or where a write went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// The core's own L1 or L2.
+    OwnCache,
+    /// The LLC of the requester's socket.
+    Llc,
+    /// The LLC of the requester's socket, after asking a core that owns the line.
+    LlcOwnedByCore,
+    /// DRAM of the requester's node.
+    Dram,
+    /// The cache of another socket.
+    RemoteLlc,
+    /// DRAM of another node.
+    RemoteDram,
+    /// No memory is installed there; nothing was done.
+    Unmapped,
+}
+
+/// The answer to an access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Reads: when the data is at the requester. Writes: when the write is
+    /// globally ordered, so that a following read may be served and the
+    /// posted buffer is free.
+    pub ready: Time,
+    /// Where the data came from or went.
+    pub source: Source,
+}

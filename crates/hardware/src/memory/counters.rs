@@ -1,0 +1,221 @@
+//! Traffic by place and cause, and the sums that must agree.
+
+use super::LINE;
+use super::access::NodeId;
+use thiserror::Error;
+use units::Bytes;
+
+/// Why bytes move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A core's load or store.
+    Core,
+    /// A device's read or write.
+    Dma,
+    /// An IOMMU's page walk.
+    Walk,
+    /// Dirty lines on their way to DRAM.
+    WriteBack,
+    /// A prefetch.
+    Prefetch,
+    /// Coherence messages without data.
+    Snoop,
+    /// Doorbells and other accesses of a core to a device.
+    Mmio,
+    /// Interrupt messages.
+    Interrupt,
+}
+
+impl Cause {
+    /// Every cause, in the order of the counters.
+    pub const ALL: [Self; 8] = [
+        Self::Core,
+        Self::Dma,
+        Self::Walk,
+        Self::WriteBack,
+        Self::Prefetch,
+        Self::Snoop,
+        Self::Mmio,
+        Self::Interrupt,
+    ];
+}
+
+/// Bytes by cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ByCause([u64; Cause::ALL.len()]);
+
+impl ByCause {
+    /// Bytes moved for `cause`.
+    pub fn of(&self, cause: Cause) -> Bytes {
+        Bytes::new(self.0[cause as usize])
+    }
+    /// Bytes moved for any cause.
+    pub fn total(&self) -> Bytes {
+        Bytes::new(self.0.iter().sum())
+    }
+    #[inline]
+    pub(super) fn add(&mut self, cause: Cause, bytes: u64) {
+        self.0[cause as usize] += bytes;
+    }
+}
+
+/// Who uses a shared cache, for counting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CacheUser {
+    /// Cores.
+    Core,
+    /// Devices.
+    Device,
+    /// IOMMU page walkers.
+    Walker,
+}
+
+/// What one kind of user did to one cache, in lines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheCounters {
+    /// Accesses that found their line.
+    pub hits: u64,
+    /// Accesses that did not.
+    pub misses: u64,
+    /// Lines brought in.
+    pub allocations: u64,
+    /// Lines that made room for those.
+    pub evictions: u64,
+    /// Those of the evicted lines that were dirty.
+    pub dirty_evictions: u64,
+}
+
+/// What the devices of one node did, in lines, by where it ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceCounters {
+    /// Writes asked for.
+    pub writes: u64,
+    /// Writes that updated a line present in an LLC.
+    pub writes_updated: u64,
+    /// Writes that allocated a line in an LLC.
+    pub writes_allocated: u64,
+    /// Writes that went to DRAM.
+    pub writes_to_memory: u64,
+    /// Partial writes that read the line's rest from DRAM first.
+    pub merges: u64,
+    /// Reads asked for.
+    pub reads: u64,
+    /// Reads answered by the LLC of the device's socket.
+    pub reads_llc: u64,
+    /// Those of them for which a core was asked.
+    pub reads_snooped: u64,
+    /// Reads answered by another socket's cache.
+    pub reads_remote_cache: u64,
+    /// Reads answered by DRAM.
+    pub reads_memory: u64,
+}
+
+/// One node's counters.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeCounters {
+    /// Bytes read from this node's DRAM.
+    pub dram_read: ByCause,
+    /// Bytes written to this node's DRAM.
+    pub dram_written: ByCause,
+    /// Use of this socket's LLC.
+    pub llc: [CacheCounters; 3],
+    /// Use of all private caches of this socket.
+    pub private: CacheCounters,
+    /// What the devices below this socket's root ports did.
+    pub device: DeviceCounters,
+}
+
+impl NodeCounters {
+    /// Use of this socket's LLC by `user`.
+    pub fn llc_by(&self, user: CacheUser) -> &CacheCounters {
+        &self.llc[user as usize]
+    }
+}
+
+/// One direction of one inter-socket link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkCounters {
+    /// Where the bytes come from.
+    pub from: NodeId,
+    /// Where they go.
+    pub to: NodeId,
+    /// Bytes, headers included.
+    pub bytes: ByCause,
+}
+
+/// All counters of a host's memory system.
+///
+/// Untimed touches that bring caches into a state are not counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MemoryCounters {
+    /// For each node.
+    pub nodes: Vec<NodeCounters>,
+    /// For each link two entries, one for each direction.
+    pub links: Vec<LinkCounters>,
+    /// Bytes given to the interconnect, times the links each had to cross.
+    pub sent: ByCause,
+    /// Lines written back to DRAM because they were dirty, for any reason.
+    pub written_back: u64,
+    /// Lines that page walks read.
+    pub walk_reads: u64,
+    /// Page-walk lines answered by DRAM.
+    pub walk_reads_memory: u64,
+    /// Accesses to addresses without memory.
+    pub unmapped: u64,
+}
+
+/// Two sums that should agree and do not.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{what}: {left} against {right}")]
+pub struct Imbalance {
+    /// What is compared.
+    pub what: &'static str,
+    /// One sum.
+    pub left: u64,
+    /// The other.
+    pub right: u64,
+}
+
+impl MemoryCounters {
+    /// Checks that no byte was lost or counted twice between devices, caches,
+    /// links and DRAM.
+    ///
+    /// # Errors
+    /// Names the first two sums that disagree.
+    pub fn check_conservation(&self) -> Result<(), Imbalance> {
+        let agree = |what, left: u64, right: u64| {
+            if left == right { Ok(()) } else { Err(Imbalance { what, left, right }) }
+        };
+        let mut device = DeviceCounters::default();
+        let (mut dma_read, mut dma_written, mut walk_read, mut written_back) = (0, 0, 0, 0);
+        for node in &self.nodes {
+            let d = &node.device;
+            agree(
+                "device writes: updated + allocated + to memory against writes",
+                d.writes_updated + d.writes_allocated + d.writes_to_memory,
+                d.writes,
+            )?;
+            agree(
+                "device reads: LLC + remote cache + memory against reads",
+                d.reads_llc + d.reads_remote_cache + d.reads_memory,
+                d.reads,
+            )?;
+            device.writes_to_memory += d.writes_to_memory;
+            device.merges += d.merges;
+            device.reads_memory += d.reads_memory;
+            dma_read += node.dram_read.of(Cause::Dma).get();
+            dma_written += node.dram_written.of(Cause::Dma).get();
+            walk_read += node.dram_read.of(Cause::Walk).get();
+            written_back += node.dram_written.of(Cause::WriteBack).get();
+        }
+        agree("bytes of DRAM read for devices", dma_read, (device.reads_memory + device.merges) * LINE)?;
+        agree("bytes of DRAM written by devices", dma_written, device.writes_to_memory * LINE)?;
+        agree("bytes of DRAM read by page walks", walk_read, self.walk_reads_memory * LINE)?;
+        agree("bytes of DRAM written back", written_back, self.written_back * LINE)?;
+        for cause in Cause::ALL {
+            let on_links = self.links.iter().map(|l| l.bytes.of(cause).get()).sum();
+            agree("bytes on links against bytes sent", on_links, self.sent.of(cause).get())?;
+        }
+        Ok(())
+    }
+}

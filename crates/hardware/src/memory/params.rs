@@ -1,0 +1,461 @@
+//! What a machine file has to say about memory.
+//!
+//! Plain data without defaults: every value belongs to a machine and has its
+//! source there. [`MemoryParams::example`] is a machine for tests only.
+
+use super::LINE;
+use thiserror::Error;
+use units::{ByteRate, Bytes, Duration, HostPhysical};
+
+/// The memory system of one host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryParams {
+    /// One entry for each socket; its position is its node number.
+    pub sockets: Vec<SocketParams>,
+    /// The links between sockets.
+    pub interconnect: InterconnectParams,
+    /// Where a device's writes to another socket's memory go.
+    pub remote_write: RemoteWrite,
+    /// What a read costs whose line another socket's cache holds.
+    pub remote_hit: RemoteHit,
+    /// Seed of the random replacement policies.
+    pub seed: u64,
+}
+
+/// One socket: cores with private caches, an LLC and a memory controller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SocketParams {
+    /// Number of cores (at most 64).
+    pub cores: u16,
+    /// The private caches of each core.
+    pub private: PrivateParams,
+    /// The last-level cache.
+    pub llc: LlcParams,
+    /// The DRAM behind this socket's memory controllers.
+    pub dram: DramParams,
+    /// Where this node's DRAM lies in the host's physical address map.
+    pub memory: Vec<MemoryRange>,
+}
+
+/// A contiguous piece of the physical address map that is DRAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryRange {
+    /// First address; a multiple of 64 bytes.
+    pub base: HostPhysical,
+    /// Length; a multiple of 64 bytes.
+    pub size: Bytes,
+}
+
+/// Size and shape of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheGeometry {
+    /// Capacity; a multiple of `ways` lines of 64 bytes.
+    pub size: Bytes,
+    /// Ways of each set (1 to 32).
+    pub ways: u8,
+    /// Whether the set index is hashed with the upper address bits, as the
+    /// slices of an Intel LLC are, or is taken from the address as it stands.
+    pub hashed: bool,
+    /// Which line makes room for a new one.
+    pub replacement: ReplacementPolicy,
+}
+
+/// Which line of a set makes room for a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplacementPolicy {
+    /// The least recently used line.
+    Lru,
+    /// A line not used since all others of its set were (one bit for each line).
+    NotRecentlyUsed,
+    /// The line that a binary tree of last directions points at.
+    TreePlru,
+    /// Any line.
+    Random,
+}
+
+/// The private caches of a core. The L2 is taken to include the L1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivateParams {
+    /// The L1 data cache.
+    pub l1: CacheGeometry,
+    /// Load-to-use latency of an L1 hit.
+    pub l1_hit: Duration,
+    /// The L2 cache.
+    pub l2: CacheGeometry,
+    /// Load-to-use latency of an L2 hit.
+    pub l2_hit: Duration,
+}
+
+/// Whether the LLC contains what the private caches contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inclusion {
+    /// It does: evicting a line from the LLC evicts it from the private
+    /// caches, whose copies the LLC's core-valid bits locate (Intel up to Broadwell).
+    Inclusive,
+    /// It does not: lines fill the private caches only and enter the LLC when
+    /// evicted from there; a snoop filter locates private copies (Intel from Skylake-SP).
+    NonInclusive {
+        /// The snoop filter: its capacity counts 64 bytes for each line it can track.
+        snoop_filter: CacheGeometry,
+    },
+}
+
+/// What a private cache tells the LLC when it evicts a line.
+///
+/// As long as the LLC believes that a core owns a line it asks that core
+/// before it answers a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictionNotice {
+    /// Nothing: the LLC keeps believing that the core owns the line, even
+    /// after a dirty eviction.
+    Silent,
+    /// Dirty evictions tell, clean ones are silent.
+    Dirty,
+    /// All evictions tell.
+    Always,
+}
+
+/// The last-level cache of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LlcParams {
+    /// Size, ways, index and replacement.
+    pub geometry: CacheGeometry,
+    /// Whether it includes the private caches.
+    pub inclusion: Inclusion,
+    /// What private caches tell about their evictions.
+    pub eviction_notice: EvictionNotice,
+    /// Load-to-use latency of a core's load that hits.
+    pub core_hit: Duration,
+    /// From the root complex's request until hit or miss is known.
+    pub device_lookup: Duration,
+    /// From there, or from DRAM's answer, until the line is at the root complex.
+    pub device_return: Duration,
+    /// Time for which one access of a device or of a page walker occupies the
+    /// root complex's port into the LLC; zero for a port that never queues.
+    pub device_service: Duration,
+    /// What asking the core that owns a line adds.
+    pub core_snoop: Duration,
+    /// DDIO.
+    pub ddio: DdioParams,
+    /// Whether lines that an IOMMU's page walk fetches stay in the LLC.
+    pub walks_allocate: bool,
+}
+
+/// How device writes use the LLC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DdioParams {
+    /// Which ways a device write may allocate in, one bit for each way (as
+    /// Intel's `IIO_LLC_WAYS` register). A line that is present already is
+    /// updated wherever it is. No bit set means no DDIO: device writes
+    /// invalidate cached copies and go to DRAM.
+    pub ways: u32,
+    /// What a write waits for if the line that makes room for it is dirty.
+    pub dirty_eviction: Duration,
+}
+
+/// The DRAM of one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DramParams {
+    /// Number of channels, over which the node's lines are interleaved.
+    pub channels: u8,
+    /// Ranks on each channel, over which pages are interleaved.
+    pub ranks: u8,
+    /// Consecutive bytes on one channel before the next one follows (at least one line).
+    pub interleave: Bytes,
+    /// Peak bandwidth of one channel.
+    pub channel_bandwidth: ByteRate,
+    /// From the LLC's miss to the line's arrival there, idle, row closed.
+    pub access: Duration,
+    /// Refresh; `None` for memory that needs none.
+    pub refresh: Option<RefreshParams>,
+    /// Open rows; `None` where every access costs the same.
+    pub row_buffer: Option<RowBufferParams>,
+    /// Writes that a channel's queue holds before the next one has to wait.
+    pub write_queue: u16,
+}
+
+/// DRAM refresh: each rank is unavailable for a while at regular intervals,
+/// the ranks of a node evenly staggered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefreshParams {
+    /// tREFI, the interval.
+    pub interval: Duration,
+    /// tRFC, how long a rank is unavailable.
+    pub duration: Duration,
+}
+
+/// Row buffers: what an open row saves and a wrong one costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowBufferParams {
+    /// Banks of each rank.
+    pub banks: u8,
+    /// Bytes of a row.
+    pub row: Bytes,
+    /// By how much a hit in an open row is faster than [`DramParams::access`].
+    pub hit_saves: Duration,
+    /// By how much an access to a bank with another row open is slower.
+    pub conflict_adds: Duration,
+}
+
+/// The links between sockets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InterconnectParams {
+    /// The links. Parallel links between two sockets are one entry with the
+    /// sum of their bandwidths.
+    pub links: Vec<InterconnectLink>,
+    /// Bytes on the link of a message without data, and of the header of one with data.
+    pub header: Bytes,
+    /// What the home node's agent adds to a request from another node.
+    pub home_agent: Duration,
+}
+
+/// One link between two sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterconnectLink {
+    /// The two nodes' numbers.
+    pub between: (u8, u8),
+    /// Bandwidth in each direction.
+    pub bandwidth: ByteRate,
+    /// Latency of one direction, serialisation not included.
+    pub latency: Duration,
+}
+
+/// Where a device's writes to another socket's memory go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteWrite {
+    /// Into the LLC of the device's socket, as a local write would, after
+    /// ownership was asked of the home node.
+    AllocateAtDeviceSocket {
+        /// Whether the write is ordered only when the home node has answered.
+        /// Otherwise the write may be read back before.
+        waits_for_home: bool,
+    },
+    /// Over the interconnect into the LLC of the home socket.
+    AllocateAtHomeSocket,
+    /// Over the interconnect into DRAM; cached copies are invalidated ("DDIO
+    /// does not work remotely").
+    ToHomeMemory,
+}
+
+/// What a read costs whose line another socket's cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteHit {
+    /// The cache answers; DRAM is not read.
+    FromCache,
+    /// The home node reads DRAM while it snoops the cache and answers when
+    /// both are back, so that a remote hit costs as much as remote DRAM.
+    AsMemory,
+}
+
+/// A value that no memory system can have.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{place}: {problem}")]
+pub struct ParamError {
+    /// Path of the parameter.
+    pub place: String,
+    /// What is wrong and what is allowed.
+    pub problem: String,
+}
+
+impl CacheGeometry {
+    /// Number of sets.
+    pub const fn sets(&self) -> u32 {
+        (self.size.get() / LINE / self.ways as u64) as u32
+    }
+
+    fn check(&self, place: &str) -> Result<(), ParamError> {
+        ensure(place, (1..=32).contains(&self.ways), || format!("{} ways; 1 to 32 are allowed", self.ways))?;
+        let set = LINE * u64::from(self.ways);
+        ensure(place, self.size.get() > 0 && self.size.get() % set == 0, || {
+            format!("{} is not a multiple of a set's {set} B", self.size)
+        })?;
+        ensure(place, self.size.get() / set <= 1 << 22, || format!("{} has too many sets", self.size))?;
+        ensure(place, self.replacement != ReplacementPolicy::TreePlru || self.ways.is_power_of_two(), || {
+            format!("tree PLRU needs a power of two ways, not {}", self.ways)
+        })
+    }
+}
+
+fn ensure(place: &str, good: bool, problem: impl FnOnce() -> String) -> Result<(), ParamError> {
+    if good { Ok(()) } else { Err(ParamError { place: place.into(), problem: problem() }) }
+}
+
+impl MemoryParams {
+    /// Checks that a memory system can be built.
+    ///
+    /// # Errors
+    /// Names the first parameter that is impossible.
+    pub fn validate(&self) -> Result<(), ParamError> {
+        ensure("sockets", (1..=8).contains(&self.sockets.len()), || {
+            format!("{} sockets; 1 to 8 are allowed", self.sockets.len())
+        })?;
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (n, socket) in self.sockets.iter().enumerate() {
+            socket.check(&format!("sockets[{n}]"))?;
+            ranges.extend(socket.memory.iter().map(|r| (r.base.get(), r.size.get())));
+        }
+        ranges.sort_unstable();
+        for pair in ranges.windows(2) {
+            ensure("sockets[].memory", pair[0].0 + pair[0].1 <= pair[1].0, || {
+                format!("the range at {:#x} overlaps the one at {:#x}", pair[1].0, pair[0].0)
+            })?;
+        }
+        self.interconnect.check(self.sockets.len())
+    }
+
+    /// A two-socket machine for tests: 8 cores and a 4 MiB, 16-way LLC with
+    /// two DDIO ways each. No real machine has these values.
+    pub fn example() -> Self {
+        let cache =
+            |size, ways, hashed| CacheGeometry { size, ways, hashed, replacement: ReplacementPolicy::Lru };
+        let socket = |base| SocketParams {
+            cores: 8,
+            private: PrivateParams {
+                l1: cache(Bytes::kib(32), 8, false),
+                l1_hit: Duration::from_ns(2),
+                l2: cache(Bytes::kib(256), 8, false),
+                l2_hit: Duration::from_ns(5),
+            },
+            llc: LlcParams {
+                geometry: cache(Bytes::mib(4), 16, true),
+                inclusion: Inclusion::Inclusive,
+                eviction_notice: EvictionNotice::Dirty,
+                core_hit: Duration::from_ns(20),
+                device_lookup: Duration::from_ns(30),
+                device_return: Duration::from_ns(30),
+                device_service: Duration::from_ns(2),
+                core_snoop: Duration::from_ns(18),
+                ddio: DdioParams { ways: 0b11, dirty_eviction: Duration::from_ns(20) },
+                walks_allocate: true,
+            },
+            dram: DramParams {
+                channels: 4,
+                ranks: 2,
+                interleave: Bytes::new(256),
+                channel_bandwidth: ByteRate::gb_per_s(16),
+                access: Duration::from_ns(70),
+                refresh: Some(RefreshParams {
+                    interval: Duration::from_ns(7_800),
+                    duration: Duration::from_ns(260),
+                }),
+                row_buffer: None,
+                write_queue: 32,
+            },
+            memory: vec![MemoryRange { base: HostPhysical::new(base), size: Bytes::gib(1) }],
+        };
+        Self {
+            sockets: vec![socket(0), socket(4 << 30)],
+            interconnect: InterconnectParams {
+                links: vec![InterconnectLink {
+                    between: (0, 1),
+                    bandwidth: ByteRate::gb_per_s(16),
+                    latency: Duration::from_ns(30),
+                }],
+                header: Bytes::new(8),
+                home_agent: Duration::from_ns(5),
+            },
+            remote_write: RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true },
+            remote_hit: RemoteHit::AsMemory,
+            seed: 1,
+        }
+    }
+}
+
+impl SocketParams {
+    fn check(&self, place: &str) -> Result<(), ParamError> {
+        ensure(place, (1..=64).contains(&self.cores), || {
+            format!("{} cores; 1 to 64 are allowed", self.cores)
+        })?;
+        self.private.l1.check(&format!("{place}.private.l1"))?;
+        self.private.l2.check(&format!("{place}.private.l2"))?;
+        self.llc.geometry.check(&format!("{place}.llc"))?;
+        if let Inclusion::NonInclusive { snoop_filter } = &self.llc.inclusion {
+            snoop_filter.check(&format!("{place}.llc.snoop_filter"))?;
+        }
+        let all = u32::MAX >> (32 - u32::from(self.llc.geometry.ways));
+        ensure(&format!("{place}.llc.ddio.ways"), self.llc.ddio.ways & !all == 0, || {
+            format!("{:#x} names ways that a {}-way cache lacks", self.llc.ddio.ways, self.llc.geometry.ways)
+        })?;
+        self.dram.check(&format!("{place}.dram"))?;
+        for range in &self.memory {
+            let aligned = (range.base.get() | range.size.get()) % LINE == 0;
+            let fits = range.base.get().checked_add(range.size.get()).is_some_and(|end| end <= 1 << 39);
+            ensure(&format!("{place}.memory"), aligned && fits && range.size.get() > 0, || {
+                format!("{} at {}: whole lines of 64 B below 512 GiB are allowed", range.size, range.base)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl DramParams {
+    fn check(&self, place: &str) -> Result<(), ParamError> {
+        ensure(place, self.channels > 0 && self.ranks > 0, || "needs a channel and a rank".into())?;
+        ensure(place, self.interleave.get() >= LINE && self.interleave.get() % LINE == 0, || {
+            format!("an interleave of {} is not a multiple of 64 B", self.interleave)
+        })?;
+        ensure(place, self.channel_bandwidth.bytes_per_s() > 0, || "needs a bandwidth".into())?;
+        ensure(place, self.write_queue > 0, || "a write queue of 0 accepts no write".into())?;
+        if let Some(r) = &self.refresh {
+            ensure(&format!("{place}.refresh"), r.duration < r.interval, || {
+                format!("a refresh of {} does not end within its interval of {}", r.duration, r.interval)
+            })?;
+        }
+        if let Some(r) = &self.row_buffer {
+            ensure(&format!("{place}.row_buffer"), r.banks > 0 && r.row.get() >= LINE, || {
+                "needs a bank and rows of at least 64 B".into()
+            })?;
+            ensure(&format!("{place}.row_buffer"), r.hit_saves <= self.access, || {
+                format!("a hit cannot save {} of {}", r.hit_saves, self.access)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl InterconnectParams {
+    fn check(&self, sockets: usize) -> Result<(), ParamError> {
+        for (i, link) in self.links.iter().enumerate() {
+            let place = format!("interconnect.links[{i}]");
+            let (a, b) = (usize::from(link.between.0), usize::from(link.between.1));
+            ensure(&place, a != b && a < sockets && b < sockets, || {
+                format!("connects {a} and {b}, but there are nodes 0 to {}", sockets - 1)
+            })?;
+            ensure(&place, link.bandwidth.bytes_per_s() > 0, || "needs a bandwidth".into())?;
+        }
+        let mut reached = 1u32;
+        for _ in 0..sockets {
+            for link in &self.links {
+                let (a, b) = (1 << link.between.0, 1 << link.between.1);
+                if reached & (a | b) != 0 {
+                    reached |= a | b;
+                }
+            }
+        }
+        ensure("interconnect.links", reached == u32::MAX >> (32 - sockets), || {
+            "some sockets cannot be reached from node 0".into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_machines_are_named() {
+        let good = MemoryParams::example();
+        assert_eq!(good.validate(), Ok(()));
+        let wrong = |change: fn(&mut MemoryParams)| {
+            let mut params = MemoryParams::example();
+            change(&mut params);
+            params.validate().unwrap_err().to_string()
+        };
+        assert!(wrong(|p| p.interconnect.links.clear()).contains("reached"));
+        assert!(wrong(|p| p.sockets[1].llc.ddio.ways = 1 << 16).contains("sockets[1].llc.ddio.ways"));
+        assert!(wrong(|p| p.sockets[0].llc.geometry.ways = 33).contains("1 to 32"));
+        assert!(wrong(|p| p.sockets[0].llc.geometry.size = Bytes::new(1000)).contains("multiple"));
+        assert!(wrong(|p| p.sockets[1].memory = p.sockets[0].memory.clone()).contains("overlaps"));
+        assert!(wrong(|p| p.sockets.truncate(1)).contains("nodes 0 to 0"));
+    }
+}

@@ -1,0 +1,250 @@
+//! The bytes of installed memory, held sparsely.
+
+use super::access::NodeId;
+use super::params::MemoryRange;
+use thiserror::Error;
+use units::{Bytes, HostPhysical};
+
+/// Bytes that are allocated together on first write.
+const CHUNK: u64 = 64 << 10;
+const CHUNK_SHIFT: u32 = CHUNK.trailing_zeros();
+
+/// An access to an address where no memory is installed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("no memory is installed at {address} (access of {length})")]
+pub struct MemoryFault {
+    /// The first address of the access that is not backed.
+    pub address: HostPhysical,
+    /// The length of the whole access.
+    pub length: Bytes,
+}
+
+/// One range of installed DRAM.
+#[derive(Debug)]
+struct Range {
+    node: NodeId,
+    base: u64,
+    size: u64,
+    /// For each chunk of the range: its place in `PhysicalMemory::chunks` plus
+    /// one, or zero while nothing has been written.
+    slots: Vec<u32>,
+}
+
+/// The bytes of one host's DRAM: zero until written, 64 KiB allocated at a time.
+#[derive(Debug)]
+pub struct PhysicalMemory {
+    ranges: Vec<Range>,
+    chunks: Vec<Box<[u8]>>,
+}
+
+impl PhysicalMemory {
+    /// Memory installed in `ranges`, each given with its node.
+    pub fn new(ranges: &[(NodeId, MemoryRange)]) -> Self {
+        let mut ranges: Vec<Range> = ranges
+            .iter()
+            .map(|&(node, r)| Range {
+                node,
+                base: r.base.get(),
+                size: r.size.get(),
+                slots: vec![0; r.size.get().div_ceil(CHUNK) as usize],
+            })
+            .collect();
+        ranges.sort_by_key(|r| r.base);
+        Self { ranges, chunks: Vec::new() }
+    }
+
+    /// The node whose DRAM holds `address`; `None` where none is installed.
+    #[inline]
+    pub fn node_of(&self, address: HostPhysical) -> Option<NodeId> {
+        self.locate(address.get()).map(|(r, _)| self.ranges[r].node)
+    }
+
+    /// DRAM installed in the whole host.
+    pub fn installed(&self) -> Bytes {
+        Bytes::new(self.ranges.iter().map(|r| r.size).sum())
+    }
+
+    /// Bytes of the running machine that back what was written so far.
+    pub fn resident(&self) -> Bytes {
+        Bytes::new(self.chunks.len() as u64 * CHUNK)
+    }
+
+    /// Fills `into` with the bytes at `address`.
+    ///
+    /// # Errors
+    /// If any byte lies outside installed memory; `into` may then be partly filled.
+    pub fn read(&self, address: HostPhysical, into: &mut [u8]) -> Result<(), MemoryFault> {
+        let length = Bytes::new(into.len() as u64);
+        let mut at = address.get();
+        let mut rest = into;
+        while !rest.is_empty() {
+            let (range, offset, take) = self.piece(at, rest.len(), length)?;
+            let (now, later) = rest.split_at_mut(take);
+            match self.ranges[range].slots[(offset >> CHUNK_SHIFT) as usize] {
+                0 => now.fill(0),
+                slot => {
+                    let start = (offset & (CHUNK - 1)) as usize;
+                    now.copy_from_slice(&self.chunks[slot as usize - 1][start..start + take]);
+                }
+            }
+            rest = later;
+            at = at.wrapping_add(take as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes `from` to `address`.
+    ///
+    /// # Errors
+    /// If any byte lies outside installed memory; nothing is then written.
+    pub fn write(&mut self, address: HostPhysical, from: &[u8]) -> Result<(), MemoryFault> {
+        self.check(address, from.len())?;
+        let length = Bytes::new(from.len() as u64);
+        let mut at = address.get();
+        let mut rest = from;
+        while !rest.is_empty() {
+            let (range, offset, take) = self.piece(at, rest.len(), length)?;
+            let (now, later) = rest.split_at(take);
+            let start = (offset & (CHUNK - 1)) as usize;
+            self.chunk_mut(range, offset)[start..start + take].copy_from_slice(now);
+            rest = later;
+            at = at.wrapping_add(take as u64);
+        }
+        Ok(())
+    }
+
+    /// The little-endian 64-bit word at `address`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_u64(&self, address: HostPhysical) -> Result<u64, MemoryFault> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// The little-endian 32-bit word at `address`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_u32(&self, address: HostPhysical) -> Result<u32, MemoryFault> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// Writes a little-endian 64-bit word.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_u64(&mut self, address: HostPhysical, value: u64) -> Result<(), MemoryFault> {
+        self.write(address, &value.to_le_bytes())
+    }
+
+    /// Writes a little-endian 32-bit word.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_u32(&mut self, address: HostPhysical, value: u32) -> Result<(), MemoryFault> {
+        self.write(address, &value.to_le_bytes())
+    }
+
+    /// Checks that `length` bytes from `address` are all installed.
+    ///
+    /// # Errors
+    /// Names the first address that is not.
+    pub fn check(&self, address: HostPhysical, length: usize) -> Result<(), MemoryFault> {
+        let mut at = address.get();
+        let mut rest = length as u64;
+        while rest > 0 {
+            let fault = MemoryFault { address: HostPhysical::new(at), length: Bytes::new(length as u64) };
+            let (range, offset) = self.locate(at).ok_or(fault)?;
+            let take = rest.min(self.ranges[range].size - offset);
+            rest -= take;
+            at = at.wrapping_add(take);
+        }
+        Ok(())
+    }
+
+    /// The range that holds `at` and the offset in it.
+    #[inline]
+    fn locate(&self, at: u64) -> Option<(usize, u64)> {
+        // Hosts have a handful of ranges at most: a scan beats a search.
+        self.ranges.iter().enumerate().find_map(|(i, r)| {
+            let offset = at.wrapping_sub(r.base);
+            (offset < r.size).then_some((i, offset))
+        })
+    }
+
+    /// The range, the offset and the number of bytes up to the end of the chunk.
+    #[inline]
+    fn piece(&self, at: u64, left: usize, length: Bytes) -> Result<(usize, u64, usize), MemoryFault> {
+        let (range, offset) =
+            self.locate(at).ok_or(MemoryFault { address: HostPhysical::new(at), length })?;
+        let to_end = (CHUNK - (offset & (CHUNK - 1))).min(self.ranges[range].size - offset);
+        Ok((range, offset, (left as u64).min(to_end) as usize))
+    }
+
+    #[inline]
+    fn chunk_mut(&mut self, range: usize, offset: u64) -> &mut [u8] {
+        let slot = &mut self.ranges[range].slots[(offset >> CHUNK_SHIFT) as usize];
+        if *slot == 0 {
+            self.chunks.push(vec![0; CHUNK as usize].into_boxed_slice());
+            *slot = u32::try_from(self.chunks.len()).expect("fewer than 2^32 chunks fit into any machine");
+        }
+        &mut self.chunks[*slot as usize - 1]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn two_nodes_with_a_hole() -> PhysicalMemory {
+        let range = |base, size| MemoryRange { base: HostPhysical::new(base), size: Bytes::new(size) };
+        PhysicalMemory::new(&[
+            (NodeId(0), range(0, 3 << 16)),
+            (NodeId(1), range(8 << 16, 2 << 16)),
+            (NodeId(0), range(3 << 16, 1 << 16)),
+        ])
+    }
+
+    #[test]
+    fn a_hole_is_reported_with_its_first_address() {
+        let mut memory = two_nodes_with_a_hole();
+        let at = HostPhysical::new((4 << 16) - 4);
+        let fault = memory.write(at, &[1; 8]).unwrap_err();
+        assert_eq!(fault.address, HostPhysical::new(4 << 16));
+        assert_eq!(memory.read_u32(at), Ok(0), "a refused write must leave nothing behind");
+        assert_eq!(memory.resident(), Bytes::ZERO);
+        assert!(memory.read(HostPhysical::new(u64::MAX - 3), &mut [0; 8]).is_err());
+        assert_eq!(memory.node_of(HostPhysical::new(9 << 16)), Some(NodeId(1)));
+        assert_eq!(memory.node_of(HostPhysical::new(10 << 16)), None);
+    }
+
+    #[test]
+    fn only_what_was_written_takes_space() {
+        let mut memory = two_nodes_with_a_hole();
+        memory.write_u64(HostPhysical::new(0xfffc), 0x1122_3344_5566_7788).unwrap();
+        assert_eq!(memory.resident(), Bytes::kib(128), "the word straddles two chunks");
+        assert_eq!(memory.read_u32(HostPhysical::new(0x10000)), Ok(0x1122_3344));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_return_the_latest_bytes(
+            writes in prop::collection::vec((0u64..(4 << 16) - 300, 1usize..300, any::<u8>()), 1..40),
+        ) {
+            let mut memory = two_nodes_with_a_hole();
+            let mut reference = vec![0u8; 4 << 16];
+            for (at, length, value) in writes {
+                memory.write(HostPhysical::new(at), &vec![value; length]).unwrap();
+                reference[at as usize..at as usize + length].fill(value);
+            }
+            let mut all = vec![0xa5; 4 << 16];
+            memory.read(HostPhysical::new(0), &mut all).unwrap();
+            prop_assert_eq!(all, reference);
+        }
+    }
+}
