@@ -1,0 +1,11 @@
+//! Measured rows beside simulated ones, and how far apart they are.
+
+mod row;
+mod rule;
+mod summary;
+mod table;
+
+pub use row::{CompareRow, Quantity, compare_file};
+pub use rule::{Artefact, Cause, Criterion, Rules};
+pub use summary::{FamilySummary, LARGE_MISS_PCT, Miss, Summary, Target, median, percentile};
+pub use table::summary_table;

@@ -1,0 +1,111 @@
+//! One measured row beside the same run simulated.
+
+use crate::pciebench::{Cache, Pattern, ResultFile, Row, Run, Test, family};
+use serde::{Deserialize, Serialize};
+
+/// What of a row is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quantity {
+    /// Median latency, ns.
+    Median,
+    /// Goodput, Gbit/s.
+    Bandwidth,
+}
+
+impl Quantity {
+    /// Its unit as it stands in results.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Median => "ns",
+            Self::Bandwidth => "Gbit/s",
+        }
+    }
+    /// The quantity that a row of this test is judged by.
+    pub const fn of(test: Test) -> Self {
+        if test.is_latency() { Self::Median } else { Self::Bandwidth }
+    }
+}
+
+impl core::fmt::Display for Quantity {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::Median => "median",
+            Self::Bandwidth => "bandwidth",
+        })
+    }
+}
+
+/// A row of `nearfar compare`. The names of the fields are those of its JSON,
+/// on which scripts rely.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompareRow {
+    /// The file's name, without its directory.
+    pub file: String,
+    /// The row below the header, counted from 1.
+    pub row: usize,
+    /// The micro-benchmark, in pcie-bench's words.
+    pub test: Test,
+    /// The order of accesses.
+    pub pattern: Pattern,
+    /// The state of the caches.
+    pub cache: Cache,
+    /// The window, in bytes.
+    pub window_bytes: u64,
+    /// The size of one transaction, in bytes.
+    pub transfer_bytes: u64,
+    /// Offset from a cache line in host memory, in bytes.
+    pub host_offset: u64,
+    /// Offset from a cache line in device memory, in bytes.
+    pub device_offset: u64,
+    /// What is compared.
+    pub quantity: Quantity,
+    /// Its unit.
+    pub unit: String,
+    /// The measured value.
+    pub measured: f64,
+    /// The simulated value; `None` (JSON null) where the run was not simulated.
+    pub simulated: Option<f64>,
+    /// 100 · (simulated − measured) / measured.
+    pub error_pct: Option<f64>,
+}
+
+impl CompareRow {
+    /// A measured row with what the same run gave in simulation.
+    pub fn new(file: &str, row: usize, measured: &Row, simulated: Option<f64>) -> Self {
+        let run = measured.run();
+        let quantity = Quantity::of(run.test);
+        let value = measured.headline();
+        Self {
+            file: file.into(),
+            row,
+            test: run.test,
+            pattern: run.pattern,
+            cache: run.cache,
+            window_bytes: run.window.get(),
+            transfer_bytes: run.transfer.get(),
+            host_offset: run.host_offset,
+            device_offset: run.device_offset,
+            quantity,
+            unit: quantity.unit().into(),
+            measured: value,
+            simulated,
+            error_pct: simulated.map(|s| 100.0 * (s - value) / value),
+        }
+    }
+
+    /// The family of files that the row is summarised with.
+    pub fn family(&self) -> String {
+        family(&self.file)
+    }
+}
+
+/// Compares the rows of a file with `simulate`, which gives a run's median in
+/// nanoseconds or its goodput in Gbit/s.
+pub fn compare_file(file: &ResultFile, mut simulate: impl FnMut(&Run) -> Option<f64>) -> Vec<CompareRow> {
+    let rows = file.rows();
+    rows.iter()
+        .enumerate()
+        .map(|(i, row)| CompareRow::new(&file.name, i + 1, row, simulate(row.run())))
+        .collect()
+}

@@ -1,0 +1,129 @@
+//! Rules about rows, as data: which rows are artefacts of the measurement, and
+//! what is known to cause a miss.
+
+use super::CompareRow;
+use crate::pciebench::{Cache, IommuMode, Pattern, Setup, Test};
+use serde::Deserialize;
+
+/// A condition on a row and on the set-up that it was measured in. Every
+/// field that is given must hold.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Criterion {
+    /// Generations of CPU (`bdw`, `hsw`, `ib`, `snb`).
+    pub generation: Option<Vec<String>>,
+    /// Models of CPU (`Xeon-E5-2630v4`).
+    pub cpu: Option<Vec<String>>,
+    /// Modes of the IOMMU.
+    pub iommu: Option<Vec<IommuMode>>,
+    /// Whether the buffer lies on another socket than the device.
+    pub remote: Option<bool>,
+    /// Beginnings of the file's name.
+    pub file_begins: Option<Vec<String>>,
+    /// Tests.
+    pub test: Option<Vec<Test>>,
+    /// Orders of access.
+    pub pattern: Option<Vec<Pattern>>,
+    /// States of the cache.
+    pub cache: Option<Vec<Cache>>,
+    /// Least window, bytes.
+    pub window_at_least: Option<u64>,
+    /// Greatest window, bytes.
+    pub window_at_most: Option<u64>,
+    /// Least transfer, bytes.
+    pub transfer_at_least: Option<u64>,
+    /// Greatest transfer, bytes.
+    pub transfer_at_most: Option<u64>,
+    /// Whether the host offset or the device offset is other than zero.
+    pub offset: Option<bool>,
+}
+
+impl Criterion {
+    /// Whether the row meets it. Conditions on the set-up never hold where it is unknown.
+    pub fn holds(&self, setup: Option<&Setup>, row: &CompareRow) -> bool {
+        fn one_of<T: PartialEq>(wanted: Option<&Vec<T>>, value: Option<&T>) -> bool {
+            wanted.is_none_or(|w| value.is_some_and(|v| w.contains(v)))
+        }
+        let at_least = |bound: Option<u64>, value| bound.is_none_or(|b| value >= b);
+        let at_most = |bound: Option<u64>, value| bound.is_none_or(|b| value <= b);
+        let offset = row.host_offset != 0 || row.device_offset != 0;
+        one_of(self.generation.as_ref(), setup.map(|s| &s.generation))
+            && one_of(self.cpu.as_ref(), setup.map(|s| &s.cpu))
+            && one_of(self.iommu.as_ref(), setup.map(|s| &s.iommu))
+            && self.remote.is_none_or(|r| setup.is_some_and(|s| s.sockets.remote_memory() == r))
+            && self.file_begins.as_ref().is_none_or(|b| b.iter().any(|b| row.file.starts_with(b.as_str())))
+            && one_of(self.test.as_ref(), Some(&row.test))
+            && one_of(self.pattern.as_ref(), Some(&row.pattern))
+            && one_of(self.cache.as_ref(), Some(&row.cache))
+            && at_least(self.window_at_least, row.window_bytes)
+            && at_most(self.window_at_most, row.window_bytes)
+            && at_least(self.transfer_at_least, row.transfer_bytes)
+            && at_most(self.transfer_at_most, row.transfer_bytes)
+            && self.offset.is_none_or(|o| o == offset)
+    }
+}
+
+/// Rows that show something else than what their columns say, with the evidence.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Artefact {
+    /// A short name, unique.
+    pub name: String,
+    /// What went wrong in the measurement and how that is known.
+    pub evidence: String,
+    /// Which rows.
+    pub criterion: Criterion,
+}
+
+/// A known reason for a large miss.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cause {
+    /// A short name, unique.
+    pub name: String,
+    /// The reason, for the reader of the comparison.
+    pub text: String,
+    /// Which rows.
+    pub criterion: Criterion,
+}
+
+/// Artefacts and causes.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rules {
+    /// Rows that are left out of the summary, by name.
+    #[serde(default)]
+    pub artefact: Vec<Artefact>,
+    /// Reasons for misses; the first that holds is given.
+    #[serde(default)]
+    pub cause: Vec<Cause>,
+}
+
+impl Rules {
+    /// The rules for pcie-bench's published data, from `published/pcie-bench-data.toml`.
+    ///
+    /// # Panics
+    /// If that file, which is part of the program, is malformed.
+    pub fn pcie_bench() -> Self {
+        let text = include_str!("../../../../published/pcie-bench-data.toml");
+        Self::parse(text).expect("published/pcie-bench-data.toml is well-formed")
+    }
+
+    /// Reads rules.
+    ///
+    /// # Errors
+    /// TOML that does not fit, with its line.
+    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    /// The first artefact that the row is.
+    pub fn artefact(&self, setup: Option<&Setup>, row: &CompareRow) -> Option<&Artefact> {
+        self.artefact.iter().find(|a| a.criterion.holds(setup, row))
+    }
+
+    /// The first known cause.
+    pub fn cause(&self, setup: Option<&Setup>, row: &CompareRow) -> Option<&Cause> {
+        self.cause.iter().find(|c| c.criterion.holds(setup, row))
+    }
+}

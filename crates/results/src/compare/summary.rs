@@ -1,0 +1,254 @@
+//! Medians and tails of the error, per family of files.
+
+use super::{CompareRow, Quantity, Rules};
+use crate::pciebench::Setup;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Rows that miss by more than this, in percent, are listed one by one.
+pub const LARGE_MISS_PCT: f64 = 15.0;
+/// A row whose values, measured and simulated, differ by at most this share
+/// from the row before says nothing new.
+const REPEAT: f64 = 0.01;
+
+/// How good the comparison has to be, in percent of |error|.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Target {
+    /// The median.
+    pub median_pct: f64,
+    /// The 90th percentile.
+    pub p90_pct: f64,
+}
+
+impl Target {
+    /// For directories that machine files were fitted to.
+    pub const fn given(quantity: Quantity) -> Self {
+        match quantity {
+            Quantity::Median => Self { median_pct: 1.5, p90_pct: 4.0 },
+            Quantity::Bandwidth => Self { median_pct: 2.0, p90_pct: 8.0 },
+        }
+    }
+    /// For directories that no parameter has seen.
+    pub const fn held_out(quantity: Quantity) -> Self {
+        match quantity {
+            Quantity::Median => Self { median_pct: 2.0, p90_pct: 6.0 },
+            Quantity::Bandwidth => Self { median_pct: 3.0, p90_pct: 12.0 },
+        }
+    }
+}
+
+/// A family of files in one line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FamilySummary {
+    /// The family (`lat_dma_sweep_*`).
+    pub family: String,
+    /// What was compared.
+    pub quantity: Quantity,
+    /// All its rows.
+    pub rows: usize,
+    /// Rows left out as artefacts.
+    pub artefacts: usize,
+    /// Rows left out as repeats of the row before.
+    pub repeats: usize,
+    /// Rows that were not simulated.
+    pub not_simulated: usize,
+    /// Rows that the statistics are over.
+    pub counted: usize,
+    /// Median of |error|, percent; `None` without counted rows.
+    pub median_pct: Option<f64>,
+    /// 90th percentile of |error|, percent.
+    pub p90_pct: Option<f64>,
+    /// Greatest |error|, percent.
+    pub worst_pct: Option<f64>,
+    /// What it is held to.
+    pub target: Target,
+    /// Whether median and 90th percentile keep to the target.
+    pub within: bool,
+}
+
+/// A row with a large error and why.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Miss {
+    /// The row.
+    #[serde(flatten)]
+    pub row: CompareRow,
+    /// The cause, `None` if it is not known.
+    pub cause: Option<String>,
+}
+
+/// A comparison in short.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// One entry per family and quantity, by name.
+    pub families: Vec<FamilySummary>,
+    /// How many rows each artefact took out.
+    pub artefacts: BTreeMap<String, usize>,
+    /// Rows that miss by more than [`LARGE_MISS_PCT`], artefacts apart, worst first.
+    pub misses: Vec<Miss>,
+}
+
+impl Summary {
+    /// Summarises the rows of one directory, which stand in the order of its
+    /// files. `target` is [`Target::given`] or [`Target::held_out`].
+    pub fn of(
+        rows: &[CompareRow],
+        setup: Option<&Setup>,
+        rules: &Rules,
+        target: impl Fn(Quantity) -> Target,
+    ) -> Self {
+        let mut families: BTreeMap<(String, Quantity), Tally> = BTreeMap::new();
+        let mut artefacts = BTreeMap::new();
+        let mut misses = Vec::new();
+        let mut before: Option<&CompareRow> = None;
+        for row in rows {
+            let tally = families.entry((row.family(), row.quantity)).or_default();
+            tally.rows += 1;
+            if let Some(artefact) = rules.artefact(setup, row) {
+                tally.artefacts += 1;
+                *artefacts.entry(artefact.name.clone()).or_insert(0) += 1;
+                continue;
+            }
+            let Some(error) = row.error_pct else {
+                tally.not_simulated += 1;
+                continue;
+            };
+            if error.abs() > LARGE_MISS_PCT {
+                let cause = rules.cause(setup, row).map(|c| c.text.clone());
+                misses.push(Miss { row: row.clone(), cause });
+            }
+            if before.is_some_and(|b| repeats(b, row)) {
+                tally.repeats += 1;
+                continue;
+            }
+            before = Some(row);
+            tally.errors.push(error.abs());
+        }
+        let size = |miss: &Miss| miss.row.error_pct.unwrap_or_default().abs();
+        misses.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        let families = families
+            .into_iter()
+            .map(|((family, quantity), tally)| tally.summary(family, quantity, target(quantity)))
+            .collect();
+        Self { families, artefacts, misses }
+    }
+
+    /// Whether every family keeps to its target.
+    pub fn within(&self) -> bool {
+        self.families.iter().all(|f| f.within)
+    }
+}
+
+/// Whether `row` says nothing that the last counted row `before` did not say:
+/// the same series, and both values within 1 %. A row where only the
+/// simulated value moved is counted, so that a step in the wrong place shows.
+fn repeats(before: &CompareRow, row: &CompareRow) -> bool {
+    let near = |a: f64, b: f64| (a - b).abs() <= REPEAT * a.abs();
+    before.file == row.file
+        && (before.test, before.pattern, before.cache) == (row.test, row.pattern, row.cache)
+        && near(before.measured, row.measured)
+        && matches!((before.simulated, row.simulated), (Some(a), Some(b)) if near(a, b))
+}
+
+#[derive(Default)]
+struct Tally {
+    rows: usize,
+    artefacts: usize,
+    repeats: usize,
+    not_simulated: usize,
+    errors: Vec<f64>,
+}
+
+impl Tally {
+    fn summary(mut self, family: String, quantity: Quantity, target: Target) -> FamilySummary {
+        self.errors.sort_by(f64::total_cmp);
+        let median_pct = median(&self.errors);
+        let p90_pct = percentile(&self.errors, 90.0);
+        let keeps = |value: Option<f64>, bound: f64| value.is_none_or(|v| v <= bound);
+        FamilySummary {
+            family,
+            quantity,
+            rows: self.rows,
+            artefacts: self.artefacts,
+            repeats: self.repeats,
+            not_simulated: self.not_simulated,
+            counted: self.errors.len(),
+            median_pct,
+            p90_pct,
+            worst_pct: self.errors.last().copied(),
+            target,
+            within: self.not_simulated == 0
+                && keeps(median_pct, target.median_pct)
+                && keeps(p90_pct, target.p90_pct),
+        }
+    }
+}
+
+/// The median of ascending values.
+pub fn median(ascending: &[f64]) -> Option<f64> {
+    percentile(ascending, 50.0)
+}
+
+/// A percentile of ascending values, with linear interpolation.
+pub fn percentile(ascending: &[f64], percent: f64) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    let index = last as f64 * percent / 100.0;
+    let (low, high) = (index.floor() as usize, index.ceil() as usize);
+    Some(ascending[low] + (ascending[high] - ascending[low]) * (index - low as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Criterion;
+    use super::*;
+    use crate::compare::Artefact;
+    use crate::pciebench::{Cache, Pattern, Test};
+
+    fn row(window_bytes: u64, measured: f64, simulated: f64) -> CompareRow {
+        CompareRow {
+            file: "lat_dma_sweep_rd_rnd_64.csv".into(),
+            row: 1,
+            test: Test::LatDmaRd,
+            pattern: Pattern::Random,
+            cache: Cache::Cold,
+            window_bytes,
+            transfer_bytes: 64,
+            host_offset: 0,
+            device_offset: 0,
+            quantity: Quantity::Median,
+            unit: "ns".into(),
+            measured,
+            simulated: Some(simulated),
+            error_pct: Some(100.0 * (simulated - measured) / measured),
+        }
+    }
+
+    #[test]
+    fn repeats_are_counted_once_and_steps_always() {
+        let rows = [row(1, 600.0, 606.0), row(2, 600.0, 606.0), row(3, 604.0, 606.0), row(4, 604.0, 650.0)];
+        let summary = Summary::of(&rows, None, &Rules::default(), Target::given);
+        let family = &summary.families[0];
+        assert_eq!((family.rows, family.repeats, family.counted), (4, 2, 2));
+        assert!((family.worst_pct.unwrap() - 7.615).abs() < 0.01);
+        assert!(!family.within && summary.misses.is_empty());
+    }
+
+    #[test]
+    fn artefacts_are_left_out_by_name_and_misses_listed() {
+        let criterion = Criterion { window_at_most: Some(4096), ..Criterion::default() };
+        let artefact = Artefact { name: "small".into(), evidence: "seen".into(), criterion };
+        let rules = Rules { artefact: vec![artefact], cause: Vec::new() };
+        let rows = [row(4096, 500.0, 700.0), row(8192, 500.0, 600.0), row(16384, 500.0, 502.0)];
+        let summary = Summary::of(&rows, None, &rules, Target::given);
+        assert_eq!(summary.artefacts["small"], 1);
+        assert_eq!(summary.misses.len(), 1);
+        assert_eq!(summary.misses[0].row.window_bytes, 8192);
+        assert_eq!(summary.families[0].counted, 2);
+    }
+
+    #[test]
+    fn a_row_that_was_not_simulated_is_no_success() {
+        let mut missing = row(1, 600.0, 600.0);
+        (missing.simulated, missing.error_pct) = (None, None);
+        assert!(!Summary::of(&[missing], None, &Rules::default(), Target::given).within());
+    }
+}

@@ -1,0 +1,117 @@
+//! What can be wrong with a result file, and what to do about it.
+
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A result file or directory that cannot be used, with place and remedy.
+#[derive(Debug, Error)]
+#[error("{}{}: {problem}", file.display(), Place(*row))]
+pub struct ReadError {
+    /// The file or directory.
+    pub file: PathBuf,
+    /// The row below the header, counted from 1, where the problem lies in one.
+    pub row: Option<usize>,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+impl ReadError {
+    pub(super) fn new(file: &Path, row: Option<usize>, problem: Problem) -> Self {
+        Self { file: file.to_owned(), row, problem }
+    }
+}
+
+struct Place(Option<usize>);
+
+impl core::fmt::Display for Place {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            Some(row) => write!(f, ", row {row} (line {})", row + 1),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The kinds of problem.
+#[derive(Debug, Error)]
+pub enum Problem {
+    /// The operating system said no.
+    #[error("cannot be read: {0}")]
+    Io(#[from] std::io::Error),
+    /// Nothing in the file.
+    #[error("the file is empty; run the benchmark again or leave the file out")]
+    Empty,
+    /// A header without rows.
+    #[error("the file has a header and no rows; run the benchmark again or leave the file out")]
+    NoRows,
+    /// The header is none of pcie-bench's.
+    #[error(
+        "the header is not one of pcie-bench's (it begins `{found}`; {difference}); \
+         latency files begin `Test,PAT,Cache,HO,DO,WinSZ,SZ,TAvg`, bandwidth files \
+         `Test,PAT,Cache,HO,DO,WinSZ,SZ,Time(cyc)`, distributions `cycles,ns,cdf`"
+    )]
+    Header {
+        /// The beginning of the header found.
+        found: String,
+        /// The first column that differs.
+        difference: String,
+    },
+    /// Not text.
+    #[error("the file is not text (byte {0} is not valid UTF-8); it may be corrupt or compressed")]
+    NotText(usize),
+    /// The last row stops before its end.
+    #[error(
+        "the file ends within this row (no line ending): it was truncated; copy it again or delete the row"
+    )]
+    Truncated,
+    /// Too few or too many columns.
+    #[error("{found} columns where the header has {expected}; a row was cut short or two were joined")]
+    Columns {
+        /// Columns in the row.
+        found: usize,
+        /// Columns in the header.
+        expected: usize,
+    },
+    /// A field that is no number.
+    #[error("column `{column}` holds `{text}` where {wanted} belongs")]
+    Number {
+        /// The column's heading.
+        column: &'static str,
+        /// The text found.
+        text: String,
+        /// What was wanted.
+        wanted: &'static str,
+    },
+    /// A word outside the vocabulary.
+    #[error("column `{column}`: {word}")]
+    Word {
+        /// The column's heading.
+        column: &'static str,
+        /// What was found and what is allowed.
+        word: super::UnknownWord,
+    },
+    /// A row whose fields contradict one another.
+    #[error("the row contradicts itself: {0}; it was edited or columns were swapped")]
+    Inconsistent(String),
+    /// The name promises something else than the rows hold.
+    #[error("the file's name promises {promised}, the row has {found}; the file or the row is mislabelled")]
+    Mislabelled {
+        /// What the name says.
+        promised: String,
+        /// What the row says.
+        found: String,
+    },
+    /// The directory's name cannot be understood.
+    #[error(
+        "the directory's name does not say {missing}; expected \
+         CARD_CPU-MODEL_BOX[-sX-sY-sZ][-iommu[-nosp]], as in \
+         `nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp`; give the machine explicitly otherwise"
+    )]
+    DirectoryName {
+        /// The part that is missing.
+        missing: &'static str,
+    },
+    /// A directory without results.
+    #[error("no pcie-bench result file (*.csv) in this directory")]
+    NoResults,
+}

@@ -1,0 +1,137 @@
+//! What one row of pcie-bench measures: the test and its parameters.
+
+use core::fmt;
+use core::str::FromStr;
+use serde::{Deserialize, Serialize};
+use units::Bytes;
+
+/// A word of pcie-bench's vocabulary that is none of the allowed ones.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not one of {allowed}")]
+pub struct UnknownWord {
+    /// The word as given.
+    pub text: String,
+    /// The allowed words.
+    pub allowed: String,
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$vdoc])* #[serde(rename = $word)] $variant,)+
+        }
+        impl $name {
+            /// Every value, in pcie-bench's own order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            /// The word that stands in the CSV files.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+        impl FromStr for $name {
+            type Err = UnknownWord;
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                match text {
+                    $($word => Ok(Self::$variant),)+
+                    _ => Err(UnknownWord { text: text.into(), allowed: [$($word),+].join(", ") }),
+                }
+            }
+        }
+    };
+}
+
+words! {
+    /// The micro-benchmark. Latency tests run one transaction at a time,
+    /// bandwidth tests as many as the device can keep in flight.
+    Test {
+        /// Read latency by the device's command interface.
+        LatCmdRd = "LAT_CMD_RD",
+        /// Latency of a posted write followed by a read of the same place, command interface.
+        LatCmdWrRd = "LAT_CMD_WRRD",
+        /// Read latency by the device's DMA engine.
+        LatDmaRd = "LAT_DMA_RD",
+        /// Latency of a posted write followed by a read of the same place, DMA engine.
+        LatDmaWrRd = "LAT_DMA_WRRD",
+        /// Read bandwidth.
+        BwDmaRd = "BW_DMA_RD",
+        /// Write bandwidth.
+        BwDmaWr = "BW_DMA_WR",
+        /// Bandwidth of alternating reads and writes, counted per direction.
+        BwDmaRw = "BW_DMA_RW",
+    }
+}
+
+words! {
+    /// The order in which a window's units are visited.
+    Pattern {
+        /// One after the other.
+        Sequential = "Seq",
+        /// In random order.
+        Random = "Rand",
+    }
+}
+
+words! {
+    /// What was done to the host's caches before the test.
+    Cache {
+        /// The host thrashed its last-level cache.
+        Cold = "Cold",
+        /// The device read or wrote other memory to push the window out.
+        DeviceThrash = "DThrash",
+        /// The device wrote the window first.
+        DeviceWarm = "DWarm",
+        /// A program on the host wrote the window first.
+        HostWarm = "HWarm",
+    }
+}
+
+impl Test {
+    /// Whether the test measures latency (bandwidth otherwise).
+    pub const fn is_latency(self) -> bool {
+        matches!(self, Self::LatCmdRd | Self::LatCmdWrRd | Self::LatDmaRd | Self::LatDmaWrRd)
+    }
+    /// Whether the test uses the command interface rather than the DMA engine.
+    pub const fn is_command(self) -> bool {
+        matches!(self, Self::LatCmdRd | Self::LatCmdWrRd)
+    }
+}
+
+/// The parameters of one row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Run {
+    /// The micro-benchmark.
+    pub test: Test,
+    /// The order of accesses.
+    pub pattern: Pattern,
+    /// The state of the caches.
+    pub cache: Cache,
+    /// Offset from a cache line's start in host memory, in bytes.
+    pub host_offset: u64,
+    /// Offset from a cache line's start in device memory, in bytes.
+    pub device_offset: u64,
+    /// The part of the host buffer that is accessed.
+    pub window: Bytes,
+    /// The size of one transaction.
+    pub transfer: Bytes,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { test, pattern, cache, host_offset, device_offset, window, transfer } = self;
+        write!(f, "{test} {pattern} {cache}, {transfer} in {window}")?;
+        if *host_offset != 0 {
+            write!(f, ", host offset {host_offset} B")?;
+        }
+        if *device_offset != 0 {
+            write!(f, ", device offset {device_offset} B")?;
+        }
+        Ok(())
+    }
+}

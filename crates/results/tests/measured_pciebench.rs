@@ -1,0 +1,117 @@
+//! The reader and writer against the measured directories: every file reads,
+//! and writes back byte for byte. Skipped where the data are absent.
+
+use results::pciebench::{
+    Contents, PlannedFile, ResultDirectory, Run, Test, read_bytes, read_directory, suite, to_csv,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn directories() -> Vec<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let data = std::env::var_os("NEARFAR_DATA").map_or(beside, PathBuf::from).join("measured/pcie-bench");
+    let Ok(entries) = std::fs::read_dir(&data) else {
+        eprintln!("skipped: no measured data at {} (set NEARFAR_DATA)", data.display());
+        return Vec::new();
+    };
+    let mut found: Vec<_> = entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    found.sort();
+    found
+}
+
+fn read_all() -> Vec<ResultDirectory> {
+    directories().iter().map(|path| read_directory(path).unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+#[test]
+fn every_file_reads_and_writes_back_byte_for_byte() {
+    for directory in read_all() {
+        for file in &directory.files {
+            let path = directory.path.join(&file.name);
+            let bytes = std::fs::read(&path).unwrap();
+            let written = to_csv(&file.contents, file.line_ending);
+            assert!(written.as_bytes() == bytes, "{} changed on its way through", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_name_is_understood() {
+    for directory in read_all() {
+        let setup = directory.setup.as_ref().unwrap_or_else(|| panic!("{}", directory.path.display()));
+        assert_eq!(setup.card, "nfp6000-1.2GHz");
+        assert!(["bdw", "hsw", "ib", "snb"].contains(&setup.generation.as_str()), "{setup:?}");
+        assert!(setup.cpu.starts_with("Xeon-E"), "{setup:?}");
+    }
+}
+
+/// The planned suite gives exactly the rows that stand in the measured files.
+#[test]
+fn the_planned_suite_is_the_measured_one() {
+    let planned: BTreeMap<String, PlannedFile> = suite().into_iter().map(|f| (f.name.clone(), f)).collect();
+    for directory in read_all() {
+        for file in &directory.files {
+            if matches!(file.contents, Contents::Cdf(_)) {
+                continue;
+            }
+            let runs: Vec<Run> = file.rows().iter().map(|r| *r.run()).collect();
+            let plan = planned.get(&file.name).unwrap_or_else(|| panic!("{} is not planned", file.name));
+            for (i, (a, b)) in plan.runs.iter().zip(&runs).enumerate() {
+                assert_eq!(a, b, "{} row {}", file.name, i + 1);
+            }
+            assert_eq!(plan.runs.len(), runs.len(), "{}", file.name);
+        }
+    }
+}
+
+/// A distribution's median is that of its row.
+#[test]
+fn distributions_belong_to_their_rows() {
+    for directory in read_all() {
+        for stem in ["lat_cmd_details", "lat_dma_details"] {
+            let rows = directory.file(&format!("{stem}.csv")).map(|f| f.contents.clone());
+            let sections = directory.file(&format!("{stem}_cdf.csv")).map(|f| f.contents.clone());
+            let (Some(Contents::Latency(rows)), Some(Contents::Cdf(sections))) = (rows, sections) else {
+                continue;
+            };
+            assert_eq!(rows.len(), sections.len());
+            for (row, section) in rows.iter().zip(&sections) {
+                assert_eq!(
+                    Some(row.ns.median),
+                    section.quantile_ns(0.5),
+                    "{} {}",
+                    directory.path.display(),
+                    row.run
+                );
+            }
+        }
+    }
+}
+
+/// A measured file cut at any byte is an error, never fewer rows.
+#[test]
+fn a_truncated_file_is_told() {
+    for directory in read_all().iter().take(1) {
+        let path = directory.path.join("lat_cmd_details.csv");
+        let bytes = std::fs::read(&path).unwrap();
+        let whole = read_bytes(&path, &bytes).unwrap();
+        let ends: Vec<usize> =
+            bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i + 1).collect();
+        for cut in 0..bytes.len() {
+            // A cut between rows cannot be seen in a file alone.
+            let between_rows = ends[1..].contains(&cut);
+            match read_bytes(&path, &bytes[..cut]) {
+                Ok(file) => assert!(between_rows && file.rows().len() < whole.rows().len(), "cut at {cut}"),
+                Err(error) => assert!(!between_rows, "cut at {cut}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn measured_rows_hold_both_interfaces() {
+    for directory in read_all() {
+        let tests: Vec<Test> = directory.files.iter().flat_map(|f| f.rows()).map(|r| r.run().test).collect();
+        assert!(Test::ALL.iter().all(|t| tests.contains(t)), "{}", directory.path.display());
+    }
+}
