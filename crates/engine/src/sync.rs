@@ -208,7 +208,8 @@ impl Semaphore {
 
     /// `permits` at once, if there are that many and nobody waits.
     pub fn try_acquire(&self, permits: usize) -> Option<Permit<'_>> {
-        self.take(permits).then_some(Permit { semaphore: self, permits })
+        // Lazily: a permit that is made and dropped would be returned.
+        self.take(permits).then(|| Permit { semaphore: self, permits })
     }
 
     fn take(&self, permits: usize) -> bool {

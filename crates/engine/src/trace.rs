@@ -1,0 +1,122 @@
+//! Records of what happens, at no cost while nobody wants them.
+//!
+//! A component has a [`Trace`] and describes its records in closures. While the trace is off a record
+//! costs one predictable branch: the closure does not run and nothing is built.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Where records go.
+pub trait Sink<R> {
+    /// Takes one record.
+    fn write(&mut self, record: R);
+}
+
+impl<R, F: FnMut(R)> Sink<R> for F {
+    fn write(&mut self, record: R) {
+        self(record);
+    }
+}
+
+/// Several traces may write to one sink.
+struct Joint<S>(Rc<RefCell<S>>);
+
+impl<R, S: Sink<R>> Sink<R> for Joint<S> {
+    fn write(&mut self, record: R) {
+        self.0.borrow_mut().write(record);
+    }
+}
+
+/// A switch with a [`Sink`] behind it.
+pub struct Trace<R> {
+    sink: Option<Box<dyn Sink<R>>>,
+}
+
+impl<R> Default for Trace<R> {
+    fn default() -> Self {
+        Self::off()
+    }
+}
+
+impl<R> Trace<R> {
+    /// A trace that records nothing.
+    pub const fn off() -> Self {
+        Self { sink: None }
+    }
+
+    /// A trace that writes to `sink`; a closure will do.
+    pub fn to(sink: impl Sink<R> + 'static) -> Self {
+        Self { sink: Some(Box::new(sink)) }
+    }
+
+    /// A trace that writes to a sink that others write to as well.
+    pub fn shared(sink: &Rc<RefCell<impl Sink<R> + 'static>>) -> Self {
+        Self::to(Joint(Rc::clone(sink)))
+    }
+
+    /// A trace that keeps its records, and the place where it keeps them.
+    pub fn collect() -> (Self, Rc<RefCell<Vec<R>>>)
+    where
+        R: 'static,
+    {
+        let records = Rc::new(RefCell::new(Vec::new()));
+        let kept = Rc::clone(&records);
+        (Self::to(move |record| kept.borrow_mut().push(record)), records)
+    }
+
+    /// Whether records are wanted.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// Records what `describe` gives, if records are wanted.
+    #[inline]
+    pub fn record(&mut self, describe: impl FnOnce() -> R) {
+        if let Some(sink) = &mut self.sink {
+            write(sink.as_mut(), describe);
+        }
+    }
+}
+
+/// Out of line, so that a call of [`Trace::record`] adds only its branch to hot code.
+#[cold]
+#[inline(never)]
+fn write<R>(sink: &mut dyn Sink<R>, describe: impl FnOnce() -> R) {
+    sink.write(describe());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn off_builds_nothing() {
+        let mut trace = Trace::<String>::off();
+        assert!(!trace.is_on());
+        trace.record(|| panic!("nobody asked"));
+    }
+
+    #[test]
+    fn on_keeps_records_in_order() {
+        let (mut trace, records) = Trace::collect();
+        trace.record(|| 1);
+        trace.record(|| 2);
+        assert_eq!(*records.borrow(), [1, 2]);
+    }
+
+    #[test]
+    fn two_traces_share_a_sink() {
+        struct Sum(u32);
+        impl Sink<u32> for Sum {
+            fn write(&mut self, record: u32) {
+                self.0 += record;
+            }
+        }
+        let sum = Rc::new(RefCell::new(Sum(0)));
+        let (mut a, mut b) = (Trace::shared(&sum), Trace::shared(&sum));
+        a.record(|| 1);
+        b.record(|| 2);
+        assert_eq!(sum.borrow().0, 3);
+    }
+}
