@@ -4,6 +4,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::figure::{AnyFigure, Determined, Kind, Provenance};
 use crate::library::Library;
 use crate::read::{Complaints, Read};
+use crate::scenario::Changed;
 use crate::source::{Place, Source};
 use crate::tree::{self, Entry, Node, Table, Value};
 use std::collections::BTreeSet;
@@ -60,6 +61,12 @@ impl<T: Kindred> Doc<T> {
         Ok(Self::of(library, source))
     }
 
+    /// As [`Self::load`], with complaints about the name pointing at the place that gives it.
+    pub(crate) fn load_at(library: &Library, name: &str, place: &Place) -> Result<Self, Diagnostics> {
+        let source = library.find(name, T::FOLDER, T::WHAT).map_err(|missing| missing.at(place))?;
+        Ok(Self::of(library, source))
+    }
+
     /// A file with this text; `name` is what messages call it.
     pub fn from_text(library: &Library, name: &str, text: &str) -> Self {
         Self::of(library, Arc::new(Source { name: name.into(), text: text.into() }))
@@ -76,7 +83,8 @@ impl<T: Kindred> Doc<T> {
 
     /// The typed content, with all changes made so far; all errors if there are any.
     pub fn read(&self) -> Result<T, Diagnostics> {
-        let root = Entry { key: Place::new(&self.source, 0..0), node: self.tree()?, source: None, provenance: None };
+        let root =
+            Entry { key: Place::new(&self.source, 0..0), node: self.tree()?, source: None, provenance: None };
         let mut complaints = Complaints::default();
         match T::read(&root, "", &mut complaints) {
             Some(content) if complaints.0.is_empty() => Ok(content),
@@ -94,7 +102,8 @@ impl<T: Kindred> Doc<T> {
                     Diagnostic::new(&place, "`extends` goes in a circle").label("extends itself in the end"),
                 ]));
             }
-            let source = self.library.find(&name, T::FOLDER, T::WHAT).map_err(|missing| missing.at(&place))?;
+            let source =
+                self.library.find(&name, T::FOLDER, T::WHAT).map_err(|missing| missing.at(&place))?;
             layers.push(tree::parse(&source)?);
         }
         let mut tree = layers.pop().expect("never empty");
@@ -116,7 +125,11 @@ impl<T: Kindred> Doc<T> {
     /// If the path is empty. A path or value that the file cannot have shows when it is read.
     pub fn set(&mut self, path: &str, text: &str) -> Result<(), Diagnostics> {
         let statement = format!("override: {path} = {text}");
-        self.change(path, text, Some(Provenance { source: statement, kind: Kind::Override, determined: None, uncertainty: None }))
+        self.change(
+            path,
+            text,
+            Some(Provenance { source: statement, kind: Kind::Override, determined: None, uncertainty: None }),
+        )
     }
 
     /// Sets the figure at the dotted `path` to `text` and states where that comes from, as fitting does.
@@ -124,15 +137,22 @@ impl<T: Kindred> Doc<T> {
         self.change(path, text, Some(provenance))
     }
 
+    /// Makes a change that another file states.
+    pub(crate) fn lay(&mut self, changed: &Changed) -> Result<(), Diagnostics> {
+        let path = segments(&changed.path, &changed.place)?;
+        let statement = format!("override: {} of {}", changed.path, changed.place.source.name);
+        let provenance =
+            Provenance { source: statement, kind: Kind::Override, determined: None, uncertainty: None };
+        let (place, value) = (changed.place.clone(), changed.value.clone());
+        let spelling = changed.place.source.text[changed.place.span.clone()].parse();
+        let spelling = spelling.unwrap_or_else(|_| toml_edit::Value::from(""));
+        self.changes.push(Change { path, place, value, spelling, provenance: Some(provenance) });
+        Ok(())
+    }
+
     fn change(&mut self, path: &str, text: &str, provenance: Option<Provenance>) -> Result<(), Diagnostics> {
         let source = Arc::new(Source { name: "--set".into(), text: format!("{path}={text}") });
-        let segments: Vec<String> = path.trim().split('.').map(|segment| segment.trim().to_owned()).collect();
-        if segments.iter().any(String::is_empty) || segments.len() > 16 {
-            let place = Place::new(&source, 0..path.len());
-            return Err(Diagnostics::new(vec![
-                Diagnostic::new(&place, format!("`{path}` is not a path")).help("such as `host.llc.ddio_ways`"),
-            ]));
-        }
+        let segments = segments(path, &Place::new(&source, 0..path.len()))?;
         let place = Place::new(&source, path.len() + 1..source.text.len());
         let spelling = match text.trim().parse::<toml_edit::Value>() {
             Ok(value) => value,
@@ -159,11 +179,10 @@ impl<T: Kindred> Doc<T> {
     /// If the file or a change is wrong: a wrong file is not written.
     pub fn to_text(&self) -> Result<String, Diagnostics> {
         let figures: BTreeSet<String> = self.list()?.into_iter().map(|figure| figure.path).collect();
-        let mut document: toml_edit::DocumentMut = self
-            .source
-            .text
-            .parse()
-            .map_err(|error: toml_edit::TomlError| Diagnostics::about(self.name(), error.to_string(), None))?;
+        let mut document: toml_edit::DocumentMut =
+            self.source.text.parse().map_err(|error: toml_edit::TomlError| {
+                Diagnostics::about(self.name(), error.to_string(), None)
+            })?;
         for change in &self.changes {
             change.write(document.as_table_mut(), figures.contains(&change.path.join(".")));
         }
@@ -172,8 +191,9 @@ impl<T: Kindred> Doc<T> {
 
     /// Writes the file with all changes to `path`.
     pub fn save(&self, path: &Path) -> Result<(), Diagnostics> {
-        std::fs::write(path, self.to_text()?)
-            .map_err(|error| Diagnostics::about(&path.display().to_string(), format!("cannot be written: {error}"), None))
+        std::fs::write(path, self.to_text()?).map_err(|error| {
+            Diagnostics::about(&path.display().to_string(), format!("cannot be written: {error}"), None)
+        })
     }
 }
 
@@ -204,6 +224,17 @@ impl Listed {
     }
 }
 
+/// The keys of a dotted path.
+fn segments(path: &str, place: &Place) -> Result<Vec<String>, Diagnostics> {
+    let segments: Vec<String> = path.trim().split('.').map(|segment| segment.trim().to_owned()).collect();
+    if segments.iter().any(String::is_empty) || segments.len() > 16 {
+        let wrong =
+            Diagnostic::new(place, format!("`{path}` is not a path")).help("such as `host.llc.ddio_ways`");
+        return Err(Diagnostics::new(vec![wrong]));
+    }
+    Ok(segments)
+}
+
 /// What a file says it extends.
 fn extends(node: &Node) -> Option<(String, Place)> {
     let Value::Table(table) = &node.value else { return None };
@@ -223,7 +254,8 @@ impl Change {
                 return node.value = self.value.clone();
             }
             let Value::Table(table) = &mut node.value else { return };
-            node = &mut table.entry(key.clone()).or_insert_with(|| self.entry(Value::Table(Table::new()))).node;
+            node =
+                &mut table.entry(key.clone()).or_insert_with(|| self.entry(Value::Table(Table::new()))).node;
         }
         let Value::Table(table) = &mut node.value else { return };
         table.insert(last.clone(), self.figure());

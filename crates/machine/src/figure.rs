@@ -113,8 +113,10 @@ impl<T: Scalar> Read for Figure<T> {
             }
         };
         let kind = table.get("kind").map(|entry| Kind::read(entry, "kind", complaints));
-        let determined = table.get("determined").map(|entry| Determined::read(entry, "determined", complaints));
-        let uncertainty = table.get("uncertainty").map(|entry| String::read(entry, "uncertainty", complaints));
+        let determined =
+            table.get("determined").map(|entry| Determined::read(entry, "determined", complaints));
+        let uncertainty =
+            table.get("uncertainty").map(|entry| String::read(entry, "uncertainty", complaints));
         let source = match table.get("source") {
             Some(entry) => String::read(entry, "source", complaints)?,
             None => {

@@ -22,8 +22,12 @@ mod figure;
 mod host;
 mod library;
 mod link;
+mod measured;
+mod part;
+mod placed;
 mod read;
 mod scalar;
+mod scenario;
 mod source;
 mod suggest;
 mod tree;
@@ -34,5 +38,12 @@ pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
 pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit};
+pub use measured::{MeasuredRun, Placement};
+pub use part::*;
+pub use placed::{Placed, Several};
 pub use read::Read;
 pub use scalar::{Count, Scalar};
+pub use scenario::{
+    BenchRun, Cache, Changes, Interface, IommuMode, Pattern, PcieBench, Scenario, Setup, Sockets, Test,
+    slot_of,
+};

@@ -3,6 +3,7 @@
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::source::{Place, Source};
 use crate::suggest;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,8 +15,7 @@ macro_rules! built_in {
 }
 
 /// The repository's files: path in the repository, text. A new file takes one line.
-const BUILT_IN: &[(&str, &str)] = built_in![
-];
+const BUILT_IN: &[(&str, &str)] = built_in![];
 
 /// A list of folders to look in, after which the files that came with the program follow.
 #[derive(Debug, Clone, Default)]
@@ -58,11 +58,18 @@ impl Library {
         Self { folders: Arc::new(folders) }
     }
 
-    /// The names of the files in `folder` that came with the program.
-    pub fn names(&self, folder: &str) -> Vec<&'static str> {
+    /// The names of all files in `folder` (`machines`, `machines/parts`, `scenarios`), sorted.
+    pub fn names(&self, folder: &str) -> Vec<String> {
         let prefix = format!("{folder}/");
-        let inside = |path: &'static str| path.strip_prefix(&prefix)?.strip_suffix(".toml");
-        BUILT_IN.iter().filter_map(|(path, _)| inside(path)).filter(|name| !name.contains('/')).collect()
+        let built_in =
+            BUILT_IN.iter().filter_map(|(path, _)| path.strip_prefix(&prefix)).map(ToOwned::to_owned);
+        let on_disk =
+            self.folders.iter().filter_map(|root| std::fs::read_dir(root.join(folder)).ok()).flatten();
+        let on_disk = on_disk.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let name = |file: String| file.strip_suffix(".toml").map(ToOwned::to_owned);
+        let names: BTreeSet<String> =
+            built_in.chain(on_disk).filter_map(name).filter(|n| !n.contains('/')).collect();
+        names.into_iter().collect()
     }
 
     /// The text of the file called `name`, or at that path if `name` is one.
@@ -82,11 +89,14 @@ impl Library {
             return Ok(Arc::new(Source { name: (*path).into(), text: (*text).into() }));
         }
         let names = self.names(folder);
-        let near = suggest::nearest(name, names.iter().copied());
+        let near = suggest::nearest(name, names.iter().map(String::as_str));
         let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
         Err(Missing {
             message: format!("there is no {what} called `{name}`"),
-            help: Some(format!("{near}there are {}; or give the path of a .toml file", suggest::list(names))),
+            help: Some(format!(
+                "{near}there are {}; or give the path of a .toml file",
+                suggest::list(names.iter().map(String::as_str))
+            )),
         })
     }
 }
@@ -95,7 +105,10 @@ impl Library {
 const MOST_BYTES: u64 = 16 << 20;
 
 fn read(path: &Path) -> Result<Arc<Source>, Missing> {
-    let missing = |reason: String| Missing { message: format!("`{}` cannot be read: {reason}", path.display()), help: None };
+    let missing = |reason: String| Missing {
+        message: format!("`{}` cannot be read: {reason}", path.display()),
+        help: None,
+    };
     let length = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?.len();
     if length > MOST_BYTES {
         return Err(missing(format!("{length} bytes is no machine or scenario file")));

@@ -111,9 +111,13 @@ impl<T: Read> Read for BTreeMap<String, T> {
         };
         let read: Vec<Option<(String, T)>> = table
             .iter()
+            .filter(|(key, _)| *key != "source")
             .map(|(key, entry)| T::read(entry, key, complaints).map(|value| (key.clone(), value)))
             .collect();
         read.into_iter().collect()
+    }
+    fn absent(_: &Place, _: &str, _: &mut Complaints) -> Option<Self> {
+        Some(Self::new())
     }
     fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {
         for (key, item) in self {
@@ -147,10 +151,12 @@ pub(crate) fn table<'a>(
         if key == "source" || known.contains(&key.as_str()) {
             continue;
         }
-        let diagnostic =
-            Diagnostic::new(&entry.key, format!("unknown key `{key}` in {}", titled(name))).label("not a key of this table");
+        let diagnostic = Diagnostic::new(&entry.key, format!("unknown key `{key}` in {}", titled(name)))
+            .label("not a key of this table");
         complaints.push(diagnostic.help(match suggest::nearest(key, known.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`? The keys here are {}", suggest::list(known.iter().copied())),
+            Some(near) => {
+                format!("did you mean `{near}`? The keys here are {}", suggest::list(known.iter().copied()))
+            }
             None => format!("the keys here are {}", suggest::list(known.iter().copied())),
         }));
     }
@@ -162,14 +168,29 @@ fn titled(name: &str) -> String {
 }
 
 /// A table being checked after its values were read: complaints by key.
-pub(crate) struct Check<'a> {
+pub struct Check<'a> {
     pub(crate) entry: &'a Entry,
     pub(crate) complaints: &'a mut Complaints,
 }
 
 impl Check<'_> {
+    /// The same for the table under `key`; for this one if that is none.
+    pub(crate) fn at(&mut self, key: &str) -> Check<'_> {
+        let inner = match &self.entry.node.value {
+            Value::Table(table) => table.get(key).unwrap_or(self.entry),
+            _ => self.entry,
+        };
+        Check { entry: inner, complaints: self.complaints }
+    }
+
     /// Complains about the value of `key` unless `holds`.
-    pub(crate) fn require(&mut self, holds: bool, key: &str, message: impl Into<String>, help: impl Into<String>) {
+    pub(crate) fn require(
+        &mut self,
+        holds: bool,
+        key: &str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
         if holds {
             return;
         }
@@ -224,7 +245,7 @@ macro_rules! record {
                     };
                 )*
                 let value = Self { $( $field: $field?, )* };
-                $( ($check)(&value, &mut $crate::read::Check { entry, complaints }); )?
+                $( #[allow(clippy::redundant_closure_call)] ($check)(&value, &mut $crate::read::Check { entry, complaints }); )?
                 Some(value)
             }
 

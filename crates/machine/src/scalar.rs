@@ -42,20 +42,31 @@ macro_rules! quantity {
     ($type:ty, $get:ident, $new:expr, $example:literal, zero: $zero:literal) => {
         impl Scalar for $type {
             fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
-                let text = text(node, name, concat!("a number with its unit as text, such as \"", $example, "\""), complaints)?;
+                let text = text(
+                    node,
+                    name,
+                    concat!("a number with its unit as text, such as \"", $example, "\""),
+                    complaints,
+                )?;
                 match text.parse::<Self>() {
                     Ok(value) if !$zero && value.$get() == 0 => {
                         complaints.push(
-                            Diagnostic::new(&node.place, format!("`{name}` must not be zero"))
-                                .help(concat!("such as \"", $example, "\"")),
+                            Diagnostic::new(&node.place, format!("`{name}` must not be zero")).help(concat!(
+                                "such as \"",
+                                $example,
+                                "\""
+                            )),
                         );
                         None
                     }
                     Ok(value) => Some(value),
                     Err(error) => {
                         complaints.push(
-                            Diagnostic::new(&node.place, format!("`{name}`: {error}"))
-                                .help(concat!("such as \"", $example, "\"")),
+                            Diagnostic::new(&node.place, format!("`{name}`: {error}")).help(concat!(
+                                "such as \"",
+                                $example,
+                                "\""
+                            )),
                         );
                         None
                     }
@@ -96,12 +107,19 @@ quantity!(ByteRate, bytes_per_s, ByteRate::from_bytes_per_s, "12.8 GB/s", zero: 
 quantity!(Frequency, hz, Frequency::from_hz, "2.2 GHz", zero: false);
 
 /// The integer from `least` to `most` that `node` must be.
-pub(crate) fn integer(node: &Node, name: &str, least: i64, most: i64, complaints: &mut Complaints) -> Option<i64> {
+pub(crate) fn integer(
+    node: &Node,
+    name: &str,
+    least: i64,
+    most: i64,
+    complaints: &mut Complaints,
+) -> Option<i64> {
     match node.value {
         Value::Integer(value) if (least..=most).contains(&value) => Some(value),
         Value::Integer(value) => {
             complaints.push(
-                Diagnostic::new(&node.place, format!("`{name}` cannot be {value}")).help(format!("from {least} to {most}")),
+                Diagnostic::new(&node.place, format!("`{name}` cannot be {value}"))
+                    .help(format!("from {least} to {most}")),
             );
             None
         }

@@ -48,7 +48,8 @@ impl Place {
     /// The same start, without going past the end of that line: what a caret
     /// should underline where the whole is longer.
     pub(crate) fn first_line(&self) -> Self {
-        let end = self.source.text[self.span.clone()].find('\n').map_or(self.span.end, |n| self.span.start + n);
+        let end =
+            self.source.text[self.span.clone()].find('\n').map_or(self.span.end, |n| self.span.start + n);
         Self { source: Arc::clone(&self.source), span: self.span.start..end }
     }
 }

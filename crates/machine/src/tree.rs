@@ -60,7 +60,10 @@ impl Value {
 pub(crate) fn parse(source: &Arc<Source>) -> Result<Node, Diagnostics> {
     let (table, errors) = DeTable::parse_recoverable(&source.text);
     let mut complaints: Vec<_> = errors.iter().map(|error| syntax_error(source, error)).collect();
-    let node = Node { place: Place::new(source, 0..0), value: convert_table(source, table.get_ref(), &mut complaints) };
+    let node = Node {
+        place: Place::new(source, 0..0),
+        value: convert_table(source, table.get_ref(), &mut complaints),
+    };
     if complaints.is_empty() { Ok(node) } else { Err(Diagnostics::new(complaints)) }
 }
 
@@ -76,7 +79,10 @@ fn convert_table(source: &Arc<Source>, table: &DeTable<'_>, complaints: &mut Vec
             place: Place::new(source, value.span()),
             value: convert(source, value.get_ref(), &value.span(), complaints),
         };
-        (key.get_ref().to_string(), Entry { key: Place::new(source, key.span()), node, source: None, provenance: None })
+        (
+            key.get_ref().to_string(),
+            Entry { key: Place::new(source, key.span()), node, source: None, provenance: None },
+        )
     });
     let mut entries: Table = entries.collect();
     let stated = match entries.get("source").map(|entry| &entry.node.value) {
@@ -103,7 +109,8 @@ fn convert(
         DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
             Ok(value) => Value::Integer(value),
             Err(_) => {
-                complaints.push(Diagnostic::new(&Place::new(source, span.clone()), "an integer beyond 64 bits"));
+                complaints
+                    .push(Diagnostic::new(&Place::new(source, span.clone()), "an integer beyond 64 bits"));
                 Value::Integer(0)
             }
         },

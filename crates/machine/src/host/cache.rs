@@ -1,0 +1,179 @@
+//! Cores and caches.
+
+use crate::figure::Figure;
+use crate::read::{Check, record};
+use crate::scalar::{Count, names};
+use units::{Bytes, Duration, Frequency};
+
+record! {
+    /// The cores of one socket.
+    pub struct Core {
+        /// Number of cores.
+        count: Figure<Count>,
+        /// Clock, as the cores ran while results were measured.
+        frequency: Figure<Frequency>,
+        /// Cache lines that a core may be fetching at once (line-fill buffers).
+        line_fill_buffers: Figure<Count>,
+        /// Write-combining buffers of a core.
+        write_combining_buffers: Figure<Count>,
+    }
+}
+
+names! {
+    /// Which line of a set makes room for a new one.
+    pub enum Replacement {
+        /// The least recently used line.
+        Lru = "lru",
+        /// A line not used since all others of its set were.
+        NotRecentlyUsed = "not-recently-used",
+        /// The line that a binary tree of last directions points at.
+        TreePlru = "tree-plru",
+        /// Any line.
+        Random = "random",
+    }
+}
+
+/// Size and shape of a cache, however it is spelt in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheGeometry {
+    /// Capacity.
+    pub size: Bytes,
+    /// Ways of each set.
+    pub ways: u32,
+}
+
+/// Bytes of a cache line on every machine that is modelled.
+const LINE: u64 = 64;
+
+impl CacheGeometry {
+    fn check(self, check: &mut Check<'_>) {
+        check.require(
+            (1..=32).contains(&self.ways),
+            "ways",
+            format!("a set cannot have {} ways", self.ways),
+            "from 1 to 32",
+        );
+        let set = LINE * u64::from(self.ways.max(1));
+        let sets = self.size.get() / set;
+        check.require(
+            sets > 0 && self.size.get() % set == 0,
+            "size",
+            format!("{} do not divide into sets of {} lines", self.size, self.ways),
+            format!("a multiple of {set} B ({} ways of {LINE} B)", self.ways),
+        );
+        check.require(
+            sets <= 1 << 22,
+            "size",
+            format!("{} make too many sets", self.size),
+            "at most 4194304 sets",
+        );
+    }
+}
+
+record! {
+    /// A cache that a core has to itself.
+    pub struct PrivateCache {
+        /// Capacity (bytes).
+        size: Figure<Bytes>,
+        /// Ways of each set.
+        ways: Figure<Count>,
+        /// Which line makes room.
+        replacement: Figure<Replacement>,
+        /// Load-to-use latency of a hit.
+        hit: Figure<Duration>,
+    }
+    check |cache: &PrivateCache, check: &mut Check<'_>| {
+        CacheGeometry { size: cache.size.value, ways: cache.ways.value.get() }.check(check);
+        tree_needs_power_of_two(cache.replacement.value, cache.ways.value, check);
+    }
+}
+
+fn tree_needs_power_of_two(replacement: Replacement, ways: Count, check: &mut Check<'_>) {
+    check.require(
+        replacement != Replacement::TreePlru || ways.get().is_power_of_two(),
+        "replacement",
+        format!("a tree cannot have {ways} leaves"),
+        "with `tree-plru` the ways are a power of two",
+    );
+}
+
+names! {
+    /// Whether the LLC contains what the private caches contain.
+    pub enum Inclusion {
+        /// It does: evicting a line from the LLC evicts it from the private caches.
+        Inclusive = "inclusive",
+        /// It does not: a snoop filter locates private copies.
+        NonInclusive = "non-inclusive",
+    }
+}
+
+names! {
+    /// What a private cache tells the LLC when it evicts a line. As long as the
+    /// LLC believes that a core owns a line, it asks the core before it answers a device.
+    pub enum EvictionNotice {
+        /// Nothing.
+        Silent = "silent",
+        /// Dirty evictions tell, clean ones are silent.
+        Dirty = "dirty",
+        /// All evictions tell.
+        Always = "always",
+    }
+}
+
+record! {
+    /// The last-level cache of a socket.
+    pub struct Llc {
+        /// Capacity (bytes).
+        size: Figure<Bytes>,
+        /// Ways of each set.
+        ways: Figure<Count>,
+        /// Whether the set is chosen by a hash of the address, as by the slices of an Intel LLC.
+        hashed: Figure<bool>,
+        /// Which line makes room.
+        replacement: Figure<Replacement>,
+        /// Whether it contains what the private caches contain.
+        inclusion: Figure<Inclusion>,
+        /// Capacity that a snoop filter can track (bytes); with `inclusion = "non-inclusive"` only.
+        snoop_filter_size: Option<Figure<Bytes>>,
+        /// Ways of the snoop filter.
+        snoop_filter_ways: Option<Figure<Count>>,
+        /// What private caches tell about their evictions.
+        eviction_notice: Figure<EvictionNotice>,
+        /// Load-to-use latency of a core's load that hits.
+        core_hit: Figure<Duration>,
+        /// From the root complex's request until hit or miss is known.
+        device_lookup: Figure<Duration>,
+        /// From there, or from DRAM's answer, until the line is at the root complex.
+        device_return: Figure<Duration>,
+        /// For how long one access of a device occupies the root complex's port into the LLC.
+        device_service: Figure<Duration>,
+        /// What asking the core that owns a line (modified or exclusive) adds.
+        core_snoop: Figure<Duration>,
+        /// Ways in which a device's write may allocate; 0 for a cache without DDIO.
+        ddio_ways: Figure<u32>,
+        /// For how long a device's write that evicts a modified line waits.
+        dirty_eviction: Figure<Duration>,
+        /// Whether lines that a page walk fetches stay in the LLC.
+        walks_allocate: Figure<bool>,
+    }
+    check check_llc
+}
+
+fn check_llc(llc: &Llc, check: &mut Check<'_>) {
+    let ways = llc.ways.value.get();
+    CacheGeometry { size: llc.size.value, ways }.check(check);
+    tree_needs_power_of_two(llc.replacement.value, llc.ways.value, check);
+    check.require(
+        llc.ddio_ways.value <= ways,
+        "ddio_ways",
+        format!("{} of {ways} ways", llc.ddio_ways.value),
+        format!("from 0 (no DDIO) to {ways}"),
+    );
+    let filter = llc.snoop_filter_size.is_some() && llc.snoop_filter_ways.is_some();
+    check.require(
+        (llc.inclusion.value == Inclusion::NonInclusive) == filter,
+        "inclusion",
+        "a snoop filter goes with a cache that is not inclusive",
+        "give `snoop_filter_size` and `snoop_filter_ways` with `non-inclusive`, and with it only",
+    );
+}

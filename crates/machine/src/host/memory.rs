@@ -1,0 +1,152 @@
+//! DRAM, and what joins sockets.
+
+use crate::figure::Figure;
+use crate::read::{Check, record};
+use crate::scalar::{Count, names};
+use units::{ByteRate, Bytes, Duration};
+
+record! {
+    /// The DRAM of one NUMA node.
+    pub struct Dram {
+        /// Capacity of the node (bytes).
+        size: Figure<Bytes>,
+        /// Number of channels, over which the node's lines are interleaved.
+        channels: Figure<Count>,
+        /// Ranks of each channel, over which pages are interleaved.
+        ranks: Figure<Count>,
+        /// Consecutive bytes on one channel before the next one follows.
+        interleave: Figure<Bytes>,
+        /// Peak bandwidth of one channel (bytes per second).
+        channel_bandwidth: Figure<ByteRate>,
+        /// From the LLC's miss to the line's arrival there, idle.
+        access: Figure<Duration>,
+        /// tREFI: the interval between refreshes of a rank.
+        refresh_interval: Option<Figure<Duration>>,
+        /// tRFC: for how long a refresh makes the rank unavailable.
+        refresh_duration: Option<Figure<Duration>>,
+        /// Banks of each rank, where open rows are modelled.
+        banks: Option<Figure<Count>>,
+        /// Bytes of a row.
+        row: Option<Figure<Bytes>>,
+        /// By how much a hit in an open row is faster than `access`.
+        row_hit_saves: Option<Figure<Duration>>,
+        /// By how much an access to a bank with another row open is slower.
+        row_conflict_adds: Option<Figure<Duration>>,
+        /// Writes that a channel's queue holds before the next one has to wait.
+        write_queue: Figure<Count>,
+    }
+    check check_dram
+}
+
+fn check_dram(dram: &Dram, check: &mut Check<'_>) {
+    check.require(dram.size.value.get() >= 1 << 20, "size", "a node needs memory", "at least 1 MiB");
+    let interleave = dram.interleave.value.get();
+    check.require(
+        interleave >= 64 && interleave.is_power_of_two(),
+        "interleave",
+        format!("{} is no interleaving", dram.interleave.value),
+        "a power of two of at least 64 B",
+    );
+    let interval = dram.refresh_interval.as_ref().map(|figure| figure.value);
+    let duration = dram.refresh_duration.as_ref().map(|figure| figure.value);
+    check.require(
+        interval.is_some() == duration.is_some(),
+        if interval.is_some() { "refresh_interval" } else { "refresh_duration" },
+        "a refresh has an interval and a duration",
+        "give both `refresh_interval` and `refresh_duration`, or neither",
+    );
+    if let (Some(interval), Some(duration)) = (interval, duration) {
+        check.require(
+            duration < interval,
+            "refresh_duration",
+            format!("a refresh of {duration} does not end within its interval of {interval}"),
+            "less than `refresh_interval`",
+        );
+    }
+    let given = [
+        dram.banks.is_some(),
+        dram.row.is_some(),
+        dram.row_hit_saves.is_some(),
+        dram.row_conflict_adds.is_some(),
+    ];
+    check.require(
+        given.iter().all(|&is| is == given[0]),
+        "banks",
+        "open rows are described in part",
+        "give `banks`, `row`, `row_hit_saves` and `row_conflict_adds`, or none of them",
+    );
+}
+
+names! {
+    /// Where a device's writes to another socket's memory go.
+    pub enum RemoteWrite {
+        /// Into the LLC of the device's socket, as local writes do, after
+        /// ownership was asked of the home node.
+        AllocateAtDeviceSocket = "allocate-at-device-socket",
+        /// Over the interconnect into the LLC of the home socket.
+        AllocateAtHomeSocket = "allocate-at-home-socket",
+        /// Over the interconnect into DRAM; cached copies are invalidated.
+        ToHomeMemory = "to-home-memory",
+    }
+}
+
+names! {
+    /// What a read costs whose line another socket's cache holds.
+    pub enum RemoteHit {
+        /// The cache answers; DRAM is not read.
+        FromCache = "from-cache",
+        /// The home node reads DRAM while it snoops the cache and answers when both are back.
+        AsMemory = "as-memory",
+    }
+}
+
+record! {
+    /// What joins the sockets (QPI, UPI).
+    pub struct Interconnect {
+        /// Pairs of sockets with a link between them.
+        links: Figure<Vec<Vec<u32>>>,
+        /// Bandwidth of a link in each direction (bytes per second).
+        bandwidth: Figure<ByteRate>,
+        /// Latency of one direction of a link, serialisation not included.
+        latency: Figure<Duration>,
+        /// Bytes of a message without data, and of the header of one with data.
+        header: Figure<Bytes>,
+        /// What the home node's agent adds to a request from another node.
+        home_agent: Figure<Duration>,
+        /// Where a device's writes to another socket's memory go.
+        remote_write: Figure<RemoteWrite>,
+        /// Whether such a write is ordered only when the home node has answered.
+        remote_write_waits: Figure<bool>,
+        /// What a read costs whose line another socket's cache holds.
+        remote_hit: Figure<RemoteHit>,
+    }
+    check |interconnect: &Interconnect, check: &mut Check<'_>| {
+        let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
+        check.require(
+            wrong.is_none(),
+            "links",
+            format!("{:?} is no link", wrong.map_or(&[][..], Vec::as_slice)),
+            "pairs of different sockets, such as [[0, 1]]",
+        );
+    }
+}
+
+impl Interconnect {
+    /// Whether every one of `sockets` sockets can be reached from socket 0.
+    pub fn joins(&self, sockets: u32) -> bool {
+        let mut reached = vec![false; sockets as usize];
+        reached[0] = true;
+        for _ in 0..sockets {
+            for link in &self.links.value {
+                if let &[a, b] = link.as_slice() {
+                    let (a, b) = (a as usize, b as usize);
+                    if a < reached.len() && b < reached.len() && (reached[a] || reached[b]) {
+                        reached[a] = true;
+                        reached[b] = true;
+                    }
+                }
+            }
+        }
+        reached.into_iter().all(|is| is)
+    }
+}

@@ -1,0 +1,414 @@
+//! What a scenario file says: an experiment with a machine and a card.
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::doc::{Doc, Kindred};
+use crate::host::Machine;
+use crate::library::Library;
+use crate::part::Part;
+use crate::placed::{Placed, Several};
+use crate::read::{Check, Complaints, Read, record};
+use crate::scalar::names;
+use crate::source::Place;
+use crate::tree::{Entry, Value};
+use units::Bytes;
+
+record! {
+    /// An experiment as a scenario file describes it.
+    pub struct Scenario {
+        /// The name by which it is referred to: the file's without `.toml`.
+        name: String,
+        /// What it is for, in a line.
+        summary: String,
+        /// The machine: a name, or the path of a file.
+        machine: Placed<String>,
+        /// The card: a name, or the path of a file.
+        card: Placed<String>,
+        /// The machine's slot that holds the card; its only one if not given.
+        slot: Option<Placed<String>>,
+        /// What to change in the machine, as a machine file spells it.
+        change: Option<Changes>,
+        /// What to change in the card.
+        change_card: Option<Changes>,
+        /// Seed of all random choices; 1 if not given.
+        seed: Option<u64>,
+        /// The benchmark.
+        pcie_bench: PcieBench,
+    }
+}
+
+impl Kindred for Scenario {
+    const WHAT: &'static str = "scenario";
+    const FOLDER: &'static str = "scenarios";
+}
+
+names! {
+    /// What pcie-bench measures.
+    pub enum Test {
+        /// Latency of a read.
+        LatRd = "LAT_RD",
+        /// Latency of a write and a read of the same address.
+        LatWrRd = "LAT_WRRD",
+        /// Bandwidth of reads.
+        BwRd = "BW_RD",
+        /// Bandwidth of writes.
+        BwWr = "BW_WR",
+        /// Bandwidth of reads and writes in turn.
+        BwRdWr = "BW_RDWR",
+    }
+}
+
+impl Test {
+    /// Whether latencies are measured, one operation at a time.
+    pub const fn is_latency(self) -> bool {
+        matches!(self, Self::LatRd | Self::LatWrRd)
+    }
+}
+
+names! {
+    /// Which of the card's interfaces to the host is used.
+    pub enum Interface {
+        /// The DMA engine.
+        Dma = "dma",
+        /// Commands of the card's processors, for a few bytes.
+        Command = "cmd",
+    }
+}
+
+names! {
+    /// In which order a window is accessed.
+    pub enum Pattern {
+        /// One unit after the other.
+        Sequential = "seq",
+        /// Uniformly at random.
+        Random = "rand",
+    }
+}
+
+names! {
+    /// How caches are prepared before the measurement.
+    pub enum Cache {
+        /// A program on the host has written other data through them.
+        Cold = "cold",
+        /// A program on the host has written the window.
+        HostWarm = "host-warm",
+        /// The device has written the window, after the caches were made cold.
+        DeviceWarm = "device-warm",
+        /// The device has written other data.
+        DeviceThrash = "device-thrash",
+    }
+}
+
+names! {
+    /// Whether and how the IOMMU translates.
+    pub enum IommuMode {
+        /// It does not.
+        Off = "off",
+        /// With pages of 4 KiB.
+        Pages4k = "4k",
+        /// With the largest pages that the IOMMU knows, up to 2 MiB.
+        Superpages = "superpages",
+    }
+}
+
+record! {
+    /// Which sockets take part, counted from 0.
+    pub struct Sockets {
+        /// The socket of the slot that holds the card.
+        device: u32,
+        /// The socket with the memory that the device accesses.
+        memory: u32,
+        /// The socket whose core runs the program that prepares the caches.
+        warming: u32,
+    }
+}
+
+record! {
+    /// Runs of pcie-bench: one for each combination of the lists' values.
+    pub struct PcieBench {
+        /// What is measured.
+        test: Several<Test>,
+        /// By which interface of the card.
+        interface: Option<Interface>,
+        /// In which order the window is accessed.
+        pattern: Several<Pattern>,
+        /// How caches are prepared.
+        cache: Several<Cache>,
+        /// How much memory is accessed (bytes).
+        window: Several<Bytes>,
+        /// How much each operation moves (bytes).
+        transfer: Several<Bytes>,
+        /// Where in its 64-byte unit of host memory each operation begins (bytes); 0 if not given.
+        host_offset: Option<Several<Bytes>>,
+        /// Where in the card's memory each operation begins (bytes); 0 if not given.
+        device_offset: Option<Several<Bytes>>,
+        /// Which sockets take part; all 0 if not given.
+        sockets: Option<Placed<Sockets>>,
+        /// Whether the IOMMU translates; `off` if not given.
+        iommu: Option<Placed<IommuMode>>,
+        /// Most operations of a latency test; as many as its estimate needs if not given.
+        samples: Option<u64>,
+    }
+    check check_bench
+}
+
+/// Largest transfer that one operation of pcie-bench moves (bytes).
+const LARGEST_TRANSFER: u64 = 4096;
+/// Largest window (bytes): pcie-bench's own host buffer.
+const LARGEST_WINDOW: u64 = 64 << 20;
+
+fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
+    for transfer in bench.transfer.iter() {
+        check.require(
+            (1..=LARGEST_TRANSFER).contains(&transfer.get()),
+            "transfer",
+            format!("an operation cannot move {transfer}"),
+            format!("from 1 B to {}", Bytes::new(LARGEST_TRANSFER)),
+        );
+    }
+    for window in bench.window.iter() {
+        check.require(
+            window.get() <= LARGEST_WINDOW,
+            "window",
+            format!("{window} are more than pcie-bench's buffer"),
+            format!("at most {}", Bytes::new(LARGEST_WINDOW)),
+        );
+    }
+    for (key, offsets) in [("host_offset", &bench.host_offset), ("device_offset", &bench.device_offset)] {
+        for offset in offsets.iter().flat_map(|several| several.iter()) {
+            check.require(
+                offset.get() < 4096,
+                key,
+                format!("{offset} is more than a page"),
+                "less than 4 KiB",
+            );
+        }
+    }
+    let far = bench
+        .host_offset
+        .iter()
+        .flat_map(|several| several.iter())
+        .map(|offset| offset.get())
+        .max()
+        .unwrap_or(0);
+    let most = bench.transfer.iter().map(|transfer| transfer.get()).max().unwrap_or(0);
+    let least = bench.window.iter().map(|window| window.get()).min().unwrap_or(0);
+    let unit = (most + far).div_ceil(64) * 64;
+    check.require(
+        least >= unit,
+        "window",
+        format!("{} do not hold one transfer of {} at offset {far}", Bytes::new(least), Bytes::new(most)),
+        format!("at least {} (transfer and offset, rounded up to 64 B)", Bytes::new(unit)),
+    );
+    check.require(bench.samples != Some(0), "samples", "nothing would be measured", "at least 1");
+    if bench.interface == Some(Interface::Command) {
+        let bandwidth = bench.test.iter().find(|test| !test.is_latency());
+        check.require(
+            bandwidth.is_none(),
+            "test",
+            format!(
+                "{} has no variant for the command interface",
+                bandwidth.map_or("", |test| test.as_str())
+            ),
+            "LAT_RD and LAT_WRRD with `interface = \"cmd\"`",
+        );
+    }
+}
+
+/// One run of pcie-bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BenchRun {
+    /// What is measured.
+    pub test: Test,
+    /// By which interface of the card.
+    pub interface: Interface,
+    /// In which order the window is accessed.
+    pub pattern: Pattern,
+    /// How caches are prepared.
+    pub cache: Cache,
+    /// How much memory is accessed.
+    pub window: Bytes,
+    /// How much each operation moves.
+    pub transfer: Bytes,
+    /// Where in its unit of host memory each operation begins.
+    pub host_offset: Bytes,
+    /// Where in the card's memory each operation begins.
+    pub device_offset: Bytes,
+}
+
+impl PcieBench {
+    /// Every combination, transfers varying fastest.
+    pub fn runs(&self) -> Vec<BenchRun> {
+        let zero = Several(vec![Bytes::ZERO]);
+        let host_offsets = self.host_offset.as_ref().unwrap_or(&zero);
+        let device_offsets = self.device_offset.as_ref().unwrap_or(&zero);
+        let interface = self.interface.unwrap_or(Interface::Dma);
+        let mut runs = Vec::new();
+        for &test in self.test.iter() {
+            for &pattern in self.pattern.iter() {
+                for &cache in self.cache.iter() {
+                    for &window in self.window.iter() {
+                        for &host_offset in host_offsets.iter() {
+                            for &device_offset in device_offsets.iter() {
+                                for &transfer in self.transfer.iter() {
+                                    runs.push(BenchRun {
+                                        test,
+                                        interface,
+                                        pattern,
+                                        cache,
+                                        window,
+                                        transfer,
+                                        host_offset,
+                                        device_offset,
+                                    });
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        runs
+    }
+
+    /// The sockets that take part.
+    pub fn sockets(&self) -> Sockets {
+        self.sockets
+            .as_ref()
+            .map_or(Sockets { device: 0, memory: 0, warming: 0 }, |placed| placed.value.clone())
+    }
+
+    /// Whether and how the IOMMU translates.
+    pub fn iommu(&self) -> IommuMode {
+        self.iommu.as_ref().map_or(IommuMode::Off, |placed| placed.value)
+    }
+}
+
+/// Changes to another file: a table laid over it, as dotted paths with values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changes(pub(crate) Vec<Changed>);
+
+/// One changed value with its place.
+#[derive(Debug, Clone)]
+pub(crate) struct Changed {
+    pub(crate) path: String,
+    pub(crate) value: Value,
+    pub(crate) place: Place,
+}
+
+impl PartialEq for Changed {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path && self.place == other.place
+    }
+}
+
+impl Read for Changes {
+    fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
+        let Value::Table(table) = &entry.node.value else {
+            complaints.wrong_type(&entry.node, name, "a table laid out as the file that it changes");
+            return None;
+        };
+        let mut all = Vec::new();
+        flatten("", table, &mut all);
+        Some(Self(all))
+    }
+}
+
+fn flatten(path: &str, table: &crate::tree::Table, all: &mut Vec<Changed>) {
+    for (key, entry) in table {
+        // A quoted key may be a dotted path itself.
+        let path = crate::read::join(path, key);
+        match &entry.node.value {
+            Value::Table(inner) if !inner.contains_key("value") => flatten(&path, inner, all),
+            value => all.push(Changed { path, value: value.clone(), place: entry.node.place.clone() }),
+        }
+    }
+}
+
+/// A scenario with the files that it names, checked against each other.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The experiment.
+    pub scenario: Scenario,
+    /// The machine, with the scenario's changes.
+    pub machine: Machine,
+    /// The card, with the scenario's changes.
+    pub card: Part,
+    /// The name of the slot that holds the card.
+    pub slot: String,
+}
+
+impl Setup {
+    /// Reads the scenario and what it names.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the scenario; if nothing is, everything that is
+    /// wrong with the machine or the card; if nothing is, what does not fit together.
+    pub fn load(library: &Library, scenario: &Doc<Scenario>) -> Result<Self, Diagnostics> {
+        let scenario = scenario.read()?;
+        let mut machine = Doc::<Machine>::load_at(library, &scenario.machine.value, &scenario.machine.place)?;
+        let mut card = Doc::<Part>::load_at(library, &scenario.card.value, &scenario.card.place)?;
+        for changed in scenario.change.iter().flat_map(|changes| &changes.0) {
+            machine.lay(changed)?;
+        }
+        for changed in scenario.change_card.iter().flat_map(|changes| &changes.0) {
+            card.lay(changed)?;
+        }
+        Self::fit_together(scenario, machine.read()?, card.read()?)
+    }
+
+    fn fit_together(scenario: Scenario, machine: Machine, card: Part) -> Result<Self, Diagnostics> {
+        let mut wrong = Vec::new();
+        let sockets = machine.host.sockets.value.get();
+        if let Some(placed) = &scenario.pcie_bench.sockets {
+            for (what, socket) in
+                [("device", placed.device), ("memory", placed.memory), ("warming", placed.warming)]
+            {
+                if socket >= sockets {
+                    wrong.push(
+                        Diagnostic::new(
+                            &placed.place,
+                            format!("`{what}`: {} has no socket {socket}", machine.name),
+                        )
+                        .help(format!("sockets are numbered 0 to {}", sockets - 1)),
+                    );
+                }
+            }
+        }
+        let slot = match &scenario.slot {
+            Some(placed) => placed.value.clone(),
+            None => slot_of(&machine, scenario.pcie_bench.sockets().device).unwrap_or_default(),
+        };
+        if !machine.host.port.contains_key(&slot) {
+            let slots = crate::suggest::list(machine.host.port.keys().map(String::as_str));
+            let (place, what) = match &scenario.slot {
+                Some(placed) => (&placed.place, format!("{} has no slot `{slot}`", machine.name)),
+                None => {
+                    (&scenario.machine.place, format!("{} has no slot at the device's socket", machine.name))
+                }
+            };
+            wrong.push(Diagnostic::new(place, what).help(format!("its slots are {slots}")));
+        }
+        if let Some(placed) = &scenario.pcie_bench.iommu {
+            let known = machine.host.iommu.as_ref().map(|iommu| &iommu.page_sizes.value);
+            if placed.value != IommuMode::Off && known.is_none() {
+                wrong.push(
+                    Diagnostic::new(&placed.place, format!("{} has no IOMMU", machine.name)).help("`off`"),
+                );
+            }
+        }
+        if scenario.pcie_bench.interface == Some(Interface::Command) && card.dma_engine.command.is_none() {
+            let message = format!("{} has no command interface", card.name);
+            wrong.push(Diagnostic::new(&scenario.card.place, message).help("`interface = \"dma\"`"));
+        }
+        if wrong.is_empty() {
+            Ok(Self { scenario, machine, card, slot })
+        } else {
+            Err(Diagnostics::new(wrong))
+        }
+    }
+}
+
+/// The first slot, by name, of that socket; of any, where a slot's socket is a scenario's choice.
+pub fn slot_of(machine: &Machine, socket: u32) -> Option<String> {
+    machine.host.port.iter().find(|(_, port)| port.socket.value == socket).map(|(name, _)| name.clone())
+}
