@@ -3,13 +3,19 @@
 //! Section and table numbers refer to the PCI Express Base Specification,
 //! revision 5.0, unless another document is named.
 
+pub mod crc;
+pub mod dllp;
+pub mod frame;
 pub mod id;
 pub mod link;
+pub mod ordering;
 pub mod split;
 pub mod tlp;
 
+pub use dllp::{Dllp, Sequence};
 pub use id::{Bdf, FunctionAddress, Segment};
-pub use link::Framing;
+pub use link::{Framing, Generation, Width};
+pub use ordering::{Passing, may_pass};
 pub use split::{split_completion, split_read, split_write};
 pub use tlp::{
     AddressType, Common, CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, FlowClass, IoRequest,

@@ -1,4 +1,149 @@
-//! What a link is made of: framing of packets on the lanes.
+//! What a link is made of: generations, widths, encodings, framing, SKP ordered sets.
+//!
+//! Generation 6 (64 GT/s, PAM4, FLITs) would be a third [`Framing`] and a
+//! sixth [`Generation`]; nothing here assumes that there are no more.
+
+use std::fmt;
+use std::str::FromStr;
+use units::{BitRate, Duration};
+
+/// Speed of a link, by the generation that introduced it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Generation {
+    /// 2.5 GT/s.
+    Gen1 = 1,
+    /// 5 GT/s.
+    Gen2 = 2,
+    /// 8 GT/s.
+    Gen3 = 3,
+    /// 16 GT/s.
+    Gen4 = 4,
+    /// 32 GT/s.
+    Gen5 = 5,
+}
+
+impl Generation {
+    /// All, slowest first.
+    pub const ALL: [Self; 5] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5];
+
+    /// The generation with number 1 to 5.
+    pub const fn from_number(n: u8) -> Option<Self> {
+        match n {
+            1..=5 => Some(Self::ALL[n as usize - 1]),
+            _ => None,
+        }
+    }
+
+    /// 1 to 5: also the code of Max Link Speed and Current Link Speed.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// Transfers per second on one lane, in megatransfers (10^6).
+    pub const fn mt_per_s(self) -> u64 {
+        match self {
+            Self::Gen1 => 2_500,
+            Self::Gen2 => 5_000,
+            Self::Gen3 => 8_000,
+            Self::Gen4 => 16_000,
+            Self::Gen5 => 32_000,
+        }
+    }
+
+    /// The encoding and framing used at this speed.
+    pub const fn framing(self) -> Framing {
+        match self {
+            Self::Gen1 | Self::Gen2 => Framing::Symbols,
+            Self::Gen3 | Self::Gen4 | Self::Gen5 => Framing::Tokens,
+        }
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gen{}", self.number())
+    }
+}
+
+/// Number of lanes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Width {
+    /// One lane.
+    X1 = 1,
+    /// Two lanes.
+    X2 = 2,
+    /// Four lanes.
+    X4 = 4,
+    /// Eight lanes.
+    X8 = 8,
+    /// Twelve lanes (dropped in revision 6.0).
+    X12 = 12,
+    /// Sixteen lanes.
+    X16 = 16,
+    /// Thirty-two lanes (dropped in revision 6.0).
+    X32 = 32,
+}
+
+impl Width {
+    /// All, narrowest first.
+    pub const ALL: [Self; 7] = [Self::X1, Self::X2, Self::X4, Self::X8, Self::X12, Self::X16, Self::X32];
+
+    /// The width of this many lanes.
+    pub fn from_lanes(lanes: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|w| w.lanes() == lanes)
+    }
+
+    /// Lanes: also the code of Maximum and Negotiated Link Width.
+    pub const fn lanes(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for Width {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "x{}", self.lanes())
+    }
+}
+
+/// A text that names no generation or width.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkError {
+    text: String,
+    what: &'static str,
+    allowed: &'static str,
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no link {}, allowed: {}", self.text, self.what, self.allowed)
+    }
+}
+
+impl std::error::Error for LinkError {}
+
+impl FromStr for Generation {
+    type Err = LinkError;
+
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        Self::ALL.into_iter().find(|g| g.to_string().eq_ignore_ascii_case(text)).ok_or_else(|| LinkError {
+            text: text.into(),
+            what: "generation",
+            allowed: "gen1, gen2, gen3, gen4, gen5",
+        })
+    }
+}
+
+impl FromStr for Width {
+    type Err = LinkError;
+
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        Self::ALL.into_iter().find(|w| w.to_string().eq_ignore_ascii_case(text)).ok_or_else(|| LinkError {
+            text: text.into(),
+            what: "width",
+            allowed: "x1, x2, x4, x8, x12, x16, x32",
+        })
+    }
+}
 
 /// How packets are framed on the lanes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,5 +172,77 @@ impl Framing {
             Self::Symbols => 1 + 6 + 1,
             Self::Tokens => 2 + 6,
         }
+    }
+
+    /// Bits of data in so many bits on a lane: 8 in 10, or 128 in 130.
+    pub const fn encoding(self) -> (u64, u64) {
+        match self {
+            Self::Symbols => (8, 10),
+            Self::Tokens => (128, 130),
+        }
+    }
+}
+
+/// Bits per second of a link in one direction after the line encoding, framing not yet taken off.
+pub const fn data_rate(generation: Generation, width: Width) -> BitRate {
+    let (data, line) = generation.framing().encoding();
+    BitRate::from_bits_per_s(generation.mt_per_s() * 1_000_000 * width.lanes() as u64 * data / line)
+}
+
+/// Bytes on the lanes around the header, data and digest of a TLP.
+pub const fn framing_bytes(generation: Generation) -> u64 {
+    generation.framing().tlp_overhead() as u64
+}
+
+/// How often a SKP ordered set interrupts the traffic, and how long it takes.
+///
+/// A transmitter schedules one every 1180 to 1538 symbol times in 8b/10b and
+/// every 370 to 375 blocks in 128b/130b, clocks without spread or shared
+/// (base spec 4.2.7.3); the longer interval is taken. It is four symbols, or one
+/// block of sixteen (4.2.7.1, 4.2.7.2), on all lanes at once, hence the same for every width.
+pub const fn skip_interval(generation: Generation, _width: Width) -> (Duration, Duration) {
+    let (interval_bits, length_bits) = match generation.framing() {
+        Framing::Symbols => (1538 * 10, 4 * 10),
+        Framing::Tokens => (375 * 130, 130),
+    };
+    let mt = generation.mt_per_s();
+    (Duration::from_ps(interval_bits * 1_000_000 / mt), Duration::from_ps(length_bits * 1_000_000 / mt))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_after_encoding() {
+        let gbit = |g, w| data_rate(g, w).as_gbit_per_s_f64();
+        assert_eq!(gbit(Generation::Gen1, Width::X1), 2.0);
+        assert_eq!(gbit(Generation::Gen2, Width::X16), 64.0);
+        assert!((gbit(Generation::Gen3, Width::X8) - 63.0154).abs() < 1e-4);
+        assert!((gbit(Generation::Gen5, Width::X16) - 504.1231).abs() < 1e-4);
+    }
+
+    #[test]
+    fn skip_ordered_sets() {
+        let (interval, length) = skip_interval(Generation::Gen1, Width::X4);
+        assert_eq!((interval, length), (Duration::from_ns(1538 * 4), Duration::from_ns(16)));
+        let (interval, length) = skip_interval(Generation::Gen3, Width::X8);
+        assert_eq!((interval, length), (Duration::from_ps(6_093_750), Duration::from_ps(16_250)));
+    }
+
+    #[test]
+    fn names() {
+        for g in Generation::ALL {
+            assert_eq!(g.to_string().parse(), Ok(g));
+            assert_eq!(Generation::from_number(g.number()), Some(g));
+        }
+        for w in Width::ALL {
+            assert_eq!(w.to_string().parse(), Ok(w));
+            assert_eq!(Width::from_lanes(w.lanes()), Some(w));
+        }
+        assert_eq!(Width::from_lanes(3), None);
+        let error = "x3".parse::<Width>().unwrap_err().to_string();
+        assert_eq!(error, "`x3` is no link width, allowed: x1, x2, x4, x8, x12, x16, x32");
+        assert_eq!("gen3".parse(), Ok(Generation::Gen3));
     }
 }

@@ -1,0 +1,147 @@
+//! Which packet may, must or must not pass an earlier one (base spec 2.4.1, table 2-40).
+//!
+//! ```text
+//! later \ earlier      posted      read         write, non-posted   completion
+//! posted               No / RO,IDO Yes          Yes                 may
+//! read                 No / IDO    may          may                 may
+//! write, non-posted    No / RO,IDO may          may                 may
+//! completion           No / RO,IDO Yes          Yes                 No within a request
+//! ```
+
+use super::tlp::{CompletionStatus, FlowClass, Tlp, TlpKind};
+
+/// What a waiting packet is to do about an earlier one that is stuck.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Passing {
+    /// It has to be able to go first, or a deadlock could form.
+    Must,
+    /// It may go first or wait.
+    May,
+    /// It has to stay behind.
+    MustNot,
+}
+
+/// Whether `waiting` passes `earlier`, which entered the same queue before it.
+///
+/// Packets of different traffic classes have no order to keep, but keep their
+/// duty to pass: they may share a virtual channel.
+#[inline]
+pub fn may_pass(waiting: &Tlp, earlier: &Tlp) -> Passing {
+    use FlowClass::{Completion, NonPosted, Posted};
+    match (waiting.class(), earlier.class()) {
+        (Posted | Completion, NonPosted) => Passing::Must,
+        (Posted, Completion) | (NonPosted, NonPosted | Completion) => Passing::May,
+        (Completion, Completion) => {
+            if waiting.requester() == earlier.requester() && waiting.tag() == earlier.tag() {
+                ordered(waiting, earlier)
+            } else {
+                Passing::May
+            }
+        }
+        (_, Posted) => {
+            let relaxed = waiting.common.relaxed_ordering && !matches!(waiting.kind, TlpKind::MemoryRead(_));
+            let other_id = waiting.common.id_based_ordering && waiting.sender() != earlier.sender();
+            if relaxed || other_id || is_write_completion(waiting) {
+                Passing::May
+            } else {
+                ordered(waiting, earlier)
+            }
+        }
+    }
+}
+
+/// The order counts within a traffic class only.
+#[inline]
+fn ordered(waiting: &Tlp, earlier: &Tlp) -> Passing {
+    if waiting.common.traffic_class == earlier.common.traffic_class { Passing::MustNot } else { Passing::May }
+}
+
+/// The completion of a successful I/O or configuration write: it has no data.
+/// One that reports an error may belong to a read, which has to stay in order.
+fn is_write_completion(tlp: &Tlp) -> bool {
+    matches!(tlp.kind, TlpKind::Completion(c) if c.status == CompletionStatus::Successful)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pcie::{Bdf, CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
+
+    const A: Bdf = Bdf::new(1, 0, 0);
+    const B: Bdf = Bdf::new(2, 0, 0);
+
+    fn packet(column: usize, sender: Bdf, tag: u16) -> Tlp {
+        let request = MemoryRequest::for_bytes(sender, tag, 0x1000, 64);
+        Tlp::new(match column {
+            0 => TlpKind::MemoryWrite(request),
+            1 => TlpKind::MemoryRead(request),
+            2 => TlpKind::ConfigWrite(ConfigRequest {
+                requester: sender,
+                tag,
+                target: B,
+                register: 0,
+                first_be: 0xf,
+                config_type: ConfigType::Type0,
+            }),
+            _ => {
+                let asked = MemoryRequest { requester: Bdf::new(9, 0, 0), ..request };
+                TlpKind::CompletionData(CompletionHeader::with_data(sender, &asked, 0x1000, 64, 64))
+            }
+        })
+    }
+
+    /// Every combination of type, sender, tag, relaxed ordering, IDO and traffic class.
+    #[test]
+    fn the_whole_table() {
+        use Passing::{May, Must, MustNot};
+        let plain = [
+            [MustNot, Must, Must, May],
+            [MustNot, May, May, May],
+            [MustNot, May, May, May],
+            [MustNot, Must, Must, MustNot],
+        ];
+        for (row, columns) in plain.iter().enumerate() {
+            for (column, &plain) in columns.iter().enumerate() {
+                for bits in 0..32 {
+                    let [relaxed, ido, same_sender, same_tag, same_tc] =
+                        [1, 2, 4, 8, 16].map(|b| bits & b != 0);
+                    let mut waiting = packet(row, A, 7);
+                    waiting.common.relaxed_ordering = relaxed;
+                    waiting.common.id_based_ordering = ido;
+                    let mut earlier =
+                        packet(column, if same_sender { A } else { B }, if same_tag { 7 } else { 8 });
+                    // Bits of the earlier packet do not matter.
+                    earlier.common.relaxed_ordering = true;
+                    earlier.common.id_based_ordering = true;
+                    earlier.common.traffic_class = u8::from(!same_tc);
+                    let freed = match (row, column) {
+                        (1, 0) => ido && !same_sender,
+                        (_, 0) => relaxed || ido && !same_sender,
+                        // One request is answered by one completer; another tag is another request.
+                        (3, 3) => !same_tag,
+                        _ => false,
+                    };
+                    let expected = match plain {
+                        MustNot if freed || !same_tc => May,
+                        other => other,
+                    };
+                    assert_eq!(
+                        may_pass(&waiting, &earlier),
+                        expected,
+                        "row {row} column {column} RO {relaxed} IDO {ido} same sender {same_sender} \
+                         tag {same_tag} TC {same_tc}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn write_completions_may_pass_posted_requests() {
+        let write = packet(0, B, 0);
+        let completion =
+            |status| Tlp::new(TlpKind::Completion(CompletionHeader::for_register(A, B, 1, status, 0)));
+        assert_eq!(may_pass(&completion(CompletionStatus::Successful), &write), Passing::May);
+        assert_eq!(may_pass(&completion(CompletionStatus::UnsupportedRequest), &write), Passing::MustNot);
+    }
+}
