@@ -1,0 +1,360 @@
+//! A tagged lookup structure with sets, ways and a replacement policy: the IOTLB, the paging-structure
+//! caches, the context cache and the interrupt entry cache are all of this kind.
+//!
+//! Lookup goes through a hash index whatever the geometry, so that a fully associative cache of 128
+//! entries costs the simulator no more than a direct-mapped one; sets and ways only decide who is evicted.
+
+use super::params::{Geometry, Replacement};
+
+/// End of a list, or an empty place in the index.
+const NONE: u16 = u16::MAX;
+
+/// A cache from a 64-bit tag to a value.
+#[derive(Debug, Clone)]
+pub(crate) struct TaggedCache<V> {
+    ways: usize,
+    set_mask: u64,
+    replacement: Replacement,
+    /// Tag and value of each slot; a set's slots are neighbours.
+    slots: Vec<Option<(u64, V)>>,
+    /// How many slots of each set are taken.
+    taken: Vec<u16>,
+    /// Open addressing with linear probing, at most a quarter full.
+    index: Vec<u16>,
+    index_shift: u32,
+    /// Recency lists of the sets (LRU only).
+    recency: Recency,
+    /// Binary decision trees of the sets (pseudo-LRU only): node n of a set's heap says where to evict next.
+    tree: Vec<u8>,
+    random: u64,
+}
+
+/// One doubly linked list per set, most recently used first.
+#[derive(Debug, Clone, Default)]
+struct Recency {
+    links: Vec<(u16, u16)>,
+    ends: Vec<(u16, u16)>,
+}
+
+impl Recency {
+    fn unlink(&mut self, set: usize, slot: u16) {
+        let (before, after) = self.links[slot as usize];
+        match before {
+            NONE => self.ends[set].0 = after,
+            b => self.links[b as usize].1 = after,
+        }
+        match after {
+            NONE => self.ends[set].1 = before,
+            a => self.links[a as usize].0 = before,
+        }
+    }
+    fn push_front(&mut self, set: usize, slot: u16) {
+        let first = self.ends[set].0;
+        self.links[slot as usize] = (NONE, first);
+        match first {
+            NONE => self.ends[set].1 = slot,
+            f => self.links[f as usize].0 = slot,
+        }
+        self.ends[set].0 = slot;
+    }
+}
+
+impl<V: Copy> TaggedCache<V> {
+    /// An empty cache. A `geometry` that was not validated is made valid by rounding down.
+    pub(crate) fn new(geometry: Geometry, seed: u64) -> Self {
+        let entries = geometry.entries.min(Geometry::MAX_ENTRIES);
+        let ways = geometry.effective_ways().min(entries).max(1);
+        let sets = if entries == 0 { 0 } else { prev_power_of_two(entries / ways) };
+        let entries = sets * ways;
+        let index_len = (entries * 4).next_power_of_two().max(8);
+        let lru = geometry.replacement == Replacement::Lru;
+        Self {
+            ways,
+            set_mask: (sets as u64).saturating_sub(1),
+            replacement: geometry.replacement,
+            slots: vec![None; entries],
+            taken: vec![0; sets],
+            index: vec![NONE; index_len],
+            index_shift: 64 - index_len.trailing_zeros(),
+            recency: Recency {
+                links: vec![(NONE, NONE); if lru { entries } else { 0 }],
+                ends: vec![(NONE, NONE); if lru { sets } else { 0 }],
+            },
+            tree: vec![0; if geometry.replacement == Replacement::TreePlru { entries } else { 0 }],
+            random: seed,
+        }
+    }
+
+    fn home(&self, tag: u64) -> usize {
+        (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.index_shift) as usize
+    }
+
+    /// The place in the index that holds `tag`, and its slot.
+    #[inline]
+    fn find(&self, tag: u64) -> Option<(usize, usize)> {
+        let mask = self.index.len() - 1;
+        let mut place = self.home(tag);
+        loop {
+            match self.index[place] {
+                NONE => return None,
+                slot => match self.slots[slot as usize] {
+                    Some((t, _)) if t == tag => return Some((place, slot as usize)),
+                    _ => place = (place + 1) & mask,
+                },
+            }
+        }
+    }
+
+    /// The value of `tag`, which becomes the most recently used of its set.
+    #[inline]
+    pub(crate) fn lookup(&mut self, tag: u64) -> Option<V> {
+        let (_, slot) = self.find(tag)?;
+        self.touch(slot);
+        self.slots[slot].map(|(_, value)| value)
+    }
+
+    /// The value of `tag`, without any effect.
+    pub(crate) fn peek(&self, tag: u64) -> Option<V> {
+        let (_, slot) = self.find(tag)?;
+        self.slots[slot].map(|(_, value)| value)
+    }
+
+    #[inline]
+    fn touch(&mut self, slot: usize) {
+        match self.replacement {
+            Replacement::Random => {}
+            Replacement::Lru => {
+                let set = slot / self.ways;
+                if self.recency.ends[set].0 != slot as u16 {
+                    self.recency.unlink(set, slot as u16);
+                    self.recency.push_front(set, slot as u16);
+                }
+            }
+            Replacement::TreePlru => {
+                let base = slot / self.ways * self.ways;
+                let mut node = slot - base + self.ways;
+                while node > 1 {
+                    self.tree[base + node / 2] = (node & 1 == 0) as u8;
+                    node /= 2;
+                }
+            }
+        }
+    }
+
+    /// Stores `value` under `tag` in the set that `set_number` selects; answers the tag it displaced.
+    pub(crate) fn insert(&mut self, tag: u64, set_number: u64, value: V) -> Option<u64> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        if let Some((_, slot)) = self.find(tag) {
+            self.slots[slot] = Some((tag, value));
+            self.touch(slot);
+            return None;
+        }
+        let set = (set_number & self.set_mask) as usize;
+        let base = set * self.ways;
+        let (slot, displaced) = if (self.taken[set] as usize) < self.ways {
+            let free = self.slots[base..base + self.ways].iter().position(Option::is_none);
+            (base + free.unwrap_or(0), None)
+        } else {
+            let slot = self.victim(set);
+            let displaced = self.slots[slot].map(|(t, _)| t);
+            if let Some(t) = displaced {
+                self.remove(t);
+            }
+            (slot, displaced)
+        };
+        self.slots[slot] = Some((tag, value));
+        self.taken[set] += 1;
+        let mask = self.index.len() - 1;
+        let mut place = self.home(tag);
+        while self.index[place] != NONE {
+            place = (place + 1) & mask;
+        }
+        self.index[place] = slot as u16;
+        if self.replacement == Replacement::Lru {
+            self.recency.push_front(set, slot as u16);
+        } else {
+            self.touch(slot);
+        }
+        displaced
+    }
+
+    /// The slot that a full set gives up.
+    fn victim(&mut self, set: usize) -> usize {
+        let base = set * self.ways;
+        match self.replacement {
+            Replacement::Lru => self.recency.ends[set].1 as usize,
+            Replacement::TreePlru => {
+                let mut node = 1;
+                while node < self.ways {
+                    node = 2 * node + self.tree[base + node] as usize;
+                }
+                base + node - self.ways
+            }
+            Replacement::Random => base + (self.next_random() % self.ways as u64) as usize,
+        }
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Forgets `tag`; answers whether it was there.
+    pub(crate) fn remove(&mut self, tag: u64) -> bool {
+        let Some((mut hole, slot)) = self.find(tag) else { return false };
+        self.slots[slot] = None;
+        let set = slot / self.ways;
+        self.taken[set] -= 1;
+        if self.replacement == Replacement::Lru {
+            self.recency.unlink(set, slot as u16);
+        }
+        // Close the gap, so that no probe sequence is cut short.
+        let mask = self.index.len() - 1;
+        let mut place = hole;
+        self.index[hole] = NONE;
+        loop {
+            place = (place + 1) & mask;
+            let occupant = self.index[place];
+            let Some((t, _)) = self.slots.get(occupant as usize).copied().flatten() else { break };
+            let home = self.home(t);
+            if place.wrapping_sub(home) & mask >= place.wrapping_sub(hole) & mask {
+                self.index[hole] = occupant;
+                self.index[place] = NONE;
+                hole = place;
+            }
+        }
+        true
+    }
+
+    /// Forgets every tag that `stale` names; answers how many that were.
+    pub(crate) fn remove_where(&mut self, mut stale: impl FnMut(u64, &V) -> bool) -> usize {
+        let mut removed = 0;
+        for slot in 0..self.slots.len() {
+            if let Some((tag, value)) = self.slots[slot]
+                && stale(tag, &value)
+            {
+                self.remove(tag);
+                removed += 1;
+            }
+        }
+        removed
+    }
+
+    /// How many entries are held.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.taken.iter().map(|&n| n as usize).sum()
+    }
+}
+
+fn prev_power_of_two(n: usize) -> usize {
+    if n == 0 { 0 } else { 1 << n.ilog2() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn cache(entries: usize, ways: usize, replacement: Replacement) -> TaggedCache<u64> {
+        TaggedCache::new(Geometry { entries, ways, replacement }, 1)
+    }
+
+    #[test]
+    fn lru_evicts_the_least_recently_used() {
+        let mut c = cache(3, 3, Replacement::Lru);
+        for tag in 1..=3 {
+            c.insert(tag, 0, tag);
+        }
+        c.lookup(1);
+        assert_eq!(c.insert(4, 0, 4), Some(2));
+        assert_eq!(c.insert(5, 0, 5), Some(3));
+        assert_eq!(c.lookup(1), Some(1));
+    }
+
+    #[test]
+    fn plru_never_evicts_the_last_used() {
+        let mut c = cache(8, 8, Replacement::TreePlru);
+        for tag in 0..8 {
+            c.insert(tag, 0, tag);
+        }
+        for tag in 8..100 {
+            assert_ne!(c.insert(tag, 0, tag), Some(tag - 1));
+        }
+    }
+
+    #[test]
+    fn random_replacement_hits_in_proportion() {
+        // With random addresses over twice the entries, a full cache hits half the time whatever it evicts.
+        let mut c = cache(128, 0, Replacement::Random);
+        let mut state = 7u64;
+        let mut hits = 0;
+        for i in 0..40_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let tag = (state >> 33) % 256;
+            if c.lookup(tag).is_some() {
+                hits += (i >= 4_000) as u32;
+            } else {
+                c.insert(tag, tag, tag);
+            }
+        }
+        assert!((17_000..19_000).contains(&hits), "{hits}");
+    }
+
+    #[test]
+    fn sets_compete_only_with_themselves() {
+        let mut c = cache(16, 4, Replacement::Lru);
+        for n in 0..5 {
+            c.insert(n * 4, n * 4, n);
+        }
+        c.insert(1, 1, 9);
+        assert_eq!(c.peek(0), None);
+        assert_eq!(c.peek(1), Some(9));
+        assert_eq!(c.len(), 5);
+    }
+
+    #[test]
+    fn without_entries_nothing_is_held() {
+        let mut c = cache(0, 0, Replacement::Lru);
+        assert_eq!(c.insert(1, 1, 1), None);
+        assert_eq!(c.lookup(1), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_answers_what_was_not_stored(
+            ops in prop::collection::vec((0u8..4, 0u64..40, any::<u64>()), 1..400),
+            ways in prop::sample::select(vec![0usize, 1, 2, 4]),
+            replacement in prop::sample::select(vec![Replacement::Lru, Replacement::TreePlru, Replacement::Random]),
+        ) {
+            let mut c = cache(16, ways, replacement);
+            let mut truth = BTreeMap::new();
+            for (op, tag, value) in ops {
+                match op {
+                    0 | 1 => {
+                        truth.insert(tag, value);
+                        if let Some(gone) = c.insert(tag, tag, value) {
+                            prop_assert!(truth.remove(&gone).is_some());
+                        }
+                    }
+                    2 => prop_assert_eq!(c.remove(tag), truth.remove(&tag).is_some()),
+                    _ => prop_assert_eq!(c.lookup(tag), truth.get(&tag).copied()),
+                }
+                prop_assert_eq!(c.len(), truth.len());
+            }
+            for (tag, value) in &truth {
+                prop_assert_eq!(c.peek(*tag), Some(*value));
+            }
+            c.remove_where(|tag, _| tag % 2 == 0);
+            truth.retain(|tag, _| tag % 2 == 1);
+            prop_assert_eq!(c.len(), truth.len());
+        }
+    }
+}

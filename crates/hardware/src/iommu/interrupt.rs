@@ -1,0 +1,427 @@
+//! Interrupt remapping (VT-d specification, chapter 5): a function's MSI names an entry of a table that the
+//! kernel owns, and only that entry says which core gets which vector.
+
+use super::Iommu;
+use super::cache::TaggedCache;
+use super::fault::{Fault, FaultReason};
+use super::ids::Access;
+use super::memory::WalkMemory;
+use super::params::Geometry;
+use super::translate::is_interrupt_address;
+use units::{HostPhysical, Time};
+use wire::pcie::Bdf;
+
+/// A message-signalled interrupt as the write that carries it.
+///
+/// ```text
+/// remappable     address 31:20 0xfee, 19:5 handle 14:0, 4 = 1, 3 subhandle valid, 2 handle 15
+///                data    15:0 subhandle
+/// compatibility  address 31:20 0xfee, 19:12 destination, 4 = 0, 3 redirection hint, 2 logical
+///                data    15 level, 10:8 delivery mode, 7:0 vector
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MsiMessage {
+    /// The address written to.
+    pub address: u64,
+    /// The data written.
+    pub data: u32,
+}
+
+impl MsiMessage {
+    /// The message for interrupt remapping table entry `index`, as the kernel programs it into a function;
+    /// with `subhandle`, a function with several MSI vectors adds its vector number to the index.
+    pub const fn remappable(index: u16, subhandle: bool) -> Self {
+        let (low, high) = (index as u64 & 0x7fff, index as u64 >> 15);
+        Self { address: 0xfee0_0010 | low << 5 | high << 2 | (subhandle as u64) << 3, data: 0 }
+    }
+
+    /// The index that a remappable message asks for, `None` for a compatibility-format message.
+    ///
+    /// # Errors
+    /// If reserved bits are set.
+    pub const fn index(self) -> Result<Option<u32>, FaultReason> {
+        if self.address & 1 << 4 == 0 {
+            return Ok(None);
+        }
+        let handle = (self.address >> 5 & 0x7fff | (self.address >> 2 & 1) << 15) as u32;
+        if self.address & 1 << 3 == 0 {
+            return Ok(Some(handle));
+        }
+        if self.data >> 16 != 0 {
+            return Err(FaultReason::InterruptReserved);
+        }
+        Ok(Some(handle + self.data))
+    }
+}
+
+/// How an interrupt reaches its destination.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum DeliveryMode {
+    /// To the cores that the destination names.
+    #[default]
+    Fixed,
+    /// To the one of them that runs at the lowest priority.
+    LowestPriority,
+    /// System management interrupt.
+    Smi,
+    /// Non-maskable interrupt.
+    Nmi,
+    /// Resets the core.
+    Init,
+    /// As from an 8259 interrupt controller.
+    ExtInt,
+}
+
+impl DeliveryMode {
+    const fn decode(bits: u64) -> Option<Self> {
+        Some(match bits & 7 {
+            0 => Self::Fixed,
+            1 => Self::LowestPriority,
+            2 => Self::Smi,
+            4 => Self::Nmi,
+            5 => Self::Init,
+            7 => Self::ExtInt,
+            _ => return None,
+        })
+    }
+    const fn encode(self) -> u64 {
+        match self {
+            Self::Fixed => 0,
+            Self::LowestPriority => 1,
+            Self::Smi => 2,
+            Self::Nmi => 4,
+            Self::Init => 5,
+            Self::ExtInt => 7,
+        }
+    }
+}
+
+/// An interrupt on its way to the cores.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Interrupt {
+    /// APIC ID, or a set of cores if `logical`.
+    pub destination: u32,
+    /// How to read `destination`.
+    pub logical: bool,
+    /// Any one of the destination's cores will do.
+    pub redirection_hint: bool,
+    /// How it is delivered.
+    pub delivery: DeliveryMode,
+    /// Level-triggered, else edge-triggered.
+    pub level: bool,
+    /// The vector.
+    pub vector: u8,
+}
+
+/// Which requesters may use an interrupt remapping table entry (fields SVT, SQ and SID).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SourceCheck {
+    /// Any.
+    #[default]
+    None,
+    /// This function; the `ignored` function number bits (0, 0b100, 0b110 or 0b111) are not compared.
+    Function {
+        /// The function.
+        source: Bdf,
+        /// Bits not compared.
+        ignored: u8,
+    },
+    /// Any function on these buses, as behind a bridge that takes ownership.
+    Buses {
+        /// The first bus.
+        first: u8,
+        /// The last bus.
+        last: u8,
+    },
+}
+
+impl SourceCheck {
+    const fn allows(self, requester: Bdf) -> bool {
+        match self {
+            Self::None => true,
+            Self::Function { source, ignored } => {
+                requester.bits() | ignored as u16 == source.bits() | ignored as u16
+            }
+            Self::Buses { first, last } => first <= requester.bus() && requester.bus() <= last,
+        }
+    }
+}
+
+/// An interrupt remapping table entry.
+///
+/// ```text
+/// low   63:32 destination, 23:16 vector, 7:5 delivery mode, 4 level, 3 redirection hint, 2 logical,
+///       1 fault processing disabled, 0 present
+/// high  19:18 source check, 17:16 its qualifier, 15:0 source
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct InterruptEntry {
+    /// What becomes of the message.
+    pub interrupt: Interrupt,
+    /// Who may send it.
+    pub source: SourceCheck,
+    /// Faults are counted, but not recorded.
+    pub fault_processing_disabled: bool,
+}
+
+impl InterruptEntry {
+    /// The words of an absent entry.
+    pub const ABSENT: [u64; 2] = [0, 0];
+
+    /// The entry's two words, low first. Without `x2apic`, destinations have 8 bits, in 47:40.
+    pub const fn encode(self, x2apic: bool) -> [u64; 2] {
+        let i = self.interrupt;
+        let destination = if x2apic { i.destination as u64 } else { (i.destination as u64 & 0xff) << 8 };
+        let low = 1
+            | (self.fault_processing_disabled as u64) << 1
+            | (i.logical as u64) << 2
+            | (i.redirection_hint as u64) << 3
+            | (i.level as u64) << 4
+            | i.delivery.encode() << 5
+            | (i.vector as u64) << 16
+            | destination << 32;
+        let high = match self.source {
+            SourceCheck::None => 0,
+            SourceCheck::Function { source, ignored } => {
+                let qualifier = match ignored {
+                    0 => 0,
+                    0b100 => 1,
+                    0b110 => 2,
+                    _ => 3,
+                };
+                1 << 18 | qualifier << 16 | source.bits() as u64
+            }
+            SourceCheck::Buses { first, last } => 2 << 18 | (first as u64) << 8 | last as u64,
+        };
+        [low, high]
+    }
+
+    /// Reads an entry. Posted interrupts (bit 15) are not supported and count as reserved.
+    ///
+    /// # Errors
+    /// The fault that a message over this entry meets.
+    pub const fn decode([low, high]: [u64; 2], x2apic: bool) -> Result<Self, FaultReason> {
+        if low & 1 == 0 {
+            return Err(FaultReason::InterruptNotPresent);
+        }
+        let reserved_destination = if x2apic { 0 } else { 0xffff_00ff << 32 };
+        let delivery = DeliveryMode::decode(low >> 5);
+        let reserved = low & (0xff00_f000 | reserved_destination) != 0 || high >> 20 != 0;
+        let (false, Some(delivery)) = (reserved, delivery) else {
+            return Err(FaultReason::InterruptEntryReserved);
+        };
+        let source = match high >> 18 & 3 {
+            0 => SourceCheck::None,
+            1 => SourceCheck::Function {
+                source: Bdf::from_bits(high as u16),
+                ignored: [0, 0b100, 0b110, 0b111][(high >> 16 & 3) as usize],
+            },
+            2 => SourceCheck::Buses { first: (high >> 8) as u8, last: high as u8 },
+            _ => return Err(FaultReason::InterruptEntryReserved),
+        };
+        let interrupt = Interrupt {
+            destination: if x2apic { (low >> 32) as u32 } else { (low >> 40) as u32 & 0xff },
+            logical: low & 4 != 0,
+            redirection_hint: low & 8 != 0,
+            delivery,
+            level: low & 16 != 0,
+            vector: (low >> 16) as u8,
+        };
+        Ok(Self { interrupt, source, fault_processing_disabled: low & 2 != 0 })
+    }
+}
+
+/// Where the interrupt remapping table is (interrupt remapping table address register).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterruptTable {
+    /// 4 KiB-aligned table of 16-byte entries.
+    pub base: HostPhysical,
+    /// The table has 2^(`order` + 1) entries; 0 to 15.
+    pub order: u8,
+    /// Destinations are 32-bit x2APIC IDs (EIME).
+    pub x2apic: bool,
+    /// Compatibility-format messages pass unremapped (CFIS); never with x2APIC.
+    pub allow_compatibility: bool,
+}
+
+/// The answer to an interrupt request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterruptOutcome {
+    /// When it goes on, or is refused.
+    pub ready: Time,
+    /// What is delivered, or why nothing is. The fault has been counted and recorded.
+    pub outcome: Result<Interrupt, Fault>,
+}
+
+/// An entry as cached.
+#[derive(Clone, Copy, Debug)]
+struct CachedEntry {
+    entry: InterruptEntry,
+    known_from: Time,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct InterruptRemapper {
+    table: Option<InterruptTable>,
+    cache: TaggedCache<CachedEntry>,
+}
+
+impl InterruptRemapper {
+    pub(crate) fn new(geometry: Geometry, seed: u64) -> Self {
+        Self { table: None, cache: TaggedCache::new(geometry, seed) }
+    }
+}
+
+impl Iommu {
+    /// Enables interrupt remapping by `table`, or disables it. Software must invalidate the interrupt entry
+    /// cache afterwards.
+    pub fn set_interrupt_table(&mut self, table: Option<InterruptTable>) {
+        self.interrupts.table = table.map(|t| InterruptTable { order: t.order.min(15), ..t });
+    }
+
+    /// Whether interrupts are remapped.
+    pub const fn remaps_interrupts(&self) -> bool {
+        self.interrupts.table.is_some()
+    }
+
+    /// Handles a write of 4 bytes to the interrupt range; it stays behind the writes before it.
+    ///
+    /// A `message` elsewhere is refused as an [`FaultReason::InterruptRange`] fault.
+    pub fn remap_interrupt<M: WalkMemory>(
+        &mut self,
+        now: Time,
+        requester: Bdf,
+        message: MsiMessage,
+        memory: &mut M,
+    ) -> InterruptOutcome {
+        let at = self.pipeline.enter(now, Access::Write);
+        let (ready, found, record) = self.find_interrupt(at, requester, message, memory);
+        let ready = self.pipeline.leave(ready, Access::Write);
+        match found {
+            Ok(interrupt) => {
+                self.counters.interrupts += 1;
+                InterruptOutcome { ready, outcome: Ok(interrupt) }
+            }
+            Err(reason) => {
+                // The fault register holds the index in bits 63:48; what has none shows its address.
+                let address = match message.index() {
+                    Ok(Some(index)) => u64::from(index as u16) << 48,
+                    _ => message.address,
+                };
+                let fault = Fault { time: ready, requester, address, access: Access::Write, reason };
+                self.report(fault, record);
+                InterruptOutcome { ready, outcome: Err(fault) }
+            }
+        }
+    }
+
+    /// The interrupt, and whether a fault is to be recorded.
+    fn find_interrupt<M: WalkMemory>(
+        &mut self,
+        at: Time,
+        requester: Bdf,
+        message: MsiMessage,
+        memory: &mut M,
+    ) -> (Time, Result<Interrupt, FaultReason>, bool) {
+        if !is_interrupt_address(message.address) {
+            return (at, Err(FaultReason::InterruptRange), true);
+        }
+        let Some(table) = self.interrupts.table else { return (at, compatibility(message), true) };
+        let index = match message.index() {
+            Ok(Some(index)) => index,
+            Ok(None) if table.allow_compatibility && !table.x2apic => {
+                return (at, compatibility(message), true);
+            }
+            Ok(None) => return (at, Err(FaultReason::CompatibilityInterruptBlocked), true),
+            Err(reason) => return (at, Err(reason), true),
+        };
+        if index >= 2 << table.order {
+            return (at, Err(FaultReason::InterruptIndexBeyondTable), true);
+        }
+        let at = at + self.params.interrupt_hit_latency;
+        let cached = match self.interrupts.cache.lookup(index.into()) {
+            Some(cached) => cached,
+            None => {
+                self.counters.interrupt_entry_misses += 1;
+                let place = table.base.checked_add(u64::from(index) * 16);
+                let read = place.map(|p| memory.walk_read_pair(at, self.node, p));
+                let (ready, words) = read.unwrap_or((at, None));
+                let Some(words) = words else {
+                    return (ready, Err(FaultReason::InterruptTableUnreachable), true);
+                };
+                let entry = match InterruptEntry::decode(words, table.x2apic) {
+                    Ok(entry) => entry,
+                    // The bit counts even in an entry that is absent.
+                    Err(reason) => return (ready, Err(reason), words[0] & 2 == 0),
+                };
+                let cached = CachedEntry { entry, known_from: ready };
+                self.interrupts.cache.insert(index.into(), index.into(), cached);
+                cached
+            }
+        };
+        let at = at.max(cached.known_from);
+        let entry = cached.entry;
+        let record = !entry.fault_processing_disabled;
+        if !entry.source.allows(requester) {
+            return (at, Err(FaultReason::InterruptSourceRejected), record);
+        }
+        (at, Ok(entry.interrupt), record)
+    }
+
+    /// Forgets `2^mask` naturally aligned entries from an index, or all.
+    pub(crate) fn invalidate_interrupt_entries(&mut self, index: Option<(u16, u8)>) {
+        self.counters.interrupt_invalidations += 1;
+        self.interrupts.cache.remove_where(|tag, _| match index {
+            None => true,
+            Some((first, mask)) => tag.checked_shr(mask.into()) == u64::from(first).checked_shr(mask.into()),
+        });
+    }
+}
+
+/// What a compatibility-format message asks for by itself.
+fn compatibility(MsiMessage { address, data }: MsiMessage) -> Result<Interrupt, FaultReason> {
+    let delivery = DeliveryMode::decode(u64::from(data) >> 8).ok_or(FaultReason::InterruptReserved)?;
+    Ok(Interrupt {
+        destination: (address >> 12) as u32 & 0xff,
+        logical: address & 4 != 0,
+        redirection_hint: address & 8 != 0,
+        delivery,
+        level: data & 1 << 15 != 0,
+        vector: data as u8,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_remappable_message_has_the_specified_layout() {
+        let message = MsiMessage::remappable(0x8003, true);
+        assert_eq!(message.address, 0xfee0_007c);
+        assert_eq!(MsiMessage { data: 4, ..message }.index(), Ok(Some(0x8007)));
+        assert_eq!(MsiMessage { data: 1 << 16, ..message }.index(), Err(FaultReason::InterruptReserved));
+        assert_eq!(MsiMessage { address: 0xfee0_1000, data: 0x31 }.index(), Ok(None));
+    }
+
+    proptest! {
+        #[test]
+        fn every_index_can_be_asked_for(index: u16, x2apic: bool) {
+            prop_assert_eq!(MsiMessage::remappable(index, false).index(), Ok(Some(index.into())));
+            let entry = InterruptEntry {
+                interrupt: Interrupt { destination: u32::from(index) & 0xff, vector: index as u8, ..Default::default() },
+                source: SourceCheck::Function { source: Bdf::from_bits(index), ignored: 0b110 },
+                fault_processing_disabled: false,
+            };
+            prop_assert_eq!(InterruptEntry::decode(entry.encode(x2apic), x2apic), Ok(entry));
+        }
+
+        #[test]
+        fn any_words_decode_or_fault(low: u64, high: u64, x2apic: bool) {
+            if let Ok(entry) = InterruptEntry::decode([low, high], x2apic) {
+                prop_assert_eq!(InterruptEntry::decode(entry.encode(x2apic), x2apic), Ok(entry));
+            }
+        }
+    }
+}

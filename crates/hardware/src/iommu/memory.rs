@@ -1,0 +1,44 @@
+//! What the IOMMU needs of memory.
+
+use crate::memory::{MemorySystem, NodeId, Source};
+use units::{HostPhysical, Time};
+
+/// The answer to a timed read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WalkRead {
+    /// When it is there.
+    pub ready: Time,
+    /// The little-endian word, or `None` where no memory answers.
+    pub value: Option<u64>,
+}
+
+/// Memory as table walks and descriptor fetches see it: timed reads through the host's caches.
+pub trait WalkMemory {
+    /// Reads the aligned 8 bytes at `address`, asked for at `now` from `node`.
+    fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> WalkRead;
+
+    /// The aligned 8 bytes at `address`, which came with the line of an earlier [`WalkMemory::walk_read`].
+    fn same_line(&self, address: HostPhysical) -> Option<u64>;
+
+    /// Reads an aligned 16-byte entry: one access.
+    fn walk_read_pair(&mut self, now: Time, node: NodeId, address: HostPhysical) -> (Time, Option<[u64; 2]>) {
+        let low = self.walk_read(now, node, address);
+        let high = address.checked_add(8).and_then(|a| self.same_line(a));
+        (low.ready, low.value.zip(high).map(|(low, high)| [low, high]))
+    }
+}
+
+impl WalkMemory for MemorySystem {
+    fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> WalkRead {
+        let access = MemorySystem::walk_read(self, now, node, address);
+        let value = match access.source {
+            Source::Unmapped => None,
+            _ => self.bytes().read_u64(address).ok(),
+        };
+        WalkRead { ready: access.ready, value }
+    }
+
+    fn same_line(&self, address: HostPhysical) -> Option<u64> {
+        self.bytes().read_u64(address).ok()
+    }
+}

@@ -1,0 +1,260 @@
+//! What distinguishes one IOMMU from another.
+
+use thiserror::Error;
+use units::{Bytes, Duration};
+
+/// Which entry of a full set is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Replacement {
+    /// The least recently used.
+    #[default]
+    Lru,
+    /// Binary-tree pseudo-LRU; the number of ways must be a power of two.
+    TreePlru,
+    /// Any, by the component's seeded generator.
+    Random,
+}
+
+/// Entries, ways and replacement of one cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Geometry {
+    /// Number of entries in all; 0 builds no cache.
+    pub entries: usize,
+    /// Entries per set; 0 means fully associative.
+    pub ways: usize,
+    /// Which entry of a full set is given up.
+    pub replacement: Replacement,
+}
+
+impl Geometry {
+    /// The most entries that a cache can have.
+    pub const MAX_ENTRIES: usize = 1 << 14;
+
+    /// A fully associative cache.
+    pub const fn fully_associative(entries: usize, replacement: Replacement) -> Self {
+        Self { entries, ways: 0, replacement }
+    }
+
+    /// Entries per set with "fully associative" resolved.
+    pub const fn effective_ways(self) -> usize {
+        if self.ways == 0 { self.entries } else { self.ways }
+    }
+
+    fn validate(self, cache: &'static str) -> Result<(), ParamsError> {
+        let wrong = |problem| Err(ParamsError::Geometry { cache, problem });
+        let Self { entries, replacement, .. } = self;
+        let ways = self.effective_ways();
+        if entries == 0 {
+            return Ok(());
+        }
+        if entries > Self::MAX_ENTRIES {
+            return wrong("more than 16384 entries");
+        }
+        if entries % ways != 0 || !(entries / ways).is_power_of_two() {
+            return wrong("entries / ways is not a power of two");
+        }
+        if replacement == Replacement::TreePlru && !ways.is_power_of_two() {
+            return wrong("pseudo-LRU needs a power of two of ways");
+        }
+        Ok(())
+    }
+}
+
+/// Entries of the paging-structure caches by what they point at, each fully associative and LRU; 0 builds none.
+///
+/// A hit in the cache of level n lets a walk begin by reading the table of level n (VT-d specification,
+/// section 6.2.2, which leaves the sizes to the implementation).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PagingStructureCaches {
+    /// Entries that point at a level-1 table (512 pages of 4 KiB): walks of one read.
+    pub level1: usize,
+    /// Entries that point at a level-2 table.
+    pub level2: usize,
+    /// Entries that point at a level-3 table.
+    pub level3: usize,
+    /// Entries that point at a level-4 table; useful with five levels only.
+    pub level4: usize,
+}
+
+/// In which order translations leave the IOMMU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PipelineOrder {
+    /// Each as soon as it is known.
+    Unordered,
+    /// Reads in the order of reads, writes in the order of writes (non-posted and posted queues).
+    #[default]
+    PerDirection,
+    /// All in the order of their arrival.
+    Global,
+}
+
+/// Walks whose addresses fall into the same bank exclude each other.
+///
+/// Seen on Sandy Bridge, where 4 KiB pages within one 2 MiB region are walked one after another (from the
+/// measured bandwidth over window size: misses are slowest where the window spans few regions).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WalkBanks {
+    /// Size of the naturally aligned regions (a power of two, at least 4 KiB).
+    pub region: Bytes,
+    /// Number of banks; region n belongs to bank n modulo this (banks, 1 to 4096).
+    pub banks: usize,
+    /// How long a bank stays occupied after a walk (time).
+    pub recovery: Duration,
+}
+
+/// A problem with [`IommuParams`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ParamsError {
+    /// A cache cannot be built.
+    #[error("the {cache} has a geometry that cannot be built: {problem}")]
+    Geometry {
+        /// Which cache.
+        cache: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// Any other value is out of range.
+    #[error("`{key}` must be {allowed}")]
+    Value {
+        /// The field.
+        key: &'static str,
+        /// What it may be.
+        allowed: &'static str,
+    },
+}
+
+/// The parameters of an IOMMU.
+///
+/// Sizes and times are properties of a CPU generation that Intel does not publish: those of a machine
+/// file are fitted from measurements with and without the IOMMU, or taken from a relative.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IommuParams {
+    /// The IOTLB: all page sizes share it.
+    pub iotlb: Geometry,
+    /// Cached pointers at page tables.
+    pub paging_structure_caches: PagingStructureCaches,
+    /// Cached context entries.
+    pub context_cache: Geometry,
+    /// Cached interrupt remapping table entries.
+    pub interrupt_entry_cache: Geometry,
+
+    /// Added to every translated request that hits (time).
+    pub hit_latency: Duration,
+    /// Least time between two lookups (time; zero: unlimited).
+    pub lookup_interval: Duration,
+    /// Reads that can be between lookup and translation; the next waits until the first leaves (requests;
+    /// zero: unlimited).
+    pub read_depth: usize,
+    /// The same for writes.
+    pub write_depth: usize,
+    /// Who waits for whom: whether hits wait behind misses.
+    pub order: PipelineOrder,
+
+    /// Page walks that can proceed at once (walks, at least 1).
+    pub walkers: usize,
+    /// Time of a walk apart from its steps: detecting the miss, filling the IOTLB (time).
+    pub walk_overhead: Duration,
+    /// Time of each step apart from reading memory (time).
+    pub step_overhead: Duration,
+    /// How long a walker stays occupied after its walk's translation is known (time).
+    pub walker_hold: Duration,
+    /// Whether walks begin in the order of their misses, so that one that must wait holds up those behind it.
+    pub walks_begin_in_order: bool,
+    /// *Quirk*: walks for neighbouring addresses happen one after another.
+    pub walk_banks: Option<WalkBanks>,
+
+    /// Whether five-level tables (57-bit addresses) are supported (capability register, SAGAW bit 3).
+    pub five_level: bool,
+    /// Whether 2 MiB leaves are supported (capability register, SLLPS bit 0).
+    pub pages_2mib: bool,
+    /// Whether 1 GiB leaves are supported (capability register, SLLPS bit 1).
+    pub pages_1gib: bool,
+    /// Host-physical address width (bits, 32 to 52); bits above it are reserved in every table.
+    pub host_address_bits: u8,
+
+    /// Fault recording registers (registers; capability register, NFR).
+    pub fault_records: usize,
+    /// Time to execute one invalidation descriptor apart from fetching it (time).
+    pub invalidation_time: Duration,
+    /// From the last translation in flight having been used until a draining invalidation counts as
+    /// complete (time).
+    pub drain_latency: Duration,
+    /// From an invalidation wait descriptor being due until its status is in memory (time).
+    pub status_write_latency: Duration,
+    /// From an interrupt request until its remapping table entry is known, on a cache hit (time).
+    pub interrupt_hit_latency: Duration,
+}
+
+impl Default for IommuParams {
+    /// An Intel server IOMMU of the Broadwell kind: the IOTLB and the walkers as a first look at the measured
+    /// bandwidths over window size suggests, the rest assumed.
+    fn default() -> Self {
+        Self {
+            iotlb: Geometry::fully_associative(128, Replacement::Random),
+            paging_structure_caches: PagingStructureCaches { level1: 32, level2: 16, level3: 8, level4: 4 },
+            context_cache: Geometry { entries: 64, ways: 8, replacement: Replacement::Lru },
+            interrupt_entry_cache: Geometry { entries: 128, ways: 8, replacement: Replacement::Lru },
+            hit_latency: Duration::ZERO,
+            lookup_interval: Duration::ZERO,
+            read_depth: 0,
+            write_depth: 0,
+            order: PipelineOrder::PerDirection,
+            walkers: 6,
+            walk_overhead: Duration::from_ns(20),
+            step_overhead: Duration::from_ns(5),
+            walker_hold: Duration::ZERO,
+            walks_begin_in_order: false,
+            walk_banks: None,
+            five_level: false,
+            pages_2mib: true,
+            pages_1gib: true,
+            host_address_bits: 46,
+            fault_records: 8,
+            invalidation_time: Duration::from_ns(100),
+            drain_latency: Duration::ZERO,
+            status_write_latency: Duration::from_ns(100),
+            interrupt_hit_latency: Duration::ZERO,
+        }
+    }
+}
+
+impl IommuParams {
+    /// Checks what the type system does not.
+    ///
+    /// # Errors
+    /// The first field that is out of range.
+    pub fn validate(&self) -> Result<(), ParamsError> {
+        self.iotlb.validate("IOTLB")?;
+        self.context_cache.validate("context cache")?;
+        self.interrupt_entry_cache.validate("interrupt entry cache")?;
+        let value = |key, allowed| Err(ParamsError::Value { key, allowed });
+        if !(1..=1024).contains(&self.walkers) {
+            return value("walkers", "1 to 1024");
+        }
+        if let Some(banks) = self.walk_banks {
+            if !banks.region.get().is_power_of_two() || banks.region < Bytes::kib(4) {
+                return value("walk_banks.region", "a power of two from 4 KiB");
+            }
+            if !(1..=4096).contains(&banks.banks) {
+                return value("walk_banks.banks", "1 to 4096");
+            }
+        }
+        if self.read_depth.max(self.write_depth) > 1 << 16 {
+            return value("read_depth and write_depth", "at most 65536");
+        }
+        if !(32..=52).contains(&self.host_address_bits) {
+            return value("host_address_bits", "32 to 52");
+        }
+        if self.fault_records == 0 {
+            return value("fault_records", "at least 1");
+        }
+        if self.pages_1gib && !self.pages_2mib {
+            return value("pages_2mib", "true where 1 GiB pages are supported");
+        }
+        let c = self.paging_structure_caches;
+        if [c.level1, c.level2, c.level3, c.level4].into_iter().any(|n| n > Geometry::MAX_ENTRIES) {
+            return value("paging_structure_caches", "at most 16384 entries per level");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! The path of requests through the IOMMU: bounded, and in order if the part is.
+
+use super::ids::Access;
+use super::params::{IommuParams, PipelineOrder};
+use units::{Duration, Time};
+
+/// Places for requests of one direction: each request takes the place that the one `depth` before it leaves.
+#[derive(Debug, Clone)]
+struct Lane {
+    leaves: Vec<Time>,
+    next: usize,
+    last_leave: Time,
+}
+
+impl Lane {
+    fn new(depth: usize) -> Self {
+        Self { leaves: vec![Time::ZERO; depth], next: 0, last_leave: Time::ZERO }
+    }
+    #[inline]
+    fn enter(&self, now: Time) -> Time {
+        if self.leaves.is_empty() { now } else { now.max(self.leaves[self.next]) }
+    }
+    #[inline]
+    fn leave(&mut self, at: Time) {
+        self.last_leave = self.last_leave.max(at);
+        if !self.leaves.is_empty() {
+            self.leaves[self.next] = at;
+            self.next += 1;
+            if self.next == self.leaves.len() {
+                self.next = 0;
+            }
+        }
+    }
+}
+
+/// Both directions.
+#[derive(Debug, Clone)]
+pub(crate) struct Pipeline {
+    lanes: [Lane; 2],
+    order: PipelineOrder,
+    interval: Duration,
+    last_lookup: Option<Time>,
+}
+
+impl Pipeline {
+    pub(crate) fn new(params: &IommuParams) -> Self {
+        Self {
+            lanes: [Lane::new(params.read_depth), Lane::new(params.write_depth)],
+            order: params.order,
+            interval: params.lookup_interval,
+            last_lookup: None,
+        }
+    }
+
+    /// When a request that arrives at `now` gets its place.
+    #[inline]
+    pub(crate) fn enter(&self, now: Time, access: Access) -> Time {
+        self.lanes[access as usize].enter(now)
+    }
+
+    /// When a request that has its place from `at` on is looked up.
+    #[inline]
+    pub(crate) fn lookup_at(&mut self, mut at: Time) -> Time {
+        if !self.interval.is_zero() {
+            if let Some(last) = self.last_lookup {
+                at = at.max(last + self.interval);
+            }
+            self.last_lookup = Some(at);
+        }
+        at
+    }
+
+    /// When the request that entered last leaves, its translation being known at `ready`.
+    #[inline]
+    pub(crate) fn leave(&mut self, ready: Time, access: Access) -> Time {
+        let at = match self.order {
+            PipelineOrder::Unordered => ready,
+            PipelineOrder::PerDirection => ready.max(self.lanes[access as usize].last_leave),
+            PipelineOrder::Global => ready.max(self.last_leave()),
+        };
+        self.lanes[access as usize].leave(at);
+        at
+    }
+
+    /// When everything of one direction that entered so far has left.
+    #[inline]
+    pub(crate) fn last_leave_of(&self, access: Access) -> Time {
+        self.lanes[access as usize].last_leave
+    }
+
+    #[inline]
+    fn last_leave(&self) -> Time {
+        self.last_leave_of(Access::Read).max(self.last_leave_of(Access::Write))
+    }
+}
