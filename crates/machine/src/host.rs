@@ -7,7 +7,7 @@ mod power;
 mod root;
 
 pub use cache::{CacheGeometry, Core, EvictionNotice, Inclusion, Llc, PrivateCache, Replacement};
-pub use iommu::{Invalidation, Iommu, Iotlb, WalkCache};
+pub use iommu::{Invalidation, Iommu, Iotlb, StructureCaches, TranslationOrder, WalkBanks};
 pub use memory::{Dram, Interconnect, RemoteHit, RemoteWrite};
 pub use power::{Agent, Power, PowerState};
 pub use root::{CompletionOrder, CompletionSplit, Credits, RootComplex, RootPort};

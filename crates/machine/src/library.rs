@@ -15,7 +15,21 @@ macro_rules! built_in {
 }
 
 /// The repository's files: path in the repository, text. A new file takes one line.
-const BUILT_IN: &[(&str, &str)] = built_in![];
+const BUILT_IN: &[(&str, &str)] = built_in![
+    "machines/dell-t430.toml",
+    "machines/dell-t620-ivy.toml",
+    "machines/dell-t620-sandy.toml",
+    "machines/dell-t630.toml",
+    "machines/fujitsu-tx1310.toml",
+    "machines/supermicro-e5-2637v3.toml",
+    "machines/parts/ideal.toml",
+    "machines/parts/netfpga.toml",
+    "machines/parts/nfp6000.toml",
+    "scenarios/iommu-window.toml",
+    "scenarios/latency-by-size.toml",
+    "scenarios/more-ddio.toml",
+    "scenarios/remote-memory.toml",
+];
 
 /// A list of folders to look in, after which the files that came with the program follow.
 #[derive(Debug, Clone, Default)]

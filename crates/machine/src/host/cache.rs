@@ -127,8 +127,8 @@ record! {
         size: Figure<Bytes>,
         /// Ways of each set.
         ways: Figure<Count>,
-        /// Whether the set is chosen by a hash of the address, as by the slices of an Intel LLC.
-        hashed: Figure<bool>,
+        /// Slices into which a hash of the address spreads the lines; 1 for a cache that is not cut up.
+        slices: Figure<Count>,
         /// Which line makes room.
         replacement: Figure<Replacement>,
         /// Whether it contains what the private caches contain.
@@ -153,6 +153,10 @@ record! {
         ddio_ways: Figure<u32>,
         /// For how long a device's write that evicts a modified line waits.
         dirty_eviction: Figure<Duration>,
+        /// What a device's write of a whole line adds that is not in the cache: ownership without data.
+        acquire: Figure<Duration>,
+        /// How much other programs touch between warming and measuring (bytes).
+        background: Figure<Bytes>,
         /// Whether lines that a page walk fetches stay in the LLC.
         walks_allocate: Figure<bool>,
     }
@@ -161,6 +165,13 @@ record! {
 
 fn check_llc(llc: &Llc, check: &mut Check<'_>) {
     let ways = llc.ways.value.get();
+    let (size, slices) = (llc.size.value, llc.slices.value.get());
+    check.require(
+        size.get() % (LINE * u64::from(ways) * u64::from(slices)) == 0,
+        "slices",
+        format!("{size} with {ways} ways do not divide into {slices} slices"),
+        "`size` is a multiple of `slices` x `ways` x 64 B",
+    );
     CacheGeometry { size: llc.size.value, ways }.check(check);
     tree_needs_power_of_two(llc.replacement.value, llc.ways.value, check);
     check.require(

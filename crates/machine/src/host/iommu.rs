@@ -5,7 +5,6 @@ use crate::host::cache::Replacement;
 use crate::link::PAGE_BYTES;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
-use std::collections::BTreeMap;
 use units::{Bytes, Duration};
 
 names! {
@@ -29,8 +28,6 @@ record! {
         replacement: Figure<Replacement>,
         /// Entries that translations of the box's other functions occupy, idle as they may be.
         held_by_others: Figure<u32>,
-        /// What a lookup that hits adds to a request.
-        lookup: Figure<Duration>,
     }
     check |iotlb: &Iotlb, check: &mut Check<'_>| {
         let (entries, ways) = (iotlb.entries.value.get(), iotlb.ways.value.get());
@@ -56,17 +53,53 @@ record! {
     }
 }
 
-record! {
-    /// A cache of page-table entries of one level, which shortens walks.
-    pub struct WalkCache {
-        /// The table level whose entries it holds: 4 is the root's, 2 that of 2 MiB pages.
-        level: Figure<u32>,
-        /// Number of entries.
-        entries: Figure<Count>,
+names! {
+    /// In which order requests leave the translation stage.
+    pub enum TranslationOrder {
+        /// Each as soon as its translation is known.
+        Unordered = "unordered",
+        /// Reads in the order of reads, writes in the order of writes.
+        PerDirection = "per-direction",
+        /// All in the order of their arrival.
+        Global = "global",
     }
-    check |cache: &WalkCache, check: &mut Check<'_>| {
-        let level = cache.level.value;
-        check.require((1..=5).contains(&level), "level", format!("there is no table level {level}"), "from 1 to 5");
+}
+
+record! {
+    /// Entries of the caches of upper table levels, by the level of the table
+    /// that an entry points at (VT-d specification 4.1, 6.2.2); 0 for no such cache.
+    pub struct StructureCaches {
+        /// Entries that point at tables of 4 KiB pages: walks of one read.
+        level1: Figure<u32>,
+        /// Entries that point at tables of 2 MiB pages.
+        level2: Figure<u32>,
+        /// Entries that point at tables of 1 GiB pages.
+        level3: Figure<u32>,
+        /// Entries that point at tables of the level above.
+        level4: Figure<u32>,
+    }
+}
+
+record! {
+    /// *Quirk*: walks for addresses in the same bank of regions exclude each other.
+    pub struct WalkBanks {
+        /// Size of the naturally aligned regions (bytes).
+        region: Figure<Bytes>,
+        /// Number of banks; region n belongs to bank n modulo this.
+        banks: Figure<Count>,
+        /// For how long a bank stays occupied after a walk.
+        recovery: Figure<Duration>,
+    }
+    check |banks: &WalkBanks, check: &mut Check<'_>| {
+        let region = banks.region.value.get();
+        check.require(
+            region >= 4096 && region.is_power_of_two(),
+            "region",
+            format!("{} is no region of pages", banks.region.value),
+            "a power of two of at least 4 KiB",
+        );
+        let number = banks.banks.value.get();
+        check.require(number <= 4096, "banks", format!("{number} banks are too many"), "from 1 to 4096");
     }
 }
 
@@ -77,30 +110,46 @@ record! {
         page_sizes: Figure<Vec<Bytes>>,
         /// Its translation cache.
         iotlb: Iotlb,
-        /// Caches of the tables' upper levels, by name.
-        walk_cache: BTreeMap<String, WalkCache>,
+        /// What a lookup that hits adds to a request.
+        hit_latency: Figure<Duration>,
+        /// Least time between two lookups; zero for no limit.
+        lookup_interval: Figure<Duration>,
+        /// Reads that may be in the translation stage at once, in units of `read_unit`.
+        read_depth: Figure<Count>,
+        /// How much of a read one unit of `read_depth` covers (bytes).
+        read_unit: Figure<Bytes>,
+        /// Writes that may be in the translation stage at once.
+        write_depth: Figure<Count>,
+        /// In which order requests leave it: whether hits wait behind misses.
+        order: Figure<TranslationOrder>,
         /// Page walks under way at once.
         walkers: Figure<Count>,
-        /// What a walk takes beside its memory accesses.
+        /// What a walk takes apart from its steps.
         walk_overhead: Figure<Duration>,
-        /// What each level that is read adds to its memory access.
-        walk_step: Figure<Duration>,
+        /// What each step takes apart from reading memory.
+        step_overhead: Figure<Duration>,
         /// From a walk's end until the request that waited for it goes on.
         replay: Figure<Duration>,
-        /// For how much longer than the walk a read keeps its walker.
-        read_hold: Figure<Duration>,
-        /// Whether requests that hit overtake requests that wait for a walk.
-        hit_under_miss: Figure<bool>,
-        /// Reads that may be inside the translation stage at once, in units of `window_unit`.
-        read_window: Figure<Count>,
-        /// Writes that may be inside the translation stage at once.
-        write_window: Figure<Count>,
-        /// How much of a read one unit of `read_window` covers (bytes).
-        window_unit: Figure<Bytes>,
-        /// The region within which walks happen one after the other (bytes); 0 for none.
-        serialised_region: Figure<Bytes>,
-        /// What an invalidation takes from the queue to its completion.
+        /// For how long a walker stays occupied after a read's walk.
+        walker_hold: Figure<Duration>,
+        /// Whether walks begin in the order of their misses.
+        walks_begin_in_order: Figure<bool>,
+        /// Which walks exclude each other, where some do.
+        walk_banks: Option<WalkBanks>,
+        /// Caches of the tables' upper levels.
+        structure_caches: StructureCaches,
+        /// Cached context entries.
+        context_entries: Figure<Count>,
+        /// Cached interrupt remapping entries.
+        interrupt_entries: Figure<Count>,
+        /// Width of a host-physical address (bits).
+        address_bits: Figure<Count>,
+        /// Fault recording registers.
+        fault_records: Figure<Count>,
+        /// Time to execute one invalidation apart from fetching it.
         invalidation_latency: Figure<Duration>,
+        /// From an invalidation wait being due until its status is in memory.
+        status_write_latency: Figure<Duration>,
         /// When unmapped pages leave the IOTLB, as the kernel set it up.
         invalidation: Figure<Invalidation>,
     }
@@ -114,12 +163,7 @@ record! {
             );
         }
         check.require(!iommu.page_sizes.value.is_empty(), "page_sizes", "no page size at all", "4 KiB, 2 MiB and 1 GiB");
-        let region = iommu.serialised_region.value.get();
-        check.require(
-            region == 0 || (region >= 4096 && region.is_power_of_two()),
-            "serialised_region",
-            format!("{} is no region of pages", iommu.serialised_region.value),
-            "0 B, or a power of two of at least 4 KiB",
-        );
+        let bits = iommu.address_bits.value.get();
+        check.require((32..=52).contains(&bits), "address_bits", format!("not {bits} bits"), "from 32 to 52");
     }
 }

@@ -20,6 +20,8 @@ record! {
         channel_bandwidth: Figure<ByteRate>,
         /// From the LLC's miss to the line's arrival there, idle.
         access: Figure<Duration>,
+        /// Width of the uniform spread of `access` about its mean: banks, queues.
+        access_spread: Figure<Duration>,
         /// tREFI: the interval between refreshes of a rank.
         refresh_interval: Option<Figure<Duration>>,
         /// tRFC: for how long a refresh makes the rank unavailable.
@@ -109,10 +111,16 @@ record! {
         bandwidth: Figure<ByteRate>,
         /// Latency of one direction of a link, serialisation not included.
         latency: Figure<Duration>,
+        /// Width of the uniform spread of a remote access about its mean.
+        spread: Figure<Duration>,
         /// Bytes of a message without data, and of the header of one with data.
         header: Figure<Bytes>,
         /// What the home node's agent adds to a request from another node.
         home_agent: Figure<Duration>,
+        /// What snooping the other sockets adds when a device's write needs ownership of a line at home here.
+        ownership_snoop: Figure<Duration>,
+        /// What a line of another socket's memory adds that the own cache holds: a check of its state.
+        remote_line_check: Figure<Duration>,
         /// Where a device's writes to another socket's memory go.
         remote_write: Figure<RemoteWrite>,
         /// Whether such a write is ordered only when the home node has answered.

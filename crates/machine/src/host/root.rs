@@ -17,21 +17,24 @@ names! {
 }
 
 record! {
-    /// How the data of one read request is cut into completions.
+    /// How the data of one read request is cut into completions. Cuts lie at
+    /// multiples of the largest payload, whatever the request's start.
     pub struct CompletionSplit {
-        /// The largest request for which `small` holds (bytes).
-        small_up_to: Figure<Bytes>,
-        /// Most payload of a completion for a small request (bytes).
+        /// Most payload of a completion (bytes) ..
         small: Figure<Bytes>,
-        /// Most payload of a completion for any other request (bytes).
+        /// .. unless the request asks for this much or more (bytes) ..
+        large_from: Figure<Bytes>,
+        /// .. which gets up to this much in a completion (bytes).
         large: Figure<Bytes>,
-        /// Payload of each completion of a large request's last part (bytes).
-        tail: Figure<Bytes>,
-        /// How much of a large request's end is such a part (bytes); 0 for none.
-        tail_bytes: Figure<Bytes>,
+        /// Lines that arrive further apart than this are not combined.
+        combine_window: Figure<Duration>,
+        /// Whether the last lines of a request go one by one.
+        splits_last: Figure<bool>,
+        /// Whether a line of which only a part was asked for goes by itself.
+        splits_partial: Figure<bool>,
     }
     check |split: &CompletionSplit, check: &mut Check<'_>| {
-        for (key, figure) in [("small", &split.small), ("large", &split.large), ("tail", &split.tail)] {
+        for (key, figure) in [("small", &split.small), ("large", &split.large)] {
             let bytes = figure.value.get();
             check.require(
                 bytes.is_power_of_two() && (64..=4096).contains(&bytes),
@@ -46,24 +49,34 @@ record! {
 record! {
     /// What joins PCIe ports with caches and memory.
     pub struct RootComplex {
-        /// From a request's arrival at the port until caches are asked.
+        /// For how long a request occupies its port's intake.
+        intake_per_request: Figure<Duration>,
+        /// For how long each cache line of a request occupies it, on top.
+        intake_per_line: Figure<Duration>,
+        /// From a request's intake until its address is looked up.
         request_latency: Figure<Duration>,
-        /// From data to a completion at the port.
+        /// Least interval between lookups of the lines of one request.
+        line_interval: Figure<Duration>,
+        /// What a request waits that finds another of the same line under way.
+        same_line_wait: Figure<Duration>,
+        /// From a read's data being there until its completion can go on the wire.
         completion_latency: Figure<Duration>,
-        /// For how long each request occupies the ingress.
-        ingress_service: Figure<Duration>,
-        /// For how long each completion occupies the egress.
-        completion_service: Figure<Duration>,
-        /// From a posted write's arrival until the caches have it.
-        posted_latency: Figure<Duration>,
-        /// For how long each line of a posted write occupies the ingress.
-        posted_service: Figure<Duration>,
         /// In which order reads are answered.
         completion_order: Figure<CompletionOrder>,
         /// How answers are cut into completions.
         completion_split: CompletionSplit,
-        /// Multiple to which a completion's payload is padded inside (bytes); 0 for no padding.
+        /// Multiple to which a completion with its header is padded on its way (bytes); 0 for no padding.
         completion_pad: Figure<Bytes>,
+        /// From a posted write's lookup until its line, if it is in the cache, is visible.
+        write_commit: Figure<Duration>,
+        /// From a posted write being globally ordered until its receive buffer is free.
+        posted_release_latency: Figure<Duration>,
+        /// Bytes that a posted write's TLP takes beyond its payload, where that is more than the link's own.
+        posted_overhead: Figure<Bytes>,
+        /// From a core's access leaving its socket's mesh or ring until its TLP can go on the wire.
+        outbound_latency: Figure<Duration>,
+        /// From a core's completion arriving until the core has the data.
+        inbound_completion_latency: Figure<Duration>,
     }
 }
 
