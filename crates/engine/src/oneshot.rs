@@ -5,7 +5,7 @@ use core::cell::RefCell;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 enum State<T> {
     Pending,
@@ -15,21 +15,73 @@ enum State<T> {
     Closed,
 }
 
+struct Shared<T> {
+    state: RefCell<State<T>>,
+    /// Where it goes when both ends are gone.
+    home: Weak<Home<T>>,
+}
+
+type Home<T> = RefCell<Vec<Rc<Shared<T>>>>;
+
+impl<T> Shared<T> {
+    /// Called when an end is dropped: the last one brings the allocation home.
+    fn retire(self: &Rc<Self>) {
+        if Rc::strong_count(self) == 1
+            && let Some(home) = self.home.upgrade()
+        {
+            let before = self.state.replace(State::Pending);
+            home.borrow_mut().push(Rc::clone(self));
+            drop(before);
+        }
+    }
+}
+
 /// The end that gives the value; a request table keeps it. Dropping it cancels the completion.
 pub struct Completer<T> {
-    state: Rc<RefCell<State<T>>>,
+    shared: Rc<Shared<T>>,
 }
 
 /// The end that awaits the value.
 #[must_use = "a completion does nothing unless awaited"]
 pub struct Completion<T> {
-    state: Rc<RefCell<State<T>>>,
+    shared: Rc<Shared<T>>,
 }
 
 /// Two ends of a value that is yet to come. One allocation.
 pub fn oneshot<T>() -> (Completer<T>, Completion<T>) {
-    let state = Rc::new(RefCell::new(State::Pending));
-    (Completer { state: Rc::clone(&state) }, Completion { state })
+    pair(Rc::new(Shared { state: RefCell::new(State::Pending), home: Weak::new() }))
+}
+
+fn pair<T>(shared: Rc<Shared<T>>) -> (Completer<T>, Completion<T>) {
+    (Completer { shared: Rc::clone(&shared) }, Completion { shared })
+}
+
+/// A maker of [`oneshot`]s that uses their memory again: for those who make one per request.
+///
+/// Allocates as many as are ever pending at once.
+pub struct Oneshots<T> {
+    home: Rc<Home<T>>,
+}
+
+impl<T> Default for Oneshots<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Oneshots<T> {
+    /// A maker that has allocated nothing.
+    pub fn new() -> Self {
+        Self { home: Rc::default() }
+    }
+
+    /// As [`oneshot`], without the allocation if both ends of an earlier one are gone.
+    pub fn pair(&self) -> (Completer<T>, Completion<T>) {
+        let used = self.home.borrow_mut().pop();
+        pair(used.unwrap_or_else(|| {
+            Rc::new(Shared { state: RefCell::new(State::Pending), home: Rc::downgrade(&self.home) })
+        }))
+    }
 }
 
 impl<T> Completer<T> {
@@ -40,12 +92,12 @@ impl<T> Completer<T> {
 
     /// Whether nobody can receive the value any more.
     pub fn is_abandoned(&self) -> bool {
-        matches!(*self.state.borrow(), State::Closed)
+        matches!(*self.shared.state.borrow(), State::Closed)
     }
 
     fn settle(&self, outcome: State<T>) {
         let before = {
-            let mut state = self.state.borrow_mut();
+            let mut state = self.shared.state.borrow_mut();
             if !matches!(*state, State::Pending | State::Waited(_)) {
                 return;
             }
@@ -60,13 +112,14 @@ impl<T> Completer<T> {
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
         self.settle(State::Closed);
+        self.shared.retire();
     }
 }
 
 impl<T> Completion<T> {
     /// The value, if it has come.
     pub fn try_take(&mut self) -> Option<T> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.shared.state.borrow_mut();
         match core::mem::replace(&mut *state, State::Closed) {
             State::Done(value) => Some(value),
             other => {
@@ -81,7 +134,7 @@ impl<T> Future for Completion<T> {
     type Output = Result<T, Cancelled>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.shared.state.borrow_mut();
         match &*state {
             State::Waited(wakeup) if wakeup.is_for(context) => Poll::Pending,
             State::Pending | State::Waited(_) => {
@@ -99,7 +152,8 @@ impl<T> Future for Completion<T> {
 impl<T> Drop for Completion<T> {
     fn drop(&mut self) {
         // Dropped outside the borrow: a value's destructor may do anything.
-        let before = core::mem::replace(&mut *self.state.borrow_mut(), State::Closed);
+        let before = self.shared.state.replace(State::Closed);
         drop(before);
+        self.shared.retire();
     }
 }

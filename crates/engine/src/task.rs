@@ -228,12 +228,18 @@ impl Executor {
 
     /// Drops all tasks. They hold the simulation and the simulation holds them, so somebody must.
     pub(crate) fn shut_down(&self) {
-        let tasks = core::mem::take(&mut *self.tasks.borrow_mut());
-        for task in tasks.into_iter().flatten() {
-            let future = task.future.borrow_mut().take();
-            drop(future);
+        // Until there are none: a destructor may spawn.
+        loop {
+            let tasks = core::mem::take(&mut *self.tasks.borrow_mut());
+            self.free.borrow_mut().clear();
+            if tasks.is_empty() {
+                break;
+            }
+            for task in tasks.into_iter().flatten() {
+                let future = task.future.borrow_mut().take();
+                drop(future);
+            }
         }
-        self.free.borrow_mut().clear();
         self.alive.set(0);
         self.ready.borrow_mut().clear();
     }

@@ -1,6 +1,8 @@
 //! Tasks, timers and the world, together.
 
-use engine::{Cancelled, Completer, Deadlock, Handle, Scheduler, Simulation, World, oneshot, yield_now};
+use engine::{
+    Cancelled, Completer, Deadlock, Handle, Oneshots, Scheduler, Simulation, World, oneshot, yield_now,
+};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -328,6 +330,27 @@ fn combinators_with_wakers_of_their_own_work() {
 
 proptest! {
     #[test]
+    fn stops_change_nothing(steps in prop::collection::vec((any::<bool>(), 0..5u64, 0..3_000u64), 1..100)) {
+        let simulation = simulation();
+        let mut expected = Vec::new();
+        for (stop, scale, amount) in steps {
+            // Picoseconds to milliseconds: every level of the queue.
+            let delay = amount << (scale * 6);
+            if stop {
+                simulation.run_until(simulation.now() + Duration::from_ps(delay));
+            } else {
+                expected.push((simulation.now().as_ps() + delay, expected.len()));
+                drop(request(&simulation.handle(), delay, Event::Answer));
+            }
+            let done = expected.iter().filter(|&&(time, _)| time < simulation.now().as_ps()).count();
+            prop_assert!(simulation.with(|world, _| world.handled.len()) >= done);
+        }
+        simulation.run();
+        expected.sort_unstable();
+        prop_assert_eq!(simulation.with(|world, _| world.handled.clone()), expected);
+    }
+
+    #[test]
     fn timers_end_in_order_of_time_then_of_setting(delays in prop::collection::vec(0..60_000_000_000u64, 1..60)) {
         let simulation = simulation();
         let log = Rc::new(RefCell::new(Vec::new()));
@@ -345,4 +368,27 @@ proptest! {
         expected.sort_unstable();
         prop_assert_eq!(&*log.borrow(), &expected);
     }
+}
+
+#[test]
+fn oneshots_are_used_again_and_forget_what_they_were() {
+    let oneshots = Oneshots::new();
+    for round in 0..3 {
+        let (completer, mut completion) = oneshots.pair();
+        assert_eq!(completion.try_take(), None);
+        completer.complete(round);
+        assert_eq!(completion.try_take(), Some(round));
+        // Dropped in either order, used or not, with or without their maker.
+        let (completer, completion) = oneshots.pair();
+        assert!(!completer.is_abandoned());
+        drop(completion);
+        assert!(completer.is_abandoned());
+        let (completer, mut completion) = oneshots.pair();
+        drop(completer);
+        assert_eq!(completion.try_take(), None);
+    }
+    let (completer, mut completion) = oneshots.pair();
+    drop(oneshots);
+    completer.complete(9);
+    assert_eq!(completion.try_take(), Some(9));
 }
