@@ -3,6 +3,7 @@
 //! Section and table numbers refer to the PCI Express Base Specification,
 //! revision 5.0, unless another document is named.
 
+pub mod config;
 pub mod crc;
 pub mod dllp;
 pub mod frame;

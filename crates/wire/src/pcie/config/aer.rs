@@ -1,0 +1,110 @@
+//! Advanced error reporting (base spec 7.8.4). Offsets are relative to its header.
+
+use super::image::Image;
+
+/// Uncorrectable error status.
+pub const UNCORRECTABLE_STATUS: u16 = 0x04;
+/// Uncorrectable error mask.
+pub const UNCORRECTABLE_MASK: u16 = 0x08;
+/// Uncorrectable error severity: 1 is fatal.
+pub const UNCORRECTABLE_SEVERITY: u16 = 0x0c;
+/// Correctable error status.
+pub const CORRECTABLE_STATUS: u16 = 0x10;
+/// Correctable error mask.
+pub const CORRECTABLE_MASK: u16 = 0x14;
+/// Capabilities and control: first error pointer, ECRC.
+pub const CONTROL: u16 = 0x18;
+/// Header of the first TLP in error, 16 bytes.
+pub const HEADER_LOG: u16 = 0x1c;
+/// Root error command (root ports).
+pub const ROOT_COMMAND: u16 = 0x2c;
+/// Root error status (root ports).
+pub const ROOT_STATUS: u16 = 0x30;
+/// Requester IDs of the first correctable and the first other error (root ports).
+pub const ROOT_SOURCE: u16 = 0x34;
+/// Bytes of the capability, the root ports' registers included.
+pub const LEN: u16 = 0x38;
+
+/// Uncorrectable errors, as bits of the status register.
+pub mod uncorrectable {
+    /// Data link protocol error.
+    pub const DATA_LINK_PROTOCOL: u32 = 1 << 4;
+    /// The link went down without notice.
+    pub const SURPRISE_DOWN: u32 = 1 << 5;
+    /// Poisoned TLP received.
+    pub const POISONED: u32 = 1 << 12;
+    /// Flow control protocol error.
+    pub const FLOW_CONTROL: u32 = 1 << 13;
+    /// Completion timeout.
+    pub const COMPLETION_TIMEOUT: u32 = 1 << 14;
+    /// Completer abort.
+    pub const COMPLETER_ABORT: u32 = 1 << 15;
+    /// Completion that nobody asked for.
+    pub const UNEXPECTED_COMPLETION: u32 = 1 << 16;
+    /// More received than credits allowed.
+    pub const RECEIVER_OVERFLOW: u32 = 1 << 17;
+    /// Malformed TLP.
+    pub const MALFORMED: u32 = 1 << 18;
+    /// ECRC error.
+    pub const ECRC: u32 = 1 << 19;
+    /// Unsupported request.
+    pub const UNSUPPORTED_REQUEST: u32 = 1 << 20;
+    /// ACS violation.
+    pub const ACS_VIOLATION: u32 = 1 << 21;
+    /// Internal error.
+    pub const INTERNAL: u32 = 1 << 22;
+    /// Those above.
+    pub const ALL: u32 = 0x007f_f030;
+    /// Fatal unless the host decides otherwise.
+    pub const FATAL_BY_DEFAULT: u32 =
+        DATA_LINK_PROTOCOL | SURPRISE_DOWN | FLOW_CONTROL | RECEIVER_OVERFLOW | MALFORMED | INTERNAL;
+}
+
+/// Correctable errors, as bits of the status register.
+pub mod correctable {
+    /// Receiver error.
+    pub const RECEIVER: u32 = 1 << 0;
+    /// Bad TLP (LCRC, sequence).
+    pub const BAD_TLP: u32 = 1 << 6;
+    /// Bad DLLP (CRC).
+    pub const BAD_DLLP: u32 = 1 << 7;
+    /// The same TLP was sent four times.
+    pub const REPLAY_ROLLOVER: u32 = 1 << 8;
+    /// The replay timer ran out.
+    pub const REPLAY_TIMEOUT: u32 = 1 << 12;
+    /// An uncorrectable error that was left to somebody else to handle.
+    pub const ADVISORY_NON_FATAL: u32 = 1 << 13;
+    /// Those above, and internal error and header log overflow.
+    pub const ALL: u32 = 0x0000_f1c1;
+}
+
+pub(super) fn emit(image: &mut Image, at: u16, root_port: bool) {
+    image
+        .rw1c32(at + UNCORRECTABLE_STATUS, uncorrectable::ALL)
+        .sticky32(at + UNCORRECTABLE_STATUS, u32::MAX)
+        .value32(at + UNCORRECTABLE_MASK, 1 << 22)
+        .rw32(at + UNCORRECTABLE_MASK, uncorrectable::ALL)
+        .sticky32(at + UNCORRECTABLE_MASK, u32::MAX)
+        .value32(at + UNCORRECTABLE_SEVERITY, uncorrectable::FATAL_BY_DEFAULT)
+        .rw32(at + UNCORRECTABLE_SEVERITY, uncorrectable::ALL)
+        .sticky32(at + UNCORRECTABLE_SEVERITY, u32::MAX)
+        .rw1c32(at + CORRECTABLE_STATUS, correctable::ALL)
+        .sticky32(at + CORRECTABLE_STATUS, u32::MAX)
+        .value32(at + CORRECTABLE_MASK, correctable::ADVISORY_NON_FATAL | 0xc000)
+        .rw32(at + CORRECTABLE_MASK, correctable::ALL)
+        .sticky32(at + CORRECTABLE_MASK, u32::MAX)
+        // ECRC can be generated (5, 6) and checked (7, 8).
+        .value32(at + CONTROL, 1 << 5 | 1 << 7)
+        .rw32(at + CONTROL, 1 << 6 | 1 << 8)
+        .sticky32(at + CONTROL, u32::MAX);
+    for dw in 0..4 {
+        image.sticky32(at + HEADER_LOG + 4 * dw, u32::MAX);
+    }
+    if root_port {
+        image
+            .rw32(at + ROOT_COMMAND, 7)
+            .rw1c32(at + ROOT_STATUS, 0x7f)
+            .sticky32(at + ROOT_STATUS, u32::MAX)
+            .sticky32(at + ROOT_SOURCE, u32::MAX);
+    }
+}

@@ -1,0 +1,347 @@
+//! Lays out a configuration space.
+
+use super::image::{Image, word};
+use super::msix::MsixLayout;
+use super::space::Offsets;
+use super::{
+    Bar, BarKind, ConfigSpace, EXTENDED, PcieParams, PortType, SIZE, SriovParams, acs, aer, ari, ats, caps,
+    header, msi, msix, pcie_cap, power_management, serial, sriov,
+};
+use std::fmt;
+
+/// A configuration space that cannot be: which part, what it holds, what it may hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigError {
+    what: &'static str,
+    value: u64,
+    allowed: &'static str,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "configuration space: {} is {:#x}, allowed: {}", self.what, self.value, self.allowed)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Collects what a function has; capabilities come to stand in the order of
+/// the calls, from 0x40 and 0x100 on.
+pub struct Builder {
+    image: Box<Image>,
+    bars: [Option<Bar>; 6],
+    offsets: Offsets,
+    /// Where the last capability of either list is linked from, and the first free offset.
+    standard: (u16, u16),
+    extended: (Option<u16>, u16),
+    error: Option<ConfigError>,
+}
+
+impl Builder {
+    fn new(vendor: u16, device: u16, class: u32, header_type: u8) -> Self {
+        let mut image = Image::new();
+        header::common(&mut image, vendor, device, class, header_type);
+        Self {
+            image,
+            bars: [None; 6],
+            offsets: Offsets { bridge: header_type == 1, ..Offsets::default() },
+            standard: (header::CAPABILITIES, 0x40),
+            extended: (None, EXTENDED),
+            error: None,
+        }
+    }
+
+    pub(super) fn endpoint(vendor: u16, device: u16, class: u32) -> Self {
+        Self::new(vendor, device, class, 0)
+    }
+
+    pub(super) fn bridge(vendor: u16, device: u16) -> Self {
+        let mut builder = Self::new(vendor, device, 0x06_0400, 1);
+        header::bridge(&mut builder.image);
+        builder
+    }
+
+    fn fail(&mut self, what: &'static str, value: impl Into<u64>, allowed: &'static str) {
+        let value = value.into();
+        self.error.get_or_insert(ConfigError { what, value, allowed });
+    }
+
+    /// Revision ID.
+    pub fn revision(mut self, revision: u8) -> Self {
+        self.image.value8(header::REVISION, revision);
+        self
+    }
+
+    /// Subsystem vendor and subsystem ID (type 0 only).
+    pub fn subsystem(mut self, vendor: u16, id: u16) -> Self {
+        if self.offsets.bridge {
+            self.fail("subsystem of a bridge", id, "none");
+        } else {
+            self.image.value16(header::SUBSYSTEM, vendor).value16(header::SUBSYSTEM + 2, id);
+        }
+        self
+    }
+
+    /// The device has several functions.
+    pub fn multi_function(mut self) -> Self {
+        let kind = u8::from(self.offsets.bridge);
+        self.image.value8(header::HEADER_TYPE, 0x80 | kind);
+        self
+    }
+
+    /// INTA (1) to INTD (4).
+    pub fn interrupt_pin(mut self, pin: u8) -> Self {
+        if !(1..=4).contains(&pin) {
+            self.fail("interrupt pin", pin, "1 to 4");
+        }
+        self.image.value8(header::INTERRUPT_PIN, pin);
+        self
+    }
+
+    /// A 64-bit memory BAR; takes registers `index` and `index + 1`.
+    pub fn bar64(self, index: u8, size: u64, prefetchable: bool) -> Self {
+        self.bar(index, size, BarKind::Memory64 { prefetchable })
+    }
+
+    /// A 32-bit memory BAR.
+    pub fn bar32(self, index: u8, size: u64, prefetchable: bool) -> Self {
+        self.bar(index, size, BarKind::Memory32 { prefetchable })
+    }
+
+    /// An I/O BAR.
+    pub fn bar_io(self, index: u8, size: u64) -> Self {
+        self.bar(index, size, BarKind::Io)
+    }
+
+    fn bar(mut self, index: u8, size: u64, kind: BarKind) -> Self {
+        let registers = if self.offsets.bridge { 2 } else { 6 };
+        let taken = |i: u8| {
+            let below = i.checked_sub(1).and_then(|j| self.bars[usize::from(j)]);
+            self.bars[usize::from(i)].is_some() || below.is_some_and(|b| b.kind.is_64())
+        };
+        let last = u64::from(index) + u64::from(kind.is_64());
+        if last >= registers {
+            self.fail("BAR number", last, "0 to 5, 0 and 1 of a bridge, one less if 64 bits wide");
+            return self;
+        }
+        if taken(index) || kind.is_64() && taken(index + 1) {
+            self.fail("BAR number", index, "registers that no other BAR takes");
+            return self;
+        }
+        if !self.emit_bar(header::BAR0 + 4 * u16::from(index), size, kind) {
+            return self;
+        }
+        self.bars[usize::from(index)] = Some(Bar { kind, size, address: 0 });
+        self
+    }
+
+    fn emit_bar(&mut self, at: u16, size: u64, kind: BarKind) -> bool {
+        let (smallest, largest) = match kind {
+            BarKind::Io => (4, 256),
+            BarKind::Memory32 { .. } => (128, 1 << 31),
+            BarKind::Memory64 { .. } => (128, 1 << 63),
+        };
+        if !size.is_power_of_two() || !(smallest..=largest).contains(&size) {
+            self.fail(
+                "BAR size",
+                size,
+                "powers of two: 4 to 256 for I/O, 128 to 2^31 for 32-bit, to 2^63 for 64-bit memory",
+            );
+            return false;
+        }
+        let mask = !(size - 1);
+        self.image.value32(at, kind.flags()).rw32(at, mask as u32);
+        if kind.is_64() {
+            self.image.rw32(at + 4, (mask >> 32) as u32);
+        }
+        true
+    }
+
+    /// An expansion ROM of 2 KiB to 16 MiB.
+    pub fn rom(mut self, size: u32) -> Self {
+        if !size.is_power_of_two() || !(2048..=1 << 24).contains(&size) {
+            self.fail("expansion ROM size", size, "powers of two from 2 KiB to 16 MiB");
+            return self;
+        }
+        let at = if self.offsets.bridge { header::ROM_TYPE1 } else { header::ROM_TYPE0 };
+        self.image.rw32(at, !(size - 1) | 1);
+        self
+    }
+
+    /// Room for a capability in the first 256 bytes, linked to the one before.
+    fn standard(&mut self, id: u8, len: u16) -> Option<u16> {
+        let (link, at) = self.standard;
+        if at + len > EXTENDED {
+            self.fail("end of the capabilities", at + len, "0 to 0x100");
+            return None;
+        }
+        self.image.value16(header::STATUS, header::STATUS_CAPABILITIES);
+        self.image.value8(link, at as u8).value8(at, id);
+        self.standard = (at + 1, (at + len).next_multiple_of(4));
+        Some(at)
+    }
+
+    /// Room for an extended capability, linked to the one before.
+    fn extended(&mut self, id: u16, version: u8, len: u16) -> Option<u16> {
+        let (previous, at) = self.extended;
+        if usize::from(at + len) > SIZE {
+            self.fail("end of the extended capabilities", at + len, "0x100 to 0x1000");
+            return None;
+        }
+        self.image.extended_header(at, id, version);
+        if let Some(previous) = previous {
+            let linked = word(&self.image.value, previous) & 0x000f_ffff | u32::from(at) << 20;
+            self.image.value32(previous, linked);
+        }
+        self.extended = (Some(at), (at + len).next_multiple_of(4));
+        Some(at)
+    }
+
+    /// Power management.
+    pub fn power_management(mut self) -> Self {
+        if let Some(at) = self.standard(caps::id::POWER_MANAGEMENT, power_management::LEN) {
+            power_management::emit(&mut self.image, at);
+            self.offsets.power_management = Some(at);
+        }
+        self
+    }
+
+    /// MSI with 1, 2, 4, ... 32 vectors.
+    pub fn msi(mut self, vectors: u8) -> Self {
+        if !vectors.is_power_of_two() || vectors > 32 {
+            self.fail("MSI vectors", vectors, "1, 2, 4, 8, 16, 32");
+        } else if let Some(at) = self.standard(caps::id::MSI, msi::LEN) {
+            msi::emit(&mut self.image, at, vectors);
+            self.offsets.msi = Some(at);
+        }
+        self
+    }
+
+    /// MSI-X. The BARs that hold its table must have been named before.
+    pub fn msix(mut self, layout: MsixLayout) -> Self {
+        if !(1..=2048).contains(&layout.vectors) {
+            self.fail("MSI-X vectors", layout.vectors, "1 to 2048");
+            return self;
+        }
+        for (bar, offset, len) in [
+            (layout.table_bar, layout.table_offset, layout.table_len()),
+            (layout.pending_bar, layout.pending_offset, layout.pending_len()),
+        ] {
+            let size = self.bars.get(usize::from(bar)).copied().flatten().map_or(0, |b| b.size);
+            if offset % 8 != 0 || u64::from(offset) + len > size {
+                self.fail(
+                    "end of the MSI-X table or pending bits",
+                    u64::from(offset) + len,
+                    "ends within a BAR named before, offset a multiple of 8",
+                );
+                return self;
+            }
+        }
+        if let Some(at) = self.standard(caps::id::MSIX, msix::LEN) {
+            msix::emit(&mut self.image, at, &layout);
+            self.offsets.msix = Some(at);
+        }
+        self
+    }
+
+    /// PCI Express.
+    pub fn pcie(mut self, params: PcieParams) -> Self {
+        if pcie_cap::size_code(params.max_payload).is_none() {
+            self.fail("largest payload", params.max_payload, "128, 256, 512, 1024, 2048, 4096");
+        } else if params.port_type.is_bridge() != self.offsets.bridge {
+            self.fail("port type", params.port_type as u8, "ports for bridges, endpoints for others");
+        } else if params.slot.is_some() && !params.port_type.has_link_below() {
+            self.fail("port type with a slot", params.port_type as u8, "root and downstream ports");
+        } else if let Some(at) = self.standard(caps::id::PCI_EXPRESS, pcie_cap::LEN) {
+            pcie_cap::emit(&mut self.image, at, &params);
+            self.offsets.pcie = Some(at);
+            self.offsets.port_type = Some(params.port_type);
+        }
+        self
+    }
+
+    /// Advanced error reporting; of a root port, if PCI Express was named before.
+    pub fn aer(mut self) -> Self {
+        let root = self.offsets.port_type == Some(PortType::RootPort);
+        if let Some(at) = self.extended(caps::extended_id::AER, 2, aer::LEN) {
+            aer::emit(&mut self.image, at, root);
+            self.offsets.aer = Some(at);
+        }
+        self
+    }
+
+    /// Access control services, a set of the bits in [`acs`].
+    pub fn acs(mut self, services: u16) -> Self {
+        if services & !acs::USUAL != 0 {
+            self.fail("ACS services", services, "0x5f and less, egress control not supported");
+        } else if let Some(at) = self.extended(caps::extended_id::ACS, 1, acs::LEN) {
+            acs::emit(&mut self.image, at, services);
+            self.offsets.acs = Some(at);
+        }
+        self
+    }
+
+    /// Address translation services with an invalidate queue of 1 to 32 entries.
+    pub fn ats(mut self, queue_depth: u8) -> Self {
+        if !(1..=32).contains(&queue_depth) {
+            self.fail("ATS invalidate queue depth", queue_depth, "1 to 32");
+        } else if let Some(at) = self.extended(caps::extended_id::ATS, 1, ats::LEN) {
+            ats::emit(&mut self.image, at, queue_depth);
+            self.offsets.ats = Some(at);
+        }
+        self
+    }
+
+    /// Alternative routing-ID interpretation; 0 as next function ends the list.
+    pub fn ari(mut self, next_function: u8) -> Self {
+        if let Some(at) = self.extended(caps::extended_id::ARI, 1, ari::LEN) {
+            ari::emit(&mut self.image, at, next_function);
+        }
+        self
+    }
+
+    /// Serial number.
+    pub fn serial(mut self, serial: u64) -> Self {
+        if let Some(at) = self.extended(caps::extended_id::SERIAL, 1, serial::LEN) {
+            serial::emit(&mut self.image, at, serial);
+        }
+        self
+    }
+
+    /// Single-root I/O virtualisation.
+    pub fn sriov(mut self, params: SriovParams) -> Self {
+        let Some(at) = self.extended(caps::extended_id::SRIOV, 1, sriov::LEN) else {
+            return self;
+        };
+        sriov::emit(&mut self.image, at, &params);
+        self.offsets.sriov = Some(at);
+        let mut upper_half = false;
+        for (i, bar) in (0u16..).zip(params.bars) {
+            let Some((kind, size)) = bar else {
+                upper_half = false;
+                continue;
+            };
+            if upper_half || kind == BarKind::Io || kind.is_64() && i == 5 {
+                self.fail("VF BAR number", i, "memory BARs, the entry behind a 64-bit one empty");
+                return self;
+            }
+            if !self.emit_bar(at + sriov::BAR0 + 4 * i, size.max(4096), kind) {
+                return self;
+            }
+            upper_half = kind.is_64();
+        }
+        self.offsets.vf_bars = params.bars;
+        self
+    }
+
+    /// The finished configuration space, as after a fundamental reset.
+    ///
+    /// # Errors
+    /// The first thing said that cannot be.
+    pub fn build(self) -> Result<ConfigSpace, ConfigError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok(ConfigSpace::from_parts(self.image, self.bars, self.offsets)),
+        }
+    }
+}

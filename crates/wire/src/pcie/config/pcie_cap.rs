@@ -1,0 +1,211 @@
+//! PCI Express capability (base spec 7.5.3). Offsets are relative to its header.
+
+use super::image::Image;
+use super::slot::{self, SlotParams};
+use crate::pcie::link::{Generation, Width};
+
+/// PCI Express capabilities register.
+pub const CAPABILITIES: u16 = 0x02;
+/// Device capabilities.
+pub const DEVICE_CAPABILITIES: u16 = 0x04;
+/// Device control.
+pub const DEVICE_CONTROL: u16 = 0x08;
+/// Device status.
+pub const DEVICE_STATUS: u16 = 0x0a;
+/// Link capabilities.
+pub const LINK_CAPABILITIES: u16 = 0x0c;
+/// Link control.
+pub const LINK_CONTROL: u16 = 0x10;
+/// Link status.
+pub const LINK_STATUS: u16 = 0x12;
+/// Root control.
+pub const ROOT_CONTROL: u16 = 0x1c;
+/// Root capabilities.
+pub const ROOT_CAPABILITIES: u16 = 0x1e;
+/// Root status.
+pub const ROOT_STATUS: u16 = 0x20;
+/// Device capabilities 2.
+pub const DEVICE_CAPABILITIES_2: u16 = 0x24;
+/// Device control 2.
+pub const DEVICE_CONTROL_2: u16 = 0x28;
+/// Link capabilities 2.
+pub const LINK_CAPABILITIES_2: u16 = 0x2c;
+/// Link control 2.
+pub const LINK_CONTROL_2: u16 = 0x30;
+/// Bytes of the capability.
+pub const LEN: u16 = 0x3c;
+
+/// Device control: relaxed ordering may be used.
+pub const CONTROL_RELAXED_ORDERING: u16 = 1 << 4;
+/// Device control: 8-bit tags may be used, 5-bit ones otherwise.
+pub const CONTROL_EXTENDED_TAGS: u16 = 1 << 8;
+/// Device control: no snoop may be used.
+pub const CONTROL_NO_SNOOP: u16 = 1 << 11;
+/// Device control: reset this function.
+pub const CONTROL_FLR: u16 = 1 << 15;
+/// Device control 2: 10-bit tags may be used.
+pub const CONTROL_2_TEN_BIT_TAGS: u16 = 1 << 12;
+/// Device control 2: a downstream port passes configuration requests to all functions of an ARI device.
+pub const CONTROL_2_ARI_FORWARDING: u16 = 1 << 5;
+/// Link control: read completion boundary of 128 bytes.
+pub const LINK_CONTROL_RCB_128: u16 = 1 << 3;
+/// Link control: link off (downstream ports).
+pub const LINK_CONTROL_DISABLE: u16 = 1 << 4;
+/// Link control: retrain (downstream ports).
+pub const LINK_CONTROL_RETRAIN: u16 = 1 << 5;
+/// Link status: training under way.
+pub const LINK_STATUS_TRAINING: u16 = 1 << 11;
+/// Link status: the data link layer is up.
+pub const LINK_STATUS_ACTIVE: u16 = 1 << 13;
+
+/// What a function is in the hierarchy (base spec table 7-17).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum PortType {
+    /// A PCIe endpoint.
+    Endpoint = 0,
+    /// An endpoint that needs I/O space.
+    LegacyEndpoint = 1,
+    /// A root complex's port.
+    RootPort = 4,
+    /// A switch's port towards the root.
+    UpstreamPort = 5,
+    /// A switch's port away from the root.
+    DownstreamPort = 6,
+    /// An endpoint inside the root complex, without a link.
+    RootComplexEndpoint = 9,
+}
+
+impl PortType {
+    /// Whether a link hangs below it, to be trained, disabled and filled.
+    pub const fn has_link_below(self) -> bool {
+        matches!(self, Self::RootPort | Self::DownstreamPort)
+    }
+
+    /// Whether it is a bridge, with a type 1 header.
+    pub const fn is_bridge(self) -> bool {
+        matches!(self, Self::RootPort | Self::UpstreamPort | Self::DownstreamPort)
+    }
+}
+
+/// What a function's PCI Express capability says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcieParams {
+    /// What it is.
+    pub port_type: PortType,
+    /// Fastest link it can have.
+    pub generation: Generation,
+    /// Widest link it can have.
+    pub width: Width,
+    /// Largest payload it can take, in bytes: 128, 256, ... 4096.
+    pub max_payload: u32,
+    /// Can use 8-bit tags.
+    pub extended_tags: bool,
+    /// Can use and answer 10-bit tags.
+    pub ten_bit_tags: bool,
+    /// Can be reset alone.
+    pub function_level_reset: bool,
+    /// Port number, of ports.
+    pub port_number: u8,
+    /// Slot below the port.
+    pub slot: Option<SlotParams>,
+}
+
+impl PcieParams {
+    /// An endpoint with 8-bit tags, function-level reset and payloads up to 256 bytes.
+    pub const fn endpoint(generation: Generation, width: Width) -> Self {
+        Self {
+            port_type: PortType::Endpoint,
+            generation,
+            width,
+            max_payload: 256,
+            extended_tags: true,
+            ten_bit_tags: false,
+            function_level_reset: true,
+            port_number: 0,
+            slot: None,
+        }
+    }
+
+    /// A port of a switch or root complex.
+    pub const fn port(port_type: PortType, generation: Generation, width: Width) -> Self {
+        Self { port_type, function_level_reset: false, ..Self::endpoint(generation, width) }
+    }
+}
+
+/// The code of a payload or request size: 0 for 128 bytes to 5 for 4096.
+pub const fn size_code(bytes: u32) -> Option<u16> {
+    match bytes {
+        128 | 256 | 512 | 1024 | 2048 | 4096 => Some(bytes.ilog2() as u16 - 7),
+        _ => None,
+    }
+}
+
+/// The payload or request size of a code in bytes; the two reserved codes count as 4096.
+pub const fn size_bytes(code: u16) -> u32 {
+    let code = code & 7;
+    128 << if code > 5 { 5 } else { code }
+}
+
+pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {
+    let below = p.port_type.has_link_below();
+    let link = u16::from(p.generation.number()) | u16::from(p.width.lanes()) << 4;
+    let bit = |on: bool, n: u32| u32::from(on) << n;
+    image
+        .value16(at + CAPABILITIES, 2 | (p.port_type as u16) << 4 | u16::from(p.slot.is_some()) << 8)
+        .value32(
+            at + DEVICE_CAPABILITIES,
+            u32::from(size_code(p.max_payload).unwrap_or(0))
+                | bit(p.extended_tags, 5)
+                | 1 << 15
+                | bit(p.function_level_reset, 28),
+        )
+        // Relaxed ordering, no snoop and reads of 512 bytes are what reset leaves.
+        .value16(at + DEVICE_CONTROL, CONTROL_RELAXED_ORDERING | CONTROL_NO_SNOOP | 2 << 12)
+        .rw16(at + DEVICE_CONTROL, 0x78ff | if p.extended_tags { CONTROL_EXTENDED_TAGS } else { 0 })
+        .rw1c16(at + DEVICE_STATUS, 0xf);
+    if p.function_level_reset {
+        image.trigger16(at + DEVICE_CONTROL, CONTROL_FLR);
+    }
+    if p.port_type != PortType::RootComplexEndpoint {
+        image
+            .value32(
+                at + LINK_CAPABILITIES,
+                u32::from(link)
+                    // Data Link Layer Link Active Reporting.
+                    | bit(below, 20)
+                    | 1 << 22
+                    | u32::from(p.port_number) << 24,
+            )
+            .rw16(at + LINK_CONTROL, if below { 0x0fd3 } else { 0x03cb })
+            .value16(at + LINK_STATUS, link | 1 << 12)
+            .value32(at + LINK_CAPABILITIES_2, ((1 << p.generation.number()) - 1) << 1)
+            .value16(at + LINK_CONTROL_2, u16::from(p.generation.number()))
+            .rw16(at + LINK_CONTROL_2, 0xffbf)
+            .sticky32(at + LINK_CONTROL_2, 0xffff);
+    }
+    if below {
+        image.trigger16(at + LINK_CONTROL, LINK_CONTROL_RETRAIN).rw1c16(at + LINK_STATUS, 0xc000);
+    }
+    if let Some(slot) = &p.slot {
+        slot::emit(image, at, slot);
+    }
+    if p.port_type == PortType::RootPort {
+        image
+            .rw16(at + ROOT_CONTROL, 0x001f)
+            .value16(at + ROOT_CAPABILITIES, 1)
+            .rw1c32(at + ROOT_STATUS, 1 << 16);
+    }
+    // Completion timeout: ranges A to D, can be disabled.
+    image
+        .value32(
+            at + DEVICE_CAPABILITIES_2,
+            0x1f | bit(below, 5) | bit(p.ten_bit_tags, 16) | bit(p.ten_bit_tags, 17),
+        )
+        .rw16(
+            at + DEVICE_CONTROL_2,
+            0x031f
+                | if below { CONTROL_2_ARI_FORWARDING } else { 0 }
+                | if p.ten_bit_tags { CONTROL_2_TEN_BIT_TAGS } else { 0 },
+        );
+}

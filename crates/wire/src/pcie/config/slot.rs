@@ -1,0 +1,61 @@
+//! A hot-plug slot: its registers in the PCI Express capability (base spec
+//! 7.5.3.9 to 7.5.3.11). Offsets are relative to that capability's header.
+
+use super::image::Image;
+
+/// Slot capabilities.
+pub const CAPABILITIES: u16 = 0x14;
+/// Slot control.
+pub const CONTROL: u16 = 0x18;
+/// Slot status.
+pub const STATUS: u16 = 0x1a;
+
+/// Control: power is off.
+pub const CONTROL_POWER_OFF: u16 = 1 << 10;
+/// Status: the attention button was pressed.
+pub const STATUS_ATTENTION_BUTTON: u16 = 1 << 0;
+/// Status: power fault.
+pub const STATUS_POWER_FAULT: u16 = 1 << 1;
+/// Status: something was put in or taken out.
+pub const STATUS_PRESENCE_CHANGED: u16 = 1 << 3;
+/// Status: the last command has been carried out.
+pub const STATUS_COMMAND_COMPLETED: u16 = 1 << 4;
+/// Status: something is in the slot.
+pub const STATUS_PRESENT: u16 = 1 << 6;
+/// Status: the link went up or down.
+pub const STATUS_LINK_CHANGED: u16 = 1 << 8;
+
+/// What a slot has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotParams {
+    /// Physical slot number, 0 to 8191.
+    pub number: u16,
+    /// Power can be switched.
+    pub power_controller: bool,
+    /// There is an attention button, with an indicator beside it.
+    pub attention_button: bool,
+    /// Cards may be taken out without notice.
+    pub surprise: bool,
+    /// Slot power limit in watts, 0 to 239.
+    pub power_limit_w: u8,
+}
+
+pub(super) fn emit(image: &mut Image, at: u16, slot: &SlotParams) {
+    let bit = |on: bool, n: u32| u32::from(on) << n;
+    image
+        .value32(
+            at + CAPABILITIES,
+            bit(slot.attention_button, 0)
+                | bit(slot.power_controller, 1)
+                | bit(slot.attention_button, 3)
+                | bit(slot.power_controller, 4)
+                | bit(slot.surprise, 5)
+                | 1 << 6
+                | u32::from(slot.power_limit_w) << 7
+                | u32::from(slot.number & 0x1fff) << 19,
+        )
+        // Indicators are off after reset.
+        .value16(at + CONTROL, 0b11 << 6 | 0b11 << 8)
+        .rw16(at + CONTROL, if slot.power_controller { 0x17ff } else { 0x13ff })
+        .rw1c16(at + STATUS, 0x011f);
+}

@@ -1,0 +1,429 @@
+//! A function's configuration space as its hardware holds it.
+
+use super::image::{Image, word};
+use super::msi::MsiState;
+use super::msix::{self, MsixLayout};
+use super::{
+    Bar, BarKind, Builder, ConfigEffect, EXTENDED, PortType, PowerState, SIZE, acs, aer, ats, header,
+    pcie_cap, power_management, slot, sriov,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// Where things are; `None` where there is no such capability.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Offsets {
+    pub bridge: bool,
+    pub port_type: Option<PortType>,
+    pub power_management: Option<u16>,
+    pub msi: Option<u16>,
+    pub msix: Option<u16>,
+    pub pcie: Option<u16>,
+    pub aer: Option<u16>,
+    pub acs: Option<u16>,
+    pub ats: Option<u16>,
+    pub sriov: Option<u16>,
+    pub vf_bars: [Option<(BarKind, u64)>; 6],
+}
+
+/// What kind of reset hits the registers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ResetKind {
+    /// Power on or PERST#: everything.
+    Fundamental,
+    /// Hot reset or link down: all but the sticky bits (error logs and their masks).
+    Hot,
+    /// Function-level reset: like hot, but payload size and link control stay (base spec 6.6.2).
+    Function,
+}
+
+/// 4096 bytes, and the rules for writing them.
+#[derive(Clone)]
+pub struct ConfigSpace {
+    bytes: Box<[u8; SIZE]>,
+    image: Arc<Image>,
+    bars: [Option<Bar>; 6],
+    offsets: Offsets,
+}
+
+impl ConfigSpace {
+    /// An endpoint function (type 0 header); `class` is base class, subclass and interface, e.g. 0x020000 for Ethernet.
+    pub fn endpoint(vendor: u16, device: u16, class: u32) -> Builder {
+        Builder::endpoint(vendor, device, class)
+    }
+
+    /// A bridge (type 1 header): root port or port of a switch.
+    pub fn bridge(vendor: u16, device: u16) -> Builder {
+        Builder::bridge(vendor, device)
+    }
+
+    pub(super) fn from_parts(image: Box<Image>, bars: [Option<Bar>; 6], offsets: Offsets) -> Self {
+        Self { bytes: Box::new(image.value), image: Arc::from(image), bars, offsets }
+    }
+
+    /// The doubleword that holds `offset`; all ones beyond the end.
+    pub fn dword(&self, offset: u16) -> u32 {
+        if usize::from(offset) < SIZE { word(&self.bytes, offset) } else { u32::MAX }
+    }
+
+    /// `len` (1, 2 or 4) bytes at `offset` as a little-endian number; all ones beyond the end or across a doubleword.
+    pub fn read(&self, offset: u16, len: u8) -> u32 {
+        let ones = u32::MAX >> (32 - 8 * u32::from(len.clamp(1, 4)));
+        if u16::from(len) + (offset & 3) > 4 {
+            return ones;
+        }
+        self.dword(offset) >> (8 * (offset & 3)) & ones
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8; SIZE] {
+        &self.bytes
+    }
+
+    /// A host's write to the doubleword that holds `offset`; bit n of
+    /// `byte_enables` lets byte n of `value` through. What cannot be written keeps its value.
+    pub fn write(&mut self, offset: u16, value: u32, byte_enables: u8) -> Vec<ConfigEffect> {
+        let at = offset & !3;
+        if usize::from(at) >= SIZE {
+            return Vec::new();
+        }
+        let lanes = (0..4).filter(|n| byte_enables >> n & 1 == 1).fold(0u32, |m, n| m | 0xff << (8 * n));
+        let value_in = value & lanes;
+        let mut rw = word(&self.image.rw, at) & lanes;
+        let old = word(&self.bytes, at);
+        if self.offsets.power_management.is_some_and(|pm| pm + power_management::CONTROL == at)
+            && matches!(PowerState::from_bits(value), PowerState::D1 | PowerState::D2)
+        {
+            // A state that the function does not have: the write is dropped (base spec 7.5.2.2).
+            rw &= !3;
+        }
+        if self.offsets.sriov.is_some_and(|s| s + sriov::NUMBER == at && self.vf_enabled(s)) {
+            // NumVFs is read-only while VFs are enabled (base spec 9.3.3.7).
+            rw &= !0xffff;
+        }
+        let cleared = old & value_in & word(&self.image.rw1c, at);
+        let new = (old & !rw | value_in & rw) & !cleared;
+        let triggered = value_in & word(&self.image.trigger, at);
+        self.store(at, new);
+        let mut effects = Vec::new();
+        self.report(at, old, new, triggered, cleared, &mut effects);
+        effects
+    }
+
+    fn store(&mut self, at: u16, value: u32) {
+        let at = usize::from(at & 0xffc);
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// The hardware changes its own register: in the doubleword that holds
+    /// `offset`, bits of `clear` become 0, then bits of `set` 1. No masks apply.
+    pub fn update(&mut self, offset: u16, clear: u32, set: u32) {
+        if usize::from(offset) < SIZE {
+            self.store(offset, word(&self.bytes, offset) & !clear | set);
+        }
+    }
+
+    /// The registers' part of a reset.
+    pub fn reset(&mut self, kind: ResetKind) {
+        let kept = self.offsets.pcie.map(|at| {
+            (at, self.dword(at + pcie_cap::DEVICE_CONTROL) & 0xe0, self.dword(at + pcie_cap::LINK_CONTROL))
+        });
+        for (byte, (value, sticky)) in
+            self.bytes.iter_mut().zip(self.image.value.iter().zip(&self.image.sticky))
+        {
+            let sticky = if kind == ResetKind::Fundamental { 0 } else { *sticky };
+            *byte = *byte & sticky | value & !sticky;
+        }
+        if let (ResetKind::Function, Some((at, payload, link))) = (kind, kept) {
+            self.update(at + pcie_cap::DEVICE_CONTROL, 0xe0, payload);
+            self.update(at + pcie_cap::LINK_CONTROL, u32::MAX, link);
+        }
+    }
+
+    fn vf_enabled(&self, at: u16) -> bool {
+        self.dword(at + sriov::CONTROL) as u16 & sriov::ENABLE != 0
+    }
+
+    fn report(&self, at: u16, old: u32, new: u32, triggered: u32, cleared: u32, out: &mut Vec<ConfigEffect>) {
+        let changed = old ^ new;
+        if cleared != 0 {
+            out.push(ConfigEffect::StatusCleared { offset: at, bits: cleared });
+        }
+        if triggered | changed & !cleared == 0 {
+            return;
+        }
+        match at {
+            _ if at >= EXTENDED => self.report_extended(at, new, changed, out),
+            0x00..=0x3f => self.report_header(at, new, changed, out),
+            _ => self.report_capability(at, new, changed, triggered, out),
+        }
+    }
+
+    fn report_header(&self, at: u16, new: u32, changed: u32, out: &mut Vec<ConfigEffect>) {
+        let toggles: [(u16, fn(bool) -> ConfigEffect); 4] = [
+            (header::COMMAND_IO, ConfigEffect::IoEnable),
+            (header::COMMAND_MEMORY, ConfigEffect::MemoryEnable),
+            (header::COMMAND_BUS_MASTER, ConfigEffect::BusMaster),
+            (header::COMMAND_INTX_DISABLE, ConfigEffect::IntxDisable),
+        ];
+        match at {
+            header::COMMAND => out.extend(
+                toggles
+                    .into_iter()
+                    .filter(|(bit, _)| changed as u16 & bit != 0)
+                    .map(|(bit, effect)| effect(new as u16 & bit != 0)),
+            ),
+            header::BUS_NUMBERS if self.offsets.bridge => {
+                let [primary, secondary, subordinate, _] = new.to_le_bytes();
+                out.push(ConfigEffect::BusNumbers { primary, secondary, subordinate });
+            }
+            0x1c..=0x33 if self.offsets.bridge => out.push(ConfigEffect::WindowMoved),
+            0x10..=0x27 => {
+                let i = (at - header::BAR0) / 4;
+                // A register without a BAR of its own is the upper half of the one before.
+                let own = self.bars[usize::from(i)].is_some();
+                out.push(ConfigEffect::BarMoved { bar: if own { i as u8 } else { i as u8 - 1 } });
+            }
+            header::ROM_TYPE0 | header::ROM_TYPE1 => out.push(ConfigEffect::RomMoved),
+            header::INTERRUPT_LINE if self.offsets.bridge => {
+                let bit = u32::from(header::BRIDGE_SECONDARY_RESET) << 16;
+                if changed & bit != 0 {
+                    out.push(ConfigEffect::SecondaryBusReset(new & bit != 0));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn report_capability(
+        &self,
+        at: u16,
+        new: u32,
+        changed: u32,
+        triggered: u32,
+        out: &mut Vec<ConfigEffect>,
+    ) {
+        let offsets = &self.offsets;
+        if offsets.power_management.is_some_and(|c| at == c + power_management::CONTROL) && changed & 3 != 0 {
+            out.push(ConfigEffect::PowerState(PowerState::from_bits(new)));
+        }
+        if offsets.msi.is_some_and(|c| (c..c + super::msi::LEN).contains(&at)) {
+            out.push(ConfigEffect::Msi);
+        }
+        if offsets.msix == Some(at) {
+            out.push(self.msix_effect(at));
+        }
+        let Some(register) = offsets.pcie.and_then(|c| at.checked_sub(c)) else { return };
+        match register {
+            pcie_cap::DEVICE_CONTROL => {
+                if changed as u16 != 0 {
+                    out.push(ConfigEffect::DeviceControl);
+                }
+                if triggered as u16 & pcie_cap::CONTROL_FLR != 0 {
+                    out.push(ConfigEffect::FunctionLevelReset);
+                }
+            }
+            pcie_cap::DEVICE_CONTROL_2 => out.push(ConfigEffect::DeviceControl),
+            pcie_cap::LINK_CONTROL => {
+                let disable = pcie_cap::LINK_CONTROL_DISABLE;
+                if changed as u16 & disable != 0 {
+                    out.push(ConfigEffect::LinkDisable(new as u16 & disable != 0));
+                }
+                if changed as u16 & !disable != 0 {
+                    out.push(ConfigEffect::LinkControl);
+                }
+                if triggered as u16 & pcie_cap::LINK_CONTROL_RETRAIN != 0 {
+                    out.push(ConfigEffect::RetrainLink);
+                }
+            }
+            pcie_cap::LINK_CONTROL_2 => out.push(ConfigEffect::LinkControl),
+            slot::CONTROL if changed as u16 != 0 => {
+                out.push(ConfigEffect::SlotCommand { control: new as u16 })
+            }
+            _ => {}
+        }
+    }
+
+    fn report_extended(&self, at: u16, new: u32, changed: u32, out: &mut Vec<ConfigEffect>) {
+        let offsets = &self.offsets;
+        if offsets.aer.is_some_and(|c| (c..c + aer::LEN).contains(&at)) {
+            out.push(ConfigEffect::ErrorReporting);
+        }
+        if offsets.acs.is_some_and(|c| at == c + acs::CAPABILITY) {
+            out.push(ConfigEffect::Acs { control: (new >> 16) as u16 });
+        }
+        if offsets.ats.is_some_and(|c| at == c + ats::CAPABILITY) {
+            let control = (new >> 16) as u16;
+            out.push(ConfigEffect::Ats {
+                enabled: control & ats::ENABLE != 0,
+                smallest_unit: control as u8 & 0x1f,
+            });
+        }
+        let Some((c, register)) = offsets.sriov.and_then(|c| Some((c, at.checked_sub(c)?))) else { return };
+        match register {
+            sriov::CONTROL | sriov::NUMBER if changed != 0 => {
+                let control = self.dword(c + sriov::CONTROL) as u16;
+                out.push(ConfigEffect::Sriov {
+                    enabled: control & sriov::ENABLE != 0,
+                    memory: control & sriov::MEMORY != 0,
+                    functions: self.dword(c + sriov::NUMBER) as u16,
+                });
+            }
+            sriov::BAR0..=0x3b => {
+                let i = (register - sriov::BAR0) / 4;
+                let own = offsets.vf_bars[usize::from(i)].is_some();
+                out.push(ConfigEffect::VfBarMoved {
+                    bar: if own { i as u8 } else { i.saturating_sub(1) as u8 },
+                });
+            }
+            _ => {}
+        }
+    }
+
+    fn msix_effect(&self, at: u16) -> ConfigEffect {
+        let control = (self.dword(at) >> 16) as u16;
+        ConfigEffect::Msix {
+            enabled: control & msix::ENABLE != 0,
+            masked: control & msix::FUNCTION_MASK != 0,
+        }
+    }
+}
+
+/// What the registers say to the hardware that obeys them.
+impl ConfigSpace {
+    fn command(&self, bit: u16) -> bool {
+        self.dword(header::COMMAND) as u16 & bit != 0
+    }
+
+    /// Memory Space Enable.
+    pub fn memory_enabled(&self) -> bool {
+        self.command(header::COMMAND_MEMORY)
+    }
+
+    /// I/O Space Enable.
+    pub fn io_enabled(&self) -> bool {
+        self.command(header::COMMAND_IO)
+    }
+
+    /// Bus Master Enable: the function, or what is below the bridge, may send requests.
+    pub fn bus_master_enabled(&self) -> bool {
+        self.command(header::COMMAND_BUS_MASTER)
+    }
+
+    /// BAR `index`, with the address it has now.
+    pub fn bar(&self, index: u8) -> Option<Bar> {
+        let bar = (*self.bars.get(usize::from(index))?)?;
+        let at = header::BAR0 + 4 * u16::from(index);
+        let high = if bar.kind.is_64() { u64::from(self.dword(at + 4)) << 32 } else { 0 };
+        let flags = if bar.kind == BarKind::Io { 3 } else { 0xf };
+        Some(Bar { address: high | u64::from(self.dword(at) & !flags), ..bar })
+    }
+
+    /// The memory BAR that holds all `len` bytes from `address` on, and the offset in it; `None` while memory is disabled.
+    pub fn find_bar(&self, address: u64, len: u32) -> Option<(u8, u64)> {
+        if !self.memory_enabled() {
+            return None;
+        }
+        (0..6).find_map(|i| {
+            let bar = self.bar(i).filter(|b| b.kind != BarKind::Io)?;
+            Some((i, bar.offset_of(address, len)?))
+        })
+    }
+
+    /// Device Control; all zeros without a PCI Express capability.
+    pub fn device_control(&self) -> u16 {
+        self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL) as u16)
+    }
+
+    /// Max_Payload_Size in bytes.
+    pub fn max_payload(&self) -> u32 {
+        pcie_cap::size_bytes(self.device_control() >> 5)
+    }
+
+    /// Max_Read_Request_Size in bytes.
+    pub fn max_read_request(&self) -> u32 {
+        pcie_cap::size_bytes(self.device_control() >> 12)
+    }
+
+    /// Read completion boundary in bytes, 64 or 128.
+    pub fn read_completion_boundary(&self) -> u32 {
+        let control = self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::LINK_CONTROL) as u16);
+        if control & pcie_cap::LINK_CONTROL_RCB_128 != 0 { 128 } else { 64 }
+    }
+
+    /// Tags that the function may use: 32, 256 or 768 (10-bit tags start at 256).
+    pub fn tags(&self) -> u16 {
+        let control_2 = self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16);
+        if control_2 & pcie_cap::CONTROL_2_TEN_BIT_TAGS != 0 {
+            768
+        } else if self.device_control() & pcie_cap::CONTROL_EXTENDED_TAGS != 0 {
+            256
+        } else {
+            32
+        }
+    }
+
+    /// Power state; D0 without the capability.
+    pub fn power_state(&self) -> PowerState {
+        let control =
+            self.offsets.power_management.map_or(0, |at| self.dword(at + power_management::CONTROL));
+        PowerState::from_bits(control)
+    }
+
+    /// MSI as the host has programmed it.
+    pub fn msi(&self) -> Option<MsiState> {
+        Some(MsiState::read(&|at| self.dword(at), self.offsets.msi?))
+    }
+
+    /// Where the MSI-X table is.
+    pub fn msix_layout(&self) -> Option<MsixLayout> {
+        Some(MsixLayout::read(&|at| self.dword(at), self.offsets.msix?))
+    }
+
+    /// MSI-X is enabled, and not masked as a whole.
+    pub fn msix_enabled(&self) -> (bool, bool) {
+        match self.offsets.msix.map(|at| self.msix_effect(at)) {
+            Some(ConfigEffect::Msix { enabled, masked }) => (enabled, !masked),
+            _ => (false, false),
+        }
+    }
+
+    /// What the function is, if it has a PCI Express capability.
+    pub fn port_type(&self) -> Option<PortType> {
+        self.offsets.port_type
+    }
+
+    /// Offset of the PCI Express capability.
+    pub fn pcie_offset(&self) -> Option<u16> {
+        self.offsets.pcie
+    }
+
+    /// Offset of the AER capability.
+    pub fn aer_offset(&self) -> Option<u16> {
+        self.offsets.aer
+    }
+
+    /// Whether the header is of type 1.
+    pub fn is_bridge(&self) -> bool {
+        self.offsets.bridge
+    }
+}
+
+impl fmt::Debug for ConfigSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (id, class) = (self.dword(0), self.dword(8) >> 8);
+        write!(f, "ConfigSpace({:04x}:{:04x} class {class:06x})", id & 0xffff, id >> 16)
+    }
+}
+
+impl fmt::Display for ConfigSpace {
+    /// The dump that `lspci -xxxx` prints and `lspci -F` reads, without the line that names the slot.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, row) in self.bytes.chunks(16).enumerate() {
+            write!(f, "{:02x}:", i * 16)?;
+            row.iter().try_for_each(|b| write!(f, " {b:02x}"))?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
