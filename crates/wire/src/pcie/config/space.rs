@@ -160,19 +160,22 @@ impl ConfigSpace {
     }
 
     fn report_header(&self, at: u16, new: u32, changed: u32, out: &mut Vec<ConfigEffect>) {
-        let toggles: [(u16, fn(bool) -> ConfigEffect); 4] = [
-            (header::COMMAND_IO, ConfigEffect::IoEnable),
-            (header::COMMAND_MEMORY, ConfigEffect::MemoryEnable),
-            (header::COMMAND_BUS_MASTER, ConfigEffect::BusMaster),
-            (header::COMMAND_INTX_DISABLE, ConfigEffect::IntxDisable),
-        ];
         match at {
-            header::COMMAND => out.extend(
-                toggles
-                    .into_iter()
-                    .filter(|(bit, _)| changed as u16 & bit != 0)
-                    .map(|(bit, effect)| effect(new as u16 & bit != 0)),
-            ),
+            header::COMMAND => {
+                let on = |bit: u16| new as u16 & bit != 0;
+                let toggles = [
+                    (header::COMMAND_IO, ConfigEffect::IoEnable(on(header::COMMAND_IO))),
+                    (header::COMMAND_MEMORY, ConfigEffect::MemoryEnable(on(header::COMMAND_MEMORY))),
+                    (header::COMMAND_BUS_MASTER, ConfigEffect::BusMaster(on(header::COMMAND_BUS_MASTER))),
+                    (
+                        header::COMMAND_INTX_DISABLE,
+                        ConfigEffect::IntxDisable(on(header::COMMAND_INTX_DISABLE)),
+                    ),
+                ];
+                out.extend(
+                    toggles.iter().filter(|(bit, _)| changed as u16 & bit != 0).map(|(_, effect)| effect),
+                );
+            }
             header::BUS_NUMBERS if self.offsets.bridge => {
                 let [primary, secondary, subordinate, _] = new.to_le_bytes();
                 out.push(ConfigEffect::BusNumbers { primary, secondary, subordinate });
