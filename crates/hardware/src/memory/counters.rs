@@ -96,7 +96,7 @@ pub struct DeviceCounters {
     pub writes_allocated: u64,
     /// Writes that went to DRAM.
     pub writes_to_memory: u64,
-    /// Partial writes that read the line's rest from DRAM first.
+    /// Lines read from DRAM to merge a partial write with.
     pub merges: u64,
     /// Reads asked for.
     pub reads: u64,
@@ -108,6 +108,8 @@ pub struct DeviceCounters {
     pub reads_remote_cache: u64,
     /// Reads answered by DRAM.
     pub reads_memory: u64,
+    /// Lines read from DRAM in vain, as a cache turned out to have newer data.
+    pub overtaken: u64,
 }
 
 /// One node's counters.
@@ -158,7 +160,7 @@ pub struct MemoryCounters {
     pub written_back: u64,
     /// Lines that page walks read.
     pub walk_reads: u64,
-    /// Page-walk lines answered by DRAM.
+    /// Page-walk lines read from DRAM.
     pub walk_reads_memory: u64,
     /// Accesses to addresses without memory.
     pub unmapped: u64,
@@ -202,7 +204,7 @@ impl MemoryCounters {
             )?;
             device.writes_to_memory += d.writes_to_memory;
             device.merges += d.merges;
-            device.reads_memory += d.reads_memory;
+            device.reads_memory += d.reads_memory + d.overtaken;
             dma_read += node.dram_read.of(Cause::Dma).get();
             dma_written += node.dram_written.of(Cause::Dma).get();
             walk_read += node.dram_read.of(Cause::Walk).get();

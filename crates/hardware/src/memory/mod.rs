@@ -15,10 +15,22 @@
 //! | `counters` | traffic by place and cause, and the sums that must agree |
 
 mod access;
+mod cache;
+mod coherence;
+mod core_access;
 mod counters;
+mod device;
+mod dram;
+mod interconnect;
 mod params;
 mod physical;
+mod replacement;
+mod server;
+mod set_index;
+mod socket;
 mod system;
+#[cfg(test)]
+mod tests;
 
 pub use access::{Access, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
 pub use counters::{
@@ -28,7 +40,7 @@ pub use counters::{
 pub use params::{
     CacheGeometry, DdioParams, DramParams, EvictionNotice, Inclusion, InterconnectLink, InterconnectParams,
     LlcParams, MemoryParams, MemoryRange, ParamError, PrivateParams, RefreshParams, RemoteHit, RemoteWrite,
-    ReplacementPolicy, RowBufferParams, SocketParams,
+    ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
 };
 pub use physical::{MemoryFault, PhysicalMemory};
 pub use system::MemorySystem;

@@ -4,6 +4,7 @@
 //! source there. [`MemoryParams::example`] is a machine for tests only.
 
 use super::LINE;
+use super::cache::TAG_BITS;
 use thiserror::Error;
 use units::{ByteRate, Bytes, Duration, HostPhysical};
 
@@ -53,11 +54,39 @@ pub struct CacheGeometry {
     pub size: Bytes,
     /// Ways of each set (1 to 32).
     pub ways: u8,
-    /// Whether the set index is hashed with the upper address bits, as the
-    /// slices of an Intel LLC are, or is taken from the address as it stands.
-    pub hashed: bool,
+    /// How an address finds its set.
+    pub index: SetIndex,
     /// Which line makes room for a new one.
     pub replacement: ReplacementPolicy,
+}
+
+/// How an address finds its set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetIndex {
+    /// By its low bits, as in private caches.
+    Plain,
+    /// By its low bits, displaced by a hash of the upper ones.
+    Hashed,
+    /// By its low bits within a slice, the slice by a hash of all bits, as in
+    /// the LLC of an Intel server. The hash is the published one of the Xeon E5
+    /// (Maurice et al., "Reverse Engineering Intel Last-Level Cache Complex
+    /// Addressing", RAID 2015), which is exact for powers of two.
+    Sliced {
+        /// Number of slices (1 to 16), each with a power of two of sets.
+        slices: u8,
+        /// What happens to hash values beyond the last slice.
+        fold: SliceFold,
+    },
+}
+
+/// What happens to slice hashes beyond the last slice, where the number of
+/// slices is not a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SliceFold {
+    /// They wrap around: some slices get twice as many lines as others.
+    Wrap,
+    /// A second hash spreads them over all slices.
+    SecondHash,
 }
 
 /// Which line of a set makes room for a new one.
@@ -130,11 +159,18 @@ pub struct LlcParams {
     pub device_lookup: Duration,
     /// From there, or from DRAM's answer, until the line is at the root complex.
     pub device_return: Duration,
+    /// From the time at which hit or miss is known until a device's write is
+    /// globally ordered.
+    pub device_commit: Duration,
     /// Time for which one access of a device or of a page walker occupies the
     /// root complex's port into the LLC; zero for a port that never queues.
     pub device_service: Duration,
     /// What asking the core that owns a line adds.
     pub core_snoop: Duration,
+    /// How long this socket takes to answer a home node's snoop, the links not included.
+    pub snoop_lookup: Duration,
+    /// What a device's read adds that hits a line whose home is another node.
+    pub remote_home_hit: Duration,
     /// DDIO.
     pub ddio: DdioParams,
     /// Whether lines that an IOMMU's page walk fetches stay in the LLC.
@@ -149,6 +185,9 @@ pub struct DdioParams {
     /// updated wherever it is. No bit set means no DDIO: device writes
     /// invalidate cached copies and go to DRAM.
     pub ways: u32,
+    /// What a write of a full line adds that is not in the LLC: a place for
+    /// it, and its ownership within the socket. A partial write reads the line instead.
+    pub acquire: Duration,
     /// What a write waits for if the line that makes room for it is dirty.
     pub dirty_eviction: Duration,
 }
@@ -207,6 +246,17 @@ pub struct InterconnectParams {
     pub header: Bytes,
     /// What the home node's agent adds to a request from another node.
     pub home_agent: Duration,
+    /// Which sockets a home node asks before it answers.
+    pub snoop: SnoopMode,
+}
+
+/// Which other sockets a home node asks for a line before it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnoopMode {
+    /// All of them, for every line that the requester's socket misses.
+    Broadcast,
+    /// Those that hold the line, as a directory in the home node knows.
+    Directory,
 }
 
 /// One link between two sockets.
@@ -229,6 +279,9 @@ pub enum RemoteWrite {
         /// Whether the write is ordered only when the home node has answered.
         /// Otherwise the write may be read back before.
         waits_for_home: bool,
+        /// What granting ownership takes at the home node, beyond the snoops
+        /// and [`InterconnectParams::home_agent`].
+        grant: Duration,
     },
     /// Over the interconnect into the LLC of the home socket.
     AllocateAtHomeSocket,
@@ -270,6 +323,12 @@ impl CacheGeometry {
             format!("{} is not a multiple of a set's {set} B", self.size)
         })?;
         ensure(place, self.size.get() / set <= 1 << 22, || format!("{} has too many sets", self.size))?;
+        if let SetIndex::Sliced { slices, .. } = self.index {
+            let whole = (1..=16).contains(&slices) && self.sets() % u32::from(slices) == 0;
+            ensure(place, whole && (self.sets() / u32::from(slices)).is_power_of_two(), || {
+                format!("{slices} slices; 1 to 16, each with a power of two of sets, are allowed")
+            })?;
+        }
         ensure(place, self.replacement != ReplacementPolicy::TreePlru || self.ways.is_power_of_two(), || {
             format!("tree PLRU needs a power of two ways, not {}", self.ways)
         })
@@ -300,6 +359,18 @@ impl MemoryParams {
                 format!("the range at {:#x} overlaps the one at {:#x}", pair[1].0, pair[0].0)
             })?;
         }
+        let top = ranges.iter().map(|r| (r.0 + r.1) / LINE).max().unwrap_or(0);
+        for (n, socket) in self.sockets.iter().enumerate() {
+            for (name, cache) in socket.caches() {
+                let sets = match cache.index {
+                    SetIndex::Sliced { slices, .. } => cache.sets() / u32::from(slices),
+                    SetIndex::Plain | SetIndex::Hashed => cache.sets(),
+                };
+                ensure(&format!("sockets[{n}].{name}"), top / u64::from(sets) < 1 << TAG_BITS, || {
+                    format!("{sets} sets are too few to tell the lines of all memory apart")
+                })?;
+            }
+        }
         self.interconnect.check(self.sockets.len())
     }
 
@@ -307,25 +378,32 @@ impl MemoryParams {
     /// two DDIO ways each. No real machine has these values.
     pub fn example() -> Self {
         let cache =
-            |size, ways, hashed| CacheGeometry { size, ways, hashed, replacement: ReplacementPolicy::Lru };
+            |size, ways, index| CacheGeometry { size, ways, index, replacement: ReplacementPolicy::Lru };
         let socket = |base| SocketParams {
             cores: 8,
             private: PrivateParams {
-                l1: cache(Bytes::kib(32), 8, false),
+                l1: cache(Bytes::kib(32), 8, SetIndex::Plain),
                 l1_hit: Duration::from_ns(2),
-                l2: cache(Bytes::kib(256), 8, false),
+                l2: cache(Bytes::kib(256), 8, SetIndex::Plain),
                 l2_hit: Duration::from_ns(5),
             },
             llc: LlcParams {
-                geometry: cache(Bytes::mib(4), 16, true),
+                geometry: cache(Bytes::mib(4), 16, SetIndex::Hashed),
                 inclusion: Inclusion::Inclusive,
                 eviction_notice: EvictionNotice::Dirty,
                 core_hit: Duration::from_ns(20),
                 device_lookup: Duration::from_ns(30),
                 device_return: Duration::from_ns(30),
+                device_commit: Duration::from_ns(10),
                 device_service: Duration::from_ns(2),
                 core_snoop: Duration::from_ns(18),
-                ddio: DdioParams { ways: 0b11, dirty_eviction: Duration::from_ns(20) },
+                snoop_lookup: Duration::from_ns(20),
+                remote_home_hit: Duration::ZERO,
+                ddio: DdioParams {
+                    ways: 0b11,
+                    acquire: Duration::from_ns(40),
+                    dirty_eviction: Duration::from_ns(20),
+                },
                 walks_allocate: true,
             },
             dram: DramParams {
@@ -353,8 +431,9 @@ impl MemoryParams {
                 }],
                 header: Bytes::new(8),
                 home_agent: Duration::from_ns(5),
+                snoop: SnoopMode::Directory,
             },
-            remote_write: RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true },
+            remote_write: RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO },
             remote_hit: RemoteHit::AsMemory,
             seed: 1,
         }
@@ -362,15 +441,23 @@ impl MemoryParams {
 }
 
 impl SocketParams {
+    /// All caches, by name.
+    fn caches(&self) -> impl Iterator<Item = (&'static str, &CacheGeometry)> {
+        let filter = match &self.llc.inclusion {
+            Inclusion::Inclusive => None,
+            Inclusion::NonInclusive { snoop_filter } => Some(("llc.snoop_filter", snoop_filter)),
+        };
+        [("private.l1", &self.private.l1), ("private.l2", &self.private.l2), ("llc", &self.llc.geometry)]
+            .into_iter()
+            .chain(filter)
+    }
+
     fn check(&self, place: &str) -> Result<(), ParamError> {
         ensure(place, (1..=64).contains(&self.cores), || {
             format!("{} cores; 1 to 64 are allowed", self.cores)
         })?;
-        self.private.l1.check(&format!("{place}.private.l1"))?;
-        self.private.l2.check(&format!("{place}.private.l2"))?;
-        self.llc.geometry.check(&format!("{place}.llc"))?;
-        if let Inclusion::NonInclusive { snoop_filter } = &self.llc.inclusion {
-            snoop_filter.check(&format!("{place}.llc.snoop_filter"))?;
+        for (name, cache) in self.caches() {
+            cache.check(&format!("{place}.{name}"))?;
         }
         let all = u32::MAX >> (32 - u32::from(self.llc.geometry.ways));
         ensure(&format!("{place}.llc.ddio.ways"), self.llc.ddio.ways & !all == 0, || {

@@ -1,17 +1,37 @@
 //! The memory system: what devices, page walkers and cores call.
 
 use super::access::{Access, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
-use super::counters::{Cause, MemoryCounters};
+use super::counters::{CacheUser, Cause, MemoryCounters, NodeCounters};
+use super::dram::Dram;
+use super::interconnect::Interconnect;
 use super::params::MemoryParams;
 use super::physical::PhysicalMemory;
+use super::server::Server;
+use super::socket::Socket;
 use units::{Bytes, HostPhysical, Time};
 
+/// Binary logarithm of a line's bytes.
+const LINE_SHIFT: u32 = super::LINE.trailing_zeros();
+
 /// The memory system of one host.
+///
+/// Times given in `now` need not increase from call to call: requests reserve
+/// what they need when they set out.
 #[derive(Debug)]
 pub struct MemorySystem {
-    params: MemoryParams,
+    pub(super) params: MemoryParams,
+    pub(super) sockets: Vec<Socket>,
+    pub(super) dram: Vec<Dram>,
+    /// For each socket: its root complex's port into the LLC.
+    pub(super) ports: Vec<Server>,
+    pub(super) net: Interconnect,
+    /// By core number: the node and the core's number within it.
+    pub(super) places: Vec<(u8, u8)>,
+    pub(super) counters: MemoryCounters,
     bytes: PhysicalMemory,
-    counters: MemoryCounters,
+    /// All lines ever written back, for tests.
+    #[cfg(test)]
+    pub(super) log: Vec<u64>,
 }
 
 impl MemorySystem {
@@ -23,27 +43,42 @@ impl MemorySystem {
         if let Err(error) = params.validate() {
             panic!("{error}");
         }
-        let ranges: Vec<_> = params
-            .sockets
-            .iter()
-            .enumerate()
-            .flat_map(|(n, s)| s.memory.iter().map(move |&r| (NodeId(n as u8), r)))
-            .collect();
+        let numbered = || params.sockets.iter().enumerate();
+        let ranges: Vec<_> =
+            numbered().flat_map(|(n, s)| s.memory.iter().map(move |&r| (NodeId(n as u8), r))).collect();
+        let net = Interconnect::new(&params.interconnect, params.sockets.len());
+        let counters = MemoryCounters {
+            nodes: vec![NodeCounters::default(); params.sockets.len()],
+            links: net.counters(&params.interconnect),
+            ..MemoryCounters::default()
+        };
         Self {
+            sockets: numbered().map(|(n, s)| Socket::new(s, params.seed ^ (n as u64 + 1) << 32)).collect(),
+            dram: params.sockets.iter().map(|s| Dram::new(&s.dram)).collect(),
+            ports: vec![Server::default(); params.sockets.len()],
+            places: numbered()
+                .flat_map(|(n, s)| (0..s.cores).map(move |core| (n as u8, core as u8)))
+                .collect(),
             params: params.clone(),
+            net,
+            counters,
             bytes: PhysicalMemory::new(&ranges),
-            counters: MemoryCounters::default(),
+            #[cfg(test)]
+            log: Vec::new(),
         }
     }
 
     /// Reads a line for a device below a root port of `node`.
+    #[inline]
     pub fn dma_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
-        let _ = address;
-        let llc = &self.params.sockets[node.index()].llc;
-        Access { ready: now + llc.device_lookup + llc.device_return, source: Source::Llc }
+        match self.node_of(address) {
+            Some(home) => self.device_read(now, node, home, address.get() >> LINE_SHIFT),
+            None => self.unmapped(now),
+        }
     }
 
     /// Writes a line, or a part of it, for a device below a root port of `node`.
+    #[inline]
     pub fn dma_write(
         &mut self,
         now: Time,
@@ -51,29 +86,67 @@ impl MemorySystem {
         address: HostPhysical,
         coverage: Coverage,
     ) -> Access {
-        let _ = (address, coverage);
-        let llc = &self.params.sockets[node.index()].llc;
-        Access { ready: now + llc.device_lookup, source: Source::Llc }
+        match self.node_of(address) {
+            Some(home) => self.device_write::<true>(now, node, home, address.get() >> LINE_SHIFT, coverage),
+            None => self.unmapped(now),
+        }
     }
 
     /// Reads (part of) a line for the page walker of `node`'s IOMMU.
     pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
-        self.dma_read(now, node, address)
+        match self.node_of(address) {
+            Some(home) => self.walker_read(now, node, home, address.get() >> LINE_SHIFT),
+            None => self.unmapped(now),
+        }
     }
 
     /// An access of a core to a line.
+    ///
+    /// # Panics
+    /// If there is no such core.
     pub fn core(&mut self, now: Time, core: CoreId, address: HostPhysical, op: CoreOp) -> Access {
-        let _ = (core, address, op);
-        Access { ready: now + self.params.sockets[0].llc.core_hit, source: Source::Llc }
+        match self.node_of(address) {
+            Some(home) => self.core_access::<true>(now, core, home, address.get() >> LINE_SHIFT, op),
+            None => self.unmapped(now),
+        }
     }
 
     /// Brings the caches into the state after an access, without time or traffic.
+    ///
+    /// # Panics
+    /// If there is no such core.
     pub fn touch(&mut self, agent: Agent, address: HostPhysical, write: bool) {
-        let _ = (agent, address, write);
+        let Some(home) = self.node_of(address) else { return };
+        let line = address.get() >> LINE_SHIFT;
+        match agent {
+            Agent::Core(core) => {
+                let op = if write { CoreOp::Store } else { CoreOp::Load };
+                self.core_access::<false>(Time::ZERO, core, home, line, op);
+            }
+            Agent::Device(node) if write => {
+                self.device_write::<false>(Time::ZERO, node, home, line, Coverage::FullLine);
+            }
+            // A device's read changes no state but the order of use.
+            Agent::Device(node) => {
+                let llc = &mut self.sockets[node.index()].llc;
+                if let Some(slot) = llc.find(line) {
+                    llc.used(slot);
+                }
+            }
+        }
     }
 
     /// Empties all caches, without time or traffic.
-    pub fn flush_all(&mut self) {}
+    pub fn flush_all(&mut self) {
+        for socket in &mut self.sockets {
+            socket.clear();
+        }
+    }
+
+    /// Empties the caches of one socket, without time or traffic.
+    pub fn flush_node(&mut self, node: NodeId) {
+        self.sockets[node.index()].clear();
+    }
 
     /// Sends `bytes` of a message that is not a memory access (an interrupt, a
     /// doorbell) from one node to another: when it arrives.
@@ -85,8 +158,7 @@ impl MemorySystem {
         to: NodeId,
         bytes: Bytes,
     ) -> Time {
-        let _ = (cause, from, to, bytes);
-        now
+        self.net.bytes(now, (from, to), cause, bytes, &mut self.counters)
     }
 
     /// The bytes of installed memory.
@@ -105,8 +177,69 @@ impl MemorySystem {
         self.bytes.node_of(address)
     }
 
+    /// The node that a core belongs to.
+    pub fn node_of_core(&self, core: CoreId) -> Option<NodeId> {
+        self.places.get(core.index()).map(|&(n, _)| NodeId(n))
+    }
+
     /// Traffic so far.
     pub fn counters(&self) -> &MemoryCounters {
         &self.counters
+    }
+
+    /// The parameters that this system was built from.
+    pub fn params(&self) -> &MemoryParams {
+        &self.params
+    }
+
+    /// Checks the rules of coherence over all caches. Slow: looks at every line.
+    ///
+    /// # Errors
+    /// Names the first line that breaks a rule, and how.
+    pub fn check_coherence(&self) -> Result<(), String> {
+        let mut dirty: Vec<u64> = Vec::new();
+        for (n, socket) in self.sockets.iter().enumerate() {
+            socket.check().map_err(|e| format!("node {n}: {e}"))?;
+            for line in socket.exclusive_lines() {
+                let others = self.sockets.iter().enumerate().filter(|(other, _)| *other != n);
+                if others.into_iter().any(|(_, s)| s.locate(line).any()) {
+                    return Err(format!("node {n} has line {line:#x} for itself, yet so has another"));
+                }
+            }
+            dirty.extend(socket.dirty_lines());
+        }
+        dirty.sort_unstable();
+        match dirty.windows(2).find(|p| p[0] == p[1]) {
+            Some(pair) => Err(format!("line {:#x} is dirty in two sockets", pair[0])),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes back what left the LLC of socket `n`, on account of `user`: when the last line was accepted.
+    #[inline]
+    pub(super) fn settle<const TIMED: bool>(&mut self, at: Time, n: usize, user: Option<CacheUser>) -> Time {
+        let evicted = &mut self.sockets[n].evicted;
+        if evicted.lines == 0 && evicted.dirty.is_empty() {
+            return at;
+        }
+        let lines = core::mem::take(&mut evicted.lines);
+        let dirty = evicted.dirty.len() as u64;
+        if TIMED {
+            let counters = &mut self.counters.nodes[n].llc[user.unwrap_or(CacheUser::Core) as usize];
+            counters.evictions += lines;
+            counters.dirty_evictions += dirty;
+        }
+        let mut accepted = at;
+        while let Some(line) = self.sockets[n].evicted.dirty.pop() {
+            let home =
+                self.node_of(HostPhysical::new(line << LINE_SHIFT)).expect("cached lines are installed");
+            accepted = accepted.max(self.write_back::<TIMED>(at, n, home, line));
+        }
+        accepted
+    }
+
+    fn unmapped(&mut self, now: Time) -> Access {
+        self.counters.unmapped += 1;
+        Access { ready: now, source: Source::Unmapped }
     }
 }

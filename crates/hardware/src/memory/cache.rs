@@ -1,0 +1,265 @@
+//! Sets and ways: where lines are and what state they are in.
+
+use super::params::CacheGeometry;
+use super::replacement::Replacement;
+use super::set_index::Index;
+
+/// State bits below the tag in each line's word. What they mean is the
+/// business of the cache's owner, but for [`VALID`].
+pub(super) mod flag {
+    /// The word names a line.
+    pub const VALID: u32 = 1;
+    /// The line differs from what is in DRAM.
+    pub const DIRTY: u32 = 2;
+    /// LLC, snoop filter: no other socket holds the line.
+    /// Private cache: no other cache may write it (MESI's E, or M if dirty).
+    pub const EXCLUSIVE: u32 = 4;
+    /// LLC, snoop filter: a core has the line in state E or M.
+    pub const OWNED: u32 = 8;
+    /// LLC: cores may have copies; the presence mask says which.
+    pub const PRIVATE: u32 = 16;
+}
+use flag::VALID;
+
+/// Bits of a word below the tag.
+const FLAG_BITS: u32 = 5;
+/// Bits of a word that are the tag.
+pub(super) const TAG_BITS: u32 = 32 - FLAG_BITS;
+/// What of a word must match.
+const KEY: u32 = !((1 << FLAG_BITS) - 1) | VALID;
+
+/// The place of a line in a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Slot(u32);
+
+impl Slot {
+    #[inline]
+    pub(super) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A line that had to make room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Victim {
+    pub(super) line: u64,
+    pub(super) flags: u32,
+    /// The place that it had, now the new line's.
+    pub(super) slot: Slot,
+}
+
+/// A set-associative array of line tags and states.
+///
+/// One 32-bit word for each line, its tag and its state together, so that a
+/// lookup touches one or two cache lines of the machine that runs this.
+#[derive(Clone, Debug)]
+pub(super) struct TagArray {
+    words: Vec<u32>,
+    ways: usize,
+    index: Index,
+    replacement: Replacement,
+    occupied: u32,
+}
+
+/// Where to look for a line, and whether it was there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    set: u32,
+    tag: u32,
+    hit: Option<Slot>,
+}
+
+impl Probe {
+    /// The line's place, if it was present.
+    #[inline]
+    pub(super) fn slot(self) -> Option<Slot> {
+        self.hit
+    }
+}
+
+impl TagArray {
+    pub(super) fn new(geometry: &CacheGeometry, seed: u64) -> Self {
+        let (sets, ways) = (geometry.sets(), usize::from(geometry.ways));
+        Self {
+            words: vec![0; sets as usize * ways],
+            ways,
+            index: Index::new(sets, geometry.index),
+            replacement: Replacement::new(geometry.replacement, sets as usize, ways, seed),
+            occupied: 0,
+        }
+    }
+
+    /// All ways.
+    #[inline]
+    pub(super) fn all_ways(&self) -> u32 {
+        u32::MAX >> (32 - self.ways)
+    }
+
+    /// Places for lines.
+    pub(super) fn slots(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Lines present.
+    #[inline]
+    pub(super) fn occupied(&self) -> u32 {
+        self.occupied
+    }
+
+    /// Looks for a line.
+    #[inline]
+    pub(super) fn probe(&self, line: u64) -> Probe {
+        let (set, tag) = self.index.split(line);
+        let base = set as usize * self.ways;
+        let key = tag << FLAG_BITS | VALID;
+        let words = &self.words[base..base + self.ways];
+        let way = words.iter().position(|&word| word & KEY == key);
+        Probe { set, tag, hit: way.map(|way| Slot((base + way) as u32)) }
+    }
+
+    /// The place of a line, if it is present.
+    #[inline]
+    pub(super) fn find(&self, line: u64) -> Option<Slot> {
+        self.probe(line).hit
+    }
+
+    /// Notes a use for the replacement policy.
+    #[inline]
+    pub(super) fn used(&mut self, slot: Slot) {
+        let set = slot.index() / self.ways;
+        self.replacement.used(set, slot.index() - set * self.ways);
+    }
+
+    /// As [`used`](Self::used), for the line that `probe` found.
+    #[inline]
+    pub(super) fn used_at(&mut self, probe: Probe, slot: Slot) {
+        let set = probe.set as usize;
+        self.replacement.used(set, slot.index() - set * self.ways);
+    }
+
+    /// The state bits of a present line.
+    #[inline]
+    pub(super) fn flags(&self, slot: Slot) -> u32 {
+        self.words[slot.index()] & !KEY
+    }
+
+    /// Sets and clears state bits.
+    #[inline]
+    pub(super) fn change(&mut self, slot: Slot, set: u32, clear: u32) {
+        let word = &mut self.words[slot.index()];
+        *word = (*word & !clear) | set;
+    }
+
+    /// Puts in the line that `probe` did not find, into one of the `allowed`
+    /// ways, and marks it used: its place, and the line that made room.
+    #[inline]
+    pub(super) fn insert(&mut self, probe: Probe, allowed: u32, flags: u32) -> (Slot, Option<Victim>) {
+        let set = probe.set as usize;
+        let base = set * self.ways;
+        let words = &self.words[base..base + self.ways];
+        let mut empty = 0;
+        for (way, &word) in words.iter().enumerate() {
+            empty |= u32::from(word & VALID == 0) << way;
+        }
+        empty &= allowed;
+        let way = match empty {
+            0 => self.replacement.victim(set, allowed),
+            _ => empty.trailing_zeros() as usize,
+        };
+        let slot = Slot((base + way) as u32);
+        let victim = (empty == 0).then(|| Victim { line: self.line_at(slot), flags: self.flags(slot), slot });
+        self.occupied += u32::from(empty != 0);
+        self.words[slot.index()] = probe.tag << FLAG_BITS | VALID | flags;
+        self.replacement.used(set, way);
+        (slot, victim)
+    }
+
+    /// Takes a line out; its state bits.
+    #[inline]
+    pub(super) fn remove(&mut self, slot: Slot) -> u32 {
+        let flags = self.flags(slot);
+        self.words[slot.index()] = 0;
+        self.occupied -= 1;
+        flags
+    }
+
+    /// Takes all lines out.
+    pub(super) fn clear(&mut self) {
+        if self.occupied > 0 {
+            self.words.fill(0);
+            self.occupied = 0;
+        }
+        self.replacement.reset();
+    }
+
+    /// The line in an occupied place.
+    fn line_at(&self, slot: Slot) -> u64 {
+        let set = slot.index() / self.ways;
+        self.index.join(set as u32, self.words[slot.index()] >> FLAG_BITS)
+    }
+
+    /// All lines present, with places and state bits, for checks.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (u64, Slot, u32)> + '_ {
+        (0..self.words.len() as u32)
+            .map(Slot)
+            .filter(|s| self.words[s.index()] & VALID != 0)
+            .map(|s| (self.line_at(s), s, self.flags(s)))
+    }
+
+    /// Number of the way that a place is in.
+    #[cfg(test)]
+    pub(super) fn way(&self, slot: Slot) -> usize {
+        slot.index() % self.ways
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::params::{ReplacementPolicy, SetIndex};
+    use super::*;
+    use proptest::prelude::*;
+    use units::Bytes;
+
+    proptest! {
+        /// Hits and misses against a list per set, most recently used first.
+        #[test]
+        fn lru_agrees_with_a_naive_cache(
+            accesses in prop::collection::vec((0u64..96, any::<bool>()), 1..400),
+            ways in 1u8..7, sets in 1u64..6, masked: bool,
+        ) {
+            let geometry = CacheGeometry {
+                size: Bytes::new(64 * u64::from(ways) * sets), ways,
+                index: SetIndex::Plain,
+                replacement: ReplacementPolicy::Lru,
+            };
+            let mut cache = TagArray::new(&geometry, 1);
+            // As DDIO does: some accesses may allocate in the first ways only.
+            let few = if masked { (ways / 2).max(1) } else { ways };
+            let mut naive: Vec<Vec<(u64, usize)>> = vec![Vec::new(); sets as usize];
+            for (line, restricted) in accesses {
+                let set = &mut naive[(line % sets) as usize];
+                let probe = cache.probe(line);
+                let known = set.iter().position(|&(l, _)| l == line);
+                prop_assert_eq!(probe.slot().is_some(), known.is_some());
+                if let (Some(slot), Some(at)) = (probe.slot(), known) {
+                    cache.used_at(probe, slot);
+                    let entry = set.remove(at);
+                    set.insert(0, entry);
+                    continue;
+                }
+                let limit = usize::from(if restricted { few } else { ways });
+                let (slot, victim) = cache.insert(probe, u32::MAX >> (32 - limit), 0);
+                let free = (0..limit).find(|w| set.iter().all(|&(_, x)| x != *w));
+                let way = free.unwrap_or_else(|| {
+                    let at = set.iter().rposition(|&(_, w)| w < limit).expect("a full set");
+                    let (out, way) = set.remove(at);
+                    assert_eq!(victim.map(|v| v.line), Some(out));
+                    way
+                });
+                prop_assert_eq!(cache.way(slot), way);
+                set.insert(0, (line, way));
+            }
+            prop_assert_eq!(cache.occupied() as usize, naive.iter().map(Vec::len).sum::<usize>());
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What happens when a socket does not have a line: the home node, its DRAM,
+//! and the caches of the other sockets.
+
+use super::access::{NodeId, Source};
+use super::counters::Cause;
+use super::params::{RemoteHit, SnoopMode};
+use super::socket::Held;
+use super::system::MemorySystem;
+use units::Time;
+
+/// What the requester wants to do with the line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Intent {
+    /// Look at it once: nobody's state changes.
+    Observe,
+    /// Keep it to read: owners lose the right to write.
+    Share,
+    /// Write it: nobody else keeps it.
+    Own,
+}
+
+/// A line that arrived at the socket that wanted it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fetched {
+    /// When it arrived.
+    pub(super) at: Time,
+    /// Where it came from.
+    pub(super) source: Source,
+    /// Whether another socket still has it.
+    pub(super) shared: bool,
+    /// Whether it differs from what is in DRAM, which is now the requester's business.
+    pub(super) dirty: bool,
+    /// Whether DRAM was read.
+    pub(super) memory_read: bool,
+}
+
+/// What the snoops of other sockets brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Snooped {
+    /// When the last answer was at the home node.
+    pub(super) at: Time,
+    /// The socket that can send the data, and when; one that has it dirty if there is one.
+    pub(super) holder: Option<(usize, Time)>,
+    /// Whether another socket still has the line.
+    pub(super) shared: bool,
+    /// Whether another socket had it dirty.
+    pub(super) dirty: bool,
+}
+
+impl MemorySystem {
+    /// Brings a line that socket `to` does not have to it.
+    ///
+    /// `at` is when the miss was found there; time and traffic only if `TIMED`.
+    pub(super) fn fetch<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        to: NodeId,
+        home: NodeId,
+        line: u64,
+        cause: Cause,
+        intent: Intent,
+    ) -> Fetched {
+        let remote = to != home;
+        let home_at = if TIMED && remote { self.ask_home(at, to, home, cause) } else { at };
+        let snooped = self.snoop::<TIMED>(home_at, to, home, line, intent);
+        let from_cache = snooped.holder.is_some() && self.params.remote_hit == RemoteHit::FromCache;
+        let memory_read = !from_cache;
+        let source = if snooped.dirty || from_cache {
+            Source::RemoteLlc
+        } else if remote {
+            Source::RemoteDram
+        } else {
+            Source::Dram
+        };
+        // A line that is only looked at stays the holder's business.
+        let dirty = snooped.dirty && intent == Intent::Own;
+        let mut fetched = Fetched { at, source, shared: snooped.shared, dirty, memory_read };
+        if !TIMED {
+            return fetched;
+        }
+        let home_node = home.index();
+        fetched.at = match snooped.holder {
+            Some((holder, ready)) if from_cache => {
+                let way = (NodeId(holder as u8), to);
+                self.net.line(ready, way, cause, &mut self.counters)
+            }
+            holder => {
+                let memory = self.dram[home_node].read(home_at, line);
+                self.counters.nodes[home_node].dram_read.add(cause, super::LINE);
+                let mut ready = memory.max(snooped.at);
+                if let Some((holder, found)) = holder.filter(|_| snooped.dirty) {
+                    // The newer data goes to the home node, which answers.
+                    let way = (NodeId(holder as u8), home);
+                    ready = ready.max(self.net.line(found, way, cause, &mut self.counters));
+                }
+                if remote { self.net.line(ready, (home, to), cause, &mut self.counters) } else { ready }
+            }
+        };
+        fetched
+    }
+
+    /// Takes a line away from all sockets but `from`: when `from` may write it.
+    ///
+    /// With a `home` elsewhere, the home node is asked in any case.
+    pub(super) fn take_ownership<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        from: NodeId,
+        home: NodeId,
+        line: u64,
+    ) -> Time {
+        let remote = from != home;
+        let home_at = if TIMED && remote { self.ask_home(at, from, home, Cause::Snoop) } else { at };
+        let snooped = self.snoop::<TIMED>(home_at, from, home, line, Intent::Own);
+        let mut at = snooped.at;
+        if TIMED && remote {
+            at = self.net.message(at, (home, from), Cause::Snoop, &mut self.counters);
+        }
+        at
+    }
+
+    /// Sends a request to the home node: when it is being worked on there.
+    pub(super) fn ask_home(&mut self, at: Time, from: NodeId, home: NodeId, cause: Cause) -> Time {
+        self.net.message(at, (from, home), cause, &mut self.counters) + self.params.interconnect.home_agent
+    }
+
+    /// Asks all sockets but `to` for a line on behalf of its home node.
+    pub(super) fn snoop<const TIMED: bool>(
+        &mut self,
+        home_at: Time,
+        to: NodeId,
+        home: NodeId,
+        line: u64,
+        intent: Intent,
+    ) -> Snooped {
+        let mut result = Snooped { at: home_at, holder: None, shared: false, dirty: false };
+        for n in 0..self.sockets.len() {
+            if n == to.index() {
+                continue;
+            }
+            let held = self.sockets[n].locate(line);
+            let broadcast = TIMED && self.params.interconnect.snoop == SnoopMode::Broadcast;
+            if !held.any() && !broadcast {
+                continue;
+            }
+            let mut found = home_at;
+            if TIMED {
+                let node = NodeId(n as u8);
+                found = self.net.message(found, (home, node), Cause::Snoop, &mut self.counters)
+                    + self.params.sockets[n].llc.snoop_lookup;
+                if self.sockets[n].owned(held, None) {
+                    found += self.params.sockets[n].llc.core_snoop;
+                }
+                let answered = self.net.message(found, (node, home), Cause::Snoop, &mut self.counters);
+                result.at = result.at.max(answered);
+            }
+            if held.any() {
+                let dirty = self.apply::<TIMED>(found, n, home, line, held, intent);
+                result.dirty |= dirty;
+                result.shared |= intent != Intent::Own;
+                if dirty || result.holder.is_none() {
+                    result.holder = Some((n, found));
+                }
+            }
+        }
+        result
+    }
+
+    /// Changes the state of a line in a snooped socket: whether it was dirty there.
+    fn apply<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        n: usize,
+        home: NodeId,
+        line: u64,
+        held: Held,
+        intent: Intent,
+    ) -> bool {
+        match intent {
+            Intent::Observe => self.sockets[n].dirty(line, held),
+            Intent::Own => self.sockets[n].invalidate(line, held),
+            Intent::Share => {
+                let held = self.sockets[n].downgrade(line, held);
+                let dirty = self.sockets[n].dirty(line, held);
+                self.sockets[n].set_exclusive(held, false);
+                if dirty {
+                    // Without an owned state, a line that becomes shared is written back.
+                    self.sockets[n].cleaned(held);
+                    self.write_back::<TIMED>(at, n, home, line);
+                }
+                self.settle::<TIMED>(at, n, None);
+                dirty
+            }
+        }
+    }
+
+    /// Writes a dirty line of socket `from` to its home's DRAM: when it has been accepted there.
+    pub(super) fn write_back<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        from: usize,
+        home: NodeId,
+        line: u64,
+    ) -> Time {
+        #[cfg(test)]
+        self.log.push(line);
+        if !TIMED {
+            return at;
+        }
+        let way = (NodeId(from as u8), home);
+        let at = self.net.line_or_nothing(at, way, Cause::WriteBack, &mut self.counters);
+        self.counters.written_back += 1;
+        self.counters.nodes[home.index()].dram_written.add(Cause::WriteBack, super::LINE);
+        self.dram[home.index()].write(at, line)
+    }
+}

@@ -1,0 +1,211 @@
+//! Accesses of cores.
+
+use super::access::{Access, CoreId, CoreOp, NodeId, Source};
+use super::cache::flag;
+use super::coherence::Intent;
+use super::counters::{CacheUser, Cause};
+use super::system::MemorySystem;
+use units::Time;
+
+impl MemorySystem {
+    /// An access of a core to a line whose home is `home`.
+    pub(super) fn core_access<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        core: CoreId,
+        home: NodeId,
+        line: u64,
+        op: CoreOp,
+    ) -> Access {
+        let (n, local) = self.places[core.index()];
+        let (n, local) = (usize::from(n), usize::from(local));
+        match op {
+            CoreOp::Load => self.core_reads::<TIMED>(now, n, local, home, line, Cause::Core),
+            CoreOp::Prefetch => self.core_reads::<TIMED>(now, n, local, home, line, Cause::Prefetch),
+            CoreOp::Store => self.core_writes::<TIMED>(now, n, local, home, line),
+            CoreOp::StreamingStore => self.core_streams::<TIMED>(now, n, home, line),
+            CoreOp::FlushLine => self.core_flushes::<TIMED>(now, n, home, line),
+        }
+    }
+
+    /// Looks a line up in a core's private caches: the time of a hit and the line's state.
+    fn private_hit<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        n: usize,
+        core: usize,
+        line: u64,
+    ) -> Option<(Time, u32)> {
+        let params = &self.params.sockets[n].private;
+        let caches = &mut self.sockets[n].cores[core];
+        let l2 = caches.l2.probe(line);
+        let counters = &mut self.counters.nodes[n].private;
+        let Some(slot) = l2.slot() else {
+            counters.misses += u64::from(TIMED);
+            return None;
+        };
+        counters.hits += u64::from(TIMED);
+        let flags = caches.l2.flags(slot);
+        let l1 = caches.l1.probe(line);
+        if let Some(slot) = l1.slot() {
+            caches.l1.used_at(l1, slot);
+            return Some((now + params.l1_hit, flags));
+        }
+        caches.l2.used_at(l2, slot);
+        caches.fill_l1(line);
+        Some((now + params.l2_hit, flags))
+    }
+
+    fn core_reads<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        n: usize,
+        core: usize,
+        home: NodeId,
+        line: u64,
+        cause: Cause,
+    ) -> Access {
+        if let Some((ready, _)) = self.private_hit::<TIMED>(now, n, core, line) {
+            return Access { ready, source: Source::OwnCache };
+        }
+        let llc = self.params.sockets[n].llc;
+        let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
+        let mut held = self.sockets[n].locate(line);
+        let exclusive;
+        if held.any() {
+            let socket = &mut self.sockets[n];
+            if socket.owned(held, Some(core)) || held.llc.is_none() {
+                access.ready += llc.core_snoop;
+                access.source = Source::LlcOwnedByCore;
+            }
+            if socket.owned(held, Some(core)) {
+                held = socket.downgrade(line, held);
+            }
+            if let Some(slot) = held.llc {
+                socket.llc.used(slot);
+            }
+            exclusive = socket.exclusive(held) && socket.others(held, Some(core)) == 0;
+            self.count_llc::<TIMED>(n, true);
+        } else {
+            let to = NodeId(n as u8);
+            let fetched = self.fetch::<TIMED>(access.ready, to, home, line, cause, Intent::Share);
+            access = Access { ready: fetched.at, source: fetched.source };
+            exclusive = !fetched.shared;
+            held = self.allocate_for_core::<TIMED>(n, line, exclusive);
+        }
+        self.sockets[n].fill(core, line, held, exclusive, false);
+        self.settle::<TIMED>(access.ready, n, Some(CacheUser::Core));
+        access
+    }
+
+    fn core_writes<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        n: usize,
+        core: usize,
+        home: NodeId,
+        line: u64,
+    ) -> Access {
+        let hit = self.private_hit::<TIMED>(now, n, core, line);
+        if let Some((ready, flags)) = hit.filter(|(_, flags)| flags & flag::EXCLUSIVE != 0) {
+            if flags & flag::DIRTY == 0 {
+                let held = self.sockets[n].locate(line);
+                self.sockets[n].own(core, line, held);
+            }
+            return Access { ready, source: Source::OwnCache };
+        }
+        let llc = self.params.sockets[n].llc;
+        let to = NodeId(n as u8);
+        let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
+        let mut held = self.sockets[n].locate(line);
+        if held.any() {
+            if self.sockets[n].others(held, Some(core)) != 0 {
+                access = Access { ready: access.ready + llc.core_snoop, source: Source::LlcOwnedByCore };
+            }
+            self.sockets[n].drop_private(line, held, Some(core));
+            // A snoop filter's entry goes with the last copy.
+            let alone = self.sockets[n].exclusive(held);
+            held = self.sockets[n].locate(line);
+            if !alone {
+                access.ready = self.take_ownership::<TIMED>(access.ready, to, home, line);
+                self.sockets[n].set_exclusive(held, true);
+            }
+            if let Some(slot) = held.llc {
+                self.sockets[n].llc.used(slot);
+            }
+            self.count_llc::<TIMED>(n, true);
+        } else {
+            let fetched = self.fetch::<TIMED>(access.ready, to, home, line, Cause::Core, Intent::Own);
+            access = Access { ready: fetched.at, source: fetched.source };
+            held = self.allocate_for_core::<TIMED>(n, line, true);
+        }
+        if hit.is_some() {
+            self.sockets[n].own(core, line, held);
+        } else {
+            self.sockets[n].fill(core, line, held, true, true);
+        }
+        self.settle::<TIMED>(access.ready, n, Some(CacheUser::Core));
+        access
+    }
+
+    /// A place in the LLC for a line that a core missed, if the LLC is inclusive.
+    fn allocate_for_core<const TIMED: bool>(
+        &mut self,
+        n: usize,
+        line: u64,
+        exclusive: bool,
+    ) -> super::socket::Held {
+        self.count_llc::<TIMED>(n, false);
+        let socket = &mut self.sockets[n];
+        if !socket.inclusive() {
+            return Default::default();
+        }
+        let all = socket.llc.all_ways();
+        let slot = socket.insert(line, all, if exclusive { flag::EXCLUSIVE } else { 0 });
+        self.counters.nodes[n].llc[CacheUser::Core as usize].allocations += u64::from(TIMED);
+        socket.held_at(Some(slot), line)
+    }
+
+    fn count_llc<const TIMED: bool>(&mut self, n: usize, hit: bool) {
+        let counters = &mut self.counters.nodes[n].llc[CacheUser::Core as usize];
+        counters.hits += u64::from(TIMED && hit);
+        counters.misses += u64::from(TIMED && !hit);
+    }
+
+    /// A full line that bypasses the caches. What they have of it is void.
+    fn core_streams<const TIMED: bool>(&mut self, now: Time, n: usize, home: NodeId, line: u64) -> Access {
+        let from = NodeId(n as u8);
+        let source = if from == home { Source::Dram } else { Source::RemoteDram };
+        let held = self.sockets[n].locate(line);
+        self.sockets[n].invalidate(line, held);
+        let at = now + self.params.sockets[n].llc.core_hit;
+        if !TIMED {
+            self.snoop::<false>(at, from, home, line, Intent::Own);
+            return Access { ready: now, source };
+        }
+        let at = self.net.line_or_nothing(at, (from, home), Cause::Core, &mut self.counters);
+        let at = self.snoop::<true>(at, from, home, line, Intent::Own).at;
+        self.counters.nodes[home.index()].dram_written.add(Cause::Core, super::LINE);
+        Access { ready: self.dram[home.index()].write(at, line), source }
+    }
+
+    fn core_flushes<const TIMED: bool>(&mut self, now: Time, n: usize, home: NodeId, line: u64) -> Access {
+        let from = NodeId(n as u8);
+        let mut ready = now + self.params.sockets[n].llc.core_hit;
+        let held = self.sockets[n].locate(line);
+        let was_dirty = self.sockets[n].invalidate(line, held);
+        let asked =
+            if TIMED && from != home { self.ask_home(ready, from, home, Cause::Snoop) } else { ready };
+        let snooped = self.snoop::<TIMED>(asked, from, home, line, Intent::Own);
+        ready = snooped.at;
+        let elsewhere = snooped.holder.filter(|_| snooped.dirty).map(|(holder, _)| holder);
+        if let Some(holder) = elsewhere.or(was_dirty.then_some(n)) {
+            ready = self.write_back::<TIMED>(ready, holder, home, line);
+        }
+        if TIMED && from != home {
+            ready = self.net.message(ready, (home, from), Cause::Snoop, &mut self.counters);
+        }
+        let source = if from == home { Source::Dram } else { Source::RemoteDram };
+        Access { ready: if TIMED { ready } else { now }, source }
+    }
+}

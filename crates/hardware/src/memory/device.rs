@@ -1,0 +1,263 @@
+//! Accesses of devices and page walkers.
+
+use super::access::{Access, Coverage, NodeId, Source};
+use super::cache::flag;
+use super::coherence::Intent;
+use super::counters::{CacheUser, Cause};
+use super::params::RemoteWrite;
+use super::system::MemorySystem;
+use units::{Duration, Time};
+
+impl MemorySystem {
+    /// When it is known whether the LLC of `node` has what the root complex asked for at `now`.
+    #[inline]
+    fn looked_up(&mut self, now: Time, node: NodeId) -> Time {
+        let llc = &self.params.sockets[node.index()].llc;
+        self.ports[node.index()].reserve(now, llc.device_service) + llc.device_lookup
+    }
+
+    /// A device's read of a line. It allocates nothing and changes nobody's state.
+    #[inline]
+    pub(super) fn device_read(&mut self, now: Time, node: NodeId, home: NodeId, line: u64) -> Access {
+        let n = node.index();
+        let known = self.looked_up(now, node);
+        self.counters.nodes[n].device.reads += 1;
+        if let Some(hit) = self.read_in_socket(known, node, home, line) {
+            let counters = &mut self.counters.nodes[n];
+            counters.llc[CacheUser::Device as usize].hits += 1;
+            counters.device.reads_llc += 1;
+            counters.device.reads_snooped += u64::from(hit.source == Source::LlcOwnedByCore);
+            return hit;
+        }
+        let fetched = self.fetch::<true>(known, node, home, line, Cause::Dma, Intent::Observe);
+        let counters = &mut self.counters.nodes[n];
+        counters.llc[CacheUser::Device as usize].misses += 1;
+        if fetched.source == Source::RemoteLlc {
+            counters.device.reads_remote_cache += 1;
+            counters.device.overtaken += u64::from(fetched.memory_read);
+        } else {
+            counters.device.reads_memory += 1;
+        }
+        let back = self.params.sockets[n].llc.device_return;
+        Access { ready: fetched.at + back, source: fetched.source }
+    }
+
+    /// A page walker's read of a line.
+    pub(super) fn walker_read(&mut self, now: Time, node: NodeId, home: NodeId, line: u64) -> Access {
+        let n = node.index();
+        let known = self.looked_up(now, node);
+        self.counters.walk_reads += 1;
+        if let Some(hit) = self.read_in_socket(known, node, home, line) {
+            self.counters.nodes[n].llc[CacheUser::Walker as usize].hits += 1;
+            return hit;
+        }
+        let keep = self.params.sockets[n].llc.walks_allocate;
+        let intent = if keep { Intent::Share } else { Intent::Observe };
+        let fetched = self.fetch::<true>(known, node, home, line, Cause::Walk, intent);
+        self.counters.walk_reads_memory += u64::from(fetched.memory_read);
+        let counters = &mut self.counters.nodes[n].llc[CacheUser::Walker as usize];
+        counters.misses += 1;
+        if keep {
+            counters.allocations += 1;
+            let all = self.sockets[n].llc.all_ways();
+            let state = if fetched.shared { 0 } else { flag::EXCLUSIVE };
+            self.sockets[n].insert(line, all, state);
+            self.settle::<true>(fetched.at, n, Some(CacheUser::Walker));
+        }
+        let back = self.params.sockets[n].llc.device_return;
+        Access { ready: fetched.at + back, source: fetched.source }
+    }
+
+    /// A read that a cache of the requester's own socket can answer.
+    #[inline]
+    fn read_in_socket(&mut self, known: Time, node: NodeId, home: NodeId, line: u64) -> Option<Access> {
+        let n = node.index();
+        let llc = &self.params.sockets[n].llc;
+        let socket = &mut self.sockets[n];
+        let probe = socket.llc.probe(line);
+        let held = match probe.slot() {
+            Some(slot) => {
+                socket.llc.used_at(probe, slot);
+                socket.held_at(Some(slot), line)
+            }
+            None => socket.held_at(None, line),
+        };
+        if !held.any() {
+            return None;
+        }
+        let mut ready = known + llc.device_return;
+        if node != home {
+            ready += llc.remote_home_hit;
+        }
+        // The core that owns the line may have changed it; one that has the
+        // only copy has to send it.
+        if socket.owned(held, None) || held.llc.is_none() {
+            return Some(Access { ready: ready + llc.core_snoop, source: Source::LlcOwnedByCore });
+        }
+        Some(Access { ready, source: Source::Llc })
+    }
+
+    /// A device's write of a line or of a part of it.
+    pub(super) fn device_write<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        home: NodeId,
+        line: u64,
+        coverage: Coverage,
+    ) -> Access {
+        let known = if TIMED { self.looked_up(now, node) } else { now };
+        if TIMED {
+            self.counters.nodes[node.index()].device.writes += 1;
+        }
+        let target = match self.params.remote_write {
+            _ if node == home => Some(node),
+            RemoteWrite::AllocateAtDeviceSocket { .. } => Some(node),
+            RemoteWrite::AllocateAtHomeSocket => Some(home),
+            RemoteWrite::ToHomeMemory => None,
+        };
+        match target.filter(|t| self.params.sockets[t.index()].llc.ddio.ways != 0) {
+            Some(target) => self.write_into_llc::<TIMED>(known, node, target, home, line, coverage),
+            None => self.write_to_memory::<TIMED>(known, node, home, line, coverage),
+        }
+    }
+
+    /// A device's write into the LLC of socket `target`.
+    fn write_into_llc<const TIMED: bool>(
+        &mut self,
+        known: Time,
+        node: NodeId,
+        target: NodeId,
+        home: NodeId,
+        line: u64,
+        coverage: Coverage,
+    ) -> Access {
+        let t = target.index();
+        let llc = self.params.sockets[t].llc;
+        let mut at = known;
+        if TIMED && target != node {
+            at = self.net.line(at, (node, target), Cause::Dma, &mut self.counters)
+                + self.params.interconnect.home_agent;
+        }
+        let probe = self.sockets[t].llc.probe(line);
+        let held = self.sockets[t].held_at(probe.slot(), line);
+        let alone = held.any() && self.sockets[t].exclusive(held);
+        // Cores lose their copies; those that own the line have to answer first.
+        let asked = self.sockets[t].owned(held, None);
+        let private_dirty = self.sockets[t].drop_private(line, held, None);
+        let mut ready = at + llc.device_commit + if asked { llc.core_snoop } else { Duration::ZERO };
+        let user = CacheUser::Device as usize;
+        if let Some(slot) = held.llc {
+            if !alone {
+                ready = ready.max(self.claim::<TIMED>(at, target, home, line) + llc.device_commit);
+            }
+            let socket = &mut self.sockets[t];
+            socket.llc.change(slot, flag::DIRTY | flag::EXCLUSIVE, 0);
+            socket.llc.used_at(probe, slot);
+            if TIMED {
+                self.counters.nodes[t].llc[user].hits += 1;
+                self.counters.nodes[node.index()].device.writes_updated += 1;
+            }
+        } else {
+            let merge = coverage == Coverage::Partial && !private_dirty;
+            if !alone && merge {
+                let fetched = self.fetch::<TIMED>(at, target, home, line, Cause::Dma, Intent::Own);
+                ready = ready.max(fetched.at + llc.device_commit);
+                if TIMED {
+                    self.counters.nodes[node.index()].device.merges += u64::from(fetched.memory_read);
+                }
+            } else if !alone {
+                let granted = self.claim::<TIMED>(at, target, home, line);
+                ready = ready.max(granted + llc.ddio.acquire + llc.device_commit);
+            }
+            let socket = &mut self.sockets[t];
+            socket.insert(line, llc.ddio.ways, flag::DIRTY | flag::EXCLUSIVE);
+            let dirty = !socket.evicted.dirty.is_empty();
+            let accepted = self.settle::<TIMED>(at, t, Some(CacheUser::Device));
+            if dirty {
+                ready = accepted.max(ready + llc.ddio.dirty_eviction);
+            }
+            if TIMED {
+                self.counters.nodes[t].llc[user].misses += 1;
+                self.counters.nodes[t].llc[user].allocations += 1;
+                self.counters.nodes[node.index()].device.writes_allocated += 1;
+            }
+        }
+        if !TIMED {
+            return Access { ready: known, source: Source::Llc };
+        }
+        if target != node {
+            ready = self.net.message(ready, (target, node), Cause::Dma, &mut self.counters);
+        }
+        Access { ready, source: if target == node { Source::Llc } else { Source::RemoteLlc } }
+    }
+
+    /// Takes a line from all other sockets for a device's write: when the write may proceed.
+    fn claim<const TIMED: bool>(&mut self, at: Time, target: NodeId, home: NodeId, line: u64) -> Time {
+        let granted = self.take_ownership::<TIMED>(at, target, home, line);
+        match self.params.remote_write {
+            RemoteWrite::AllocateAtDeviceSocket { waits_for_home, grant } if target != home => {
+                if waits_for_home {
+                    granted + grant
+                } else {
+                    at
+                }
+            }
+            _ => granted,
+        }
+    }
+
+    /// A device's write to DRAM; no cache keeps the line.
+    fn write_to_memory<const TIMED: bool>(
+        &mut self,
+        known: Time,
+        node: NodeId,
+        home: NodeId,
+        line: u64,
+        coverage: Coverage,
+    ) -> Access {
+        let n = node.index();
+        let held = self.sockets[n].locate(line);
+        let mut at = known;
+        if self.sockets[n].owned(held, None) && TIMED {
+            at += self.params.sockets[n].llc.core_snoop;
+        }
+        let mut dirty_in = self.sockets[n].invalidate(line, held).then_some(n);
+        if TIMED && node != home {
+            at = self.net.line(at, (node, home), Cause::Dma, &mut self.counters)
+                + self.params.interconnect.home_agent;
+        }
+        // The data announces itself: no request of its own goes to the home node.
+        let snooped = self.snoop::<TIMED>(at, node, home, line, Intent::Own);
+        at = snooped.at;
+        if snooped.dirty {
+            dirty_in = snooped.holder.map(|(holder, _)| holder);
+        }
+        if coverage == Coverage::Partial {
+            // DRAM writes whole lines: the rest comes from the dirty copy or from DRAM.
+            match dirty_in {
+                Some(holder) => at = self.write_back::<TIMED>(at, holder, home, line),
+                None if TIMED => {
+                    at = self.dram[home.index()].read(at, line);
+                    self.counters.nodes[home.index()].dram_read.add(Cause::Dma, super::LINE);
+                    self.counters.nodes[n].device.merges += 1;
+                }
+                None => {}
+            }
+        }
+        let source = if node == home { Source::Dram } else { Source::RemoteDram };
+        if !TIMED {
+            return Access { ready: known, source };
+        }
+        let accepted = self.dram[home.index()].write(at, line);
+        let counters = &mut self.counters;
+        counters.nodes[home.index()].dram_written.add(Cause::Dma, super::LINE);
+        counters.nodes[n].llc[CacheUser::Device as usize].misses += 1;
+        counters.nodes[n].device.writes_to_memory += 1;
+        let mut ready = accepted + self.params.sockets[n].llc.device_commit;
+        if node != home {
+            ready = self.net.message(ready, (home, node), Cause::Dma, counters);
+        }
+        Access { ready, source }
+    }
+}

@@ -1,0 +1,204 @@
+//! The links between sockets, and the routes over them.
+
+use super::access::NodeId;
+use super::counters::{Cause, LinkCounters, MemoryCounters};
+use super::params::InterconnectParams;
+use super::server::Server;
+use units::{ByteRate, Bytes, Duration, Time};
+
+/// One direction of a link.
+#[derive(Clone, Debug)]
+struct Direction {
+    to: u8,
+    bandwidth: ByteRate,
+    latency: Duration,
+    /// How long a message without data, and one with a line, occupies the link.
+    header_time: Duration,
+    line_time: Duration,
+    server: Server,
+}
+
+/// The inter-socket network of a host.
+#[derive(Clone, Debug)]
+pub(super) struct Interconnect {
+    nodes: usize,
+    header: u64,
+    directions: Vec<Direction>,
+    /// From node times nodes plus to node: the direction to take first.
+    next: Vec<u8>,
+}
+
+impl Interconnect {
+    pub(super) fn new(params: &InterconnectParams, nodes: usize) -> Self {
+        let header = params.header;
+        let mut directions = Vec::new();
+        let mut from = Vec::new();
+        for link in &params.links {
+            for (a, b) in [link.between, (link.between.1, link.between.0)] {
+                from.push(a);
+                directions.push(Direction {
+                    to: b,
+                    bandwidth: link.bandwidth,
+                    latency: link.latency,
+                    header_time: link.bandwidth.time_for(header),
+                    line_time: link.bandwidth.time_for(header + Bytes::new(super::LINE)),
+                    server: Server::default(),
+                });
+            }
+        }
+        let next = routes(nodes, &from, &directions);
+        Self { nodes, header: header.get(), directions, next }
+    }
+
+    /// Counters for each direction, all zero.
+    pub(super) fn counters(&self, params: &InterconnectParams) -> Vec<LinkCounters> {
+        let both = params.links.iter().flat_map(|l| [l.between, (l.between.1, l.between.0)]);
+        both.map(|(from, to)| LinkCounters { from: NodeId(from), to: NodeId(to), bytes: Default::default() })
+            .collect()
+    }
+
+    /// Sends a message without data: when it arrives.
+    #[inline]
+    pub(super) fn message(
+        &mut self,
+        at: Time,
+        way: (NodeId, NodeId),
+        cause: Cause,
+        c: &mut MemoryCounters,
+    ) -> Time {
+        let header = self.header;
+        self.send(at, way, cause, header, c, |d| d.header_time)
+    }
+
+    /// Sends a line: when it arrives.
+    #[inline]
+    pub(super) fn line(
+        &mut self,
+        at: Time,
+        way: (NodeId, NodeId),
+        cause: Cause,
+        c: &mut MemoryCounters,
+    ) -> Time {
+        let bytes = self.header + super::LINE;
+        self.send(at, way, cause, bytes, c, |d| d.line_time)
+    }
+
+    /// As [`line`](Self::line), but for a line that may be at home already.
+    #[inline]
+    pub(super) fn line_or_nothing(
+        &mut self,
+        at: Time,
+        way: (NodeId, NodeId),
+        cause: Cause,
+        c: &mut MemoryCounters,
+    ) -> Time {
+        if way.0 == way.1 { at } else { self.line(at, way, cause, c) }
+    }
+
+    /// Sends any number of bytes and a header: when the last one arrives.
+    pub(super) fn bytes(
+        &mut self,
+        at: Time,
+        way: (NodeId, NodeId),
+        cause: Cause,
+        bytes: Bytes,
+        c: &mut MemoryCounters,
+    ) -> Time {
+        let all = bytes.get() + self.header;
+        self.send(at, way, cause, all, c, |d| d.bandwidth.time_for(Bytes::new(all)))
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        mut at: Time,
+        (from, to): (NodeId, NodeId),
+        cause: Cause,
+        bytes: u64,
+        counters: &mut MemoryCounters,
+        time: impl Fn(&Direction) -> Duration,
+    ) -> Time {
+        let mut here = from.index();
+        while here != to.index() {
+            let taken = usize::from(self.next[here * self.nodes + to.index()]);
+            let direction = &mut self.directions[taken];
+            let service = time(direction);
+            at = direction.server.reserve(at, service) + service + direction.latency;
+            here = usize::from(direction.to);
+            counters.links[taken].bytes.add(cause, bytes);
+            counters.sent.add(cause, bytes);
+        }
+        at
+    }
+}
+
+/// Shortest routes by number of links; among equals the link named first.
+fn routes(nodes: usize, from: &[u8], directions: &[Direction]) -> Vec<u8> {
+    let mut next = vec![u8::MAX; nodes * nodes];
+    for to in 0..nodes {
+        let mut reached = vec![false; nodes];
+        reached[to] = true;
+        loop {
+            // All nodes one link further away than those reached so far.
+            let found: Vec<(usize, usize)> = (0..nodes)
+                .filter(|&n| !reached[n])
+                .filter_map(|n| {
+                    let leads =
+                        |d: &usize| usize::from(from[*d]) == n && reached[usize::from(directions[*d].to)];
+                    (0..directions.len()).find(leads).map(|d| (n, d))
+                })
+                .collect();
+            if found.is_empty() {
+                break;
+            }
+            for (n, d) in found {
+                reached[n] = true;
+                next[n * nodes + to] = d as u8;
+            }
+        }
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::params::InterconnectLink;
+    use super::*;
+
+    fn ring_of_four() -> (Interconnect, MemoryCounters) {
+        let link = |a, b| InterconnectLink {
+            between: (a, b),
+            bandwidth: ByteRate::gb_per_s(8),
+            latency: Duration::from_ns(30),
+        };
+        let params = InterconnectParams {
+            links: vec![link(0, 1), link(1, 2), link(2, 3), link(3, 0)],
+            header: Bytes::new(8),
+            home_agent: Duration::ZERO,
+            snoop: super::super::params::SnoopMode::Directory,
+        };
+        let net = Interconnect::new(&params, 4);
+        let counters = MemoryCounters { links: net.counters(&params), ..Default::default() };
+        (net, counters)
+    }
+
+    #[test]
+    fn messages_take_the_shortest_way_and_are_counted_on_each_link() {
+        let (mut net, mut counters) = ring_of_four();
+        let arrives = net.line(Time::ZERO, (NodeId(0), NodeId(2)), Cause::Dma, &mut counters);
+        assert_eq!(arrives, Time::from_ps(2 * (9_000 + 30_000)));
+        let used: Vec<_> = counters.links.iter().map(|l| l.bytes.of(Cause::Dma).get()).collect();
+        assert_eq!(used, [72, 0, 72, 0, 0, 0, 0, 0]);
+        counters.check_conservation().unwrap();
+    }
+
+    #[test]
+    fn directions_do_not_disturb_each_other_and_one_direction_queues() {
+        let (mut net, mut counters) = ring_of_four();
+        let (there, back) = ((NodeId(0), NodeId(1)), (NodeId(1), NodeId(0)));
+        let mut line = |way| net.line(Time::ZERO, way, Cause::Core, &mut counters).as_ps();
+        assert_eq!(line(there), 39_000);
+        assert_eq!(line(back), 39_000);
+        assert_eq!(line(there), 48_000);
+    }
+}

@@ -1,0 +1,452 @@
+//! The caches of one socket: states of lines, without time.
+//!
+//! Rules that hold after every operation (checked by [`Socket::check`]):
+//! a line that a private cache may write is in no other private cache; a line
+//! is dirty in one place at most; an inclusive LLC has every line that a
+//! private cache has; the directory (core-valid bits of an inclusive LLC, or
+//! the snoop filter) names at least the cores that have a line.
+
+use super::cache::{Slot, TagArray, Victim, flag};
+use super::params::{EvictionNotice, Inclusion, SocketParams};
+
+/// The caches of one core. The L2 includes the L1 and keeps the state of both.
+#[derive(Clone, Debug)]
+pub(super) struct PrivateCaches {
+    pub(super) l1: TagArray,
+    pub(super) l2: TagArray,
+}
+
+/// Where a socket has a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// Its place in the LLC.
+    pub(super) llc: Option<Slot>,
+    /// Its place in the directory, if cores may have it.
+    pub(super) directory: Option<Slot>,
+}
+
+impl Held {
+    /// Whether any cache of the socket has the line.
+    pub(super) fn any(self) -> bool {
+        self.llc.is_some() || self.directory.is_some()
+    }
+}
+
+/// What left the LLC during an operation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Evicted {
+    /// Lines that made room.
+    pub(super) lines: u64,
+    /// Lines that have to be written to DRAM.
+    pub(super) dirty: Vec<u64>,
+}
+
+/// The caches of one socket.
+#[derive(Clone, Debug)]
+pub(super) struct Socket {
+    pub(super) llc: TagArray,
+    filter: Option<TagArray>,
+    /// By place in the directory: the cores that may have the line.
+    presence: Vec<u64>,
+    pub(super) cores: Vec<PrivateCaches>,
+    notice: EvictionNotice,
+    pub(super) evicted: Evicted,
+}
+
+impl Socket {
+    pub(super) fn new(params: &SocketParams, seed: u64) -> Self {
+        let llc = TagArray::new(&params.llc.geometry, seed);
+        let filter = match &params.llc.inclusion {
+            Inclusion::Inclusive => None,
+            Inclusion::NonInclusive { snoop_filter } => Some(TagArray::new(snoop_filter, seed ^ 1)),
+        };
+        let private = |core: u64| PrivateCaches {
+            l1: TagArray::new(&params.private.l1, seed ^ (core << 8 | 2)),
+            l2: TagArray::new(&params.private.l2, seed ^ (core << 8 | 3)),
+        };
+        Self {
+            presence: vec![0; filter.as_ref().unwrap_or(&llc).slots()],
+            llc,
+            filter,
+            cores: (0..u64::from(params.cores)).map(private).collect(),
+            notice: params.llc.eviction_notice,
+            evicted: Evicted::default(),
+        }
+    }
+
+    /// Empties all caches; nothing is written back.
+    pub(super) fn clear(&mut self) {
+        self.llc.clear();
+        if let Some(filter) = &mut self.filter {
+            filter.clear();
+        }
+        for core in &mut self.cores {
+            core.l1.clear();
+            core.l2.clear();
+        }
+    }
+
+    /// Where the socket has a line.
+    #[inline]
+    pub(super) fn locate(&self, line: u64) -> Held {
+        match &self.filter {
+            None => {
+                if self.llc.occupied() == 0 {
+                    return Held::default();
+                }
+                self.held_at(self.llc.find(line), line)
+            }
+            Some(_) => self.held_at(self.llc.find(line), line),
+        }
+    }
+
+    /// As [`locate`](Self::locate), when the LLC has been looked up already.
+    #[inline]
+    pub(super) fn held_at(&self, llc: Option<Slot>, line: u64) -> Held {
+        let directory = match &self.filter {
+            None => llc.filter(|&slot| self.llc.flags(slot) & flag::PRIVATE != 0),
+            Some(filter) if filter.occupied() > 0 => filter.find(line),
+            Some(_) => None,
+        };
+        Held { llc, directory }
+    }
+
+    /// Whether the LLC contains what the private caches contain.
+    pub(super) fn inclusive(&self) -> bool {
+        self.filter.is_none()
+    }
+
+    #[inline]
+    fn directory(&mut self) -> &mut TagArray {
+        self.filter.as_mut().unwrap_or(&mut self.llc)
+    }
+
+    fn directory_flags(&self, held: Held) -> u32 {
+        held.directory.map_or(0, |slot| self.filter.as_ref().unwrap_or(&self.llc).flags(slot))
+    }
+
+    /// Whether the directory believes that a core other than `but` owns the line.
+    #[inline]
+    pub(super) fn owned(&self, held: Held, but: Option<usize>) -> bool {
+        self.directory_flags(held) & flag::OWNED != 0 && self.others(held, but) != 0
+    }
+
+    /// The cores other than `but` that may have the line.
+    #[inline]
+    pub(super) fn others(&self, held: Held, but: Option<usize>) -> u64 {
+        let mask = held.directory.map_or(0, |slot| self.presence[slot.index()]);
+        mask & !but.map_or(0, |core| 1 << core)
+    }
+
+    /// Whether no other socket has the line.
+    #[inline]
+    pub(super) fn exclusive(&self, held: Held) -> bool {
+        let llc = held.llc.map_or(0, |slot| self.llc.flags(slot));
+        (llc | self.directory_flags(held)) & flag::EXCLUSIVE != 0
+    }
+
+    /// Notes whether other sockets may have the line.
+    pub(super) fn set_exclusive(&mut self, held: Held, exclusive: bool) {
+        let (set, clear) = if exclusive { (flag::EXCLUSIVE, 0) } else { (0, flag::EXCLUSIVE) };
+        if let Some(slot) = held.llc {
+            self.llc.change(slot, set, clear);
+        }
+        if let (Some(slot), Some(filter)) = (held.directory, &mut self.filter) {
+            filter.change(slot, set, clear);
+        }
+    }
+
+    /// Takes the line out of all private caches but those of `but`: whether one of them had it dirty.
+    pub(super) fn drop_private(&mut self, line: u64, held: Held, but: Option<usize>) -> bool {
+        let Some(slot) = held.directory else { return false };
+        let mut left = self.others(held, but);
+        let mut dirty = false;
+        while left != 0 {
+            dirty |= self.cores[left.trailing_zeros() as usize].drop_line(line);
+            left &= left - 1;
+        }
+        let kept = self.presence[slot.index()] & but.map_or(0, |core| 1 << core);
+        self.set_presence(slot, kept);
+        dirty
+    }
+
+    /// Takes the line out of all caches of the socket: whether it was dirty.
+    pub(super) fn invalidate(&mut self, line: u64, held: Held) -> bool {
+        let private = self.drop_private(line, held, None);
+        let llc = held.llc.is_some_and(|slot| self.llc.remove(slot) & flag::DIRTY != 0);
+        private || llc
+    }
+
+    /// Takes the right to write the line from all cores. If one had it dirty, the LLC has it so now.
+    pub(super) fn downgrade(&mut self, line: u64, held: Held) -> Held {
+        let Some(slot) = held.directory else { return held };
+        let (mut left, mut dirty) = (self.presence[slot.index()], false);
+        while left != 0 {
+            dirty |= self.cores[left.trailing_zeros() as usize].downgrade(line);
+            left &= left - 1;
+        }
+        self.directory().change(slot, 0, flag::OWNED);
+        if !dirty {
+            return held;
+        }
+        match held.llc {
+            Some(llc) => {
+                self.llc.change(llc, flag::DIRTY, 0);
+                held
+            }
+            None => {
+                let exclusive = self.directory_flags(held) & flag::EXCLUSIVE;
+                let all = self.llc.all_ways();
+                Held { llc: Some(self.insert(line, all, flag::DIRTY | exclusive)), ..held }
+            }
+        }
+    }
+
+    /// Whether the line is dirty in any cache of the socket.
+    pub(super) fn dirty(&self, line: u64, held: Held) -> bool {
+        if held.llc.is_some_and(|slot| self.llc.flags(slot) & flag::DIRTY != 0) {
+            return true;
+        }
+        let mut left = self.others(held, None);
+        while left != 0 {
+            let l2 = &self.cores[left.trailing_zeros() as usize].l2;
+            if l2.find(line).is_some_and(|slot| l2.flags(slot) & flag::DIRTY != 0) {
+                return true;
+            }
+            left &= left - 1;
+        }
+        false
+    }
+
+    /// Marks the line clean in the LLC, as it is being written back.
+    pub(super) fn cleaned(&mut self, held: Held) {
+        if let Some(slot) = held.llc {
+            self.llc.change(slot, 0, flag::DIRTY);
+        }
+    }
+
+    /// Puts an absent line into one of the `allowed` ways of the LLC.
+    pub(super) fn insert(&mut self, line: u64, allowed: u32, flags: u32) -> Slot {
+        let probe = self.llc.probe(line);
+        let (slot, victim) = self.llc.insert(probe, allowed, flags);
+        if let Some(victim) = victim {
+            self.evicted.lines += 1;
+            let mut dirty = victim.flags & flag::DIRTY != 0;
+            // An inclusive LLC takes the private copies along.
+            if victim.flags & flag::PRIVATE != 0 {
+                let mut left = core::mem::take(&mut self.presence[victim.slot.index()]);
+                while left != 0 {
+                    dirty |= self.cores[left.trailing_zeros() as usize].drop_line(victim.line);
+                    left &= left - 1;
+                }
+            }
+            if dirty {
+                self.evicted.dirty.push(victim.line);
+            }
+        }
+        slot
+    }
+
+    /// Puts a line that the core lacks into its private caches.
+    ///
+    /// `exclusive`: no other cache of the host has it, so the core may write
+    /// it; `dirty`: it does so now.
+    pub(super) fn fill(&mut self, core: usize, line: u64, held: Held, exclusive: bool, dirty: bool) {
+        let mut state = if exclusive { flag::EXCLUSIVE } else { 0 } | if dirty { flag::DIRTY } else { 0 };
+        let owned = if exclusive { flag::OWNED } else { 0 };
+        match (&self.filter, held.llc) {
+            (None, llc) => {
+                let slot = llc.expect("an inclusive LLC is filled first");
+                let before =
+                    if self.llc.flags(slot) & flag::PRIVATE != 0 { self.presence[slot.index()] } else { 0 };
+                self.presence[slot.index()] = before | 1 << core;
+                // A dirty copy of the core's makes the LLC's stale.
+                let clear = if dirty { flag::DIRTY } else { 0 };
+                self.llc.change(slot, flag::PRIVATE | owned, clear | (flag::OWNED & !owned));
+            }
+            (Some(_), llc) => {
+                if let Some(slot) = llc.filter(|_| exclusive) {
+                    // The line moves up; what was dirty stays so.
+                    state |= self.llc.remove(slot) & flag::DIRTY;
+                }
+                let socket_exclusive = exclusive || self.exclusive(held);
+                self.track(core, line, owned | if socket_exclusive { flag::EXCLUSIVE } else { 0 });
+            }
+        }
+        let caches = &mut self.cores[core];
+        let probe = caches.l2.probe(line);
+        let all = caches.l2.all_ways();
+        let (_, victim) = caches.l2.insert(probe, all, state);
+        if let Some(victim) = victim {
+            if let Some(slot) = caches.l1.find(victim.line) {
+                caches.l1.remove(slot);
+            }
+            self.evicted_from_l2(core, victim);
+        }
+        self.cores[core].fill_l1(line);
+    }
+
+    /// Gives the core that has the line in its L2 the right to write it, and makes it dirty.
+    pub(super) fn own(&mut self, core: usize, line: u64, held: Held) {
+        let l2 = &mut self.cores[core].l2;
+        let slot = l2.find(line).expect("the core has the line");
+        l2.change(slot, flag::EXCLUSIVE | flag::DIRTY, 0);
+        if let Some(slot) = held.llc {
+            if self.filter.is_some() {
+                self.llc.remove(slot);
+            } else {
+                self.llc.change(slot, 0, flag::DIRTY);
+            }
+        }
+        if let Some(slot) = held.directory {
+            self.directory().change(slot, flag::OWNED, 0);
+        }
+    }
+
+    /// Notes in the snoop filter that a core has a line.
+    fn track(&mut self, core: usize, line: u64, flags: u32) {
+        let filter = self.filter.as_mut().expect("only with a snoop filter");
+        let probe = filter.probe(line);
+        if let Some(slot) = probe.slot() {
+            filter.change(slot, flags, flag::OWNED & !flags);
+            filter.used_at(probe, slot);
+            self.presence[slot.index()] |= 1 << core;
+            return;
+        }
+        let all = filter.all_ways();
+        let (slot, victim) = filter.insert(probe, all, flags);
+        let before = core::mem::replace(&mut self.presence[slot.index()], 1 << core);
+        let Some(victim) = victim else { return };
+        // What the filter cannot track may not stay in private caches.
+        let (mut left, mut dirty) = (before, false);
+        while left != 0 {
+            dirty |= self.cores[left.trailing_zeros() as usize].drop_line(victim.line);
+            left &= left - 1;
+        }
+        if dirty {
+            let all = self.llc.all_ways();
+            self.insert(victim.line, all, flag::DIRTY | (victim.flags & flag::EXCLUSIVE));
+        }
+    }
+
+    /// What happens to a line that leaves a core's L2 for another one.
+    fn evicted_from_l2(&mut self, core: usize, victim: Victim) {
+        let dirty = victim.flags & flag::DIRTY;
+        let held = self.locate(victim.line);
+        let Some(slot) = held.directory else {
+            debug_assert!(false, "the directory has lost a private line");
+            return;
+        };
+        let rest = self.presence[slot.index()] & !(1 << core);
+        if self.filter.is_none() {
+            self.llc.change(slot, dirty, 0);
+            let told = match self.notice {
+                EvictionNotice::Silent => false,
+                EvictionNotice::Dirty => dirty != 0,
+                EvictionNotice::Always => true,
+            };
+            if told {
+                self.set_presence(slot, rest);
+            }
+            return;
+        }
+        let exclusive = self.directory_flags(held) & flag::EXCLUSIVE;
+        self.set_presence(slot, rest);
+        if rest == 0 && held.llc.is_none() {
+            let all = self.llc.all_ways();
+            self.insert(victim.line, all, dirty | exclusive);
+        }
+    }
+
+    /// Changes which cores may have a line; none means that its entry goes.
+    fn set_presence(&mut self, slot: Slot, cores: u64) {
+        self.presence[slot.index()] = cores;
+        if cores == 0 {
+            match &mut self.filter {
+                Some(filter) => {
+                    filter.remove(slot);
+                }
+                None => self.llc.change(slot, 0, flag::PRIVATE | flag::OWNED),
+            }
+        }
+    }
+
+    /// Lines that the socket believes no other socket to have, for checks.
+    pub(super) fn exclusive_lines(&self) -> Vec<u64> {
+        let filter = self.filter.iter().flat_map(|f| f.lines());
+        self.llc.lines().chain(filter).filter(|l| l.2 & flag::EXCLUSIVE != 0).map(|l| l.0).collect()
+    }
+
+    /// Lines that are dirty anywhere in the socket, one entry for each place, for checks.
+    pub(super) fn dirty_lines(&self) -> Vec<u64> {
+        let private = self.cores.iter().flat_map(|c| c.l2.lines());
+        let mut lines: Vec<u64> =
+            self.llc.lines().chain(private).filter(|l| l.2 & flag::DIRTY != 0).map(|l| l.0).collect();
+        lines.sort_unstable();
+        lines
+    }
+
+    /// Checks the rules at the top of this file.
+    ///
+    /// # Errors
+    /// Names the first line that breaks one, and how.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(pair) = self.dirty_lines().windows(2).find(|p| p[0] == p[1]) {
+            return Err(format!("line {:#x} is dirty in two places", pair[0]));
+        }
+        for (core, caches) in self.cores.iter().enumerate() {
+            if let Some((line, ..)) = caches.l1.lines().find(|l| caches.l2.find(l.0).is_none()) {
+                return Err(format!("line {line:#x} is in core {core}'s L1 but not in its L2"));
+            }
+            for (line, _, flags) in caches.l2.lines() {
+                let held = self.locate(line);
+                let rule = if flags & flag::DIRTY != 0 && flags & flag::EXCLUSIVE == 0 {
+                    "is dirty without the right to write"
+                } else if self.filter.is_none() && held.llc.is_none() {
+                    "is missing from the inclusive LLC"
+                } else if self.others(held, None) & (1 << core) == 0 {
+                    "is not in the directory"
+                } else if flags & flag::EXCLUSIVE != 0 && !self.exclusive(held) {
+                    "may be written, yet another socket may have it"
+                } else if flags & flag::EXCLUSIVE != 0 && self.directory_flags(held) & flag::OWNED == 0 {
+                    "may be written without the directory's knowledge"
+                } else if flags & flag::EXCLUSIVE != 0
+                    && self.cores.iter().filter(|c| c.l2.find(line).is_some()).count() > 1
+                {
+                    "may be written while another core has it"
+                } else {
+                    continue;
+                };
+                return Err(format!("line {line:#x} of core {core} {rule}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PrivateCaches {
+    /// Takes a line out: whether it was dirty.
+    fn drop_line(&mut self, line: u64) -> bool {
+        if let Some(slot) = self.l1.find(line) {
+            self.l1.remove(slot);
+        }
+        self.l2.find(line).is_some_and(|slot| self.l2.remove(slot) & flag::DIRTY != 0)
+    }
+
+    /// Takes the right to write a line: whether it was dirty.
+    fn downgrade(&mut self, line: u64) -> bool {
+        let Some(slot) = self.l2.find(line) else { return false };
+        let dirty = self.l2.flags(slot) & flag::DIRTY != 0;
+        self.l2.change(slot, 0, flag::EXCLUSIVE | flag::DIRTY);
+        dirty
+    }
+
+    /// Puts a line of the L2 into the L1.
+    pub(super) fn fill_l1(&mut self, line: u64) {
+        let probe = self.l1.probe(line);
+        if probe.slot().is_none() {
+            let all = self.l1.all_ways();
+            self.l1.insert(probe, all, 0);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The memory system as a whole: rules over random traffic, and latencies of
+//! single accesses.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use units::{Bytes, Duration, HostPhysical, Time};
+
+/// Addresses of the two nodes of [`MemoryParams::example`].
+const NODE_1: u64 = 4 << 30;
+
+fn at(address: u64) -> HostPhysical {
+    HostPhysical::new(address)
+}
+
+/// The example with caches of a few lines, so that random traffic collides.
+fn tiny() -> MemoryParams {
+    let mut params = MemoryParams::example();
+    let cache = |lines: u64, ways| CacheGeometry {
+        size: Bytes::new(64 * lines),
+        ways,
+        index: SetIndex::Plain,
+        replacement: ReplacementPolicy::Lru,
+    };
+    for socket in &mut params.sockets {
+        socket.cores = 2;
+        socket.private.l1 = cache(2, 1);
+        socket.private.l2 = cache(4, 2);
+        socket.llc.geometry = cache(16, 4);
+        socket.llc.ddio.ways = 0b11;
+    }
+    params
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Core(u16, CoreOp),
+    Read(u8),
+    Write(u8, Coverage),
+    Walk(u8),
+    Touch(Agent, bool),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let op = prop::sample::select(vec![
+        CoreOp::Load,
+        CoreOp::Store,
+        CoreOp::StreamingStore,
+        CoreOp::Prefetch,
+        CoreOp::FlushLine,
+    ]);
+    let coverage = prop::sample::select(vec![Coverage::FullLine, Coverage::Partial]);
+    let agent = prop_oneof![
+        (0u16..4).prop_map(|c| Agent::Core(CoreId(c))),
+        (0u8..2).prop_map(|n| Agent::Device(NodeId(n)))
+    ];
+    prop_oneof![
+        4 => (0u16..4, op).prop_map(|(core, op)| Step::Core(core, op)),
+        1 => (0u8..2).prop_map(Step::Read),
+        3 => (0u8..2, coverage).prop_map(|(node, coverage)| Step::Write(node, coverage)),
+        1 => (0u8..2).prop_map(Step::Walk),
+        1 => (agent, any::<bool>()).prop_map(|(agent, write)| Step::Touch(agent, write)),
+    ]
+}
+
+fn any_params() -> impl Strategy<Value = MemoryParams> {
+    let remote_write = prop::sample::select(vec![
+        RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::from_ns(10) },
+        RemoteWrite::AllocateAtDeviceSocket { waits_for_home: false, grant: Duration::ZERO },
+        RemoteWrite::AllocateAtHomeSocket,
+        RemoteWrite::ToHomeMemory,
+    ]);
+    let notice =
+        prop::sample::select(vec![EvictionNotice::Silent, EvictionNotice::Dirty, EvictionNotice::Always]);
+    let policy = prop::sample::select(vec![
+        ReplacementPolicy::Lru,
+        ReplacementPolicy::NotRecentlyUsed,
+        ReplacementPolicy::TreePlru,
+        ReplacementPolicy::Random,
+    ]);
+    let ways = prop::sample::select(vec![0u32, 1, 3]);
+    (remote_write, notice, policy, ways, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(remote_write, notice, policy, ways, inclusive, broadcast, from_cache)| {
+            let mut params = tiny();
+            params.remote_write = remote_write;
+            params.remote_hit = if from_cache { RemoteHit::FromCache } else { RemoteHit::AsMemory };
+            params.interconnect.snoop = if broadcast { SnoopMode::Broadcast } else { SnoopMode::Directory };
+            for socket in &mut params.sockets {
+                socket.llc.eviction_notice = notice;
+                socket.llc.geometry.replacement = policy;
+                socket.llc.ddio.ways = ways;
+                if !inclusive {
+                    let snoop_filter =
+                        CacheGeometry { size: Bytes::new(64 * 6), ways: 2, ..socket.llc.geometry };
+                    socket.llc.inclusion = Inclusion::NonInclusive { snoop_filter };
+                }
+            }
+            params
+        },
+    )
+}
+
+fn run(memory: &mut MemorySystem, step: Step, now: Time, address: HostPhysical) -> Option<Access> {
+    Some(match step {
+        Step::Core(core, op) => memory.core(now, CoreId(core), address, op),
+        Step::Read(node) => memory.dma_read(now, NodeId(node), address),
+        Step::Write(node, coverage) => memory.dma_write(now, NodeId(node), address, coverage),
+        Step::Walk(node) => memory.walk_read(now, NodeId(node), address),
+        Step::Touch(agent, write) => {
+            memory.touch(agent, address, write);
+            return None;
+        }
+    })
+}
+
+/// Whether a step leaves DRAM with the newest content of its line.
+fn writes_memory(step: Step, access: Option<Access>) -> bool {
+    match (step, access) {
+        (Step::Core(_, CoreOp::StreamingStore), _) => true,
+        (Step::Write(..), Some(a)) => matches!(a.source, Source::Dram | Source::RemoteDram),
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// One writer, no line dirty twice, inclusion, sums that agree, and no
+    /// write that is forgotten before it is in DRAM.
+    #[test]
+    fn coherence_and_conservation_hold_under_random_traffic(
+        params in any_params(),
+        steps in prop::collection::vec((any_step(), 0u64..14, any::<bool>(), 0u64..200), 1..150),
+    ) {
+        let mut memory = MemorySystem::new(&params);
+        let mut now = Time::ZERO;
+        let mut newer_than_dram: BTreeSet<u64> = BTreeSet::new();
+        for (step, line, far, pause) in steps {
+            now += Duration::from_ns(pause);
+            let address = at(line * 64 + if far { NODE_1 } else { 0 });
+            memory.log.clear();
+            let access = run(&mut memory, step, now, address);
+            if let Some(access) = access {
+                prop_assert!(access.ready >= now);
+            }
+            if let Err(broken) = memory.check_coherence() {
+                return Err(TestCaseError::fail(format!("{broken} after {step:?} of {address}")));
+            }
+            memory.counters().check_conservation().map_err(|e| TestCaseError::fail(e.to_string()))?;
+            let line = address.get() >> 6;
+            let dirty: BTreeSet<u64> = memory.sockets.iter().flat_map(|s| s.dirty_lines()).collect();
+            for written in &memory.log {
+                prop_assert!(newer_than_dram.contains(written) || *written == line, "a clean line was written back");
+                newer_than_dram.remove(written);
+            }
+            if writes_memory(step, access) || matches!(step, Step::Touch(..)) && !dirty.contains(&line) {
+                newer_than_dram.remove(&line);
+            }
+            let lost: Vec<_> = newer_than_dram.difference(&dirty).collect();
+            prop_assert!(lost.is_empty(), "{lost:x?} lost by {step:?} of {address}");
+            newer_than_dram = dirty;
+        }
+    }
+
+    /// However devices write, they never hold more lines than their ways allow.
+    #[test]
+    fn ddio_keeps_to_its_ways(
+        ways in 1u32..16, steps in prop::collection::vec((0u64..200, any::<bool>()), 1..300),
+    ) {
+        let mut params = tiny();
+        params.sockets[0].llc.ddio.ways = ways;
+        let mut memory = MemorySystem::new(&params);
+        for (line, write) in steps {
+            if write {
+                memory.dma_write(Time::ZERO, NodeId(0), at(line * 64), Coverage::FullLine);
+            } else {
+                memory.dma_read(Time::ZERO, NodeId(0), at(line * 64));
+            }
+            let llc = &memory.sockets[0].llc;
+            prop_assert!(llc.lines().all(|(_, slot, _)| ways & (1 << llc.way(slot)) != 0));
+        }
+    }
+
+    /// An untimed touch leaves the caches as the access itself does.
+    #[test]
+    fn touching_is_accessing_without_time(
+        params in any_params(),
+        steps in prop::collection::vec((0u16..4, 0u8..3, 0u64..14, any::<bool>()), 1..80),
+    ) {
+        let (mut touched, mut accessed) = (MemorySystem::new(&params), MemorySystem::new(&params));
+        for (who, kind, line, write) in steps {
+            let address = at(line * 64 + if kind == 0 { NODE_1 } else { 0 });
+            if kind == 2 {
+                let node = NodeId(who as u8 % 2);
+                touched.touch(Agent::Device(node), address, write);
+                if write {
+                    accessed.dma_write(Time::ZERO, node, address, Coverage::FullLine);
+                } else {
+                    accessed.dma_read(Time::ZERO, node, address);
+                }
+            } else {
+                touched.touch(Agent::Core(CoreId(who)), address, write);
+                let op = if write { CoreOp::Store } else { CoreOp::Load };
+                accessed.core(Time::ZERO, CoreId(who), address, op);
+            }
+            for (a, b) in touched.sockets.iter().zip(&accessed.sockets) {
+                prop_assert!(a.llc.lines().eq(b.llc.lines()));
+                prop_assert_eq!(a.dirty_lines(), b.dirty_lines());
+            }
+        }
+        let untouched = MemorySystem::new(&params);
+        prop_assert_eq!(touched.counters(), untouched.counters());
+    }
+}
+
+/// The example without refresh, so that latencies are exact sums.
+fn still() -> MemoryParams {
+    let mut params = MemoryParams::example();
+    for socket in &mut params.sockets {
+        socket.dram.refresh = None;
+    }
+    params
+}
+
+/// A memory system with a clock that leaves a quiet second between accesses.
+struct Quiet {
+    memory: MemorySystem,
+    now: Time,
+}
+
+impl Quiet {
+    fn new(params: &MemoryParams) -> Self {
+        Self { memory: MemorySystem::new(params), now: Time::ZERO }
+    }
+
+    /// Latency in nanoseconds of the access that `f` makes, and its source.
+    fn take(&mut self, f: impl FnOnce(&mut MemorySystem, Time) -> Access) -> (f64, Source) {
+        self.now += Duration::from_ms(1_000);
+        let access = f(&mut self.memory, self.now);
+        ((access.ready - self.now).as_ns_f64(), access.source)
+    }
+
+    fn read(&mut self, address: u64) -> (f64, Source) {
+        self.take(|m, now| m.dma_read(now, NodeId(0), at(address)))
+    }
+
+    fn write(&mut self, address: u64, coverage: Coverage) -> f64 {
+        self.take(|m, now| m.dma_write(now, NodeId(0), at(address), coverage)).0
+    }
+
+    fn core(&mut self, core: u16, op: CoreOp) -> (f64, Source) {
+        self.take(|m, now| m.core(now, CoreId(core), at(0), op))
+    }
+
+    fn touch(&mut self, agent: Agent, address: u64) {
+        self.memory.touch(agent, at(address), true);
+    }
+}
+
+#[test]
+fn a_device_read_costs_what_it_finds() {
+    let mut quiet = Quiet::new(&still());
+    assert_eq!(quiet.read(0), (130.0, Source::Dram), "30 to look, 70 DRAM, 30 back");
+    assert_eq!(quiet.read(0).1, Source::Dram, "device reads allocate nothing");
+    quiet.touch(Agent::Device(NodeId(0)), 0);
+    assert_eq!(quiet.read(0), (60.0, Source::Llc));
+    quiet.touch(Agent::Core(CoreId(0)), 64);
+    assert_eq!(quiet.read(64), (78.0, Source::LlcOwnedByCore));
+    assert_eq!(quiet.read(64).1, Source::LlcOwnedByCore, "the core keeps the line");
+    assert_eq!(quiet.write(64, Coverage::FullLine), 58.0);
+    assert_eq!(quiet.read(64), (60.0, Source::Llc), "a device write takes it from the core");
+    assert_eq!(quiet.read(3 << 30).1, Source::Unmapped);
+    assert_eq!(quiet.memory.counters().unmapped, 1);
+}
+
+#[test]
+fn a_remote_read_pays_for_the_way_and_no_less_for_a_warm_line() {
+    let mut quiet = Quiet::new(&still());
+    // 130 as at home, 2 x 30 of link, 5 of home agent, 0.5 + 4.5 on the wire.
+    assert_eq!(quiet.read(NODE_1), (200.0, Source::RemoteDram));
+    quiet.touch(Agent::Device(NodeId(1)), NODE_1);
+    assert_eq!(quiet.read(NODE_1), (200.0, Source::RemoteLlc), "the home node reads DRAM meanwhile");
+    let mut params = still();
+    params.remote_hit = RemoteHit::FromCache;
+    let mut quiet = Quiet::new(&params);
+    quiet.touch(Agent::Device(NodeId(1)), NODE_1);
+    assert_eq!(quiet.read(NODE_1), (150.0, Source::RemoteLlc), "20 of lookup instead of 70");
+}
+
+#[test]
+fn a_write_pays_for_ownership_merging_and_the_way_home() {
+    let write = |params: &MemoryParams, address, coverage| {
+        let first = Quiet::new(params).write(address, coverage);
+        let mut quiet = Quiet::new(params);
+        quiet.touch(Agent::Device(NodeId(0)), address);
+        (first, quiet.write(address, coverage))
+    };
+    let mut params = still();
+    assert_eq!(write(&params, 0, Coverage::FullLine), (80.0, 40.0), "40 to acquire");
+    assert_eq!(write(&params, 0, Coverage::Partial), (110.0, 40.0), "70 to fetch the rest");
+    // The home node is asked: 2 x 30.5 of link, 5 of home agent.
+    assert_eq!(write(&params, NODE_1, Coverage::FullLine), (146.0, 40.0));
+    params.interconnect.snoop = SnoopMode::Broadcast;
+    // The other socket is asked: 2 x 30.5 of link, 20 of lookup; the fetch takes longer than the DRAM.
+    assert_eq!(write(&params, 0, Coverage::FullLine), (161.0, 40.0));
+    assert_eq!(write(&params, 0, Coverage::Partial), (121.0, 40.0));
+}
+
+#[test]
+fn without_ddio_writes_go_to_memory() {
+    let mut params = still();
+    params.sockets[0].llc.ddio.ways = 0;
+    let mut memory = MemorySystem::new(&params);
+    memory.touch(Agent::Core(CoreId(0)), at(0), true);
+    let access = memory.dma_write(Time::ZERO, NodeId(0), at(0), Coverage::FullLine);
+    assert_eq!(access.source, Source::Dram);
+    let core = memory.core(access.ready, CoreId(0), at(0), CoreOp::Load);
+    assert_eq!(core.source, Source::Dram, "the core's copy is gone");
+    let node = &memory.counters().nodes[0];
+    assert_eq!(node.dram_written.of(Cause::Dma), Bytes::new(64));
+    assert_eq!(
+        node.dram_written.of(Cause::WriteBack),
+        Bytes::ZERO,
+        "what is overwritten is not written back"
+    );
+    assert_eq!(node.dram_read.of(Cause::Core), Bytes::new(64));
+}
+
+#[test]
+fn remote_writes_go_where_the_policy_says() {
+    let bytes_on_link = |remote_write| {
+        let mut params = still();
+        params.remote_write = remote_write;
+        let mut memory = MemorySystem::new(&params);
+        let access = memory.dma_write(Time::ZERO, NodeId(0), at(NODE_1), Coverage::FullLine);
+        let there = memory.core(access.ready, CoreId(8), at(NODE_1), CoreOp::Load).source;
+        (access.source, there, memory.counters().links[0].bytes.of(Cause::Dma).get())
+    };
+    let at_device = RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO };
+    assert_eq!(bytes_on_link(at_device), (Source::Llc, Source::RemoteLlc, 0));
+    assert_eq!(bytes_on_link(RemoteWrite::AllocateAtHomeSocket), (Source::RemoteLlc, Source::Llc, 72));
+    assert_eq!(bytes_on_link(RemoteWrite::ToHomeMemory), (Source::RemoteDram, Source::Dram, 72));
+}
+
+/// Windows larger than the DDIO ways keep exactly those ways' capacity.
+#[test]
+fn a_window_written_by_a_device_stays_up_to_the_ddio_capacity() {
+    let mut params = still();
+    params.sockets[0].llc.geometry = CacheGeometry {
+        size: Bytes::mib(25),
+        ways: 20,
+        index: SetIndex::Sliced { slices: 10, fold: SliceFold::Wrap },
+        replacement: ReplacementPolicy::Lru,
+    };
+    for (mib, resident) in [(1, 1.0), (2, 1.0), (4, 2.5 / 4.0), (16, 2.5 / 16.0)] {
+        let mut memory = MemorySystem::new(&params);
+        let lines = mib * (1 << 20) / 64;
+        for line in (0..2 * lines).map(|l| l % lines) {
+            memory.touch(Agent::Device(NodeId(0)), at(line * 64), true);
+        }
+        let hits = memory.sockets[0].llc.occupied();
+        let share = f64::from(hits) / lines as f64;
+        assert!((share - resident).abs() < 0.001, "{mib} MiB: {share} of {resident}");
+    }
+}
+
+#[test]
+fn cores_pay_for_level_and_ownership() {
+    let mut quiet = Quiet::new(&still());
+    assert_eq!(quiet.core(0, CoreOp::Load), (90.0, Source::Dram));
+    assert_eq!(quiet.core(0, CoreOp::Load), (2.0, Source::OwnCache));
+    assert_eq!(quiet.core(0, CoreOp::Store), (2.0, Source::OwnCache), "E becomes M silently");
+    assert_eq!(quiet.core(1, CoreOp::Load), (38.0, Source::LlcOwnedByCore));
+    assert_eq!(quiet.core(2, CoreOp::Load), (20.0, Source::Llc), "shared by now");
+    assert_eq!(quiet.core(0, CoreOp::Store), (38.0, Source::LlcOwnedByCore), "the others are told");
+    assert_eq!(quiet.core(8, CoreOp::Load).1, Source::RemoteLlc);
+    assert_eq!(quiet.memory.counters().written_back, 1, "a line shared between sockets is clean");
+    assert_eq!(quiet.core(8, CoreOp::FlushLine).1, Source::RemoteDram);
+    assert_eq!(quiet.core(0, CoreOp::Load), (90.0, Source::Dram));
+    quiet.memory.counters().check_conservation().unwrap();
+}
+
+#[test]
+fn remote_device_bandwidth_ends_at_the_link() {
+    let mut memory = MemorySystem::new(&still());
+    let lines = 20_000u64;
+    let last =
+        (0..lines).map(|l| memory.dma_read(Time::ZERO, NodeId(0), at(NODE_1 + l * 64)).ready).max().unwrap();
+    let rate = (lines * 64) as f64 / (last.as_ns_f64() - 200.0);
+    // 16 GB/s carry 64 bytes of data in every 72.
+    assert!((14.1..14.3).contains(&rate), "{rate} GB/s");
+    let link = &memory.counters().links;
+    assert_eq!(link[1].bytes.of(Cause::Dma), Bytes::new(lines * 72));
+    assert_eq!(link[0].bytes.of(Cause::Dma), Bytes::new(lines * 8));
+}
