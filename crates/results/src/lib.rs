@@ -3,5 +3,6 @@
 //!
 //! This crate depends on no model: it is given numbers.
 
+pub mod claims;
 pub mod compare;
 pub mod pciebench;

@@ -6,7 +6,9 @@ use comfy_table::{CellAlignment, Table, presets};
 /// A table without borders, numbers to the right.
 pub(crate) fn plain_table(header: &[&str], numbers_from: usize) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header.iter().copied());
+    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
+    table.set_style(comfy_table::TableComponent::HeaderLines, '─');
+    table.set_style(comfy_table::TableComponent::MiddleHeaderIntersections, '─');
     for column in table.column_iter_mut().skip(numbers_from) {
         column.set_cell_alignment(CellAlignment::Right);
     }

@@ -1,0 +1,230 @@
+//! What a paper claims, and whether a simulation agrees.
+
+use super::measure::Names;
+use super::{AnalyticPoint, Evidence, Measure, PointSpec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a published value was used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It stands in data that fixed a parameter.
+    Calibration,
+    /// No parameter has seen it.
+    Prediction,
+}
+
+/// In which direction a value may miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// In neither.
+    #[default]
+    Exact,
+    /// It may be more.
+    AtLeast,
+    /// It may be less.
+    AtMost,
+}
+
+/// Whether a claim holds in simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Within its tolerance (or nothing is published to disagree with).
+    Within,
+    /// Outside its tolerance.
+    Outside,
+    /// Not simulated.
+    NotModelled,
+}
+
+impl core::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::Within => "within",
+            Self::Outside => "outside",
+            Self::NotModelled => "not modelled",
+        })
+    }
+}
+
+/// A claim of a paper.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// `seed/place/scenario/point`; does not change once published.
+    pub id: String,
+    /// Where the paper says it.
+    pub source: String,
+    /// What is claimed about what.
+    pub quantity: String,
+    /// The unit. `%` is a change or a share: its error and tolerance are in
+    /// percentage points. `yes/no` is 1 or 0.
+    pub unit: String,
+    /// The published value.
+    pub published: Option<f64>,
+    /// In which direction it may miss.
+    #[serde(default)]
+    pub bound: Bound,
+    /// Whether a parameter has seen it.
+    pub role: Role,
+    /// How far the simulated value may lie off, in percent of the published
+    /// one (in percentage points where the unit is `%`).
+    pub tolerance_pct: f64,
+    /// The claim in a sentence for somebody who has not read the paper.
+    pub text: String,
+    /// What has to be known about it: an assumption, a contradiction.
+    pub note: Option<String>,
+    /// The claim that says otherwise, by id.
+    pub contradicts: Option<String>,
+    /// The points that it rests on, by name.
+    #[serde(default)]
+    pub point: BTreeMap<String, PointSpec>,
+    /// Closed forms that it rests on, by name.
+    #[serde(default)]
+    pub analytic: BTreeMap<String, AnalyticPoint>,
+    /// The computation.
+    pub measure: Measure,
+}
+
+impl Claim {
+    /// Judges the claim by what is known.
+    pub fn judge(&self, seed: &str, evidence: &Evidence) -> ClaimResult {
+        let names = Names { points: &self.point, analytic: &self.analytic, evidence };
+        let simulated = self.measure.compute(&names);
+        let mut result = ClaimResult {
+            id: self.id.clone(),
+            seed: seed.into(),
+            source: self.source.clone(),
+            quantity: self.quantity.clone(),
+            unit: self.unit.clone(),
+            published: self.published,
+            simulated,
+            error_pct: None,
+            role: self.role,
+            tolerance_pct: self.tolerance_pct,
+            verdict: Verdict::NotModelled,
+            text: self.text.clone(),
+            note: self.note.clone(),
+            contradicts: self.contradicts.clone(),
+        };
+        result.judge(self.bound);
+        result
+    }
+}
+
+/// A claim judged. Serialised with exactly the fields that scripts rely on.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClaimResult {
+    /// `seed/place/scenario/point`.
+    pub id: String,
+    /// The paper.
+    pub seed: String,
+    /// The place in it.
+    pub source: String,
+    /// What is claimed.
+    pub quantity: String,
+    /// Its unit.
+    pub unit: String,
+    /// The published value.
+    pub published: Option<f64>,
+    /// The simulated value.
+    pub simulated: Option<f64>,
+    /// Simulated less published, in percent of it; in percentage points where the unit is `%`.
+    pub error_pct: Option<f64>,
+    /// Calibration or prediction.
+    pub role: Role,
+    /// The tolerance, as the error.
+    pub tolerance_pct: f64,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The claim in plain language.
+    #[serde(skip)]
+    pub text: String,
+    /// What has to be known about it.
+    #[serde(skip)]
+    pub note: Option<String>,
+    /// The claim that says otherwise.
+    #[serde(skip)]
+    pub contradicts: Option<String>,
+}
+
+impl ClaimResult {
+    /// Sets error and verdict from the values.
+    pub(super) fn judge(&mut self, bound: Bound) {
+        let Some(simulated) = self.simulated else {
+            self.verdict = Verdict::NotModelled;
+            return;
+        };
+        self.verdict = Verdict::Within;
+        let Some(published) = self.published else {
+            return;
+        };
+        let distance = simulated - published;
+        let error = match (self.unit.as_str(), published) {
+            ("%", _) => distance,
+            (_, 0.0) if distance == 0.0 => 0.0,
+            // A yes where no was published, and nothing to take a percentage of.
+            (_, 0.0) => 100.0 * distance.signum(),
+            _ => 100.0 * distance / published.abs(),
+        };
+        self.error_pct = Some(error);
+        let excess = match bound {
+            Bound::Exact => error.abs(),
+            Bound::AtLeast => -error,
+            Bound::AtMost => error,
+        };
+        // A hair of slack: tolerances are round numbers and so are many values.
+        if excess > self.tolerance_pct + 1e-9 {
+            self.verdict = Verdict::Outside;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(
+        unit: &str,
+        published: Option<f64>,
+        simulated: Option<f64>,
+        bound: Bound,
+    ) -> (Option<f64>, Verdict) {
+        let mut result = ClaimResult {
+            id: String::new(),
+            seed: String::new(),
+            source: String::new(),
+            quantity: String::new(),
+            unit: unit.into(),
+            published,
+            simulated,
+            error_pct: None,
+            role: Role::Prediction,
+            tolerance_pct: 5.0,
+            verdict: Verdict::NotModelled,
+            text: String::new(),
+            note: None,
+            contradicts: None,
+        };
+        result.judge(bound);
+        (result.error_pct, result.verdict)
+    }
+
+    #[test]
+    fn verdicts_follow_error_and_bound() {
+        use Verdict::{NotModelled, Outside, Within};
+        assert_eq!(judged("ns", Some(100.0), Some(104.0), Bound::Exact), (Some(4.0), Within));
+        assert_eq!(judged("ns", Some(100.0), Some(106.0), Bound::Exact), (Some(6.0), Outside));
+        assert_eq!(judged("ns", Some(100.0), Some(106.0), Bound::AtLeast).1, Within);
+        assert_eq!(judged("ns", Some(100.0), Some(94.0), Bound::AtLeast).1, Outside);
+        assert_eq!(judged("ns", Some(100.0), Some(94.0), Bound::AtMost).1, Within);
+        assert_eq!(judged("%", Some(-20.0), Some(-24.0), Bound::Exact), (Some(-4.0), Within));
+        assert_eq!(judged("%", Some(0.0), Some(6.0), Bound::Exact).1, Outside);
+        assert_eq!(judged("yes/no", Some(1.0), Some(0.0), Bound::Exact), (Some(-100.0), Outside));
+        assert_eq!(judged("ns", Some(1.0), None, Bound::Exact), (None, NotModelled));
+        assert_eq!(judged("ns", None, Some(1.0), Bound::Exact), (None, Within));
+    }
+}

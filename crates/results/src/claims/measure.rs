@@ -1,0 +1,174 @@
+//! How a claim's number is computed from points.
+
+use super::{AnalyticPoint, Evidence, Point, PointSpec};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A computation over named points. Names refer to the claim's `point` and
+/// `analytic` tables; a name may stand for a series where one is wanted.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Measure {
+    /// The value itself.
+    Value {
+        /// The point.
+        of: String,
+    },
+    /// One value less another.
+    Difference {
+        /// The greater, as a rule.
+        of: String,
+        /// What is taken off.
+        minus: String,
+    },
+    /// Change in percent of a reference.
+    PercentChange {
+        /// The changed value.
+        of: String,
+        /// The reference.
+        from: String,
+    },
+    /// How many of one fit into another, rounded up: transfers in flight.
+    Count {
+        /// The whole.
+        of: String,
+        /// The part.
+        per: String,
+    },
+    /// The greatest distance of a series from its first value, in percent of it.
+    Spread {
+        /// The series.
+        of: String,
+    },
+    /// Where a series over windows has gone half of its way from the first to
+    /// the last value, in percent of a capacity.
+    HalfWay {
+        /// The series.
+        of: String,
+        /// The capacity, bytes.
+        capacity_bytes: u64,
+    },
+    /// The largest window up to which a series stays within `change_pct` of
+    /// another, in pages.
+    Reach {
+        /// The series.
+        of: String,
+        /// The reference series over the same windows.
+        from: String,
+        /// What counts as a change, percent.
+        change_pct: f64,
+        /// The page size, bytes.
+        page_bytes: u64,
+    },
+    /// Entries of a translation cache, from the share of hits that mean
+    /// latencies between the all-hit and the all-miss one tell. The hits of
+    /// random accesses over more pages than entries are entries / pages.
+    Entries {
+        /// Mean latencies over windows that exceed the cache.
+        of: String,
+        /// Mean latency when all hit.
+        hit: String,
+        /// Mean latency when almost all miss.
+        miss: String,
+        /// The page size, bytes.
+        page_bytes: u64,
+    },
+    /// 1 if one value is below another by at least `by_pct` percent of it, else 0.
+    Below {
+        /// The value that should be lower.
+        of: String,
+        /// The value it is compared with.
+        than: String,
+        /// By at least how much.
+        by_pct: f64,
+    },
+}
+
+/// The points that a claim's names stand for.
+pub(super) struct Names<'a> {
+    pub(super) points: &'a BTreeMap<String, PointSpec>,
+    pub(super) analytic: &'a BTreeMap<String, AnalyticPoint>,
+    pub(super) evidence: &'a Evidence,
+}
+
+impl Names<'_> {
+    fn value(&self, name: &str) -> Option<f64> {
+        if let Some(analytic) = self.analytic.get(name) {
+            return self.evidence.analytic.get(analytic).copied();
+        }
+        match self.series(name)?[..] {
+            [(_, value)] => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Values with their points; `None` if one is missing.
+    fn series(&self, name: &str) -> Option<Vec<(Point, f64)>> {
+        let points = self.points.get(name)?.points();
+        points.into_iter().map(|p| self.evidence.value(&p).map(|v| (p, v))).collect()
+    }
+}
+
+impl Measure {
+    /// The names that it refers to.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Value { of } | Self::Spread { of } | Self::HalfWay { of, .. } => vec![of],
+            Self::Difference { of, minus: other }
+            | Self::PercentChange { of, from: other }
+            | Self::Count { of, per: other }
+            | Self::Reach { of, from: other, .. }
+            | Self::Below { of, than: other, .. } => vec![of, other],
+            Self::Entries { of, hit, miss, .. } => vec![of, hit, miss],
+        }
+    }
+
+    /// The number; `None` if an experiment that it needs was not run.
+    pub(super) fn compute(&self, names: &Names<'_>) -> Option<f64> {
+        let window = |point: &Point| point.experiment.run.window.get() as f64;
+        match self {
+            Self::Value { of } => names.value(of),
+            Self::Difference { of, minus } => Some(names.value(of)? - names.value(minus)?),
+            Self::PercentChange { of, from } => {
+                let from = names.value(from)?;
+                Some(100.0 * (names.value(of)? - from) / from)
+            }
+            Self::Count { of, per } => Some((names.value(of)? / names.value(per)?).ceil()),
+            Self::Spread { of } => {
+                let series = names.series(of)?;
+                let first = series.first()?.1;
+                let far = series.iter().map(|(_, v)| (v - first).abs()).fold(0.0, f64::max);
+                Some(100.0 * far / first)
+            }
+            Self::HalfWay { of, capacity_bytes } => {
+                let series = names.series(of)?;
+                let (first, last) = (series.first()?.1, series.last()?.1);
+                let half = (first + last) / 2.0;
+                let beyond = |v: f64| (v >= half) == (last >= first);
+                let at = series.iter().position(|(_, v)| beyond(*v)).filter(|at| *at > 0)?;
+                let ((low, a), (high, b)) = (&series[at - 1], &series[at]);
+                let share = (half - a) / (b - a);
+                let bytes = window(low) + share * (window(high) - window(low));
+                Some(100.0 * bytes / *capacity_bytes as f64)
+            }
+            Self::Reach { of, from, change_pct, page_bytes } => {
+                let (of, from) = (names.series(of)?, names.series(from)?);
+                let stays =
+                    |(a, b): &(&(Point, f64), &(Point, f64))| (a.1 - b.1).abs() <= change_pct / 100.0 * b.1;
+                let last = of.iter().zip(&from).take_while(stays).last()?;
+                Some(window(&last.0.0) / *page_bytes as f64)
+            }
+            Self::Entries { of, hit, miss, page_bytes } => {
+                let (hit, miss, series) = (names.value(hit)?, names.value(miss)?, names.series(of)?);
+                let entries = |(point, mean): &(Point, f64)| {
+                    (miss - mean) / (miss - hit) * window(point) / *page_bytes as f64
+                };
+                Some(series.iter().map(entries).sum::<f64>() / series.len() as f64)
+            }
+            Self::Below { of, than, by_pct } => {
+                let than = names.value(than)?;
+                Some(if names.value(of)? <= than * (1.0 - by_pct / 100.0) { 1.0 } else { 0.0 })
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What papers claim, as data, and verdicts on it.
+//!
+//! A claim says from which experiments its number is computed and how, so
+//! that a runner needs to know no claim: it simulates
+//! [`ClaimFile::experiments`], fills an [`Evidence`] and asks for verdicts.
+
+mod claim;
+mod figure;
+mod file;
+mod measure;
+mod point;
+mod table;
+
+pub use claim::{Bound, Claim, ClaimResult, Role, Verdict};
+pub use figure::{Axis, Figure, FigureLine, Reference, Sample};
+pub use file::{ClaimFile, ClaimFileError, VALUES_HEADER};
+pub use measure::Measure;
+pub use point::{Aggressor, AnalyticPoint, Evidence, Experiment, Outcome, Point, PointSpec, Statistic};
+pub use table::{claims_table, count_line};

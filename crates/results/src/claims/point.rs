@@ -1,0 +1,224 @@
+//! Which experiments claims and figures rest on.
+
+use crate::pciebench::{Cache, IommuMode, LatencyStats, Pattern, ResultDirectory, Row, Run, Sockets, Test};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use units::Bytes;
+
+/// A second function behind the same IOMMU that accesses memory all the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aggressor {
+    /// What it does (a bandwidth test, random).
+    pub test: Test,
+    /// Its window, bytes.
+    pub window_bytes: u64,
+    /// Its transfers, bytes.
+    pub transfer_bytes: u64,
+}
+
+/// One run on one machine: what has to be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Experiment {
+    /// The machine, by its CPU (`E5-2630v4`), as machine files have it under `measured_as`.
+    pub cpu: String,
+    /// Sockets of device, memory and program.
+    pub sockets: Sockets,
+    /// The IOMMU.
+    pub iommu: IommuMode,
+    /// The run.
+    pub run: Run,
+    /// Another function at work at the same time.
+    pub aggressor: Option<Aggressor>,
+}
+
+/// A number of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Statistic {
+    /// Least latency, ns.
+    Minimum,
+    /// Median latency, ns.
+    Median,
+    /// Mean latency, ns.
+    Average,
+    /// 95th percentile of latency, ns.
+    P95,
+    /// 99.9th percentile of latency, ns.
+    P999,
+    /// Greatest latency, ns.
+    Maximum,
+    /// Goodput, Gbit/s.
+    Goodput,
+}
+
+impl Statistic {
+    /// Median of a latency test, goodput of a bandwidth test.
+    pub const fn headline(test: Test) -> Self {
+        if test.is_latency() { Self::Median } else { Self::Goodput }
+    }
+}
+
+/// A number of an experiment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Point {
+    /// The experiment.
+    pub experiment: Experiment,
+    /// The number.
+    pub statistic: Statistic,
+}
+
+/// A number that follows from a closed form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "form", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum AnalyticPoint {
+    /// Nanoseconds between frames at line rate.
+    FrameInterval {
+        /// The line's rate, Gbit/s.
+        gbit_per_s: u64,
+        /// The frame with its FCS, bytes.
+        frame_bytes: u64,
+    },
+}
+
+/// One value or several.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(u64),
+    Many(Vec<u64>),
+}
+
+impl OneOrMany {
+    fn values(&self) -> Vec<u64> {
+        match self {
+            Self::One(value) => vec![*value],
+            Self::Many(values) => values.clone(),
+        }
+    }
+}
+
+/// Points as a claims file writes them: one, or a series over windows or sizes.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PointSpec {
+    cpu: String,
+    test: Test,
+    #[serde(default = "random")]
+    pattern: Pattern,
+    cache: Cache,
+    window_bytes: OneOrMany,
+    transfer_bytes: OneOrMany,
+    #[serde(default)]
+    sockets: Sockets,
+    #[serde(default)]
+    iommu: IommuMode,
+    statistic: Option<Statistic>,
+    aggressor: Option<Aggressor>,
+}
+
+const fn random() -> Pattern {
+    Pattern::Random
+}
+
+impl PointSpec {
+    /// The points, windows in the outer order.
+    pub fn points(&self) -> Vec<Point> {
+        let mut points = Vec::new();
+        for window in self.window_bytes.values() {
+            for transfer in self.transfer_bytes.values() {
+                let run = Run {
+                    test: self.test,
+                    pattern: self.pattern,
+                    cache: self.cache,
+                    host_offset: 0,
+                    device_offset: 0,
+                    window: Bytes::new(window),
+                    transfer: Bytes::new(transfer),
+                };
+                let experiment = Experiment {
+                    cpu: self.cpu.clone(),
+                    sockets: self.sockets,
+                    iommu: self.iommu,
+                    run,
+                    aggressor: self.aggressor,
+                };
+                let statistic = self.statistic.unwrap_or(Statistic::headline(self.test));
+                points.push(Point { experiment, statistic });
+            }
+        }
+        points
+    }
+}
+
+/// What an experiment gave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Outcome {
+    /// Latency, ns.
+    Latency(LatencyStats),
+    /// Goodput, Gbit/s.
+    Bandwidth(f64),
+}
+
+impl Outcome {
+    /// What a row says.
+    pub fn of(row: &Row) -> Self {
+        match row {
+            Row::Latency(row) => Self::Latency(row.ns),
+            Row::Bandwidth(row) => Self::Bandwidth(row.gbit_per_s),
+        }
+    }
+
+    fn get(&self, statistic: Statistic) -> Option<f64> {
+        match (self, statistic) {
+            (Self::Bandwidth(gbit_per_s), Statistic::Goodput) => Some(*gbit_per_s),
+            (Self::Latency(s), Statistic::Minimum) => Some(s.minimum),
+            (Self::Latency(s), Statistic::Median) => Some(s.median),
+            (Self::Latency(s), Statistic::Average) => Some(s.average),
+            (Self::Latency(s), Statistic::P95) => Some(s.p95),
+            (Self::Latency(s), Statistic::P999) => Some(s.p999),
+            (Self::Latency(s), Statistic::Maximum) => Some(s.maximum),
+            _ => None,
+        }
+    }
+}
+
+/// Everything known to judge claims by.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// Outcomes of experiments.
+    pub outcomes: BTreeMap<Experiment, Outcome>,
+    /// Values of closed forms.
+    pub analytic: BTreeMap<AnalyticPoint, f64>,
+}
+
+impl Evidence {
+    /// The value of a point, if its experiment was run.
+    pub fn value(&self, point: &Point) -> Option<f64> {
+        self.outcomes.get(&point.experiment)?.get(point.statistic)
+    }
+
+    /// Takes the rows of a measured directory as outcomes, so that claims can
+    /// be judged by the measurement itself. A directory whose name says
+    /// nothing adds nothing; of rows that stand in several files the first counts.
+    pub fn add_measured(&mut self, directory: &ResultDirectory) {
+        let Some(setup) = &directory.setup else {
+            return;
+        };
+        for row in directory.files.iter().flat_map(crate::pciebench::ResultFile::rows) {
+            let experiment = Experiment {
+                cpu: setup.cpu.trim_start_matches("Xeon-").into(),
+                sockets: setup.sockets,
+                iommu: setup.iommu,
+                run: *row.run(),
+                aggressor: None,
+            };
+            self.outcomes.entry(experiment).or_insert_with(|| Outcome::of(&row));
+        }
+    }
+
+    /// The experiments of `wanted` that are not known yet.
+    pub fn missing<'a>(&self, wanted: &'a BTreeSet<Experiment>) -> Vec<&'a Experiment> {
+        wanted.iter().filter(|e| !self.outcomes.contains_key(e)).collect()
+    }
+}

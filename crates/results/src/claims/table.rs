@@ -1,0 +1,56 @@
+//! Verdicts for the terminal.
+
+use super::{ClaimResult, Role, Verdict};
+use crate::compare::plain_table;
+
+/// One line per claim, misses first.
+pub fn claims_table(results: &[ClaimResult]) -> String {
+    let mut table =
+        plain_table(&["claim", "published", "simulated", "error", "tolerance", "unit", "role", "verdict"], 1);
+    for column in table.column_iter_mut().skip(5) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Left);
+    }
+    let mut ordered: Vec<&ClaimResult> = results.iter().collect();
+    ordered.sort_by_key(|r| match r.verdict {
+        Verdict::Outside => 0,
+        Verdict::NotModelled => 1,
+        Verdict::Within => 2,
+    });
+    for r in ordered {
+        table.add_row(vec![
+            r.id.clone(),
+            number(r.published),
+            number(r.simulated),
+            r.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
+            format!("{}", r.tolerance_pct),
+            r.unit.clone(),
+            if r.role == Role::Calibration { "calibration".into() } else { "prediction".to_owned() },
+            r.verdict.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// How many are within, outside and not modelled, predictions apart.
+pub fn count_line(results: &[ClaimResult]) -> String {
+    let count = |role, verdict| {
+        let matches = |r: &&ClaimResult| r.role == role && r.verdict == verdict && r.published.is_some();
+        results.iter().filter(matches).count()
+    };
+    let line = |role, name: &str| {
+        let [within, outside, missing] =
+            [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|v| count(role, v));
+        format!("{name}: {within} of {} within", within + outside + missing)
+    };
+    format!("{}; {}", line(Role::Prediction, "predictions"), line(Role::Calibration, "calibration"))
+}
+
+/// A number with as many digits as it deserves.
+pub(crate) fn number(value: Option<f64>) -> String {
+    match value {
+        None => "–".into(),
+        Some(v) if v.fract() == 0.0 => format!("{v}"),
+        Some(v) if v.abs() >= 100.0 => format!("{v:.0}"),
+        Some(v) => format!("{v:.1}"),
+    }
+}
