@@ -1,7 +1,7 @@
 //! What is wrong with a file, where, and what would be right.
 
 use crate::source::Place;
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Level, Origin, Renderer, Snippet};
 use std::fmt;
 
 /// One thing that is wrong with an input text.
@@ -45,9 +45,10 @@ impl Diagnostic {
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         if self.place.source.text.is_empty() {
-            let title = Level::ERROR.primary_title(self.message.as_str());
+            let group =
+                Level::ERROR.primary_title(self.message.as_str()).element(Origin::path(self.file.as_str()));
             let help = self.help.as_deref().map(|help| Level::HELP.message(help));
-            return renderer.render(&[Group::with_title(title).elements(help)]);
+            return renderer.render(&[group.elements(help)]);
         }
         let label = if self.label.is_empty() { None } else { Some(self.label.as_str()) };
         let snippet = Snippet::source(self.place.source.text.as_str())

@@ -35,6 +35,9 @@ pub struct Doc<T> {
 #[derive(Debug, Clone)]
 struct Change {
     path: Vec<String>,
+    /// Where the path is stated.
+    key: Place,
+    /// Where the value is stated.
     place: Place,
     value: Value,
     spelling: toml_edit::Value,
@@ -57,13 +60,15 @@ pub struct Listed {
 impl<T: Kindred> Doc<T> {
     /// The file called `name` in `library`, or at that path.
     pub fn load(library: &Library, name: &str) -> Result<Self, Diagnostics> {
-        let source = library.find(name, T::FOLDER, T::WHAT).map_err(|missing| missing.alone(name))?;
+        let source = library.find(name, None, T::FOLDER, T::WHAT).map_err(|missing| missing.alone(name))?;
         Ok(Self::of(library, source))
     }
 
     /// As [`Self::load`], with complaints about the name pointing at the place that gives it.
     pub(crate) fn load_at(library: &Library, name: &str, place: &Place) -> Result<Self, Diagnostics> {
-        let source = library.find(name, T::FOLDER, T::WHAT).map_err(|missing| missing.at(place))?;
+        let source = library
+            .find(name, Some(&place.source.name), T::FOLDER, T::WHAT)
+            .map_err(|missing| missing.at(place))?;
         Ok(Self::of(library, source))
     }
 
@@ -102,8 +107,10 @@ impl<T: Kindred> Doc<T> {
                     Diagnostic::new(&place, "`extends` goes in a circle").label("extends itself in the end"),
                 ]));
             }
-            let source =
-                self.library.find(&name, T::FOLDER, T::WHAT).map_err(|missing| missing.at(&place))?;
+            let source = self
+                .library
+                .find(&name, Some(&place.source.name), T::FOLDER, T::WHAT)
+                .map_err(|missing| missing.at(&place))?;
             layers.push(tree::parse(&source)?);
         }
         let mut tree = layers.pop().expect("never empty");
@@ -143,23 +150,24 @@ impl<T: Kindred> Doc<T> {
         let statement = format!("override: {} of {}", changed.path, changed.place.source.name);
         let provenance =
             Provenance { source: statement, kind: Kind::Override, determined: None, uncertainty: None };
-        let (place, value) = (changed.place.clone(), changed.value.clone());
+        let (key, place, value) = (changed.key.clone(), changed.place.clone(), changed.value.clone());
         let spelling = changed.place.source.text[changed.place.span.clone()].parse();
         let spelling = spelling.unwrap_or_else(|_| toml_edit::Value::from(""));
-        self.changes.push(Change { path, place, value, spelling, provenance: Some(provenance) });
+        self.changes.push(Change { path, key, place, value, spelling, provenance: Some(provenance) });
         Ok(())
     }
 
     fn change(&mut self, path: &str, text: &str, provenance: Option<Provenance>) -> Result<(), Diagnostics> {
         let source = Arc::new(Source { name: "--set".into(), text: format!("{path}={text}") });
-        let segments = segments(path, &Place::new(&source, 0..path.len()))?;
+        let key = Place::new(&source, 0..path.len());
+        let segments = segments(path, &key)?;
         let place = Place::new(&source, path.len() + 1..source.text.len());
         let spelling = match text.trim().parse::<toml_edit::Value>() {
             Ok(value) => value,
             Err(_) => text.trim().into(),
         };
         let value = tree::of_spelling(&spelling, &place);
-        self.changes.push(Change { path: segments, place, value, spelling, provenance });
+        self.changes.push(Change { path: segments, key, place, value, spelling, provenance });
         Ok(())
     }
 
@@ -262,8 +270,12 @@ impl Change {
     }
 
     fn entry(&self, value: Value) -> Entry {
-        let key = Place::new(&self.place.source, 0..self.place.span.start.saturating_sub(1));
-        Entry { key, node: Node { place: self.place.clone(), value }, source: None, provenance: None }
+        Entry {
+            key: self.key.clone(),
+            node: Node { place: self.place.clone(), value },
+            source: None,
+            provenance: None,
+        }
     }
 
     fn figure(&self) -> Entry {

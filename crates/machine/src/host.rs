@@ -9,7 +9,7 @@ mod root;
 pub use cache::{CacheGeometry, Core, EvictionNotice, Inclusion, Llc, PrivateCache, Replacement};
 pub use iommu::{Invalidation, Iommu, Iotlb, StructureCaches, TranslationOrder, WalkBanks};
 pub use memory::{Dram, Interconnect, RemoteHit, RemoteWrite};
-pub use power::{Agent, Power, PowerState};
+pub use power::{IdleState, PackageController, Power};
 pub use root::{CompletionOrder, CompletionSplit, Credits, RootComplex, RootPort};
 
 use crate::doc::Kindred;

@@ -87,10 +87,19 @@ impl Library {
     }
 
     /// The text of the file called `name`, or at that path if `name` is one.
-    pub(crate) fn find(&self, name: &str, folder: &str, what: &str) -> Result<Arc<Source>, Missing> {
+    /// A path is looked for here and beside the file called `from` that gives it.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        from: Option<&str>,
+        folder: &str,
+        what: &str,
+    ) -> Result<Arc<Source>, Missing> {
         let is_path = name.ends_with(".toml") || name.contains(['/', '\\']);
         if is_path {
-            return read(Path::new(name));
+            let beside = from.and_then(|from| Path::new(from).parent()).map(|folder| folder.join(name));
+            let path = beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
+            return read(&path);
         }
         let relative = format!("{folder}/{name}.toml");
         for root in self.folders.iter() {
@@ -123,9 +132,10 @@ fn read(path: &Path) -> Result<Arc<Source>, Missing> {
         message: format!("`{}` cannot be read: {reason}", path.display()),
         help: None,
     };
-    let length = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?.len();
-    if length > MOST_BYTES {
-        return Err(missing(format!("{length} bytes is no machine or scenario file")));
+    // Asked before opening: a pipe would wait for a writer, a device would never end.
+    let known = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?;
+    if !known.is_file() || known.len() > MOST_BYTES {
+        return Err(missing("it is no file of a machine, part or scenario".into()));
     }
     let bytes = std::fs::read(path).map_err(|error| missing(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| missing("it is not UTF-8 text".into()))?;

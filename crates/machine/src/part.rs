@@ -107,6 +107,8 @@ record! {
         largest: Figure<Bytes>,
         /// Multiple to which addresses are cut off (bytes).
         address_granule: Figure<Bytes>,
+        /// *Quirk*: address bits that reach the bus; what lies above aliases to lower memory.
+        address_bits: Figure<Count>,
         /// From the command until its TLP leaves, and from the data until software has it.
         overhead: Figure<Duration>,
         /// What each byte adds.
@@ -125,8 +127,10 @@ record! {
         per_request: Figure<Duration>,
         /// For each completion.
         per_completion: Figure<Duration>,
-        /// For each byte.
+        /// For each byte of a completion, header and padding included.
         per_byte: Figure<Duration>,
+        /// Multiple to which a completion with its header is padded, on the wire and here (bytes).
+        granule: Figure<Bytes>,
     }
 }
 
@@ -139,18 +143,22 @@ record! {
         base: Figure<Duration>,
         /// What every access to a chunk costs.
         per_chunk: Figure<Duration>,
-        /// The part of a word below which a write reads the word first (bytes).
+        /// What every chunk costs on top when it came in completions no larger than it.
+        per_small_chunk: Figure<Duration>,
+        /// Whole words are accessed together, partial ones at the ends of a chunk by themselves (bytes).
         word: Figure<Bytes>,
-        /// What each partial word at the end of a transfer costs when many follow each other.
-        per_partial_word: Figure<Duration>,
         /// From a chunk's arrival until it is written: for each 64 bytes.
         write_out_per_64_bytes: Figure<Duration>,
         /// By how much that is less for each byte that the first 64 lack.
         write_out_per_missing_byte: Figure<Duration>,
-        /// What a partial word at the start adds to a single transfer.
+        /// What every completion after a request's first adds to that.
+        write_out_per_completion: Figure<Duration>,
+        /// What a partial word at the start adds to a single read.
         unaligned_start: Figure<Duration>,
-        /// What a partial word at the end adds to a single transfer.
+        /// What a partial word at the end adds to a single read.
         unaligned_end: Figure<Duration>,
+        /// What a partial word at either end adds to a single write.
+        unaligned_write: Figure<Duration>,
     }
     check |memory: &DeviceMemory, check: &mut Check<'_>| {
         for (key, figure) in [("chunk", &memory.chunk), ("word", &memory.word)] {
@@ -173,7 +181,7 @@ record! {
         per_byte: Figure<Duration>,
         /// Least time that a change of direction takes.
         least: Figure<Duration>,
-        /// What each byte of the operation adds to it.
+        /// What each byte beyond 256 of the operation adds to it.
         change_per_byte: Figure<Duration>,
         /// Most time that a change of direction takes.
         most: Figure<Duration>,
@@ -191,8 +199,10 @@ record! {
 record! {
     /// How the card's port packs TLPs.
     pub struct DevicePort {
-        /// Width of the transmit path: TLPs start at multiples of it when they do not follow each other (bytes).
+        /// Width of the transmit path (bytes): TLPs of one request are packed in pairs, one without a partner is padded to this.
         transmit_beat: Figure<Bytes>,
+        /// Wire bytes of a posted write's TLP beyond its payload (header, framing, alignment and a share of DLLPs).
+        write_overhead: Figure<Bytes>,
         /// DLLP bytes that go with each request, beyond what the link accounts for.
         dllp_per_request: Figure<Bytes>,
     }

@@ -264,7 +264,7 @@ pub(crate) fn name_of<T: Copy>(
         return Some(*value);
     }
     let near = crate::suggest::nearest(text, all.iter().map(|(spelling, _)| *spelling));
-    let help = near.map_or_else(String::new, |near| format!("did you mean `{near}`? ")) + &allowed();
+    let help = near.map_or_else(allowed, |near| format!("did you mean `{near}`? It is {}", allowed()));
     complaints.push(Diagnostic::new(&node.place, format!("`{name}` cannot be \"{text}\"")).help(help));
     None
 }

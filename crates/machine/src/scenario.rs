@@ -292,6 +292,7 @@ pub struct Changes(pub(crate) Vec<Changed>);
 pub(crate) struct Changed {
     pub(crate) path: String,
     pub(crate) value: Value,
+    pub(crate) key: Place,
     pub(crate) place: Place,
 }
 
@@ -319,7 +320,10 @@ fn flatten(path: &str, table: &crate::tree::Table, all: &mut Vec<Changed>) {
         let path = crate::read::join(path, key);
         match &entry.node.value {
             Value::Table(inner) if !inner.contains_key("value") => flatten(&path, inner, all),
-            value => all.push(Changed { path, value: value.clone(), place: entry.node.place.clone() }),
+            value => {
+                let (key, place) = (entry.key.clone(), entry.node.place.clone());
+                all.push(Changed { path, value: value.clone(), key, place });
+            }
         }
     }
 }

@@ -151,6 +151,8 @@ record! {
         core_snoop: Figure<Duration>,
         /// Ways in which a device's write may allocate; 0 for a cache without DDIO.
         ddio_ways: Figure<u32>,
+        /// Whether a device's read that misses allocates, as in client processors.
+        device_reads_allocate: Figure<bool>,
         /// For how long a device's write that evicts a modified line waits.
         dirty_eviction: Figure<Duration>,
         /// What a device's write of a whole line adds that is not in the cache: ownership without data.

@@ -2,44 +2,87 @@
 
 use crate::figure::Figure;
 use crate::read::{Check, record};
+use crate::scalar::Count;
 use std::collections::BTreeMap;
 use units::Duration;
 
 record! {
-    /// A state that the package enters when no request arrives for a while.
-    pub struct PowerState {
+    /// An idle state of the fabric between root ports and memory. It is entered
+    /// after a time without requests, or at a tick if there is none just then.
+    pub struct IdleState {
         /// After how long without a request it is entered.
-        entry_after: Figure<Duration>,
-        /// How long the next request waits for the package to leave it.
+        after: Option<Figure<Duration>>,
+        /// Interval of the ticks at which it is entered.
+        tick: Option<Figure<Duration>>,
+        /// By which part of the interval a tick may come early or late (0 to 1).
+        tick_jitter: Option<Figure<f64>>,
+        /// How long the next request waits for the fabric to leave it.
         exit_latency: Figure<Duration>,
     }
-}
-
-record! {
-    /// Something beside the devices that takes the path to memory at intervals.
-    pub struct Agent {
-        /// Mean interval between its turns.
-        interval: Figure<Duration>,
-        /// For how long it keeps the path.
-        duration: Figure<Duration>,
-    }
-    check |agent: &Agent, check: &mut Check<'_>| {
-        let (duration, interval) = (agent.duration.value, agent.interval.value);
+    check |state: &IdleState, check: &mut Check<'_>| {
         check.require(
-            duration < interval,
-            "duration",
-            format!("a turn of {duration} does not end within the interval of {interval}"),
-            "less than `interval`",
+            state.after.is_some() != state.tick.is_some(),
+            if state.after.is_some() { "after" } else { "exit_latency" },
+            "a state is entered after a time, or at ticks",
+            "give `after` or `tick`, not both",
+        );
+        share(check, "tick_jitter", state.tick_jitter.as_ref());
+        check.require(
+            state.tick.as_ref().is_none_or(|tick| !tick.value.is_zero()),
+            "tick",
+            "no interval at all",
+            "such as \"9 us\"",
         );
     }
 }
 
 record! {
-    /// Power management of a package.
+    /// A package controller that stops the fabric to change voltage or frequency.
+    pub struct PackageController {
+        /// Interval of its ticks; each asks for a transition, which takes
+        /// the first instant without a non-posted request.
+        period: Figure<Duration>,
+        /// For how many periods a transition stops the fabric.
+        transition_periods: Figure<Count>,
+        /// Share of transitions that take a period more (0 to 1).
+        longer_share: Figure<f64>,
+        /// From the end of the last period until the fabric runs.
+        exit_latency: Figure<Duration>,
+        /// The same, the slow way.
+        slow_exit_latency: Figure<Duration>,
+        /// Share of transitions that go the slow way (0 to 1).
+        slow_share: Figure<f64>,
+        /// Chance that a transition is forced although requests are always outstanding (0 to 1, for each period).
+        forced_share: Figure<f64>,
+        /// Share of periods without a transition (0 to 1).
+        skipped_share: Figure<f64>,
+    }
+    check |controller: &PackageController, check: &mut Check<'_>| {
+        check.require(!controller.period.value.is_zero(), "period", "no interval at all", "such as \"1 ms\"");
+        share(check, "longer_share", Some(&controller.longer_share));
+        share(check, "slow_share", Some(&controller.slow_share));
+        share(check, "forced_share", Some(&controller.forced_share));
+        share(check, "skipped_share", Some(&controller.skipped_share));
+    }
+}
+
+fn share(check: &mut Check<'_>, key: &str, figure: Option<&Figure<f64>>) {
+    if let Some(figure) = figure {
+        check.require(
+            (0.0..=1.0).contains(&figure.value),
+            key,
+            format!("{} is no share", figure.value),
+            "from 0 to 1",
+        );
+    }
+}
+
+record! {
+    /// Power management that devices notice.
     pub struct Power {
-        /// Its states by name, such as `PC3`.
-        state: BTreeMap<String, PowerState>,
-        /// Other agents on the path to memory, by name.
-        agent: BTreeMap<String, Agent>,
+        /// The fabric's idle states by name.
+        state: BTreeMap<String, IdleState>,
+        /// The package controller, if it stops the fabric.
+        controller: Option<PackageController>,
     }
 }

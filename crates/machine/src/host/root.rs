@@ -20,21 +20,34 @@ record! {
     /// How the data of one read request is cut into completions. Cuts lie at
     /// multiples of the largest payload, whatever the request's start.
     pub struct CompletionSplit {
-        /// Most payload of a completion (bytes) ..
+        /// Most payload of a completion of a request of up to 64 bytes (bytes).
+        tiny: Figure<Bytes>,
+        /// The same for requests of up to `small_up_to` (bytes).
         small: Figure<Bytes>,
-        /// .. unless the request asks for this much or more (bytes) ..
-        large_from: Figure<Bytes>,
-        /// .. which gets up to this much in a completion (bytes).
+        /// Up to where requests are small (bytes).
+        small_up_to: Figure<Bytes>,
+        /// Most payload for larger requests (bytes).
         large: Figure<Bytes>,
+        /// From where requests are very large (bytes).
+        largest_from: Figure<Bytes>,
+        /// Most payload for those (bytes).
+        largest: Figure<Bytes>,
+        /// *Quirk*: whether an aligned request of an odd number of this many bytes
+        /// is treated as a very large one (bytes); 0 for no such.
+        odd_multiple_as_largest: Figure<Bytes>,
         /// Lines that arrive further apart than this are not combined.
         combine_window: Figure<Duration>,
-        /// Whether the last lines of a request go one by one.
+        /// Whether the last full completion of a large request goes line by line.
         splits_last: Figure<bool>,
         /// Whether a line of which only a part was asked for goes by itself.
         splits_partial: Figure<bool>,
+        /// Units in which payload is cut at its ends (bytes).
+        granule: Figure<Bytes>,
     }
     check |split: &CompletionSplit, check: &mut Check<'_>| {
-        for (key, figure) in [("small", &split.small), ("large", &split.large)] {
+        let sizes =
+            [("tiny", &split.tiny), ("small", &split.small), ("large", &split.large), ("largest", &split.largest)];
+        for (key, figure) in sizes {
             let bytes = figure.value.get();
             check.require(
                 bytes.is_power_of_two() && (64..=4096).contains(&bytes),
@@ -43,6 +56,19 @@ record! {
                 "64 B, 128 B, 256 B, .. 4096 B",
             );
         }
+        check.require(
+            split.small_up_to.value < split.largest_from.value,
+            "largest_from",
+            format!("{} are small already", split.largest_from.value),
+            format!("more than `small_up_to` ({})", split.small_up_to.value),
+        );
+        let granule = split.granule.value.get();
+        check.require(
+            granule.is_power_of_two() && (4..=64).contains(&granule),
+            "granule",
+            format!("{} is no unit of payload", split.granule.value),
+            "4 B, 8 B, .. 64 B",
+        );
     }
 }
 
@@ -65,14 +91,12 @@ record! {
         completion_order: Figure<CompletionOrder>,
         /// How answers are cut into completions.
         completion_split: CompletionSplit,
-        /// Multiple to which a completion with its header is padded on its way (bytes); 0 for no padding.
-        completion_pad: Figure<Bytes>,
         /// From a posted write's lookup until its line, if it is in the cache, is visible.
         write_commit: Figure<Duration>,
         /// From a posted write being globally ordered until its receive buffer is free.
         posted_release_latency: Figure<Duration>,
-        /// Bytes that a posted write's TLP takes beyond its payload, where that is more than the link's own.
-        posted_overhead: Figure<Bytes>,
+        /// *Quirk*: wire bytes that a write with a 4 DW header (address of 64 bits) takes beyond the header's own 4.
+        long_header_penalty: Figure<Bytes>,
         /// From a core's access leaving its socket's mesh or ring until its TLP can go on the wire.
         outbound_latency: Figure<Duration>,
         /// From a core's completion arriving until the core has the data.
