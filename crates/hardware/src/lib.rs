@@ -1,4 +1,19 @@
 //! Hardware that reacts: links, ports, root complexes, IOMMUs, caches, DRAM.
+//!
+//! The [`Fabric`] is the world of a simulation: hosts with their memory and
+//! root ports, devices, and the links between them. It answers events; whoever
+//! wants something to happen plugs a device model into it, or lets a core of a
+//! host access one.
 
+mod enables;
+pub mod endpoint;
+mod event;
+mod fabric;
 pub mod iommu;
+pub mod link;
 pub mod memory;
+pub mod packet;
+pub mod root;
+pub mod wires;
+pub use event::Event;
+pub use fabric::Fabric;

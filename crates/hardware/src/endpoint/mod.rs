@@ -1,0 +1,486 @@
+//! A device on the fabric: its PCIe core, and the model of its registers and firmware.
+
+mod mover;
+mod params;
+mod registers;
+mod requester;
+
+use engine::Scheduler;
+use platform::device::{BarAccess, Device, DeviceBus, Dma, FunctionIndex, PortIndex, Reset, Token};
+use units::{BarOffset, Time};
+use wire::pcie::config::{ConfigEffect, ConfigSpace};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+pub use params::{
+    BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
+    WriteOutParams,
+};
+pub use registers::Registers;
+pub use requester::{Requester, RequesterCounters};
+
+use crate::enables::enabled_runs;
+use crate::event::Event;
+use crate::link::LinkEnd;
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// A device of the simulation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct EndpointId(pub u16);
+
+/// What can happen inside an endpoint. Events of before a reset carry an older epoch and are dropped.
+#[derive(Clone, Copy, Debug)]
+pub enum EndpointEvent {
+    /// The core gets to send a TLP.
+    Transmit {
+        /// Through which port.
+        end: LinkEnd,
+        /// The TLP.
+        packet: PacketId,
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// The oldest read that waits may be able to go on.
+    IssueReads {
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// The oldest write that waits may be able to go on.
+    StartWrites {
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// The data of a write has been fetched.
+    WriteFetched {
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// The data of a tag has been dealt with.
+    TagFree {
+        /// The tag.
+        tag: u16,
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// The device learns that a read has ended.
+    ReadDone {
+        /// Which.
+        read: u32,
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// The device learns that a write has left.
+    WriteDone {
+        /// The device's number for it.
+        token: Token,
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// A timer of the device ran out.
+    Timer {
+        /// The device's number for it.
+        token: Token,
+        /// Life of the device.
+        epoch: u16,
+    },
+    /// An answer of the device to the host is ready.
+    Answer {
+        /// Through which port.
+        end: LinkEnd,
+        /// The completion.
+        packet: PacketId,
+    },
+    /// Requests may have waited too long.
+    CheckTimeouts {
+        /// Life of the device.
+        epoch: u16,
+    },
+}
+
+/// The PCIe core of a device: everything but the model of its insides.
+pub struct Core {
+    id: EndpointId,
+    ends: Vec<LinkEnd>,
+    params: EndpointParams,
+    /// Configuration spaces, BARs, interrupt tables.
+    pub registers: Registers,
+    /// DMA.
+    pub requester: Requester,
+    /// Requests of the host that were malformed or met nothing.
+    pub unsupported_requests: u64,
+}
+
+/// A device on the fabric.
+pub struct Endpoint {
+    /// Its PCIe core.
+    pub core: Core,
+    device: Box<dyn Device>,
+}
+
+/// A device's view of the fabric while it reacts to something.
+struct Bus<'a> {
+    core: &'a mut Core,
+    wires: &'a mut Wires,
+    scheduler: &'a mut Scheduler<Event>,
+}
+
+impl DeviceBus for Bus<'_> {
+    fn now(&self) -> Time {
+        self.scheduler.now()
+    }
+
+    fn read(&mut self, request: Dma) {
+        let Some((end, requester)) = self.core.master(request.function) else {
+            self.core.requester.refuse_read(self.scheduler, request);
+            return;
+        };
+        self.core.requester.read(self.wires, self.scheduler, end, requester, request);
+    }
+
+    fn write(&mut self, request: Dma, data: &[u8]) {
+        let Some((end, requester)) = self.core.master(request.function) else {
+            // A function that may not master the bus sends nothing, and its write is lost.
+            let event = EndpointEvent::WriteDone { token: request.token, epoch: self.core.requester.epoch() };
+            self.scheduler.at(self.scheduler.now(), Event::Endpoint(self.core.id, event));
+            return;
+        };
+        self.core.requester.write(self.wires, self.scheduler, end, requester, request, data);
+    }
+
+    fn interrupt(&mut self, function: FunctionIndex, vector: u16) {
+        if let Some(message) = self.core.registers.message(function, vector) {
+            self.core.send_interrupt(self.wires, self.scheduler, function, message);
+        }
+    }
+
+    fn wake_at(&mut self, when: Time, token: Token) {
+        let event = EndpointEvent::Timer { token, epoch: self.core.requester.epoch() };
+        self.scheduler.at(when, Event::Endpoint(self.core.id, event));
+    }
+
+    fn config(&self, function: FunctionIndex) -> &ConfigSpace {
+        self.core.registers.config(function)
+    }
+}
+
+impl Core {
+    /// Where and in whose name a function sends requests, if the host lets it.
+    fn master(&self, function: FunctionIndex) -> Option<(LinkEnd, Bdf)> {
+        let (port, id) = self.registers.master(function)?;
+        Some((self.ends[usize::from(port.0)], id))
+    }
+}
+
+impl Core {
+    fn send_interrupt(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        function: FunctionIndex,
+        message: registers::InterruptMessage,
+    ) {
+        let Some((end, requester)) = self.master(function) else { return };
+        self.requester.send_message(wires, scheduler, end, requester, message.address, message.data);
+    }
+
+    /// The port whose link ends at `end`.
+    fn port_at(&self, end: LinkEnd) -> PortIndex {
+        PortIndex(self.ends.iter().position(|&own| own == end).unwrap_or(0) as u8)
+    }
+}
+
+impl Endpoint {
+    /// A device with its upstream ports at `ends`.
+    ///
+    /// # Panics
+    /// If a function of the device names a port that it does not have.
+    pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
+        let registers = Registers::new(device.functions());
+        assert!(registers.ports() <= ends.len(), "a function of the device names a port without a link");
+        let requester = Requester::new(id, params.clone());
+        Self { core: Core { id, ends, params, registers, requester, unsupported_requests: 0 }, device }
+    }
+
+    /// The device model, to look at.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Lets `act` work on the device model as if from inside: it may start DMA.
+    pub fn with_device<R>(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        act: impl FnOnce(&mut dyn Device, &mut dyn DeviceBus) -> R,
+    ) -> R {
+        let Self { core, device } = self;
+        act(&mut **device, &mut Bus { core, wires, scheduler })
+    }
+
+    /// A TLP arrived at one of the device's ports.
+    pub fn deliver(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+    ) {
+        let now = scheduler.now();
+        let Ok((tlp, payload)) = wires.packets.decode(packet) else {
+            self.core.unsupported_requests += 1;
+            wires.consume(scheduler, packet, now);
+            return;
+        };
+        match &tlp.kind {
+            TlpKind::CompletionData(header) | TlpKind::Completion(header) => {
+                let poisoned = tlp.common.poisoned;
+                let at = self.core.requester.completion(wires, scheduler, end, header, poisoned, payload);
+                wires.consume(scheduler, packet, at);
+            }
+            _ => {
+                self.host_request(wires, scheduler, end, packet, &tlp);
+                wires.consume(scheduler, packet, now);
+            }
+        }
+    }
+
+    /// The host reads or writes the device.
+    fn host_request(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        tlp: &Tlp,
+    ) {
+        match &tlp.kind {
+            TlpKind::ConfigRead(request) => {
+                let value = self.core.registers.read(self.core.port_at(end), request);
+                let id = request.target;
+                let answer = match value {
+                    Some(_) => CompletionHeader::for_register(
+                        id,
+                        request.requester,
+                        request.tag,
+                        CompletionStatus::Successful,
+                        1,
+                    ),
+                    None => CompletionHeader::for_register(
+                        id,
+                        request.requester,
+                        request.tag,
+                        CompletionStatus::UnsupportedRequest,
+                        0,
+                    ),
+                };
+                let latency = self.core.params.config_latency;
+                self.answer(wires, scheduler, end, answer, &value.unwrap_or(0).to_le_bytes(), latency);
+            }
+            TlpKind::ConfigWrite(request) => {
+                let value = wires
+                    .packets
+                    .decode(packet)
+                    .ok()
+                    .and_then(|(_, payload)| payload.first_chunk::<4>().copied());
+                let port = self.core.port_at(end);
+                let effects =
+                    self.core.registers.write(port, request, u32::from_le_bytes(value.unwrap_or_default()));
+                let status = match &effects {
+                    Some(_) => CompletionStatus::Successful,
+                    None => CompletionStatus::UnsupportedRequest,
+                };
+                let answer =
+                    CompletionHeader::for_register(request.target, request.requester, request.tag, status, 0);
+                let latency = self.core.params.config_latency;
+                self.answer(wires, scheduler, end, answer, &[], latency);
+                self.config_effects(wires, scheduler, effects);
+            }
+            TlpKind::MemoryRead(request) => self.bar_read(wires, scheduler, end, request),
+            TlpKind::MemoryWrite(request) => {
+                self.bar_write(wires, scheduler, end, packet, request, tlp.common.poisoned)
+            }
+            TlpKind::Message(_) => {}
+            _ => self.core.unsupported_requests += 1,
+        }
+    }
+
+    fn config_effects(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        effects: Option<(FunctionIndex, Vec<ConfigEffect>)>,
+    ) {
+        let Some((function, effects)) = effects else { return };
+        let (payload, read) = self.core.registers.request_sizes();
+        self.core.requester.max_payload = payload;
+        self.core.requester.max_read_request = read;
+        for effect in effects {
+            match effect {
+                ConfigEffect::FunctionLevelReset => self.reset(wires, scheduler, Reset::Function(function)),
+                ConfigEffect::Msix { .. } => self.send_unmasked(wires, scheduler, function),
+                _ => {}
+            }
+            self.with_device(wires, scheduler, |device, bus| device.config_changed(bus, function, &effect));
+        }
+    }
+
+    fn bar_read(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        request: &MemoryRequest,
+    ) {
+        let (address, length) = request.byte_range();
+        let port = self.core.port_at(end);
+        let Some((function, bar, offset)) = self.core.registers.decode(port, address, length) else {
+            self.core.unsupported_requests += 1;
+            let id = self.core.registers.id(FunctionIndex(0));
+            let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::UnsupportedRequest);
+            let latency = self.core.params.config_latency;
+            self.answer(wires, scheduler, end, answer, &[], latency);
+            return;
+        };
+        let mut data = [0u8; 4096];
+        let data = &mut data[..length as usize];
+        let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
+        let took = if self.core.registers.interrupt_table_read(at, data) {
+            self.core.params.config_latency
+        } else {
+            self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, data))
+        };
+        let id = self.core.registers.id(function);
+        let (max_payload, rcb) = (self.core.requester.max_payload, 64);
+        let mut done = 0u32;
+        for (piece, piece_length) in
+            wire::pcie::split::split_completion(address, u64::from(length), rcb, max_payload)
+        {
+            let answer = CompletionHeader::with_data(id, request, piece, piece_length, length - done);
+            let mut padded = [0u8; 4096];
+            let lead = (piece & 3) as usize;
+            let bytes = &data[done as usize..(done + piece_length) as usize];
+            padded[lead..lead + bytes.len()].copy_from_slice(bytes);
+            self.answer(wires, scheduler, end, answer, &padded[..lead + bytes.len()], took);
+            done += piece_length;
+        }
+    }
+
+    fn bar_write(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        request: &MemoryRequest,
+        poisoned: bool,
+    ) {
+        let (address, length) = request.byte_range();
+        let port = self.core.port_at(end);
+        let (Some((function, bar, offset)), false) =
+            (self.core.registers.decode(port, address, length), poisoned)
+        else {
+            self.core.unsupported_requests += 1;
+            return;
+        };
+        let mut data = [0u8; 4096];
+        let lead = (address & 3) as usize;
+        if let Ok((_, payload)) = wires.packets.decode(packet)
+            && let Some(bytes) = payload.get(lead..lead + length as usize)
+        {
+            data[..bytes.len()].copy_from_slice(bytes);
+        }
+        for run in enabled_runs(request) {
+            let (start, end) = (run.start - lead, run.end - lead);
+            let at = BarAccess { function, bar, offset: BarOffset::new(offset + start as u64) };
+            let bytes = &data[start..end];
+            if self.core.registers.interrupt_table_write(at, bytes) {
+                self.send_unmasked(wires, scheduler, function);
+            } else {
+                self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, bytes));
+            }
+        }
+    }
+
+    /// Sends the interrupts that were pending behind a mask.
+    fn send_unmasked(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        function: FunctionIndex,
+    ) {
+        for message in self.core.registers.unmasked(function) {
+            self.core.send_interrupt(wires, scheduler, function, message);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        header: CompletionHeader,
+        payload: &[u8],
+        after: units::Duration,
+    ) {
+        let kind =
+            if header.length_dw > 0 { TlpKind::CompletionData(header) } else { TlpKind::Completion(header) };
+        let payload = if header.length_dw > 0 { payload } else { &[] };
+        let packet = wires.packets.encode(&Tlp::new(kind), payload);
+        scheduler.after(after, Event::Endpoint(self.core.id, EndpointEvent::Answer { end, packet }));
+    }
+
+    /// Resets the device.
+    pub fn reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, reset: Reset) {
+        self.core.requester.reset();
+        self.core.registers.reset(reset);
+        let (payload, read) = self.core.registers.request_sizes();
+        self.core.requester.max_payload = payload;
+        self.core.requester.max_read_request = read;
+        self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
+    }
+
+    /// Something inside the endpoint is due.
+    pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: EndpointEvent) {
+        let epoch = self.core.requester.epoch();
+        match event {
+            EndpointEvent::Transmit { end, packet, epoch: sent } if sent == epoch => {
+                wires.send(scheduler, end, packet);
+            }
+            EndpointEvent::Transmit { packet, .. } => wires.packets.free(packet),
+            EndpointEvent::Answer { end, packet } => wires.send(scheduler, end, packet),
+            EndpointEvent::IssueReads { epoch: sent } if sent == epoch => {
+                self.core.requester.issue_reads(wires, scheduler);
+            }
+            EndpointEvent::StartWrites { epoch: sent } if sent == epoch => {
+                self.core.requester.start_writes(wires, scheduler);
+            }
+            EndpointEvent::WriteFetched { epoch: sent } if sent == epoch => {
+                self.core.requester.write_fetched(wires, scheduler);
+            }
+            EndpointEvent::TagFree { tag, epoch: sent } if sent == epoch => {
+                self.core.requester.tag_free(wires, scheduler, tag);
+            }
+            EndpointEvent::ReadDone { read, epoch: sent } if sent == epoch => {
+                if let Some(read) = self.core.requester.take_finished(read) {
+                    let outcome = read.failed.map_or(Ok(&read.data[..]), Err);
+                    self.with_device(wires, scheduler, |device, bus| {
+                        device.read_done(bus, read.token, outcome)
+                    });
+                    self.core.requester.recycle(read.data);
+                }
+            }
+            EndpointEvent::WriteDone { token, epoch: sent } if sent == epoch => {
+                self.with_device(wires, scheduler, |device, bus| device.write_done(bus, token));
+            }
+            EndpointEvent::Timer { token, epoch: sent } if sent == epoch => {
+                self.with_device(wires, scheduler, |device, bus| device.timer(bus, token));
+            }
+            EndpointEvent::CheckTimeouts { epoch: sent } if sent == epoch => {
+                self.core.requester.check_timeouts(scheduler);
+            }
+            // What was under way before a reset is forgotten.
+            _ => {}
+        }
+    }
+}

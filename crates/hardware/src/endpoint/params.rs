@@ -1,0 +1,218 @@
+//! What a device's PCIe core and its DMA engines are made of.
+
+use units::Duration;
+
+/// The PCIe core of a device, apart from what its registers and firmware do.
+#[derive(Clone, Debug)]
+pub struct EndpointParams {
+    /// Non-posted requests that may be outstanding: 32 without extended tags, 256 with, 768 with 10-bit tags.
+    pub tags: u16,
+    /// Largest read request that the core makes, whatever MRRS allows, in bytes.
+    pub max_read_request: u32,
+    /// Least time between two read requests.
+    pub issue_interval: Duration,
+    /// From a tag's last completion having been dealt with until the tag is free.
+    pub tag_release: Duration,
+    /// Handling of completions that arrive.
+    pub drain: DrainParams,
+    /// Sending of posted requests.
+    pub transmit: TransmitParams,
+    /// The path between the core and the device's memory.
+    pub bus: BusParams,
+    /// The engines that move data; a DMA names one.
+    pub engines: Vec<EngineParams>,
+    /// Writes that all engines together have in hand at once.
+    pub writes_in_hand: u16,
+    /// How long a request waits for its completion; the PCIe base specification allows 50 us to 50 ms by default.
+    pub completion_timeout: Duration,
+    /// How long the core takes to answer a configuration request.
+    pub config_latency: Duration,
+}
+
+/// How fast a device takes completions out of its receive buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DrainParams {
+    /// Time for the first completion of a request, on top.
+    pub per_request: Duration,
+    /// Time for each completion.
+    pub per_completion: Duration,
+    /// Picoseconds for each byte of a completion, header and framing included.
+    pub ps_per_byte: u32,
+    /// A completion, header and framing included, takes a multiple of so many bytes.
+    pub granule: u32,
+}
+
+/// How fast a device's core sends posted requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransmitParams {
+    /// Picoseconds for each byte; zero if only the wire counts.
+    pub ps_per_byte: u32,
+    /// How often a header with its framing takes its own length on the way.
+    pub header_passes: u32,
+    /// Width of the path in bytes. The TLPs of one request share their beats in pairs; the last one of an odd number
+    /// is padded to a whole beat.
+    pub beat: u32,
+}
+
+/// The path between a device's core and its memory, which data takes in one direction at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BusParams {
+    /// Time for each write's data to be asked for.
+    pub per_write: Duration,
+    /// Picoseconds for each byte of a write.
+    pub ps_per_write_byte: u32,
+    /// Time to change the direction.
+    pub turn: Duration,
+    /// Picoseconds that each byte beyond 256 of the transfer before adds to the change.
+    pub turn_ps_per_byte: u32,
+    /// Longest time that a change of direction takes.
+    pub longest_turn: Duration,
+}
+
+/// A DMA engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineParams {
+    /// From a request reaching the engine until its first TLP can be sent.
+    pub start_latency: Duration,
+    /// From a read's data being in place until whoever asked knows.
+    pub read_done_latency: Duration,
+    /// Picoseconds for each byte of a read's last completion, where the engine hands data straight to who asked.
+    pub hand_over_ps_per_byte: u32,
+    /// When who asked for a write knows that it has left: the later of the two, counted from its reaching the engine.
+    pub write_done: [Linear; 2],
+    /// The device memory that the engine works on, if any.
+    pub memory: Option<LocalMemoryParams>,
+}
+
+/// A time that grows with the number of bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Linear {
+    /// For no bytes.
+    pub base: Duration,
+    /// Picoseconds for each byte.
+    pub ps_per_byte: u32,
+}
+
+impl Linear {
+    /// The time for `bytes`.
+    pub fn time_for(&self, bytes: u64) -> Duration {
+        self.base + Duration::from_ps(bytes * u64::from(self.ps_per_byte))
+    }
+}
+
+/// Device memory that is read and written in chunks, each by one or more operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalMemoryParams {
+    /// Bytes in a chunk, counted from the word in which a transfer begins.
+    pub chunk: u32,
+    /// Bytes in a word: an end within a word costs an operation of its own when the memory is written.
+    pub word: u32,
+    /// Time for each transfer.
+    pub per_transfer: Duration,
+    /// Time for each operation.
+    pub per_operation: Duration,
+    /// Time that each chunk takes on top if its data came in completions no larger than a chunk and is unaligned.
+    pub per_ragged_chunk: Duration,
+    /// How one read's data is written to memory; several reads overlap.
+    pub write_out: WriteOutParams,
+}
+
+/// How the data of one read goes into device memory: piece by piece as it arrives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOutParams {
+    /// Picoseconds for each byte.
+    pub ps_per_byte: u32,
+    /// Picoseconds for each byte of a first piece shorter than 64 bytes that need not be waited for.
+    pub first_ps_per_byte: u32,
+    /// Time for each completion after the first.
+    pub per_completion: Duration,
+    /// Time for a first byte that is not at the beginning of a word.
+    pub unaligned_head: Duration,
+    /// Time for a last byte that is not at the end of a word.
+    pub unaligned_tail: Duration,
+}
+
+impl LocalMemoryParams {
+    /// Operations that writing `length` bytes at `local` takes, and the chunks that they fall into.
+    ///
+    /// In each chunk, an unaligned head, the whole words and an unaligned tail are one operation each.
+    pub fn write_operations(&self, local: u64, length: u64) -> (u64, u64) {
+        let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
+        let begin = local % word;
+        let end = begin + length;
+        let (mut operations, mut chunks) = (0, 0);
+        let mut at = begin;
+        while at < end {
+            let stop = ((at / chunk + 1) * chunk).min(end);
+            let (first_word, last_word) = (at.next_multiple_of(word), stop / word * word);
+            operations += u64::from(at % word != 0);
+            operations += u64::from(last_word > first_word);
+            // A tail in the same word as the head has been counted with it.
+            operations += u64::from(stop % word != 0 && last_word >= at);
+            chunks += 1;
+            at = stop;
+        }
+        (operations, chunks)
+    }
+
+    /// Chunks that reading `length` bytes at `local` touches: one operation each.
+    pub fn read_chunks(&self, local: u64, length: u64) -> u64 {
+        (local % u64::from(self.word) + length).div_ceil(u64::from(self.chunk))
+    }
+}
+
+impl EndpointParams {
+    /// A core that takes no time, for tests and as an upper bound.
+    pub fn ideal(tags: u16) -> Self {
+        Self {
+            tags,
+            max_read_request: 4096,
+            issue_interval: Duration::ZERO,
+            tag_release: Duration::ZERO,
+            drain: DrainParams::default(),
+            transmit: TransmitParams::default(),
+            bus: BusParams::default(),
+            engines: vec![EngineParams::default()],
+            writes_in_hand: 64,
+            completion_timeout: Duration::from_ms(50),
+            config_latency: Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: LocalMemoryParams = LocalMemoryParams {
+        chunk: 128,
+        word: 8,
+        per_transfer: Duration::ZERO,
+        per_operation: Duration::ZERO,
+        per_ragged_chunk: Duration::ZERO,
+        write_out: WriteOutParams {
+            ps_per_byte: 0,
+            first_ps_per_byte: 0,
+            per_completion: Duration::ZERO,
+            unaligned_head: Duration::ZERO,
+            unaligned_tail: Duration::ZERO,
+        },
+    };
+
+    #[test]
+    fn ends_within_a_word_cost_an_operation_each() {
+        assert_eq!(MEMORY.write_operations(0, 64), (1, 1));
+        assert_eq!(MEMORY.write_operations(0, 63), (2, 1));
+        assert_eq!(MEMORY.write_operations(4, 64), (3, 1));
+        assert_eq!(MEMORY.write_operations(0, 129), (2, 2));
+        assert_eq!(MEMORY.write_operations(1, 3), (1, 1));
+    }
+
+    #[test]
+    fn chunks_begin_with_the_word_of_the_first_byte() {
+        assert_eq!(MEMORY.read_chunks(0, 128), 1);
+        assert_eq!(MEMORY.read_chunks(0, 129), 2);
+        assert_eq!(MEMORY.read_chunks(4, 128), 2);
+        assert_eq!(MEMORY.read_chunks(8, 128), 1);
+    }
+}

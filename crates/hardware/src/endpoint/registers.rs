@@ -1,0 +1,243 @@
+//! A device's configuration spaces, BAR decoding and interrupt vectors.
+
+use platform::device::{BarAccess, Function, FunctionIndex, PortIndex, Reset};
+use wire::pcie::Bdf;
+use wire::pcie::config::msix::{self, MsixLayout};
+use wire::pcie::config::{ConfigEffect, ConfigSpace, ResetKind};
+use wire::pcie::tlp::ConfigRequest;
+
+/// An interrupt as a memory write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterruptMessage {
+    /// Where it goes.
+    pub address: u64,
+    /// What it says.
+    pub data: u32,
+}
+
+/// Bytes of an MSI-X table entry: address, data, vector control.
+const VECTOR_BYTES: usize = msix::ENTRY_LEN as usize;
+/// The mask bit of the vector control word.
+const VECTOR_MASKED: u8 = msix::ENTRY_MASKED as u8;
+
+struct State {
+    port: PortIndex,
+    config: ConfigSpace,
+    /// Bus and device number that the last configuration write to the function carried.
+    id: Bdf,
+    msix: Option<MsixState>,
+}
+
+struct MsixState {
+    layout: MsixLayout,
+    table: Vec<u8>,
+    pending: Vec<u8>,
+}
+
+/// Everything about a device that the PCIe core answers for without its firmware.
+pub struct Registers {
+    functions: Vec<State>,
+}
+
+impl Registers {
+    /// The registers of a device with these functions.
+    pub fn new(functions: Vec<Function>) -> Self {
+        let functions = functions
+            .into_iter()
+            .enumerate()
+            .map(|(index, function)| State {
+                port: function.port,
+                msix: function.config.msix_layout().map(MsixState::new),
+                config: function.config,
+                id: Bdf::new(0, 0, index as u8),
+            })
+            .collect();
+        Self { functions }
+    }
+
+    /// One more than the highest port that a function is below.
+    pub fn ports(&self) -> usize {
+        self.functions.iter().map(|f| usize::from(f.port.0) + 1).max().unwrap_or(0)
+    }
+
+    /// A function's configuration space.
+    ///
+    /// # Panics
+    /// If the device has no such function.
+    pub fn config(&self, function: FunctionIndex) -> &ConfigSpace {
+        &self.functions[usize::from(function.0)].config
+    }
+
+    /// A function's configuration space, to change what only hardware can.
+    ///
+    /// # Panics
+    /// If the device has no such function.
+    pub fn config_mut(&mut self, function: FunctionIndex) -> &mut ConfigSpace {
+        &mut self.functions[usize::from(function.0)].config
+    }
+
+    /// A function's address on the bus.
+    pub fn id(&self, function: FunctionIndex) -> Bdf {
+        self.functions.get(usize::from(function.0)).map_or(Bdf::default(), |f| f.id)
+    }
+
+    /// Port and requester ID of a function that may master the bus.
+    pub fn master(&self, function: FunctionIndex) -> Option<(PortIndex, Bdf)> {
+        let state = self.functions.get(usize::from(function.0))?;
+        state.config.bus_master_enabled().then_some((state.port, state.id))
+    }
+
+    /// Smallest MPS and MRRS of all functions, and the tags that they may use.
+    pub fn request_sizes(&self) -> (u32, u32) {
+        let configs = || self.functions.iter().map(|f| &f.config);
+        (
+            configs().map(ConfigSpace::max_payload).min().unwrap_or(128),
+            configs().map(ConfigSpace::max_read_request).min().unwrap_or(512),
+        )
+    }
+
+    /// The function that a configuration request below `port` means, if the device has it.
+    fn target(&self, port: PortIndex, request: &ConfigRequest) -> Option<usize> {
+        // A device takes whatever bus and device number it is addressed by; ARI functions use all eight bits.
+        let number = usize::from(request.target.ari_function());
+        let mut below_port = (0..self.functions.len()).filter(|&i| self.functions[i].port == port);
+        below_port.nth(number)
+    }
+
+    /// Reads a doubleword of configuration space; `None` if there is no such function.
+    pub fn read(&self, port: PortIndex, request: &ConfigRequest) -> Option<u32> {
+        let index = self.target(port, request)?;
+        Some(self.functions[index].config.dword(request.register))
+    }
+
+    /// Writes to configuration space; `None` if there is no such function.
+    pub fn write(
+        &mut self,
+        port: PortIndex,
+        request: &ConfigRequest,
+        value: u32,
+    ) -> Option<(FunctionIndex, Vec<ConfigEffect>)> {
+        let index = self.target(port, request)?;
+        let state = &mut self.functions[index];
+        state.id = request.target;
+        let effects = state.config.write(request.register, value, request.first_be);
+        Some((FunctionIndex(index as u8), effects))
+    }
+
+    /// The function, BAR and offset that a memory address below `port` means.
+    pub fn decode(&self, port: PortIndex, address: u64, length: u32) -> Option<(FunctionIndex, u8, u64)> {
+        self.functions.iter().enumerate().filter(|(_, f)| f.port == port).find_map(|(index, f)| {
+            let (bar, offset) =
+                f.config.memory_enabled().then(|| f.config.find_bar(address, length.max(1)))??;
+            Some((FunctionIndex(index as u8), bar, offset))
+        })
+    }
+
+    /// Reads from the MSI-X table or pending bits; `false` if `at` is neither.
+    pub fn interrupt_table_read(&self, at: BarAccess, data: &mut [u8]) -> bool {
+        let Some(msix) = &self.functions[usize::from(at.function.0)].msix else { return false };
+        let Some((is_table, offset)) = msix.place(at, data.len()) else { return false };
+        let bytes = if is_table { &msix.table } else { &msix.pending };
+        data.copy_from_slice(&bytes[offset..offset + data.len()]);
+        true
+    }
+
+    /// Writes to the MSI-X table; `false` if `at` is neither in it nor in the pending bits, which stay as they are.
+    pub fn interrupt_table_write(&mut self, at: BarAccess, data: &[u8]) -> bool {
+        let Some(msix) = &mut self.functions[usize::from(at.function.0)].msix else { return false };
+        let Some((is_table, offset)) = msix.place(at, data.len()) else { return false };
+        if is_table {
+            msix.table[offset..offset + data.len()].copy_from_slice(data);
+        }
+        true
+    }
+
+    /// The message of a function's interrupt vector, if it is enabled. A masked one is kept pending.
+    pub fn message(&mut self, function: FunctionIndex, vector: u16) -> Option<InterruptMessage> {
+        let state = self.functions.get_mut(usize::from(function.0))?;
+        let (enabled, unmasked) = state.config.msix_enabled();
+        if let (true, Some(msix)) = (enabled, &mut state.msix) {
+            return msix.raise(vector, !unmasked);
+        }
+        let msi = state.config.msi().filter(|msi| msi.enabled && msi.mask >> (vector % 32) & 1 == 0)?;
+        // A function with fewer vectors than it wants puts the vector's number into the low bits of the data.
+        let vectors = u32::from(msi.vectors.max(1));
+        let data = u32::from(msi.data) & !(vectors - 1) | u32::from(vector) % vectors;
+        Some(InterruptMessage { address: msi.address, data })
+    }
+
+    /// Messages that were kept pending and are no longer masked.
+    pub fn unmasked(&mut self, function: FunctionIndex) -> Vec<InterruptMessage> {
+        let Some(state) = self.functions.get_mut(usize::from(function.0)) else { return Vec::new() };
+        let (enabled, unmasked) = state.config.msix_enabled();
+        match &mut state.msix {
+            Some(msix) if enabled && unmasked => msix.take_pending(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Clears what a reset clears.
+    pub fn reset(&mut self, reset: Reset) {
+        for (index, state) in self.functions.iter_mut().enumerate() {
+            let kind = match reset {
+                Reset::Fundamental => ResetKind::Fundamental,
+                Reset::Hot => ResetKind::Hot,
+                Reset::Function(FunctionIndex(only)) if usize::from(only) == index => ResetKind::Function,
+                Reset::Function(_) => continue,
+            };
+            state.config.reset(kind);
+            state.msix = state.config.msix_layout().map(MsixState::new);
+        }
+    }
+}
+
+impl MsixState {
+    fn new(layout: MsixLayout) -> Self {
+        let mut table = vec![0; layout.table_len() as usize];
+        for vector in table.chunks_exact_mut(VECTOR_BYTES) {
+            vector[12] = VECTOR_MASKED;
+        }
+        Self { table, pending: vec![0; layout.pending_len() as usize], layout }
+    }
+
+    /// Whether an access lies in the table (`true`) or the pending bits (`false`), and where.
+    fn place(&self, at: BarAccess, length: usize) -> Option<(bool, usize)> {
+        let within = |bar: u8, start: u32, bytes: &[u8]| {
+            let offset = at.offset.get().checked_sub(u64::from(start))? as usize;
+            (at.bar == bar && offset + length <= bytes.len()).then_some(offset)
+        };
+        let table = within(self.layout.table_bar, self.layout.table_offset, &self.table);
+        let pending = within(self.layout.pending_bar, self.layout.pending_offset, &self.pending);
+        table.map(|offset| (true, offset)).or(pending.map(|offset| (false, offset)))
+    }
+
+    fn entry(&self, vector: u16) -> Option<&[u8]> {
+        self.table.chunks_exact(VECTOR_BYTES).nth(usize::from(vector))
+    }
+
+    fn message(entry: &[u8]) -> InterruptMessage {
+        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+        InterruptMessage { address: u64::from(word(4)) << 32 | u64::from(word(0)), data: word(8) }
+    }
+
+    fn raise(&mut self, vector: u16, all_masked: bool) -> Option<InterruptMessage> {
+        let entry = self.entry(vector)?;
+        if all_masked || entry[12] & VECTOR_MASKED != 0 {
+            self.pending[usize::from(vector / 8)] |= 1 << (vector % 8);
+            return None;
+        }
+        Some(Self::message(entry))
+    }
+
+    fn take_pending(&mut self) -> Vec<InterruptMessage> {
+        let vectors = (self.table.len() / VECTOR_BYTES) as u16;
+        let ready: Vec<u16> = (0..vectors)
+            .filter(|&vector| self.pending[usize::from(vector / 8)] >> (vector % 8) & 1 == 1)
+            .filter(|&vector| self.entry(vector).is_some_and(|entry| entry[12] & VECTOR_MASKED == 0))
+            .collect();
+        for &vector in &ready {
+            self.pending[usize::from(vector / 8)] &= !(1 << (vector % 8));
+        }
+        ready.iter().filter_map(|&vector| self.entry(vector)).map(Self::message).collect()
+    }
+}

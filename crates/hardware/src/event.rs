@@ -1,0 +1,28 @@
+//! What can happen in the simulated hardware.
+
+use crate::endpoint::{EndpointEvent, EndpointId};
+use crate::link::LinkEnd;
+use crate::packet::PacketId;
+use crate::root::{HostId, RootEvent};
+
+/// An event of the [`Fabric`](crate::Fabric).
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A TLP arrives at an end of a link.
+    Deliver {
+        /// Where.
+        end: LinkEnd,
+        /// Which.
+        packet: PacketId,
+    },
+    /// An end may be able to send what waits there.
+    LinkWake(LinkEnd),
+    /// A Nak arrived at an end.
+    Replay(LinkEnd),
+    /// An end waited too long for an Ack.
+    ReplayTimer(LinkEnd),
+    /// Something inside an endpoint.
+    Endpoint(EndpointId, EndpointEvent),
+    /// Something inside a root complex.
+    Root(HostId, RootEvent),
+}

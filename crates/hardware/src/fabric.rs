@@ -1,0 +1,165 @@
+//! All simulated hardware: the world in which events happen.
+
+use engine::{Scheduler, World};
+use platform::device::{Device, DeviceBus, Reset};
+
+use crate::endpoint::{Endpoint, EndpointId, EndpointParams};
+use crate::event::Event;
+use crate::iommu::Iommu;
+use crate::link::{LinkEnd, LinkId, LinkParams, Side};
+use crate::memory::MemorySystem;
+use crate::packet::PacketId;
+use crate::root::{Host, HostId, RootPortParams};
+use crate::wires::Wires;
+
+/// What is at an end of a link.
+#[derive(Clone, Copy, Debug)]
+enum Attached {
+    Nothing,
+    RootPort(HostId, u8),
+    Endpoint(EndpointId),
+}
+
+/// Hosts, devices and the links between them.
+#[derive(Default)]
+pub struct Fabric {
+    /// Links and the TLPs on them.
+    pub wires: Wires,
+    hosts: Vec<Host>,
+    endpoints: Vec<Endpoint>,
+    attached: Vec<[Attached; 2]>,
+}
+
+impl Fabric {
+    /// An empty world.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a host without root ports.
+    pub fn add_host(&mut self, memory: MemorySystem, iommus: Vec<Iommu>) -> HostId {
+        let id = HostId(self.hosts.len() as u16);
+        self.hosts.push(Host::new(id, memory, iommus));
+        id
+    }
+
+    /// Adds a link from a new root port of `host`, which leads to `buses`, to a place for a device.
+    pub fn add_root_port(
+        &mut self,
+        host: HostId,
+        port: RootPortParams,
+        link: LinkParams,
+        buses: std::ops::RangeInclusive<u8>,
+    ) -> LinkId {
+        let id = self.wires.add(link);
+        let end = LinkEnd { link: id, side: Side::Upstream };
+        let number = self.hosts[usize::from(host.0)].add_port(port, end, buses);
+        self.attached.push([Attached::RootPort(host, number), Attached::Nothing]);
+        id
+    }
+
+    /// Plugs a device into the downstream ends of `links`, its port 0 into the first.
+    ///
+    /// # Panics
+    /// If one of the links already leads to a device, or the device has more ports than there are links.
+    pub fn add_endpoint(
+        &mut self,
+        params: EndpointParams,
+        links: &[LinkId],
+        device: Box<dyn Device>,
+    ) -> EndpointId {
+        let id = EndpointId(self.endpoints.len() as u16);
+        let ends = links.iter().map(|&link| LinkEnd { link, side: Side::Downstream }).collect();
+        for link in links {
+            let place = &mut self.attached[usize::from(link.0)][Side::Downstream as usize];
+            assert!(matches!(place, Attached::Nothing), "a link has one device at its end");
+            *place = Attached::Endpoint(id);
+        }
+        self.endpoints.push(Endpoint::new(id, params, ends, device));
+        id
+    }
+
+    /// A host.
+    pub fn host(&self, id: HostId) -> &Host {
+        &self.hosts[usize::from(id.0)]
+    }
+
+    /// A host, to change it.
+    pub fn host_mut(&mut self, id: HostId) -> &mut Host {
+        &mut self.hosts[usize::from(id.0)]
+    }
+
+    /// A host and the links, for what a core does with a device.
+    pub fn host_and_wires(&mut self, id: HostId) -> (&mut Host, &mut Wires) {
+        (&mut self.hosts[usize::from(id.0)], &mut self.wires)
+    }
+
+    /// A device.
+    pub fn endpoint(&self, id: EndpointId) -> &Endpoint {
+        &self.endpoints[usize::from(id.0)]
+    }
+
+    /// A device, to change it.
+    pub fn endpoint_mut(&mut self, id: EndpointId) -> &mut Endpoint {
+        &mut self.endpoints[usize::from(id.0)]
+    }
+
+    /// Lets `act` work on a device model as if from inside: it may start DMA.
+    pub fn with_device<R>(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        id: EndpointId,
+        act: impl FnOnce(&mut dyn Device, &mut dyn DeviceBus) -> R,
+    ) -> R {
+        self.endpoints[usize::from(id.0)].with_device(&mut self.wires, scheduler, act)
+    }
+
+    /// Resets a device.
+    pub fn reset_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, reset: Reset) {
+        self.endpoints[usize::from(id.0)].reset(&mut self.wires, scheduler, reset);
+    }
+
+    fn deliver(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
+        if !self.wires.receive(scheduler, end, packet) {
+            return;
+        }
+        match self.attached[usize::from(end.link.0)][end.side as usize] {
+            Attached::RootPort(host, port) => {
+                self.hosts[usize::from(host.0)].deliver(&mut self.wires, scheduler, port, packet);
+            }
+            Attached::Endpoint(id) => {
+                self.endpoints[usize::from(id.0)].deliver(&mut self.wires, scheduler, end, packet);
+            }
+            Attached::Nothing => {
+                let now = scheduler.now();
+                self.wires.consume(scheduler, packet, now);
+            }
+        }
+    }
+}
+
+impl World for Fabric {
+    type Event = Event;
+
+    fn handle(&mut self, event: Event, scheduler: &mut Scheduler<Event>) {
+        match event {
+            Event::Deliver { end, packet } => self.deliver(scheduler, end, packet),
+            Event::LinkWake(end) => {
+                self.wires
+                    .with(scheduler, end.link, |link, cx, released| link.on_wake(cx, end.side, released));
+            }
+            Event::Replay(end) => {
+                self.wires.with(scheduler, end.link, |link, cx, _| link.replay(cx, end.side))
+            }
+            Event::ReplayTimer(end) => {
+                self.wires.with(scheduler, end.link, |link, cx, _| link.on_replay_timer(cx, end.side));
+            }
+            Event::Endpoint(id, event) => {
+                self.endpoints[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
+            }
+            Event::Root(id, event) => {
+                self.hosts[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What one direction of a link has carried.
+
+use units::{Bytes, Duration};
+
+/// Counts of one direction, from the transmitter's side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectionCounters {
+    /// TLPs by class: posted, non-posted, completions. Replays are not counted again.
+    pub tlps: [u64; 3],
+    /// Their bytes on the wire, framing and LCRC included.
+    pub tlp_bytes: [Bytes; 3],
+    /// DLLPs: Acks, Naks, credit updates.
+    pub dllps: u64,
+    /// Their bytes on the wire.
+    pub dllp_bytes: Bytes,
+    /// Time during which the wire carried TLPs or DLLPs.
+    pub busy: Duration,
+    /// Time during which a TLP waited for credits, replay space or an older TLP.
+    pub stalled: Duration,
+    /// Naks sent by this side's receiver.
+    pub naks: u64,
+    /// Replays of the replay buffer.
+    pub replays: u64,
+    /// Replays because no Ack came in time.
+    pub replay_timeouts: u64,
+    /// Retrainings of the link that this side asked for.
+    pub retrains: u64,
+    /// TLPs that arrived twice and were dropped by the receiver.
+    pub duplicates: u64,
+    /// TLPs that the receiver dropped as damaged or out of sequence.
+    pub rejected: u64,
+    /// DLLPs that an injected error lost.
+    pub dllps_lost: u64,
+    /// TLPs that could not be decoded before they were sent.
+    pub malformed: u64,
+}

@@ -1,0 +1,559 @@
+//! A PCIe link: two directions, each with a wire, credits, Acks and a replay buffer.
+//!
+//! A TLP that can be sent is given its place on the wire at once, and one event
+//! delivers it; no event is spent on the stages between. Acks and credit
+//! updates are not events either: they are worked out, with the bytes that they
+//! take on the wire, when somebody next asks what has been acknowledged or how
+//! many credits there are. Only a transmitter that waits for one of them asks
+//! for an event at the time at which it can have arrived.
+
+mod counters;
+mod errors;
+mod params;
+mod receiver;
+mod transmitter;
+
+#[cfg(test)]
+mod tests;
+
+use engine::Scheduler;
+use units::{Bytes, Duration, Time};
+use wire::pcie::{FlowClass, Tlp};
+
+pub use counters::DirectionCounters;
+pub use errors::ErrorInjector;
+pub use params::{CreditLimits, Credits, LinkParams, ReceiverParams};
+use receiver::Receiver;
+pub use receiver::{Acceptance, Dllp};
+use transmitter::{CLASSES, Transmitter, Unacknowledged};
+
+use crate::event::Event;
+use crate::packet::{PacketId, PacketPool};
+
+/// A link of the simulation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LinkId(pub u16);
+
+/// Which of a link's two ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Side {
+    /// The end nearer the root: a root port or a switch's downstream port.
+    Upstream = 0,
+    /// The end farther from the root: a device or a switch's upstream port.
+    Downstream = 1,
+}
+
+impl Side {
+    /// The other end.
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Upstream => Self::Downstream,
+            Self::Downstream => Self::Upstream,
+        }
+    }
+}
+
+/// One end of one link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LinkEnd {
+    /// The link.
+    pub link: LinkId,
+    /// Its end.
+    pub side: Side,
+}
+
+/// Receive buffer space that a TLP takes at the end where it arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// Where.
+    pub end: LinkEnd,
+    /// Of which class.
+    pub class: FlowClass,
+    /// How much.
+    pub credits: Credits,
+}
+
+/// Whether a link carries TLPs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkState {
+    /// It does.
+    Up,
+    /// It does not, and what is sent is lost.
+    Down,
+}
+
+/// What a link needs of the simulation around it.
+pub struct LinkContext<'a> {
+    /// The TLPs in flight.
+    pub packets: &'a mut PacketPool,
+    /// The clock and the event queue.
+    pub scheduler: &'a mut Scheduler<Event>,
+}
+
+/// TLPs that were freed because nobody can be sent them any more, and the receive buffers they held.
+pub type Released = Vec<Held>;
+
+/// A link between two ports.
+pub struct Link {
+    id: LinkId,
+    params: LinkParams,
+    state: LinkState,
+    epoch: u32,
+    /// Indexed by the side that sends.
+    transmitters: [Transmitter; 2],
+    /// Indexed by the side that receives.
+    receivers: [Receiver; 2],
+    /// Indexed by the side that sends.
+    counters: [DirectionCounters; 2],
+    injector: Option<Box<ErrorInjector>>,
+    /// Picoseconds per byte on the wire, times 2^16: exact enough for any TLP, and no division per TLP.
+    ps_per_byte_q16: u64,
+    /// Time between SKP ordered sets and the time that one takes.
+    skip: (Duration, Duration),
+}
+
+/// Bytes of a DLLP on the wire, framing included.
+const DLLP_BYTES: u64 = 8;
+
+impl Link {
+    /// A trained link with all credits initialised.
+    pub fn new(id: LinkId, params: LinkParams) -> Self {
+        let rate = wire::pcie::link::data_rate(params.generation, params.width);
+        let ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
+        let skip = wire::pcie::link::skip_interval(params.generation, params.width);
+        let transmitters = [Side::Upstream, Side::Downstream]
+            .map(|side| Transmitter::new(&params.receivers[side.opposite() as usize].credits));
+        let receivers = [Side::Upstream, Side::Downstream]
+            .map(|side| Receiver::new(params.receivers[side as usize].clone()));
+        Self {
+            id,
+            params,
+            state: LinkState::Up,
+            epoch: 0,
+            transmitters,
+            receivers,
+            counters: Default::default(),
+            injector: None,
+            ps_per_byte_q16,
+            skip,
+        }
+    }
+
+    /// What the link is made of.
+    pub fn params(&self) -> &LinkParams {
+        &self.params
+    }
+
+    /// Whether it carries TLPs.
+    pub fn state(&self) -> LinkState {
+        self.state
+    }
+
+    /// What `side` has sent so far.
+    pub fn counters(&self, side: Side) -> &DirectionCounters {
+        &self.counters[side as usize]
+    }
+
+    /// Makes the link lose and damage what it carries, or stops doing so.
+    pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
+        self.injector = injector.map(Box::new);
+    }
+
+    /// TLPs of `side` that wait for credits or for older ones.
+    pub fn waiting(&self, side: Side) -> usize {
+        self.transmitters[side as usize].waiting()
+    }
+
+    /// Credits of `class` that `side` may use, that are on their way to it, or that its receiver
+    /// holds or has freed: always the limit advertised. `None` is infinite.
+    pub fn credits_in_all_places(&self, side: Side, class: FlowClass) -> Option<Credits> {
+        let sender = self.transmitters[side as usize].account_of(class).outstanding()?;
+        let receiver = &self.receivers[side.opposite() as usize];
+        let (held, freed) = (receiver.occupied[class as usize], receiver.unannounced(class));
+        Some(Credits {
+            header: sender.header + held.header + freed.header,
+            data: sender.data + held.data + freed.data,
+        })
+    }
+
+    /// Sends a TLP from `side`: at once if credits, replay space and the ordering rules allow it.
+    ///
+    /// Receive buffers freed because of it (its own, where a switch passes it on) are appended to `released`.
+    pub fn send(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, released: &mut Released) {
+        if self.state == LinkState::Down {
+            self.lose(cx, packet, released);
+            return;
+        }
+        let Ok((tlp, _)) = cx.packets.decode(packet) else {
+            self.counters[side as usize].malformed += 1;
+            self.lose(cx, packet, released);
+            return;
+        };
+        let (class, credits) = credits_of(&tlp);
+        self.transmitters[side as usize].enqueue(class, packet, credits, tlp.common.relaxed_ordering);
+        self.drain(cx, side, released);
+    }
+
+    fn lose(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, released: &mut Released) {
+        released.extend(cx.packets.hop(packet).held);
+        cx.packets.free(packet);
+    }
+
+    /// Sends what can be sent from `side` and arranges to look again if something cannot.
+    pub fn drain(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now);
+        loop {
+            let has_replay_space = self.transmitters[side as usize].unacknowledged.len()
+                < self.receivers[side.opposite() as usize].params.replay_tlps;
+            let next = if has_replay_space { self.transmitters[side as usize].take_next(now) } else { None };
+            let Some((class, waiting)) = next else { break };
+            if let Some(held) = cx.packets.hop(waiting.packet).held {
+                released.push(held);
+            }
+            cx.packets.hop_mut(waiting.packet).held =
+                Some(Held { end: self.end(side.opposite()), class, credits: waiting.credits });
+            self.transmit(cx, side, class, waiting.packet, waiting.credits);
+        }
+        let starved = self.transmitters[side as usize].is_waiting();
+        let stalled = self.transmitters[side as usize].note_starvation(now, starved);
+        self.counters[side as usize].stalled += stalled;
+        if starved {
+            self.arrange_wake(cx, side);
+        }
+    }
+
+    /// Bytes that framing, sequence number and LCRC add to a TLP.
+    pub fn framing_bytes(&self) -> u64 {
+        wire::pcie::link::framing_bytes(self.params.generation)
+    }
+
+    /// Time that a TLP of `bytes`, framing included, takes on the wire when `side` sends it.
+    pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
+        self.time_for(bytes.next_multiple_of(u64::from(self.params.beats[side as usize].max(1))))
+    }
+
+    /// Picoseconds that a byte takes on the wire.
+    pub fn wire_time_per_byte_ps(&self) -> f64 {
+        self.ps_per_byte_q16 as f64 / 65536.0
+    }
+
+    fn end(&self, side: Side) -> LinkEnd {
+        LinkEnd { link: self.id, side }
+    }
+
+    fn time_for(&self, bytes: u64) -> Duration {
+        Duration::from_ps((bytes * self.ps_per_byte_q16) >> 16)
+    }
+
+    /// Gives a TLP its place on the wire and schedules its delivery.
+    fn transmit(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        class: FlowClass,
+        packet: PacketId,
+        credits: Credits,
+    ) {
+        let wire_bytes =
+            cx.packets.bytes(packet).len() as u64 + wire::pcie::link::framing_bytes(self.params.generation);
+        let transmitter = &mut self.transmitters[side as usize];
+        let sequence = transmitter.next_sequence;
+        transmitter.next_sequence = (sequence + 1) & 0xfff;
+        let copy = self.injector.is_some().then(|| cx.packets.duplicate(packet));
+        transmitter.unacknowledged.push_back(Unacknowledged {
+            sequence,
+            sent: Time::ZERO,
+            copy,
+            wire_bytes: wire_bytes as u32,
+        });
+        self.receivers[side.opposite() as usize].occupy(class, credits);
+        let counters = &mut self.counters[side as usize];
+        counters.tlps[class as usize] += 1;
+        counters.tlp_bytes[class as usize] += Bytes::new(wire_bytes);
+        self.put_on_wire(cx, side, packet, sequence, wire_bytes);
+    }
+
+    /// Puts a TLP's bytes on the wire, the first time or again.
+    fn put_on_wire(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        packet: PacketId,
+        sequence: u16,
+        wire_bytes: u64,
+    ) {
+        let now = cx.scheduler.now();
+        let on_wire = self.wire_time(side, wire_bytes);
+        let to_route = self.time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes));
+        let (skip_interval, skip_time) = self.skip;
+        let transmitter = &mut self.transmitters[side as usize];
+        let mut start = now.max(transmitter.wire_free);
+        if start >= transmitter.next_skip {
+            // Sets that fell into an idle wire cost nothing; this one is in the way.
+            let since = start - transmitter.next_skip;
+            transmitter.next_skip =
+                start + skip_interval - Duration::from_ps(since.as_ps() % skip_interval.as_ps().max(1));
+            if since < skip_time {
+                start += skip_time - since;
+            }
+        }
+        let end = start + on_wire;
+        transmitter.wire_free = end;
+        self.counters[side as usize].busy += on_wire;
+        let hop = cx.packets.hop_mut(packet);
+        hop.sequence = sequence;
+        hop.epoch = self.epoch;
+        hop.tail = end + self.params.latency;
+        let arrival = if self.receivers[side.opposite() as usize].params.cut_through {
+            start + to_route + self.params.latency
+        } else {
+            hop.tail
+        };
+        if let Some(injector) = &mut self.injector {
+            injector.damage(cx.packets, packet, sequence);
+            let deadline = end + injector.replay_timeout;
+            if transmitter.replay_deadline.is_none() {
+                cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
+            }
+            transmitter.replay_deadline.get_or_insert(deadline);
+        }
+        cx.scheduler.at(arrival, Event::Deliver { end: self.end(side.opposite()), packet });
+    }
+
+    /// Judges a TLP that arrived at `side`. `false` means that it was dropped and is freed.
+    pub fn receive(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
+        let now = cx.scheduler.now();
+        let hop = *cx.packets.hop(packet);
+        if hop.epoch != self.epoch || self.state == LinkState::Down {
+            cx.packets.free(packet);
+            return false;
+        }
+        let intact = hop.lcrc.is_none_or(|lcrc| lcrc == errors::lcrc(hop.sequence, cx.packets.bytes(packet)));
+        match self.receivers[side as usize].accept(now, hop.sequence, intact) {
+            Acceptance::Accepted => {
+                // Its Ack may be what a TLP waits for that found the replay buffer full.
+                if self.transmitters[side.opposite() as usize].is_waiting() {
+                    self.arrange_wake(cx, side.opposite());
+                }
+                true
+            }
+            Acceptance::Duplicate => {
+                self.counters[side.opposite() as usize].duplicates += 1;
+                self.drop_and_answer(cx, side, packet)
+            }
+            Acceptance::Rejected => {
+                self.counters[side.opposite() as usize].rejected += 1;
+                self.drop_and_answer(cx, side, packet)
+            }
+        }
+    }
+
+    /// Frees a TLP that is not wanted and makes sure that the sender hears of it.
+    fn drop_and_answer(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
+        cx.packets.free(packet);
+        let due = self.receivers[side as usize].next_due().unwrap_or(cx.scheduler.now());
+        let heard = due.max(cx.scheduler.now()) + self.time_for(DLLP_BYTES) + self.params.latency;
+        cx.scheduler.at(heard, Event::LinkWake(self.end(side.opposite())));
+        false
+    }
+
+    /// Frees the receive buffer that a TLP held at `side` at time `at`.
+    pub fn release(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        class: FlowClass,
+        credits: Credits,
+        at: Time,
+    ) {
+        self.receivers[side as usize].release(at, class, credits);
+        let sender = side.opposite();
+        if self.transmitters[sender as usize].is_waiting() {
+            self.arrange_wake(cx, sender);
+        }
+    }
+
+    /// Works out what `side`, as a sender, has heard from the other end by `now`.
+    fn settle(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        // What the other end sends back uses the opposite direction's wire; what this end's own
+        // receiver sends uses this one, and goes before the next TLP.
+        self.send_due_dllps(cx, side, now);
+        self.send_due_dllps(cx, side.opposite(), now);
+        let packets = &mut *cx.packets;
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.retire(now, |copy| packets.free(copy)) && self.injector.is_some() {
+            let timeout = self.injector.as_ref().map_or(Duration::ZERO, |i| i.replay_timeout);
+            transmitter.replay_deadline = (!transmitter.unacknowledged.is_empty()).then_some(now + timeout);
+            if let Some(deadline) = transmitter.replay_deadline {
+                cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
+            }
+        }
+    }
+
+    /// Puts the DLLPs of `side`'s receiver that are due by `now` on `side`'s wire.
+    fn send_due_dllps(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        while let Some((due, dllp)) = self.receivers[side as usize].take_due(now) {
+            let on_wire = self.time_for(DLLP_BYTES);
+            let transmitter = &mut self.transmitters[side as usize];
+            // A DLLP goes between two TLPs: it delays those behind it by its own length and waits for none.
+            transmitter.wire_free = transmitter.wire_free.max(due) + on_wire;
+            let counters = &mut self.counters[side as usize];
+            counters.dllps += 1;
+            counters.dllp_bytes += Bytes::new(DLLP_BYTES);
+            counters.busy += on_wire;
+            if self.injector.as_mut().is_some_and(|injector| injector.loses_dllp()) {
+                counters.dllps_lost += 1;
+                // Credits are announced as running totals: a later update makes up for the lost one.
+                if let Dllp::UpdateCredits(_) = dllp {
+                    self.receivers[side as usize]
+                        .repeat(due + self.receivers[side as usize].params.credit_update_delay, dllp);
+                }
+                continue;
+            }
+            let heard = due + on_wire + self.params.latency;
+            let receiver = &mut self.receivers[side as usize];
+            let sender = &mut self.transmitters[side.opposite() as usize];
+            match dllp {
+                Dllp::Ack => {
+                    let sequence = receiver.acknowledge(due);
+                    sender.acks.push_back((heard, sequence));
+                }
+                Dllp::Nak => {
+                    let sequence = receiver.acknowledge(due);
+                    sender.acks.push_back((heard, sequence));
+                    counters.naks += 1;
+                    cx.scheduler.at(heard, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
+                }
+                Dllp::UpdateCredits(class) => {
+                    let credits = receiver.announce(due, class);
+                    sender.account(class).receive(heard, credits);
+                }
+            }
+        }
+    }
+
+    /// Asks for an event when a TLP that waits at `side` may be able to go.
+    fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        let transmitter = &self.transmitters[side as usize];
+        let flight = self.time_for(DLLP_BYTES) + self.params.latency;
+        let heard = [transmitter.next_credit(), transmitter.acks.front().map(|&(at, _)| at)];
+        let due = self.receivers[side.opposite() as usize].next_due().map(|due| due.max(now) + flight);
+        let Some(at) = heard.into_iter().flatten().filter(|&at| at > now).chain(due).min() else { return };
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.wake.is_none_or(|wake| wake <= now || wake > at) {
+            transmitter.wake = Some(at);
+            cx.scheduler.at(at, Event::LinkWake(LinkEnd { link: self.id, side }));
+        }
+    }
+
+    /// Looks again whether `side` can send what waits there.
+    pub fn on_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.wake.is_some_and(|wake| wake <= cx.scheduler.now()) {
+            transmitter.wake = None;
+        }
+        self.drain(cx, side, released);
+    }
+
+    /// Replays what `side` sent without an Ack in time.
+    pub fn on_replay_timer(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now);
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.replay_deadline.is_some_and(|deadline| deadline <= now) {
+            transmitter.replay_deadline = None;
+            if !transmitter.unacknowledged.is_empty() {
+                self.counters[side as usize].replay_timeouts += 1;
+                self.replay(cx, side);
+            }
+        }
+    }
+
+    /// Sends everything unacknowledged of `side` again, in order.
+    pub fn replay(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now);
+        let transmitter = &mut self.transmitters[side as usize];
+        transmitter.replays_in_a_row += 1;
+        if transmitter.replays_in_a_row >= 4 {
+            // REPLAY_NUM rolled over: the physical layer retrains before the next attempt.
+            transmitter.replays_in_a_row = 0;
+            self.counters[side as usize].retrains += 1;
+            for transmitter in &mut self.transmitters {
+                transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
+            }
+        }
+        self.counters[side as usize].replays += 1;
+        for index in 0..self.transmitters[side as usize].unacknowledged.len() {
+            let Unacknowledged { sequence, copy, wire_bytes, .. } =
+                self.transmitters[side as usize].unacknowledged[index];
+            // Without a copy nothing can have damaged the original, which is still under way.
+            let Some(copy) = copy else { continue };
+            let again = cx.packets.duplicate(copy);
+            if let Ok((tlp, _)) = cx.packets.decode(again) {
+                let (class, credits) = credits_of(&tlp);
+                cx.packets.hop_mut(again).held =
+                    Some(Held { end: self.end(side.opposite()), class, credits });
+            }
+            self.put_on_wire(cx, side, again, sequence, u64::from(wire_bytes));
+        }
+    }
+
+    /// Takes the link down: everything in flight and waiting is lost.
+    pub fn take_down(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
+        self.state = LinkState::Down;
+        self.epoch += 1;
+        for side in [Side::Upstream, Side::Downstream] {
+            let limits = self.params.receivers[side.opposite() as usize].credits;
+            let packets = &mut *cx.packets;
+            self.transmitters[side as usize].clear(&limits, |packet| {
+                released.extend(packets.hop(packet).held);
+                packets.free(packet);
+            });
+            self.receivers[side as usize].clear();
+        }
+        // Buffers of this very link have just been cleared; only those of other links are given back.
+        let id = self.id;
+        released.retain(|held| held.end.link != id);
+    }
+
+    /// Trains the link again; it carries TLPs from the end of training on.
+    pub fn bring_up(&mut self, cx: &mut LinkContext<'_>) {
+        let ready = cx.scheduler.now() + self.params.retrain_time;
+        self.state = LinkState::Up;
+        self.epoch += 1;
+        for transmitter in &mut self.transmitters {
+            transmitter.wire_free = ready;
+        }
+    }
+
+    /// Retrains a link that stays up: nothing is lost, everything waits.
+    pub fn retrain(&mut self, cx: &mut LinkContext<'_>) {
+        let now = cx.scheduler.now();
+        for (transmitter, counters) in self.transmitters.iter_mut().zip(&mut self.counters) {
+            transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
+            counters.retrains += 1;
+        }
+    }
+
+    /// Whether `held` still names buffer space: it does not once the link has gone down since.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+}
+
+/// Bytes of a TLP that must have arrived before it can be routed: framing and a four-doubleword header.
+const HEADER_BYTES_TO_ROUTE: u64 = 20;
+
+/// Flow class and credits of a TLP.
+pub fn credits_of(tlp: &Tlp) -> (FlowClass, Credits) {
+    let class = tlp.class();
+    (class, Credits { header: 1, data: (tlp.payload_len() as u32).div_ceil(16) })
+}
+
+/// The classes in the order of `FlowClass as usize`.
+pub const fn classes() -> [FlowClass; 3] {
+    CLASSES
+}

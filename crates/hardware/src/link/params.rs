@@ -1,0 +1,69 @@
+//! What a link is made of.
+
+use units::Duration;
+use wire::pcie::FlowClass;
+use wire::pcie::link::{Generation, Width};
+
+/// A link between two ports.
+#[derive(Clone, Debug)]
+pub struct LinkParams {
+    /// Generation that the ports negotiated.
+    pub generation: Generation,
+    /// Lanes that the ports negotiated.
+    pub width: Width,
+    /// From the last symbol of a TLP leaving the transmitter to the receiver's
+    /// transaction layer having it: serdes, elastic buffer, CRC check, wire.
+    pub latency: Duration,
+    /// Width of each port's transmitter in bytes: a TLP takes whole beats. `[upstream end, downstream end]`.
+    pub beats: [u32; 2],
+    /// The two ports as receivers: `[upstream end, downstream end]`, upstream being nearer the root.
+    pub receivers: [ReceiverParams; 2],
+    /// How long recovery takes after the link is retrained.
+    pub retrain_time: Duration,
+}
+
+/// A port as the receiver of TLPs.
+#[derive(Clone, Debug)]
+pub struct ReceiverParams {
+    /// Buffer space advertised for each class.
+    pub credits: CreditLimits,
+    /// How long the first unacknowledged TLP waits for others before an Ack is sent.
+    pub ack_delay: Duration,
+    /// How long freed buffer space waits for more before an UpdateFC is sent.
+    pub credit_update_delay: Duration,
+    /// TLPs that the transmitter at the other end may keep for replay.
+    pub replay_tlps: usize,
+    /// Whether the receiver begins to forward a TLP before its end has arrived.
+    pub cut_through: bool,
+}
+
+/// Header and payload buffer space, in credits: one header, 16 bytes of payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credits {
+    /// Headers.
+    pub header: u32,
+    /// 16-byte units of payload.
+    pub data: u32,
+}
+
+/// Credits that a receiver advertises at initialisation; `None` is infinite.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreditLimits {
+    /// Posted requests (`ph`, `pd`).
+    pub posted: Option<Credits>,
+    /// Non-posted requests (`nph`, `npd`).
+    pub non_posted: Option<Credits>,
+    /// Completions (`cplh`, `cpld`).
+    pub completion: Option<Credits>,
+}
+
+impl CreditLimits {
+    /// The limit of `class`; `None` is infinite.
+    pub fn of(&self, class: FlowClass) -> Option<Credits> {
+        match class {
+            FlowClass::Posted => self.posted,
+            FlowClass::NonPosted => self.non_posted,
+            FlowClass::Completion => self.completion,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! One end of a link as the sender of TLPs: queues, credits, the wire, replay.
+
+use std::collections::VecDeque;
+
+use units::{Duration, Time};
+use wire::pcie::FlowClass;
+
+use super::params::{CreditLimits, Credits};
+use crate::packet::PacketId;
+
+/// The three flow classes in the order in which their queues are kept.
+pub const CLASSES: [FlowClass; 3] = [FlowClass::Posted, FlowClass::NonPosted, FlowClass::Completion];
+
+/// A TLP that waits for credits, for replay space or for an older one.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// The TLP.
+    pub packet: PacketId,
+    /// Place in the order of arrival over all classes.
+    pub order: u64,
+    /// Credits that it takes.
+    pub credits: Credits,
+    /// Whether it may pass posted requests that wait (relaxed ordering).
+    pub relaxed: bool,
+}
+
+/// Credits that a transmitter has and those that are on their way to it.
+#[derive(Debug, Default)]
+pub struct CreditAccount {
+    /// What may still be sent; `None` is infinite.
+    available: Option<Credits>,
+    /// Announced by UpdateFCs that are under way: when they take effect, how much.
+    under_way: VecDeque<(Time, Credits)>,
+}
+
+impl CreditAccount {
+    fn new(limit: Option<Credits>) -> Self {
+        Self { available: limit, under_way: VecDeque::new() }
+    }
+
+    /// Whether `need` can be paid at `now`.
+    fn covers(&mut self, now: Time, need: Credits) -> bool {
+        let Some(available) = &mut self.available else { return true };
+        while let Some(&(at, credits)) = self.under_way.front() {
+            if at > now {
+                break;
+            }
+            available.header += credits.header;
+            available.data += credits.data;
+            self.under_way.pop_front();
+        }
+        available.header >= need.header && available.data >= need.data
+    }
+
+    fn pay(&mut self, need: Credits) {
+        if let Some(available) = &mut self.available {
+            available.header -= need.header;
+            available.data -= need.data;
+        }
+    }
+
+    /// Credits that an UpdateFC brings at `at`.
+    pub fn receive(&mut self, at: Time, credits: Credits) {
+        if self.available.is_some() {
+            self.under_way.push_back((at, credits));
+        }
+    }
+
+    /// Credits available or under way, to check that none is lost.
+    pub fn outstanding(&self) -> Option<Credits> {
+        self.available.map(|now| {
+            self.under_way
+                .iter()
+                .fold(now, |sum, (_, c)| Credits { header: sum.header + c.header, data: sum.data + c.data })
+        })
+    }
+}
+
+/// A TLP sent and not yet acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub struct Unacknowledged {
+    /// Its sequence number.
+    pub sequence: u16,
+    /// When its last byte left.
+    pub sent: Time,
+    /// Its bytes, kept only where something can corrupt the first copy.
+    pub copy: Option<PacketId>,
+    /// Its length on the wire in bytes.
+    pub wire_bytes: u32,
+}
+
+/// Sender of one direction of a link.
+#[derive(Debug)]
+pub struct Transmitter {
+    queues: [VecDeque<Waiting>; 3],
+    arrivals: u64,
+    credits: [CreditAccount; 3],
+    /// When the wire has sent all that was handed to it.
+    pub wire_free: Time,
+    /// When the next SKP ordered set is due.
+    pub next_skip: Time,
+    /// Sequence number of the next TLP.
+    pub next_sequence: u16,
+    /// TLPs that may have to be replayed, oldest first.
+    pub unacknowledged: VecDeque<Unacknowledged>,
+    /// Acks under way: when they take effect, the last sequence number they cover.
+    pub acks: VecDeque<(Time, u16)>,
+    /// When the link will look again whether a waiting TLP can go.
+    pub wake: Option<Time>,
+    /// Since when a TLP has been waiting for credits.
+    pub starved_since: Option<Time>,
+    /// When the oldest unacknowledged TLP is replayed without an Ack.
+    pub replay_deadline: Option<Time>,
+    /// Replays since the last progress; the fourth retrains the link.
+    pub replays_in_a_row: u8,
+}
+
+impl Transmitter {
+    /// A transmitter towards a receiver that advertised `limits`.
+    pub fn new(limits: &CreditLimits) -> Self {
+        Self {
+            queues: Default::default(),
+            arrivals: 0,
+            credits: CLASSES.map(|class| CreditAccount::new(limits.of(class))),
+            wire_free: Time::ZERO,
+            next_skip: Time::ZERO,
+            next_sequence: 0,
+            unacknowledged: VecDeque::new(),
+            acks: VecDeque::new(),
+            wake: None,
+            starved_since: None,
+            replay_deadline: None,
+            replays_in_a_row: 0,
+        }
+    }
+
+    /// Appends a TLP of `class` to its queue.
+    pub fn enqueue(&mut self, class: FlowClass, packet: PacketId, credits: Credits, relaxed: bool) {
+        self.queues[class as usize].push_back(Waiting { packet, order: self.arrivals, credits, relaxed });
+        self.arrivals += 1;
+    }
+
+    /// Whether any TLP waits.
+    pub fn is_waiting(&self) -> bool {
+        self.queues.iter().any(|queue| !queue.is_empty())
+    }
+
+    /// How many TLPs wait.
+    pub fn waiting(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+
+    /// Takes the TLP that the ordering rules and the credits let go first, if any.
+    ///
+    /// The oldest goes first. Where it lacks credits, a younger one of another
+    /// class goes if it may pass: posted requests pass everything else, so that
+    /// nothing can deadlock; non-posted requests and completions pass each
+    /// other, but no posted request (PCIe base specification, ordering rules)
+    /// unless a completion carries relaxed ordering.
+    pub fn take_next(&mut self, now: Time) -> Option<(FlowClass, Waiting)> {
+        let mut candidates: [Option<(u64, FlowClass)>; 3] = [None; 3];
+        for (slot, class) in candidates.iter_mut().zip(CLASSES) {
+            *slot = self.queues[class as usize].front().map(|head| (head.order, class));
+        }
+        candidates.sort_unstable_by_key(|c| c.map_or(u64::MAX, |(order, _)| order));
+        let oldest_posted =
+            self.queues[FlowClass::Posted as usize].front().map_or(u64::MAX, |head| head.order);
+        for (order, class) in candidates.into_iter().flatten() {
+            let head = self.queues[class as usize][0];
+            let passes_posted = order > oldest_posted;
+            if passes_posted && !(class == FlowClass::Completion && head.relaxed) {
+                continue;
+            }
+            if self.credits[class as usize].covers(now, head.credits) {
+                self.credits[class as usize].pay(head.credits);
+                self.queues[class as usize].pop_front();
+                return Some((class, head));
+            }
+        }
+        None
+    }
+
+    /// The account of `class`.
+    pub fn account(&mut self, class: FlowClass) -> &mut CreditAccount {
+        &mut self.credits[class as usize]
+    }
+
+    /// The account of `class`, to look at.
+    pub fn account_of(&self, class: FlowClass) -> &CreditAccount {
+        &self.credits[class as usize]
+    }
+
+    /// When the next UpdateFC under way takes effect.
+    pub fn next_credit(&self) -> Option<Time> {
+        self.credits.iter().filter_map(|account| account.under_way.front().map(|&(at, _)| at)).min()
+    }
+
+    /// Drops from the replay buffer what Acks covered up to `now`; hands the copies to `free`.
+    ///
+    /// Returns whether anything was acknowledged.
+    pub fn retire(&mut self, now: Time, mut free: impl FnMut(PacketId)) -> bool {
+        let mut progress = false;
+        while let Some(&(at, sequence)) = self.acks.front() {
+            if at > now {
+                break;
+            }
+            self.acks.pop_front();
+            while let Some(oldest) = self.unacknowledged.front() {
+                // Sequence numbers are compared modulo 4096, at most half of it apart.
+                if sequence.wrapping_sub(oldest.sequence) & 0xfff >= 2048 {
+                    break;
+                }
+                if let Some(copy) = oldest.copy {
+                    free(copy);
+                }
+                self.unacknowledged.pop_front();
+                progress = true;
+            }
+        }
+        if progress {
+            self.replays_in_a_row = 0;
+        }
+        progress
+    }
+
+    /// Forgets everything in flight, as when the link goes down. Hands every packet to `free`.
+    pub fn clear(&mut self, limits: &CreditLimits, mut free: impl FnMut(PacketId)) {
+        for queue in &mut self.queues {
+            queue.drain(..).for_each(|waiting| free(waiting.packet));
+        }
+        self.unacknowledged.drain(..).filter_map(|u| u.copy).for_each(&mut free);
+        let wire_free = self.wire_free;
+        *self = Self::new(limits);
+        self.wire_free = wire_free;
+    }
+
+    /// How long a TLP has been starved, if one is, and begins or ends the count.
+    pub fn note_starvation(&mut self, now: Time, starved: bool) -> Duration {
+        match (starved, self.starved_since) {
+            (true, None) => {
+                self.starved_since = Some(now);
+                Duration::ZERO
+            }
+            (false, Some(since)) => {
+                self.starved_since = None;
+                now.since(since)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! TLPs in flight: their bytes, in a pool that is allocated once.
+
+use units::Time;
+use wire::pcie::{Tlp, TlpError};
+
+use crate::link::Held;
+
+/// A TLP in flight, owned by whoever holds its id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketId(u32);
+
+/// The link layer's notes about a TLP on its current hop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hop {
+    /// Sequence number given by the transmitter of this hop.
+    pub sequence: u16,
+    /// Training of the link during which the TLP was sent: a later one lost it.
+    pub epoch: u32,
+    /// When its last byte arrives. Later than its delivery where the receiver cuts through.
+    pub tail: Time,
+    /// LCRC as sent; only filled in where errors are injected, since it cannot fail elsewhere.
+    pub lcrc: Option<u32>,
+    /// Receive buffer that it occupies until it is consumed or sent on.
+    pub held: Option<Held>,
+}
+
+#[derive(Default)]
+struct Slot {
+    bytes: Vec<u8>,
+    hop: Hop,
+}
+
+/// All TLPs in flight of a simulation.
+///
+/// Slots and their buffers are reused, so that nothing is allocated once the
+/// largest number of TLPs in flight has been seen.
+#[derive(Default)]
+pub struct PacketPool {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+impl PacketPool {
+    /// An empty pool.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Encodes `tlp` with `payload` into a fresh packet.
+    ///
+    /// A payload whose length is no multiple of four is padded with zeros, as
+    /// the bytes that the byte enables leave out are on the wire.
+    pub fn encode(&mut self, tlp: &Tlp, payload: &[u8]) -> PacketId {
+        let id = self.allocate();
+        let slot = &mut self.slots[id.0 as usize];
+        let header = tlp.header_len();
+        slot.bytes.resize(header, 0);
+        tlp.emit(&mut slot.bytes);
+        slot.bytes.extend_from_slice(payload);
+        slot.bytes.resize(header + tlp.payload_len(), 0);
+        id
+    }
+
+    /// Encodes `tlp` whose payload the caller fills in, padding included.
+    pub fn encode_with(&mut self, tlp: &Tlp, fill: impl FnOnce(&mut [u8])) -> PacketId {
+        let id = self.allocate();
+        let slot = &mut self.slots[id.0 as usize];
+        let header = tlp.header_len();
+        // The fill overwrites what it needs; clearing keeps stale bytes of an earlier packet out of the rest.
+        slot.bytes.clear();
+        slot.bytes.resize(header + tlp.payload_len(), 0);
+        tlp.emit(&mut slot.bytes[..header]);
+        fill(&mut slot.bytes[header..]);
+        id
+    }
+
+    /// A second packet with the same bytes, for a replay buffer.
+    pub fn duplicate(&mut self, id: PacketId) -> PacketId {
+        let copy = self.allocate();
+        let bytes = std::mem::take(&mut self.slots[copy.0 as usize].bytes);
+        let mut bytes = bytes;
+        bytes.clear();
+        bytes.extend_from_slice(&self.slots[id.0 as usize].bytes);
+        self.slots[copy.0 as usize].bytes = bytes;
+        copy
+    }
+
+    fn allocate(&mut self) -> PacketId {
+        match self.free.pop() {
+            Some(index) => {
+                self.slots[index as usize].hop = Hop::default();
+                PacketId(index)
+            }
+            None => {
+                self.slots.push(Slot::default());
+                PacketId(self.slots.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Gives the packet's slot back. The id must not be used afterwards.
+    pub fn free(&mut self, id: PacketId) {
+        debug_assert!(!self.free.contains(&id.0), "packet freed twice");
+        self.free.push(id.0);
+    }
+
+    /// Decodes the packet's header from its bytes.
+    ///
+    /// # Errors
+    /// If the bytes are no TLP, as after an injected error that no CRC caught.
+    pub fn decode(&self, id: PacketId) -> Result<(Tlp, &[u8]), TlpError> {
+        let bytes = &self.slots[id.0 as usize].bytes;
+        let (tlp, header) = Tlp::parse(bytes)?;
+        Ok((tlp, &bytes[header..]))
+    }
+
+    /// Header, payload and digest as they stand on the wire, without framing.
+    pub fn bytes(&self, id: PacketId) -> &[u8] {
+        &self.slots[id.0 as usize].bytes
+    }
+
+    /// The bytes, to corrupt or poison them.
+    pub fn bytes_mut(&mut self, id: PacketId) -> &mut [u8] {
+        &mut self.slots[id.0 as usize].bytes
+    }
+
+    /// The link layer's notes about the packet.
+    pub fn hop(&self, id: PacketId) -> &Hop {
+        &self.slots[id.0 as usize].hop
+    }
+
+    /// The link layer's notes about the packet, to change them.
+    pub fn hop_mut(&mut self, id: PacketId) -> &mut Hop {
+        &mut self.slots[id.0 as usize].hop
+    }
+
+    /// How many packets are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

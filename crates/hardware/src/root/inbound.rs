@@ -1,0 +1,263 @@
+//! Requests of devices as they reach memory: intake, translation, cache lines, completions.
+
+use engine::Scheduler;
+use units::{Duration, HostPhysical, Iova, Time};
+use wire::pcie::split::split_completion;
+use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
+use wire::pcie::{Tlp, TlpKind};
+
+use super::{Deferred, Host, RootEvent, RootPort};
+use crate::enables::{enables, has_gaps};
+use crate::event::Event;
+use crate::iommu;
+use crate::memory::{Coverage, LINE, MemorySystem};
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// A translation that takes longer than this has missed the IOTLB, and its request reaches memory in an event of its
+/// own; a shorter one is as good as at once for the order in which bytes are touched.
+const LONGEST_HIT: Duration = Duration::from_ns(20);
+
+/// Addresses to which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
+pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
+
+impl Host {
+    /// A memory read or write of a device arrived at `port`.
+    pub(super) fn memory_request(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        packet: PacketId,
+        tlp: &Tlp,
+        request: &MemoryRequest,
+    ) {
+        let now = scheduler.now();
+        let is_write = matches!(tlp.kind, TlpKind::MemoryWrite(_));
+        let (address, length) = request.byte_range();
+        let state = &mut self.ports[usize::from(port)];
+        let lines = lines_of(address, length).count() as u64;
+        let intake = state.params.intake_per_request + state.params.intake_per_line * lines;
+        state.intake_free = state.intake_free.max(now) + intake;
+        let mut start = state.intake_free + state.params.request_latency;
+        if !is_write {
+            // A read must not pass the writes before it: it waits until they are globally ordered.
+            start = start.max(state.writes_ordered);
+            wires.consume_credits(scheduler, packet, state.intake_free);
+        }
+        let node = state.params.node;
+        let interrupt = is_write && INTERRUPT_RANGE.contains(&address);
+        let (ready, target) = match self.iommus.get_mut(node.index()) {
+            Some(iommu) if !interrupt => {
+                let access = if is_write { iommu::Access::Write } else { iommu::Access::Read };
+                let address_type = match tlp.common.address_type {
+                    AddressType::Translated => iommu::AddressType::Translated,
+                    _ => iommu::AddressType::Untranslated,
+                };
+                let requester = request.requester;
+                let translation = iommu.translate(
+                    start,
+                    requester,
+                    Iova::new(address),
+                    access,
+                    address_type,
+                    &mut self.memory,
+                );
+                (translation.ready, translation.outcome.ok().map(|translated| translated.address))
+            }
+            _ => (start, Some(HostPhysical::new(address))),
+        };
+        let state = &mut self.ports[usize::from(port)];
+        state.translated = state.translated.max(ready);
+        let deferred = Deferred { packet, port, target };
+        // While an older request waits for a page walk, the bytes of this one may not be touched yet.
+        if ready > start + LONGEST_HIT || state.deferred > 0 {
+            state.deferred += 1;
+            let at = state.translated;
+            let slot = self.defer(deferred);
+            scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
+        } else {
+            self.access(wires, scheduler, deferred, ready);
+        }
+    }
+
+    /// A request whose translation took a while reaches memory.
+    pub(super) fn deferred_access(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, slot: u32) {
+        let deferred = self.take_deferred(slot);
+        self.ports[usize::from(deferred.port)].deferred -= 1;
+        let at = scheduler.now();
+        self.access(wires, scheduler, deferred, at);
+    }
+
+    /// Does a translated request at `start`.
+    fn access(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, what: Deferred, start: Time) {
+        let Ok((tlp, _)) = wires.packets.decode(what.packet) else {
+            wires.consume(scheduler, what.packet, start);
+            return;
+        };
+        match tlp.kind {
+            TlpKind::MemoryRead(request) => self.read(wires, scheduler, what, &tlp, &request, start),
+            TlpKind::MemoryWrite(request) => self.write(wires, scheduler, what, &tlp, &request, start),
+            _ => unreachable!("only memory requests are deferred"),
+        }
+    }
+
+    fn read(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        what: Deferred,
+        tlp: &Tlp,
+        request: &MemoryRequest,
+        start: Time,
+    ) {
+        wires.packets.free(what.packet);
+        let port = &mut self.ports[usize::from(what.port)];
+        let (address, length) = request.byte_range();
+        let Some(target) = what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
+        else {
+            self.counters.unsupported_requests += 1;
+            let answer =
+                CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
+            let packet = wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
+            port.queue_completion(scheduler, self.id, what.port, start, packet);
+            return;
+        };
+        let size = port.params.completion_size(length);
+        let mut ready = start;
+        let mut done = 0u64;
+        let mut last_line = u64::MAX;
+        for (piece, piece_length) in split_completion(address, u64::from(length), port.params.rcb, size) {
+            let from = target + (piece - address);
+            for line in lines_of(from.get(), piece_length) {
+                if line != last_line {
+                    ready = ready
+                        .max(self.memory.dma_read(start, port.params.node, HostPhysical::new(line)).ready);
+                    last_line = line;
+                }
+            }
+            let answer =
+                CompletionHeader::with_data(port.id, request, piece, piece_length, length - done as u32);
+            let lead = (piece & 3) as usize;
+            let bytes = self.memory.bytes();
+            let packet =
+                wires.packets.encode_with(&answer_tlp(tlp, TlpKind::CompletionData(answer)), |payload| {
+                    let filled = bytes.read(from, &mut payload[lead..lead + piece_length as usize]);
+                    debug_assert!(filled.is_ok(), "the whole request was checked");
+                });
+            port.queue_completion(scheduler, self.id, what.port, ready, packet);
+            done += u64::from(piece_length);
+        }
+        self.counters.device_read_bytes += u64::from(length);
+    }
+
+    fn write(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        what: Deferred,
+        tlp: &Tlp,
+        request: &MemoryRequest,
+        start: Time,
+    ) {
+        let (address, length) = request.byte_range();
+        let port = &mut self.ports[usize::from(what.port)];
+        let mut ordered = start.max(port.writes_ordered);
+        if INTERRUPT_RANGE.contains(&address) {
+            let data = wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));
+            scheduler.at(
+                ordered,
+                Event::Root(self.id, RootEvent::Interrupt { requester: request.requester, address, data }),
+            );
+        } else if let Some(target) = what
+            .target
+            .filter(|&t| !tlp.common.poisoned && self.memory.bytes().check(t, length as usize).is_ok())
+        {
+            if let Ok((_, payload)) = wires.packets.decode(what.packet) {
+                let node = port.params.node;
+                ordered = ordered.max(write_lines(&mut self.memory, start, node, target, request, payload));
+            }
+            self.counters.device_write_bytes += u64::from(length);
+        } else if tlp.common.poisoned {
+            self.counters.poisoned_writes += 1;
+        } else {
+            self.counters.dropped_writes += 1;
+        }
+        port.writes_ordered = ordered;
+        let free = ordered + port.params.posted_release_latency;
+        wires.consume(scheduler, what.packet, free);
+    }
+}
+
+/// Writes the enabled bytes of `payload` at `target` and returns when all lines are globally ordered.
+fn write_lines(
+    memory: &mut MemorySystem,
+    start: Time,
+    node: crate::memory::NodeId,
+    target: HostPhysical,
+    request: &MemoryRequest,
+    payload: &[u8],
+) -> Time {
+    let (address, length) = request.byte_range();
+    let lead = (address & 3) as usize;
+    if has_gaps(request) {
+        // Byte enables with holes: write what is enabled, byte by byte.
+        for (index, &byte) in payload.iter().enumerate() {
+            if enables(request, index) {
+                let place = HostPhysical::new(target.get() + index as u64 - lead as u64);
+                let written = memory.bytes_mut().write(place, &[byte]);
+                debug_assert!(written.is_ok(), "the whole request was checked");
+            }
+        }
+    } else if let Some(bytes) = payload.get(lead..lead + length as usize) {
+        let written = memory.bytes_mut().write(target, bytes);
+        debug_assert!(written.is_ok(), "the whole request was checked");
+    }
+    let (first, end) = (target.get(), target.get() + u64::from(length));
+    let mut ordered = start;
+    for line in lines_of(first, length) {
+        let whole = line >= first && line + LINE <= end && !has_gaps(request);
+        let coverage = if whole { Coverage::FullLine } else { Coverage::Partial };
+        ordered = ordered.max(memory.dma_write(start, node, HostPhysical::new(line), coverage).ready);
+    }
+    ordered
+}
+
+/// The addresses of the cache lines that `length` bytes from `address` on touch.
+fn lines_of(address: u64, length: u32) -> impl Iterator<Item = u64> {
+    let first = address & !(LINE - 1);
+    let last = (address + u64::from(length.max(1)) - 1) & !(LINE - 1);
+    (first..=last).step_by(LINE as usize)
+}
+
+fn first_dword(payload: &[u8]) -> u32 {
+    payload.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// A completion with the attributes of the request that it answers.
+fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
+    let mut common = request.common;
+    common.poisoned = false;
+    common.digest = false;
+    common.address_type = wire::pcie::tlp::AddressType::Untranslated;
+    Tlp { common, kind }
+}
+
+impl RootPort {
+    /// Lets a completion go on the wire once its data is there and its turn has come.
+    fn queue_completion(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        host: super::HostId,
+        port: u8,
+        ready: Time,
+        packet: PacketId,
+    ) {
+        let mut at = ready + self.params.completion_latency;
+        if self.params.completions_in_order {
+            at = at.max(self.last_completion);
+            self.last_completion = at;
+        }
+        scheduler.at(at, Event::Root(host, RootEvent::Send { port, packet }));
+    }
+}

@@ -1,0 +1,272 @@
+//! A host as the fabric sees it: root ports, IOMMU, memory.
+
+mod inbound;
+mod outbound;
+mod params;
+
+use engine::{Completer, Scheduler};
+use units::{HostPhysical, Time};
+use wire::pcie::{Bdf, TlpKind};
+
+pub use inbound::INTERRUPT_RANGE;
+pub use outbound::{Access as CoreAccess, OutboundError};
+pub use params::{CompletionSize, RootPortParams};
+
+use crate::event::Event;
+use crate::iommu::Iommu;
+use crate::link::LinkEnd;
+use crate::memory::MemorySystem;
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// A host of the simulation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct HostId(pub u16);
+
+/// What can happen inside a root complex.
+#[derive(Clone, Copy, Debug)]
+pub enum RootEvent {
+    /// A request's address has been translated: it reaches memory.
+    Access {
+        /// Where it waits.
+        slot: u32,
+    },
+    /// A completion's data is there.
+    Send {
+        /// Through which port it leaves.
+        port: u8,
+        /// The completion.
+        packet: PacketId,
+    },
+    /// A message-signalled interrupt is due at the cores.
+    Interrupt {
+        /// Who sent it.
+        requester: Bdf,
+        /// Address as written.
+        address: u64,
+        /// Data as written.
+        data: u32,
+    },
+    /// The data of a core's access has reached the core.
+    CoreHasData {
+        /// Where it waits.
+        slot: u16,
+    },
+    /// A core's access to a device has waited too long for its completion.
+    Timeout {
+        /// Tag of the request.
+        tag: u16,
+        /// How often that tag had been used before.
+        generation: u32,
+    },
+}
+
+/// A request that waits for its page walk.
+#[derive(Clone, Copy, Debug)]
+struct Deferred {
+    packet: PacketId,
+    port: u8,
+    /// Where it goes; `None` if the IOMMU blocked it.
+    target: Option<HostPhysical>,
+}
+
+/// A root port and the state of its stages.
+pub struct RootPort {
+    /// What it is made of.
+    pub params: RootPortParams,
+    /// Its end of the link.
+    pub end: LinkEnd,
+    /// Its own address: root ports are functions of bus 0.
+    pub id: Bdf,
+    /// Buses below it.
+    pub buses: std::ops::RangeInclusive<u8>,
+    intake_free: Time,
+    /// When all writes received so far are globally ordered.
+    writes_ordered: Time,
+    /// When all requests received so far are translated.
+    translated: Time,
+    /// Requests that wait for a page walk.
+    deferred: u32,
+    last_completion: Time,
+}
+
+/// Counts of a root complex.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RootCounters {
+    /// Bytes that devices read from memory.
+    pub device_read_bytes: u64,
+    /// Bytes that devices wrote to memory.
+    pub device_write_bytes: u64,
+    /// Requests answered or dropped because nothing is at their address or the IOMMU blocked them.
+    pub unsupported_requests: u64,
+    /// Writes dropped for the same reasons.
+    pub dropped_writes: u64,
+    /// Writes dropped because their payload was marked as damaged.
+    pub poisoned_writes: u64,
+    /// Interrupt messages delivered.
+    pub interrupts: u64,
+    /// Accesses of cores that no completion answered in time; they read all ones.
+    pub timeouts: u64,
+    /// Completions that answered no access of a core.
+    pub unexpected_completions: u64,
+    /// TLPs that could not be decoded or make no sense at a root port.
+    pub malformed: u64,
+}
+
+/// An interrupt message that reached the cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterruptMessage {
+    /// When.
+    pub at: Time,
+    /// Who sent it.
+    pub requester: Bdf,
+    /// Address as written by the device.
+    pub address: u64,
+    /// Data as written by the device.
+    pub data: u32,
+}
+
+/// Receives the interrupt messages of a host: the kernel's interrupt controller.
+pub trait InterruptSink {
+    /// A message arrived.
+    fn deliver(&mut self, message: InterruptMessage);
+}
+
+/// A host: its memory, its IOMMU, its root ports.
+pub struct Host {
+    id: HostId,
+    /// Caches, DRAM, interconnect.
+    pub memory: MemorySystem,
+    /// Translate what devices address, one for each socket; empty where they are off.
+    pub iommus: Vec<Iommu>,
+    ports: Vec<RootPort>,
+    deferred: Vec<Option<Deferred>>,
+    free_deferred: Vec<u32>,
+    outbound: outbound::Outbound,
+    interrupts: Option<Box<dyn InterruptSink>>,
+    counters: RootCounters,
+}
+
+impl Host {
+    /// A host without root ports.
+    pub fn new(id: HostId, memory: MemorySystem, iommus: Vec<Iommu>) -> Self {
+        Self {
+            id,
+            memory,
+            iommus,
+            ports: Vec::new(),
+            deferred: Vec::new(),
+            free_deferred: Vec::new(),
+            outbound: outbound::Outbound::default(),
+            interrupts: None,
+            counters: RootCounters::default(),
+        }
+    }
+
+    /// Adds a root port at `end` that leads to `buses`. Returns its number.
+    pub fn add_port(
+        &mut self,
+        params: RootPortParams,
+        end: LinkEnd,
+        buses: std::ops::RangeInclusive<u8>,
+    ) -> u8 {
+        let number = self.ports.len() as u8;
+        self.ports.push(RootPort {
+            params,
+            end,
+            id: Bdf::new(0, number + 1, 0),
+            buses,
+            intake_free: Time::ZERO,
+            writes_ordered: Time::ZERO,
+            translated: Time::ZERO,
+            deferred: 0,
+            last_completion: Time::ZERO,
+        });
+        number
+    }
+
+    /// A root port.
+    pub fn port(&self, number: u8) -> &RootPort {
+        &self.ports[usize::from(number)]
+    }
+
+    /// What the root complex has done so far.
+    pub fn counters(&self) -> &RootCounters {
+        &self.counters
+    }
+
+    /// Sends interrupt messages to `sink` from now on.
+    pub fn connect_interrupts(&mut self, sink: Box<dyn InterruptSink>) {
+        self.interrupts = Some(sink);
+    }
+
+    fn defer(&mut self, what: Deferred) -> u32 {
+        match self.free_deferred.pop() {
+            Some(slot) => {
+                self.deferred[slot as usize] = Some(what);
+                slot
+            }
+            None => {
+                self.deferred.push(Some(what));
+                self.deferred.len() as u32 - 1
+            }
+        }
+    }
+
+    fn take_deferred(&mut self, slot: u32) -> Deferred {
+        self.free_deferred.push(slot);
+        self.deferred[slot as usize].take().expect("a deferred request is taken once")
+    }
+
+    /// A TLP arrived at a root port.
+    pub fn deliver(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        packet: PacketId,
+    ) {
+        let now = scheduler.now();
+        let Ok((tlp, _)) = wires.packets.decode(packet) else {
+            self.counters.malformed += 1;
+            wires.consume(scheduler, packet, now);
+            return;
+        };
+        match &tlp.kind {
+            TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
+                self.memory_request(wires, scheduler, port, packet, &tlp, request);
+            }
+            TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
+                self.completion(wires, scheduler, port, packet, header);
+            }
+            TlpKind::Message(_) => wires.consume(scheduler, packet, now),
+            _ => {
+                self.counters.malformed += 1;
+                wires.consume(scheduler, packet, now);
+            }
+        }
+    }
+
+    /// Something inside the root complex is due.
+    pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: RootEvent) {
+        match event {
+            RootEvent::Access { slot } => self.deferred_access(wires, scheduler, slot),
+            RootEvent::Send { port, packet } => {
+                let end = self.ports[usize::from(port)].end;
+                wires.send(scheduler, end, packet);
+            }
+            RootEvent::Interrupt { requester, address, data } => {
+                self.counters.interrupts += 1;
+                let message = InterruptMessage { at: scheduler.now(), requester, address, data };
+                if let Some(sink) = &mut self.interrupts {
+                    sink.deliver(message);
+                }
+            }
+            RootEvent::CoreHasData { slot } => self.core_has_data(slot),
+            RootEvent::Timeout { tag, generation } => self.access_timeout(scheduler, tag, generation),
+        }
+    }
+}
+
+/// What a core gets for a read of a device: the bytes, all ones where nothing answered.
+pub type ReadCompleter = Completer<Vec<u8>>;

@@ -1,0 +1,301 @@
+//! Accesses of cores to devices: configuration, BARs, and what comes back.
+
+use engine::{Completion, Scheduler, oneshot};
+use thiserror::Error;
+use units::{Duration, HostPhysical, Time};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, MemoryRequest};
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+use super::{Host, ReadCompleter, RootEvent};
+use crate::event::Event;
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// How long the root complex waits for the completion of a core's access.
+const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
+
+/// A core's access to a device that has been sent.
+pub struct Access {
+    /// Resolves to the bytes read; a write to configuration space resolves to none.
+    pub data: Completion<Vec<u8>>,
+}
+
+/// Why an access of a core goes nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum OutboundError {
+    /// No root port's window holds the address.
+    #[error("no root port forwards {address}")]
+    NoWindow {
+        /// The address.
+        address: HostPhysical,
+    },
+    /// The access is longer than a TLP of the port may be or crosses a 4 KiB boundary.
+    #[error("an access of {length} bytes at {address} does not fit into one TLP")]
+    TooLong {
+        /// The address.
+        address: HostPhysical,
+        /// The length.
+        length: usize,
+    },
+}
+
+/// A window of addresses behind a root port.
+#[derive(Clone, Debug)]
+struct Window {
+    base: u64,
+    end: u64,
+    port: u8,
+}
+
+/// An access that waits for its completion.
+struct Waiting {
+    completer: ReadCompleter,
+    data: Vec<u8>,
+    received: usize,
+    generation: u32,
+}
+
+/// The root complex as a requester.
+#[derive(Default)]
+pub(super) struct Outbound {
+    windows: Vec<Window>,
+    waiting: Vec<Option<Waiting>>,
+    generations: Vec<u32>,
+    /// Data on its way from the root complex to the core that asked.
+    finished: Vec<Option<(ReadCompleter, Vec<u8>)>>,
+}
+
+impl Outbound {
+    fn allocate(&mut self, length: usize) -> (u16, u32, Completion<Vec<u8>>) {
+        let (completer, completion) = oneshot();
+        let tag = self.waiting.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.waiting.push(None);
+            self.generations.push(0);
+            self.waiting.len() - 1
+        });
+        self.generations[tag] += 1;
+        let generation = self.generations[tag];
+        self.waiting[tag] = Some(Waiting { completer, data: vec![0xff; length], received: 0, generation });
+        (tag as u16, generation, completion)
+    }
+}
+
+impl Host {
+    /// Forwards accesses to `[base, base + length)` through `port`.
+    pub fn add_window(&mut self, base: HostPhysical, length: u64, port: u8) {
+        self.outbound.windows.push(Window { base: base.get(), end: base.get() + length, port });
+    }
+
+    /// Forgets all windows of `port` that begin in the given range.
+    pub fn remove_windows(&mut self, base: HostPhysical, length: u64) {
+        self.outbound.windows.retain(|w| w.base < base.get() || w.base >= base.get() + length);
+    }
+
+    fn window(&self, address: HostPhysical, length: usize) -> Result<u8, OutboundError> {
+        let crosses = address.offset_in(4096) + length as u64 > 4096;
+        if crosses || length == 0 {
+            return Err(OutboundError::TooLong { address, length });
+        }
+        self.outbound
+            .windows
+            .iter()
+            .find(|w| (w.base..w.end).contains(&address.get()))
+            .map(|w| w.port)
+            .ok_or(OutboundError::NoWindow { address })
+    }
+
+    /// A core reads `length` bytes of a device's BAR.
+    ///
+    /// # Errors
+    /// If no port forwards the address or it does not fit into one TLP.
+    pub fn mmio_read(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        address: HostPhysical,
+        length: usize,
+    ) -> Result<Access, OutboundError> {
+        let port = self.window(address, length)?;
+        let (tag, generation, data) = self.outbound.allocate(length);
+        let requester = self.ports[usize::from(port)].id;
+        let request = MemoryRequest::for_bytes(requester, tag, address.get(), length as u32);
+        let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryRead(request)), &[]);
+        self.send_non_posted(scheduler, port, packet, tag, generation);
+        Ok(Access { data })
+    }
+
+    /// A core writes `data` to a device's BAR in one TLP. Returns when it can leave the root complex.
+    ///
+    /// # Errors
+    /// If no port forwards the address or it does not fit into one TLP.
+    pub fn mmio_write(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        address: HostPhysical,
+        data: &[u8],
+    ) -> Result<Time, OutboundError> {
+        let port = self.window(address, data.len())?;
+        let requester = self.ports[usize::from(port)].id;
+        let request = MemoryRequest::for_bytes(requester, 0, address.get(), data.len() as u32);
+        let lead = address.offset_in(4) as usize;
+        let packet = wires.packets.encode_with(&Tlp::new(TlpKind::MemoryWrite(request)), |payload| {
+            payload[lead..lead + data.len()].copy_from_slice(data);
+        });
+        Ok(self.send_outbound(scheduler, port, packet))
+    }
+
+    /// A core reads a doubleword of a function's configuration space; all ones where nothing answers.
+    pub fn config_read(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        wires: &mut Wires,
+        target: Bdf,
+        register: u16,
+    ) -> Access {
+        self.config_request(scheduler, wires, target, register, None)
+    }
+
+    /// A core writes the bytes of a doubleword of configuration space that `byte_enables` names.
+    pub fn config_write(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        wires: &mut Wires,
+        target: Bdf,
+        register: u16,
+        value: u32,
+        byte_enables: u8,
+    ) -> Access {
+        self.config_request(scheduler, wires, target, register, Some((value, byte_enables)))
+    }
+
+    fn config_request(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        wires: &mut Wires,
+        target: Bdf,
+        register: u16,
+        write: Option<(u32, u8)>,
+    ) -> Access {
+        let port = self.ports.iter().position(|port| port.buses.contains(&target.bus()));
+        let Some(port) = port else {
+            let (completer, data) = oneshot();
+            completer.complete(vec![0xff; 4]);
+            return Access { data };
+        };
+        let (tag, generation, data) = self.outbound.allocate(4);
+        let state = &self.ports[port];
+        // The bus right behind the port is addressed with type 0, buses beyond it with type 1.
+        let is_next_bus = *state.buses.start() == target.bus();
+        let request = ConfigRequest {
+            requester: state.id,
+            tag,
+            target,
+            register,
+            first_be: write.map_or(0xf, |(_, enables)| enables),
+            config_type: if is_next_bus { ConfigType::Type0 } else { ConfigType::Type1 },
+        };
+        let packet = match write {
+            Some((value, _)) => {
+                wires.packets.encode(&Tlp::new(TlpKind::ConfigWrite(request)), &value.to_le_bytes())
+            }
+            None => wires.packets.encode(&Tlp::new(TlpKind::ConfigRead(request)), &[]),
+        };
+        self.send_non_posted(scheduler, port as u8, packet, tag, generation);
+        Access { data }
+    }
+
+    fn send_non_posted(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        packet: PacketId,
+        tag: u16,
+        generation: u32,
+    ) {
+        self.send_outbound(scheduler, port, packet);
+        scheduler.after(COMPLETION_TIMEOUT, Event::Root(self.id, RootEvent::Timeout { tag, generation }));
+    }
+
+    fn send_outbound(&mut self, scheduler: &mut Scheduler<Event>, port: u8, packet: PacketId) -> Time {
+        let at = scheduler.now() + self.ports[usize::from(port)].params.outbound_latency;
+        scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet }));
+        at
+    }
+
+    /// A completion arrived for a core.
+    pub(super) fn completion(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        packet: PacketId,
+        header: &CompletionHeader,
+    ) {
+        let now = scheduler.now();
+        let tag = usize::from(header.tag);
+        match self.outbound.waiting.get_mut(tag).and_then(Option::take) {
+            None => self.counters.unexpected_completions += 1,
+            Some(mut waiting) => {
+                if header.status == CompletionStatus::Successful
+                    && let Ok((tlp, payload)) = wires.packets.decode(packet)
+                    && !tlp.common.poisoned
+                {
+                    let lead = usize::from(header.lower_address & 3);
+                    let here = (header.bytes_here() as usize).min(waiting.data.len() - waiting.received);
+                    if let Some(bytes) = payload.get(lead..lead + here) {
+                        waiting.data[waiting.received..waiting.received + here].copy_from_slice(bytes);
+                        waiting.received += here;
+                    }
+                } else {
+                    // An error, or a configuration write that carries no data: nothing more will come.
+                    waiting.received = waiting.data.len();
+                }
+                if waiting.received < waiting.data.len()
+                    && matches!(header.status, CompletionStatus::Successful)
+                    && header.length_dw > 0
+                {
+                    self.outbound.waiting[tag] = Some(waiting);
+                } else {
+                    let latency = self.ports[usize::from(port)].params.inbound_completion_latency;
+                    self.finish_access(scheduler, waiting, latency);
+                }
+            }
+        }
+        wires.consume(scheduler, packet, now);
+    }
+
+    fn finish_access(&mut self, scheduler: &mut Scheduler<Event>, waiting: Waiting, latency: Duration) {
+        if latency.is_zero() {
+            waiting.completer.complete(waiting.data);
+        } else {
+            let finished = &mut self.outbound.finished;
+            let slot = finished.iter().position(Option::is_none).unwrap_or_else(|| {
+                finished.push(None);
+                finished.len() - 1
+            });
+            finished[slot] = Some((waiting.completer, waiting.data));
+            let slot = slot as u16;
+            scheduler.after(latency, Event::Root(self.id, RootEvent::CoreHasData { slot }));
+        }
+    }
+
+    /// The data of an access has reached the core.
+    pub(super) fn core_has_data(&mut self, slot: u16) {
+        if let Some((completer, data)) = self.outbound.finished[usize::from(slot)].take() {
+            completer.complete(data);
+        }
+    }
+
+    /// An access of a core got no completion: it reads all ones, as from a device that is gone.
+    pub(super) fn access_timeout(&mut self, _scheduler: &mut Scheduler<Event>, tag: u16, generation: u32) {
+        let slot = &mut self.outbound.waiting[usize::from(tag)];
+        if slot.as_ref().is_some_and(|waiting| waiting.generation == generation)
+            && let Some(waiting) = slot.take()
+        {
+            self.counters.timeouts += 1;
+            let length = waiting.data.len();
+            waiting.completer.complete(vec![0xff; length]);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! All links of a simulation and the TLPs on them.
+
+use engine::Scheduler;
+use units::Time;
+
+use crate::event::Event;
+use crate::link::{Held, Link, LinkContext, LinkEnd, LinkId, LinkParams, Released};
+use crate::packet::{PacketId, PacketPool};
+
+/// The links and what is in flight on them.
+#[derive(Default)]
+pub struct Wires {
+    /// TLPs in flight.
+    pub packets: PacketPool,
+    links: Vec<Link>,
+    /// Kept so that sending allocates nothing.
+    released: Released,
+}
+
+impl Wires {
+    /// Adds a trained link.
+    pub fn add(&mut self, params: LinkParams) -> LinkId {
+        let id = LinkId(self.links.len() as u16);
+        self.links.push(Link::new(id, params));
+        id
+    }
+
+    /// A link, to look at.
+    pub fn link(&self, id: LinkId) -> &Link {
+        &self.links[id.0 as usize]
+    }
+
+    /// How many links there are.
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether there is no link.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// Sends a TLP from `end`, now or as soon as it may go.
+    pub fn send(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
+        self.with(scheduler, end.link, |link, cx, released| link.send(cx, end.side, packet, released));
+    }
+
+    /// Runs `act` on a link and gives back the receive buffers that it freed elsewhere.
+    pub fn with<R>(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        id: LinkId,
+        act: impl FnOnce(&mut Link, &mut LinkContext<'_>, &mut Released) -> R,
+    ) -> R {
+        let mut released = std::mem::take(&mut self.released);
+        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
+        let result = act(&mut self.links[id.0 as usize], &mut cx, &mut released);
+        for held in released.drain(..) {
+            let now = cx.scheduler.now();
+            self.links[held.end.link.0 as usize].release(
+                &mut cx,
+                held.end.side,
+                held.class,
+                held.credits,
+                now,
+            );
+        }
+        self.released = released;
+        result
+    }
+
+    /// Judges a TLP that arrived; `false` if the link layer dropped it.
+    pub fn receive(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) -> bool {
+        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
+        self.links[end.link.0 as usize].receive(&mut cx, end.side, packet)
+    }
+
+    /// Frees a TLP that has been consumed where it arrived; its receive buffer is free at `at`.
+    pub fn consume(&mut self, scheduler: &mut Scheduler<Event>, packet: PacketId, at: Time) {
+        let held = self.packets.hop(packet).held;
+        self.packets.free(packet);
+        if let Some(held) = held {
+            self.release(scheduler, held, at);
+        }
+    }
+
+    /// Lets the receive buffer of a TLP that is kept for a while be free at `at`.
+    pub fn consume_credits(&mut self, scheduler: &mut Scheduler<Event>, packet: PacketId, at: Time) {
+        if let Some(held) = self.packets.hop_mut(packet).held.take() {
+            self.release(scheduler, held, at);
+        }
+    }
+
+    /// Frees receive buffer space at `at`.
+    pub fn release(&mut self, scheduler: &mut Scheduler<Event>, held: Held, at: Time) {
+        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
+        self.links[held.end.link.0 as usize].release(&mut cx, held.end.side, held.class, held.credits, at);
+    }
+}

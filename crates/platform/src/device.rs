@@ -1,0 +1,162 @@
+//! What a device model sees of the world around it.
+
+use units::{BarOffset, Duration, Iova, Time};
+use wire::pcie::config::{ConfigEffect, ConfigSpace};
+
+/// One of a device's functions, counted from zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct FunctionIndex(pub u8);
+
+/// One of a device's upstream ports, counted from zero. Most devices have one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PortIndex(pub u8);
+
+/// A number that a device gives to a request or a timer and gets back with its outcome.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Token(pub u64);
+
+/// A function as its device presents it.
+pub struct Function {
+    /// The port below which it is found.
+    pub port: PortIndex,
+    /// Its configuration space after a fundamental reset.
+    pub config: ConfigSpace,
+}
+
+/// What kind of reset came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reset {
+    /// Power came on, or PERST# was released.
+    Fundamental,
+    /// The link's hot reset, or the link went down.
+    Hot,
+    /// Function-level reset of one function.
+    Function(FunctionIndex),
+}
+
+/// Where in a device's BARs an access falls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BarAccess {
+    /// The function whose BAR it is.
+    pub function: FunctionIndex,
+    /// The BAR's number, 0 to 5. A 64-bit BAR has the number of its lower half.
+    pub bar: u8,
+    /// Place in the BAR's region.
+    pub offset: BarOffset,
+}
+
+/// Attributes that a DMA request carries on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DmaAttributes {
+    /// May pass earlier posted requests.
+    pub relaxed_ordering: bool,
+    /// The processor's caches need not be looked at.
+    pub no_snoop: bool,
+    /// May pass requests of other requesters.
+    pub id_based_ordering: bool,
+    /// The address has been translated by the device's own translation cache (ATS).
+    pub translated: bool,
+}
+
+/// One of a device's engines that move data, counted from zero. Most devices have one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct EngineIndex(pub u8);
+
+/// A DMA request of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dma {
+    /// The function that asks.
+    pub function: FunctionIndex,
+    /// Where to read or write.
+    pub address: Iova,
+    /// How many bytes.
+    pub length: u32,
+    /// Which engine moves them.
+    pub engine: EngineIndex,
+    /// Where they lie in the device's own memory: engines pay for what is not aligned there.
+    pub local: u64,
+    /// Comes back with the outcome.
+    pub token: Token,
+    /// Attributes on the wire.
+    pub attributes: DmaAttributes,
+}
+
+/// Why a DMA read brought no data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DmaError {
+    /// The completer does not know the address, or the IOMMU blocked it.
+    UnsupportedRequest,
+    /// The completer gave up.
+    CompleterAbort,
+    /// No completion came in time.
+    Timeout,
+    /// Data arrived marked as damaged.
+    Poisoned,
+    /// The function may not master the bus, or its link is down.
+    NotAllowed,
+}
+
+/// A device model: registers and firmware behind its functions.
+///
+/// It reacts to what arrives and acts through the [`DeviceBus`] it is handed.
+/// Nothing in here returns an error: whatever a host writes is an input that
+/// real hardware would have to live with.
+pub trait Device {
+    /// The functions, number 0 first, as they are after a fundamental reset.
+    fn functions(&self) -> Vec<Function>;
+
+    /// Everything a reset clears is cleared; requests under way bring no outcome any more.
+    fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset);
+
+    /// The host reads `data.len()` bytes, which the device fills in. Returns how long that takes it.
+    fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration;
+
+    /// The host writes `data`.
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]);
+
+    /// A write to configuration space had an effect beyond the register itself.
+    fn config_changed(&mut self, bus: &mut dyn DeviceBus, function: FunctionIndex, effect: &ConfigEffect) {
+        let _ = (bus, function, effect);
+    }
+
+    /// A DMA read ended.
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        let _ = (bus, token, outcome);
+    }
+
+    /// The last byte of a DMA write has left the device. It may still be on its way.
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        let _ = (bus, token);
+    }
+
+    /// A timer set by [`DeviceBus::wake_at`] ran out.
+    fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        let _ = (bus, token);
+    }
+}
+
+/// What a device can do to the world.
+pub trait DeviceBus {
+    /// The time.
+    fn now(&self) -> Time;
+
+    /// Reads `request.length` bytes; [`Device::read_done`] brings them.
+    ///
+    /// The bus splits the request as the link's settings ask (MRRS, 4 KiB boundary) and puts the completions
+    /// together again.
+    fn read(&mut self, request: Dma);
+
+    /// Writes `data` (`request.length` bytes); [`Device::write_done`] says when it has left.
+    fn write(&mut self, request: Dma, data: &[u8]);
+
+    /// Raises a function's interrupt vector: by MSI-X, MSI or a legacy interrupt, whichever the host enabled.
+    ///
+    /// Like any posted request, it arrives after the writes sent before it.
+    fn interrupt(&mut self, function: FunctionIndex, vector: u16);
+
+    /// Calls [`Device::timer`] with `token` at `when`.
+    fn wake_at(&mut self, when: Time, token: Token);
+
+    /// A function's configuration space as the host has set it.
+    fn config(&self, function: FunctionIndex) -> &ConfigSpace;
+}
