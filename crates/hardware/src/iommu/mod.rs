@@ -50,9 +50,7 @@ pub use interrupt::{
 };
 pub use invalidation::{ContextScope, Descriptor, Scope};
 pub use memory::{WalkMemory, WalkRead};
-pub use params::{
-    Geometry, IommuParams, PagingStructureCaches, ParamsError, PipelineOrder, Replacement, WalkBanks,
-};
+pub use params::{Geometry, IommuParams, PagingStructureCaches, ParamsError, PipelineOrder, Replacement};
 pub use queue::{QueueAction, QueueError};
 pub use translate::{Translated, Translation, is_interrupt_address};
 
@@ -110,7 +108,10 @@ impl Iommu {
             root_table: HostPhysical::new(0),
             contexts: TaggedCache::new(params.context_cache, seed ^ 1),
             recent_context: None,
-            iotlb: iotlb::Iotlb::new(params.iotlb, seed),
+            iotlb: iotlb::Iotlb::new(
+                Geometry { entries: params.iotlb.entries - params.iotlb_reserved, ..params.iotlb },
+                seed,
+            ),
             structures: structures::StructureCaches::new(params.paging_structure_caches),
             walkers: walkers::Walkers::new(&params),
             walks: walkers::PendingWalks::default(),

@@ -82,24 +82,10 @@ pub enum PipelineOrder {
     /// Each as soon as it is known.
     Unordered,
     /// Reads in the order of reads, writes in the order of writes (non-posted and posted queues).
-    #[default]
     PerDirection,
     /// All in the order of their arrival.
+    #[default]
     Global,
-}
-
-/// Walks whose addresses fall into the same bank exclude each other.
-///
-/// Seen on Sandy Bridge, where 4 KiB pages within one 2 MiB region are walked one after another (from the
-/// measured bandwidth over window size: misses are slowest where the window spans few regions).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WalkBanks {
-    /// Size of the naturally aligned regions (a power of two, at least 4 KiB).
-    pub region: Bytes,
-    /// Number of banks; region n belongs to bank n modulo this (banks, 1 to 4096).
-    pub banks: usize,
-    /// How long a bank stays occupied after a walk (time).
-    pub recovery: Duration,
 }
 
 /// A problem with [`IommuParams`].
@@ -131,6 +117,9 @@ pub enum ParamsError {
 pub struct IommuParams {
     /// The IOTLB: all page sizes share it.
     pub iotlb: Geometry,
+    /// Entries of the IOTLB that functions outside the simulation keep occupied (entries; needs a fully
+    /// associative IOTLB). From the measured hit ratios of idle boxes: 10 on Broadwell, 1 on Sandy Bridge.
+    pub iotlb_reserved: usize,
     /// Cached pointers at page tables.
     pub paging_structure_caches: PagingStructureCaches,
     /// Cached context entries.
@@ -142,8 +131,8 @@ pub struct IommuParams {
     pub hit_latency: Duration,
     /// Least time between two lookups (time; zero: unlimited).
     pub lookup_interval: Duration,
-    /// Reads that can be between lookup and translation; the next waits until the first leaves (requests;
-    /// zero: unlimited).
+    /// Places for reads between lookup and translation; the next waits until the first leaves (places;
+    /// zero: unlimited). A request that is served in pieces takes one per piece.
     pub read_depth: usize,
     /// The same for writes.
     pub write_depth: usize,
@@ -156,12 +145,18 @@ pub struct IommuParams {
     pub walk_overhead: Duration,
     /// Time of each step apart from reading memory (time).
     pub step_overhead: Duration,
-    /// How long a walker stays occupied after its walk's translation is known (time).
-    pub walker_hold: Duration,
+    /// How long a walker stays occupied after a walk for a read (time).
+    pub walker_hold_read: Duration,
+    /// How long a walker stays occupied after a walk for a write (time).
+    pub walker_hold_write: Duration,
+    /// From the end of a walk until a request that waited for it has been looked up again (time).
+    pub replay_latency: Duration,
     /// Whether walks begin in the order of their misses, so that one that must wait holds up those behind it.
     pub walks_begin_in_order: bool,
-    /// *Quirk*: walks for neighbouring addresses happen one after another.
-    pub walk_banks: Option<WalkBanks>,
+    /// *Quirk*: walks of one domain within one naturally aligned region of this size happen one after another
+    /// (a power of two, at least 4 KiB). Sandy Bridge: 2 MiB, the reach of one page table, from the measured
+    /// bandwidths over window size, which are lowest where misses share one region.
+    pub serialised_walk_region: Option<Bytes>,
 
     /// Whether five-level tables (57-bit addresses) are supported (capability register, SAGAW bit 3).
     pub five_level: bool,
@@ -186,25 +181,28 @@ pub struct IommuParams {
 }
 
 impl Default for IommuParams {
-    /// An Intel server IOMMU of the Broadwell kind: the IOTLB and the walkers as a first look at the measured
-    /// bandwidths over window size suggests, the rest assumed.
+    /// An Intel server IOMMU of Broadwell's kind. IOTLB, depths, walkers and walk times are from the measured
+    /// bandwidths and latencies over window size of `../shared/measured`; the rest is assumed.
     fn default() -> Self {
         Self {
             iotlb: Geometry::fully_associative(128, Replacement::Random),
-            paging_structure_caches: PagingStructureCaches { level1: 32, level2: 16, level3: 8, level4: 4 },
+            iotlb_reserved: 0,
+            paging_structure_caches: PagingStructureCaches { level1: 64, level2: 16, level3: 8, level4: 4 },
             context_cache: Geometry { entries: 64, ways: 8, replacement: Replacement::Lru },
             interrupt_entry_cache: Geometry { entries: 128, ways: 8, replacement: Replacement::Lru },
-            hit_latency: Duration::ZERO,
+            hit_latency: Duration::from_ps(2_800),
             lookup_interval: Duration::ZERO,
-            read_depth: 0,
-            write_depth: 0,
-            order: PipelineOrder::PerDirection,
+            read_depth: 10,
+            write_depth: 24,
+            order: PipelineOrder::Global,
             walkers: 6,
-            walk_overhead: Duration::from_ns(20),
+            walk_overhead: Duration::from_ns(160),
             step_overhead: Duration::from_ns(5),
-            walker_hold: Duration::ZERO,
+            walker_hold_read: Duration::from_ns(42),
+            walker_hold_write: Duration::ZERO,
+            replay_latency: Duration::from_ns(20),
             walks_begin_in_order: false,
-            walk_banks: None,
+            serialised_walk_region: None,
             five_level: false,
             pages_2mib: true,
             pages_1gib: true,
@@ -231,13 +229,13 @@ impl IommuParams {
         if !(1..=1024).contains(&self.walkers) {
             return value("walkers", "1 to 1024");
         }
-        if let Some(banks) = self.walk_banks {
-            if !banks.region.get().is_power_of_two() || banks.region < Bytes::kib(4) {
-                return value("walk_banks.region", "a power of two from 4 KiB");
-            }
-            if !(1..=4096).contains(&banks.banks) {
-                return value("walk_banks.banks", "1 to 4096");
-            }
+        if self.iotlb_reserved > 0 && (self.iotlb.ways != 0 || self.iotlb_reserved >= self.iotlb.entries) {
+            return value("iotlb_reserved", "less than the entries of a fully associative IOTLB");
+        }
+        if let Some(region) = self.serialised_walk_region
+            && (!region.get().is_power_of_two() || region < Bytes::kib(4))
+        {
+            return value("serialised_walk_region", "a power of two from 4 KiB");
         }
         if self.read_depth.max(self.write_depth) > 1 << 16 {
             return value("read_depth and write_depth", "at most 65536");

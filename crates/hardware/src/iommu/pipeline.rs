@@ -4,7 +4,7 @@ use super::ids::Access;
 use super::params::{IommuParams, PipelineOrder};
 use units::{Duration, Time};
 
-/// Places for requests of one direction: each request takes the place that the one `depth` before it leaves.
+/// Places of one direction: each request takes the place that the one `depth` before it leaves.
 #[derive(Debug, Clone)]
 struct Lane {
     leaves: Vec<Time>,

@@ -59,6 +59,23 @@ impl Iommu {
         address_type: AddressType,
         memory: &mut M,
     ) -> Translation {
+        self.translate_pieces(now, requester, address, access, address_type, 1, memory)
+    }
+
+    /// As [`Iommu::translate`], for a request that the root complex serves in several `pieces` (at least 1) of
+    /// the same page, each of which takes a place in the pipeline; `ready` is when the last of them goes on.
+    #[allow(clippy::too_many_arguments)]
+    #[inline]
+    pub fn translate_pieces<M: WalkMemory>(
+        &mut self,
+        now: Time,
+        requester: Bdf,
+        address: Iova,
+        access: Access,
+        address_type: AddressType,
+        pieces: u32,
+        memory: &mut M,
+    ) -> Translation {
         if !self.enabled {
             return Translation::unchanged(now, address);
         }
@@ -99,7 +116,12 @@ impl Iommu {
             return self.refuse_early(place, requester, address, access, reason, record);
         }
         let (ready, found) = self.resolve(place, &entry, address, Some(access), memory);
-        let ready = self.pipeline.leave(ready, access);
+        let mut ready = self.pipeline.leave(ready, access);
+        for _ in 1..pieces {
+            // The other pieces hit, or wait for the same walk.
+            let at = self.pipeline.lookup_at(self.pipeline.enter(now, access));
+            ready = self.pipeline.leave(ready.max(at), access);
+        }
         match found {
             Ok(leaf) => {
                 let outcome = Ok(Translated { address: leaf.resolve(address), page: leaf.size });
@@ -186,7 +208,7 @@ impl Iommu {
             return (at.max(leaf.known_from) + self.params.hit_latency, Ok(leaf));
         }
         let (end, found) = self.resolve_slowly(at, entry, address, need, memory);
-        (end + self.params.hit_latency, found)
+        (end + self.params.replay_latency + self.params.hit_latency, found)
     }
 
     #[inline(never)]
@@ -236,7 +258,7 @@ impl Iommu {
         access: Access,
         memory: &mut M,
     ) -> (Time, Result<Leaf, FaultReason>) {
-        let walker = self.walkers.begin(at, Some(address));
+        let walker = self.walkers.begin(at, access, Some((entry.domain, address)));
         let mut now = walker.start + self.params.walk_overhead;
         let (mut level, mut table) = (entry.levels, entry.page_table);
         let mut permissions = Permissions::READ_WRITE;
@@ -289,7 +311,7 @@ impl Iommu {
         }
         self.counters.context_misses += 1;
         self.recent_context = None;
-        let walker = self.walkers.begin(at, None);
+        let walker = self.walkers.begin(at, Access::Read, None);
         let (end, found) = self.read_context(walker.start, requester, memory);
         self.walkers.end(walker, end);
         let context = CachedContext { entry: found.map_err(|reason| (end, reason))?, known_from: end };

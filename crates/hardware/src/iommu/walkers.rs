@@ -1,49 +1,51 @@
 //! The page walkers: a bounded number, when they are free, and the walks in progress.
 
-use super::ids::DomainId;
+use super::ids::{Access, DomainId};
 use super::invalidation::Scope;
 use super::iotlb::Leaf;
 use super::params::IommuParams;
 use std::collections::VecDeque;
 use units::{Duration, Iova, Time};
 
-/// When each walker and each bank is free again.
+/// When each walker is free again, and each region that is being walked.
 #[derive(Debug, Clone)]
 pub(crate) struct Walkers {
     free: Vec<Time>,
-    hold: Duration,
+    hold: [Duration; 2],
     in_order: bool,
     last_start: Time,
-    banks: Vec<Time>,
-    region_shift: u32,
-    recovery: Duration,
+    /// Address bits within a region, where walks exclude each other.
+    region_shift: Option<u32>,
+    /// The regions walked lately, and when each is free.
+    regions: Vec<(Region, Time)>,
 }
+
+type Region = (DomainId, u64);
 
 /// A walker taken for a walk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walker {
     index: usize,
-    bank: Option<usize>,
+    access: Access,
+    region: Option<Region>,
     pub(crate) start: Time,
 }
 
 impl Walkers {
     pub(crate) fn new(params: &IommuParams) -> Self {
-        let banks = params.walk_banks;
         Self {
             free: vec![Time::ZERO; params.walkers.max(1)],
-            hold: params.walker_hold,
+            hold: [params.walker_hold_read, params.walker_hold_write],
             in_order: params.walks_begin_in_order,
             last_start: Time::ZERO,
-            banks: vec![Time::ZERO; banks.map_or(0, |b| b.banks.max(1))],
-            region_shift: banks.map_or(12, |b| b.region.get().trailing_zeros()),
-            recovery: banks.map_or(Duration::ZERO, |b| b.recovery),
+            region_shift: params.serialised_walk_region.map(|r| r.get().trailing_zeros()),
+            regions: Vec::new(),
         }
     }
 
-    /// Takes the walker that is free first; it begins at `earliest` or when it and its bank are free.
-    /// Must be followed by [`Walkers::end`].
-    pub(crate) fn begin(&mut self, earliest: Time, address: Option<Iova>) -> Walker {
+    /// Takes the walker that is free first, on behalf of an `access`; it begins at `earliest`, or when it and
+    /// the region of `page` are free. Must be followed by [`Walkers::end`].
+    pub(crate) fn begin(&mut self, earliest: Time, access: Access, page: Option<(DomainId, Iova)>) -> Walker {
         let mut index = 0;
         for (n, &free) in self.free.iter().enumerate() {
             if free < self.free[index] {
@@ -51,26 +53,26 @@ impl Walkers {
             }
         }
         let mut start = earliest.max(self.free[index]);
-        let bank = match address {
-            Some(a) if !self.banks.is_empty() => {
-                let bank = (a.get() >> self.region_shift) as usize % self.banks.len();
-                start = start.max(self.banks[bank]);
-                Some(bank)
-            }
-            _ => None,
-        };
+        let region = page.zip(self.region_shift).map(|((domain, a), shift)| (domain, a.get() >> shift));
+        if let Some(region) = region {
+            let busy = self.regions.iter().filter(|(r, _)| *r == region).map(|&(_, free)| free).max();
+            start = start.max(busy.unwrap_or(Time::ZERO));
+        }
         if self.in_order {
             start = start.max(self.last_start);
             self.last_start = start;
         }
-        Walker { index, bank, start }
+        Walker { index, access, region, start }
     }
 
     /// Gives the walker back at `end`.
     pub(crate) fn end(&mut self, walker: Walker, end: Time) {
-        self.free[walker.index] = end + self.hold;
-        if let Some(bank) = walker.bank {
-            self.banks[bank] = end + self.recovery;
+        self.free[walker.index] = end + self.hold[walker.access as usize];
+        if let Some(region) = walker.region {
+            // Whoever comes later does not begin before the earliest time at which any walker is free.
+            let past = self.free.iter().copied().min().unwrap_or(Time::ZERO);
+            self.regions.retain(|&(r, free)| r != region && free > past);
+            self.regions.push((region, end));
         }
     }
 }

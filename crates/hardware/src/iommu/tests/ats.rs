@@ -1,0 +1,94 @@
+//! Translation requests and what follows from them.
+
+use super::*;
+
+fn ask(m: &mut Machine, iova: u64, no_write: bool) -> AtsReply {
+    m.iommu.ats_translate(us(1), NIC, Iova::new(iova), no_write, &mut m.memory)
+}
+
+fn use_translated(m: &mut Machine, address: u64) -> Translation {
+    let at = AddressType::Translated;
+    m.iommu.translate(us(2), NIC, Iova::new(address), Access::Write, at, &mut m.memory)
+}
+
+#[test]
+fn a_translation_request_tells_page_and_rights() {
+    let mut m = Machine::new(bare());
+    m.join(NIC, TranslationType::WithAts);
+    m.map(0x20_0000, 0x40_0000, 0x20_0000, Permissions::READ_WRITE);
+    m.map(0x1000, 0x5000, 0x1000, Permissions::READ);
+    let reply = ask(&mut m, 0x21_2345, false);
+    let expected = AtsEntry {
+        frame: HostPhysical::new(0x40_0000),
+        size: PageSize::Size2MiB,
+        permissions: Permissions::READ_WRITE,
+    };
+    assert_eq!((reply.status, reply.entry), (AtsStatus::Success, Some(expected)));
+    assert_eq!(ask(&mut m, 0x21_2345, true).entry.unwrap().permissions, Permissions::READ);
+    assert_eq!(ask(&mut m, 0x1000, false).entry.unwrap().permissions, Permissions::READ);
+    for absent in [0x7000, 1 << 50, 0xfee0_0000] {
+        let reply = ask(&mut m, absent, false);
+        assert_eq!(reply.status, AtsStatus::Success);
+        assert!(reply.entry.unwrap().permissions.is_none());
+    }
+    assert_eq!(m.iommu.faults().total(), 0, "an absent page is an answer");
+    let reply = use_translated(&mut m, 0x40_0000);
+    assert_eq!((reply.ready, address(&reply)), (us(2), 0x40_0000));
+}
+
+#[test]
+fn without_permission_neither_requests_nor_translated_addresses_pass() {
+    for kind in [TranslationType::Untranslated, TranslationType::PassThrough] {
+        let mut m = Machine::new(bare());
+        m.join(NIC, kind);
+        assert_eq!(ask(&mut m, 0x1000, false).status, AtsStatus::UnsupportedRequest);
+        let refused = use_translated(&mut m, 0x1000).outcome.unwrap_err();
+        assert_eq!(refused.reason, FaultReason::AtsBlocked, "{kind:?}");
+        assert_eq!(m.iommu.faults().count(NIC, FaultReason::AtsBlocked), 2);
+    }
+}
+
+#[test]
+fn a_wait_waits_for_device_tlbs() {
+    let mut m = Machine::new(bare());
+    let status = HostPhysical::new(0x9000);
+    let device_tlb = Descriptor::DeviceTlb { source: NIC, address: Iova::new(0x1000), size: false };
+    m.submit(us(1), &[device_tlb, Descriptor::wait(status, 7)]);
+    let [QueueAction::InvalidateDeviceTlb { destination: NIC, tag, .. }] = m.actions[..] else {
+        panic!("{:?}", m.actions)
+    };
+    m.actions.clear();
+    // Neither another function nor another tag can complete it.
+    for (who, tags) in [(Bdf::new(9, 0, 0), 1 << tag), (NIC, !(1 << tag))] {
+        m.iommu.device_tlb_completed(us(2), who, tags, &mut m.memory, &mut m.actions);
+        assert_eq!(m.actions, []);
+    }
+    m.iommu.device_tlb_completed(us(3), NIC, 1 << tag, &mut m.memory, &mut m.actions);
+    let at = us(3) + m.iommu.params().status_write_latency;
+    assert_eq!(m.actions, [QueueAction::WriteStatus { at, address: status, value: 7 }]);
+    assert_eq!(m.iommu.device_tlb_invalidations_in_flight(), 0);
+}
+
+#[test]
+fn a_fence_and_missing_tags_hold_up_the_queue() {
+    let mut m = Machine::new(bare());
+    let device_tlb = Descriptor::DeviceTlb { source: NIC, address: Iova::new(0x1000), size: false };
+    m.submit(us(1), &[device_tlb; 33]);
+    assert_eq!(m.actions.len(), 32);
+    assert_eq!(m.iommu.invalidation_queue_head(), 32 * 16);
+    m.actions.clear();
+    m.iommu.device_tlb_completed(us(2), NIC, 1 << 4, &mut m.memory, &mut m.actions);
+    assert!(matches!(m.actions[..], [QueueAction::InvalidateDeviceTlb { tag: 4, .. }]));
+
+    let fence = Descriptor::Wait { status: None, interrupt: true, fence: true };
+    m.submit(us(3), &[fence, Descriptor::iotlb(Scope::Global)]);
+    assert_eq!(m.iommu.counters().iotlb_invalidations, 0);
+    m.actions.clear();
+    m.iommu.device_tlb_completed(us(4), NIC, u32::MAX, &mut m.memory, &mut m.actions);
+    assert!(matches!(m.actions[..], [QueueAction::CompletionInterrupt { .. }]));
+    assert_eq!(m.iommu.counters().iotlb_invalidations, 1);
+
+    m.submit(us(5), &[device_tlb, Descriptor::wait(HostPhysical::new(0x9000), 1)]);
+    m.iommu.device_tlb_timed_out();
+    assert_eq!(m.iommu.invalidation_queue_error(), Some(QueueError::Timeout));
+}
