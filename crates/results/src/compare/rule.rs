@@ -63,6 +63,10 @@ impl Criterion {
     }
 }
 
+fn any(criteria: &[Criterion], setup: Option<&Setup>, row: &CompareRow) -> bool {
+    criteria.iter().any(|c| c.holds(setup, row))
+}
+
 /// Rows that show something else than what their columns say, with the evidence.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,8 +75,8 @@ pub struct Artefact {
     pub name: String,
     /// What went wrong in the measurement and how that is known.
     pub evidence: String,
-    /// Which rows.
-    pub criterion: Criterion,
+    /// Which rows: those that meet any of these.
+    pub any_of: Vec<Criterion>,
 }
 
 /// A known reason for a large miss.
@@ -83,8 +87,8 @@ pub struct Cause {
     pub name: String,
     /// The reason, for the reader of the comparison.
     pub text: String,
-    /// Which rows.
-    pub criterion: Criterion,
+    /// Which rows: those that meet any of these.
+    pub any_of: Vec<Criterion>,
 }
 
 /// Artefacts and causes.
@@ -119,11 +123,11 @@ impl Rules {
 
     /// The first artefact that the row is.
     pub fn artefact(&self, setup: Option<&Setup>, row: &CompareRow) -> Option<&Artefact> {
-        self.artefact.iter().find(|a| a.criterion.holds(setup, row))
+        self.artefact.iter().find(|a| any(&a.any_of, setup, row))
     }
 
     /// The first known cause.
     pub fn cause(&self, setup: Option<&Setup>, row: &CompareRow) -> Option<&Cause> {
-        self.cause.iter().find(|c| c.criterion.holds(setup, row))
+        self.cause.iter().find(|c| any(&c.any_of, setup, row))
     }
 }

@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn artefacts_are_left_out_by_name_and_misses_listed() {
         let criterion = Criterion { window_at_most: Some(4096), ..Criterion::default() };
-        let artefact = Artefact { name: "small".into(), evidence: "seen".into(), criterion };
+        let artefact = Artefact { name: "small".into(), evidence: "seen".into(), any_of: vec![criterion] };
         let rules = Rules { artefact: vec![artefact], cause: Vec::new() };
         let rows = [row(4096, 500.0, 700.0), row(8192, 500.0, 600.0), row(16384, 500.0, 502.0)];
         let summary = Summary::of(&rows, None, &rules, Target::given);
