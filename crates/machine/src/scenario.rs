@@ -155,6 +155,8 @@ record! {
 const LARGEST_TRANSFER: u64 = 4096;
 /// Largest window (bytes): pcie-bench's own host buffer.
 const LARGEST_WINDOW: u64 = 64 << 20;
+/// Most runs of one scenario: far more than anybody waits for.
+const MOST_RUNS: usize = 65_536;
 
 fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
     for transfer in bench.transfer.iter() {
@@ -196,8 +198,24 @@ fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
     check.require(
         least >= unit,
         "window",
-        format!("{} do not hold one transfer of {} at offset {far}", Bytes::new(least), Bytes::new(most)),
+        format!("{} cannot hold one transfer of {} at offset {far}", Bytes::new(least), Bytes::new(most)),
         format!("at least {} (transfer and offset, rounded up to 64 B)", Bytes::new(unit)),
+    );
+    let lists = [
+        bench.test.len(),
+        bench.pattern.len(),
+        bench.cache.len(),
+        bench.window.len(),
+        bench.transfer.len(),
+        bench.host_offset.as_ref().map_or(1, |several| several.len()),
+        bench.device_offset.as_ref().map_or(1, |several| several.len()),
+    ];
+    let runs = lists.iter().fold(1usize, |runs, length| runs.saturating_mul(*length));
+    check.require(
+        runs <= MOST_RUNS,
+        "transfer",
+        format!("the lists make {runs} combinations"),
+        format!("at most {MOST_RUNS} in one scenario"),
     );
     check.require(bench.samples != Some(0), "samples", "nothing would be measured", "at least 1");
     if bench.interface == Some(Interface::Command) {

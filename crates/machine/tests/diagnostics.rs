@@ -426,13 +426,13 @@ fn a_window_smaller_than_a_transfer() {
         "window",
         r#"window = "1 KiB""#,
         expect![[r#"
-        error: `window`: 1 KiB do not hold one transfer of 2 KiB at offset 0
-          --> my.toml:12:10
-           |
-        12 | window = "1 KiB"
-           |          ^^^^^^^
-           |
-           = help: at least 2 KiB (transfer and offset, rounded up to 64 B)"#]],
+            error: `window`: 1 KiB cannot hold one transfer of 2 KiB at offset 0
+              --> my.toml:12:10
+               |
+            12 | window = "1 KiB"
+               |          ^^^^^^^
+               |
+               = help: at least 2 KiB (transfer and offset, rounded up to 64 B)"#]],
     );
 }
 
