@@ -42,6 +42,12 @@ pub const DIGEST_LEN: usize = 4;
 /// Bytes that one unit of data credit stands for (base spec 2.6.1).
 pub const DATA_CREDIT: usize = 16;
 
+const MRD_3DW: u8 = FMT_3DW | TYPE_MEM;
+const MRD_4DW: u8 = FMT_4DW | TYPE_MEM;
+const MWR_3DW: u8 = FMT_3DW_DATA | TYPE_MEM;
+const MWR_4DW: u8 = FMT_4DW_DATA | TYPE_MEM;
+const CPLD: u8 = FMT_3DW_DATA | TYPE_CPL;
+
 /// The header of a transaction layer packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tlp {
@@ -257,29 +263,41 @@ impl Tlp {
         let Some(head) = bytes.first_chunk::<12>() else {
             return Err(TlpError::Truncated { needed: 12, got: bytes.len() });
         };
-        let fmt = head[0] & 0xe0;
-        let ty = head[0] & 0x1f;
-        let (mut common, tag, length) = Common::parse(head);
-        // AT means something in memory requests only; elsewhere the bits are reserved and ignored.
-        let address_type = std::mem::replace(&mut common.address_type, AddressType::Untranslated);
+        // The traffic that counts comes first, each kind built in one go: this is the hot path.
+        match head[0] {
+            MRD_4DW | MWR_4DW => {
+                let Some(long) = bytes.first_chunk::<16>() else {
+                    return Err(TlpError::Truncated { needed: 16, got: bytes.len() });
+                };
+                let (common, tag, length) = Common::parse(head);
+                common.address_type.checked()?;
+                let request = MemoryRequest::parse_4dw(long, tag, length)?;
+                Ok((Self { common, kind: memory_kind(head[0] == MWR_4DW, request) }, 16))
+            }
+            MRD_3DW | MWR_3DW => {
+                let (common, tag, length) = Common::parse(head);
+                common.address_type.checked()?;
+                let request = MemoryRequest::parse_3dw(head, tag, length)?;
+                Ok((Self { common, kind: memory_kind(head[0] == MWR_3DW, request) }, 12))
+            }
+            CPLD => {
+                let (common, tag, length) = Common::parse(head);
+                let kind = TlpKind::CompletionData(CompletionHeader::parse(head, tag, length));
+                Ok((Self { common: common.without_address_type(), kind }, 12))
+            }
+            _ => Self::parse_rare(bytes, head),
+        }
+    }
+
+    #[inline(never)]
+    fn parse_rare(bytes: &[u8], head: &[u8; 12]) -> Result<(Self, usize), TlpError> {
+        let (common, tag, length) = Common::parse(head);
+        let common = common.without_address_type();
         let four = || match bytes.first_chunk::<16>() {
             Some(head) => Ok(head),
             None => Err(TlpError::Truncated { needed: 16, got: bytes.len() }),
         };
-        let (kind, len) = match (ty, fmt) {
-            (TYPE_MEM, FMT_3DW | FMT_3DW_DATA) => {
-                let request = MemoryRequest::parse_3dw(head, tag, length)?;
-                common.address_type = address_type.checked()?;
-                (memory_kind(fmt == FMT_3DW_DATA, request), 12)
-            }
-            (TYPE_MEM, FMT_4DW | FMT_4DW_DATA) => {
-                let request = MemoryRequest::parse_4dw(four()?, tag, length)?;
-                common.address_type = address_type.checked()?;
-                (memory_kind(fmt == FMT_4DW_DATA, request), 16)
-            }
-            (TYPE_CPL, FMT_3DW_DATA) => {
-                (TlpKind::CompletionData(CompletionHeader::parse(head, tag, length)), 12)
-            }
+        let (kind, len) = match (head[0] & 0x1f, head[0] & 0xe0) {
             (TYPE_CPL, FMT_3DW) => (TlpKind::Completion(CompletionHeader::parse(head, tag, 0)), 12),
             (TYPE_IO, FMT_3DW) => (TlpKind::IoRead(IoRequest::parse(head, tag, length, &common)?), 12),
             (TYPE_IO, FMT_3DW_DATA) => (TlpKind::IoWrite(IoRequest::parse(head, tag, length, &common)?), 12),

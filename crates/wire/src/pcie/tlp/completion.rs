@@ -123,7 +123,7 @@ impl CompletionHeader {
         buf[4..12].copy_from_slice(&(u64::from(first) << 32 | u64::from(second)).to_be_bytes());
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse(head: &[u8; 12], tag_high: u16, length_dw: u16) -> Self {
         let first = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
         let second = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);

@@ -53,7 +53,7 @@ impl AddressType {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn checked(self) -> Result<Self, TlpError> {
         match self {
             Self::Reserved => {
@@ -95,7 +95,7 @@ impl Common {
         digest: false,
     };
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn emit(&self, buf: &mut [u8], fmt_type: u8, tag: u16, length_dw: u16, at: AddressType) {
         let flag = |on: bool, bit: u32| if on { bit } else { 0 };
         let dw = u32::from(fmt_type) << 24
@@ -113,7 +113,7 @@ impl Common {
     }
 
     /// The common part, tag bits 9 and 8 in place, and the length in doublewords (1 to 1024).
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse(head: &[u8; 12]) -> (Self, u16, u16) {
         let dw = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
         let common = Self {
@@ -129,6 +129,12 @@ impl Common {
         // Zero stands for 1024: subtracting one turns it into the largest value.
         let length = ((dw & LENGTH).wrapping_sub(1) & LENGTH) + 1;
         (common, tag as u16, length as u16)
+    }
+
+    /// AT means something in memory requests only; elsewhere the bits are reserved and ignored.
+    #[inline(always)]
+    pub(super) fn without_address_type(self) -> Self {
+        Self { address_type: AddressType::Untranslated, ..self }
     }
 
     pub(super) fn check(&self) -> Result<(), TlpError> {

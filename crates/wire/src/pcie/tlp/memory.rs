@@ -102,7 +102,7 @@ impl MemoryRequest {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn parse(id: [u8; 4], tag_high: u16, length_dw: u16, address: u64) -> Result<Self, TlpError> {
         let id = u32::from_be_bytes(id);
         let request = Self {
@@ -121,13 +121,13 @@ impl MemoryRequest {
         Ok(request)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse_3dw(head: &[u8; 12], tag_high: u16, length_dw: u16) -> Result<Self, TlpError> {
         let address = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);
         Self::parse([head[4], head[5], head[6], head[7]], tag_high, length_dw, u64::from(address))
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse_4dw(head: &[u8; 16], tag_high: u16, length_dw: u16) -> Result<Self, TlpError> {
         let mut address = [0; 8];
         address.copy_from_slice(&head[8..16]);
@@ -153,7 +153,7 @@ impl MemoryRequest {
         self.check_page()
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_page(&self) -> Result<(), TlpError> {
         if (self.address & 0xfff) + u64::from(self.length_dw) * 4 > 4096 {
             return Err(TlpError::field(
@@ -166,6 +166,7 @@ impl MemoryRequest {
     }
 
     /// Byte enable rules (base spec 2.2.5).
+    #[inline]
     fn check_byte_enables(&self) -> Result<(), TlpError> {
         let (first, last) = (self.first_be, self.last_be);
         if first > 0xf {
