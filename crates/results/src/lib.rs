@@ -6,3 +6,4 @@
 pub mod claims;
 pub mod compare;
 pub mod pciebench;
+pub mod report;

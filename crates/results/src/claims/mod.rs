@@ -16,4 +16,5 @@ pub use figure::{Axis, Figure, FigureLine, Reference, Sample};
 pub use file::{ClaimFile, ClaimFileError, VALUES_HEADER};
 pub use measure::Measure;
 pub use point::{Aggressor, AnalyticPoint, Evidence, Experiment, Outcome, Point, PointSpec, Statistic};
+pub(crate) use table::short;
 pub use table::{claims_table, count_line};

@@ -45,12 +45,15 @@ pub fn count_line(results: &[ClaimResult]) -> String {
     format!("{}; {}", line(Role::Prediction, "predictions"), line(Role::Calibration, "calibration"))
 }
 
+fn number(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".into(), short)
+}
+
 /// A number with as many digits as it deserves.
-pub(crate) fn number(value: Option<f64>) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value {
-        None => "–".into(),
-        Some(v) if v.fract() == 0.0 => format!("{v}"),
-        Some(v) if v.abs() >= 100.0 => format!("{v:.0}"),
-        Some(v) => format!("{v:.1}"),
+        v if v.abs() >= 100.0 => format!("{v:.0}"),
+        v if (v - v.round()).abs() < 0.05 => format!("{}", v.round() + 0.0),
+        v => format!("{v:.1}"),
     }
 }

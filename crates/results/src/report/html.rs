@@ -1,0 +1,341 @@
+//! The page.
+
+use super::{Chart, DataTable, Report, Section};
+use crate::claims::{ClaimResult, Role, Verdict};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+const STYLE: &str = include_str!("style.css");
+
+pub(super) fn page(report: &Report) -> String {
+    let of = |verdict| report.claims.iter().filter(|c| c.verdict == verdict).collect::<Vec<_>>();
+    let (outside, missing) = (of(Verdict::Outside), of(Verdict::NotModelled));
+    let pairs = contradictions(&report.claims);
+    let anchor = |title: &str| title.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (report.title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { (report.title) }
+                    @for paragraph in &report.lead { p class="lead" { (paragraph) } }
+                    (tiles(report))
+                    nav {
+                        @if !report.claims.is_empty() {
+                            @if !outside.is_empty() || !missing.is_empty() { a href="#misses" { "What misses" } }
+                            a href="#claims" { "All statements" }
+                        }
+                        @if !pairs.is_empty() { a href="#contradictions" { "Contradictions" } }
+                        @for section in &report.sections { a href={ "#" (anchor(&section.title)) } { (section.title) } }
+                    }
+                }
+                main {
+                    @if !outside.is_empty() || !missing.is_empty() { (misses(&outside, &missing)) }
+                    @if !report.claims.is_empty() { (claims(&report.claims)) }
+                    @if !pairs.is_empty() { (versus(&pairs)) }
+                    @for section in &report.sections { (body_section(section, &anchor(&section.title))) }
+                }
+                footer {
+                    @for paragraph in &report.colophon { p { (paragraph) } }
+                }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn tiles(report: &Report) -> Markup {
+    let share = |role| {
+        let judged = report.claims.iter().filter(|c| c.role == role && c.published.is_some());
+        let judged: Vec<_> = judged.filter(|c| c.verdict != Verdict::NotModelled).collect();
+        let within = judged.iter().filter(|c| c.verdict == Verdict::Within).count();
+        (judged.len() > 0).then(|| format!("{within} of {}", judged.len()))
+    };
+    let (predictions, calibration) = (share(Role::Prediction), share(Role::Calibration));
+    html! {
+        div class="tiles" {
+            @if let Some(value) = predictions {
+                div class="tile" { b { (value) } span { "predictions within their tolerance" } }
+            }
+            @if let Some(value) = calibration {
+                div class="tile" { b { (value) } span { "statements used in calibration within theirs" } }
+            }
+            @for fact in &report.facts {
+                div class="tile" { b { (fact.value) } span { (fact.label) } }
+            }
+        }
+    }
+}
+
+fn badge(verdict: Verdict) -> Markup {
+    let (class, sign) = match verdict {
+        Verdict::Within => ("within", "✓"),
+        Verdict::Outside => ("outside", "✗"),
+        Verdict::NotModelled => ("not-modelled", "–"),
+    };
+    html! { span class={ "badge " (class) } { (sign) " " (verdict) } }
+}
+
+fn role(role: Role) -> Markup {
+    match role {
+        Role::Prediction => html! {
+            span class="badge prediction" title="no parameter has seen this value" { "prediction" }
+        },
+        Role::Calibration => html! {
+            span class="badge calibration" title="the machine files were fitted to data that contain this value" { "calibration" }
+        },
+    }
+}
+
+/// A value with its unit, in words where it is a yes or a no.
+fn value(v: Option<f64>, unit: &str) -> String {
+    match (v, unit) {
+        (None, _) => "–".into(),
+        (Some(v), "yes/no") => if v == 0.0 { "no" } else { "yes" }.into(),
+        (Some(v), "%") => format!("{} %", crate::claims::short(v)).replace('-', "−"),
+        (Some(v), unit) => format!("{} {unit}", crate::claims::short(v)).replace('-', "−"),
+    }
+}
+
+fn error(claim: &ClaimResult) -> String {
+    let unit = if claim.unit == "%" { "points" } else { "%" };
+    match claim.error_pct {
+        None => "–".into(),
+        Some(_) if claim.unit == "yes/no" => "–".into(),
+        Some(e) => format!("{e:+.1} {unit}").replace('-', "−"),
+    }
+}
+
+fn tolerance(claim: &ClaimResult) -> String {
+    match claim.unit.as_str() {
+        _ if claim.published.is_none() => "–".into(),
+        "yes/no" => "–".into(),
+        "%" => format!("±{} points", claim.tolerance_pct),
+        _ if claim.tolerance_pct == 0.0 => "exact".into(),
+        _ => format!("±{} %", claim.tolerance_pct),
+    }
+}
+
+fn misses(outside: &[&ClaimResult], missing: &[&ClaimResult]) -> Markup {
+    html! {
+        section id="misses" {
+            h2 { "What misses" }
+            p { "Statements of the paper that the simulation does not reproduce within their tolerance, with what is known about the reason." }
+            @if outside.is_empty() { p { "None." } }
+            div class="cards" {
+                @for claim in outside { (card(claim)) }
+            }
+            @if !missing.is_empty() {
+                details open[outside.is_empty()] {
+                    summary { "Not simulated (" (missing.len()) ")" }
+                    div class="cards" { @for claim in missing { (card(claim)) } }
+                }
+            }
+        }
+    }
+}
+
+fn card(claim: &ClaimResult) -> Markup {
+    html! {
+        div class="card" {
+            (badge(claim.verdict)) " " (role(claim.role))
+            p { (claim.text) }
+            p class="values" {
+                "published " b { (value(claim.published, &claim.unit)) }
+                ", simulated " b { (value(claim.simulated, &claim.unit)) }
+                @if claim.error_pct.is_some() && claim.unit != "yes/no" {
+                    " (" (error(claim)) ", allowed " (tolerance(claim)) ")"
+                }
+            }
+            @if let Some(note) = &claim.note { p class="note" { (note) } }
+            p class="where" { (claim.source) " · " (claim.quantity) }
+        }
+    }
+}
+
+fn claims(claims: &[ClaimResult]) -> Markup {
+    html! {
+        section id="claims" {
+            h2 { "All statements" }
+            p {
+                "What the paper says, in plain words, and what the simulation says. A " (role(Role::Prediction))
+                " is a value that no parameter was fitted to; a " (role(Role::Calibration))
+                " is contained in data that fixed one, so that agreement there shows only that one machine file can "
+                "hold all of them at once. Changes in percent are compared in percentage points."
+            }
+            div class="scroll" {
+                table class="claims" {
+                    thead {
+                        tr {
+                            th { "statement" } th { "place" } th class="number" { "published" }
+                            th class="number" { "simulated" } th class="number" { "error" }
+                            th class="number" { "tolerance" } th { "role" } th { "verdict" }
+                        }
+                    }
+                    tbody {
+                        @for claim in claims {
+                            tr id=(claim.id) {
+                                td {
+                                    (claim.text)
+                                    @if let Some(note) = &claim.note { div class="note" { (note) } }
+                                }
+                                td class="where" { (claim.source) }
+                                td class="number" data-label="published" { (value(claim.published, &claim.unit)) }
+                                td class="number" data-label="simulated" { (value(claim.simulated, &claim.unit)) }
+                                td class="number" data-label="error" { (error(claim)) }
+                                td class="number" data-label="tolerance" { (tolerance(claim)) }
+                                td { (role(claim.role)) }
+                                td { (badge(claim.verdict)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Pairs of claims that say the opposite, each pair once.
+fn contradictions(claims: &[ClaimResult]) -> Vec<(&ClaimResult, &ClaimResult)> {
+    let mut pairs = Vec::new();
+    for (i, claim) in claims.iter().enumerate() {
+        let Some(other) = &claim.contradicts else {
+            continue;
+        };
+        if let Some(other) = claims[i + 1..].iter().find(|c| c.id == *other) {
+            pairs.push((claim, other));
+        }
+    }
+    pairs
+}
+
+fn versus(pairs: &[(&ClaimResult, &ClaimResult)]) -> Markup {
+    html! {
+        section id="contradictions" {
+            h2 { "Contradictions" }
+            p { "Where sources disagree, both sides are judged; at most one of them can be within its tolerance. Which one the simulated machine assumes stands in its machine file." }
+            @for (a, b) in pairs {
+                div class="versus" { (card(a)) (card(b)) }
+            }
+        }
+    }
+}
+
+fn body_section(section: &Section, anchor: &str) -> Markup {
+    html! {
+        section id=(anchor) {
+            h2 { (section.title) }
+            @for paragraph in &section.prose { p { (paragraph) } }
+            @if !section.charts.is_empty() {
+                div class="charts" { @for chart in &section.charts { (figure(chart)) } }
+            }
+            @for table in &section.tables { (data_table(table)) }
+        }
+    }
+}
+
+fn figure(chart: &Chart) -> Markup {
+    let any = |measured: bool| {
+        let samples = |c: &super::Curve| if measured { c.measured.len() } else { c.simulated.len() };
+        chart.curves.iter().any(|c| samples(c) > 0)
+    };
+    html! {
+        figure id=(chart.id) {
+            figcaption {
+                h3 { (chart.title) }
+                p { (chart.text) }
+            }
+            ul class="legend" {
+                @for (i, curve) in chart.curves.iter().enumerate() {
+                    @if !curve.simulated.is_empty() || !curve.measured.is_empty() {
+                        li { i style={ "border-color:var(--curve-" (i % 8) ")" } {} (curve.label) }
+                    }
+                }
+            }
+            @match chart.to_svg() {
+                Some(svg) => (PreEscaped(svg)),
+                None => p class="note" { "Nothing to draw: neither simulated nor measured." },
+            }
+            p class="key" {
+                @if any(false) {
+                    (PreEscaped(r#"<svg viewBox="0 0 26 12" aria-hidden="true"><path d="M1 6H25" stroke="currentColor" stroke-width="2"/></svg>"#))
+                    " simulated "
+                }
+                @if any(true) {
+                    (PreEscaped(r#"<svg viewBox="0 0 26 12" aria-hidden="true"><circle cx="13" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="2"/></svg>"#))
+                    " measured "
+                }
+                @if chart.has_bars() { " · bars: minimum to 95th percentile " }
+                " · "
+                a class="download" download={ (chart.id) ".csv" } href={ "data:text/csv;charset=utf-8," (percent_encoded(&chart.to_csv())) } {
+                    "data as CSV"
+                }
+            }
+        }
+    }
+}
+
+fn data_table(table: &DataTable) -> Markup {
+    let class = |column: usize| {
+        if column >= table.numbers_from && table.numbers_from > 0 { "number" } else { "text" }
+    };
+    html! {
+        div class="scroll" {
+            table {
+                @if !table.title.is_empty() { caption { (table.title) } }
+                thead { tr { @for (i, h) in table.header.iter().enumerate() { th class=(class(i)) { (h) } } } }
+                tbody {
+                    @for row in &table.rows {
+                        tr { @for (i, cell) in row.iter().enumerate() { td class=(class(i)) { (cell) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A text as part of a URI.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len() * 2);
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(byte as char);
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::{ClaimFile, Evidence};
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let report = Report::of_claims("Test <1>", &ClaimFile::pcie_bench(), &Evidence::default());
+        let page = report.to_html();
+        assert!(page.contains("Test &lt;1&gt;"));
+        for outside in ["http://", "https://", "<script", "<link", "@import", "url("] {
+            // SVG names its namespace, which nothing fetches.
+            let page = page.replace("http://www.w3.org/2000/svg", "");
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert!(page.contains("prefers-color-scheme: dark") && page.contains("id=\"contradictions\""));
+    }
+
+    #[test]
+    fn values_are_written_for_readers() {
+        assert_eq!(value(Some(1.0), "yes/no"), "yes");
+        assert_eq!(value(Some(-22.14), "%"), "−22.1 %");
+        assert_eq!(value(Some(427.2), "ns"), "427 ns");
+        assert_eq!(percent_encoded("a,b\r\n\"é"), "a%2Cb%0D%0A%22%C3%A9");
+    }
+}

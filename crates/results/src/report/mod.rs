@@ -1,0 +1,127 @@
+//! The report: one HTML file that needs nothing else, for somebody who has
+//! not read the paper.
+
+mod chart;
+mod html;
+
+pub use chart::{Chart, Curve, Scale};
+
+use crate::claims::{ClaimFile, ClaimResult, Evidence, Role, Verdict};
+
+/// A report.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// Its title.
+    pub title: String,
+    /// What was simulated and how right it is, in a few sentences.
+    pub lead: Vec<String>,
+    /// Numbers for the top of the page, beside those about the claims.
+    pub facts: Vec<Fact>,
+    /// Its sections, after the misses and the claims.
+    pub sections: Vec<Section>,
+    /// The claims judged.
+    pub claims: Vec<ClaimResult>,
+    /// Where the published values come from, how to get the report again.
+    pub colophon: Vec<String>,
+}
+
+/// A number with a label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// The number with its unit.
+    pub value: String,
+    /// What it is.
+    pub label: String,
+}
+
+/// A part of the report.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Section {
+    /// Its title.
+    pub title: String,
+    /// Paragraphs.
+    pub prose: Vec<String>,
+    /// Charts.
+    pub charts: Vec<Chart>,
+    /// Tables.
+    pub tables: Vec<DataTable>,
+}
+
+/// A table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DataTable {
+    /// Its title.
+    pub title: String,
+    /// The headings.
+    pub header: Vec<String>,
+    /// The rows; columns from `numbers_from` on are set to the right.
+    pub rows: Vec<Vec<String>>,
+    /// The first column of numbers.
+    pub numbers_from: usize,
+}
+
+impl Report {
+    /// The standard report on a paper: claims, every figure as a chart. The
+    /// caller adds the sections on what its machine files assume.
+    pub fn of_claims(title: impl Into<String>, file: &ClaimFile, evidence: &Evidence) -> Self {
+        let claims = file.judge_claims(evidence);
+        let charts = file.figures.iter().map(|f| Chart::of_figure(file, f, evidence)).collect();
+        let prose = vec![
+            "Lines are simulated, rings are measured on the real machine. Where there are no rings, nothing was \
+             measured or given: the line is a prediction."
+                .to_owned(),
+        ];
+        let figures = Section { title: "Curves".into(), prose, charts, tables: Vec::new() };
+        let mut report = Self {
+            title: title.into(),
+            lead: vec![Self::count(&claims)],
+            facts: point_facts(&file.judge_figures(evidence)),
+            sections: vec![figures],
+            claims,
+            colophon: vec![format!("Published values: {}.", file.paper)],
+        };
+        if evidence.outcomes.is_empty() {
+            report.lead = vec!["Nothing was simulated.".into()];
+        }
+        report
+    }
+
+    /// How the claims fared, in a sentence or two.
+    fn count(claims: &[ClaimResult]) -> String {
+        let of = |role: Role| {
+            let judged = claims.iter().filter(|c| c.role == role && c.published.is_some());
+            let judged: Vec<_> = judged.filter(|c| c.verdict != Verdict::NotModelled).collect();
+            (judged.iter().filter(|c| c.verdict == Verdict::Within).count(), judged.len())
+        };
+        let ((p, ps), (c, cs)) = (of(Role::Prediction), of(Role::Calibration));
+        let missing = claims.iter().filter(|c| c.verdict == Verdict::NotModelled).count();
+        let missing = match missing {
+            0 => String::new(),
+            n => format!(" {n} claims were not simulated."),
+        };
+        format!(
+            "Of the paper's statements on which no parameter was fitted, {p} of {ps} came out within their tolerance; \
+             of those that helped to fit one, {c} of {cs}.{missing}"
+        )
+    }
+
+    /// The page.
+    pub fn to_html(&self) -> String {
+        html::page(self)
+    }
+}
+
+/// How far the points of the figures lie from the published ones.
+fn point_facts(points: &[ClaimResult]) -> Vec<Fact> {
+    let mut facts = Vec::new();
+    for (unit, name) in [("ns", "latencies"), ("Gbit/s", "bandwidths")] {
+        let of_unit = points.iter().filter(|p| p.unit == unit);
+        let mut errors: Vec<f64> = of_unit.filter_map(|p| p.error_pct).map(f64::abs).collect();
+        errors.sort_by(f64::total_cmp);
+        if let Some(median) = crate::compare::median(&errors) {
+            let label = format!("median error of {} measured {name} in the curves below", errors.len());
+            facts.push(Fact { value: format!("{median:.1} %"), label });
+        }
+    }
+    facts
+}
