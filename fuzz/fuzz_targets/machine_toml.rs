@@ -11,7 +11,8 @@ fn try_as<T: Kindred + PartialEq>(text: &str) {
     match doc.read() {
         Ok(read) => {
             let written = doc.to_text().expect("what reads can be written");
-            let again = Doc::<T>::from_text(&library, "fuzz.toml", &written).read().expect("what was written reads");
+            let again =
+                Doc::<T>::from_text(&library, "fuzz.toml", &written).read().expect("what was written reads");
             assert!(read == again, "written and read again it is the same");
         }
         Err(complaints) => {
