@@ -113,8 +113,13 @@ impl TagArray {
         let base = set as usize * self.ways;
         let key = tag << FLAG_BITS | VALID;
         let words = &self.words[base..base + self.ways];
-        let way = words.iter().position(|&word| word & KEY == key);
-        Probe { set, tag, hit: way.map(|way| Slot((base + way) as u32)) }
+        // A line is in one way at most, so OR picks it without a branch on
+        // each way, which the compiler turns into vector instructions.
+        let mut found = 0;
+        for (way, &word) in (1u32..).zip(words) {
+            found |= if word & KEY == key { way } else { 0 };
+        }
+        Probe { set, tag, hit: (found != 0).then(|| Slot(base as u32 + found - 1)) }
     }
 
     /// The place of a line, if it is present.
@@ -156,22 +161,35 @@ impl TagArray {
     pub(super) fn insert(&mut self, probe: Probe, allowed: u32, flags: u32) -> (Slot, Option<Victim>) {
         let set = probe.set as usize;
         let base = set * self.ways;
-        let words = &self.words[base..base + self.ways];
-        let mut empty = 0;
-        for (way, &word) in words.iter().enumerate() {
-            empty |= u32::from(word & VALID == 0) << way;
-        }
-        empty &= allowed;
-        let way = match empty {
-            0 => self.replacement.victim(set, allowed),
-            _ => empty.trailing_zeros() as usize,
-        };
+        let empty =
+            if self.occupied as usize == self.words.len() { None } else { self.empty_way(base, allowed) };
+        let way = empty.unwrap_or_else(|| self.replacement.victim(set, allowed));
         let slot = Slot((base + way) as u32);
-        let victim = (empty == 0).then(|| Victim { line: self.line_at(slot), flags: self.flags(slot), slot });
-        self.occupied += u32::from(empty != 0);
+        let victim = match empty {
+            Some(_) => {
+                self.occupied += 1;
+                None
+            }
+            None => Some(Victim { line: self.line_at(set, slot), flags: self.flags(slot), slot }),
+        };
         self.words[slot.index()] = probe.tag << FLAG_BITS | VALID | flags;
         self.replacement.used(set, way);
         (slot, victim)
+    }
+
+    /// The first way in `allowed` without a line.
+    #[inline]
+    fn empty_way(&self, base: usize, allowed: u32) -> Option<usize> {
+        let words = &self.words[base..base + self.ways];
+        let mut left = allowed;
+        while left != 0 {
+            let way = left.trailing_zeros() as usize;
+            if words[way] & VALID == 0 {
+                return Some(way);
+            }
+            left &= left - 1;
+        }
+        None
     }
 
     /// Takes a line out; its state bits.
@@ -192,9 +210,9 @@ impl TagArray {
         self.replacement.reset();
     }
 
-    /// The line in an occupied place.
-    fn line_at(&self, slot: Slot) -> u64 {
-        let set = slot.index() / self.ways;
+    /// The line in an occupied place of `set`.
+    #[inline]
+    fn line_at(&self, set: usize, slot: Slot) -> u64 {
         self.index.join(set as u32, self.words[slot.index()] >> FLAG_BITS)
     }
 
@@ -203,7 +221,7 @@ impl TagArray {
         (0..self.words.len() as u32)
             .map(Slot)
             .filter(|s| self.words[s.index()] & VALID != 0)
-            .map(|s| (self.line_at(s), s, self.flags(s)))
+            .map(|s| (self.line_at(s.index() / self.ways, s), s, self.flags(s)))
     }
 
     /// Number of the way that a place is in.

@@ -82,11 +82,11 @@ impl Replacement {
         match self.policy {
             ReplacementPolicy::Lru => {
                 let ages = &self.ages[set * self.ways..(set + 1) * self.ways];
-                let mut oldest = (0, allowed.trailing_zeros() as usize);
-                for (way, &age) in ages.iter().enumerate() {
-                    if allowed & (1 << way) != 0 && age >= oldest.0 {
-                        oldest = (age, way);
-                    }
+                let (mut oldest, mut left) = ((0, 0), allowed);
+                while left != 0 {
+                    let way = left.trailing_zeros() as usize;
+                    oldest = oldest.max((ages[way], way));
+                    left &= left - 1;
                 }
                 oldest.1
             }
