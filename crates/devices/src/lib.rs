@@ -1,1 +1,7 @@
-//! See the crate's Cargo.toml.
+//! Devices: registers and firmware, one folder each.
+//!
+//! A model sees its configuration space, accesses to its BARs, DMA, interrupts
+//! and time, by the traits in [`platform::device`], and nothing else of the
+//! simulator.
+
+pub mod dma_engine;

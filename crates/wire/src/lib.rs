@@ -9,4 +9,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod dma_engine;
 pub mod pcie;

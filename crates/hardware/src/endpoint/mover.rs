@@ -118,14 +118,15 @@ impl Transmit {
     pub fn send(
         &mut self,
         ready: Time,
-        overhead: u64,
+        is_long: bool,
         payload: u64,
         first: bool,
         last: bool,
     ) -> (Time, Time) {
         let pair = !first && !self.paired;
         self.paired = pair;
-        let mut bytes = payload + overhead * u64::from(self.params.header_passes.max(1));
+        let overhead = if is_long { self.params.long_overhead } else { self.params.overhead };
+        let mut bytes = payload + u64::from(overhead);
         if last && !pair {
             bytes = bytes.next_multiple_of(u64::from(self.params.beat.max(1)));
         }
@@ -142,16 +143,16 @@ mod tests {
     #[test]
     fn an_odd_tlp_is_padded_to_a_beat() {
         // The NFP-6000's 256-byte writes with a four-doubleword header: 320 bytes alone, 608 for two.
-        let params = TransmitParams { ps_per_byte: 1, header_passes: 2, beat: 32 };
+        let params = TransmitParams { ps_per_byte: 1, overhead: 40, long_overhead: 48, beat: 32 };
         let mut path = Transmit::new(params);
-        assert_eq!(path.send(Time::ZERO, 24, 256, true, true).1.as_ps(), 320);
+        assert_eq!(path.send(Time::ZERO, true, 256, true, true).1.as_ps(), 320);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, 24, 256, true, false);
-        assert_eq!(path.send(Time::ZERO, 24, 256, false, true).1.as_ps(), 608);
+        path.send(Time::ZERO, true, 256, true, false);
+        assert_eq!(path.send(Time::ZERO, true, 256, false, true).1.as_ps(), 608);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, 24, 256, true, false);
-        path.send(Time::ZERO, 24, 256, false, false);
-        assert_eq!(path.send(Time::ZERO, 24, 256, false, true).1.as_ps(), 928);
+        path.send(Time::ZERO, true, 256, true, false);
+        path.send(Time::ZERO, true, 256, false, false);
+        assert_eq!(path.send(Time::ZERO, true, 256, false, true).1.as_ps(), 928);
     }
 
     #[test]

@@ -47,8 +47,10 @@ pub struct DrainParams {
 pub struct TransmitParams {
     /// Picoseconds for each byte; zero if only the wire counts.
     pub ps_per_byte: u32,
-    /// How often a header with its framing takes its own length on the way.
-    pub header_passes: u32,
+    /// Bytes that a TLP with a three-doubleword header takes beyond its payload: header, framing, gaps.
+    pub overhead: u32,
+    /// The same with a four-doubleword header, as addresses of 4 GiB and more need.
+    pub long_overhead: u32,
     /// Width of the path in bytes. The TLPs of one request share their beats in pairs; the last one of an odd number
     /// is padded to a whole beat.
     pub beat: u32,

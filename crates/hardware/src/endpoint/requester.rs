@@ -360,10 +360,10 @@ impl Requester {
             let packet = wires.packets.encode_with(&tlp, |payload| {
                 payload[lead..lead + bytes.len()].copy_from_slice(bytes);
             });
-            let overhead = wires.link(write.end.link).framing_bytes() + tlp.header_len() as u64;
+            let is_long = tlp.header_len() == 16;
             let (first, last) = (done == 0, done + piece as usize == write.data.len());
             done += piece as usize;
-            let (start, free) = self.path.send(fetched, overhead, tlp.payload_len() as u64, first, last);
+            let (start, free) = self.path.send(fetched, is_long, tlp.payload_len() as u64, first, last);
             gone = free;
             self.counters.write_requests += 1;
             self.send_posted(wires, scheduler, write.end, packet, start);
@@ -396,9 +396,8 @@ impl Requester {
         let request = MemoryRequest::for_bytes(requester, 0, address, 4);
         let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data.to_le_bytes());
         let now = scheduler.now();
-        let overhead = wires.link(end.link).framing_bytes() + 16;
         // Writes that no engine has in hand yet have not been acknowledged to the device either.
-        let (start, _) = self.path.send(now, overhead, 4, true, true);
+        let (start, _) = self.path.send(now, address >> 32 != 0, 4, true, true);
         self.send_posted(wires, scheduler, end, packet, start);
     }
 

@@ -2,10 +2,10 @@
 
 use engine::Scheduler;
 use units::{Duration, HostPhysical, Iova, Time};
-use wire::pcie::split::split_completion;
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Tlp, TlpKind};
 
+use super::split::Piece;
 use super::{Deferred, Host, RootEvent, RootPort};
 use crate::enables::{enables, has_gaps};
 use crate::event::Event;
@@ -20,6 +20,13 @@ const LONGEST_HIT: Duration = Duration::from_ns(20);
 
 /// Addresses to which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
+
+/// Room for working out one read.
+#[derive(Default)]
+pub(super) struct Scratch {
+    ready: Vec<Time>,
+    pieces: Vec<Piece>,
+}
 
 impl Host {
     /// A memory read or write of a device arrived at `port`.
@@ -123,30 +130,39 @@ impl Host {
             port.queue_completion(scheduler, self.id, what.port, start, packet);
             return;
         };
-        let size = port.params.completion_size(length);
-        let mut ready = start;
-        let mut done = 0u64;
-        let mut last_line = u64::MAX;
-        for (piece, piece_length) in split_completion(address, u64::from(length), port.params.rcb, size) {
-            let from = target + (piece - address);
-            for line in lines_of(from.get(), piece_length) {
-                if line != last_line {
-                    ready = ready
-                        .max(self.memory.dma_read(start, port.params.node, HostPhysical::new(line)).ready);
-                    last_line = line;
+        let Scratch { ready, pieces } = &mut self.scratch;
+        ready.clear();
+        let mut latest = start;
+        for (index, line) in lines_of(target.get(), length).enumerate() {
+            // The lines of a request are looked up one after the other.
+            let at = start + port.params.line_interval * index as u64;
+            let mut there = self.memory.dma_read(at, port.params.node, HostPhysical::new(line)).ready;
+            if !port.params.same_line_wait.is_zero() {
+                if port.recent.is_under_way(line, start) {
+                    there += port.params.same_line_wait;
                 }
+                port.recent.replace(line, there);
             }
+            latest = latest.max(there);
+            ready.push(latest);
+        }
+        let combining = port.writes_ordered <= scheduler.now();
+        let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
+        port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
+        let mut done = 0;
+        for piece in pieces.iter() {
             let answer =
-                CompletionHeader::with_data(port.id, request, piece, piece_length, length - done as u32);
-            let lead = (piece & 3) as usize;
+                CompletionHeader::with_data(port.id, request, piece.address, piece.length, length - done);
+            let lead = (piece.address & 3) as usize;
             let bytes = self.memory.bytes();
+            let from = target + (piece.address - address);
             let packet =
                 wires.packets.encode_with(&answer_tlp(tlp, TlpKind::CompletionData(answer)), |payload| {
-                    let filled = bytes.read(from, &mut payload[lead..lead + piece_length as usize]);
+                    let filled = bytes.read(from, &mut payload[lead..lead + piece.length as usize]);
                     debug_assert!(filled.is_ok(), "the whole request was checked");
                 });
-            port.queue_completion(scheduler, self.id, what.port, ready, packet);
-            done += u64::from(piece_length);
+            port.queue_completion(scheduler, self.id, what.port, ready[piece.last], packet);
+            done += piece.length;
         }
         self.counters.device_read_bytes += u64::from(length);
     }

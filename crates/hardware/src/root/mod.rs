@@ -3,6 +3,8 @@
 mod inbound;
 mod outbound;
 mod params;
+mod recent;
+mod split;
 
 use engine::{Completer, Scheduler};
 use units::{HostPhysical, Time};
@@ -10,7 +12,8 @@ use wire::pcie::{Bdf, TlpKind};
 
 pub use inbound::INTERRUPT_RANGE;
 pub use outbound::{Access as CoreAccess, OutboundError};
-pub use params::{CompletionSize, RootPortParams};
+pub use params::RootPortParams;
+pub use split::CompletionSplit;
 
 use crate::event::Event;
 use crate::iommu::Iommu;
@@ -88,6 +91,8 @@ pub struct RootPort {
     /// Requests that wait for a page walk.
     deferred: u32,
     last_completion: Time,
+    /// Lines whose reads may be under way.
+    recent: recent::RecentLines,
 }
 
 /// Counts of a root complex.
@@ -145,6 +150,8 @@ pub struct Host {
     outbound: outbound::Outbound,
     interrupts: Option<Box<dyn InterruptSink>>,
     counters: RootCounters,
+    /// Kept so that a read allocates nothing.
+    scratch: inbound::Scratch,
 }
 
 impl Host {
@@ -160,6 +167,7 @@ impl Host {
             outbound: outbound::Outbound::default(),
             interrupts: None,
             counters: RootCounters::default(),
+            scratch: inbound::Scratch::default(),
         }
     }
 
@@ -181,6 +189,7 @@ impl Host {
             translated: Time::ZERO,
             deferred: 0,
             last_completion: Time::ZERO,
+            recent: recent::RecentLines::default(),
         });
         number
     }

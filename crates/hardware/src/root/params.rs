@@ -2,6 +2,7 @@
 
 use units::Duration;
 
+use super::split::CompletionSplit;
 use crate::memory::NodeId;
 
 /// A root complex: one port of it and how requests fare behind it.
@@ -17,10 +18,12 @@ pub struct RootPortParams {
     pub request_latency: Duration,
     /// From a read's data being there until its completion can go on the wire.
     pub completion_latency: Duration,
-    /// Read completion boundary that the port announces, 64 or 128 bytes.
-    pub rcb: u32,
-    /// How large completions are.
-    pub completion_sizes: Vec<CompletionSize>,
+    /// How the data of a read is cut into completions.
+    pub split: CompletionSplit,
+    /// Least interval between lookups of the lines of one request.
+    pub line_interval: Duration,
+    /// What a line waits whose earlier read is still under way.
+    pub same_line_wait: Duration,
     /// Whether completions leave in the order of their requests.
     pub completions_in_order: bool,
     /// Largest payload that the port sends, in bytes.
@@ -31,24 +34,4 @@ pub struct RootPortParams {
     pub outbound_latency: Duration,
     /// From a completion for a core arriving until the core has the data.
     pub inbound_completion_latency: Duration,
-}
-
-/// Completions of reads up to some length carry at most so many bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompletionSize {
-    /// Requests of at most so many bytes.
-    pub request_up_to: u32,
-    /// Bytes of payload in one completion.
-    pub completion: u32,
-}
-
-impl RootPortParams {
-    /// Bytes that a completion of a read of `length` bytes carries at most.
-    pub fn completion_size(&self, length: u32) -> u32 {
-        self.completion_sizes
-            .iter()
-            .find(|size| length <= size.request_up_to)
-            .map_or(self.max_payload, |size| size.completion)
-            .min(self.max_payload)
-    }
 }

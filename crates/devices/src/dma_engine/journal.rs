@@ -1,0 +1,53 @@
+//! What a test has measured: the card's own memory, read when the test is over.
+
+use std::collections::BTreeMap;
+
+use units::{Duration, Time};
+
+/// Results of the test that ran last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Journal {
+    /// Latencies as the card's clock showed them, and how often each occurred.
+    pub latencies: BTreeMap<Duration, u64>,
+    /// When the first transaction was begun.
+    pub started: Time,
+    /// When each batch of [`Journal::batch`] transactions was complete.
+    pub batch_ends: Vec<Time>,
+    /// Transactions in a batch.
+    pub batch: u64,
+    /// Transactions completed.
+    pub transactions: u64,
+    /// Reads that brought other bytes than had been written before.
+    pub corrupt: u64,
+    /// Reads that ended in an error.
+    pub failed: u64,
+    /// Whether the test is over.
+    pub done: bool,
+}
+
+impl Journal {
+    pub(super) fn record_latency(&mut self, latency: Duration) {
+        *self.latencies.entry(latency).or_default() += 1;
+    }
+
+    /// Number of latencies recorded.
+    pub fn samples(&self) -> u64 {
+        self.latencies.values().sum()
+    }
+
+    /// The latency below or at which at least the share `quantile` of all samples lies; `None` without samples.
+    pub fn quantile(&self, quantile: f64) -> Option<Duration> {
+        let wanted = (self.samples() as f64 * quantile).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        self.latencies.iter().find_map(|(&latency, &count)| {
+            seen += count;
+            (seen >= wanted).then_some(latency)
+        })
+    }
+
+    /// Mean latency in nanoseconds.
+    pub fn mean_ns(&self) -> f64 {
+        let sum: f64 = self.latencies.iter().map(|(l, &n)| l.as_ns_f64() * n as f64).sum();
+        sum / self.samples().max(1) as f64
+    }
+}

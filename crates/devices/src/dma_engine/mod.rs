@@ -1,0 +1,371 @@
+//! A card with a DMA engine and the firmware of pcie-bench.
+//!
+//! The firmware runs one test at a time, as its registers in BAR 0 say
+//! ([`wire::dma_engine`]). In a latency test one thread does transfer after
+//! transfer and takes the time of each. In a bandwidth test many threads share
+//! a counter of transactions; each starts the next one as soon as its own is
+//! complete. What the engine itself costs is the part's business, not the
+//! firmware's: see the endpoint's parameters in the part file.
+
+mod addresses;
+mod journal;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::Rng;
+use platform::device::{
+    BarAccess, Device, DeviceBus, Dma, DmaAttributes, DmaError, EngineIndex, Function, FunctionIndex,
+    PortIndex, Reset, Token,
+};
+use units::{Duration, Iova, Time};
+use wire::dma_engine::{self as regs, Test};
+use wire::pcie::config::{ConfigError, ConfigSpace, PcieParams};
+
+pub use addresses::Addresses;
+pub use journal::Journal;
+
+/// The firmware's own parameters; the engine's are the endpoint's.
+#[derive(Clone, Debug)]
+pub struct DmaEngineParams {
+    /// Resolution of the timestamps.
+    pub tick: Duration,
+    /// Threads that work on a bandwidth test.
+    pub workers: u32,
+    /// From the end of one sample of a latency test to the beginning of the next.
+    pub sample_gap: Duration,
+    /// From a write of the command interface to the read that follows it.
+    pub command_write_then_read: Duration,
+    /// Largest transfer of the command interface in bytes.
+    pub command_largest: u32,
+    /// Multiple to which the command interface cuts addresses off.
+    pub command_granule: u32,
+    /// How long a register access takes the card.
+    pub register_latency: Duration,
+    /// Capabilities that the card announces.
+    pub pcie: PcieParams,
+    /// PCI vendor and device number.
+    pub ids: (u16, u16),
+}
+
+/// Engine that the DMA interface uses.
+const DMA_ENGINE: EngineIndex = EngineIndex(0);
+/// Engine that the command interface uses.
+const COMMAND_ENGINE: EngineIndex = EngineIndex(1);
+/// Batches into which a bandwidth test is divided, to see when it is steady.
+const BATCHES: u64 = 64;
+/// Tokens with this bit belong to writes, or to the pause between a command's write and its read.
+const WRITE: u64 = 1 << 63;
+/// Token of the timer that begins the next sample.
+const NEXT_SAMPLE: Token = Token(1 << 62);
+
+/// A test that runs.
+struct Run {
+    test: Test,
+    engine: EngineIndex,
+    transfer: u32,
+    local: u64,
+    addresses: Addresses,
+    chunks: [u64; regs::CHUNKS],
+    /// Transactions that have not been begun.
+    left: u64,
+    /// Transactions that have not been completed.
+    open: u64,
+    sample_began: Time,
+    /// Address of the sample under way.
+    sample_at: Iova,
+    sample: u64,
+}
+
+/// The card.
+pub struct DmaEngine {
+    params: DmaEngineParams,
+    config: ConfigSpace,
+    registers: Vec<u8>,
+    run: Option<Run>,
+    journal: Rc<RefCell<Journal>>,
+    rng: Rng,
+    pattern: Vec<u8>,
+}
+
+impl DmaEngine {
+    /// A card after power-on, and its journal.
+    ///
+    /// # Errors
+    /// If the capabilities do not fit together.
+    pub fn new(params: DmaEngineParams, rng: Rng) -> Result<(Self, Rc<RefCell<Journal>>), ConfigError> {
+        let (vendor, device) = params.ids;
+        let config = ConfigSpace::endpoint(vendor, device, NETWORK_CONTROLLER)
+            .bar64(0, regs::BAR_BYTES, false)
+            .power_management()
+            .pcie(params.pcie)
+            .aer()
+            .build()?;
+        let journal = Rc::new(RefCell::new(Journal::default()));
+        let card = Self {
+            params,
+            config,
+            registers: vec![0; regs::BAR_BYTES as usize],
+            run: None,
+            journal: journal.clone(),
+            rng,
+            pattern: Vec::new(),
+        };
+        Ok((card, journal))
+    }
+
+    fn register(&self, at: u64) -> u32 {
+        let at = at as usize;
+        u32::from_le_bytes([
+            self.registers[at],
+            self.registers[at + 1],
+            self.registers[at + 2],
+            self.registers[at + 3],
+        ])
+    }
+
+    fn register64(&self, at: u64) -> u64 {
+        u64::from(self.register(at)) | u64::from(self.register(at + 4)) << 32
+    }
+
+    fn set_status(&mut self, status: u32) {
+        let at = regs::STATUS as usize;
+        self.registers[at..at + 4].copy_from_slice(&status.to_le_bytes());
+    }
+
+    /// Begins the test that the registers describe. One that makes no sense ends at once, with nothing measured.
+    fn start(&mut self, bus: &mut dyn DeviceBus) {
+        let transfer = self.register(regs::TRANSFER);
+        let window = u64::from(self.register(regs::WINDOW));
+        let host_offset = u64::from(self.register(regs::HOST_OFFSET));
+        let transactions = u64::from(self.register(regs::TRANSACTIONS));
+        let is_command = self.register(regs::INTERFACE) == 1;
+        let test = Test::from_number(self.register(regs::TEST));
+        *self.journal.borrow_mut() =
+            Journal { started: bus.now(), batch: (transactions / BATCHES).max(1), ..Journal::default() };
+        let most = if is_command { self.params.command_largest } else { 4096 };
+        let fits = (1..=most).contains(&transfer) && u64::from(transfer) + host_offset <= window;
+        let (Some(test), true, true) = (test, fits, transactions > 0) else {
+            self.journal.borrow_mut().done = true;
+            self.set_status(2);
+            return;
+        };
+        let random = (self.register(regs::RANDOM) == 1).then(|| self.register64(regs::SEED));
+        let mut chunks = [0; regs::CHUNKS];
+        for (index, chunk) in chunks.iter_mut().enumerate() {
+            *chunk = self.register64(regs::CHUNK_ADDRESSES + 8 * index as u64);
+        }
+        self.pattern = (0..transfer as usize).map(|i| i as u8).collect();
+        self.run = Some(Run {
+            test,
+            engine: if is_command { COMMAND_ENGINE } else { DMA_ENGINE },
+            transfer,
+            local: u64::from(self.register(regs::DEVICE_OFFSET)),
+            addresses: Addresses::new(window, u64::from(transfer), host_offset, random),
+            chunks,
+            left: transactions,
+            open: 0,
+            sample_began: Time::ZERO,
+            sample_at: Iova::new(0),
+            sample: 0,
+        });
+        self.set_status(1);
+        if test.is_latency() {
+            self.next_sample(bus);
+        } else {
+            for _ in 0..self.params.workers {
+                self.next_transaction(bus);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.run = None;
+        self.journal.borrow_mut().done = true;
+        self.set_status(2);
+    }
+
+    /// Begins a sample of a latency test.
+    fn next_sample(&mut self, bus: &mut dyn DeviceBus) {
+        let granule = u64::from(self.params.command_granule.max(1));
+        let Some(run) = &mut self.run else { return };
+        if run.left == 0 {
+            self.finish();
+            return;
+        }
+        run.left -= 1;
+        run.sample += 1;
+        run.sample_began = bus.now();
+        let mut at = run.next_address();
+        if run.engine == COMMAND_ENGINE {
+            at = Iova::new(at.get() - at.get() % granule);
+        }
+        run.sample_at = at;
+        match run.test {
+            Test::LatencyWriteRead => {
+                let (write, sample) = (run.dma(at, Token(WRITE | run.sample)), run.sample);
+                for (byte, value) in self.pattern.iter_mut().zip(sample.to_le_bytes()) {
+                    *byte = value;
+                }
+                bus.write(write, &self.pattern);
+                if write.engine == COMMAND_ENGINE {
+                    // Both commands are given at once; the card's ordering keeps the read behind the write.
+                    bus.wake_at(bus.now() + self.params.command_write_then_read, Token(WRITE | sample));
+                }
+            }
+            _ => bus.read(run.dma(at, Token(run.sample))),
+        }
+    }
+
+    /// Reads what the sample under way has written.
+    fn read_back(&mut self, bus: &mut dyn DeviceBus) {
+        if let Some(run) = &self.run {
+            bus.read(run.dma(run.sample_at, Token(run.sample)));
+        }
+    }
+
+    /// Begins the next transaction of a bandwidth test.
+    fn next_transaction(&mut self, bus: &mut dyn DeviceBus) {
+        let Some(run) = &mut self.run else { return };
+        if run.left == 0 {
+            return;
+        }
+        let number = run.left;
+        run.left -= 1;
+        run.open += 1;
+        let at = run.next_address();
+        // Reads and writes take turns by the number of the transaction.
+        let is_read = match run.test {
+            Test::BandwidthRead => true,
+            Test::BandwidthWrite => false,
+            _ => number % 2 == 1,
+        };
+        if is_read {
+            bus.read(run.dma(at, Token(number)));
+        } else {
+            bus.write(run.dma(at, Token(WRITE | number)), &self.pattern);
+        }
+    }
+
+    fn transaction_done(&mut self, bus: &mut dyn DeviceBus) {
+        let Some(run) = &mut self.run else { return };
+        run.open -= 1;
+        let over = run.left == 0 && run.open == 0;
+        {
+            let mut journal = self.journal.borrow_mut();
+            journal.transactions += 1;
+            if journal.transactions % journal.batch == 0 {
+                journal.batch_ends.push(bus.now());
+            }
+        }
+        if over {
+            self.finish();
+        } else {
+            self.next_transaction(bus);
+        }
+    }
+
+    fn sample_done(&mut self, bus: &mut dyn DeviceBus) {
+        let Some(run) = &self.run else { return };
+        let tick = self.params.tick;
+        // The clock ticks on its own; a sample begins anywhere between two ticks.
+        let latency = bus.now().truncated_to(tick).since(run.sample_began.truncated_to(tick));
+        let mut journal = self.journal.borrow_mut();
+        journal.record_latency(latency);
+        journal.transactions += 1;
+        let phase = Duration::from_ps(self.rng.below(tick.as_ps().max(1)));
+        bus.wake_at(bus.now() + self.params.sample_gap + phase, NEXT_SAMPLE);
+    }
+}
+
+/// Class code: Ethernet controller, as the cards of pcie-bench present themselves.
+const NETWORK_CONTROLLER: u32 = 0x02_0000;
+
+impl Run {
+    fn next_address(&mut self) -> Iova {
+        let offset = self.addresses.next_offset();
+        let chunk = (offset / regs::CHUNK_BYTES) as usize % regs::CHUNKS;
+        Iova::new(self.chunks[chunk] + offset % regs::CHUNK_BYTES)
+    }
+
+    fn dma(&self, address: Iova, token: Token) -> Dma {
+        Dma {
+            function: FunctionIndex(0),
+            address,
+            length: self.transfer,
+            engine: self.engine,
+            local: self.local,
+            token,
+            attributes: DmaAttributes::default(),
+        }
+    }
+}
+
+impl Device for DmaEngine {
+    fn functions(&self) -> Vec<Function> {
+        vec![Function { port: PortIndex(0), config: self.config.clone() }]
+    }
+
+    fn reset(&mut self, _bus: &mut dyn DeviceBus, _reset: Reset) {
+        self.run = None;
+        self.registers.fill(0);
+    }
+
+    fn bar_read(&mut self, _bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+        let start = at.offset.get() as usize;
+        if let Some(bytes) = self.registers.get(start..start + data.len()) {
+            data.copy_from_slice(bytes);
+        }
+        self.params.register_latency
+    }
+
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        let start = at.offset.get() as usize;
+        if let Some(bytes) = self.registers.get_mut(start..start + data.len()) {
+            bytes.copy_from_slice(data);
+        }
+        let starts = start as u64 == regs::CONTROL && self.register(regs::CONTROL) == regs::START;
+        if starts && self.run.is_none() {
+            self.start(bus);
+        }
+    }
+
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        let Some(run) = &self.run else { return };
+        let is_latency = run.test.is_latency();
+        {
+            let mut journal = self.journal.borrow_mut();
+            match outcome {
+                Err(_) => journal.failed += 1,
+                Ok(bytes) if run.test == Test::LatencyWriteRead && bytes != self.pattern => {
+                    journal.corrupt += 1
+                }
+                Ok(_) => {}
+            }
+        }
+        let _ = token;
+        if is_latency {
+            self.sample_done(bus);
+        } else {
+            self.transaction_done(bus);
+        }
+    }
+
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, _token: Token) {
+        let Some(run) = &self.run else { return };
+        match (run.test.is_latency(), run.engine) {
+            (false, _) => self.transaction_done(bus),
+            (true, DMA_ENGINE) => self.read_back(bus),
+            // The command interface does not wait for its write.
+            (true, _) => {}
+        }
+    }
+
+    fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        if token == NEXT_SAMPLE {
+            self.next_sample(bus);
+        } else {
+            self.read_back(bus);
+        }
+    }
+}
