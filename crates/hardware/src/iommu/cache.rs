@@ -5,6 +5,7 @@
 //! entries costs the simulator no more than a direct-mapped one; sets and ways only decide who is evicted.
 
 use super::params::{Geometry, Replacement};
+use engine::Rng;
 
 /// End of a list, or an empty place in the index.
 const NONE: u16 = u16::MAX;
@@ -26,7 +27,7 @@ pub(crate) struct TaggedCache<V> {
     recency: Recency,
     /// Binary decision trees of the sets (pseudo-LRU only): node n of a set's heap says where to evict next.
     tree: Vec<u8>,
-    random: u64,
+    random: Rng,
 }
 
 /// One doubly linked list per set, most recently used first.
@@ -61,7 +62,7 @@ impl Recency {
 
 impl<V: Copy> TaggedCache<V> {
     /// An empty cache. A `geometry` that was not validated is made valid by rounding down.
-    pub(crate) fn new(geometry: Geometry, seed: u64) -> Self {
+    pub(crate) fn new(geometry: Geometry, random: Rng) -> Self {
         let entries = geometry.entries.min(Geometry::MAX_ENTRIES);
         let ways = geometry.effective_ways().min(entries).max(1);
         let sets = if entries == 0 { 0 } else { prev_power_of_two(entries / ways) };
@@ -81,12 +82,17 @@ impl<V: Copy> TaggedCache<V> {
                 ends: vec![(NONE, NONE); if lru { sets } else { 0 }],
             },
             tree: vec![0; if geometry.replacement == Replacement::TreePlru { entries } else { 0 }],
-            random: seed,
+            random,
         }
     }
 
     fn home(&self, tag: u64) -> usize {
         (tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.index_shift) as usize
+    }
+
+    /// The set that `slot` is in; most caches have one only, and are spared the division.
+    fn set_of(&self, slot: usize) -> usize {
+        if self.set_mask == 0 { 0 } else { slot / self.ways }
     }
 
     /// The place in the index that holds `tag`, and its slot.
@@ -124,14 +130,14 @@ impl<V: Copy> TaggedCache<V> {
         match self.replacement {
             Replacement::Random => {}
             Replacement::Lru => {
-                let set = slot / self.ways;
+                let set = self.set_of(slot);
                 if self.recency.ends[set].0 != slot as u16 {
                     self.recency.unlink(set, slot as u16);
                     self.recency.push_front(set, slot as u16);
                 }
             }
             Replacement::TreePlru => {
-                let base = slot / self.ways * self.ways;
+                let base = self.set_of(slot) * self.ways;
                 let mut node = slot - base + self.ways;
                 while node > 1 {
                     self.tree[base + node / 2] = (node & 1 == 0) as u8;
@@ -192,24 +198,15 @@ impl<V: Copy> TaggedCache<V> {
                 }
                 base + node - self.ways
             }
-            Replacement::Random => base + (self.next_random() % self.ways as u64) as usize,
+            Replacement::Random => base + self.random.below(self.ways as u64) as usize,
         }
-    }
-
-    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 
     /// Forgets `tag`; answers whether it was there.
     pub(crate) fn remove(&mut self, tag: u64) -> bool {
         let Some((mut hole, slot)) = self.find(tag) else { return false };
         self.slots[slot] = None;
-        let set = slot / self.ways;
+        let set = self.set_of(slot);
         self.taken[set] -= 1;
         if self.replacement == Replacement::Lru {
             self.recency.unlink(set, slot as u16);
@@ -260,11 +257,12 @@ fn prev_power_of_two(n: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::Seed;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     fn cache(entries: usize, ways: usize, replacement: Replacement) -> TaggedCache<u64> {
-        TaggedCache::new(Geometry { entries, ways, replacement }, 1)
+        TaggedCache::new(Geometry { entries, ways, replacement }, Seed::new(1).component("cache"))
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::ids::Access;
 use super::memory::WalkMemory;
 use super::params::Geometry;
 use super::translate::is_interrupt_address;
+use engine::Rng;
 use units::{HostPhysical, Time};
 use wire::pcie::Bdf;
 
@@ -267,8 +268,8 @@ pub(crate) struct InterruptRemapper {
 }
 
 impl InterruptRemapper {
-    pub(crate) fn new(geometry: Geometry, seed: u64) -> Self {
-        Self { table: None, cache: TaggedCache::new(geometry, seed) }
+    pub(crate) fn new(geometry: Geometry, random: Rng) -> Self {
+        Self { table: None, cache: TaggedCache::new(geometry, random) }
     }
 }
 

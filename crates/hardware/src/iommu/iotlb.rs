@@ -4,6 +4,7 @@ use super::cache::TaggedCache;
 use super::ids::{DomainId, PageSize, Permissions};
 use super::invalidation::Scope;
 use super::params::Geometry;
+use engine::Rng;
 use units::{HostPhysical, Iova, Time};
 
 /// What a walk found: a page and what it permits.
@@ -48,8 +49,8 @@ pub(crate) struct Iotlb {
 }
 
 impl Iotlb {
-    pub(crate) fn new(geometry: Geometry, seed: u64) -> Self {
-        Self { cache: TaggedCache::new(geometry, seed), held: [0; 3] }
+    pub(crate) fn new(geometry: Geometry, random: Rng) -> Self {
+        Self { cache: TaggedCache::new(geometry, random), held: [0; 3] }
     }
 
     #[inline]
@@ -113,6 +114,7 @@ impl Iotlb {
 mod tests {
     use super::*;
     use crate::iommu::params::Replacement;
+    use engine::Seed;
 
     fn leaf(frame: u64, size: PageSize) -> Leaf {
         Leaf { frame: HostPhysical::new(frame), size, permissions: Permissions::READ, known_from: Time::ZERO }
@@ -120,7 +122,8 @@ mod tests {
 
     #[test]
     fn sizes_and_domains_share_the_entries() {
-        let mut tlb = Iotlb::new(Geometry::fully_associative(4, Replacement::Lru), 0);
+        let mut tlb =
+            Iotlb::new(Geometry::fully_associative(4, Replacement::Lru), Seed::new(0).component("iotlb"));
         let (a, b) = (DomainId(1), DomainId(2));
         tlb.insert(a, Iova::new(0x20_0000), leaf(0x4000_0000, PageSize::Size2MiB));
         tlb.insert(b, Iova::new(0x20_1000), leaf(0x5000, PageSize::Size4KiB));
@@ -139,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_page_invalidation_takes_the_superpage_around_it() {
-        let mut tlb = Iotlb::new(Geometry::fully_associative(8, Replacement::Lru), 0);
+        let mut tlb =
+            Iotlb::new(Geometry::fully_associative(8, Replacement::Lru), Seed::new(0).component("iotlb"));
         let d = DomainId(1);
         for mask in [0, 3] {
             tlb.insert(d, Iova::new(0x20_0000), leaf(0, PageSize::Size2MiB));

@@ -56,6 +56,7 @@ pub use translate::{Translated, Translation, is_interrupt_address};
 
 use crate::memory::NodeId;
 use cache::TaggedCache;
+use engine::Seed;
 use units::{HostPhysical, Time};
 use wire::pcie::Bdf;
 
@@ -98,7 +99,7 @@ impl Iommu {
     ///
     /// # Errors
     /// If `params` cannot be built.
-    pub fn new(params: IommuParams, node: NodeId, seed: u64) -> Result<Self, ParamsError> {
+    pub fn new(params: IommuParams, node: NodeId, seed: Seed) -> Result<Self, ParamsError> {
         params.validate()?;
         Ok(Self {
             params,
@@ -106,11 +107,11 @@ impl Iommu {
             node,
             enabled: false,
             root_table: HostPhysical::new(0),
-            contexts: TaggedCache::new(params.context_cache, seed ^ 1),
+            contexts: TaggedCache::new(params.context_cache, seed.component("context cache")),
             recent_context: None,
             iotlb: iotlb::Iotlb::new(
                 Geometry { entries: params.iotlb.entries - params.iotlb_reserved, ..params.iotlb },
-                seed,
+                seed.component("IOTLB"),
             ),
             structures: structures::StructureCaches::new(params.paging_structure_caches),
             walkers: walkers::Walkers::new(&params),
@@ -120,7 +121,10 @@ impl Iommu {
             in_use_until: Time::ZERO,
             faults: FaultLog::new(params.fault_records),
             queue: queue::InvalidationQueue::default(),
-            interrupts: interrupt::InterruptRemapper::new(params.interrupt_entry_cache, seed ^ 2),
+            interrupts: interrupt::InterruptRemapper::new(
+                params.interrupt_entry_cache,
+                seed.component("interrupt entry cache"),
+            ),
             counters: IommuCounters::default(),
         })
     }

@@ -5,6 +5,7 @@ use super::format::level_shift;
 use super::ids::{DomainId, Permissions};
 use super::invalidation::Scope;
 use super::params::{Geometry, PagingStructureCaches, Replacement};
+use engine::Seed;
 use units::{HostPhysical, Iova, Time};
 
 /// A table and what the levels above it permit.
@@ -27,7 +28,11 @@ fn tag(domain: DomainId, level: u8, address: Iova) -> u64 {
 
 impl StructureCaches {
     pub(crate) fn new(sizes: PagingStructureCaches) -> Self {
-        let cache = |entries| TaggedCache::new(Geometry::fully_associative(entries, Replacement::Lru), 0);
+        // Replacement is not random, so the generator is never asked.
+        let random = Seed::new(0).component("paging-structure caches");
+        let cache = |entries| {
+            TaggedCache::new(Geometry::fully_associative(entries, Replacement::Lru), random.clone())
+        };
         Self([cache(sizes.level1), cache(sizes.level2), cache(sizes.level3), cache(sizes.level4)])
     }
 

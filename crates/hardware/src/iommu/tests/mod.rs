@@ -63,7 +63,7 @@ impl Machine {
         let range = MemoryRange { base: HostPhysical::new(0), size: Bytes::mib(16) };
         let mut memory = FlatMemory { bytes: PhysicalMemory::new(&[(NodeId(0), range)]), reads: Vec::new() };
         let mut frames = Frames(1 << 20);
-        let mut iommu = Iommu::new(params, NodeId(0), 42).unwrap();
+        let mut iommu = Iommu::new(params, NodeId(0), Seed::new(42)).unwrap();
         let contexts = ContextTables::new(&mut memory.bytes, &mut frames).unwrap();
         let table = PageTable::new(&mut memory.bytes, &mut frames, 4, iommu.features()).unwrap();
         iommu.set_root_table(contexts.root());
