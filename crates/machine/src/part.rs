@@ -60,43 +60,145 @@ record! {
     pub struct DmaEngine {
         /// Reads that may be outstanding at once.
         tags: Figure<Count>,
-        /// Resolution of the timestamps that it takes.
+        /// Data of reads that may be outstanding at once (bytes).
+        read_buffer: Figure<Bytes>,
+        /// Largest read request that it makes, whatever MRRS allows (bytes).
+        max_read_request: Figure<PayloadLimit>,
+        /// Least interval between two read requests.
+        issue_interval: Figure<Duration>,
+        /// From a read's last completion having been dealt with until its tag is free.
+        tag_release: Figure<Duration>,
+        /// Writes in hand at once.
+        writes_in_hand: Figure<Count>,
+        /// Resolution of the timestamps that the card takes; zero for none.
         timestamp_tick: Figure<Duration>,
-        /// The interface that moves blocks between host and card memory.
-        dma: DmaInterface,
-        /// The interface by which a processor of the card reads and writes a
-        /// few bytes itself; a card without one does without command tests.
-        command: Option<CommandInterface>,
-        /// Taking completions.
+        /// Taking completions off the link.
         drain: Drain,
+        /// Sending posted requests.
+        transmit: Transmit,
+        /// The path between the port and the card's memory.
+        bus: Bus,
         /// The card's memory, where data comes from and goes to.
         memory: DeviceMemory,
-        /// Changing between reading and writing.
-        turnaround: Turnaround,
-        /// How the card's port packs TLPs.
-        port: DevicePort,
+        /// The interface that moves blocks between host and card memory.
+        dma: InterfaceTiming,
+        /// The interface by which a processor of the card reads and writes a few bytes
+        /// itself; a card without one does without command tests.
+        command: Option<CommandInterface>,
     }
 }
 
 record! {
-    /// The DMA interface.
-    pub struct DmaInterface {
-        /// Least interval between two reads being issued.
-        issue_interval: Figure<Duration>,
-        /// From the start of an operation until its first TLP leaves.
-        issue_overhead: Figure<Duration>,
-        /// From the last byte in card memory until software knows.
-        completion_overhead: Figure<Duration>,
-        /// From a read's last byte until its tag is free again.
-        tag_release: Figure<Duration>,
-        /// From a write's start until a read that follows it is issued: whatever its size.
-        write_then_read: Figure<Duration>,
-        /// The same: for each byte.
-        write_then_read_per_byte: Figure<Duration>,
-        /// From a write's start until its data has left: whatever its size.
-        write_out: Figure<Duration>,
-        /// The same: for each byte.
+    /// Taking completions off the link.
+    pub struct Drain {
+        /// For the first completion of a request, on top.
+        per_request: Figure<Duration>,
+        /// For each completion.
+        per_completion: Figure<Duration>,
+        /// For each byte of a completion, header and framing included.
+        per_byte: Figure<Duration>,
+        /// A completion, header and framing included, takes a multiple of this (bytes).
+        granule: Figure<Bytes>,
+    }
+}
+
+record! {
+    /// Sending posted requests.
+    pub struct Transmit {
+        /// For each byte; zero if only the wire counts.
+        per_byte: Figure<Duration>,
+        /// What a TLP with a 3 DW header takes beyond its payload: header, framing, gaps (bytes).
+        /// A 4 DW header takes what the host's `long_header_penalty` says on top.
+        overhead: Figure<Bytes>,
+        /// Width of the path (bytes). The TLPs of one request share beats in pairs;
+        /// one without a partner is padded to a whole beat.
+        beat: Figure<Bytes>,
+    }
+}
+
+record! {
+    /// The path between the port and the card's memory, which data takes in one direction at a time.
+    pub struct Bus {
+        /// For each write's data to be asked for.
+        per_write: Figure<Duration>,
+        /// For each byte of a write.
+        per_write_byte: Figure<Duration>,
+        /// To change the direction.
+        turn: Figure<Duration>,
+        /// What each byte beyond 256 of the transfer before adds to that.
+        turn_per_byte: Figure<Duration>,
+        /// Longest time that a change takes.
+        longest_turn: Figure<Duration>,
+    }
+    check |bus: &Bus, check: &mut Check<'_>| {
+        check.require(
+            bus.turn.value <= bus.longest_turn.value,
+            "turn",
+            format!("{} is more than `longest_turn`", bus.turn.value),
+            format!("at most {}", bus.longest_turn.value),
+        );
+    }
+}
+
+record! {
+    /// The card's memory: read and written in chunks, each by one or more operations.
+    pub struct DeviceMemory {
+        /// Bytes in a chunk, counted from the word in which a transfer begins.
+        chunk: Figure<Bytes>,
+        /// Bytes in a word; an end within a word is an operation of its own when memory is written.
+        word: Figure<Bytes>,
+        /// For each transfer.
+        per_transfer: Figure<Duration>,
+        /// For each operation.
+        per_operation: Figure<Duration>,
+        /// For each chunk of unaligned data that came in completions no larger than a chunk, on top.
+        per_ragged_chunk: Figure<Duration>,
+        /// Writing one read's data to memory: for each byte. Several reads overlap.
         write_out_per_byte: Figure<Duration>,
+        /// For each byte that a first piece lacks of 64, which need not be waited for.
+        write_out_first_per_byte: Figure<Duration>,
+        /// For each completion after the first.
+        write_out_per_completion: Figure<Duration>,
+        /// For a first byte that does not begin a word.
+        unaligned_head: Figure<Duration>,
+        /// For a last byte that does not end a word.
+        unaligned_tail: Figure<Duration>,
+    }
+    check |memory: &DeviceMemory, check: &mut Check<'_>| {
+        for (key, figure) in [("chunk", &memory.chunk), ("word", &memory.word)] {
+            check.require(
+                figure.value.get().is_power_of_two() && figure.value.get() <= 4096,
+                key,
+                format!("{} is no unit of access", figure.value),
+                "a power of two up to 4 KiB",
+            );
+        }
+        check.require(
+            memory.word.value <= memory.chunk.value,
+            "word",
+            format!("{} is more than a chunk", memory.word.value),
+            format!("at most {}", memory.chunk.value),
+        );
+    }
+}
+
+record! {
+    /// How an interface of the card begins and ends a transfer.
+    pub struct InterfaceTiming {
+        /// From a request reaching the engine until its first TLP can be sent.
+        start_latency: Figure<Duration>,
+        /// From a read's data being in place until whoever asked knows.
+        read_done_latency: Figure<Duration>,
+        /// For each byte of a read's last completion, where data goes straight to who asked.
+        hand_over_per_byte: Figure<Duration>,
+        /// Until who asked for a write knows that it has left; the later of this way ..
+        write_done: Figure<Duration>,
+        /// .. with each byte adding this ..
+        write_done_per_byte: Figure<Duration>,
+        /// .. and that way ..
+        write_drained: Figure<Duration>,
+        /// .. with each byte adding that.
+        write_drained_per_byte: Figure<Duration>,
     }
 }
 
@@ -109,101 +211,17 @@ record! {
         address_granule: Figure<Bytes>,
         /// *Quirk*: address bits that reach the bus; what lies above aliases to lower memory.
         address_bits: Figure<Count>,
-        /// From the command until its TLP leaves, and from the data until software has it.
-        overhead: Figure<Duration>,
-        /// What each byte adds.
-        per_byte: Figure<Duration>,
-        /// What a write adds that crosses into another 64-byte line.
-        crossing: Figure<Duration>,
-        /// From a write until a read that follows it is issued.
-        write_then_read: Figure<Duration>,
+        /// Its times.
+        timing: InterfaceTiming,
     }
-}
-
-record! {
-    /// Taking completions off the link.
-    pub struct Drain {
-        /// For each request.
-        per_request: Figure<Duration>,
-        /// For each completion.
-        per_completion: Figure<Duration>,
-        /// For each byte of a completion, header and padding included.
-        per_byte: Figure<Duration>,
-        /// Multiple to which a completion with its header is padded, on the wire and here (bytes).
-        granule: Figure<Bytes>,
-    }
-}
-
-record! {
-    /// The card's memory.
-    pub struct DeviceMemory {
-        /// Pieces in which it is accessed (bytes, at multiples of the same).
-        chunk: Figure<Bytes>,
-        /// What every operation costs.
-        base: Figure<Duration>,
-        /// What every access to a chunk costs.
-        per_chunk: Figure<Duration>,
-        /// What every chunk costs on top when it came in completions no larger than it.
-        per_small_chunk: Figure<Duration>,
-        /// Whole words are accessed together, partial ones at the ends of a chunk by themselves (bytes).
-        word: Figure<Bytes>,
-        /// From a chunk's arrival until it is written: for each 64 bytes.
-        write_out_per_64_bytes: Figure<Duration>,
-        /// By how much that is less for each byte that the first 64 lack.
-        write_out_per_missing_byte: Figure<Duration>,
-        /// What every completion after a request's first adds to that.
-        write_out_per_completion: Figure<Duration>,
-        /// What a partial word at the start adds to a single read.
-        unaligned_start: Figure<Duration>,
-        /// What a partial word at the end adds to a single read.
-        unaligned_end: Figure<Duration>,
-        /// What a partial word at either end adds to a single write.
-        unaligned_write: Figure<Duration>,
-    }
-    check |memory: &DeviceMemory, check: &mut Check<'_>| {
-        for (key, figure) in [("chunk", &memory.chunk), ("word", &memory.word)] {
-            check.require(
-                figure.value.get().is_power_of_two() && figure.value.get() <= 4096,
-                key,
-                format!("{} are no unit of access", figure.value),
-                "a power of two up to 4 KiB",
-            );
-        }
-    }
-}
-
-record! {
-    /// Changing between reading and writing, on a path that both share.
-    pub struct Turnaround {
-        /// For each operation.
-        per_request: Figure<Duration>,
-        /// For each byte on the shared path.
-        per_byte: Figure<Duration>,
-        /// Least time that a change of direction takes.
-        least: Figure<Duration>,
-        /// What each byte beyond 256 of the operation adds to it.
-        change_per_byte: Figure<Duration>,
-        /// Most time that a change of direction takes.
-        most: Figure<Duration>,
-    }
-    check |turnaround: &Turnaround, check: &mut Check<'_>| {
+    check |command: &CommandInterface, check: &mut Check<'_>| {
+        let bits = command.address_bits.value.get();
+        check.require((32..=64).contains(&bits), "address_bits", format!("not {bits} bits"), "from 32 to 64");
         check.require(
-            turnaround.least.value <= turnaround.most.value,
-            "least",
-            format!("{} is more than `most`", turnaround.least.value),
-            format!("at most {}", turnaround.most.value),
+            command.address_granule.value.get().is_power_of_two(),
+            "address_granule",
+            format!("{} is no alignment", command.address_granule.value),
+            "a power of two",
         );
-    }
-}
-
-record! {
-    /// How the card's port packs TLPs.
-    pub struct DevicePort {
-        /// Width of the transmit path (bytes): TLPs of one request are packed in pairs, one without a partner is padded to this.
-        transmit_beat: Figure<Bytes>,
-        /// Wire bytes of a posted write's TLP beyond its payload (header, framing, alignment and a share of DLLPs).
-        write_overhead: Figure<Bytes>,
-        /// DLLP bytes that go with each request, beyond what the link accounts for.
-        dllp_per_request: Figure<Bytes>,
     }
 }

@@ -46,12 +46,12 @@ fn unknown_key() {
                | ^^^^^^^^^^ in this table
 
             error: unknown key `ddio_way` in `llc`
-              --> my.toml:47:1
+              --> my.toml:51:1
                |
-            47 | ddio_way = { value = 2, source = "fitted: x" }
+            51 | ddio_way = { value = 2, source = "fitted: x" }
                | ^^^^^^^^ not a key of this table
                |
-               = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_service`, `core_snoop`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+               = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
     );
 }
 
@@ -63,9 +63,9 @@ fn wrong_unit() {
         r#"core_hit = { value = "20 nanoseconds", source = "fitted: x" }"#,
         expect![[r#"
             error: `core_hit`: `20 nanoseconds` has `nanoseconds` as its unit; a time takes ps, ns, us, ms, s
-              --> my.toml:42:22
+              --> my.toml:43:22
                |
-            42 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
+            43 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
                |                      ^^^^^^^^^^^^^^^^
                |
                = help: such as "330 ns""#]],
@@ -79,11 +79,11 @@ fn no_unit() {
         "core_hit",
         r#"core_hit = { value = 20, source = "fitted: x" }"#,
         expect![[r#"
-        error: `core_hit` takes a number with its unit as text, such as "330 ns", not an integer
-          --> my.toml:42:22
-           |
-        42 | core_hit = { value = 20, source = "fitted: x" }
-           |                      ^^ this is an integer"#]],
+            error: `core_hit` takes a number with its unit as text, such as "330 ns", not an integer
+              --> my.toml:43:22
+               |
+            43 | core_hit = { value = 20, source = "fitted: x" }
+               |                      ^^ this is an integer"#]],
     );
 }
 
@@ -95,9 +95,9 @@ fn gigabits_where_gigabytes_belong() {
         r#"channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }"#,
         expect![[r#"
             error: `channel_bandwidth`: `17 Gbit/s` has `Gbit/s` as its unit; a byte rate takes B/s, kB/s, MB/s, GB/s, TB/s
-              --> my.toml:59:31
+              --> my.toml:63:31
                |
-            59 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
+            63 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
                |                               ^^^^^^^^^^^
                |
                = help: such as "12.8 GB/s""#]],
@@ -111,13 +111,13 @@ fn no_source() {
         "core_hit",
         r#"core_hit = "20 ns""#,
         expect![[r#"
-        error: `core_hit` does not say where its value comes from
-          --> my.toml:42:1
-           |
-        42 | core_hit = "20 ns"
-           | ^^^^^^^^
-           |
-           = help: write `core_hit = { value = .., source = "datasheet: .." }`, or a `source` for the whole table"#]],
+            error: `core_hit` does not say where its value comes from
+              --> my.toml:43:1
+               |
+            43 | core_hit = "20 ns"
+               | ^^^^^^^^
+               |
+               = help: write `core_hit = { value = .., source = "datasheet: .." }`, or a `source` for the whole table"#]],
     );
 }
 
@@ -128,13 +128,13 @@ fn no_source_in_a_figure() {
         "core_hit",
         r#"core_hit = { value = "20 ns" }"#,
         expect![[r#"
-        error: `core_hit` does not say where its value comes from
-          --> my.toml:42:12
-           |
-        42 | core_hit = { value = "20 ns" }
-           |            ^^^^^^^^^^^^^^^^^^^
-           |
-           = help: add `source = "datasheet: .."` (or fitted, measured, specification, relative, assumed)"#]],
+            error: `core_hit` does not say where its value comes from
+              --> my.toml:43:12
+               |
+            43 | core_hit = { value = "20 ns" }
+               |            ^^^^^^^^^^^^^^^^^^^
+               |
+               = help: add `source = "datasheet: .."` (or fitted, measured, specification, relative, assumed)"#]],
     );
 }
 
@@ -145,13 +145,13 @@ fn source_of_no_kind() {
         "core_hit",
         r#"core_hit = { value = "20 ns", source = "my guess" }"#,
         expect![[r#"
-        error: the source of `core_hit` is of no known kind
-          --> my.toml:42:40
-           |
-        42 | core_hit = { value = "20 ns", source = "my guess" }
-           |                                        ^^^^^^^^^^
-           |
-           = help: begin it with its kind and a colon: `fitted`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
+            error: the source of `core_hit` is of no known kind
+              --> my.toml:43:40
+               |
+            43 | core_hit = { value = "20 ns", source = "my guess" }
+               |                                        ^^^^^^^^^^
+               |
+               = help: begin it with its kind and a colon: `fitted`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
     );
 }
 
@@ -163,9 +163,9 @@ fn impossible_width() {
         r#"width = { value = 3, source = "measured: x" }"#,
         expect![[r#"
             error: `width` cannot be 3
-               --> my.toml:110:19
+               --> my.toml:111:19
                 |
-            110 | width = { value = 3, source = "measured: x" }
+            111 | width = { value = 3, source = "measured: x" }
                 |                   ^ not a link width
                 |
                 = help: a link width is one of [1, 2, 4, 8, 12, 16, 32]"#]],
@@ -180,9 +180,9 @@ fn odd_mps() {
         r#"mps_bytes = { value = 300, source = "measured: x" }"#,
         expect![[r#"
             error: `mps_bytes` cannot be 300
-               --> my.toml:111:23
+               --> my.toml:112:23
                 |
-            111 | mps_bytes = { value = 300, source = "measured: x" }
+            112 | mps_bytes = { value = 300, source = "measured: x" }
                 |                       ^^^ not a payload or request limit in bytes
                 |
                 = help: a payload or request limit in bytes is one of [128, 256, 512, 1024, 2048, 4096]"#]],
@@ -213,13 +213,13 @@ fn more_ddio_ways_than_ways() {
         "ddio_ways",
         r#"ddio_ways = { value = 21, source = "fitted: x" }"#,
         expect![[r#"
-        error: `ddio_ways`: 21 of 20 ways
-          --> my.toml:47:23
-           |
-        47 | ddio_ways = { value = 21, source = "fitted: x" }
-           |                       ^^
-           |
-           = help: from 0 (no DDIO) to 20"#]],
+            error: `ddio_ways`: 21 of 20 ways
+              --> my.toml:51:23
+               |
+            51 | ddio_ways = { value = 21, source = "fitted: x" }
+               |                       ^^
+               |
+               = help: from 0 (no DDIO) to 20"#]],
     );
 }
 
@@ -248,9 +248,9 @@ fn none_of_something() {
         r#"walkers = { value = 0, source = "fitted: x" }"#,
         expect![[r#"
             error: `walkers` cannot be 0
-               --> my.toml:158:21
+               --> my.toml:159:21
                 |
-            158 | walkers = { value = 0, source = "fitted: x" }
+            159 | walkers = { value = 0, source = "fitted: x" }
                 |                     ^
                 |
                 = help: from 1 to 4294967295"#]],
@@ -265,9 +265,9 @@ fn unknown_name() {
         r#"remote_write = { value = "allocate-at-device", source = "fitted: x" }"#,
         expect![[r#"
             error: `remote_write` cannot be "allocate-at-device"
-              --> my.toml:75:26
+              --> my.toml:76:26
                |
-            75 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
+            76 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
                |                          ^^^^^^^^^^^^^^^^^^^^
                |
                = help: one of `allocate-at-device-socket`, `allocate-at-home-socket`, `to-home-memory`"#]],
@@ -282,9 +282,9 @@ fn refresh_longer_than_its_interval() {
         r#"refresh_duration = { value = "9 us", source = "fitted: x" }"#,
         expect![[r#"
             error: `refresh_duration`: a refresh of 9 us does not end within its interval of 7.8 us
-              --> my.toml:63:30
+              --> my.toml:66:30
                |
-            63 | refresh_duration = { value = "9 us", source = "fitted: x" }
+            66 | refresh_duration = { value = "9 us", source = "fitted: x" }
                |                              ^^^^^^
                |
                = help: less than `refresh_interval`"#]],
@@ -299,17 +299,17 @@ fn link_to_nowhere() {
         r#"links = { value = [[0, 2]], source = "datasheet: x" }"#,
         expect![[r#"
             error: `links`: there is no socket 2
-              --> my.toml:67:19
+              --> my.toml:70:19
                |
-            67 | links = { value = [[0, 2]], source = "datasheet: x" }
+            70 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: sockets are numbered 0 to 1
 
             error: `links`: some sockets cannot be reached from socket 0
-              --> my.toml:67:19
+              --> my.toml:70:19
                |
-            67 | links = { value = [[0, 2]], source = "datasheet: x" }
+            70 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: add links until every socket can be reached"#]],
@@ -324,9 +324,9 @@ fn credits_for_less_than_a_payload() {
         "pd = 8",
         expect![[r#"
             error: `pd`: 8 credits do not hold a payload of 256 B
-               --> my.toml:122:6
+               --> my.toml:123:6
                 |
-            122 | pd = 8
+            123 | pd = 8
                 |      ^
                 |
                 = help: at least 16 (`mps_bytes` / 16)"#]],
@@ -574,7 +574,7 @@ fn a_wrong_change_of_the_machine() {
             8 | ddio_wayz = 4
               | ^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_service`, `core_snoop`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
     );
 }
 
@@ -625,7 +625,7 @@ fn a_key_set_that_is_not_there() {
             1 | host.llc.ddioways=4
               | ^^^^^^^^^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_service`, `core_snoop`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
     );
 }
 

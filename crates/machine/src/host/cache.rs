@@ -120,6 +120,16 @@ names! {
     }
 }
 
+names! {
+    /// What happens to slice hashes beyond the last slice, where the number of slices is not a power of two.
+    pub enum SliceFold {
+        /// They wrap around: some slices get twice as many lines as others.
+        Wrap = "wrap",
+        /// A second hash spreads them over all slices.
+        SecondHash = "second-hash",
+    }
+}
+
 record! {
     /// The last-level cache of a socket.
     pub struct Llc {
@@ -129,6 +139,8 @@ record! {
         ways: Figure<Count>,
         /// Slices into which a hash of the address spreads the lines; 1 for a cache that is not cut up.
         slices: Figure<Count>,
+        /// What happens to hash values beyond the last slice, where slices are no power of two.
+        slice_fold: Figure<SliceFold>,
         /// Which line makes room.
         replacement: Figure<Replacement>,
         /// Whether it contains what the private caches contain.
@@ -145,10 +157,16 @@ record! {
         device_lookup: Figure<Duration>,
         /// From there, or from DRAM's answer, until the line is at the root complex.
         device_return: Figure<Duration>,
+        /// From the time at which hit or miss is known until a device's write is globally ordered.
+        device_commit: Figure<Duration>,
         /// For how long one access of a device occupies the root complex's port into the LLC.
         device_service: Figure<Duration>,
         /// What asking the core that owns a line (modified or exclusive) adds.
         core_snoop: Figure<Duration>,
+        /// How long the socket takes to answer a home node's snoop, the links not included.
+        snoop_lookup: Figure<Duration>,
+        /// What a device's read adds that hits a line whose home is another node.
+        remote_home_hit: Figure<Duration>,
         /// Ways in which a device's write may allocate; 0 for a cache without DDIO.
         ddio_ways: Figure<u32>,
         /// Whether a device's read that misses allocates, as in client processors.

@@ -81,29 +81,6 @@ record! {
 }
 
 record! {
-    /// *Quirk*: walks for addresses in the same bank of regions exclude each other.
-    pub struct WalkBanks {
-        /// Size of the naturally aligned regions (bytes).
-        region: Figure<Bytes>,
-        /// Number of banks; region n belongs to bank n modulo this.
-        banks: Figure<Count>,
-        /// For how long a bank stays occupied after a walk.
-        recovery: Figure<Duration>,
-    }
-    check |banks: &WalkBanks, check: &mut Check<'_>| {
-        let region = banks.region.value.get();
-        check.require(
-            region >= 4096 && region.is_power_of_two(),
-            "region",
-            format!("{} is no region of pages", banks.region.value),
-            "a power of two of at least 4 KiB",
-        );
-        let number = banks.banks.value.get();
-        check.require(number <= 4096, "banks", format!("{number} banks are too many"), "from 1 to 4096");
-    }
-}
-
-record! {
     /// An IOMMU. Whether it translates, and with which pages, is a scenario's choice.
     pub struct Iommu {
         /// The sizes of page that it knows.
@@ -130,12 +107,14 @@ record! {
         step_overhead: Figure<Duration>,
         /// From a walk's end until the request that waited for it goes on.
         replay: Figure<Duration>,
-        /// For how long a walker stays occupied after a read's walk.
-        walker_hold: Figure<Duration>,
+        /// For how long a walker stays occupied after a walk for a read.
+        walker_hold_read: Figure<Duration>,
+        /// For how long a walker stays occupied after a walk for a write.
+        walker_hold_write: Figure<Duration>,
         /// Whether walks begin in the order of their misses.
         walks_begin_in_order: Figure<bool>,
-        /// Which walks exclude each other, where some do.
-        walk_banks: Option<WalkBanks>,
+        /// *Quirk*: walks within one naturally aligned region of this size happen one after another.
+        serialised_walk_region: Option<Figure<Bytes>>,
         /// Caches of the tables' upper levels.
         structure_caches: StructureCaches,
         /// Cached context entries.
@@ -163,6 +142,14 @@ record! {
             );
         }
         check.require(!iommu.page_sizes.value.is_empty(), "page_sizes", "no page size at all", "4 KiB, 2 MiB and 1 GiB");
+        if let Some(region) = &iommu.serialised_walk_region {
+            check.require(
+                region.value.get() >= 4096 && region.value.get().is_power_of_two(),
+                "serialised_walk_region",
+                format!("{} is no region of pages", region.value),
+                "a power of two of at least 4 KiB",
+            );
+        }
         let bits = iommu.address_bits.value.get();
         check.require((32..=52).contains(&bits), "address_bits", format!("not {bits} bits"), "from 32 to 52");
     }

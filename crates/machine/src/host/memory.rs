@@ -20,8 +20,6 @@ record! {
         channel_bandwidth: Figure<ByteRate>,
         /// From the LLC's miss to the line's arrival there, idle.
         access: Figure<Duration>,
-        /// Width of the uniform spread of `access` about its mean: banks, queues.
-        access_spread: Figure<Duration>,
         /// tREFI: the interval between refreshes of a rank.
         refresh_interval: Option<Figure<Duration>>,
         /// tRFC: for how long a refresh makes the rank unavailable.
@@ -80,6 +78,16 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
 }
 
 names! {
+    /// Which other sockets a home node asks for a line before it answers.
+    pub enum SnoopMode {
+        /// All of them, for every line that the requester's socket misses.
+        Broadcast = "broadcast",
+        /// Those that hold the line, as a directory in the home node knows.
+        Directory = "directory",
+    }
+}
+
+names! {
     /// Where a device's writes to another socket's memory go.
     pub enum RemoteWrite {
         /// Into the LLC of the device's socket, as local writes do, after
@@ -111,20 +119,18 @@ record! {
         bandwidth: Figure<ByteRate>,
         /// Latency of one direction of a link, serialisation not included.
         latency: Figure<Duration>,
-        /// Width of the uniform spread of a remote access about its mean.
-        spread: Figure<Duration>,
         /// Bytes of a message without data, and of the header of one with data.
         header: Figure<Bytes>,
         /// What the home node's agent adds to a request from another node.
         home_agent: Figure<Duration>,
-        /// What snooping the other sockets adds when a device's write needs ownership of a line at home here.
-        ownership_snoop: Figure<Duration>,
-        /// What a line of another socket's memory adds that the own cache holds: a check of its state.
-        remote_line_check: Figure<Duration>,
+        /// Which sockets a home node asks before it answers.
+        snoop: Figure<SnoopMode>,
         /// Where a device's writes to another socket's memory go.
         remote_write: Figure<RemoteWrite>,
         /// Whether such a write is ordered only when the home node has answered.
         remote_write_waits: Figure<bool>,
+        /// What granting ownership to it takes at the home node, beyond snoops and `home_agent`.
+        remote_write_grant: Figure<Duration>,
         /// What a read costs whose line another socket's cache holds.
         remote_hit: Figure<RemoteHit>,
     }

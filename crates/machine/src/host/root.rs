@@ -91,8 +91,6 @@ record! {
         completion_order: Figure<CompletionOrder>,
         /// How answers are cut into completions.
         completion_split: CompletionSplit,
-        /// From a posted write's lookup until its line, if it is in the cache, is visible.
-        write_commit: Figure<Duration>,
         /// From a posted write being globally ordered until its receive buffer is free.
         posted_release_latency: Figure<Duration>,
         /// *Quirk*: wire bytes that a write with a 4 DW header (address of 64 bits) takes beyond the header's own 4.
