@@ -109,8 +109,25 @@ impl MeasuredRun {
             Some(machine) => Doc::load(library, machine)?,
             None => find_machine(library, &placement)?,
         };
+        check_placement(name, &placement, &machine.read()?)?;
         Ok(Self { card: find_card(library, &placement)?, machine, placement })
     }
+}
+
+/// Whether the machine has the sockets and the IOMMU that the name speaks of.
+fn check_placement(name: &str, placement: &Placement, machine: &Machine) -> Result<(), Diagnostics> {
+    let Sockets { device, memory, warming } = placement.sockets;
+    let sockets = machine.host.sockets.value.get();
+    let most = device.max(memory).max(warming);
+    if most >= sockets {
+        let help = format!("its sockets are numbered 0 to {}; name another machine", sockets - 1);
+        return Err(Diagnostics::about(name, format!("{} has no socket {most}", machine.name), Some(help)));
+    }
+    if placement.iommu != IommuMode::Off && machine.host.iommu.is_none() {
+        let help = Some("name another machine".into());
+        return Err(Diagnostics::about(name, format!("{} has no IOMMU", machine.name), help));
+    }
+    Ok(())
 }
 
 fn find_machine(library: &Library, placement: &Placement) -> Result<Doc<Machine>, Diagnostics> {

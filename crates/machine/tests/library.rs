@@ -77,5 +77,8 @@ fn directories_of_results_find_their_machines() {
         assert_eq!(run.machine.read().unwrap().name, machine, "{directory}");
         assert_eq!(run.card.read().unwrap().name, "nfp6000");
     }
+    let one_socket =
+        MeasuredRun::find(&library, "nfp6000-1.2GHz_hsw-Xeon-E5-2620v3_dell-t630-s0-s1-s1", None);
+    assert!(one_socket.unwrap_err().to_string().contains("no socket 1"));
     assert!(MeasuredRun::find(&library, "nfp6000-1.2GHz_knl-Xeon-E7-1v1_box", None).is_err());
 }
