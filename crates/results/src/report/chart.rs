@@ -13,6 +13,8 @@ pub enum Scale {
     Linear,
     /// Powers of two evenly; labelled in bytes on the horizontal axis.
     Log2,
+    /// Powers of ten evenly.
+    Log10,
     /// Percentiles, the tail drawn out: 90, 99 and 99.9 % evenly.
     Nines,
 }
@@ -41,6 +43,8 @@ pub struct Chart {
     pub x: (String, Scale),
     /// The vertical axis: heading and scale.
     pub y: (String, Scale),
+    /// Whether the vertical axis begins at zero.
+    pub from_zero: bool,
     /// Its curves, eight at most in distinguishable colours.
     pub curves: Vec<Curve>,
 }
@@ -93,13 +97,14 @@ impl Chart {
             Axis::Percentile => ("share of reads that take at most".into(), Scale::Nines),
         };
         let unit = if figure.unit == "%" { "change (%)" } else { &figure.unit };
-        let y_scale = if figure.axis == Axis::Percentile { Scale::Log2 } else { Scale::Linear };
+        let y_scale = if figure.axis == Axis::Percentile { Scale::Log10 } else { Scale::Linear };
         Self {
             id: figure.id.clone(),
             title: figure.title.clone(),
             text: figure.text.clone(),
             x,
             y: (unit.into(), y_scale),
+            from_zero: figure.unit == "Gbit/s",
             curves: curves.collect(),
         }
     }
@@ -140,6 +145,7 @@ impl Chart {
         let place = |v: f64, scale: Scale| match scale {
             Scale::Linear => v,
             Scale::Log2 => v.max(f64::MIN_POSITIVE).log2(),
+            Scale::Log10 => v.max(f64::MIN_POSITIVE).log10(),
             Scale::Nines => -(1.0 - v.min(99.995) / 100.0).log10(),
         };
         let xs: Vec<f64> = self.samples().map(|s| place(s.x, self.x.1)).collect();
@@ -149,7 +155,7 @@ impl Chart {
         let (y_low, y_high) = range(&ys)?;
         let x_ticks = ticks(x_low, x_high, self.x.1);
         let (y_low, y_high, y_ticks) = match self.y.1 {
-            Scale::Linear => even_ticks(y_low, y_high),
+            Scale::Linear => even_ticks(if self.from_zero { y_low.min(0.0) } else { y_low }, y_high),
             scale => (y_low.floor(), y_high.ceil(), ticks(y_low.floor(), y_high.ceil(), scale)),
         };
         let margin = (x_high - x_low).max(1e-9) * 0.03;
@@ -174,10 +180,10 @@ impl Chart {
         let mut chart = ChartBuilder::on(&root)
             .margin_top(10)
             .margin_right(14)
-            .x_label_area_size(46)
-            .y_label_area_size(56)
+            .x_label_area_size(52)
+            .y_label_area_size(62)
             .build_cartesian_2d(x, y)?;
-        let font = ("sans-serif", 14).into_font().color(&TEXT);
+        let font = ("sans-serif", 17).into_font().color(&TEXT);
         chart
             .configure_mesh()
             .axis_style(GRID)
@@ -250,6 +256,7 @@ fn ticks(low: f64, high: f64, scale: Scale) -> Vec<f64> {
             let first = low.ceil() as i64;
             (first..=high.floor() as i64).step_by(step).map(|v| v as f64).collect()
         }
+        Scale::Log10 => (low.ceil() as i64..=high.floor() as i64).map(|v| v as f64).collect(),
         Scale::Nines => [0.0, 50.0, 90.0, 95.0, 99.0, 99.9]
             .into_iter()
             .map(|p: f64| -(1.0 - p / 100.0).log10())
@@ -277,9 +284,10 @@ fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let power = 10f64.powf(rough.log10().floor());
     let step =
         [1.0, 2.0, 2.5, 5.0, 10.0].into_iter().map(|m| m * power).find(|s| *s >= rough).unwrap_or(rough);
-    let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
+    // What sticks out by less than a twentieth of a step needs no tick beyond it.
+    let (first, last) = ((low / step + 0.05).floor() as i64, (high / step - 0.05).ceil() as i64);
     let ticks: Vec<f64> = (first..=last).map(|i| i as f64 * step).collect();
-    (first as f64 * step, last as f64 * step, ticks)
+    (low.min(first as f64 * step), high.max(last as f64 * step), ticks)
 }
 
 fn tick_label(v: f64, scale: Scale, bytes: bool) -> String {
@@ -295,6 +303,14 @@ fn tick_label(v: f64, scale: Scale, bytes: bool) -> String {
                 _ if value >= 1 << 20 => format!("{}M", value >> 20),
                 _ if value >= 1 << 10 => format!("{}K", value >> 10),
                 _ => value.to_string(),
+            }
+        }
+        Scale::Log10 => {
+            let value = 10f64.powf(v).round();
+            match value {
+                _ if value >= 1e6 => format!("{}M", value / 1e6),
+                _ if value >= 1e3 => format!("{}k", value / 1e3),
+                _ => format!("{value}"),
             }
         }
         Scale::Nines => {
@@ -324,6 +340,7 @@ mod tests {
             text: String::new(),
             x: ("window".into(), Scale::Log2),
             y: ("ns".into(), Scale::Linear),
+            from_zero: false,
             curves: vec![curve],
         }
     }

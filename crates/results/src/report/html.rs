@@ -108,6 +108,8 @@ fn error(claim: &ClaimResult) -> String {
     match claim.error_pct {
         None => "–".into(),
         Some(_) if claim.unit == "yes/no" => "–".into(),
+        // No sign on what rounds to nothing.
+        Some(e) if e.abs() < 0.05 => format!("0 {unit}"),
         Some(e) => format!("{e:+.1} {unit}").replace('-', "−"),
     }
 }
@@ -173,7 +175,7 @@ fn claims(claims: &[ClaimResult]) -> Markup {
                 table class="claims" {
                     thead {
                         tr {
-                            th { "statement" } th { "place" } th class="number" { "published" }
+                            th { "statement" } th class="number" { "published" }
                             th class="number" { "simulated" } th class="number" { "error" }
                             th class="number" { "tolerance" } th { "role" } th { "verdict" }
                         }
@@ -184,8 +186,8 @@ fn claims(claims: &[ClaimResult]) -> Markup {
                                 td {
                                     (claim.text)
                                     @if let Some(note) = &claim.note { div class="note" { (note) } }
+                                    div class="where" { (claim.source) " · " (claim.quantity) }
                                 }
-                                td class="where" { (claim.source) }
                                 td class="number" data-label="published" { (value(claim.published, &claim.unit)) }
                                 td class="number" data-label="simulated" { (value(claim.simulated, &claim.unit)) }
                                 td class="number" data-label="error" { (error(claim)) }

@@ -93,16 +93,26 @@ impl Report {
             let judged: Vec<_> = judged.filter(|c| c.verdict != Verdict::NotModelled).collect();
             (judged.iter().filter(|c| c.verdict == Verdict::Within).count(), judged.len())
         };
-        let ((p, ps), (c, cs)) = (of(Role::Prediction), of(Role::Calibration));
-        let missing = claims.iter().filter(|c| c.verdict == Verdict::NotModelled).count();
-        let missing = match missing {
-            0 => String::new(),
-            n => format!(" {n} claims were not simulated."),
+        let part = |(within, all): (usize, usize), which: &str| {
+            let none =
+                if all == 0 { Some(format!("none of the statements {which} was simulated")) } else { None };
+            none.unwrap_or_else(|| {
+                format!(
+                    "of the paper's statements {which}, {within} of {all} came out within their tolerance"
+                )
+            })
         };
-        format!(
-            "Of the paper's statements on which no parameter was fitted, {p} of {ps} came out within their tolerance; \
-             of those that helped to fit one, {c} of {cs}.{missing}"
-        )
+        let text = format!(
+            "{}; {}.",
+            part(of(Role::Prediction), "on which no parameter was fitted"),
+            part(of(Role::Calibration), "that helped to fit one")
+        );
+        let missing = claims.iter().filter(|c| c.verdict == Verdict::NotModelled).count();
+        let missing =
+            if missing == 0 { String::new() } else { format!(" {missing} statements were not simulated.") };
+        let mut letters = text.chars();
+        let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+        format!("{first}{}{missing}", letters.as_str())
     }
 
     /// The page.
