@@ -1,0 +1,254 @@
+//! What software costs: cycles, and memory traffic through the caches of the core that it runs on.
+//!
+//! A program owns a [`Cpu`] and runs ahead of the simulation by what it has computed since it last
+//! [synchronised](Cpu::sync): [`work`](Cpu::work), loads and stores only add to its local clock and cost no
+//! event. Bytes are read and written at once. Who looks at something that a device or another core may have
+//! changed meanwhile synchronises first; every wait does so by itself.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::rc::Rc;
+
+use units::{Cycles, Duration, Time};
+
+use crate::memory::PhysAddr;
+
+/// A future that a driver or the kernel hands out at a coarse boundary.
+pub type Async<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A core of the machine, counted from zero: those of node 0 first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CpuId(pub u16);
+
+/// A NUMA node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Node(pub u8);
+
+/// On whose account time is booked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Part {
+    /// The program itself.
+    #[default]
+    User,
+    /// System calls and what has no name of its own.
+    Kernel,
+    /// Hard interrupts.
+    Irq,
+    /// Deferred interrupt work.
+    Softirq,
+    /// Choosing and switching tasks.
+    Scheduler,
+    /// The network stack.
+    Net,
+    /// The block layer.
+    Block,
+    /// Device drivers.
+    Driver,
+    /// Mapping and unmapping for DMA.
+    Dma,
+    /// Allocating memory.
+    Memory,
+    /// Copying between user and kernel.
+    Copy,
+    /// Virtual machines' exits.
+    Virt,
+}
+
+impl Part {
+    /// All parts, in the order of their numbers.
+    pub const ALL: [Self; 12] = [
+        Self::User,
+        Self::Kernel,
+        Self::Irq,
+        Self::Softirq,
+        Self::Scheduler,
+        Self::Net,
+        Self::Block,
+        Self::Driver,
+        Self::Dma,
+        Self::Memory,
+        Self::Copy,
+        Self::Virt,
+    ];
+}
+
+/// The core as a kernel implements it for [`Cpu`].
+pub trait CpuOps {
+    /// The core that the program is on now; it may be another after a wait.
+    fn id(&self) -> CpuId;
+    /// The node of that core.
+    fn node(&self) -> Node;
+    /// The program's clock: the simulation's, plus what it has computed since it last synchronised.
+    fn now(&self) -> Time;
+    /// Computes for so many cycles of the core's clock.
+    fn work(&self, cycles: Cycles);
+    /// Waits without giving the core away, as for an access that the core cannot overlap.
+    fn stall(&self, time: Duration);
+    /// Loads bytes through the caches.
+    fn load(&self, at: PhysAddr, into: &mut [u8]);
+    /// Stores bytes through the caches.
+    fn store(&self, at: PhysAddr, from: &[u8]);
+    /// Stores past the caches, with non-temporal stores.
+    fn stream(&self, at: PhysAddr, from: &[u8]);
+    /// Copies through the caches.
+    fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64);
+    /// Fetches lines into the caches without waiting for them.
+    fn prefetch(&self, at: PhysAddr, length: u64);
+    /// Books time on `part` from now on; returns what it was.
+    fn book(&self, part: Part) -> Part;
+    /// Lets the simulation catch up with the program's clock.
+    fn poll_sync(&self, context: &mut Context<'_>) -> Poll<()>;
+    /// Gives the core away until `deadline`.
+    fn sleep_until(&self, deadline: Time) -> Async<'static, ()>;
+}
+
+/// A program's hold on the core that runs it.
+#[derive(Clone)]
+pub struct Cpu(Rc<dyn CpuOps>);
+
+impl Cpu {
+    /// For kernels.
+    pub fn new(ops: Rc<dyn CpuOps>) -> Self {
+        Self(ops)
+    }
+
+    /// The core that the program is on now; it may be another after a wait.
+    pub fn id(&self) -> CpuId {
+        self.0.id()
+    }
+
+    /// The node of that core.
+    pub fn node(&self) -> Node {
+        self.0.node()
+    }
+
+    /// The program's clock.
+    pub fn now(&self) -> Time {
+        self.0.now()
+    }
+
+    /// Computes for so many cycles.
+    #[inline]
+    pub fn work(&self, cycles: u64) {
+        self.0.work(Cycles::new(cycles));
+    }
+
+    /// Computes for so many cycles and lets the simulation catch up.
+    pub async fn cycles(&self, cycles: u64) {
+        self.work(cycles);
+        self.sync().await;
+    }
+
+    /// Waits without giving the core away.
+    pub fn stall(&self, time: Duration) {
+        self.0.stall(time);
+    }
+
+    /// Loads bytes through the caches. Where no memory is, ones are read.
+    #[inline]
+    pub fn load(&self, at: PhysAddr, into: &mut [u8]) {
+        self.0.load(at, into);
+    }
+
+    /// Loads a little-endian word.
+    pub fn load_u16(&self, at: PhysAddr) -> u16 {
+        let mut bytes = [0; 2];
+        self.load(at, &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// Loads a little-endian word.
+    pub fn load_u32(&self, at: PhysAddr) -> u32 {
+        let mut bytes = [0; 4];
+        self.load(at, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
+    /// Loads a little-endian word.
+    pub fn load_u64(&self, at: PhysAddr) -> u64 {
+        let mut bytes = [0; 8];
+        self.load(at, &mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Stores bytes through the caches. Where no memory is, nothing happens.
+    #[inline]
+    pub fn store(&self, at: PhysAddr, from: &[u8]) {
+        self.0.store(at, from);
+    }
+
+    /// Stores a little-endian word.
+    pub fn store_u16(&self, at: PhysAddr, value: u16) {
+        self.store(at, &value.to_le_bytes());
+    }
+
+    /// Stores a little-endian word.
+    pub fn store_u32(&self, at: PhysAddr, value: u32) {
+        self.store(at, &value.to_le_bytes());
+    }
+
+    /// Stores a little-endian word.
+    pub fn store_u64(&self, at: PhysAddr, value: u64) {
+        self.store(at, &value.to_le_bytes());
+    }
+
+    /// Stores past the caches, with non-temporal stores.
+    pub fn stream(&self, at: PhysAddr, from: &[u8]) {
+        self.0.stream(at, from);
+    }
+
+    /// Copies through the caches.
+    pub fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64) {
+        self.0.copy(to, from, length);
+    }
+
+    /// Fetches lines into the caches without waiting for them.
+    pub fn prefetch(&self, at: PhysAddr, length: u64) {
+        self.0.prefetch(at, length);
+    }
+
+    /// Books time on `part` until the guard is dropped.
+    pub fn book(&self, part: Part) -> Booking {
+        Booking { before: self.0.book(part), cpu: self.clone() }
+    }
+
+    /// Lets the simulation catch up with the program's clock.
+    pub fn sync(&self) -> Sync<'_> {
+        Sync(self)
+    }
+
+    /// Gives the core away for `time`.
+    pub async fn sleep(&self, time: Duration) {
+        self.0.sleep_until(self.now() + time).await;
+    }
+
+    /// Gives the core away until `deadline`.
+    pub async fn sleep_until(&self, deadline: Time) {
+        self.0.sleep_until(deadline).await;
+    }
+}
+
+/// Books time on a [`Part`] as long as it lives.
+#[must_use = "time is booked on the part as long as this lives"]
+pub struct Booking {
+    cpu: Cpu,
+    before: Part,
+}
+
+impl Drop for Booking {
+    fn drop(&mut self) {
+        self.cpu.0.book(self.before);
+    }
+}
+
+/// Waits until the simulation has caught up with a program.
+#[must_use = "nothing happens unless this is awaited"]
+pub struct Sync<'a>(&'a Cpu);
+
+impl Future for Sync<'_> {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.0.0.poll_sync(context)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a kernel does for drivers and programs beside their devices.
+
+use std::rc::Rc;
+
+use units::Time;
+
+use crate::block::BlockDriver;
+use crate::cpu::{Async, Cpu, CpuId, Node};
+use crate::error::Error;
+use crate::irq::{Napi, NapiHandle};
+use crate::memory::{Pages, Policy};
+use crate::net::NetDriver;
+
+/// How urgent a task is. Lower nice values get more of a core, a real-time task goes before all others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Priority {
+    /// Runs only when nothing else wants to.
+    Idle,
+    /// −20 to 19, fairly among each other.
+    Nice(i8),
+    /// 1 to 99, first come, first served among equals.
+    RealTime(u8),
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Self::Nice(0)
+    }
+}
+
+/// What a task is to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TaskParams {
+    /// Its name.
+    pub name: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// The cores that it may run on; empty for all.
+    pub cpus: Vec<CpuId>,
+    /// Where its memory comes from.
+    pub policy: Policy,
+}
+
+impl TaskParams {
+    /// A task that may run anywhere.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Only on one core.
+    #[must_use]
+    pub fn on(mut self, cpu: CpuId) -> Self {
+        self.cpus = vec![cpu];
+        self
+    }
+}
+
+/// A task's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TaskId(pub u32);
+
+/// What a task runs.
+pub type Program = Box<dyn FnOnce(Cpu) -> Async<'static, ()>>;
+
+/// Services of a kernel.
+pub trait Kernel {
+    /// How many cores there are.
+    fn cpus(&self) -> u16;
+    /// How many nodes there are.
+    fn nodes(&self) -> u8;
+    /// The node of a core.
+    fn node_of(&self, cpu: CpuId) -> Node;
+    /// The time.
+    fn now(&self) -> Time;
+    /// Starts a task.
+    fn spawn(&self, params: TaskParams, program: Program) -> TaskId;
+    /// Lets a task run on these cores only, from its next wait on.
+    ///
+    /// # Errors
+    /// If there is no such task or core.
+    fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error>;
+    /// Takes pages.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error>;
+    /// Gives pages back.
+    fn free_pages(&self, cpu: &Cpu, pages: Pages);
+    /// Announces deferred work, disabled at first.
+    fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle;
+    /// Calls `work` in a worker task on the core of `cpu`.
+    fn queue_work(&self, cpu: &Cpu, work: Program);
+    /// Announces a block device; gives its name.
+    fn register_block(&self, driver: Rc<dyn BlockDriver>) -> String;
+    /// Takes a block device back; requests that come after fail.
+    fn unregister_block(&self, name: &str);
+    /// Announces a network device; gives what it hands received frames to.
+    fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn crate::net::NetCore>;
+    /// Writes a line into the kernel's log.
+    fn log(&self, line: String);
+}

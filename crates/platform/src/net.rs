@@ -1,0 +1,204 @@
+//! Network devices: what a driver offers and what it is asked.
+
+use std::rc::Rc;
+
+use units::BitRate;
+
+use crate::cpu::{Async, Cpu, CpuId};
+use crate::error::Error;
+use crate::irq::NapiHandle;
+use crate::memory::{Pages, PhysAddr};
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct MacAddr(pub [u8; 6]);
+
+/// A piece of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// The pages it lies in; given back when the packet is freed.
+    pub pages: Option<Pages>,
+    /// Where it begins.
+    pub at: PhysAddr,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// What a device found about checksums of a received packet, or is to do for a sent one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksum {
+    /// Nothing.
+    #[default]
+    None,
+    /// Received: it was right.
+    Good,
+    /// To send: sum from `start` to the end and put it `offset` bytes behind.
+    Offload {
+        /// Where the sum begins.
+        start: u16,
+        /// Where it goes, from there.
+        offset: u16,
+    },
+}
+
+/// Gives a packet's buffers back.
+pub type Released = Box<dyn FnOnce(&Cpu)>;
+
+/// A packet.
+#[derive(Default)]
+pub struct Packet {
+    /// Its bytes, in order; the headers lie in the first fragment.
+    pub fragments: Vec<Fragment>,
+    /// Checksum state.
+    pub checksum: Checksum,
+    /// To send: payload bytes of each segment, 0 if it is not to be cut (TSO). Received: of each coalesced.
+    pub segment: u16,
+    /// Length of the headers that each segment repeats.
+    pub headers: u16,
+    /// Received: the RSS hash.
+    pub hash: u32,
+    /// The flow may change its queue without packets passing each other.
+    pub may_reorder: bool,
+    /// Called when the packet has been sent, dropped or consumed: gives buffers back.
+    pub released: Option<Released>,
+}
+
+impl Packet {
+    /// Bytes in all.
+    pub fn length(&self) -> u32 {
+        self.fragments.iter().map(|f| f.length).sum()
+    }
+
+    /// Lets its buffers go.
+    pub fn release(mut self, cpu: &Cpu) {
+        if let Some(released) = self.released.take() {
+            released(cpu);
+        }
+    }
+}
+
+/// What a network device can do.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NetFeatures {
+    /// Sums checksums of sent packets.
+    pub tx_checksum: bool,
+    /// Checks those of received ones.
+    pub rx_checksum: bool,
+    /// Cuts TCP segments.
+    pub tso: bool,
+    /// Most bytes of a packet to be cut.
+    pub tso_max: u32,
+    /// Most fragments of a packet.
+    pub max_fragments: u16,
+    /// Spreads received packets over queues by their hash.
+    pub rss: bool,
+    /// Steers flows to queues (for ARFS).
+    pub flow_steering: bool,
+}
+
+/// What a network device is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NetLimits {
+    /// Prefix of the device's name.
+    pub kind: &'static str,
+    /// Its address.
+    pub mac: MacAddr,
+    /// Sending queues.
+    pub tx_queues: u16,
+    /// Receiving queues.
+    pub rx_queues: u16,
+    /// Largest packet without its Ethernet header.
+    pub max_mtu: u16,
+    /// Speed of its port.
+    pub speed: BitRate,
+    /// What it can do.
+    pub features: NetFeatures,
+}
+
+/// A flow, as steering tables know it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowKey {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Source address.
+    pub source: [u8; 4],
+    /// Destination address.
+    pub destination: [u8; 4],
+    /// Source and destination port.
+    pub ports: (u16, u16),
+}
+
+/// A rule of a steering table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RuleId(pub u32);
+
+/// A driver's network device.
+pub trait NetDriver {
+    /// What it is.
+    fn limits(&self) -> NetLimits;
+
+    /// Starts it: rings, interrupts, link.
+    fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
+
+    /// Stops it. No packet is delivered, and none sent stays unreleased, after this.
+    fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
+
+    /// Sends a packet on a queue. With `more`, others follow at once and the doorbell can wait.
+    ///
+    /// # Errors
+    /// Gives the packet back if the queue is full; [`NetCore::wake_queue`] says when it is not.
+    fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet>;
+
+    /// The core at which a sending queue is at home (XPS).
+    fn tx_queue_for(&self, cpu: CpuId) -> u16;
+
+    /// Turns features on or off; gives what is on afterwards.
+    fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures;
+
+    /// Sets which queue each value of the RSS hash goes to.
+    ///
+    /// # Errors
+    /// If the device cannot.
+    fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
+        let _ = (cpu, table);
+        Err(Error::NotSupported)
+    }
+
+    /// Takes packets of any address, not just its own.
+    fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
+        let _ = (cpu, on);
+    }
+
+    /// Steers a flow to a receiving queue (ARFS).
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the table is full, [`Error::NotSupported`] if there is none.
+    fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
+        let _ = (cpu, flow, queue);
+        Err(Error::NotSupported)
+    }
+
+    /// Forgets a rule.
+    fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
+        let _ = (cpu, rule);
+    }
+
+    /// Sets how long and for how many packets interrupts may wait.
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, time: units::Duration, packets: u16) {
+        let _ = (cpu, queue, time, packets);
+    }
+}
+
+/// What a network driver hands things to.
+pub trait NetCore {
+    /// The device's name.
+    fn name(&self) -> String;
+    /// A packet was received on a queue, in the poll of `napi`.
+    fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
+    /// A sending queue has room again.
+    fn wake_queue(&self, cpu: &Cpu, queue: u16);
+    /// The link came up or went down.
+    fn set_carrier(&self, up: bool);
+    /// Takes the device back.
+    fn unregister<'a>(self: Rc<Self>, cpu: &'a Cpu) -> Async<'a, ()>;
+}

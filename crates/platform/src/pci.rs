@@ -1,0 +1,214 @@
+//! PCI drivers and the functions that they are given.
+
+use std::rc::Rc;
+
+use wire::pcie::FunctionAddress;
+
+use crate::cpu::{Async, Cpu, Node};
+use crate::dma::DmaOps;
+use crate::error::Error;
+use crate::irq::{Affinity, Irq, IrqHandler, IrqThread};
+use crate::kernel::Kernel;
+use crate::memory::PhysAddr;
+use crate::mmio::{MemoryType, Mmio};
+
+/// What a function says it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Identity {
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Subsystem vendor ID.
+    pub subsystem_vendor: u16,
+    /// Subsystem ID.
+    pub subsystem: u16,
+    /// Class, subclass, programming interface: 24 bits.
+    pub class: u32,
+    /// Revision ID.
+    pub revision: u8,
+}
+
+/// Which functions a driver is for. What is `None` may be anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PciMatch {
+    /// Vendor ID.
+    pub vendor: Option<u16>,
+    /// Device ID.
+    pub device: Option<u16>,
+    /// Class and mask.
+    pub class: Option<(u32, u32)>,
+}
+
+impl PciMatch {
+    /// A vendor's device.
+    pub const fn device(vendor: u16, device: u16) -> Self {
+        Self { vendor: Some(vendor), device: Some(device), class: None }
+    }
+
+    /// Every function of a class, all 24 bits.
+    pub const fn class(class: u32) -> Self {
+        Self { vendor: None, device: None, class: Some((class, 0xff_ffff)) }
+    }
+
+    /// Whether a function is meant.
+    pub fn matches(&self, identity: &Identity) -> bool {
+        self.vendor.is_none_or(|v| v == identity.vendor)
+            && self.device.is_none_or(|d| d == identity.device)
+            && self.class.is_none_or(|(class, mask)| (class ^ identity.class) & mask == 0)
+    }
+}
+
+/// Where a function's registers are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BarRange {
+    /// First address.
+    pub start: PhysAddr,
+    /// Bytes.
+    pub length: u64,
+    /// Reads have no side effects.
+    pub prefetchable: bool,
+}
+
+/// How badly a function is struck by an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChannelState {
+    /// It still answers.
+    Normal,
+    /// Accesses are blocked until it is reset.
+    Frozen,
+    /// It is gone for good.
+    Gone,
+}
+
+/// What a driver makes of an error.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Recovery {
+    /// It goes on.
+    CanRecover,
+    /// It goes on after a reset.
+    NeedReset,
+    /// It gives up.
+    Disconnect,
+}
+
+/// A kind of device that a driver serves.
+pub trait PciDriver {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// Which functions it is for.
+    fn ids(&self) -> &[PciMatch];
+    /// Takes a function on. What it returns is asked when the function goes away.
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>>;
+}
+
+/// A driver's hold on one function.
+pub trait PciBinding {
+    /// Gives the function back: ends what is under way, frees and unmaps everything. The function may be gone.
+    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
+
+    /// An uncorrectable error was reported.
+    fn error_detected(&self, cpu: &Cpu, state: ChannelState) -> Recovery {
+        let _ = cpu;
+        if state == ChannelState::Normal { Recovery::CanRecover } else { Recovery::Disconnect }
+    }
+
+    /// The function has been reset after an error; its registers are as after power-on.
+    fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
+        let _ = cpu;
+        Box::pin(async { Recovery::Disconnect })
+    }
+
+    /// All functions have recovered.
+    fn resume(&self, cpu: &Cpu) {
+        let _ = cpu;
+    }
+}
+
+/// A function as a kernel implements it for [`PciDevice`].
+pub trait PciOps {
+    /// Where it is.
+    fn address(&self) -> FunctionAddress;
+    /// What it is.
+    fn identity(&self) -> Identity;
+    /// The node that it is near to.
+    fn node(&self) -> Node;
+    /// The kernel that it belongs to.
+    fn kernel(&self) -> Rc<dyn Kernel>;
+    /// Its DMA API.
+    fn dma(&self) -> Rc<dyn DmaOps>;
+    /// Whether it has not been removed.
+    fn is_present(&self) -> bool;
+    /// Reads a doubleword of configuration space; all ones if nothing answers.
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, offset: u16) -> Async<'a, u32>;
+    /// Writes the bytes of a doubleword that `enables` names (1 for the lowest, 8 for the highest).
+    fn config_write<'a>(&'a self, cpu: &'a Cpu, offset: u16, value: u32, enables: u8) -> Async<'a, ()>;
+    /// Where a capability is.
+    fn capability(&self, id: u8) -> Option<u16>;
+    /// Where an extended capability is.
+    fn extended_capability(&self, id: u16) -> Option<u16>;
+    /// A BAR, 0 to 5.
+    fn bar(&self, bar: u8) -> Option<BarRange>;
+    /// Maps `length` bytes of a BAR.
+    ///
+    /// # Errors
+    /// If there is no such BAR or it is shorter.
+    fn ioremap(&self, bar: u8, offset: u64, length: u64, kind: MemoryType) -> Result<Mmio, Error>;
+    /// Lets the function send requests, or not.
+    fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()>;
+    /// Allocates `least` to `most` interrupts: MSI-X, else MSI.
+    ///
+    /// # Errors
+    /// If there are fewer than `least`.
+    fn alloc_irqs<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        least: u16,
+        most: u16,
+        affinity: Affinity,
+    ) -> Async<'a, Result<Vec<Irq>, Error>>;
+    /// Gives all interrupts back.
+    fn free_irqs<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
+    /// Calls `handler` for an interrupt, and `thread` when the handler asks for it.
+    ///
+    /// # Errors
+    /// If the interrupt is not the function's or is taken.
+    fn request_irq(
+        &self,
+        irq: Irq,
+        name: &str,
+        handler: IrqHandler,
+        thread: Option<IrqThread>,
+    ) -> Result<(), Error>;
+    /// Calls the handler no more.
+    fn free_irq(&self, irq: Irq);
+    /// Resets the function alone (FLR).
+    fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
+}
+
+/// A function that a driver has been given.
+#[derive(Clone)]
+pub struct PciDevice(Rc<dyn PciOps>);
+
+impl PciDevice {
+    /// For kernels.
+    pub fn new(ops: Rc<dyn PciOps>) -> Self {
+        Self(ops)
+    }
+
+    /// Maps a whole BAR.
+    ///
+    /// # Errors
+    /// If there is no such BAR.
+    pub fn ioremap_bar(&self, bar: u8, kind: MemoryType) -> Result<Mmio, Error> {
+        let range = self.bar(bar).ok_or(Error::Invalid)?;
+        self.ioremap(bar, 0, range.length, kind)
+    }
+}
+
+impl core::ops::Deref for PciDevice {
+    type Target = dyn PciOps;
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}

@@ -1,0 +1,152 @@
+//! What drivers use to wait for each other, from the standard library's wakers alone.
+
+use core::cell::{Cell, RefCell};
+use core::future::poll_fn;
+use core::task::{Poll, Waker};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Those who wait for something to change, in the order in which they came.
+#[derive(Default)]
+pub struct WaitQueue {
+    waiting: RefCell<VecDeque<(u64, Waker)>>,
+    next: Cell<u64>,
+}
+
+/// Takes a waiter that gave up out of its queue.
+struct Place<'a> {
+    queue: &'a WaitQueue,
+    ticket: Option<u64>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.queue.waiting.borrow_mut().retain(|(t, _)| *t != ticket);
+        }
+    }
+}
+
+impl WaitQueue {
+    /// Nobody waits.
+    pub const fn new() -> Self {
+        Self { waiting: RefCell::new(VecDeque::new()), next: Cell::new(0) }
+    }
+
+    /// Wakes the first who waits.
+    pub fn wake_one(&self) {
+        let first = self.waiting.borrow_mut().pop_front();
+        if let Some((_, waker)) = first {
+            waker.wake();
+        }
+    }
+
+    /// Wakes all who wait.
+    pub fn wake_all(&self) {
+        let all = core::mem::take(&mut *self.waiting.borrow_mut());
+        all.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+
+    /// Waits until `ready` gives something; asked at once and after each wake-up.
+    pub async fn wait_for<T>(&self, mut ready: impl FnMut() -> Option<T>) -> T {
+        let mut place = Place { queue: self, ticket: None };
+        poll_fn(|context| {
+            if let Some(value) = ready() {
+                return Poll::Ready(value);
+            }
+            let mut waiting = self.waiting.borrow_mut();
+            if let Some(old) = place.ticket
+                && let Some(entry) = waiting.iter_mut().find(|(ticket, _)| *ticket == old)
+            {
+                entry.1.clone_from(context.waker());
+                return Poll::Pending;
+            }
+            let ticket = self.next.replace(self.next.get() + 1);
+            waiting.push_back((ticket, context.waker().clone()));
+            place.ticket = Some(ticket);
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// One value from whoever finishes something to whoever waits for it.
+pub struct Completion<T> {
+    shared: Rc<(RefCell<Option<T>>, WaitQueue)>,
+}
+
+impl<T> Clone for Completion<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Rc::clone(&self.shared) }
+    }
+}
+
+impl<T> Default for Completion<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Completion<T> {
+    /// Not complete.
+    pub fn new() -> Self {
+        Self { shared: Rc::new((RefCell::new(None), WaitQueue::new())) }
+    }
+
+    /// Gives the value. A second one replaces a first that nobody has taken.
+    pub fn complete(&self, value: T) {
+        *self.shared.0.borrow_mut() = Some(value);
+        self.shared.1.wake_one();
+    }
+
+    /// The value, if it is there.
+    pub fn try_take(&self) -> Option<T> {
+        self.shared.0.borrow_mut().take()
+    }
+
+    /// Waits for the value and takes it.
+    pub async fn wait(&self) -> T {
+        self.shared.1.wait_for(|| self.try_take()).await
+    }
+}
+
+/// A number of permits: slots of a ring, tags, buffers.
+pub struct Semaphore {
+    free: Cell<usize>,
+    queue: WaitQueue,
+}
+
+impl Semaphore {
+    /// With so many permits.
+    pub const fn new(permits: usize) -> Self {
+        Self { free: Cell::new(permits), queue: WaitQueue::new() }
+    }
+
+    /// Takes a permit if there is one.
+    pub fn try_acquire(&self) -> bool {
+        let free = self.free.get();
+        self.free.set(free.saturating_sub(1));
+        free > 0
+    }
+
+    /// Waits for a permit. Who takes it must [release](Self::release) it.
+    pub async fn acquire(&self) {
+        self.queue.wait_for(|| self.try_acquire().then_some(())).await;
+    }
+
+    /// Gives a permit.
+    pub fn release(&self) {
+        self.free.set(self.free.get() + 1);
+        self.queue.wake_one();
+    }
+
+    /// Permits that nobody holds.
+    pub fn available(&self) -> usize {
+        self.free.get()
+    }
+}
