@@ -130,6 +130,19 @@ fn core_load_l1_hit(bencher: Bencher) {
     });
 }
 
+/// As a program does that fills a buffer before a device uses it.
+#[divan::bench]
+fn touch_64_mib_in_turn_by_core(bencher: Bencher) {
+    let mut memory = memory();
+    let mut line = 0;
+    bencher.counter(ItemsCount::new(BATCH)).bench_local(|| {
+        for _ in 0..BATCH {
+            by_core(&mut memory, HostPhysical::new(line * 64));
+            line = (line + 1) % (1 << 20);
+        }
+    });
+}
+
 #[divan::bench]
 fn core_store_64_mib_window(bencher: Bencher) {
     bench(bencher, 64 << 20, by_core, |memory, now, address| {

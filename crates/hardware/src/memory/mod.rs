@@ -10,9 +10,22 @@
 //! |---|---|
 //! | `params` | what a machine file has to say about memory |
 //! | `access` | agents, operations, answers |
-//! | `physical` | the bytes |
 //! | `system` | the memory system: what agents call |
+//! | `device` | accesses of devices and page walkers; DDIO |
+//! | `core_access` | accesses of cores |
+//! | `coherence` | what happens when a socket lacks a line: home node, snoops |
+//! | `socket` | states of lines in one socket's caches; ownership, inclusion |
+//! | `cache`, `set_index`, `replacement` | sets and ways |
+//! | `dram` | channels, refresh, row buffers, write queues |
+//! | `interconnect` | links between sockets and routes over them |
+//! | `server` | a resource that serves one request at a time |
+//! | `physical` | the bytes |
 //! | `counters` | traffic by place and cause, and the sums that must agree |
+//!
+//! What is simpler than in the real thing: an L2 includes its L1; cores of one
+//! socket are equally far from all slices of its LLC and from its root ports; a
+//! directory, where the machine has one, is exact; a line that is being
+//! fetched can be fetched a second time.
 
 mod access;
 mod cache;

@@ -6,7 +6,7 @@
 //! private cache has; the directory (core-valid bits of an inclusive LLC, or
 //! the snoop filter) names at least the cores that have a line.
 
-use super::cache::{Slot, TagArray, Victim, flag};
+use super::cache::{Probe, Slot, TagArray, Victim, flag};
 use super::params::{EvictionNotice, Inclusion, SocketParams};
 
 /// The caches of one core. The L2 includes the L1 and keeps the state of both.
@@ -227,7 +227,11 @@ impl Socket {
 
     /// Puts an absent line into one of the `allowed` ways of the LLC.
     pub(super) fn insert(&mut self, line: u64, allowed: u32, flags: u32) -> Slot {
-        let probe = self.llc.probe(line);
+        self.insert_at(self.llc.probe(line), allowed, flags)
+    }
+
+    /// As [`insert`](Self::insert), where the LLC has been looked up already.
+    pub(super) fn insert_at(&mut self, probe: Probe, allowed: u32, flags: u32) -> Slot {
         let (slot, victim) = self.llc.insert(probe, allowed, flags);
         if let Some(victim) = victim {
             self.evicted.lines += 1;
