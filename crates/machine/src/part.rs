@@ -163,6 +163,8 @@ record! {
         unaligned_head: Figure<Duration>,
         /// For a last byte that does not end a word.
         unaligned_tail: Figure<Duration>,
+        /// What each end within a word adds until a single write has left.
+        unaligned_write: Figure<Duration>,
     }
     check |memory: &DeviceMemory, check: &mut Check<'_>| {
         for (key, figure) in [("chunk", &memory.chunk), ("word", &memory.word)] {
