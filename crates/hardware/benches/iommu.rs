@@ -88,7 +88,7 @@ fn random_pages(bencher: Bencher, pages: u64) {
         for _ in 0..BATCH {
             now += STEP;
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let iova = Iova::new((state >> 33) % pages << 12);
+            let iova = Iova::new(((state >> 33) % pages) << 12);
             consume(iommu.translate(now, NIC, iova, Access::Read, AddressType::Untranslated, &mut memory));
         }
     });

@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_record_has_the_registers_layout() {
         let [low, high] = fault(0x1234).encode();
-        assert_eq!(low, 0x1234_000);
+        assert_eq!(low, 0x0123_4000);
         assert_eq!(high, 0xc000_0006_0000_0308);
         assert_eq!(fault(1).to_string(), "1 ps: 03:01.0 read of 0x1000 refused: page absent or not readable");
     }

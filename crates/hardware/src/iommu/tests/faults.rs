@@ -48,7 +48,7 @@ fn a_fault_is_not_cached() {
 fn functions_without_a_context_are_blocked() {
     let mut m = Machine::new(bare());
     m.map(0x1000, 0x5000, 0x1000, Permissions::READ);
-    let mut ask = |m: &mut Machine, who| {
+    let ask = |m: &mut Machine, who| {
         let at = AddressType::Untranslated;
         m.iommu.translate(us(1), who, Iova::new(0x1000), Access::Read, at, &mut m.memory)
     };

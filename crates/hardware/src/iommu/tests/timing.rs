@@ -203,7 +203,7 @@ fn more_pages_than_entries_miss_in_proportion() {
     let mut state = 1u64;
     for n in 0..20_000 {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        m.translate(us(n), (state >> 33) % 200 << 12, Access::Read);
+        m.translate(us(n), ((state >> 33) % 200) << 12, Access::Read);
     }
     let c = m.iommu.counters();
     assert!((9_600..10_400).contains(&c.misses), "{c:?}");
