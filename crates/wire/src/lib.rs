@@ -5,9 +5,12 @@
 //! show it, and tests. Nothing in here knows about queues, clocks or devices.
 //!
 //! * [`pcie`]: transaction and data link layer packets, framing, ordering,
-//!   and configuration space.
+//!   and configuration space;
+//! * [`nvme`]: registers, queue entries, data pointers, identify data and logs
+//!   of NVM Express.
 
 #![forbid(unsafe_code)]
 
 pub mod dma_engine;
+pub mod nvme;
 pub mod pcie;
