@@ -51,9 +51,10 @@ impl Fabric {
         link: LinkParams,
         buses: std::ops::RangeInclusive<u8>,
     ) -> LinkId {
+        let speed = (link.generation, link.width);
         let id = self.wires.add(link);
         let end = LinkEnd { link: id, side: Side::Upstream };
-        let number = self.hosts[usize::from(host.0)].add_port(port, end, buses);
+        let number = self.hosts[usize::from(host.0)].add_port(port, end, speed, buses);
         self.attached.push([Attached::RootPort(host, number), Attached::Nothing]);
         id
     }
@@ -74,6 +75,10 @@ impl Fabric {
             let place = &mut self.attached[usize::from(link.0)][Side::Downstream as usize];
             assert!(matches!(place, Attached::Nothing), "a link has one device at its end");
             *place = Attached::Endpoint(id);
+            if let Attached::RootPort(host, port) = self.attached[usize::from(link.0)][Side::Upstream as usize]
+            {
+                self.hosts[usize::from(host.0)].attach(port);
+            }
         }
         self.endpoints.push(Endpoint::new(id, params, ends, device));
         id
@@ -112,6 +117,35 @@ impl Fabric {
         act: impl FnOnce(&mut dyn Device, &mut dyn DeviceBus) -> R,
     ) -> R {
         self.endpoints[usize::from(id.0)].with_device(&mut self.wires, scheduler, act)
+    }
+
+    /// Takes a device out without notice: its links go down.
+    pub fn remove_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
+        for (host, port) in self.root_ports_of(id) {
+            let host = &mut self.hosts[usize::from(host.0)];
+            host.link_lost(scheduler, &mut self.wires, port);
+            host.set_present(scheduler, port, false);
+        }
+        self.reset_device(scheduler, id, Reset::Fundamental);
+    }
+
+    /// Puts a device that was taken out back into its slots.
+    pub fn insert_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
+        for (host, port) in self.root_ports_of(id) {
+            let host = &mut self.hosts[usize::from(host.0)];
+            host.link_back(scheduler, &mut self.wires, port);
+            host.set_present(scheduler, port, true);
+        }
+    }
+
+    /// The root ports that a device is right below of.
+    fn root_ports_of(&self, id: EndpointId) -> Vec<(HostId, u8)> {
+        let below = |ends: &&[Attached; 2]| matches!(ends[1], Attached::Endpoint(other) if other == id);
+        let port = |ends: &[Attached; 2]| match ends[0] {
+            Attached::RootPort(host, port) => Some((host, port)),
+            _ => None,
+        };
+        self.attached.iter().filter(below).filter_map(port).collect()
     }
 
     /// Resets a device.

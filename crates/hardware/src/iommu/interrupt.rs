@@ -36,6 +36,14 @@ impl MsiMessage {
         Self { address: 0xfee0_0010 | low << 5 | high << 2 | (subhandle as u64) << 3, data: 0 }
     }
 
+    /// What the message asks for where nothing remaps it.
+    ///
+    /// # Errors
+    /// If it names a delivery mode that does not exist.
+    pub fn unremapped(self) -> Result<Interrupt, FaultReason> {
+        compatibility(self)
+    }
+
     /// The index that a remappable message asks for, `None` for a compatibility-format message.
     ///
     /// # Errors

@@ -3,12 +3,14 @@
 mod inbound;
 mod outbound;
 mod params;
+mod registers;
 mod recent;
 mod split;
 
 use engine::{Completer, Scheduler};
 use units::{HostPhysical, Time};
-use wire::pcie::{Bdf, TlpKind};
+use wire::pcie::config::ConfigSpace;
+use wire::pcie::{Bdf, Generation, TlpKind, Width};
 
 pub use inbound::INTERRUPT_RANGE;
 pub use outbound::{Access as CoreAccess, OutboundError};
@@ -16,7 +18,7 @@ pub use params::RootPortParams;
 pub use split::CompletionSplit;
 
 use crate::event::Event;
-use crate::iommu::Iommu;
+use crate::iommu::{Interrupt, Iommu, MsiMessage};
 use crate::link::LinkEnd;
 use crate::memory::MemorySystem;
 use crate::packet::PacketId;
@@ -49,6 +51,13 @@ pub enum RootEvent {
         address: u64,
         /// Data as written.
         data: u32,
+    },
+    /// A remapped interrupt is due at the cores.
+    Remapped {
+        /// Who sent it.
+        requester: Bdf,
+        /// Where it goes.
+        interrupt: Interrupt,
     },
     /// The data of a core's access has reached the core.
     CoreHasData {
@@ -83,6 +92,8 @@ pub struct RootPort {
     pub id: Bdf,
     /// Buses below it.
     pub buses: std::ops::RangeInclusive<u8>,
+    /// Its own registers.
+    pub config: ConfigSpace,
     intake_free: Time,
     /// When all writes received so far are globally ordered.
     writes_ordered: Time,
@@ -110,6 +121,8 @@ pub struct RootCounters {
     pub poisoned_writes: u64,
     /// Interrupt messages delivered.
     pub interrupts: u64,
+    /// Interrupt messages that interrupt remapping refused, or that make no sense.
+    pub blocked_interrupts: u64,
     /// Accesses of cores that no completion answered in time; they read all ones.
     pub timeouts: u64,
     /// Completions that answered no access of a core.
@@ -125,10 +138,8 @@ pub struct InterruptMessage {
     pub at: Time,
     /// Who sent it.
     pub requester: Bdf,
-    /// Address as written by the device.
-    pub address: u64,
-    /// Data as written by the device.
-    pub data: u32,
+    /// Which vector of which core.
+    pub interrupt: Interrupt,
 }
 
 /// Receives the interrupt messages of a host: the kernel's interrupt controller.
@@ -176,14 +187,17 @@ impl Host {
         &mut self,
         params: RootPortParams,
         end: LinkEnd,
+        link: (Generation, Width),
         buses: std::ops::RangeInclusive<u8>,
     ) -> u8 {
         let number = self.ports.len() as u8;
+        let config = registers::root_port(number, params.max_payload, link, &buses);
         self.ports.push(RootPort {
             params,
             end,
             id: Bdf::new(0, number + 1, 0),
             buses,
+            config,
             intake_free: Time::ZERO,
             writes_ordered: Time::ZERO,
             translated: Time::ZERO,
@@ -265,11 +279,10 @@ impl Host {
                 wires.send(scheduler, end, packet);
             }
             RootEvent::Interrupt { requester, address, data } => {
-                self.counters.interrupts += 1;
-                let message = InterruptMessage { at: scheduler.now(), requester, address, data };
-                if let Some(sink) = &mut self.interrupts {
-                    sink.deliver(message);
-                }
+                self.interrupt(scheduler, requester, MsiMessage { address, data });
+            }
+            RootEvent::Remapped { requester, interrupt } => {
+                self.deliver_interrupt(scheduler.now(), requester, interrupt);
             }
             RootEvent::CoreHasData { slot } => self.core_has_data(slot),
             RootEvent::Timeout { tag, generation } => self.access_timeout(scheduler, tag, generation),

@@ -3,6 +3,7 @@
 use engine::{Completion, Scheduler, oneshot};
 use thiserror::Error;
 use units::{Duration, HostPhysical, Time};
+use wire::pcie::config::header::Window as BridgeWindow;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
@@ -45,6 +46,8 @@ struct Window {
     base: u64,
     end: u64,
     port: u8,
+    /// Opened by the port's registers.
+    by_bridge: bool,
 }
 
 /// An access that waits for its completion.
@@ -53,6 +56,7 @@ struct Waiting {
     data: Vec<u8>,
     received: usize,
     generation: u32,
+    port: u8,
 }
 
 /// The root complex as a requester.
@@ -66,7 +70,7 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    fn allocate(&mut self, length: usize) -> (u16, u32, Completion<Vec<u8>>) {
+    fn allocate(&mut self, length: usize, port: u8) -> (u16, u32, Completion<Vec<u8>>) {
         let (completer, completion) = oneshot();
         let tag = self.waiting.iter().position(Option::is_none).unwrap_or_else(|| {
             self.waiting.push(None);
@@ -75,15 +79,47 @@ impl Outbound {
         });
         self.generations[tag] += 1;
         let generation = self.generations[tag];
-        self.waiting[tag] = Some(Waiting { completer, data: vec![0xff; length], received: 0, generation });
+        self.waiting[tag] = Some(Waiting { completer, data: vec![0xff; length], received: 0, generation, port });
         (tag as u16, generation, completion)
+    }
+
+    /// Keeps data until it has reached the core that asked.
+    pub(super) fn park(&mut self, completer: ReadCompleter, data: Vec<u8>) -> u16 {
+        let slot = self.finished.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.finished.push(None);
+            self.finished.len() - 1
+        });
+        self.finished[slot] = Some((completer, data));
+        slot as u16
+    }
+
+    /// Replaces the windows that a port's registers have opened.
+    pub(super) fn set_bridge_windows(&mut self, port: u8, windows: &[BridgeWindow]) {
+        self.windows.retain(|w| !(w.by_bridge && w.port == port));
+        let opened = windows.iter().map(|w| Window { base: w.base, end: w.limit + 1, port, by_bridge: true });
+        self.windows.extend(opened);
+    }
+
+    /// The port whose windows hold an address.
+    pub(super) fn port_of(&self, address: u64) -> Option<u8> {
+        self.windows.iter().find(|w| (w.base..w.end).contains(&address)).map(|w| w.port)
+    }
+
+    /// No completion will come through a port any more: accesses under way read all ones.
+    pub(super) fn abandon(&mut self, port: u8) {
+        for slot in &mut self.waiting {
+            if let Some(waiting) = slot.take_if(|w| w.port == port) {
+                let length = waiting.data.len();
+                waiting.completer.complete(vec![0xff; length]);
+            }
+        }
     }
 }
 
 impl Host {
     /// Forwards accesses to `[base, base + length)` through `port`.
     pub fn add_window(&mut self, base: HostPhysical, length: u64, port: u8) {
-        self.outbound.windows.push(Window { base: base.get(), end: base.get() + length, port });
+        self.outbound.windows.push(Window { base: base.get(), end: base.get() + length, port, by_bridge: false });
     }
 
     /// Forgets all windows of `port` that begin in the given range.
@@ -96,12 +132,7 @@ impl Host {
         if crosses || length == 0 {
             return Err(OutboundError::TooLong { address, length });
         }
-        self.outbound
-            .windows
-            .iter()
-            .find(|w| (w.base..w.end).contains(&address.get()))
-            .map(|w| w.port)
-            .ok_or(OutboundError::NoWindow { address })
+        self.outbound.port_of(address.get()).ok_or(OutboundError::NoWindow { address })
     }
 
     /// A core reads `length` bytes of a device's BAR.
@@ -116,7 +147,12 @@ impl Host {
         length: usize,
     ) -> Result<Access, OutboundError> {
         let port = self.window(address, length)?;
-        let (tag, generation, data) = self.outbound.allocate(length);
+        if !self.link_is_up(wires, port) {
+            let (completer, data) = oneshot();
+            completer.complete(vec![0xff; length]);
+            return Ok(Access { data });
+        }
+        let (tag, generation, data) = self.outbound.allocate(length, port);
         let requester = self.ports[usize::from(port)].id;
         let request = MemoryRequest::for_bytes(requester, tag, address.get(), length as u32);
         let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryRead(request)), &[]);
@@ -135,6 +171,21 @@ impl Host {
         address: HostPhysical,
         data: &[u8],
     ) -> Result<Time, OutboundError> {
+        self.mmio_write_at(wires, scheduler, scheduler.now(), address, data)
+    }
+
+    /// As [`mmio_write`](Self::mmio_write), by a core that is at `when`, now or later.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mmio_write_at(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        when: Time,
+        address: HostPhysical,
+        data: &[u8],
+    ) -> Result<Time, OutboundError> {
         let port = self.window(address, data.len())?;
         let requester = self.ports[usize::from(port)].id;
         let request = MemoryRequest::for_bytes(requester, 0, address.get(), data.len() as u32);
@@ -142,7 +193,7 @@ impl Host {
         let packet = wires.packets.encode_with(&Tlp::new(TlpKind::MemoryWrite(request)), |payload| {
             payload[lead..lead + data.len()].copy_from_slice(data);
         });
-        Ok(self.send_outbound(scheduler, port, packet))
+        Ok(self.send_outbound(scheduler, when, port, packet))
     }
 
     /// A core reads a doubleword of a function's configuration space; all ones where nothing answers.
@@ -177,13 +228,16 @@ impl Host {
         register: u16,
         write: Option<(u32, u8)>,
     ) -> Access {
+        if target.bus() == 0 {
+            return Access { data: self.root_port_access(scheduler, wires, target, register, write) };
+        }
         let port = self.ports.iter().position(|port| port.buses.contains(&target.bus()));
-        let Some(port) = port else {
+        let Some(port) = port.filter(|&p| self.link_is_up(wires, p as u8)) else {
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; 4]);
             return Access { data };
         };
-        let (tag, generation, data) = self.outbound.allocate(4);
+        let (tag, generation, data) = self.outbound.allocate(4, port as u8);
         let state = &self.ports[port];
         // The bus right behind the port is addressed with type 0, buses beyond it with type 1.
         let is_next_bus = *state.buses.start() == target.bus();
@@ -213,12 +267,18 @@ impl Host {
         tag: u16,
         generation: u32,
     ) {
-        self.send_outbound(scheduler, port, packet);
+        self.send_outbound(scheduler, scheduler.now(), port, packet);
         scheduler.after(COMPLETION_TIMEOUT, Event::Root(self.id, RootEvent::Timeout { tag, generation }));
     }
 
-    fn send_outbound(&mut self, scheduler: &mut Scheduler<Event>, port: u8, packet: PacketId) -> Time {
-        let at = scheduler.now() + self.ports[usize::from(port)].params.outbound_latency;
+    fn send_outbound(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        when: Time,
+        port: u8,
+        packet: PacketId,
+    ) -> Time {
+        let at = when + self.ports[usize::from(port)].params.outbound_latency;
         scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet }));
         at
     }
@@ -269,13 +329,7 @@ impl Host {
         if latency.is_zero() {
             waiting.completer.complete(waiting.data);
         } else {
-            let finished = &mut self.outbound.finished;
-            let slot = finished.iter().position(Option::is_none).unwrap_or_else(|| {
-                finished.push(None);
-                finished.len() - 1
-            });
-            finished[slot] = Some((waiting.completer, waiting.data));
-            let slot = slot as u16;
+            let slot = self.outbound.park(waiting.completer, waiting.data);
             scheduler.after(latency, Event::Root(self.id, RootEvent::CoreHasData { slot }));
         }
     }

@@ -1,0 +1,224 @@
+//! A root port as a function of bus 0: its configuration space and what writes to it set off.
+
+use engine::{Completion, Scheduler, oneshot};
+use units::{HostPhysical, Time};
+use wire::pcie::config::header::{self, Window as BridgeWindow};
+use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, pcie_cap, slot};
+use wire::pcie::{Bdf, Generation, Width};
+
+use super::{Host, InterruptMessage, RootEvent, RootPort};
+use crate::event::Event;
+use crate::iommu::{Interrupt, MsiMessage};
+use crate::wires::Wires;
+
+/// Vendor and device ID of root ports: Intel's Xeon E5 v4, port 2a.
+const ROOT_PORT_ID: (u16, u16) = (0x8086, 0x6f04);
+
+/// The registers of root port `number`, which leads to `buses`.
+pub(super) fn root_port(
+    number: u8,
+    max_payload: u32,
+    link: (Generation, Width),
+    buses: &std::ops::RangeInclusive<u8>,
+) -> ConfigSpace {
+    let mut port = PcieParams::port(PortType::RootPort, link.0, link.1);
+    port.max_payload = max_payload;
+    port.port_number = number + 1;
+    port.slot = Some(SlotParams {
+        number: u16::from(number) + 1,
+        power_controller: false,
+        attention_button: false,
+        surprise: true,
+        power_limit_w: 75,
+    });
+    let mut config = ConfigSpace::bridge(ROOT_PORT_ID.0, ROOT_PORT_ID.1)
+        .msi(1)
+        .pcie(port)
+        .aer()
+        .build()
+        .expect("the registers of a root port can be laid out");
+    let numbers = u32::from(*buses.start()) << 8 | u32::from(*buses.end()) << 16;
+    config.update(header::BUS_NUMBERS, 0x00ff_ffff, numbers);
+    config
+}
+
+impl RootPort {
+    /// The windows that its registers open.
+    fn windows(&self) -> impl Iterator<Item = BridgeWindow> {
+        let read = |at| self.config.dword(at);
+        let prefetchable = header::PREFETCHABLE_WINDOW;
+        let windows = [
+            BridgeWindow::memory(read(header::MEMORY_WINDOW)),
+            BridgeWindow::prefetchable(read(prefetchable), read(prefetchable + 4), read(prefetchable + 8)),
+        ];
+        let open = self.config.memory_enabled();
+        // After reset base and limit are 0, which would be a window over the first MiB: no bridge is asked for it.
+        windows.into_iter().filter(move |w| open && w.base <= w.limit && w.base != 0)
+    }
+}
+
+impl RootPort {
+    fn show_link(&mut self, active: bool) {
+        let Some(pcie) = self.config.pcie_offset() else { return };
+        let bit = u32::from(pcie_cap::LINK_STATUS_ACTIVE) << 16;
+        self.config.update(pcie + pcie_cap::LINK_CONTROL, bit, if active { bit } else { 0 });
+    }
+
+    /// Changes slot status; gives slot control.
+    fn change_slot_status(&mut self, clear: u16, set: u16) -> u16 {
+        let Some(pcie) = self.config.pcie_offset() else { return 0 };
+        self.config.update(pcie + slot::CONTROL, u32::from(clear) << 16, u32::from(set) << 16);
+        self.config.dword(pcie + slot::CONTROL) as u16
+    }
+}
+
+impl Host {
+    /// An interrupt message reached the root complex: it is remapped, if that is on, and goes to the cores.
+    pub(super) fn interrupt(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        requester: Bdf,
+        message: MsiMessage,
+    ) {
+        let now = scheduler.now();
+        let port = self.ports.iter().find(|p| p.id == requester || p.buses.contains(&requester.bus()));
+        let node = port.map_or(0, |port| port.params.node.index());
+        if let Some(iommu) = self.iommus.get_mut(node).filter(|iommu| iommu.remaps_interrupts()) {
+            let remapped = iommu.remap_interrupt(now, requester, message, &mut self.memory);
+            match remapped.outcome {
+                Ok(interrupt) => {
+                    let event = RootEvent::Remapped { requester, interrupt };
+                    scheduler.at(remapped.ready.max(now), Event::Root(self.id, event));
+                }
+                Err(_) => self.counters.blocked_interrupts += 1,
+            }
+        } else if let Ok(interrupt) = message.unremapped() {
+            self.deliver_interrupt(now, requester, interrupt);
+        } else {
+            self.counters.blocked_interrupts += 1;
+        }
+    }
+
+    pub(super) fn deliver_interrupt(&mut self, at: Time, requester: Bdf, interrupt: Interrupt) {
+        self.counters.interrupts += 1;
+        if let Some(sink) = &mut self.interrupts {
+            sink.deliver(InterruptMessage { at, requester, interrupt });
+        }
+    }
+
+    /// A core reads or writes the registers of a root port.
+    pub(super) fn root_port_access(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        wires: &mut Wires,
+        target: Bdf,
+        register: u16,
+        write: Option<(u32, u8)>,
+    ) -> Completion<Vec<u8>> {
+        let (completer, completion) = oneshot();
+        let Some(number) = self.ports.iter().position(|port| port.id == target) else {
+            completer.complete(vec![0xff; 4]);
+            return completion;
+        };
+        let port = &mut self.ports[number];
+        let data = port.config.dword(register).to_le_bytes().to_vec();
+        if let Some((value, enables)) = write {
+            let effects = port.config.write(register, value, enables);
+            for effect in effects {
+                self.root_port_effect(scheduler, wires, number as u8, effect);
+            }
+        }
+        let latency = self.ports[number].params.outbound_latency;
+        let slot = self.outbound.park(completer, data);
+        scheduler.after(latency, Event::Root(self.id, RootEvent::CoreHasData { slot }));
+        completion
+    }
+
+    fn root_port_effect(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        wires: &mut Wires,
+        number: u8,
+        effect: ConfigEffect,
+    ) {
+        let port = &mut self.ports[usize::from(number)];
+        match effect {
+            ConfigEffect::BusNumbers { secondary, subordinate, .. } => {
+                port.buses = secondary.max(1)..=subordinate;
+            }
+            ConfigEffect::WindowMoved | ConfigEffect::MemoryEnable(_) => {
+                let windows: Vec<_> = port.windows().collect();
+                self.outbound.set_bridge_windows(number, &windows);
+            }
+            ConfigEffect::LinkDisable(true) => self.link_lost(scheduler, wires, number),
+            ConfigEffect::LinkDisable(false) => self.link_back(scheduler, wires, number),
+            ConfigEffect::SlotCommand { .. } => {
+                self.slot_status(scheduler, number, 0, slot::STATUS_COMMAND_COMPLETED);
+            }
+            _ => {}
+        }
+    }
+
+    /// The link below a port went down, with whatever was under way on it.
+    pub fn link_lost(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8) {
+        let end = self.ports[usize::from(number)].end;
+        wires.with(scheduler, end.link, |link, cx, released| link.take_down(cx, released));
+        self.outbound.abandon(number);
+        self.set_link_active(scheduler, number, false);
+    }
+
+    /// The link below a port came up again.
+    pub fn link_back(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8) {
+        let end = self.ports[usize::from(number)].end;
+        wires.with(scheduler, end.link, |link, cx, _| link.bring_up(cx));
+        self.set_link_active(scheduler, number, true);
+    }
+
+    /// A device was there before the power came on.
+    pub(crate) fn attach(&mut self, number: u8) {
+        let port = &mut self.ports[usize::from(number)];
+        port.show_link(true);
+        port.change_slot_status(0, slot::STATUS_PRESENT);
+    }
+
+    /// Shows in a port's registers whether its link is active.
+    fn set_link_active(&mut self, scheduler: &mut Scheduler<Event>, number: u8, active: bool) {
+        self.ports[usize::from(number)].show_link(active);
+        self.slot_status(scheduler, number, 0, slot::STATUS_LINK_CHANGED);
+    }
+
+    /// Something was put into the slot below a port, or taken out.
+    pub fn set_present(&mut self, scheduler: &mut Scheduler<Event>, number: u8, present: bool) {
+        let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
+        self.slot_status(scheduler, number, clear, set | slot::STATUS_PRESENCE_CHANGED);
+    }
+
+    /// Changes slot status and interrupts if the slot is to (base spec 6.7.3.4).
+    fn slot_status(&mut self, scheduler: &mut Scheduler<Event>, number: u8, clear: u16, set: u16) {
+        const INTERRUPT_ENABLE: u32 = 1 << 5;
+        let port = &mut self.ports[usize::from(number)];
+        let control = port.change_slot_status(clear, set);
+        if u32::from(control) & INTERRUPT_ENABLE != 0 {
+            self.port_interrupt(scheduler, number);
+        }
+    }
+
+    /// A root port's own interrupt, if it may send one.
+    pub(crate) fn port_interrupt(&mut self, scheduler: &mut Scheduler<Event>, number: u8) {
+        let port = &self.ports[usize::from(number)];
+        let Some(msi) = port.config.msi().filter(|msi| msi.enabled) else { return };
+        let event = RootEvent::Interrupt { requester: port.id, address: msi.address, data: msi.data.into() };
+        scheduler.at(scheduler.now(), Event::Root(self.id, event));
+    }
+
+    /// Whether a request for a port can be sent at all.
+    pub(super) fn link_is_up(&self, wires: &Wires, number: u8) -> bool {
+        let link = self.ports[usize::from(number)].end.link;
+        wires.link(link).state() == crate::link::LinkState::Up
+    }
+
+    /// The port whose windows hold an address.
+    pub fn port_of(&self, address: HostPhysical) -> Option<u8> {
+        self.outbound.port_of(address.get())
+    }
+}
