@@ -5,7 +5,7 @@ mod rule;
 mod summary;
 mod table;
 
-pub use row::{CompareRow, Quantity, compare_file};
+pub use row::{CompareRow, Quantity, compare_directory, compare_file};
 pub use rule::{Artefact, Cause, Criterion, Rules};
 pub use summary::{FamilySummary, LARGE_MISS_PCT, Miss, Summary, Target, median, percentile};
 pub(crate) use table::plain_table;

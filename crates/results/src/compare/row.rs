@@ -1,6 +1,6 @@
 //! One measured row beside the same run simulated.
 
-use crate::pciebench::{Cache, Pattern, ResultFile, Row, Run, Test, family};
+use crate::pciebench::{Cache, Pattern, ResultDirectory, ResultFile, Row, Run, Test, family};
 use serde::{Deserialize, Serialize};
 
 /// What of a row is compared.
@@ -108,4 +108,12 @@ pub fn compare_file(file: &ResultFile, mut simulate: impl FnMut(&Run) -> Option<
         .enumerate()
         .map(|(i, row)| CompareRow::new(&file.name, i + 1, row, simulate(row.run())))
         .collect()
+}
+
+/// Compares every row of a directory, in the order of its files.
+pub fn compare_directory(
+    directory: &ResultDirectory,
+    mut simulate: impl FnMut(&Run) -> Option<f64>,
+) -> Vec<CompareRow> {
+    directory.files.iter().flat_map(|file| compare_file(file, &mut simulate)).collect()
 }

@@ -30,7 +30,10 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
             percent(family.median_pct),
             percent(family.p90_pct),
             percent(family.worst_pct),
-            format!("{} / {}", family.target.median_pct, family.target.p90_pct),
+            match family.target.p90_pct {
+                Some(p90) => format!("{} / {p90}", family.target.median_pct),
+                None => family.target.median_pct.to_string(),
+            },
             if family.within { "within".into() } else { "OUTSIDE".to_owned() },
         ]);
     }

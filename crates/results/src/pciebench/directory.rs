@@ -1,10 +1,11 @@
 //! A directory of results and what its name says.
 
 use super::error::{Problem, ReadError};
-use super::{ResultFile, read_file};
+use super::{ResultFile, Run, read_file};
 use core::fmt;
 use core::str::FromStr;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Whether and how an IOMMU translated the device's addresses.
@@ -163,6 +164,11 @@ impl ResultDirectory {
     /// The file of this name.
     pub fn file(&self, name: &str) -> Option<&ResultFile> {
         self.files.iter().find(|f| f.name == name)
+    }
+
+    /// Every run that its rows are of, each once: what has to be simulated to compare it.
+    pub fn runs(&self) -> BTreeSet<Run> {
+        self.files.iter().flat_map(ResultFile::rows).map(|row| *row.run()).collect()
     }
 }
 

@@ -1,0 +1,94 @@
+//! The named artefacts against the measured directories: each is there, and
+//! its evidence holds. Skipped where the data are absent.
+
+use results::compare::{CompareRow, Rules, Summary, Target, compare_directory, summary_table};
+use results::pciebench::{Cache, ResultDirectory, Test, read_directory};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn directories() -> Vec<ResultDirectory> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let data = std::env::var_os("NEARFAR_DATA").map_or(root, PathBuf::from).join("measured/pcie-bench");
+    let Ok(entries) = std::fs::read_dir(&data) else {
+        eprintln!("skipped: no measured data at {} (set NEARFAR_DATA)", data.display());
+        return Vec::new();
+    };
+    let mut paths: Vec<_> = entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    paths.sort();
+    paths.iter().map(|p| read_directory(p).unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+/// The rows of a directory, compared with themselves.
+fn rows(directory: &ResultDirectory) -> Vec<CompareRow> {
+    let mut rows = compare_directory(directory, |_| None);
+    for row in &mut rows {
+        (row.simulated, row.error_pct) = (Some(row.measured), Some(0.0));
+    }
+    rows
+}
+
+#[test]
+fn every_artefact_is_in_the_data() {
+    let directories = directories();
+    if directories.is_empty() {
+        return;
+    }
+    let rules = Rules::pcie_bench();
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut all, mut excluded) = (0, 0);
+    for directory in &directories {
+        let rows = rows(directory);
+        let summary = Summary::of(&rows, directory.setup.as_ref(), &rules, Target::given);
+        assert!(summary.within() && summary.misses.is_empty());
+        all += rows.len();
+        for (name, count) in &summary.artefacts {
+            excluded += count;
+            *found.entry(name.clone()).or_default() += count;
+        }
+        println!("{}\n{}", directory.path.display(), summary_table(&summary, 10));
+    }
+    for artefact in &rules.artefact {
+        assert!(found.contains_key(&artefact.name), "{} excludes nothing", artefact.name);
+    }
+    assert!(excluded * 10 < all, "{excluded} of {all} rows left out: {found:?}");
+}
+
+/// Rows said to be warmed in vain hold the cold values.
+#[test]
+fn evidence_of_rows_warmed_in_vain() {
+    let rules = Rules::pcie_bench();
+    for directory in directories() {
+        let rows = rows(&directory);
+        let key = |r: &CompareRow| {
+            (r.file.clone(), r.test, r.pattern, r.window_bytes, r.transfer_bytes, r.host_offset)
+        };
+        let thrashed: BTreeMap<_, f64> =
+            rows.iter().filter(|r| r.cache == Cache::DeviceThrash).map(|r| (key(r), r.measured)).collect();
+        for row in &rows {
+            let name = rules.artefact(directory.setup.as_ref(), row).map(|a| a.name.as_str());
+            let vain = matches!(name, Some("device-warm-warms-nothing" | "host-warm-equals-cold"));
+            // A write warms its line itself, so only reads tell.
+            let vain = vain && matches!(row.test, Test::LatCmdRd | Test::LatDmaRd | Test::BwDmaRd);
+            // Where a few of a large buffer's pieces lay low, up to a sixth was warm after all.
+            if let (true, Some(cold), true) = (vain, thrashed.get(&key(row)), row.window_bytes <= 4 << 20) {
+                let off = (row.measured - cold).abs() / cold;
+                assert!(
+                    off < 0.03,
+                    "{}: {row:?} is {:.1} % from cold",
+                    directory.path.display(),
+                    off * 100.0
+                );
+            }
+        }
+    }
+}
+
+/// The runs of a directory are those of its rows.
+#[test]
+fn runs_are_listed_once() {
+    for directory in directories() {
+        let runs = directory.runs();
+        let rows = rows(&directory).len();
+        assert!(runs.len() < rows && runs.len() * 2 > rows, "{} runs, {rows} rows", runs.len());
+    }
+}
