@@ -12,6 +12,8 @@ pub struct ClaimFile {
     pub seed: String,
     /// The paper.
     pub paper: String,
+    /// What was measured, in a few plain sentences.
+    pub about: String,
     /// Its claims.
     #[serde(default, rename = "claim")]
     pub claims: Vec<Claim>,

@@ -55,7 +55,7 @@ fn tiles(report: &Report) -> Markup {
         let judged = report.claims.iter().filter(|c| c.role == role && c.published.is_some());
         let judged: Vec<_> = judged.filter(|c| c.verdict != Verdict::NotModelled).collect();
         let within = judged.iter().filter(|c| c.verdict == Verdict::Within).count();
-        (judged.len() > 0).then(|| format!("{within} of {}", judged.len()))
+        (!judged.is_empty()).then(|| format!("{within} of {}", judged.len()))
     };
     let (predictions, calibration) = (share(Role::Prediction), share(Role::Calibration));
     html! {

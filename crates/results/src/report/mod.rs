@@ -7,6 +7,7 @@ mod html;
 pub use chart::{Chart, Curve, Scale};
 
 use crate::claims::{ClaimFile, ClaimResult, Evidence, Role, Verdict};
+use std::collections::BTreeSet;
 
 /// A report.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -74,14 +75,14 @@ impl Report {
         let figures = Section { title: "Curves".into(), prose, charts, tables: Vec::new() };
         let mut report = Self {
             title: title.into(),
-            lead: vec![Self::count(&claims)],
+            lead: vec![file.about.trim().into(), simulated(evidence), Self::count(&claims)],
             facts: point_facts(&file.judge_figures(evidence)),
             sections: vec![figures],
             claims,
             colophon: vec![format!("Published values: {}.", file.paper)],
         };
         if evidence.outcomes.is_empty() {
-            report.lead = vec!["Nothing was simulated.".into()];
+            report.lead = vec![file.about.trim().into(), "Nothing was simulated.".into()];
         }
         report
     }
@@ -119,6 +120,18 @@ impl Report {
     pub fn to_html(&self) -> String {
         html::page(self)
     }
+}
+
+/// What was simulated, in a sentence.
+fn simulated(evidence: &Evidence) -> String {
+    let machines: BTreeSet<&str> = evidence.outcomes.keys().map(|e| e.cpu.as_str()).collect();
+    let names: Vec<&str> = machines.iter().copied().collect();
+    format!(
+        "Here {} of its runs were simulated on models of {} machines (Xeon {}).",
+        evidence.outcomes.len(),
+        names.len(),
+        names.join(", ")
+    )
 }
 
 /// How far the points of the figures lie from the published ones.
