@@ -75,7 +75,8 @@ impl Fabric {
             let place = &mut self.attached[usize::from(link.0)][Side::Downstream as usize];
             assert!(matches!(place, Attached::Nothing), "a link has one device at its end");
             *place = Attached::Endpoint(id);
-            if let Attached::RootPort(host, port) = self.attached[usize::from(link.0)][Side::Upstream as usize]
+            if let Attached::RootPort(host, port) =
+                self.attached[usize::from(link.0)][Side::Upstream as usize]
             {
                 self.hosts[usize::from(host.0)].attach(port);
             }

@@ -117,26 +117,16 @@ record! {
 }
 
 record! {
-    /// The path between the port and the card's memory, which data takes in one direction at a time.
+    /// The path between the port and the card's memory, which both directions share.
     pub struct Bus {
-        /// For each write's data to be asked for.
-        per_write: Figure<Duration>,
-        /// For each byte of a write.
-        per_write_byte: Figure<Duration>,
+        /// For each byte in either direction.
+        per_byte: Figure<Duration>,
         /// To change the direction.
         turn: Figure<Duration>,
-        /// What each byte beyond 256 of the transfer before adds to that.
-        turn_per_byte: Figure<Duration>,
-        /// Longest time that a change takes.
-        longest_turn: Figure<Duration>,
-    }
-    check |bus: &Bus, check: &mut Check<'_>| {
-        check.require(
-            bus.turn.value <= bus.longest_turn.value,
-            "turn",
-            format!("{} is more than `longest_turn`", bus.turn.value),
-            format!("at most {}", bus.longest_turn.value),
-        );
+        /// While both directions are wanted, they take turns after this much (bytes).
+        burst: Figure<Bytes>,
+        /// Larger transfers than this are not interrupted (bytes).
+        longest_interrupted: Figure<Bytes>,
     }
 }
 

@@ -40,6 +40,8 @@ pub struct DmaEngineParams {
     pub command_largest: u32,
     /// Multiple to which the command interface cuts addresses off.
     pub command_granule: u32,
+    /// *Quirk*: bits of the command interface's addresses that reach the bus.
+    pub command_address_bits: u32,
     /// How long a register access takes the card.
     pub register_latency: Duration,
     /// Capabilities that the card announces.
@@ -198,7 +200,8 @@ impl DmaEngine {
         run.sample_began = bus.now();
         let mut at = run.next_address();
         if run.engine == COMMAND_ENGINE {
-            at = Iova::new(at.get() - at.get() % granule);
+            let reach = u64::MAX >> (64 - self.params.command_address_bits.clamp(1, 64));
+            at = Iova::new((at.get() - at.get() % granule) & reach);
         }
         run.sample_at = at;
         match run.test {

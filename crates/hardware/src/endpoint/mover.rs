@@ -6,75 +6,94 @@ use super::params::{BusParams, DrainParams, LocalMemoryParams, TransmitParams};
 
 /// Direction of data on the device's bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Direction {
+pub enum Direction {
     /// Completions on their way to the device's memory.
-    In,
+    In = 0,
     /// Data of writes on its way to the core.
-    Out,
+    Out = 1,
 }
 
-/// The path between the core and the device's memory: one direction at a time.
+/// The path between the core and the device's memory, which both directions share.
+///
+/// While only one direction is wanted, it has the path for itself. While both
+/// are, they take turns: each byte is then charged with the byte that goes the
+/// other way meanwhile, and with its share of two changes of direction.
 #[derive(Debug)]
 pub struct Bus {
     params: BusParams,
-    free: Time,
-    last: Option<(Direction, u64)>,
+    free: [Time; 2],
+    /// Length of the last transfer in each direction.
+    transfer: [u64; 2],
 }
 
 impl Bus {
     /// A bus that is idle.
     pub fn new(params: BusParams) -> Self {
-        Self { params, free: Time::ZERO, last: None }
+        Self { params, free: [Time::ZERO; 2], transfer: [0; 2] }
     }
 
-    /// Waits for the bus and turns it round if it last went the other way.
-    fn take(&mut self, now: Time, direction: Direction, transfer: u64) -> Time {
-        let turn = match self.last {
-            Some((last, bytes)) if last != direction => {
-                let beyond = bytes.saturating_sub(256) * u64::from(self.params.turn_ps_per_byte);
-                (self.params.turn + Duration::from_ps(beyond)).min(self.params.longest_turn)
-            }
-            _ => Duration::ZERO,
-        };
-        self.last = Some((direction, transfer));
-        self.free.max(now) + turn
+    /// Moves `bytes` of a transfer of `transfer` bytes. Returns when they are through.
+    pub fn pass(&mut self, now: Time, direction: Direction, bytes: u64, transfer: u64) -> Time {
+        let (own, other) = (direction as usize, 1 - direction as usize);
+        let start = self.free[own].max(now);
+        let mut time = bytes * u64::from(self.params.ps_per_byte);
+        if self.free[other] > start {
+            let longest = transfer.max(self.transfer[other]);
+            let turn_after = if longest > u64::from(self.params.longest_interrupted) {
+                longest
+            } else {
+                longest.min(u64::from(self.params.burst))
+            };
+            time += time + 2 * self.params.turn.as_ps() * bytes / turn_after.max(1);
+        }
+        self.transfer[own] = transfer;
+        self.free[own] = start + Duration::from_ps(time);
+        self.free[own]
+    }
+}
+
+/// Where completions are taken out of the receive buffer, one after the other.
+#[derive(Debug)]
+pub struct Drain {
+    params: DrainParams,
+    free: Time,
+}
+
+impl Drain {
+    /// A drain that is idle.
+    pub fn new(params: DrainParams) -> Self {
+        Self { params, free: Time::ZERO }
     }
 
-    /// Takes one completion of a read of `transfer` bytes in. Returns when it is through.
-    pub fn take_in(&mut self, now: Time, time: Duration, transfer: u64) -> Time {
-        self.free = self.take(now, Direction::In, transfer) + time;
-        self.free
-    }
-
-    /// Fetches the `transfer` bytes of a write. Returns when they are at the core.
-    pub fn fetch(&mut self, now: Time, transfer: u64) -> Time {
-        let bytes = Duration::from_ps(transfer * u64::from(self.params.ps_per_write_byte));
-        self.free = self.take(now, Direction::Out, transfer) + self.params.per_write + bytes;
+    /// Takes out a completion of `wire_bytes`. Returns when it is out.
+    pub fn take(&mut self, now: Time, wire_bytes: u64, first: bool) -> Time {
+        self.free = self.free.max(now) + self.params.time_for(wire_bytes, first);
         self.free
     }
 }
 
 impl DrainParams {
     /// Time to take a completion of `bytes` (header and framing included) out of the receive buffer.
-    pub fn time_for(&self, bytes: u64, first: bool) -> Duration {
+    fn time_for(&self, bytes: u64, first: bool) -> Duration {
         let moved = bytes.next_multiple_of(u64::from(self.granule.max(1)));
         let per_request = if first { self.per_request } else { Duration::ZERO };
         per_request + self.per_completion + Duration::from_ps(moved * u64::from(self.ps_per_byte))
     }
 }
 
-/// The device's memory as a server of operations.
+/// The device's memory as a server of operations: one port for reading, one for writing.
 #[derive(Debug, Default)]
 pub struct Memory {
-    free: Time,
+    read_free: Time,
+    write_free: Time,
 }
 
 impl Memory {
     /// Reads the data of a write. Returns when it has been read.
     pub fn read(&mut self, now: Time, params: &LocalMemoryParams, local: u64, length: u64) -> Time {
         let operations = params.per_operation * params.read_chunks(local, length);
-        self.free = self.free.max(now) + params.per_transfer + operations;
-        self.free
+        self.read_free = self.read_free.max(now) + params.per_transfer + operations;
+        self.read_free
     }
 
     /// Writes the data of a read whose last completion is through at `now`. Returns when it has been written.
@@ -94,8 +113,8 @@ impl Memory {
             time += params.per_ragged_chunk * chunks;
         }
         let start = Time::from_ps(now.as_ps().saturating_sub(params.per_operation.as_ps()));
-        self.free = self.free.max(start) + time;
-        self.free
+        self.write_free = self.write_free.max(start) + time;
+        self.write_free
     }
 }
 
@@ -114,20 +133,23 @@ impl Transmit {
         Self { params, free: Time::ZERO, paired: false }
     }
 
-    /// Sends one of a request's TLPs. Returns when it begins to leave and when the path is free again.
+    /// Sends one of a request's TLPs, of which none is larger than `max_payload`. Returns when it begins to leave
+    /// and when the path is free again.
     pub fn send(
         &mut self,
         ready: Time,
         is_long: bool,
         payload: u64,
+        max_payload: u64,
         first: bool,
         last: bool,
     ) -> (Time, Time) {
-        let pair = !first && !self.paired;
-        self.paired = pair;
+        let is_second = !first && !self.paired;
+        self.paired = is_second;
         let overhead = if is_long { self.params.long_overhead } else { self.params.overhead };
         let mut bytes = payload + u64::from(overhead);
-        if last && !pair {
+        // A full second TLP follows the first directly; anything else ends its beat.
+        if last && !(is_second && payload >= max_payload) {
             bytes = bytes.next_multiple_of(u64::from(self.params.beat.max(1)));
         }
         let start = self.free.max(ready);
@@ -145,28 +167,25 @@ mod tests {
         // The NFP-6000's 256-byte writes with a four-doubleword header: 320 bytes alone, 608 for two.
         let params = TransmitParams { ps_per_byte: 1, overhead: 40, long_overhead: 48, beat: 32 };
         let mut path = Transmit::new(params);
-        assert_eq!(path.send(Time::ZERO, true, 256, true, true).1.as_ps(), 320);
+        assert_eq!(path.send(Time::ZERO, true, 256, 256, true, true).1.as_ps(), 320);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, true, 256, true, false);
-        assert_eq!(path.send(Time::ZERO, true, 256, false, true).1.as_ps(), 608);
+        path.send(Time::ZERO, true, 256, 256, true, false);
+        assert_eq!(path.send(Time::ZERO, true, 256, 256, false, true).1.as_ps(), 608);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, true, 256, true, false);
-        path.send(Time::ZERO, true, 256, false, false);
-        assert_eq!(path.send(Time::ZERO, true, 256, false, true).1.as_ps(), 928);
+        path.send(Time::ZERO, true, 256, 256, true, false);
+        path.send(Time::ZERO, true, 256, 256, false, false);
+        assert_eq!(path.send(Time::ZERO, true, 256, 256, false, true).1.as_ps(), 928);
     }
 
     #[test]
-    fn turning_the_bus_costs_once_per_change() {
-        let params = BusParams {
-            per_write: Duration::from_ns(5),
-            turn: Duration::from_ns(8),
-            longest_turn: Duration::from_ns(46),
-            ..BusParams::default()
-        };
+    fn directions_take_turns_only_while_both_are_wanted() {
+        let params =
+            BusParams { ps_per_byte: 100, turn: Duration::from_ns(5), burst: 256, longest_interrupted: 1024 };
         let mut bus = Bus::new(params);
-        assert_eq!(bus.take_in(Time::ZERO, Duration::from_ns(10), 64), Time::from_ps(10_000));
-        assert_eq!(bus.take_in(Time::ZERO, Duration::from_ns(10), 64), Time::from_ps(20_000));
-        assert_eq!(bus.fetch(Time::ZERO, 64), Time::from_ps(33_000));
-        assert_eq!(bus.fetch(Time::ZERO, 64), Time::from_ps(38_000));
+        assert_eq!(bus.pass(Time::ZERO, Direction::In, 256, 256), Time::from_ps(25_600));
+        assert_eq!(bus.pass(Time::ZERO, Direction::In, 256, 256), Time::from_ps(51_200));
+        // The other direction is wanted until 51.2 ns: twice the time, and two turns.
+        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 256, 256), Time::from_ps(61_200));
+        assert_eq!(bus.pass(Time::from_ps(61_200), Direction::Out, 256, 256), Time::from_ps(86_800));
     }
 }

@@ -7,6 +7,8 @@ use units::Duration;
 pub struct EndpointParams {
     /// Non-posted requests that may be outstanding: 32 without extended tags, 256 with, 768 with 10-bit tags.
     pub tags: u16,
+    /// Data of read requests that may be outstanding, in bytes; a single request may be larger.
+    pub read_buffer: u32,
     /// Largest read request that the core makes, whatever MRRS allows, in bytes.
     pub max_read_request: u32,
     /// Least time between two read requests.
@@ -56,19 +58,17 @@ pub struct TransmitParams {
     pub beat: u32,
 }
 
-/// The path between a device's core and its memory, which data takes in one direction at a time.
+/// The path between a device's core and its memory, which both directions share.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BusParams {
-    /// Time for each write's data to be asked for.
-    pub per_write: Duration,
-    /// Picoseconds for each byte of a write.
-    pub ps_per_write_byte: u32,
+    /// Picoseconds for each byte in either direction.
+    pub ps_per_byte: u32,
     /// Time to change the direction.
     pub turn: Duration,
-    /// Picoseconds that each byte beyond 256 of the transfer before adds to the change.
-    pub turn_ps_per_byte: u32,
-    /// Longest time that a change of direction takes.
-    pub longest_turn: Duration,
+    /// While both directions are wanted, they take turns after so many bytes.
+    pub burst: u32,
+    /// Transfers of more bytes than this are not interrupted.
+    pub longest_interrupted: u32,
 }
 
 /// A DMA engine.
@@ -168,6 +168,7 @@ impl EndpointParams {
     pub fn ideal(tags: u16) -> Self {
         Self {
             tags,
+            read_buffer: u32::MAX,
             max_read_request: 4096,
             issue_interval: Duration::ZERO,
             tag_release: Duration::ZERO,

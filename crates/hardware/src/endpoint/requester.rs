@@ -9,7 +9,7 @@ use wire::pcie::split::{split_read, split_write};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::mover::{Bus, Memory, Transmit};
+use super::mover::{Bus, Direction, Drain, Memory, Transmit};
 use super::params::{EndpointParams, EngineParams};
 use super::{EndpointEvent, EndpointId};
 use crate::event::Event;
@@ -109,6 +109,8 @@ pub struct Requester {
     to_issue: VecDeque<u32>,
     tags: Vec<Outstanding>,
     free_tags: VecDeque<u16>,
+    /// Bytes that outstanding requests have asked for.
+    buffered: u32,
     /// When the next read request can be sent.
     next_issue: Time,
     /// When the core will look again whether a read can go on.
@@ -117,6 +119,7 @@ pub struct Requester {
     writes_in_hand: u16,
     write_wake: Option<Time>,
     spare_buffers: Vec<Vec<u8>>,
+    drain: Drain,
     bus: Bus,
     memory: Memory,
     path: Transmit,
@@ -147,12 +150,14 @@ impl Requester {
             to_issue: VecDeque::new(),
             tags: vec![Outstanding::default(); usize::from(params.tags)],
             free_tags: (0..params.tags).collect(),
+            buffered: 0,
             next_issue: Time::ZERO,
             issue_wake: None,
             to_write: VecDeque::new(),
             writes_in_hand: 0,
             write_wake: None,
             spare_buffers: Vec::new(),
+            drain: Drain::new(params.drain),
             bus: Bus::new(params.bus),
             memory: Memory::default(),
             path: Transmit::new(params.transmit),
@@ -255,7 +260,9 @@ impl Requester {
                 }
                 break;
             }
-            let Some(tag) = self.free_tags.pop_front() else {
+            let next = self.reads[index as usize].left.min(largest);
+            let has_room = self.buffered == 0 || self.buffered + next <= self.params.read_buffer;
+            let Some(tag) = has_room.then(|| self.free_tags.pop_front()).flatten() else {
                 self.starved_since.get_or_insert(now);
                 return;
             };
@@ -281,6 +288,7 @@ impl Requester {
             read.next = address + u64::from(length);
             read.left -= length;
             read.outstanding += 1;
+            self.buffered += length;
             let end = read.end.expect("a read that is issued has a port");
             if read.left == 0 {
                 self.to_issue.pop_front();
@@ -342,7 +350,7 @@ impl Requester {
         let now = scheduler.now();
         let engine = self.engine(&write.dma);
         let length = write.data.len() as u64;
-        let mut fetched = self.bus.fetch(now, length);
+        let mut fetched = self.bus.pass(now, Direction::Out, length, length);
         if let Some(memory) = &engine.memory {
             fetched = fetched.max(self.memory.read(now, memory, write.dma.local, length));
         }
@@ -363,7 +371,14 @@ impl Requester {
             let is_long = tlp.header_len() == 16;
             let (first, last) = (done == 0, done + piece as usize == write.data.len());
             done += piece as usize;
-            let (start, free) = self.path.send(fetched, is_long, tlp.payload_len() as u64, first, last);
+            let (start, free) = self.path.send(
+                fetched,
+                is_long,
+                tlp.payload_len() as u64,
+                self.max_payload.into(),
+                first,
+                last,
+            );
             gone = free;
             self.counters.write_requests += 1;
             self.send_posted(wires, scheduler, write.end, packet, start);
@@ -397,7 +412,7 @@ impl Requester {
         let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data.to_le_bytes());
         let now = scheduler.now();
         // Writes that no engine has in hand yet have not been acknowledged to the device either.
-        let (start, _) = self.path.send(now, address >> 32 != 0, 4, true, true);
+        let (start, _) = self.path.send(now, address >> 32 != 0, 4, 4, true, true);
         self.send_posted(wires, scheduler, end, packet, start);
     }
 
@@ -467,8 +482,8 @@ impl Requester {
         let (last, entry) = (entry.left == 0, *entry);
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4;
-        let drain = self.params.drain.time_for(wire_bytes, first);
-        let drained = self.bus.take_in(now, drain, u64::from(dma.length));
+        let out = self.drain.take(now, wire_bytes, first);
+        let drained = self.bus.pass(now, Direction::In, u64::from(here), u64::from(dma.length)).max(out);
         let engine = self.params.engines.get(usize::from(dma.engine.0)).copied().unwrap_or_default();
         let arrived = now - link.wire_time(end.side.opposite(), wire_bytes);
         self.place(&engine, index, now, arrived, u64::from(here), link.wire_time_per_byte_ps());
@@ -561,7 +576,9 @@ impl Requester {
 
     /// A tag's data has been dealt with: it is free again.
     pub fn tag_free(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, tag: u16) {
-        self.tags[usize::from(tag)].read = None;
+        let entry = &mut self.tags[usize::from(tag)];
+        entry.read = None;
+        self.buffered -= entry.length;
         self.free_tags.push_back(tag);
         self.issue_reads(wires, scheduler);
     }

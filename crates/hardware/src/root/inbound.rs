@@ -46,10 +46,8 @@ impl Host {
         let lines = lines_of(address, length).count() as u64;
         let intake = state.params.intake_per_request + state.params.intake_per_line * lines;
         state.intake_free = state.intake_free.max(now) + intake;
-        let mut start = state.intake_free + state.params.request_latency;
+        let start = state.intake_free + state.params.request_latency;
         if !is_write {
-            // A read must not pass the writes before it: it waits until they are globally ordered.
-            start = start.max(state.writes_ordered);
             wires.consume_credits(scheduler, packet, state.intake_free);
         }
         let node = state.params.node;
@@ -62,6 +60,7 @@ impl Host {
                     _ => iommu::AddressType::Untranslated,
                 };
                 let requester = request.requester;
+                let pieces = if is_write { 1 } else { length.div_ceil(state.params.translation_unit).max(1) };
                 let translation = iommu.translate(
                     start,
                     requester,
@@ -120,6 +119,8 @@ impl Host {
     ) {
         wires.packets.free(what.packet);
         let port = &mut self.ports[usize::from(what.port)];
+        // A read must not pass the writes before it: it waits until they are globally ordered.
+        let start = start.max(port.writes_ordered);
         let (address, length) = request.byte_range();
         let Some(target) = what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
         else {

@@ -3,8 +3,8 @@
 mod inbound;
 mod outbound;
 mod params;
-mod registers;
 mod recent;
+mod registers;
 mod split;
 
 use engine::{Completer, Scheduler};

@@ -79,7 +79,8 @@ impl Outbound {
         });
         self.generations[tag] += 1;
         let generation = self.generations[tag];
-        self.waiting[tag] = Some(Waiting { completer, data: vec![0xff; length], received: 0, generation, port });
+        self.waiting[tag] =
+            Some(Waiting { completer, data: vec![0xff; length], received: 0, generation, port });
         (tag as u16, generation, completion)
     }
 
@@ -119,7 +120,12 @@ impl Outbound {
 impl Host {
     /// Forwards accesses to `[base, base + length)` through `port`.
     pub fn add_window(&mut self, base: HostPhysical, length: u64, port: u8) {
-        self.outbound.windows.push(Window { base: base.get(), end: base.get() + length, port, by_bridge: false });
+        self.outbound.windows.push(Window {
+            base: base.get(),
+            end: base.get() + length,
+            port,
+            by_bridge: false,
+        });
     }
 
     /// Forgets all windows of `port` that begin in the given range.

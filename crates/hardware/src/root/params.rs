@@ -20,6 +20,8 @@ pub struct RootPortParams {
     pub completion_latency: Duration,
     /// How the data of a read is cut into completions.
     pub split: CompletionSplit,
+    /// How much of a read takes one place in the IOMMU's translation stage, in bytes.
+    pub translation_unit: u32,
     /// Least interval between lookups of the lines of one request.
     pub line_interval: Duration,
     /// What a line waits whose earlier read is still under way.

@@ -1,0 +1,109 @@
+//! The host's buffer: where its chunks lie, and how the card addresses them.
+
+use hardware::Fabric;
+use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable, TableError};
+use hardware::iommu::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
+use hardware::memory::{MemoryRange, NodeId};
+use hardware::root::HostId;
+use units::{Bytes, HostPhysical, Iova};
+use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
+use wire::pcie::Bdf;
+
+/// How the card reaches the buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Translation {
+    /// By its physical addresses.
+    Off,
+    /// Through an IOMMU with pages of up to this size.
+    Pages(PageSize),
+}
+
+/// The buffer of one run.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Where the chunks lie.
+    pub chunks: [HostPhysical; CHUNKS],
+    /// How the card addresses them.
+    pub addresses: [Iova; CHUNKS],
+}
+
+/// First I/O virtual address of the buffer. Linux allocates below 4 GiB from the top down.
+const FIRST_IOVA: u64 = 0xfa00_0000;
+/// Address bits that the tables translate.
+const ADDRESS_BITS: u8 = 48;
+
+impl Buffer {
+    /// A buffer in the middle of the last of `ranges`, where a machine that has run for a while has free chunks.
+    pub fn place(ranges: &[MemoryRange]) -> Self {
+        let range = ranges.last().expect("a node has memory");
+        let length = CHUNK_BYTES * CHUNKS as u64;
+        let middle = range.base.get() + (range.size.get() / 2).saturating_sub(length);
+        let first = HostPhysical::new(middle).align_down(CHUNK_BYTES);
+        let chunks = std::array::from_fn(|index| first + index as u64 * CHUNK_BYTES);
+        Self { chunks, addresses: chunks.map(|chunk| Iova::new(chunk.get())) }
+    }
+
+    /// The physical address of an offset in the buffer.
+    pub fn at(&self, offset: u64) -> HostPhysical {
+        self.chunks[(offset / CHUNK_BYTES) as usize % CHUNKS] + offset % CHUNK_BYTES
+    }
+
+    /// Maps the buffer for `card` and switches the IOMMU of `node` on.
+    ///
+    /// # Errors
+    /// If memory has no room for the tables.
+    pub fn map(
+        &mut self,
+        fabric: &mut Fabric,
+        host: HostId,
+        node: NodeId,
+        ranges: &[MemoryRange],
+        card: Bdf,
+        largest: PageSize,
+    ) -> Result<(), TableError> {
+        let host = fabric.host_mut(host);
+        let Some(iommu) = host.iommus.get_mut(node.index()) else { return Ok(()) };
+        let memory = host.memory.bytes_mut();
+        let mut frames = Frames { next: ranges[0].base + FRAMES_FROM };
+        let contexts = ContextTables::new(memory, &mut frames)?;
+        let table = PageTable::new(memory, &mut frames, levels(ADDRESS_BITS), iommu.features())?;
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            let iova = Iova::new(FIRST_IOVA + index as u64 * CHUNK_BYTES);
+            let bytes = Bytes::new(CHUNK_BYTES);
+            table.map(memory, &mut frames, iova, *chunk, bytes, Permissions::READ_WRITE, largest)?;
+            self.addresses[index] = iova;
+        }
+        let entry = ContextEntry {
+            domain: DomainId(1),
+            translation: TranslationType::Untranslated,
+            levels: table.levels(),
+            page_table: table.root(),
+            fault_processing_disabled: false,
+        };
+        contexts.set(memory, &mut frames, card, entry)?;
+        iommu.set_root_table(contexts.root());
+        iommu.set_enabled(true);
+        Ok(())
+    }
+}
+
+/// Levels of a table for so many address bits.
+const fn levels(bits: u8) -> u8 {
+    (bits - 12).div_ceil(9)
+}
+
+/// Where page tables begin in a node's memory: clear of everything else that a run puts there.
+const FRAMES_FROM: u64 = 64 << 20;
+
+/// Hands out frames one after the other.
+struct Frames {
+    next: HostPhysical,
+}
+
+impl FrameAllocator for Frames {
+    fn allocate_frame(&mut self) -> Option<HostPhysical> {
+        let frame = self.next;
+        self.next = frame.checked_add(4096)?;
+        Some(frame)
+    }
+}

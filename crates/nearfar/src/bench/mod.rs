@@ -1,0 +1,366 @@
+//! pcie-bench on a simulated machine: one run, from an empty machine to a row of results.
+
+mod buffer;
+mod caches;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use devices::dma_engine::Journal;
+use engine::{Deadlock, Seed, Simulation};
+use hardware::Fabric;
+use hardware::iommu::PageSize;
+use hardware::memory::{CoreId, NodeId};
+use hardware::root::HostId;
+use machine::{IommuMode, Machine, Part, Sockets};
+use platform::device::FunctionIndex;
+use results::pciebench::{BandwidthRow, Cache, Cdf, LatencyRow, Pattern, Row, Run, Test};
+use thiserror::Error;
+use units::{Bytes, Duration, Frequency, HostPhysical};
+use wire::dma_engine as regs;
+use wire::pcie::Bdf;
+use wire::pcie::config::pcie_cap;
+
+use crate::topology::{self, Assembled, TopologyError, memory_ranges};
+use buffer::Buffer;
+use caches::Preparation;
+
+/// A machine with a card, and what is where.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// The machine.
+    pub machine: Machine,
+    /// The card.
+    pub card: Part,
+    /// Sockets of the card's slot, the buffer and the helper program.
+    pub sockets: Sockets,
+    /// The IOMMU.
+    pub iommu: IommuMode,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// How much of a test is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Samples of a latency test.
+    pub samples: u64,
+    /// Transactions of a bandwidth test.
+    pub transactions: u64,
+}
+
+impl Default for Effort {
+    /// Enough for a median within a tick and a bandwidth within half a percent.
+    fn default() -> Self {
+        Self { samples: 1_000, transactions: 12_000 }
+    }
+}
+
+/// Why a run cannot be simulated.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// The machine cannot be put together.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The machine has no slot at the card's socket.
+    #[error("`{machine}` has no slot at socket {socket}")]
+    NoSlot {
+        /// The machine's name.
+        machine: String,
+        /// The socket asked for.
+        socket: u32,
+    },
+    /// The machine has no IOMMU that could be on.
+    #[error("`{0}` has no IOMMU: add a table `host.iommu` to its file or run without")]
+    NoIommu(String),
+    /// The page tables do not fit into memory.
+    #[error("the buffer cannot be mapped: {0}")]
+    Mapping(String),
+    /// The test never ended.
+    #[error("the test never ends: {0}")]
+    Deadlock(#[from] Deadlock),
+    /// The test measured nothing.
+    #[error("nothing was measured: {0}")]
+    Nothing(String),
+}
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The row as pcie-bench writes it.
+    pub row: Row,
+    /// The distribution of latencies; empty for a bandwidth test.
+    pub distribution: Cdf,
+    /// Half-width of the 95 % confidence interval of the bandwidth, relative; zero for a latency test.
+    pub half_width: f64,
+    /// TLPs that the link carried.
+    pub tlps: u64,
+    /// Reads that ended in an error or brought wrong bytes.
+    pub faulty: u64,
+}
+
+impl Outcome {
+    /// The value by which the row is judged: median in ns, or Gbit/s.
+    pub fn headline(&self) -> f64 {
+        self.row.headline()
+    }
+}
+
+/// Bus, device and function of the card: the first behind its root port.
+const CARD: Bdf = Bdf::new(1, 0, 0);
+/// Where firmware puts the card's BAR 0.
+const BAR0: u64 = 0xe000_0000;
+/// Clock in whose cycles pcie-bench's NFP firmware counts.
+const CARD_CLOCK: Frequency = Frequency::mhz(1_200);
+
+impl Bench {
+    /// Simulates `run`.
+    ///
+    /// # Errors
+    /// If the machine cannot be put together or the run makes no sense on it.
+    pub fn run(&self, run: &Run, effort: Effort) -> Result<Outcome, BenchError> {
+        let seed = Seed::new(self.seed).part(&run.to_string());
+        let socket = self.sockets.device;
+        let slot = machine::slot_of(&self.machine, socket)
+            .ok_or_else(|| BenchError::NoSlot { machine: self.machine.name.clone(), socket })?;
+        let port = &self.machine.host.port[&slot];
+        let iommu_on = self.iommu != IommuMode::Off;
+        if iommu_on && self.machine.host.iommu.is_none() {
+            return Err(BenchError::NoIommu(self.machine.name.clone()));
+        }
+        let assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, seed)?;
+        let Assembled { mut fabric, host, card, link, node, journal } = assembled;
+        let buffer = self.place_buffer(&mut fabric, host, node)?;
+        let address_seed = seed.component("addresses").u64();
+        self.prepare_caches(&mut fabric, host, node, &buffer, run, address_seed);
+        let simulation = Simulation::new(fabric);
+        let setup = simulation.with(|fabric, _| Setup {
+            capability: fabric
+                .endpoint(card)
+                .core
+                .registers
+                .config(FunctionIndex(0))
+                .pcie_offset()
+                .unwrap_or(0),
+            payload: port.mps_bytes.value.get(),
+            read_request: port.mrrs_bytes.value.get(),
+        });
+        start(&simulation, host, setup, &buffer, run, effort, address_seed)?;
+        let done = journal.clone();
+        simulation.run_while(|_| !done.borrow().done);
+        let tlps = simulation.with(|fabric, _| {
+            use hardware::link::Side;
+            let link = fabric.wires.link(link);
+            [Side::Upstream, Side::Downstream]
+                .iter()
+                .map(|&side| link.counters(side).tlps.iter().sum::<u64>())
+                .sum()
+        });
+        self.outcome(run, &journal, tlps)
+    }
+
+    fn place_buffer(&self, fabric: &mut Fabric, host: HostId, node: NodeId) -> Result<Buffer, BenchError> {
+        let ranges = memory_ranges(&self.machine.host, self.sockets.memory);
+        let mut buffer = Buffer::place(&ranges);
+        let largest = match self.iommu {
+            IommuMode::Off => return Ok(buffer),
+            IommuMode::Pages4k => PageSize::Size4KiB,
+            IommuMode::Superpages => PageSize::Size1GiB,
+        };
+        // The kernel allocates page tables at the IOMMU's socket.
+        let tables = memory_ranges(&self.machine.host, u32::from(node.0));
+        buffer
+            .map(fabric, host, node, &tables, CARD, largest)
+            .map_err(|error| BenchError::Mapping(error.to_string()))?;
+        Ok(buffer)
+    }
+
+    fn prepare_caches(
+        &self,
+        fabric: &mut Fabric,
+        host: HostId,
+        node: NodeId,
+        buffer: &Buffer,
+        run: &Run,
+        seed: u64,
+    ) {
+        let cores = self.machine.host.core.count.value.get();
+        let llc = &self.machine.host.llc;
+        let bits = self.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
+        let reach = u64::MAX >> (64 - bits.clamp(1, 64));
+        let preparation = Preparation {
+            buffer,
+            helper: CoreId((self.sockets.warming * cores) as u16),
+            device: node,
+            background: llc.background.value.get(),
+            llc: llc.size.value.get(),
+            // I/O virtual addresses lie below 4 GiB, whatever they stand for.
+            command_reach: if self.iommu == IommuMode::Off { reach } else { u64::MAX },
+            seed,
+        };
+        preparation.apply(&mut fabric.host_mut(host).memory, run);
+    }
+
+    fn outcome(&self, run: &Run, journal: &Rc<RefCell<Journal>>, tlps: u64) -> Result<Outcome, BenchError> {
+        let journal = journal.borrow();
+        let nothing = || BenchError::Nothing(run.to_string());
+        let faulty = journal.failed + journal.corrupt;
+        let cycles = |time: Duration| (time.as_ps() as f64 * CARD_CLOCK.hz() as f64 / 1e12).round() as u64;
+        if run.test.is_latency() {
+            let mut samples = Vec::new();
+            for (&latency, &count) in &journal.latencies {
+                samples.extend(std::iter::repeat_n(cycles(latency), count as usize));
+            }
+            let counts: Vec<_> = journal.latencies.iter().map(|(&l, &n)| (cycles(l), n)).collect();
+            let gap = topology::SAMPLE_GAP;
+            let total = samples.iter().sum::<u64>() + cycles(gap) * samples.len() as u64;
+            let row = LatencyRow::from_samples(*run, &mut samples, total, CARD_CLOCK).ok_or_else(nothing)?;
+            let distribution = Cdf::from_histogram(counts, CARD_CLOCK);
+            return Ok(Outcome { row: Row::Latency(row), distribution, half_width: 0.0, tlps, faulty });
+        }
+        let steady = Steady::of(&journal).ok_or_else(nothing)?;
+        // pcie-bench counts a test that reads and writes by direction.
+        let directions = if run.test == Test::BwDmaRw { 2 } else { 1 };
+        let transactions = steady.transactions / directions;
+        let row = BandwidthRow::from_cycles(*run, cycles(steady.time), CARD_CLOCK, transactions);
+        Ok(Outcome {
+            row: Row::Bandwidth(row),
+            distribution: Cdf::default(),
+            half_width: steady.half_width,
+            tlps,
+            faulty,
+        })
+    }
+}
+
+/// The part of a bandwidth test in which every batch takes about as long as the next.
+struct Steady {
+    transactions: u64,
+    time: Duration,
+    half_width: f64,
+}
+
+impl Steady {
+    /// Leaves out the start, while the first requests fill an empty machine, and the end, while the last ones drain.
+    fn of(journal: &Journal) -> Option<Self> {
+        let ends = &journal.batch_ends;
+        let (first, last) = (ends.len() / 8, ends.len() * 15 / 16);
+        let time = ends.get(last)?.since(*ends.get(first)?);
+        if time.is_zero() || last <= first + 2 {
+            return None;
+        }
+        let batches: Vec<f64> = ends[first..=last].windows(2).map(|w| w[1].since(w[0]).as_ns_f64()).collect();
+        let n = batches.len() as f64;
+        let mean = batches.iter().sum::<f64>() / n;
+        let variance = batches.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let half_width = 1.96 * (variance / n).sqrt() / mean;
+        Some(Self { transactions: (last - first) as u64 * journal.batch, time, half_width })
+    }
+}
+
+/// What firmware and kernel set in the card's configuration space.
+#[derive(Clone, Copy)]
+struct Setup {
+    /// Offset of the card's PCI Express capability.
+    capability: u16,
+    payload: u32,
+    read_request: u32,
+}
+
+/// Sets the card up as firmware, kernel and the benchmark's driver would, and starts the test.
+fn start(
+    simulation: &Simulation<Fabric>,
+    host: HostId,
+    setup: Setup,
+    buffer: &Buffer,
+    run: &Run,
+    effort: Effort,
+    seed: u64,
+) -> Result<(), BenchError> {
+    let handle = simulation.handle();
+    simulation
+        .with(|fabric, _| fabric.host_mut(host).add_window(HostPhysical::new(BAR0), regs::BAR_BYTES, 0));
+    let config = configuration(setup);
+    let registers = registers(buffer, run, effort, seed);
+    simulation.block_on(async move {
+        for (register, value) in config {
+            let written = handle.with(|fabric, scheduler| {
+                let (host, wires) = fabric.host_and_wires(host);
+                host.config_write(scheduler, wires, CARD, register, value, 0xf)
+            });
+            let _ = written.data.await;
+        }
+        for (register, value) in registers {
+            let sent = handle.with(|fabric, scheduler| {
+                let (host, wires) = fabric.host_and_wires(host);
+                let at = HostPhysical::new(BAR0 + register);
+                host.mmio_write(wires, scheduler, at, &value.to_le_bytes())
+            });
+            debug_assert!(sent.is_ok(), "the BAR's window was added");
+            // One after the other: a write is posted, and the next may not be earlier.
+            handle.sleep(Duration::from_ns(20)).await;
+        }
+    })?;
+    Ok(())
+}
+
+/// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes.
+fn configuration(setup: Setup) -> Vec<(u16, u32)> {
+    const COMMAND: u16 = 0x04;
+    const BASE_ADDRESS_0: u16 = 0x10;
+    const BASE_ADDRESS_1: u16 = 0x14;
+    const MEMORY_SPACE_AND_BUS_MASTER: u32 = 0b110;
+    let size = |bytes: u32| bytes.max(128).ilog2() - 7;
+    let device_control = size(setup.payload) << 5 | size(setup.read_request) << 12;
+    vec![
+        (BASE_ADDRESS_0, BAR0 as u32),
+        (BASE_ADDRESS_1, (BAR0 >> 32) as u32),
+        (setup.capability + pcie_cap::DEVICE_CONTROL, device_control),
+        (COMMAND, MEMORY_SPACE_AND_BUS_MASTER),
+    ]
+}
+
+/// Register writes that describe the test and start it.
+fn registers(buffer: &Buffer, run: &Run, effort: Effort, seed: u64) -> Vec<(u64, u32)> {
+    let test = match run.test {
+        Test::LatCmdRd | Test::LatDmaRd => regs::Test::LatencyRead,
+        Test::LatCmdWrRd | Test::LatDmaWrRd => regs::Test::LatencyWriteRead,
+        Test::BwDmaRd => regs::Test::BandwidthRead,
+        Test::BwDmaWr => regs::Test::BandwidthWrite,
+        Test::BwDmaRw => regs::Test::BandwidthReadWrite,
+    };
+    let transactions = if run.test.is_latency() { effort.samples } else { effort.transactions };
+    let mut writes = vec![
+        (regs::TEST, test as u32),
+        (regs::INTERFACE, u32::from(run.test.is_command())),
+        (regs::RANDOM, u32::from(run.pattern == Pattern::Random)),
+        (regs::TRANSFER, run.transfer.get() as u32),
+        (regs::WINDOW, run.window.get() as u32),
+        (regs::HOST_OFFSET, run.host_offset as u32),
+        (regs::DEVICE_OFFSET, run.device_offset as u32),
+        (regs::TRANSACTIONS, transactions as u32),
+        (regs::SEED, seed as u32),
+        (regs::SEED + 4, (seed >> 32) as u32),
+    ];
+    for (index, address) in buffer.addresses.iter().enumerate() {
+        let at = regs::CHUNK_ADDRESSES + 8 * index as u64;
+        writes.push((at, address.get() as u32));
+        writes.push((at + 4, (address.get() >> 32) as u32));
+    }
+    writes.push((regs::CONTROL, regs::START));
+    writes
+}
+
+/// Whether a test writes host memory.
+trait Writes {
+    fn writes(self) -> bool;
+}
+
+impl Writes for Test {
+    fn writes(self) -> bool {
+        matches!(self, Self::LatCmdWrRd | Self::LatDmaWrRd | Self::BwDmaWr | Self::BwDmaRw)
+    }
+}
+
+/// The largest window of the benchmark.
+pub const LARGEST_WINDOW: Bytes = Bytes::new(regs::CHUNK_BYTES * regs::CHUNKS as u64);

@@ -1,0 +1,139 @@
+//! From a part file to a card: its PCIe core and its firmware.
+
+use devices::dma_engine::DmaEngineParams;
+use hardware::endpoint::{
+    BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
+    WriteOutParams,
+};
+use machine::{DeviceMemory, InterfaceTiming, Part, RootPort};
+use units::Duration;
+use wire::pcie::config::{PcieParams, PortType};
+use wire::pcie::{Generation, Width};
+
+/// Threads of the firmware that share a bandwidth test: enough to keep any engine here busy.
+/// (pcie-bench on the NFP-6000: eight microengines with eight threads each, minus the one that waits.)
+const WORKERS: u32 = 64;
+/// From the end of a latency sample to the next one (measured: TAvg less Avg of the NFP-6000's results, 191 to 195 ns).
+pub const SAMPLE_GAP: Duration = Duration::from_ns(186);
+
+/// Picoseconds for each byte.
+fn per_byte(time: Duration) -> u32 {
+    time.as_ps() as u32
+}
+
+/// The card's PCIe core on a link whose bytes take `ps_per_wire_byte`.
+///
+/// `long_header_penalty` are the bytes that a write with a four-doubleword header takes beyond the shorter one on
+/// this machine.
+pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) -> EndpointParams {
+    let engine = &part.dma_engine;
+    let (drain, transmit, bus) = (&engine.drain, &engine.transmit, &engine.bus);
+    let overhead = transmit.overhead.value.get() as u32;
+    let on_path = per_byte(transmit.per_byte.value);
+    EndpointParams {
+        tags: engine.tags.value.get() as u16,
+        read_buffer: engine.read_buffer.value.get() as u32,
+        max_read_request: engine.max_read_request.value.get(),
+        issue_interval: engine.issue_interval.value,
+        tag_release: engine.tag_release.value,
+        drain: DrainParams {
+            per_request: drain.per_request.value,
+            per_completion: drain.per_completion.value,
+            ps_per_byte: per_byte(drain.per_byte.value),
+            granule: drain.granule.value.get() as u32,
+        },
+        transmit: TransmitParams {
+            // A path without a rate of its own keeps pace with the wire.
+            ps_per_byte: if on_path == 0 { ps_per_wire_byte.round() as u32 } else { on_path },
+            overhead,
+            long_overhead: overhead + long_header_penalty as u32,
+            beat: transmit.beat.value.get() as u32,
+        },
+        bus: BusParams {
+            ps_per_byte: per_byte(bus.per_byte.value),
+            turn: bus.turn.value,
+            burst: bus.burst.value.get() as u32,
+            longest_interrupted: bus.longest_interrupted.value.get() as u32,
+        },
+        engines: vec![
+            interface(&engine.dma, Some(local_memory(&engine.memory))),
+            engine
+                .command
+                .as_ref()
+                .map_or(EngineParams::default(), |command| interface(&command.timing, None)),
+        ],
+        writes_in_hand: engine.writes_in_hand.value.get() as u16,
+        completion_timeout: Duration::from_ms(50),
+        config_latency: Duration::from_ns(100),
+    }
+}
+
+fn interface(timing: &InterfaceTiming, memory: Option<LocalMemoryParams>) -> EngineParams {
+    EngineParams {
+        start_latency: timing.start_latency.value,
+        read_done_latency: timing.read_done_latency.value,
+        hand_over_ps_per_byte: per_byte(timing.hand_over_per_byte.value),
+        write_done: [
+            Linear { base: timing.write_done.value, ps_per_byte: per_byte(timing.write_done_per_byte.value) },
+            Linear {
+                base: timing.write_drained.value,
+                ps_per_byte: per_byte(timing.write_drained_per_byte.value),
+            },
+        ],
+        memory,
+    }
+}
+
+fn local_memory(memory: &DeviceMemory) -> LocalMemoryParams {
+    LocalMemoryParams {
+        chunk: memory.chunk.value.get() as u32,
+        word: memory.word.value.get() as u32,
+        per_transfer: memory.per_transfer.value,
+        per_operation: memory.per_operation.value,
+        per_ragged_chunk: memory.per_ragged_chunk.value,
+        write_out: WriteOutParams {
+            ps_per_byte: per_byte(memory.write_out_per_byte.value),
+            first_ps_per_byte: per_byte(memory.write_out_first_per_byte.value),
+            per_completion: memory.write_out_per_completion.value,
+            unaligned_head: memory.unaligned_head.value,
+            unaligned_tail: memory.unaligned_tail.value,
+        },
+    }
+}
+
+/// What the card's firmware takes, and what its port announces.
+pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> DmaEngineParams {
+    let engine = &part.dma_engine;
+    let command = engine.command.as_ref();
+    DmaEngineParams {
+        tick: engine.timestamp_tick.value,
+        workers: WORKERS,
+        sample_gap: SAMPLE_GAP,
+        command_write_then_read: command.map_or(Duration::ZERO, |c| c.timing.write_done.value),
+        command_largest: command.map_or(0, |c| c.largest.value.get() as u32),
+        command_granule: command.map_or(1, |c| c.address_granule.value.get() as u32),
+        command_address_bits: command.map_or(64, |c| c.address_bits.value.get()),
+        register_latency: Duration::from_ns(200),
+        pcie: PcieParams {
+            port_type: PortType::Endpoint,
+            max_payload: part.link.mps_bytes.value.get(),
+            extended_tags: part.link.extended_tags.value,
+            ..PcieParams::endpoint(generation, width)
+        },
+        // Vendor and device number of the NFP-6000; any card here presents itself as one.
+        ids: (0x19ee, 0x6000),
+    }
+}
+
+/// Generation and width that a card and a port agree on.
+///
+/// # Panics
+/// If a file names a generation or width that the link does not know; reading it checks that.
+pub fn negotiate(part: &Part, port: &RootPort) -> (Generation, Width) {
+    let generation = part.link.generation.value.get().min(port.generation.value.get());
+    let lanes = part.link.width.value.get().min(port.width.value.get());
+    (
+        Generation::from_number(generation as u8).expect("a generation that the file's reader allows"),
+        Width::from_lanes(lanes as u8).expect("a width that the file's reader allows"),
+    )
+}

@@ -1,0 +1,75 @@
+//! From a machine file to IOMMUs, and the page tables of a run.
+
+use engine::Seed;
+use hardware::iommu::{
+    Geometry, Iommu, IommuParams, PagingStructureCaches, ParamsError, PipelineOrder, Replacement,
+};
+use hardware::memory::NodeId;
+use machine::TranslationOrder;
+use units::Bytes;
+
+/// The IOMMU of one socket.
+///
+/// # Errors
+/// If the machine file describes an IOMMU that cannot be built.
+pub fn iommu(params: &machine::Iommu, node: NodeId, seed: Seed) -> Result<Iommu, ParamsError> {
+    Iommu::new(iommu_params(params), node, seed)
+}
+
+fn iommu_params(params: &machine::Iommu) -> IommuParams {
+    let pages = &params.page_sizes.value;
+    let caches = &params.structure_caches;
+    let ways = params.iotlb.ways.value.get() as usize;
+    let entries = params.iotlb.entries.value.get() as usize;
+    IommuParams {
+        iotlb: Geometry {
+            entries,
+            // The IOMMU calls a fully associative cache one of no ways.
+            ways: if ways == entries { 0 } else { ways },
+            replacement: match params.iotlb.replacement.value {
+                machine::Replacement::Random => Replacement::Random,
+                machine::Replacement::TreePlru => Replacement::TreePlru,
+                _ => Replacement::Lru,
+            },
+        },
+        iotlb_reserved: params.iotlb.held_by_others.value as usize,
+        paging_structure_caches: PagingStructureCaches {
+            level1: caches.level1.value as usize,
+            level2: caches.level2.value as usize,
+            level3: caches.level3.value as usize,
+            level4: caches.level4.value as usize,
+        },
+        context_cache: Geometry::fully_associative(
+            params.context_entries.value.get() as usize,
+            Replacement::Lru,
+        ),
+        interrupt_entry_cache: Geometry::fully_associative(
+            params.interrupt_entries.value.get() as usize,
+            Replacement::Lru,
+        ),
+        hit_latency: params.hit_latency.value,
+        lookup_interval: params.lookup_interval.value,
+        read_depth: params.read_depth.value.get() as usize,
+        write_depth: params.write_depth.value.get() as usize,
+        order: match params.order.value {
+            TranslationOrder::Unordered => PipelineOrder::Unordered,
+            TranslationOrder::PerDirection => PipelineOrder::PerDirection,
+            TranslationOrder::Global => PipelineOrder::Global,
+        },
+        walkers: params.walkers.value.get() as usize,
+        walk_overhead: params.walk_overhead.value,
+        step_overhead: params.step_overhead.value,
+        walker_hold_read: params.walker_hold_read.value,
+        walker_hold_write: params.walker_hold_write.value,
+        replay_latency: params.replay.value,
+        walks_begin_in_order: params.walks_begin_in_order.value,
+        serialised_walk_region: params.serialised_walk_region.as_ref().map(|region| region.value),
+        pages_2mib: pages.contains(&Bytes::mib(2)),
+        pages_1gib: pages.contains(&Bytes::gib(1)),
+        host_address_bits: params.address_bits.value.get() as u8,
+        fault_records: params.fault_records.value.get() as usize,
+        invalidation_time: params.invalidation_latency.value,
+        status_write_latency: params.status_write_latency.value,
+        ..IommuParams::default()
+    }
+}

@@ -1,0 +1,194 @@
+//! From a machine file to the memory system.
+
+use hardware::memory::{
+    CacheGeometry, DdioParams, DramParams, EvictionNotice, Inclusion, InterconnectLink, InterconnectParams,
+    LlcParams, MemoryParams, MemoryRange, PrivateParams, RefreshParams, RemoteHit, RemoteWrite,
+    ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
+};
+use machine::{Host, Replacement};
+use units::{ByteRate, Bytes, Duration, HostPhysical};
+
+/// Memory below this address, where a node has as much.
+const LOW_MEMORY: Bytes = Bytes::gib(2);
+/// Between low memory and here lie BARs and the interrupt range.
+const HIGH_MEMORY: Bytes = Bytes::gib(4);
+
+/// The parameters of a host's memory system.
+pub fn memory_params(host: &Host, seed: u64) -> MemoryParams {
+    let sockets = host.sockets.value.get();
+    MemoryParams {
+        sockets: (0..sockets).map(|node| socket(host, node)).collect(),
+        interconnect: interconnect(host),
+        remote_write: remote_write(host),
+        remote_hit: match host.interconnect.as_ref().map(|i| i.remote_hit.value) {
+            Some(machine::RemoteHit::FromCache) => RemoteHit::FromCache,
+            _ => RemoteHit::AsMemory,
+        },
+        seed,
+    }
+}
+
+/// Where node `node`'s memory lies: low memory belongs to node 0, the rest follows in the order of the nodes.
+pub fn memory_ranges(host: &Host, node: u32) -> Vec<MemoryRange> {
+    let size = host.dram.size.value;
+    let low = size.min(LOW_MEMORY);
+    let range = |base: Bytes, size| MemoryRange { base: HostPhysical::new(base.get()), size };
+    if node == 0 {
+        let rest = size - low;
+        let mut ranges = vec![range(Bytes::ZERO, low)];
+        if rest > Bytes::ZERO {
+            ranges.push(range(HIGH_MEMORY, rest));
+        }
+        return ranges;
+    }
+    let before = size * u64::from(node) - low;
+    vec![range(HIGH_MEMORY + before, size)]
+}
+
+fn replacement(policy: Replacement) -> ReplacementPolicy {
+    match policy {
+        Replacement::Lru => ReplacementPolicy::Lru,
+        Replacement::NotRecentlyUsed => ReplacementPolicy::NotRecentlyUsed,
+        Replacement::TreePlru => ReplacementPolicy::TreePlru,
+        Replacement::Random => ReplacementPolicy::Random,
+    }
+}
+
+fn private(cache: &machine::PrivateCache) -> CacheGeometry {
+    CacheGeometry {
+        size: cache.size.value,
+        ways: cache.ways.value.get() as u8,
+        index: SetIndex::Plain,
+        replacement: replacement(cache.replacement.value),
+    }
+}
+
+fn socket(host: &Host, node: u32) -> SocketParams {
+    SocketParams {
+        cores: host.core.count.value.get() as u16,
+        private: PrivateParams {
+            l1: private(&host.l1),
+            l1_hit: host.l1.hit.value,
+            l2: private(&host.l2),
+            l2_hit: host.l2.hit.value,
+        },
+        llc: llc(host),
+        dram: dram(&host.dram),
+        memory: memory_ranges(host, node),
+    }
+}
+
+fn llc(host: &Host) -> LlcParams {
+    let llc = &host.llc;
+    let index = match llc.slices.value.get() {
+        1 => SetIndex::Hashed,
+        slices => SetIndex::Sliced {
+            slices: slices as u8,
+            fold: match llc.slice_fold.value {
+                machine::SliceFold::Wrap => SliceFold::Wrap,
+                machine::SliceFold::SecondHash => SliceFold::SecondHash,
+            },
+        },
+    };
+    LlcParams {
+        geometry: CacheGeometry {
+            size: llc.size.value,
+            ways: llc.ways.value.get() as u8,
+            index,
+            replacement: replacement(llc.replacement.value),
+        },
+        inclusion: match (llc.inclusion.value, &llc.snoop_filter_size, &llc.snoop_filter_ways) {
+            (machine::Inclusion::NonInclusive, Some(size), Some(ways)) => Inclusion::NonInclusive {
+                snoop_filter: CacheGeometry {
+                    size: size.value,
+                    ways: ways.value.get() as u8,
+                    index: SetIndex::Hashed,
+                    replacement: ReplacementPolicy::Lru,
+                },
+            },
+            _ => Inclusion::Inclusive,
+        },
+        eviction_notice: match llc.eviction_notice.value {
+            machine::EvictionNotice::Silent => EvictionNotice::Silent,
+            machine::EvictionNotice::Dirty => EvictionNotice::Dirty,
+            machine::EvictionNotice::Always => EvictionNotice::Always,
+        },
+        core_hit: llc.core_hit.value,
+        device_lookup: llc.device_lookup.value,
+        device_return: llc.device_return.value,
+        device_commit: llc.device_commit.value,
+        device_service: llc.device_service.value,
+        core_snoop: llc.core_snoop.value,
+        snoop_lookup: llc.snoop_lookup.value,
+        remote_home_hit: llc.remote_home_hit.value,
+        ddio: DdioParams {
+            ways: if llc.ddio_ways.value == 0 { 0 } else { u32::MAX >> (32 - llc.ddio_ways.value.min(32)) },
+            acquire: llc.acquire.value,
+            dirty_eviction: llc.dirty_eviction.value,
+        },
+        walks_allocate: llc.walks_allocate.value,
+    }
+}
+
+fn dram(dram: &machine::Dram) -> DramParams {
+    DramParams {
+        channels: dram.channels.value.get() as u8,
+        ranks: dram.ranks.value.get() as u8,
+        interleave: dram.interleave.value,
+        channel_bandwidth: dram.channel_bandwidth.value,
+        access: dram.access.value,
+        refresh: match (&dram.refresh_interval, &dram.refresh_duration) {
+            (Some(interval), Some(duration)) => {
+                Some(RefreshParams { interval: interval.value, duration: duration.value })
+            }
+            _ => None,
+        },
+        row_buffer: match (&dram.banks, &dram.row, &dram.row_hit_saves, &dram.row_conflict_adds) {
+            (Some(banks), Some(row), Some(hit), Some(conflict)) => Some(RowBufferParams {
+                banks: banks.value.get() as u8,
+                row: row.value,
+                hit_saves: hit.value,
+                conflict_adds: conflict.value,
+            }),
+            _ => None,
+        },
+        write_queue: dram.write_queue.value.get() as u16,
+    }
+}
+
+fn interconnect(host: &Host) -> InterconnectParams {
+    let Some(params) = &host.interconnect else {
+        return InterconnectParams {
+            links: Vec::new(),
+            header: Bytes::new(8),
+            home_agent: Duration::ZERO,
+            snoop: SnoopMode::Broadcast,
+        };
+    };
+    let link = |pair: &Vec<u32>| InterconnectLink {
+        between: (pair[0] as u8, pair[1] as u8),
+        bandwidth: ByteRate::from_bytes_per_s(params.bandwidth.value.bytes_per_s()),
+        latency: params.latency.value,
+    };
+    InterconnectParams {
+        links: params.links.value.iter().map(link).collect(),
+        header: params.header.value,
+        home_agent: params.home_agent.value,
+        snoop: match params.snoop.value {
+            machine::SnoopMode::Broadcast => SnoopMode::Broadcast,
+            machine::SnoopMode::Directory => SnoopMode::Directory,
+        },
+    }
+}
+
+fn remote_write(host: &Host) -> RemoteWrite {
+    let Some(interconnect) = &host.interconnect else { return RemoteWrite::AllocateAtHomeSocket };
+    match interconnect.remote_write.value {
+        machine::RemoteWrite::AllocateAtDeviceSocket => RemoteWrite::AllocateAtDeviceSocket {
+            waits_for_home: interconnect.remote_write_waits.value,
+            grant: interconnect.remote_write_grant.value,
+        },
+        machine::RemoteWrite::AllocateAtHomeSocket => RemoteWrite::AllocateAtHomeSocket,
+        machine::RemoteWrite::ToHomeMemory => RemoteWrite::ToHomeMemory,
+    }
+}

@@ -1,0 +1,105 @@
+//! From files to a simulated machine with a card in a slot.
+
+mod card;
+mod iommu;
+mod memory;
+mod root;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use devices::dma_engine::{DmaEngine, Journal};
+use engine::Seed;
+use hardware::Fabric;
+use hardware::endpoint::EndpointId;
+use hardware::link::LinkId;
+use hardware::memory::{MemorySystem, NodeId};
+use hardware::root::HostId;
+use machine::{Machine, Part};
+use thiserror::Error;
+
+pub use card::SAMPLE_GAP;
+pub use memory::{memory_params, memory_ranges};
+
+/// Why a machine cannot be put together.
+#[derive(Debug, Error)]
+pub enum TopologyError {
+    /// The machine has no such slot.
+    #[error("`{machine}` has no slot `{slot}`; its slots are {slots}")]
+    NoSlot {
+        /// The machine's name.
+        machine: String,
+        /// The slot asked for.
+        slot: String,
+        /// Those that there are.
+        slots: String,
+    },
+    /// The card's capabilities do not fit into a configuration space.
+    #[error("the card cannot be built: {0}")]
+    Card(String),
+    /// The IOMMU's parameters do not fit together.
+    #[error("the IOMMU of `{machine}` cannot be built: {problem}")]
+    Iommu {
+        /// The machine's name.
+        machine: String,
+        /// What does not fit.
+        problem: String,
+    },
+}
+
+/// A machine with a DMA-engine card.
+pub struct Assembled {
+    /// All hardware.
+    pub fabric: Fabric,
+    /// The machine.
+    pub host: HostId,
+    /// The card.
+    pub card: EndpointId,
+    /// The link between them.
+    pub link: LinkId,
+    /// Socket that the card is attached to.
+    pub node: NodeId,
+    /// What the card measures.
+    pub journal: Rc<RefCell<Journal>>,
+}
+
+/// Puts `part` into `slot` of `machine`, its IOMMU on or off.
+///
+/// # Errors
+/// If there is no such slot, or the parts of the description do not fit together.
+pub fn assemble(
+    machine: &Machine,
+    part: &Part,
+    slot: &str,
+    iommu_on: bool,
+    seed: Seed,
+) -> Result<Assembled, TopologyError> {
+    let port = machine.host.port.get(slot).ok_or_else(|| TopologyError::NoSlot {
+        machine: machine.name.clone(),
+        slot: slot.into(),
+        slots: machine.host.port.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+    })?;
+    let memory_seed = seed.component("memory").u64();
+    let memory = MemorySystem::new(&memory_params(&machine.host, memory_seed));
+    let iommus = match (&machine.host.iommu, iommu_on) {
+        (Some(params), true) => (0..machine.host.sockets.value.get())
+            .map(|node| iommu::iommu(params, NodeId(node as u8), seed.part(&format!("iommu{node}"))))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| TopologyError::Iommu { machine: machine.name.clone(), problem: e.to_string() })?,
+        _ => Vec::new(),
+    };
+    let mut fabric = Fabric::new();
+    let host = fabric.add_host(memory, iommus);
+    let (generation, width) = card::negotiate(part, port);
+    let max_payload = port.mps_bytes.value.get().min(part.link.mps_bytes.value.get());
+    let params = root::root_port_params(&machine.host, port, max_payload);
+    let link = fabric.add_root_port(host, params, root::link_params(port, part, generation, width), 1..=1);
+    let firmware = card::firmware_params(part, generation, width);
+    let (device, journal) =
+        DmaEngine::new(firmware, seed.component("card")).map_err(|e| TopologyError::Card(e.to_string()))?;
+    let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
+    let penalty = machine.host.root_complex.long_header_penalty.value.get();
+    let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
+    let card = fabric.add_endpoint(core, &[link], Box::new(device));
+    Ok(Assembled { fabric, host, card, link, node: NodeId(port.socket.value as u8), journal })
+}

@@ -1,0 +1,82 @@
+//! From a machine file to root ports and their links.
+
+use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
+use hardware::memory::NodeId;
+use hardware::root::{CompletionSplit, RootPortParams};
+use machine::{CompletionOrder, Host, Part, RootPort};
+use units::Duration;
+use wire::pcie::{Generation, Width};
+
+/// Width of a root port's transmitter: completions take whole beats of it (fitted: 288 wire bytes for 256).
+const ROOT_PORT_BEAT: u32 = 16;
+
+/// A root port of `host`.
+pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootPortParams {
+    let root = &host.root_complex;
+    RootPortParams {
+        node: NodeId(port.socket.value as u8),
+        intake_per_request: root.intake_per_request.value,
+        intake_per_line: root.intake_per_line.value,
+        request_latency: root.request_latency.value,
+        completion_latency: root.completion_latency.value,
+        split: completion_split(&root.completion_split),
+        translation_unit: host.iommu.as_ref().map_or(4096, |iommu| iommu.read_unit.value.get().max(1) as u32),
+        line_interval: root.line_interval.value,
+        same_line_wait: root.same_line_wait.value,
+        completions_in_order: root.completion_order.value == CompletionOrder::InOrder,
+        max_payload,
+        posted_release_latency: root.posted_release_latency.value,
+        outbound_latency: root.outbound_latency.value,
+        inbound_completion_latency: root.inbound_completion_latency.value,
+    }
+}
+
+fn completion_split(split: &machine::CompletionSplit) -> CompletionSplit {
+    let bytes = |figure: &machine::Figure<units::Bytes>| figure.value.get() as u32;
+    CompletionSplit {
+        tiny: bytes(&split.tiny),
+        small: bytes(&split.small),
+        small_up_to: bytes(&split.small_up_to),
+        large: bytes(&split.large),
+        largest_from: bytes(&split.largest_from),
+        largest: bytes(&split.largest),
+        odd_multiple_as_largest: bytes(&split.odd_multiple_as_largest),
+        combine_window: split.combine_window.value,
+        splits_last: split.splits_last.value,
+        splits_partial: split.splits_partial.value,
+        granule: bytes(&split.granule),
+    }
+}
+
+/// The link between a root port and a card.
+pub fn link_params(port: &RootPort, card: &Part, generation: Generation, width: Width) -> LinkParams {
+    let receiver = |credits: &machine::Credits| ReceiverParams {
+        credits: credit_limits(credits),
+        ack_delay: port.ack_delay.value,
+        credit_update_delay: port.credit_update_delay.value,
+        replay_tlps: port.replay_tlps.value.get() as usize,
+        cut_through: false,
+    };
+    LinkParams {
+        generation,
+        width,
+        latency: port.link_latency.value,
+        // The card's own transmitter is part of its core.
+        beats: [ROOT_PORT_BEAT, 1],
+        receivers: [receiver(&port.credits), receiver(&card.link.credits)],
+        retrain_time: Duration::from_us(10),
+    }
+}
+
+fn credit_limits(credits: &machine::Credits) -> CreditLimits {
+    let pair = |header: u32, data: u32| Some(Credits { header, data });
+    CreditLimits {
+        posted: pair(credits.ph.value, credits.pd.value),
+        non_posted: pair(credits.nph.value, credits.npd.value),
+        // Completions are always expected: whoever asks has room for them.
+        completion: match (credits.cplh.value, credits.cpld.value) {
+            (0, _) | (_, 0) => None,
+            (header, data) => pair(header, data),
+        },
+    }
+}
