@@ -2,6 +2,24 @@
 //! measured, published claims with verdicts, and the report.
 //!
 //! This crate depends on no model: it is given numbers.
+//!
+//! ```
+//! use results::claims::{ClaimFile, Evidence, Outcome};
+//! use results::report::Report;
+//!
+//! let file = ClaimFile::pcie_bench();
+//! let mut evidence = Evidence::default();
+//! for experiment in file.experiments() {
+//!     // Here a simulation of the experiment gives latencies or a goodput.
+//!     let gbit_per_s = 32.0;
+//!     if !experiment.run.test.is_latency() {
+//!         evidence.outcomes.insert(experiment, Outcome::Bandwidth(gbit_per_s));
+//!     }
+//! }
+//! let verdicts = file.judge(&evidence);
+//! let page = Report::of_claims("pcie-bench, simulated", &file, &evidence).to_html();
+//! assert!(verdicts.len() > 400 && page.starts_with("<!DOCTYPE html>"));
+//! ```
 
 pub mod claims;
 pub mod compare;

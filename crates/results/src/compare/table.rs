@@ -1,6 +1,6 @@
 //! The summary for the terminal.
 
-use super::{LARGE_MISS_PCT, Summary};
+use super::{CompareRow, LARGE_MISS_PCT, Summary};
 use comfy_table::{CellAlignment, Table, presets};
 
 /// A table without borders, numbers to the right.
@@ -76,4 +76,23 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
         text.push_str(&format!("… and {} more\n", summary.misses.len() - misses));
     }
     text
+}
+
+/// Rows, measured beside simulated, for a look at a few of them.
+pub fn rows_table<'a>(rows: impl IntoIterator<Item = &'a CompareRow>) -> String {
+    let header = ["test", "access", "cache", "window", "size", "measured", "simulated", "error %"];
+    let mut table = plain_table(&header, 3);
+    for row in rows {
+        table.add_row(vec![
+            row.test.to_string(),
+            row.pattern.to_string(),
+            row.cache.to_string(),
+            units::Bytes::new(row.window_bytes).to_string(),
+            row.transfer_bytes.to_string(),
+            format!("{:.1} {}", row.measured, row.unit),
+            row.simulated.map_or_else(|| "–".into(), |s| format!("{s:.1} {}", row.unit)),
+            row.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
+        ]);
+    }
+    table.to_string()
 }
