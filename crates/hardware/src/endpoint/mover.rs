@@ -8,47 +8,42 @@ use super::params::{BusParams, DrainParams, LocalMemoryParams, TransmitParams};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// Completions on their way to the device's memory.
-    In = 0,
+    In,
     /// Data of writes on its way to the core.
-    Out = 1,
+    Out,
 }
 
 /// The path between the core and the device's memory, which both directions share.
 ///
-/// While only one direction is wanted, it has the path for itself. While both
-/// are, they take turns: each byte is then charged with the byte that goes the
-/// other way meanwhile, and with its share of two changes of direction.
+/// While only one direction is wanted, it has the path for itself. A write's
+/// data that is fetched after something came in is interrupted by what comes in
+/// meanwhile: it pays for changing the direction there and back once for each burst.
 #[derive(Debug)]
 pub struct Bus {
     params: BusParams,
-    free: [Time; 2],
-    /// Length of the last transfer in each direction.
-    transfer: [u64; 2],
+    free: Time,
+    last: Direction,
 }
 
 impl Bus {
     /// A bus that is idle.
     pub fn new(params: BusParams) -> Self {
-        Self { params, free: [Time::ZERO; 2], transfer: [0; 2] }
+        Self { params, free: Time::ZERO, last: Direction::Out }
     }
 
-    /// Moves `bytes` of a transfer of `transfer` bytes. Returns when they are through.
-    pub fn pass(&mut self, now: Time, direction: Direction, bytes: u64, transfer: u64) -> Time {
-        let (own, other) = (direction as usize, 1 - direction as usize);
-        let start = self.free[own].max(now);
-        let mut time = bytes * u64::from(self.params.ps_per_byte);
-        if self.free[other] > start {
-            let longest = transfer.max(self.transfer[other]);
-            let turn_after = if longest > u64::from(self.params.longest_interrupted) {
-                longest
-            } else {
-                longest.min(u64::from(self.params.burst))
-            };
-            time += time + 2 * self.params.turn.as_ps() * bytes / turn_after.max(1);
+    /// Moves `bytes`: a completion in, or the data of a whole write out. Returns when they are through.
+    pub fn pass(&mut self, now: Time, direction: Direction, bytes: u64) -> Time {
+        let mut time = Duration::from_ps(bytes * u64::from(self.params.ps_per_byte));
+        if direction == Direction::Out && self.last == Direction::In {
+            let both_ways = self.params.turn.as_ps() * 2;
+            let burst = u64::from(self.params.burst.max(1));
+            let is_interrupted = bytes > burst && bytes <= u64::from(self.params.longest_interrupted);
+            // The last burst of a transfer shares its turn with the next one: on average, a part of a burst pays a part.
+            time += Duration::from_ps(if is_interrupted { both_ways * bytes / burst } else { both_ways });
         }
-        self.transfer[own] = transfer;
-        self.free[own] = start + Duration::from_ps(time);
-        self.free[own]
+        self.last = direction;
+        self.free = self.free.max(now) + time;
+        self.free
     }
 }
 
@@ -178,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn directions_take_turns_only_while_both_are_wanted() {
+    fn changing_the_direction_costs_once_per_burst() {
         let params =
             BusParams { ps_per_byte: 100, turn: Duration::from_ns(5), burst: 256, longest_interrupted: 1024 };
         let mut bus = Bus::new(params);
-        assert_eq!(bus.pass(Time::ZERO, Direction::In, 256, 256), Time::from_ps(25_600));
-        assert_eq!(bus.pass(Time::ZERO, Direction::In, 256, 256), Time::from_ps(51_200));
-        // The other direction is wanted until 51.2 ns: twice the time, and two turns.
-        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 256, 256), Time::from_ps(61_200));
-        assert_eq!(bus.pass(Time::from_ps(61_200), Direction::Out, 256, 256), Time::from_ps(86_800));
+        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 256), Time::from_ps(25_600));
+        assert_eq!(bus.pass(Time::ZERO, Direction::In, 256), Time::from_ps(51_200));
+        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 512), Time::from_ps(51_200 + 51_200 + 20_000));
+        let done = bus.pass(Time::ZERO, Direction::In, 256);
+        assert_eq!(bus.pass(Time::ZERO, Direction::Out, 2048).since(done).as_ps(), 204_800 + 10_000);
     }
 }

@@ -350,7 +350,7 @@ impl Requester {
         let now = scheduler.now();
         let engine = self.engine(&write.dma);
         let length = write.data.len() as u64;
-        let mut fetched = self.bus.pass(now, Direction::Out, length, length);
+        let mut fetched = self.bus.pass(now, Direction::Out, length);
         if let Some(memory) = &engine.memory {
             fetched = fetched.max(self.memory.read(now, memory, write.dma.local, length));
         }
@@ -483,7 +483,7 @@ impl Requester {
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4;
         let out = self.drain.take(now, wire_bytes, first);
-        let drained = self.bus.pass(now, Direction::In, u64::from(here), u64::from(dma.length)).max(out);
+        let drained = self.bus.pass(now, Direction::In, u64::from(here)).max(out);
         let engine = self.params.engines.get(usize::from(dma.engine.0)).copied().unwrap_or_default();
         let arrived = now - link.wire_time(end.side.opposite(), wire_bytes);
         self.place(&engine, index, now, arrived, u64::from(here), link.wire_time_per_byte_ps());

@@ -39,7 +39,12 @@ impl MemorySystem {
             counters.device.reads_memory += 1;
         }
         let back = self.params.sockets[n].llc.device_return;
-        Access { ready: fetched.at + back, source: fetched.source }
+        let mut ready = fetched.at + back;
+        let spread = self.params.interconnect.spread;
+        if node != home && !spread.is_zero() {
+            ready = ready + Duration::from_ps(self.rng.below(spread.as_ps())) - spread / 2;
+        }
+        Access { ready, source: fetched.source }
     }
 
     /// A page walker's read of a line.

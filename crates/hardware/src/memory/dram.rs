@@ -3,6 +3,7 @@
 use super::LINE;
 use super::params::DramParams;
 use super::server::Server;
+use engine::Rng;
 use units::{Bytes, Duration, Time};
 
 /// The DRAM of one node.
@@ -20,6 +21,8 @@ pub(super) struct Dram {
     refreshes: Vec<u64>,
     /// For each bank of each rank: its open row plus one, zero if none is.
     rows: Vec<u64>,
+    /// Where in the spread of latencies an access falls.
+    rng: Rng,
 }
 
 /// The parts of an address that a DRAM controller distinguishes.
@@ -30,7 +33,7 @@ struct Place {
 }
 
 impl Dram {
-    pub(super) fn new(params: &DramParams) -> Self {
+    pub(super) fn new(params: &DramParams, rng: Rng) -> Self {
         let service = params.channel_bandwidth.time_for(Bytes::new(LINE));
         let units = usize::from(params.channels) * usize::from(params.ranks);
         let interval = params.refresh.map_or(0, |r| r.interval.as_ps());
@@ -41,6 +44,7 @@ impl Dram {
             interleave: params.interleave.get() / LINE,
             channels: vec![Server::default(); usize::from(params.channels)],
             refreshes: (0..units as u64).map(|u| interval * u / units as u64).collect(),
+            rng,
             rows: vec![0; params.row_buffer.map_or(0, |r| units * usize::from(r.banks))],
         }
     }
@@ -50,8 +54,17 @@ impl Dram {
     pub(super) fn read(&mut self, at: Time, line: u64) -> Time {
         let place = self.place(line);
         let at = self.after_refresh(at, place.rank);
-        let latency = self.latency(line, place.rank);
-        self.channels[place.channel].reserve(at, self.service) + latency
+        let latency = self.latency(line, place.rank) + self.spread();
+        let begun = self.channels[place.channel].reserve(at, self.service);
+        begun + latency.saturating_sub(self.params.access_spread / 2)
+    }
+
+    /// A part of the spread, from none to all of it.
+    fn spread(&mut self) -> Duration {
+        match self.params.access_spread.as_ps() {
+            0 => Duration::ZERO,
+            width => Duration::from_ps(self.rng.below(width)),
+        }
     }
 
     /// Writes a line: when the channel's queue has accepted it.
@@ -126,13 +139,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn rng() -> Rng {
+        engine::Seed::new(1).component("dram")
+    }
+
     fn params() -> DramParams {
         MemoryParams::example().sockets[0].dram
     }
 
     #[test]
     fn peak_bandwidth_is_reached_and_not_exceeded() {
-        let mut dram = Dram::new(&DramParams { refresh: None, ..params() });
+        let mut dram = Dram::new(&DramParams { refresh: None, ..params() }, rng());
         let lines = 40_000;
         let last = (0..lines).map(|line| dram.read(Time::ZERO, line)).max().unwrap();
         let rate = lines as f64 * 64.0 / (last.as_ns_f64() - 70.0);
@@ -141,7 +158,7 @@ mod tests {
 
     #[test]
     fn refresh_delays_as_many_reads_as_its_share_of_time() {
-        let mut dram = Dram::new(&params());
+        let mut dram = Dram::new(&params(), rng());
         let slow = (0..100_000u64)
             .filter(|i| {
                 let at = Time::from_ps(i * 77_777);
@@ -184,7 +201,7 @@ mod tests {
         /// The remembered beginning must not change what plain arithmetic says.
         #[test]
         fn refreshes_are_periodic(times in prop::collection::vec(0u64..100_000_000, 1..100), rank in 0usize..8) {
-            let mut dram = Dram::new(&params());
+            let mut dram = Dram::new(&params(), rng());
             let offset = 7_800_000 * rank as u64 / 8;
             for at in times {
                 let phase = (at as i64 - offset as i64).rem_euclid(7_800_000) as u64;

@@ -205,6 +205,8 @@ pub struct DramParams {
     pub channel_bandwidth: ByteRate,
     /// From the LLC's miss to the line's arrival there, idle, row closed.
     pub access: Duration,
+    /// Width of the uniform spread of `access` about its mean: open and closed rows, queues, clock crossings.
+    pub access_spread: Duration,
     /// Refresh; `None` for memory that needs none.
     pub refresh: Option<RefreshParams>,
     /// Open rows; `None` where every access costs the same.
@@ -246,6 +248,8 @@ pub struct InterconnectParams {
     pub header: Bytes,
     /// What the home node's agent adds to a request from another node.
     pub home_agent: Duration,
+    /// Width of the uniform spread of a read from another node about its mean.
+    pub spread: Duration,
     /// Which sockets a home node asks before it answers.
     pub snoop: SnoopMode,
 }
@@ -412,6 +416,7 @@ impl MemoryParams {
                 interleave: Bytes::new(256),
                 channel_bandwidth: ByteRate::gb_per_s(16),
                 access: Duration::from_ns(70),
+                access_spread: Duration::ZERO,
                 refresh: Some(RefreshParams {
                     interval: Duration::from_ns(7_800),
                     duration: Duration::from_ns(260),
@@ -430,6 +435,7 @@ impl MemoryParams {
                     latency: Duration::from_ns(30),
                 }],
                 header: Bytes::new(8),
+                spread: Duration::ZERO,
                 home_agent: Duration::from_ns(5),
                 snoop: SnoopMode::Directory,
             },

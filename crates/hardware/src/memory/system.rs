@@ -8,6 +8,7 @@ use super::params::MemoryParams;
 use super::physical::PhysicalMemory;
 use super::server::Server;
 use super::socket::Socket;
+use engine::{Rng, Seed};
 use units::{Bytes, HostPhysical, Time};
 
 /// Binary logarithm of a line's bytes.
@@ -25,6 +26,8 @@ pub struct MemorySystem {
     /// For each socket: its root complex's port into the LLC.
     pub(super) ports: Vec<Server>,
     pub(super) net: Interconnect,
+    /// Where in the spread of remote latencies a read falls.
+    pub(super) rng: Rng,
     /// By core number: the node and the core's number within it.
     pub(super) places: Vec<(u8, u8)>,
     pub(super) counters: MemoryCounters,
@@ -43,6 +46,7 @@ impl MemorySystem {
         if let Err(error) = params.validate() {
             panic!("{error}");
         }
+        let seed = Seed::new(params.seed);
         let numbered = || params.sockets.iter().enumerate();
         let ranges: Vec<_> =
             numbered().flat_map(|(n, s)| s.memory.iter().map(move |&r| (NodeId(n as u8), r))).collect();
@@ -54,12 +58,13 @@ impl MemorySystem {
         };
         Self {
             sockets: numbered().map(|(n, s)| Socket::new(s, params.seed ^ (n as u64 + 1) << 32)).collect(),
-            dram: params.sockets.iter().map(|s| Dram::new(&s.dram)).collect(),
+            dram: numbered().map(|(n, s)| Dram::new(&s.dram, seed.component(&format!("dram{n}")))).collect(),
             ports: vec![Server::default(); params.sockets.len()],
             places: numbered()
                 .flat_map(|(n, s)| (0..s.cores).map(move |core| (n as u8, core as u8)))
                 .collect(),
             params: params.clone(),
+            rng: seed.component("interconnect"),
             net,
             counters,
             bytes: PhysicalMemory::new(&ranges),

@@ -20,6 +20,8 @@ record! {
         channel_bandwidth: Figure<ByteRate>,
         /// From the LLC's miss to the line's arrival there, idle.
         access: Figure<Duration>,
+        /// Width of the uniform spread of `access` about its mean: open and closed rows, queues, clock crossings.
+        access_spread: Figure<Duration>,
         /// tREFI: the interval between refreshes of a rank.
         refresh_interval: Option<Figure<Duration>>,
         /// tRFC: for how long a refresh makes the rank unavailable.
@@ -123,6 +125,8 @@ record! {
         header: Figure<Bytes>,
         /// What the home node's agent adds to a request from another node.
         home_agent: Figure<Duration>,
+        /// Width of the uniform spread of a read from another node about its mean.
+        spread: Figure<Duration>,
         /// Which sockets a home node asks before it answers.
         snoop: Figure<SnoopMode>,
         /// Where a device's writes to another socket's memory go.

@@ -137,6 +137,7 @@ fn dram(dram: &machine::Dram) -> DramParams {
         interleave: dram.interleave.value,
         channel_bandwidth: dram.channel_bandwidth.value,
         access: dram.access.value,
+        access_spread: dram.access_spread.value,
         refresh: match (&dram.refresh_interval, &dram.refresh_duration) {
             (Some(interval), Some(duration)) => {
                 Some(RefreshParams { interval: interval.value, duration: duration.value })
@@ -162,6 +163,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
             links: Vec::new(),
             header: Bytes::new(8),
             home_agent: Duration::ZERO,
+            spread: Duration::ZERO,
             snoop: SnoopMode::Broadcast,
         };
     };
@@ -174,6 +176,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
         links: params.links.value.iter().map(link).collect(),
         header: params.header.value,
         home_agent: params.home_agent.value,
+        spread: params.spread.value,
         snoop: match params.snoop.value {
             machine::SnoopMode::Broadcast => SnoopMode::Broadcast,
             machine::SnoopMode::Directory => SnoopMode::Directory,
