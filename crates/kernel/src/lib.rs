@@ -1,1 +1,34 @@
-//! See the crate's Cargo.toml.
+//! The driver's face made real: a kernel on a simulated host.
+//!
+//! [`Kernel`] runs on the cores of one host of the [`Fabric`](hardware::Fabric). It finds PCI functions by reading
+//! configuration space, gives them addresses, builds IOMMU tables in simulated memory, takes interrupts, and runs
+//! tasks. What its code costs is a parameter ([`KernelCosts`]); what memory, IOMMU and devices cost is theirs.
+//!
+//! | folder | subject |
+//! |---|---|
+//! | `cpu` | cores, the clock of a program, loads and stores |
+//! | `sched` | tasks and run queues |
+//! | `irq` | vectors, handlers, deferred work |
+//! | `mm` | pages by node, small pieces of coherent memory |
+//! | `pci` | enumeration, resources, MSI-X, drivers, hot-plug |
+//! | `dma` | the DMA API over the IOMMU |
+
+mod account;
+mod convert;
+mod costs;
+mod cpu;
+mod dma;
+mod irq;
+mod kernel;
+mod mm;
+mod nowhere;
+mod pci;
+mod sched;
+
+pub use account::Times;
+pub use costs::{CoreParams, KernelCosts, SchedParams};
+pub use dma::{DmaMode, DmaParams};
+pub use irq::IrqCounters;
+pub use kernel::{Kernel, KernelParams, Subsystems, TaskInfo};
+pub use mm::NodeMemory;
+pub use pci::{FunctionInfo, PciParams, TreeText};

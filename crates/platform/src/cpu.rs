@@ -97,6 +97,8 @@ pub trait CpuOps {
     fn prefetch(&self, at: PhysAddr, length: u64);
     /// Books time on `part` from now on; returns what it was.
     fn book(&self, part: Part) -> Part;
+    /// Keeps the core, or no longer, while the program waits: for an answer that the core itself needs.
+    fn hold(&self, on: bool);
     /// Lets the simulation catch up with the program's clock.
     fn poll_sync(&self, context: &mut Context<'_>) -> Poll<()>;
     /// Gives the core away until `deadline`.
@@ -216,6 +218,15 @@ impl Cpu {
     /// Lets the simulation catch up with the program's clock.
     pub fn sync(&self) -> Sync<'_> {
         Sync(self)
+    }
+
+    /// Waits for `answer` with the core standing still, as for a load from a device.
+    pub async fn stall_on<T>(&self, answer: impl Future<Output = T>) -> T {
+        self.sync().await;
+        self.0.hold(true);
+        let result = answer.await;
+        self.0.hold(false);
+        result
     }
 
     /// Gives the core away for `time`.

@@ -1,0 +1,22 @@
+//! The platform's names and the hardware's for the same things.
+
+use hardware::memory::{CoreId, NodeId};
+use platform::cpu::{CpuId, Node};
+use platform::memory::PhysAddr;
+use units::HostPhysical;
+
+pub(crate) const fn core(cpu: CpuId) -> CoreId {
+    CoreId(cpu.0)
+}
+
+pub(crate) const fn node(node: NodeId) -> Node {
+    Node(node.0)
+}
+
+pub(crate) const fn physical(at: PhysAddr) -> HostPhysical {
+    HostPhysical::new(at.0)
+}
+
+pub(crate) const fn address(at: HostPhysical) -> PhysAddr {
+    PhysAddr(at.get())
+}

@@ -1,0 +1,112 @@
+//! What kernel code costs in cycles, and what a core is made of.
+//!
+//! Only instructions are here. What memory adds comes from the simulated caches, what devices and IOMMU add
+//! from theirs.
+
+use units::{Cycles, Duration, Frequency};
+
+/// A core, apart from its caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CoreParams {
+    /// Clock (part data).
+    pub frequency: Frequency,
+    /// Line fill buffers: misses under way at once (Intel optimisation manual, 10 from Nehalem to Broadwell).
+    pub fill_buffers: u16,
+    /// Stores that have retired and not been written (Intel optimisation manual: 42 Haswell, 56 Skylake).
+    pub store_buffer: u16,
+    /// Cycles from one access to a line to the next of the same instruction stream: 64 B copied with two 32 B
+    /// loads or stores (Intel optimisation manual).
+    pub issue: Cycles,
+}
+
+impl CoreParams {
+    /// A Haswell-like core at `frequency`.
+    pub const fn haswell(frequency: Frequency) -> Self {
+        Self { frequency, fill_buffers: 10, store_buffer: 42, issue: Cycles::new(2) }
+    }
+}
+
+macro_rules! costs {
+    ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
+        /// What kernel code costs. Every value is a parameter of the machine.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct KernelCosts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl KernelCosts {
+            /// Linux 4.x to 6.x on x86, mitigations off: the sources are with the fields.
+            pub const fn linux() -> Self {
+                Self { $($name: $value,)* }
+            }
+
+            /// No costs at all, to see those of the hardware alone.
+            pub const fn none() -> Self {
+                Self { $($name: { let _ = $value; 0 },)* }
+            }
+        }
+    };
+}
+
+costs! {
+    /// Cycles from an interrupt's arrival to its handler: microcode, entry code, vector look-up
+    /// (assumed; interrupt delivery takes several hundred cycles on x86).
+    irq_entry = 600,
+    /// Cycles from the end of a handler to the interrupted program: end of interrupt, `iret` (assumed).
+    irq_exit = 300,
+    /// Cycles to begin and end deferred work (assumed).
+    softirq = 150,
+    /// Cycles to put deferred work on its list, or end it (assumed).
+    napi = 60,
+    /// Cycles to leave the idle loop (assumed: polling idle or C1).
+    idle_exit = 500,
+    /// Cycles of a switch of tasks, address space included (assumed: about 1 µs with the scheduler's choice).
+    context_switch = 2_000,
+    /// Cycles to make a task runnable (assumed).
+    wake_up = 500,
+    /// Cycles to set or cancel a timer (assumed).
+    timer = 150,
+    /// Cycles to take or give back a page from a core's list (assumed).
+    page = 60,
+    /// Cycles to take pages that a core's list does not have (assumed).
+    page_slow = 400,
+    /// Cycles of an uncached store until the next instruction (assumed: the store buffer drains first).
+    mmio_write = 100,
+    /// Cycles of an `sfence` (kPIO+WC paper: about 100).
+    fence = 100,
+    /// Cycles to map or unmap with no IOMMU: address arithmetic and checks (assumed).
+    dma_direct = 20,
+    /// Cycles to find an address range in a core's cache of them (Peleg et al., USENIX ATC 2015: short).
+    iova_cached = 60,
+    /// Cycles to find an address range in the tree of all of them (assumed).
+    iova_slow = 600,
+    /// Cycles of a page table walk by software, its memory accesses not included (assumed).
+    page_table_edit = 80,
+    /// Cycles to put a descriptor into the invalidation queue and ring its doorbell (assumed).
+    invalidation = 200,
+    /// Cycles to put an unmapped range onto a lazy flush queue (assumed).
+    flush_queue = 40,
+}
+
+/// How the scheduler shares cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SchedParams {
+    /// Time for which every runnable task of a core gets a turn (Linux: `sched_latency`, 6 ms, times one plus the
+    /// binary logarithm of the cores, at most 8).
+    pub latency: Duration,
+    /// Shortest turn (Linux: `sched_min_granularity`, 0.75 ms times the same factor).
+    pub granularity: Duration,
+    /// By how much a task that wakes must be behind to take the core (Linux: `sched_wakeup_granularity`).
+    pub wakeup_granularity: Duration,
+}
+
+impl SchedParams {
+    /// Linux's values for eight or more cores.
+    pub const fn linux() -> Self {
+        Self {
+            latency: Duration::from_ms(24),
+            granularity: Duration::from_ms(3),
+            wakeup_granularity: Duration::from_ms(4),
+        }
+    }
+}

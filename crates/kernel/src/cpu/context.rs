@@ -1,0 +1,243 @@
+//! A program's hold on its core: its clock, and how the simulation catches up with it.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future as _;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context as PollContext, Poll, Waker};
+
+use engine::Sleep;
+use hardware::Fabric;
+use hardware::memory::CoreOp;
+use platform::cpu::{Async, Cpu, CpuId, CpuOps, Node, Part};
+use platform::memory::PhysAddr;
+use units::{Cycles, Duration, Time};
+
+use super::{Cores, Level};
+use crate::sched::Task;
+
+/// Where a context is between two synchronisations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// Computing ahead of the clock, or waiting for something.
+    Free,
+    /// The simulation catches up until then.
+    CatchingUp { end: Time },
+    /// Stopped by something more urgent with so much left to do.
+    Stopped { left: Duration },
+}
+
+/// A program on a core.
+pub(crate) struct Context {
+    pub cores: Rc<Cores>,
+    pub level: Level,
+    pub core: Cell<CpuId>,
+    ahead: Cell<Duration>,
+    phase: Cell<Phase>,
+    /// The core waits for an answer and can do nothing else.
+    stalled: Cell<Option<Time>>,
+    timer: RefCell<Option<Sleep<Fabric>>>,
+    waker: RefCell<Option<Waker>>,
+    part: Cell<Part>,
+    pub task: RefCell<Weak<Task>>,
+}
+
+impl Context {
+    pub fn new(cores: Rc<Cores>, level: Level, core: CpuId, part: Part) -> Rc<Self> {
+        Rc::new(Self {
+            cores,
+            level,
+            core: Cell::new(core),
+            ahead: Cell::new(Duration::ZERO),
+            phase: Cell::new(Phase::Free),
+            stalled: Cell::new(None),
+            timer: RefCell::new(None),
+            waker: RefCell::new(None),
+            part: Cell::new(part),
+            task: RefCell::default(),
+        })
+    }
+
+    /// The handle that programs and drivers get.
+    pub fn cpu(self: &Rc<Self>) -> Cpu {
+        Cpu::new(Rc::clone(self) as Rc<dyn CpuOps>)
+    }
+
+    /// Computes for some time on account of `part`.
+    pub fn charge(&self, part: Part, time: Duration) {
+        self.ahead.set(self.ahead.get() + time);
+        self.account(part, time);
+    }
+
+    /// Computes for some cycles on account of `part`.
+    pub fn cycles(&self, part: Part, cycles: u64) {
+        self.charge(part, self.cores.time_for(cycles));
+    }
+
+    fn account(&self, part: Part, time: Duration) {
+        self.cores.book(self.core.get(), part, time);
+        if let Some(task) = self.task.borrow().upgrade() {
+            task.ran(part, time);
+        }
+    }
+
+    /// Whether it keeps its core although it waits.
+    pub fn keeps_core(&self) -> bool {
+        self.stalled.get().is_some() || self.phase.get() != Phase::Free
+    }
+
+    /// Whether it has computed more than the simulation has seen.
+    pub fn is_ahead(&self) -> bool {
+        !self.ahead.get().is_zero()
+    }
+
+    /// Stops it where it is.
+    pub fn pause(&self) {
+        if let Phase::CatchingUp { end } = self.phase.get() {
+            self.phase.set(Phase::Stopped { left: end.since(self.cores.now()) });
+        }
+    }
+
+    /// Lets it look whether it can go on.
+    pub fn wake(&self) {
+        let waker = self.waker.borrow().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub fn remember(&self, context: &PollContext<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        match &mut *waker {
+            Some(old) if old.will_wake(context.waker()) => {}
+            slot => *slot = Some(context.waker().clone()),
+        }
+    }
+
+    /// Moves the program's clock to `time`, if that is later, on account of what it does.
+    pub fn advance_to(&self, time: Time) {
+        self.charge(self.part.get(), time.since(self.now()));
+    }
+
+    fn wait_until(&self, end: Time, context: &mut PollContext<'_>) -> Poll<()> {
+        let mut timer = self.timer.borrow_mut();
+        let sleep = timer.insert(self.cores.hw.sleep_until(end));
+        Pin::new(sleep).poll(context)
+    }
+}
+
+impl CpuOps for Context {
+    fn id(&self) -> CpuId {
+        self.core.get()
+    }
+
+    fn node(&self) -> Node {
+        self.cores.get(self.core.get()).node
+    }
+
+    fn now(&self) -> Time {
+        let caught_up = match self.phase.get() {
+            Phase::Free => self.cores.now(),
+            Phase::CatchingUp { end } => end.max(self.cores.now()),
+            Phase::Stopped { left } => self.cores.now() + left,
+        };
+        caught_up + self.ahead.get()
+    }
+
+    fn work(&self, cycles: Cycles) {
+        self.cycles(self.part.get(), cycles.get());
+    }
+
+    fn stall(&self, time: Duration) {
+        self.charge(self.part.get(), time);
+    }
+
+    fn load(&self, at: PhysAddr, into: &mut [u8]) {
+        self.read(at, into);
+    }
+
+    fn store(&self, at: PhysAddr, from: &[u8]) {
+        self.write(at, from, CoreOp::Store);
+    }
+
+    fn stream(&self, at: PhysAddr, from: &[u8]) {
+        self.write(at, from, CoreOp::StreamingStore);
+    }
+
+    fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64) {
+        self.copy_lines(to, from, length);
+    }
+
+    fn prefetch(&self, at: PhysAddr, length: u64) {
+        self.fetch_ahead(at, length);
+    }
+
+    fn book(&self, part: Part) -> Part {
+        self.part.replace(part)
+    }
+
+    fn hold(&self, on: bool) {
+        let since = self.stalled.replace(on.then(|| self.cores.now()));
+        if let Some(since) = since.filter(|_| !on) {
+            self.account(self.part.get(), self.cores.now().since(since));
+        }
+    }
+
+    fn poll_sync(&self, context: &mut PollContext<'_>) -> Poll<()> {
+        loop {
+            let core = self.cores.get(self.core.get());
+            let now = self.cores.now();
+            match self.phase.get() {
+                Phase::Free => {
+                    let left = self.ahead.replace(Duration::ZERO);
+                    let task = self.task.borrow().upgrade();
+                    let over = task.is_some_and(|task| self.cores.turn_is_over(&task));
+                    if left.is_zero() && !over && core.lets(self) {
+                        return Poll::Ready(());
+                    }
+                    self.phase.set(Phase::Stopped { left });
+                }
+                Phase::Stopped { left } => {
+                    self.remember(context);
+                    if !core.lets(self) {
+                        return Poll::Pending;
+                    }
+                    if self.level == Level::Task && self.cores.yield_if_due(self) {
+                        return Poll::Pending;
+                    }
+                    self.phase.set(match left.is_zero() {
+                        true => Phase::Free,
+                        false => Phase::CatchingUp { end: now + left },
+                    });
+                }
+                Phase::CatchingUp { end } if now >= end => {
+                    *self.timer.borrow_mut() = None;
+                    self.phase.set(Phase::Free);
+                }
+                Phase::CatchingUp { end } => {
+                    self.remember(context);
+                    if self.level == Level::Task {
+                        let task = self.task.borrow().upgrade();
+                        if task.is_some_and(|task| self.cores.turn_is_over(&task)) {
+                            self.pause();
+                            continue;
+                        }
+                    }
+                    let until = match self.level {
+                        Level::Task => end.min(self.cores.turn_ends(core)),
+                        _ => end,
+                    };
+                    if self.wait_until(until, context).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+    }
+
+    fn sleep_until(&self, deadline: Time) -> Async<'static, ()> {
+        self.cycles(Part::Kernel, self.cores.costs.timer);
+        let hw = self.cores.hw.clone();
+        Box::pin(async move { hw.sleep_until(deadline.max(hw.now())).await })
+    }
+}

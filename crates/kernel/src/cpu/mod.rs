@@ -1,0 +1,165 @@
+//! Cores, and what runs on them.
+//!
+//! A core does one thing at a time. What can run on it are contexts on three levels: the current task, deferred
+//! interrupt work, and the interrupt handler; a higher level stops the lower ones where they are. A context runs
+//! ahead of the clock by what it has computed since it last synchronised; while it synchronises, the simulation
+//! catches up, and it is there that interrupts and the scheduler find it.
+
+mod access;
+mod context;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use engine::{Handle, Scheduler};
+use hardware::root::{Host, HostId};
+use hardware::wires::Wires;
+use hardware::{Event, Fabric};
+use platform::cpu::{CpuId, Node, Part};
+use units::{Duration, Time};
+
+pub(crate) use context::Context;
+
+use crate::account::Times;
+use crate::costs::{CoreParams, KernelCosts, SchedParams};
+use crate::sched::{RunQueue, Task};
+
+/// How urgent a context is: it stops those below.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Level {
+    Task,
+    Softirq,
+    Hardirq,
+}
+
+/// A core.
+pub(crate) struct Core {
+    pub id: CpuId,
+    pub node: Node,
+    /// What is active on the levels above tasks.
+    raised: [RefCell<Weak<Context>>; 2],
+    /// The task that has the core.
+    pub current: RefCell<Option<Rc<Task>>>,
+    pub queue: RefCell<RunQueue>,
+    pub times: RefCell<Times>,
+    /// When stores that have retired will have been written.
+    pub stores: RefCell<VecDeque<Time>>,
+    /// Cycles that the next task on this core pays for the switch to it.
+    pub last_task: Cell<Option<platform::kernel::TaskId>>,
+}
+
+impl Core {
+    fn new(id: CpuId, node: Node) -> Self {
+        Self {
+            id,
+            node,
+            raised: Default::default(),
+            current: RefCell::new(None),
+            queue: RefCell::default(),
+            times: RefCell::default(),
+            stores: RefCell::default(),
+            last_task: Cell::new(None),
+        }
+    }
+
+    /// The context on the highest active level above tasks.
+    fn top(&self) -> Option<Rc<Context>> {
+        self.raised[1].borrow().upgrade().or_else(|| self.raised[0].borrow().upgrade())
+    }
+
+    /// Begins interrupt work on `context`'s level: what is below stops.
+    pub fn raise(&self, context: &Rc<Context>) {
+        let below = self.running();
+        *self.raised[context.level as usize - 1].borrow_mut() = Rc::downgrade(context);
+        if let Some(below) = below.filter(|below| below.level < context.level) {
+            below.pause();
+        }
+    }
+
+    /// Ends interrupt work on a level: what is below goes on.
+    pub fn lower(&self, level: Level) {
+        *self.raised[level as usize - 1].borrow_mut() = Weak::new();
+        if let Some(next) = self.running() {
+            next.wake();
+        }
+    }
+
+    /// What the core does now.
+    pub fn running(&self) -> Option<Rc<Context>> {
+        self.top().or_else(|| self.current.borrow().as_ref().map(|task| Rc::clone(&task.context)))
+    }
+
+    /// Whether it does nothing.
+    pub fn is_idle(&self) -> bool {
+        self.current.borrow().is_none() && self.queue.borrow().is_empty()
+    }
+
+    /// Whether `context` may run on it now.
+    fn lets(&self, context: &Context) -> bool {
+        match self.top() {
+            Some(top) => top.level == context.level,
+            None => {
+                context.level == Level::Task
+                    && self
+                        .current
+                        .borrow()
+                        .as_ref()
+                        .is_some_and(|task| std::ptr::eq(Rc::as_ptr(&task.context), context))
+            }
+        }
+    }
+}
+
+/// The part of the machine that a kernel runs on: its cores and its way to the hardware.
+pub(crate) struct Cores {
+    pub hw: Handle<Fabric>,
+    pub host: HostId,
+    pub params: CoreParams,
+    pub costs: KernelCosts,
+    pub sched: SchedParams,
+    pub all: Vec<Core>,
+}
+
+impl Cores {
+    pub fn new(
+        hw: Handle<Fabric>,
+        host: HostId,
+        params: CoreParams,
+        costs: KernelCosts,
+        sched: SchedParams,
+    ) -> Self {
+        let all = hw.with(|fabric, _| {
+            let memory = &fabric.host(host).memory;
+            (0u16..)
+                .map_while(|n| Some((CpuId(n), memory.node_of_core(hardware::memory::CoreId(n))?)))
+                .map(|(id, node)| Core::new(id, crate::convert::node(node)))
+                .collect()
+        });
+        Self { hw, host, params, costs, sched, all }
+    }
+
+    pub fn get(&self, id: CpuId) -> &Core {
+        &self.all[usize::from(id.0)]
+    }
+
+    pub fn now(&self) -> Time {
+        self.hw.now()
+    }
+
+    /// Uses the host and the links.
+    pub fn with<R>(&self, act: impl FnOnce(&mut Host, &mut Wires, &mut Scheduler<Event>) -> R) -> R {
+        self.hw.with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(self.host);
+            act(host, wires, scheduler)
+        })
+    }
+
+    pub fn time_for(&self, cycles: u64) -> Duration {
+        self.params.frequency.time_for(units::Cycles::new(cycles))
+    }
+
+    pub fn book(&self, id: CpuId, part: Part, time: Duration) {
+        self.get(id).times.borrow_mut().add(part, time);
+    }
+}

@@ -1,0 +1,277 @@
+//! A domain of the IOMMU: the addresses and page tables of one function.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use hardware::iommu::tables::PageTable;
+use hardware::iommu::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::memory::{PAGE, PhysAddr};
+use units::{Bytes, HostPhysical, Iova};
+use wire::pcie::Bdf;
+
+use super::iova::IovaSpace;
+use super::unit::Unit;
+use super::{Dma, DmaMode};
+use crate::convert;
+use crate::kernel::Inner;
+
+/// Bytes of a page table entry.
+const ENTRY: u64 = 8;
+
+/// Unmapped pages that wait for their translations to be forgotten.
+#[derive(Default)]
+struct Flush {
+    /// First page, number of pages, and table frames that were taken out.
+    ranges: Vec<(u64, u64, Vec<HostPhysical>)>,
+    /// A task will flush when its time has come.
+    armed: bool,
+}
+
+/// Addresses and page tables of one function.
+pub(super) struct Domain {
+    id: DomainId,
+    unit: Rc<Unit>,
+    function: Bdf,
+    table: PageTable,
+    space: RefCell<IovaSpace>,
+    /// By core.
+    flushes: RefCell<Vec<Flush>>,
+    pub lazy: bool,
+    closed: Cell<bool>,
+}
+
+impl Dma {
+    pub(super) fn new_domain(&self) -> DomainId {
+        DomainId(self.next_domain.replace(self.next_domain.get() + 1))
+    }
+}
+
+impl Domain {
+    /// Empty tables, with the function behind them.
+    pub fn new(kernel: &Inner, cpu: &Cpu, unit: Rc<Unit>, function: Bdf) -> Result<Rc<Self>, Error> {
+        let id = kernel.dma.new_domain();
+        let levels = 4;
+        let table = kernel.cores.with(|host, _, _| {
+            let mut pages = kernel.pages.borrow_mut();
+            PageTable::new(host.memory.bytes_mut(), &mut pages.frames(unit.node), levels, unit.features)
+        });
+        let table = table.map_err(|_| Error::NoMemory)?;
+        let entry = ContextEntry {
+            domain: id,
+            translation: TranslationType::Untranslated,
+            levels,
+            page_table: table.root(),
+            fault_processing_disabled: false,
+        };
+        unit.attach(kernel, cpu, function, Some(entry));
+        let params = kernel.dma.params;
+        Ok(Rc::new(Self {
+            id,
+            unit,
+            function,
+            space: RefCell::new(IovaSpace::new(48, kernel.dma.cores, params.low_first)),
+            flushes: RefCell::new((0..kernel.dma.cores).map(|_| Flush::default()).collect()),
+            table,
+            lazy: params.mode == DmaMode::Lazy,
+            closed: Cell::new(false),
+        }))
+    }
+
+    /// Maps `length` bytes from `at` below address `2^bits`.
+    pub fn map(
+        &self,
+        kernel: &Inner,
+        cpu: &Cpu,
+        at: PhysAddr,
+        length: u64,
+        permissions: Permissions,
+        bits: u8,
+    ) -> Result<Iova, Error> {
+        let costs = kernel.cores.costs;
+        let lead = at.offset_in(PAGE);
+        let pages = (lead + length).div_ceil(PAGE);
+        let end = 1u64 << (bits.clamp(13, 48) - 12);
+        let taken = self.space.borrow_mut().take(cpu.id(), pages, end);
+        let (page, listed) = taken.ok_or(Error::NoMemory)?;
+        cpu.work(if listed { costs.iova_cached } else { costs.iova_slow });
+        let iova = Iova::new(page * PAGE);
+        let frame = convert::physical(at.align_down(PAGE));
+        self.walk(kernel, cpu, iova);
+        let mapped = kernel.cores.with(|host, _, _| {
+            let mut all = kernel.pages.borrow_mut();
+            let mut frames = all.frames(self.unit.node);
+            let memory = host.memory.bytes_mut();
+            let bytes = Bytes::new(pages * PAGE);
+            self.table.map(memory, &mut frames, iova, frame, bytes, permissions, PageSize::Size1GiB)
+        });
+        match mapped {
+            Ok(entries) => {
+                self.edited(kernel, cpu, iova, entries);
+                Ok(iova + lead)
+            }
+            Err(_) => {
+                self.space.borrow_mut().give(cpu.id(), page, pages);
+                Err(Error::NoMemory)
+            }
+        }
+    }
+
+    /// Unmaps what [`map`](Self::map) gave.
+    pub fn unmap(self: &Rc<Self>, kernel: &Rc<Inner>, cpu: &Cpu, at: Iova, length: u64) -> Result<(), Error> {
+        let pages = (at.offset_in(PAGE) + length).div_ceil(PAGE);
+        let iova = at.align_down(PAGE);
+        let page = iova.get() / PAGE;
+        self.walk(kernel, cpu, iova);
+        let undone = kernel.cores.with(|host, _, _| {
+            let mut all = kernel.pages.borrow_mut();
+            let mut frames = all.frames(self.unit.node);
+            self.table.unmap(host.memory.bytes_mut(), &mut frames, iova, Bytes::new(pages * PAGE))
+        });
+        let undone = undone.map_err(|_| Error::Invalid)?;
+        if undone.bytes < Bytes::new(pages * PAGE) {
+            kernel.log(format!("dma {}: unmapped what was not mapped at {iova}", self.function));
+            return Err(Error::Invalid);
+        }
+        self.edited(kernel, cpu, iova, undone.entries_written);
+        if self.lazy {
+            self.defer(kernel, cpu, page, pages, undone.tables);
+        } else {
+            self.unit.flush_pages(kernel, cpu, self.id, page, pages);
+            self.free(kernel, cpu, page, pages, undone.tables);
+        }
+        Ok(())
+    }
+
+    /// Puts a range onto the core's flush queue.
+    fn defer(
+        self: &Rc<Self>,
+        kernel: &Rc<Inner>,
+        cpu: &Cpu,
+        page: u64,
+        pages: u64,
+        tables: Vec<HostPhysical>,
+    ) {
+        cpu.work(kernel.cores.costs.flush_queue);
+        let id = usize::from(cpu.id().0);
+        let (full, arm) = {
+            let flush = &mut self.flushes.borrow_mut()[id];
+            flush.ranges.push((page, pages, tables));
+            let full = flush.ranges.len() >= kernel.dma.params.flush_entries;
+            (full, !full && !std::mem::replace(&mut flush.armed, true))
+        };
+        if full {
+            self.flush(kernel, cpu, id);
+        }
+        if arm {
+            let (domain, inner, wait) = (Rc::clone(self), Rc::downgrade(kernel), kernel.dma.params.flush_time);
+            let params = platform::kernel::TaskParams::named(format!("iova-flush/{id}")).on(cpu.id());
+            kernel.spawn_program(
+                params,
+                Box::new(move |cpu| {
+                    Box::pin(async move {
+                        cpu.sleep(wait).await;
+                        if let Some(kernel) = inner.upgrade() {
+                            let _part = cpu.book(platform::cpu::Part::Dma);
+                            domain.flush(&kernel, &cpu, id);
+                        }
+                    })
+                }),
+            );
+        }
+    }
+
+    /// Forgets the translations of all that waits on one core's queue.
+    fn flush(&self, kernel: &Inner, cpu: &Cpu, id: usize) {
+        let flush = std::mem::take(&mut self.flushes.borrow_mut()[id]);
+        if flush.ranges.is_empty() {
+            return;
+        }
+        self.unit.flush_domain(kernel, cpu, self.id);
+        for (page, pages, tables) in flush.ranges {
+            self.free(kernel, cpu, page, pages, tables);
+        }
+    }
+
+    fn free(&self, kernel: &Inner, cpu: &Cpu, page: u64, pages: u64, tables: Vec<HostPhysical>) {
+        let costs = kernel.cores.costs;
+        let listed = self.space.borrow_mut().give(cpu.id(), page, pages);
+        cpu.work(if listed { costs.iova_cached } else { costs.iova_slow });
+        let mut all = kernel.pages.borrow_mut();
+        let mut frames = all.frames(self.unit.node);
+        tables.into_iter().for_each(|table| frames.free(table));
+    }
+
+    /// Reads the entries on the way to an address, as software does that edits a table.
+    fn walk(&self, kernel: &Inner, cpu: &Cpu, iova: Iova) {
+        cpu.work(kernel.cores.costs.page_table_edit);
+        let mut table = PhysAddr(self.table.root().get());
+        for level in (2..=self.table.levels()).rev() {
+            let entry = cpu.load_u64(table + entry_offset(iova, level));
+            // Absent, or a superpage.
+            if entry & 3 == 0 || entry & 1 << 7 != 0 {
+                return;
+            }
+            table = PhysAddr(entry & 0x000f_ffff_ffff_f000);
+        }
+    }
+
+    /// Pays for the stores to entries that were written: their lines, in order.
+    fn edited(&self, kernel: &Inner, cpu: &Cpu, iova: Iova, entries: u64) {
+        cpu.work(kernel.cores.costs.page_table_edit * entries.div_ceil(8));
+        let leaf = self.leaf_table(kernel, iova);
+        if let Some(table) = leaf {
+            let first = entry_offset(iova, 1);
+            let length = (entries * ENTRY).min(PAGE - first);
+            let mut bytes = vec![0; length as usize];
+            kernel.cores.with(|host, _, _| {
+                let _ = host.memory.bytes().read(convert::physical(table + first), &mut bytes);
+            });
+            cpu.store(table + first, &bytes);
+        }
+    }
+
+    /// The lowest table on the way to an address.
+    fn leaf_table(&self, kernel: &Inner, iova: Iova) -> Option<PhysAddr> {
+        kernel.cores.with(|host, _, _| {
+            let mut table = self.table.root();
+            for level in (2..=self.table.levels()).rev() {
+                let entry = host.memory.bytes().read_u64(table + entry_offset(iova, level)).ok()?;
+                if entry & 3 == 0 || entry & 1 << 7 != 0 {
+                    return None;
+                }
+                table = HostPhysical::new(entry & 0x000f_ffff_ffff_f000);
+            }
+            Some(convert::address(table))
+        })
+    }
+
+    /// How many pages the function reaches, for inspection.
+    pub fn mapped(&self, kernel: &Inner) -> u64 {
+        kernel.cores.with(|host, _, _| {
+            let mappings = self.table.mappings(host.memory.bytes()).unwrap_or_default();
+            mappings.iter().map(|mapping| mapping.size.get() / PAGE).sum()
+        })
+    }
+
+    /// Takes the function out and gives all tables back.
+    pub fn close(&self, kernel: &Inner, cpu: &Cpu) {
+        if self.closed.replace(true) {
+            return;
+        }
+        for id in 0..kernel.dma.cores {
+            self.flush(kernel, cpu, id);
+        }
+        self.unit.attach(kernel, cpu, self.function, None);
+        let tables = kernel.cores.with(|host, _, _| self.table.tables(host.memory.bytes()));
+        let mut all = kernel.pages.borrow_mut();
+        let mut frames = all.frames(self.unit.node);
+        tables.unwrap_or_default().into_iter().for_each(|table| frames.free(table));
+    }
+}
+
+/// Byte offset of an address's entry in a table of `level` (VT-d specification, 3.7).
+fn entry_offset(iova: Iova, level: u8) -> u64 {
+    (iova.get() >> (12 + 9 * (u32::from(level) - 1)) & 0x1ff) * ENTRY
+}

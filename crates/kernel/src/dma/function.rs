@@ -1,0 +1,320 @@
+//! The DMA API of one function.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use hardware::iommu::Permissions;
+use platform::Error;
+use platform::cpu::{Cpu, Node, Part};
+use platform::dma::{Coherent, Direction, DmaCounters, DmaOps};
+use platform::memory::{PAGE, Pages, PhysAddr, Policy};
+use units::Iova;
+use wire::pcie::Bdf;
+
+use super::DmaMode;
+use super::domain::Domain;
+use super::unit::pass_through;
+use crate::convert;
+use crate::kernel::Inner;
+use crate::mm::Pool;
+
+/// A mapping that has not been ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Live {
+    length: u64,
+    direction: Direction,
+}
+
+/// The DMA API of one function.
+pub(crate) struct FunctionDma {
+    kernel: Weak<Inner>,
+    function: Bdf,
+    node: Node,
+    bits: Cell<u8>,
+    domain: RefCell<Option<Rc<Domain>>>,
+    passes: Cell<bool>,
+    counters: Cell<DmaCounters>,
+    live: RefCell<BTreeMap<Iova, Vec<Live>>>,
+    pool: RefCell<Pool>,
+    /// Pages behind coherent memory, by where the core finds them.
+    coherent: RefCell<BTreeMap<PhysAddr, (Pages, Iova)>>,
+    /// Pages that the pool has cut up.
+    cut: RefCell<Vec<PhysAddr>>,
+}
+
+fn permissions(direction: Direction) -> Permissions {
+    match direction {
+        Direction::ToDevice => Permissions::READ,
+        Direction::FromDevice => Permissions::WRITE,
+        Direction::Bidirectional => Permissions::READ_WRITE,
+    }
+}
+
+impl FunctionDma {
+    pub fn new(kernel: Weak<Inner>, function: Bdf, node: Node) -> Rc<Self> {
+        Rc::new(Self {
+            kernel,
+            function,
+            node,
+            bits: Cell::new(32),
+            domain: RefCell::new(None),
+            passes: Cell::new(false),
+            counters: Cell::default(),
+            live: RefCell::default(),
+            pool: RefCell::default(),
+            coherent: RefCell::default(),
+            cut: RefCell::default(),
+        })
+    }
+
+    fn count(&self, change: impl FnOnce(&mut DmaCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// The function's domain, made when first needed; `None` where addresses are not translated.
+    fn domain(&self, kernel: &Inner, cpu: &Cpu) -> Result<Option<Rc<Domain>>, Error> {
+        if let Some(domain) = &*self.domain.borrow() {
+            return Ok(Some(Rc::clone(domain)));
+        }
+        let Some(unit) = kernel.unit_of(self.node) else { return Ok(None) };
+        match kernel.dma.params.mode {
+            DmaMode::Off => Ok(None),
+            DmaMode::PassThrough => {
+                if !self.passes.replace(true) {
+                    let entry = pass_through(kernel.dma.new_domain(), unit.features);
+                    unit.attach(kernel, cpu, self.function, Some(entry));
+                }
+                Ok(None)
+            }
+            DmaMode::Strict | DmaMode::Lazy => {
+                let domain = Domain::new(kernel, cpu, unit, self.function)?;
+                *self.domain.borrow_mut() = Some(Rc::clone(&domain));
+                Ok(Some(domain))
+            }
+        }
+    }
+
+    /// Lets the function reach a range, wherever that is.
+    fn reach(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let _part = cpu.book(Part::Dma);
+        if length == 0 {
+            return Err(Error::Invalid);
+        }
+        match self.domain(&kernel, cpu)? {
+            Some(domain) => domain.map(&kernel, cpu, at, length, permissions(direction), self.bits.get()),
+            None => {
+                cpu.work(kernel.cores.costs.dma_direct);
+                let last = at.0.checked_add(length - 1).ok_or(Error::Invalid)?;
+                // There are no bounce buffers: what the function cannot address is refused.
+                if self.bits.get() < 64 && last >> self.bits.get() != 0 {
+                    return Err(Error::NotSupported);
+                }
+                Ok(Iova::new(at.0))
+            }
+        }
+    }
+
+    fn unreach(&self, cpu: &Cpu, at: Iova, length: u64) {
+        let Some(kernel) = self.kernel.upgrade() else { return };
+        let _part = cpu.book(Part::Dma);
+        let domain = self.domain.borrow().clone();
+        match domain {
+            Some(domain) => {
+                if domain.unmap(&kernel, cpu, at, length).is_err() {
+                    self.count(|c| c.errors += 1);
+                }
+            }
+            None => cpu.work(kernel.cores.costs.dma_direct),
+        }
+    }
+
+    fn remember(&self, at: Iova, length: u64, direction: Direction) {
+        self.count(|c| c.maps += 1);
+        self.live.borrow_mut().entry(at).or_default().push(Live { length, direction });
+    }
+
+    /// Whether there was such a mapping.
+    fn forget(&self, at: Iova, length: u64, direction: Direction) -> bool {
+        let mut live = self.live.borrow_mut();
+        let known = live.get_mut(&at).and_then(|all| {
+            let place = all.iter().position(|l| *l == Live { length, direction })?;
+            all.swap_remove(place);
+            Some(all.is_empty())
+        });
+        match known {
+            Some(true) => {
+                live.remove(&at);
+            }
+            Some(false) => {}
+            None => {
+                drop(live);
+                self.count(|c| c.errors += 1);
+                if let Some(kernel) = self.kernel.upgrade() {
+                    kernel.log(format!("dma {}: {length} bytes at {at} were not mapped so", self.function));
+                }
+                return false;
+            }
+        }
+        self.count(|c| c.unmaps += 1);
+        true
+    }
+
+    /// Whole pages for core and device.
+    fn coherent_pages(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let policy = Policy::Preferred(node.unwrap_or(self.node));
+        let pages = kernel.take_pages(cpu, Pages::order_for(length), policy)?;
+        let bus = match self.reach(cpu, pages.start, pages.len(), Direction::Bidirectional) {
+            Ok(bus) => bus,
+            Err(error) => {
+                kernel.give_pages(cpu, pages);
+                return Err(error);
+            }
+        };
+        kernel.cores.with(|host, _, _| {
+            let zeros = vec![0; pages.len() as usize];
+            let _ = host.memory.bytes_mut().write(convert::physical(pages.start), &zeros);
+        });
+        self.coherent.borrow_mut().insert(pages.start, (pages, bus));
+        Ok(Coherent { cpu: pages.start, bus, length })
+    }
+
+    fn free_coherent_pages(&self, cpu: &Cpu, at: PhysAddr) {
+        let Some((pages, bus)) = self.coherent.borrow_mut().remove(&at) else {
+            self.count(|c| c.errors += 1);
+            return;
+        };
+        self.unreach(cpu, bus, pages.len());
+        if let Some(kernel) = self.kernel.upgrade() {
+            kernel.give_pages(cpu, pages);
+        }
+    }
+
+    /// Ends everything that the function's driver has left; says how much that was.
+    pub fn close(&self, cpu: &Cpu) -> u64 {
+        let Some(kernel) = self.kernel.upgrade() else { return 0 };
+        let left = self.counters.get().live();
+        let live = std::mem::take(&mut *self.live.borrow_mut());
+        for (at, mappings) in live {
+            for mapping in mappings {
+                self.unreach(cpu, at, mapping.length);
+            }
+        }
+        self.cut.borrow_mut().clear();
+        let coherent: Vec<PhysAddr> = self.coherent.borrow().keys().copied().collect();
+        for at in coherent {
+            self.free_coherent_pages(cpu, at);
+        }
+        let domain = self.domain.borrow_mut().take();
+        if let Some(domain) = domain {
+            domain.close(&kernel, cpu);
+        } else if self.passes.replace(false)
+            && let Some(unit) = kernel.unit_of(self.node)
+        {
+            unit.attach(&kernel, cpu, self.function, None);
+        }
+        left
+    }
+
+    /// Pages that the function reaches through the IOMMU.
+    pub fn mapped_pages(&self) -> u64 {
+        let kernel = self.kernel.upgrade();
+        let domain = self.domain.borrow();
+        kernel.zip(domain.as_ref()).map_or(0, |(kernel, domain)| domain.mapped(&kernel))
+    }
+}
+
+impl DmaOps for FunctionDma {
+    fn set_mask(&self, bits: u8) -> Result<(), Error> {
+        if !(13..=64).contains(&bits) {
+            return Err(Error::Invalid);
+        }
+        self.bits.set(bits);
+        Ok(())
+    }
+
+    fn alloc_coherent(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error> {
+        if length == 0 {
+            return Err(Error::Invalid);
+        }
+        // Pieces are cut from pages of the function's own node.
+        let class = Pool::class(length).filter(|_| node.is_none_or(|node| node == self.node));
+        let memory = match class {
+            None => self.coherent_pages(cpu, length, node)?,
+            Some(class) => {
+                let ready = self.pool.borrow_mut().take(class);
+                let piece = match ready {
+                    Some(piece) => piece,
+                    None => {
+                        let page = self.coherent_pages(cpu, PAGE, None)?;
+                        self.cut.borrow_mut().push(page.cpu);
+                        let mut pool = self.pool.borrow_mut();
+                        pool.cut(class, page);
+                        pool.take(class).ok_or(Error::NoMemory)?
+                    }
+                };
+                cpu.store(piece.cpu, &vec![0; length as usize]);
+                Coherent { length, ..piece }
+            }
+        };
+        self.count(|c| c.allocations += 1);
+        Ok(memory)
+    }
+
+    fn free_coherent(&self, cpu: &Cpu, memory: Coherent) {
+        self.count(|c| c.frees += 1);
+        let page = memory.cpu.align_down(PAGE);
+        match Pool::class(memory.length).filter(|_| self.cut.borrow().contains(&page)) {
+            Some(class) => self.pool.borrow_mut().give(class, Coherent { length: class, ..memory }),
+            None => self.free_coherent_pages(cpu, memory.cpu),
+        }
+    }
+
+    fn map(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let memory = kernel.cores.with(|host, _, _| {
+            host.memory.bytes().check(convert::physical(at), length as usize).is_ok()
+        });
+        let mapped = if memory { self.reach(cpu, at, length, direction) } else { Err(Error::Invalid) };
+        match mapped {
+            Ok(iova) => self.remember(iova, length, direction),
+            Err(_) => self.count(|c| c.errors += 1),
+        }
+        mapped
+    }
+
+    fn unmap(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
+        if self.forget(at, length, direction) {
+            self.unreach(cpu, at, length);
+        }
+    }
+
+    fn map_resource(
+        &self,
+        cpu: &Cpu,
+        at: PhysAddr,
+        length: u64,
+        direction: Direction,
+    ) -> Result<Iova, Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let window = kernel.cores.with(|host, _, _| host.port_of(convert::physical(at)).is_some());
+        let mapped = if window { self.reach(cpu, at, length, direction) } else { Err(Error::Invalid) };
+        match mapped {
+            Ok(iova) => self.remember(iova, length, direction),
+            Err(_) => self.count(|c| c.errors += 1),
+        }
+        mapped
+    }
+
+    fn unmap_resource(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
+        self.unmap(cpu, at, length, direction);
+    }
+
+    fn counters(&self) -> DmaCounters {
+        self.counters.get()
+    }
+}

@@ -1,0 +1,272 @@
+//! One IOMMU: its root table, its invalidation queue, its interrupt table.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use hardware::iommu::tables::{ContextTables, FrameAllocator};
+use hardware::iommu::{
+    ContextEntry, ContextScope, DeliveryMode, Descriptor, DomainId, Features, Interrupt, InterruptEntry,
+    InterruptTable, MsiMessage, QueueAction, Scope, SourceCheck, TranslationType,
+};
+use platform::cpu::{Cpu, Node, Part};
+use platform::memory::{Pages, Policy};
+use units::{Iova, Time};
+use wire::pcie::Bdf;
+
+use super::DmaMode;
+use crate::convert;
+use crate::irq::Line;
+use crate::kernel::Inner;
+
+/// Entries of an interrupt remapping table of one page: 2^(`IRT_ORDER` + 1).
+const IRT_ORDER: u8 = 7;
+/// Bytes of the invalidation queue: one page.
+const QUEUE_BYTES: u64 = 4096;
+/// Bytes of a descriptor or interrupt entry.
+const ENTRY: u64 = 16;
+
+/// What software keeps for one IOMMU.
+pub(crate) struct Unit {
+    pub index: usize,
+    pub node: Node,
+    pub features: Features,
+    contexts: ContextTables,
+    /// Queue page and status page.
+    queue: Pages,
+    status: Pages,
+    tail: Cell<u64>,
+    ticket: Cell<u32>,
+    /// When the queue's lock is free again.
+    lock_free: Cell<Time>,
+    interrupts: Option<Pages>,
+    taken: RefCell<Vec<bool>>,
+}
+
+impl Unit {
+    /// Puts descriptors and a wait into the queue; the core spins until the wait is done.
+    pub fn invalidate(&self, kernel: &Inner, cpu: &Cpu, descriptors: &[Descriptor]) {
+        // One core at a time: others spin for the lock.
+        cpu.stall(self.lock_free.get().since(cpu.now()));
+        let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1)).wrapping_add(1);
+        let wait = Descriptor::wait(convert::physical(self.status.start), ticket);
+        for descriptor in descriptors.iter().chain([&wait]) {
+            let at = self.queue.start + self.tail.get();
+            let [low, high] = descriptor.encode();
+            let mut bytes = [0; ENTRY as usize];
+            bytes[..8].copy_from_slice(&low.to_le_bytes());
+            bytes[8..].copy_from_slice(&high.to_le_bytes());
+            cpu.store(at, &bytes);
+            self.tail.set((self.tail.get() + ENTRY) % QUEUE_BYTES);
+        }
+        cpu.work(kernel.cores.costs.invalidation);
+        let now = cpu.now();
+        let mut actions = Vec::new();
+        kernel.cores.with(|host, _, _| {
+            if let Some(iommu) = host.iommus.get_mut(self.index) {
+                iommu.write_invalidation_tail(now, self.tail.get(), &mut host.memory, &mut actions);
+            }
+        });
+        let done = actions.iter().find_map(|action| match action {
+            QueueAction::WriteStatus { at, .. } => Some(*at),
+            _ => None,
+        });
+        match done {
+            Some(done) => cpu.stall(done.since(cpu.now())),
+            None => kernel.log(format!("iommu {}: the invalidation queue has stopped", self.index)),
+        }
+        // The line with the status was written by the IOMMU: it is fetched again.
+        kernel.cores.with(|host, _, _| {
+            let status = convert::physical(self.status.start);
+            let _ = host.memory.bytes_mut().write_u32(status, ticket);
+        });
+        cpu.load_u32(self.status.start);
+        self.lock_free.set(cpu.now());
+    }
+
+    /// Forgets translations of pages.
+    pub fn flush_pages(&self, kernel: &Inner, cpu: &Cpu, domain: DomainId, page: u64, pages: u64) {
+        // The smallest aligned block that covers all.
+        let mut mask = pages.next_power_of_two().trailing_zeros() as u8;
+        while page >> mask != (page + pages - 1) >> mask {
+            mask += 1;
+        }
+        let address = Iova::new(page >> mask << mask << 12);
+        self.invalidate(kernel, cpu, &[Descriptor::iotlb(Scope::Pages { domain, address, mask })]);
+    }
+
+    /// Forgets all translations of a domain.
+    pub fn flush_domain(&self, kernel: &Inner, cpu: &Cpu, domain: DomainId) {
+        self.invalidate(kernel, cpu, &[Descriptor::iotlb(Scope::Domain(domain))]);
+    }
+
+    /// Puts a function into a domain, or blocks it.
+    pub fn attach(&self, kernel: &Inner, cpu: &Cpu, function: Bdf, entry: Option<ContextEntry>) {
+        let old = kernel.cores.with(|host, _, _| {
+            let memory = host.memory.bytes_mut();
+            match entry {
+                Some(entry) => {
+                    let mut pages = kernel.pages.borrow_mut();
+                    let set = self.contexts.set(memory, &mut pages.frames(self.node), function, entry);
+                    set.err().map(|error| kernel.log(format!("iommu {}: {error}", self.index)));
+                    None
+                }
+                None => self.contexts.block(memory, function).ok().flatten(),
+            }
+        });
+        cpu.work(kernel.cores.costs.page_table_edit);
+        if let Some(old) = old {
+            let scope = ContextScope::Device { domain: old.domain, source: function, function_mask: 0 };
+            let flush = [Descriptor::Context(scope), Descriptor::iotlb(Scope::Domain(old.domain))];
+            self.invalidate(kernel, cpu, &flush);
+        }
+    }
+
+    /// Writes an interrupt entry, taking a free one if the line has none.
+    fn set_interrupt(&self, kernel: &Inner, cpu: &Cpu, line: &Line, source: Bdf) -> Option<u16> {
+        let table = self.interrupts?;
+        let index = match line.remapped.get() {
+            Some(index) => index,
+            None => {
+                let mut taken = self.taken.borrow_mut();
+                let free = taken.iter().position(|taken| !taken)?;
+                taken[free] = true;
+                free as u16
+            }
+        };
+        let entry = InterruptEntry {
+            interrupt: Interrupt {
+                destination: u32::from(line.cpu.get().0),
+                delivery: DeliveryMode::Fixed,
+                vector: line.vector.get(),
+                ..Interrupt::default()
+            },
+            source: SourceCheck::Function { source, ignored: 0 },
+            fault_processing_disabled: false,
+        };
+        self.write_entry(kernel, cpu, table, index, entry.encode(true));
+        Some(index)
+    }
+
+    fn write_entry(&self, kernel: &Inner, cpu: &Cpu, table: Pages, index: u16, [low, high]: [u64; 2]) {
+        let at = table.start + u64::from(index) * ENTRY;
+        cpu.store_u64(at + 8, high);
+        cpu.store_u64(at, low);
+        let flush = Descriptor::InterruptEntry { index: Some((index, 0)) };
+        self.invalidate(kernel, cpu, &[flush]);
+    }
+
+    fn free_interrupt(&self, kernel: &Inner, cpu: &Cpu, index: u16) {
+        if let Some(table) = self.interrupts {
+            self.write_entry(kernel, cpu, table, index, InterruptEntry::ABSENT);
+            self.taken.borrow_mut()[usize::from(index)] = false;
+        }
+    }
+}
+
+impl Inner {
+    /// Builds the tables of all IOMMUs and turns them on.
+    pub fn start_iommus(&self, cpu: &Cpu) {
+        let params = self.dma.params;
+        if params.mode == DmaMode::Off && !params.remap_interrupts {
+            self.cores.with(|host, _, _| host.iommus.iter_mut().for_each(|iommu| iommu.set_enabled(false)));
+            return;
+        }
+        let _part = cpu.book(Part::Dma);
+        let count = self.cores.with(|host, _, _| host.iommus.len());
+        for index in 0..count {
+            match self.start_iommu(cpu, index) {
+                Some(unit) => self.dma.units.borrow_mut().push(Rc::new(unit)),
+                None => self.log(format!("iommu {index}: no memory for its tables")),
+            }
+        }
+    }
+
+    fn start_iommu(&self, cpu: &Cpu, index: usize) -> Option<Unit> {
+        let node = Node(index as u8);
+        let page = || self.take_pages(cpu, 0, Policy::Preferred(node)).ok();
+        let (queue, status) = (page()?, page()?);
+        let interrupts = if self.dma.params.remap_interrupts { Some(page()?) } else { None };
+        let translate = self.dma.params.mode != DmaMode::Off;
+        let (contexts, features) = self.cores.with(|host, _, _| {
+            let memory = host.memory.bytes_mut();
+            for page in [Some(queue), Some(status), interrupts].into_iter().flatten() {
+                let _ = memory.write(convert::physical(page.start), &[0; 4096]);
+            }
+            let mut pages = self.pages.borrow_mut();
+            let contexts = ContextTables::new(memory, &mut pages.frames(node) as &mut dyn FrameAllocator).ok()?;
+            let iommu = host.iommus.get_mut(index)?;
+            iommu.set_root_table(contexts.root());
+            iommu.set_invalidation_queue(convert::physical(queue.start), 0);
+            iommu.set_interrupt_table(interrupts.map(|table| InterruptTable {
+                base: convert::physical(table.start),
+                order: IRT_ORDER,
+                x2apic: true,
+                allow_compatibility: false,
+            }));
+            iommu.set_enabled(translate);
+            Some((contexts, iommu.features()))
+        })?;
+        self.log(format!("iommu {index}: {:?}", self.dma.params.mode));
+        Some(Unit {
+            index,
+            node,
+            features,
+            contexts,
+            queue,
+            status,
+            tail: Cell::new(0),
+            ticket: Cell::new(0),
+            lock_free: Cell::new(Time::ZERO),
+            interrupts,
+            taken: RefCell::new(vec![false; 2 << IRT_ORDER]),
+        })
+    }
+
+    /// The IOMMU that a function below a port of `node` is behind.
+    pub fn unit_of(&self, node: Node) -> Option<Rc<Unit>> {
+        self.dma.units.borrow().get(usize::from(node.0)).cloned()
+    }
+
+    /// Points a line's remapping entry at its core and vector, if interrupts are remapped.
+    pub fn remap_line(&self, cpu: &Cpu, line: &Line, function: Bdf) {
+        let node = self.pci.function(function).map_or(Node(0), |f| f.node);
+        let Some(unit) = self.unit_of(node) else { return };
+        let _part = cpu.book(Part::Irq);
+        if let Some(index) = unit.set_interrupt(self, cpu, line, function) {
+            line.remapped.set(Some(index));
+            line.unit.set(unit.index);
+        }
+    }
+
+    /// Takes a line's remapping entry away.
+    pub fn unmap_line(&self, cpu: &Cpu, line: &Line) {
+        if let Some(index) = line.remapped.take() {
+            let unit = self.dma.units.borrow().get(line.unit.get()).cloned();
+            if let Some(unit) = unit {
+                unit.free_interrupt(self, cpu, index);
+            }
+        }
+    }
+
+    /// What a function has to send for a line: address and data.
+    pub fn message_for(&self, line: &Line) -> (u64, u32) {
+        match line.remapped.get() {
+            Some(index) => {
+                let message = MsiMessage::remappable(index, false);
+                (message.address, message.data)
+            }
+            None => (0xfee0_0000 | u64::from(line.cpu.get().0) << 12, u32::from(line.vector.get())),
+        }
+    }
+}
+
+/// A function that passes with its addresses as they are.
+pub(super) fn pass_through(domain: DomainId, features: Features) -> ContextEntry {
+    ContextEntry {
+        domain,
+        translation: TranslationType::PassThrough,
+        levels: if features.five_level { 5 } else { 4 },
+        page_table: units::HostPhysical::new(0),
+        fault_processing_disabled: false,
+    }
+}

@@ -1,0 +1,269 @@
+//! Interrupts: from a message to the handler of a driver.
+//!
+//! Every core has its vectors; an interrupt number has a place in one core's table, its handler, and a message that
+//! its function was told to send. Deferred work ([`softirq`]) runs behind the handlers.
+
+mod line;
+mod softirq;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use engine::Notify;
+use hardware::root::{InterruptMessage, InterruptSink};
+use platform::Error;
+use platform::cpu::{CpuId, Part};
+use platform::irq::{Irq, IrqHandler, IrqReturn, IrqThread};
+use platform::kernel::TaskParams;
+use platform::sync::WaitQueue;
+
+pub(crate) use line::{Line, Vectors};
+pub(crate) use softirq::{NapiState, Softirq};
+
+use crate::cpu::{Context, Level};
+use crate::kernel::Inner;
+
+/// Vectors below are the processor's exceptions (Intel SDM, volume 3, 6.2).
+const FIRST_VECTOR: u8 = 32;
+
+/// What has arrived at one core and not been taken.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    pending: RefCell<VecDeque<u8>>,
+    notify: Notify,
+}
+
+/// The cores' interrupt controllers, as the root complex sees them.
+pub(crate) struct Controller {
+    inboxes: Vec<Rc<Inbox>>,
+    lost: Rc<Cell<u64>>,
+}
+
+impl InterruptSink for Controller {
+    fn deliver(&mut self, message: InterruptMessage) {
+        match self.inboxes.get(message.interrupt.destination as usize) {
+            Some(inbox) => {
+                let mut pending = inbox.pending.borrow_mut();
+                // A vector that is pending already stays pending once (the bit of the request register).
+                if !pending.contains(&message.interrupt.vector) {
+                    pending.push_back(message.interrupt.vector);
+                }
+                inbox.notify.notify_one();
+            }
+            None => self.lost.set(self.lost.get() + 1),
+        }
+    }
+}
+
+/// Counts of interrupts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IrqCounters {
+    /// Handled by a driver's handler.
+    pub handled: u64,
+    /// No handler found anything to do.
+    pub unhandled: u64,
+    /// Vectors without an interrupt number.
+    pub spurious: u64,
+    /// Messages to cores that do not exist.
+    pub lost: u64,
+}
+
+/// All interrupts of a kernel.
+pub(crate) struct Irqs {
+    inboxes: Vec<Rc<Inbox>>,
+    lines: RefCell<BTreeMap<Irq, Rc<Line>>>,
+    vectors: RefCell<Vec<Vectors>>,
+    next: Cell<u32>,
+    counters: Cell<IrqCounters>,
+    lost: Rc<Cell<u64>>,
+}
+
+impl Irqs {
+    pub fn new(cores: usize) -> Self {
+        Self {
+            inboxes: (0..cores).map(|_| Rc::default()).collect(),
+            lines: RefCell::default(),
+            vectors: RefCell::new((0..cores).map(|_| Vectors::default()).collect()),
+            next: Cell::new(1),
+            counters: Cell::default(),
+            lost: Rc::default(),
+        }
+    }
+
+    /// What the root complex delivers to.
+    pub fn controller(&self) -> Controller {
+        Controller { inboxes: self.inboxes.clone(), lost: Rc::clone(&self.lost) }
+    }
+
+    pub fn counters(&self) -> IrqCounters {
+        IrqCounters { lost: self.lost.get(), ..self.counters.get() }
+    }
+
+    /// A new interrupt number with a vector on `cpu`.
+    pub fn allocate(&self, cpu: CpuId) -> Result<Rc<Line>, Error> {
+        let irq = Irq(self.next.replace(self.next.get() + 1));
+        let vector = self.vectors.borrow_mut()[usize::from(cpu.0)].take(irq).ok_or(Error::NoSpace)?;
+        let line = Rc::new(Line::new(irq, cpu, vector));
+        self.lines.borrow_mut().insert(irq, Rc::clone(&line));
+        Ok(line)
+    }
+
+    /// Gives an interrupt number and its vector back.
+    pub fn release(&self, irq: Irq) {
+        if let Some(line) = self.lines.borrow_mut().remove(&irq) {
+            self.vectors.borrow_mut()[usize::from(line.cpu.get().0)].give(line.vector.get());
+        }
+    }
+
+    /// Gives a line a vector on another core; the message must be changed by the caller.
+    pub fn move_line(&self, line: &Line, cpu: CpuId) -> Result<(), Error> {
+        let mut vectors = self.vectors.borrow_mut();
+        let vector = vectors[usize::from(cpu.0)].take(line.irq).ok_or(Error::NoSpace)?;
+        vectors[usize::from(line.cpu.get().0)].give(line.vector.get());
+        line.cpu.set(cpu);
+        line.vector.set(vector);
+        Ok(())
+    }
+
+    pub fn line(&self, irq: Irq) -> Option<Rc<Line>> {
+        self.lines.borrow().get(&irq).cloned()
+    }
+
+    pub fn lines(&self) -> Vec<Rc<Line>> {
+        self.lines.borrow().values().cloned().collect()
+    }
+
+    /// How many interrupt numbers have their vector on a core.
+    pub fn load_of(&self, cpu: CpuId) -> usize {
+        self.vectors.borrow()[usize::from(cpu.0)].used()
+    }
+
+    pub fn clear(&self) {
+        self.lines.borrow_mut().clear();
+    }
+
+    fn count(&self, change: impl FnOnce(&mut IrqCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+}
+
+impl Inner {
+    /// Calls `handler` when `irq` arrives.
+    pub fn request_irq(
+        &self,
+        irq: Irq,
+        name: &str,
+        handler: IrqHandler,
+        thread: Option<IrqThread>,
+    ) -> Result<(), Error> {
+        let line = self.irqs.line(irq).ok_or(Error::Invalid)?;
+        if line.handler.borrow().is_some() {
+            return Err(Error::Busy);
+        }
+        name.clone_into(&mut line.name.borrow_mut());
+        *line.handler.borrow_mut() = Some(handler);
+        if let Some(thread) = thread {
+            self.start_thread(&line, thread);
+        }
+        Ok(())
+    }
+
+    /// The task in which the slow part of a handler runs.
+    fn start_thread(&self, line: &Rc<Line>, thread: IrqThread) {
+        let queue = Rc::new(WaitQueue::new());
+        *line.thread.borrow_mut() = Some(Rc::clone(&queue));
+        let params = TaskParams {
+            name: format!("irq/{}-{}", line.irq.0, line.name.borrow()),
+            priority: platform::kernel::Priority::RealTime(50),
+            cpus: vec![line.cpu.get()],
+            ..TaskParams::default()
+        };
+        let line = Rc::downgrade(line);
+        self.spawn_program(
+            params,
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    loop {
+                        let asked = queue
+                            .wait_for(|| match line.upgrade() {
+                                Some(line) if line.handler.borrow().is_some() => {
+                                    line.wanted.replace(false).then_some(true)
+                                }
+                                _ => Some(false),
+                            })
+                            .await;
+                        if !asked {
+                            return;
+                        }
+                        thread(cpu.clone()).await;
+                    }
+                })
+            }),
+        );
+    }
+
+    /// Calls no handler for `irq` any more.
+    pub fn free_irq(&self, irq: Irq) {
+        if let Some(line) = self.irqs.line(irq) {
+            *line.handler.borrow_mut() = None;
+            if let Some(thread) = line.thread.borrow_mut().take() {
+                thread.wake_all();
+            }
+        }
+    }
+
+    /// What a core does about interrupts, for ever.
+    pub async fn serve_interrupts(self: Rc<Self>, id: CpuId) {
+        let cores = Rc::clone(&self.cores);
+        let costs = cores.costs;
+        let context = Context::new(Rc::clone(&cores), Level::Hardirq, id, Part::Irq);
+        let cpu = context.cpu();
+        let inbox = Rc::clone(&self.irqs.inboxes[usize::from(id.0)]);
+        loop {
+            inbox.notify.notified().await;
+            let core = cores.get(id);
+            if core.is_idle() && core.running().is_none() {
+                context.cycles(Part::Irq, costs.idle_exit);
+            }
+            core.raise(&context);
+            loop {
+                let next = inbox.pending.borrow_mut().pop_front();
+                let Some(vector) = next else { break };
+                context.cycles(Part::Irq, costs.irq_entry);
+                cpu.sync().await;
+                self.handle(&cpu, id, vector);
+                context.cycles(Part::Irq, costs.irq_exit);
+                cpu.sync().await;
+            }
+            core.lower(Level::Hardirq);
+        }
+    }
+
+    fn handle(&self, cpu: &platform::cpu::Cpu, id: CpuId, vector: u8) {
+        let irq = self.irqs.vectors.borrow()[usize::from(id.0)].of(vector);
+        let Some(line) = irq.and_then(|irq| self.irqs.line(irq)) else {
+            self.irqs.count(|c| c.spurious += 1);
+            return;
+        };
+        line.count.set(line.count.get() + 1);
+        let handler = line.handler.borrow().clone();
+        let outcome = handler.map_or(IrqReturn::None, |handler| {
+            let _driver = cpu.book(Part::Driver);
+            handler(cpu)
+        });
+        match outcome {
+            IrqReturn::None => self.irqs.count(|c| c.unhandled += 1),
+            IrqReturn::Handled => self.irqs.count(|c| c.handled += 1),
+            IrqReturn::WakeThread => {
+                self.irqs.count(|c| c.handled += 1);
+                line.wanted.set(true);
+                if let Some(thread) = &*line.thread.borrow() {
+                    thread.wake_all();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Deferred interrupt work: polled behind the handlers, with a budget, and by a task when there is too much of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use engine::Notify;
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::irq::{Napi, NapiOps};
+use platform::kernel::TaskParams;
+use platform::sync::WaitQueue;
+use units::Duration;
+
+use crate::cpu::{Context, Level};
+use crate::kernel::Inner;
+
+/// Pieces of work that one poll may do (Linux: `NAPI_POLL_WEIGHT`).
+const WEIGHT: usize = 64;
+/// Pieces of work before tasks get a turn (Linux: `netdev_budget`).
+const BUDGET: usize = 300;
+/// Time before tasks get a turn (Linux: `netdev_budget_usecs`).
+const TURN: Duration = Duration::from_ms(2);
+
+/// What one core has to poll.
+#[derive(Default)]
+pub(crate) struct Softirq {
+    list: RefCell<VecDeque<Rc<NapiState>>>,
+    notify: Notify,
+    /// The core's task for what is left over sleeps here.
+    overflow: WaitQueue,
+    /// That task is at work.
+    deferred: Cell<bool>,
+}
+
+impl Softirq {
+    pub fn clear(&self) {
+        self.list.borrow_mut().clear();
+    }
+}
+
+/// Deferred work and whether it is wanted.
+pub(crate) struct NapiState {
+    kernel: Weak<Inner>,
+    napi: Rc<dyn Napi>,
+    enabled: Cell<bool>,
+    scheduled: Cell<bool>,
+    missed: Cell<bool>,
+    quiet: WaitQueue,
+    me: Weak<Self>,
+}
+
+impl NapiState {
+    pub fn new(kernel: Weak<Inner>, napi: Rc<dyn Napi>) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            kernel,
+            napi,
+            enabled: Cell::new(false),
+            scheduled: Cell::new(false),
+            missed: Cell::new(false),
+            quiet: WaitQueue::new(),
+            me: me.clone(),
+        })
+    }
+}
+
+impl NapiOps for NapiState {
+    fn schedule(&self, cpu: &Cpu) -> bool {
+        let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return false };
+        if !self.enabled.get() {
+            return false;
+        }
+        if self.scheduled.replace(true) {
+            self.missed.set(true);
+            return false;
+        }
+        cpu.work(kernel.cores.costs.napi);
+        let softirq = &kernel.softirqs[usize::from(cpu.id().0)];
+        softirq.list.borrow_mut().push_back(me);
+        if !softirq.deferred.get() {
+            softirq.notify.notify_one();
+        }
+        true
+    }
+
+    fn complete(&self, cpu: &Cpu) -> bool {
+        if let Some(kernel) = self.kernel.upgrade() {
+            cpu.work(kernel.cores.costs.napi);
+        }
+        self.scheduled.set(false);
+        if self.missed.replace(false) && self.schedule(cpu) {
+            return false;
+        }
+        self.quiet.wake_all();
+        true
+    }
+
+    fn enable(&self) {
+        self.enabled.set(true);
+    }
+
+    fn disable(&self) -> Async<'static, ()> {
+        self.enabled.set(false);
+        self.missed.set(false);
+        let me = self.me.upgrade();
+        Box::pin(async move {
+            let Some(me) = me else { return };
+            me.quiet.wait_for(|| (!me.scheduled.get()).then_some(())).await;
+        })
+    }
+}
+
+impl Inner {
+    /// Polls what is on a core's list until it is empty; `false` if the turn was over before.
+    async fn poll_list(&self, cpu: &Cpu, id: CpuId) -> bool {
+        let softirq = &self.softirqs[usize::from(id.0)];
+        let end = cpu.now() + TURN;
+        let mut left = BUDGET;
+        loop {
+            let next = softirq.list.borrow_mut().pop_front();
+            let Some(napi) = next else { return true };
+            cpu.work(self.cores.costs.softirq);
+            let done = napi.napi.poll(cpu, WEIGHT).await;
+            cpu.sync().await;
+            if done >= WEIGHT && napi.scheduled.get() {
+                if napi.enabled.get() {
+                    softirq.list.borrow_mut().push_back(napi);
+                } else {
+                    napi.scheduled.set(false);
+                    napi.quiet.wake_all();
+                }
+            }
+            left = left.saturating_sub(done);
+            if (left == 0 || cpu.now() >= end) && !softirq.list.borrow().is_empty() {
+                return false;
+            }
+        }
+    }
+
+    /// What a core does about deferred work, for ever.
+    pub async fn serve_softirqs(self: Rc<Self>, id: CpuId) {
+        let cores = Rc::clone(&self.cores);
+        let context = Context::new(Rc::clone(&cores), Level::Softirq, id, Part::Softirq);
+        let cpu = context.cpu();
+        loop {
+            self.softirqs[usize::from(id.0)].notify.notified().await;
+            let core = cores.get(id);
+            core.raise(&context);
+            cpu.sync().await;
+            let finished = self.poll_list(&cpu, id).await;
+            cpu.sync().await;
+            core.lower(Level::Softirq);
+            if !finished {
+                let softirq = &self.softirqs[usize::from(id.0)];
+                softirq.deferred.set(true);
+                softirq.overflow.wake_all();
+            }
+        }
+    }
+
+    /// The task that takes over when deferred work does not end.
+    pub fn start_softirq_task(&self, id: CpuId) {
+        let me = self.me.clone();
+        let params = TaskParams::named(format!("ksoftirqd/{}", id.0)).on(id);
+        self.spawn_program(
+            params,
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    let Some(kernel) = me.upgrade() else { return };
+                    let _part = cpu.book(Part::Softirq);
+                    let softirq = &kernel.softirqs[usize::from(id.0)];
+                    loop {
+                        softirq.overflow.wait_for(|| softirq.deferred.get().then_some(())).await;
+                        if kernel.poll_list(&cpu, id).await {
+                            softirq.deferred.set(false);
+                        }
+                        cpu.sync().await;
+                    }
+                })
+            }),
+        );
+    }
+}

@@ -1,0 +1,391 @@
+//! A kernel on a host: what it is booted with, what it runs, what it knows.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use engine::{Handle, Notify};
+use hardware::Fabric;
+use hardware::root::HostId;
+use platform::Error;
+use platform::block::BlockDriver;
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
+use platform::irq::{Irq, Napi, NapiHandle};
+use platform::kernel::{Kernel as KernelFace, Program, TaskId, TaskParams};
+use platform::memory::{Pages, Policy};
+use platform::net::{NetCore, NetDriver};
+use platform::pci::PciDriver;
+use units::{Duration, Time};
+use wire::pcie::Bdf;
+
+use crate::account::Times;
+use crate::costs::{CoreParams, KernelCosts, SchedParams};
+use crate::cpu::{Context, Cores, Level};
+use crate::dma::{Dma, DmaParams};
+use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
+use crate::mm::{NodeMemory, PageAllocator};
+use crate::pci::{FunctionInfo, Pci, PciParams, TreeText};
+use crate::sched::{State, Task, TaskFuture};
+
+/// What a kernel is booted with.
+#[derive(Clone, Debug)]
+pub struct KernelParams {
+    /// The cores.
+    pub core: CoreParams,
+    /// What kernel code costs.
+    pub costs: KernelCosts,
+    /// The scheduler.
+    pub sched: SchedParams,
+    /// The PCI core.
+    pub pci: PciParams,
+    /// The DMA API.
+    pub dma: DmaParams,
+}
+
+/// What a task has used.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskInfo {
+    /// Its number.
+    pub id: TaskId,
+    /// Its name.
+    pub name: String,
+    /// The core that it is on, or was on last.
+    pub cpu: CpuId,
+    /// Time by part.
+    pub times: Times,
+    /// How often it was given a core that another task had had.
+    pub switches: u64,
+    /// How often it went to another core.
+    pub migrations: u64,
+    /// It has ended.
+    pub ended: bool,
+}
+
+/// Who takes block and net devices that drivers announce.
+pub trait Subsystems {
+    /// A block device came; gives its name.
+    fn block_added(&self, driver: Rc<dyn BlockDriver>) -> String;
+    /// A block device goes.
+    fn block_removed(&self, name: &str);
+    /// A network device came.
+    fn net_added(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore>;
+}
+
+/// What the kernel's parts share.
+pub(crate) struct Inner {
+    pub me: Weak<Inner>,
+    pub cores: Rc<Cores>,
+    pub irqs: Irqs,
+    pub softirqs: Vec<Softirq>,
+    pub pages: RefCell<PageAllocator>,
+    pub pci: Pci,
+    pub dma: Dma,
+    tasks: RefCell<BTreeMap<TaskId, Rc<Task>>>,
+    next_task: Cell<u32>,
+    log: RefCell<Vec<(Time, String)>>,
+    subsystems: RefCell<Option<Rc<dyn Subsystems>>>,
+}
+
+impl Inner {
+    /// Starts a task.
+    pub fn spawn_program(&self, params: TaskParams, program: Program) -> TaskId {
+        let id = TaskId(self.next_task.replace(self.next_task.get() + 1));
+        let first = params.cpus.first().copied().unwrap_or_default();
+        let context = Context::new(Rc::clone(&self.cores), Level::Task, first, Part::User);
+        let task = Task::new(id, params.name, params.priority, params.cpus, context);
+        let cpu = task.context.cpu();
+        self.tasks.borrow_mut().insert(id, Rc::clone(&task));
+        self.cores.hw.spawn(TaskFuture::new(task, program(cpu)));
+        id
+    }
+
+    /// Writes a line into the log.
+    pub fn log(&self, line: String) {
+        self.log.borrow_mut().push((self.cores.now(), line));
+    }
+
+    /// The node of a root port.
+    pub fn node_of_root(&self, root: Bdf) -> Node {
+        self.cores.with(|host, _, _| {
+            let ports = host.ports();
+            let port = ports.iter().find(|port| port.id == root);
+            port.map_or(Node(0), |port| crate::convert::node(port.params.node))
+        })
+    }
+
+    /// Takes pages.
+    pub fn take_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {
+        let _part = cpu.book(Part::Memory);
+        let taken = self.pages.borrow_mut().take(cpu.id(), order, policy);
+        let costs = self.cores.costs;
+        match taken {
+            Ok((pages, listed)) => {
+                cpu.work(if listed { costs.page } else { costs.page_slow });
+                Ok(pages)
+            }
+            Err(error) => {
+                cpu.work(costs.page_slow);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives pages back.
+    pub fn give_pages(&self, cpu: &Cpu, pages: Pages) {
+        let _part = cpu.book(Part::Memory);
+        cpu.work(self.cores.costs.page);
+        self.pages.borrow_mut().give(cpu.id(), pages);
+    }
+}
+
+impl KernelFace for Inner {
+    fn cpus(&self) -> u16 {
+        self.cores.all.len() as u16
+    }
+
+    fn nodes(&self) -> u8 {
+        self.pages.borrow().usage().len() as u8
+    }
+
+    fn node_of(&self, cpu: CpuId) -> Node {
+        self.cores.get(cpu).node
+    }
+
+    fn now(&self) -> Time {
+        self.cores.now()
+    }
+
+    fn spawn(&self, params: TaskParams, program: Program) -> TaskId {
+        self.spawn_program(params, program)
+    }
+
+    fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error> {
+        let task = self.tasks.borrow().get(&task).cloned().ok_or(Error::Invalid)?;
+        if cpus.iter().any(|cpu| usize::from(cpu.0) >= self.cores.all.len()) {
+            return Err(Error::Invalid);
+        }
+        self.cores.set_affinity(&task, cpus.to_vec());
+        Ok(())
+    }
+
+    fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {
+        self.take_pages(cpu, order, policy)
+    }
+
+    fn free_pages(&self, cpu: &Cpu, pages: Pages) {
+        self.give_pages(cpu, pages);
+    }
+
+    fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle {
+        NapiState::new(self.me.clone(), napi)
+    }
+
+    fn queue_work(&self, cpu: &Cpu, work: Program) {
+        let id = cpu.id();
+        self.spawn_program(TaskParams::named(format!("kworker/{}", id.0)).on(id), work);
+    }
+
+    fn register_block(&self, driver: Rc<dyn BlockDriver>) -> String {
+        let subsystems = self.subsystems.borrow().clone();
+        subsystems.map_or_else(String::new, |subsystems| subsystems.block_added(driver))
+    }
+
+    fn unregister_block(&self, name: &str) {
+        let subsystems = self.subsystems.borrow().clone();
+        if let Some(subsystems) = subsystems {
+            subsystems.block_removed(name);
+        }
+    }
+
+    fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore> {
+        let subsystems = self.subsystems.borrow().clone();
+        match subsystems {
+            Some(subsystems) => subsystems.net_added(driver),
+            None => Rc::new(crate::nowhere::Nowhere),
+        }
+    }
+
+    fn log(&self, line: String) {
+        Inner::log(self, line);
+    }
+}
+
+/// A kernel that runs on a host of the simulation.
+pub struct Kernel {
+    inner: Rc<Inner>,
+}
+
+impl Kernel {
+    /// Puts a kernel on a host: its cores take interrupts from now on. [`boot`](Self::boot) does the rest.
+    pub fn new(hw: &Handle<Fabric>, host: HostId, params: KernelParams) -> Self {
+        let cores =
+            Rc::new(Cores::new(hw.clone(), host, params.core, params.costs, params.sched));
+        let memory = cores.with(|host, _, _| host.memory.params().clone());
+        let homes = cores.all.iter().map(|core| core.node).collect();
+        let count = cores.all.len();
+        let inner = Rc::new_cyclic(|me| Inner {
+            me: me.clone(),
+            irqs: Irqs::new(count),
+            softirqs: (0..count).map(|_| Softirq::default()).collect(),
+            pages: RefCell::new(PageAllocator::new(&memory, homes)),
+            pci: Pci::new(params.pci, &memory),
+            dma: Dma::new(params.dma, count),
+            cores,
+            tasks: RefCell::default(),
+            next_task: Cell::new(1),
+            log: RefCell::default(),
+            subsystems: RefCell::new(None),
+        });
+        let controller = inner.irqs.controller();
+        inner.cores.with(|host, _, _| host.connect_interrupts(Box::new(controller)));
+        for core in &inner.cores.all {
+            hw.spawn(Rc::clone(&inner).serve_interrupts(core.id));
+            hw.spawn(Rc::clone(&inner).serve_softirqs(core.id));
+            inner.start_softirq_task(core.id);
+        }
+        Self { inner }
+    }
+
+    /// Sends block and net devices to `subsystems`.
+    pub fn connect(&self, subsystems: Rc<dyn Subsystems>) {
+        *self.inner.subsystems.borrow_mut() = Some(subsystems);
+    }
+
+    /// What drivers and programs see of it.
+    pub fn face(&self) -> Rc<dyn KernelFace> {
+        Rc::clone(&self.inner) as _
+    }
+
+    /// Offers a driver to all functions, now and later.
+    pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
+        self.inner.pci.drivers.borrow_mut().push(driver);
+    }
+
+    /// Boots: prepares IOMMUs, finds the PCI functions and binds drivers, as a task of core 0. The future ends when
+    /// that is done, and need not be polled for it to happen.
+    pub fn boot(&self) -> impl Future<Output = ()> + use<> {
+        let booted = Rc::new(Notify::new());
+        let (inner, done) = (Rc::clone(&self.inner), Rc::clone(&booted));
+        self.inner.spawn_program(
+            TaskParams::named("init"),
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    let _part = cpu.book(Part::Kernel);
+                    inner.start_iommus(&cpu);
+                    inner.enumerate(&cpu).await;
+                    inner.start_hot_plug(&cpu).await;
+                    inner.bind_all(&cpu).await;
+                    inner.log("booted".into());
+                    done.notify_one();
+                })
+            }),
+        );
+        async move { booted.notified().await }
+    }
+
+    /// Starts a program as a task.
+    pub fn spawn(
+        &self,
+        params: TaskParams,
+        program: impl FnOnce(Cpu) -> Async<'static, ()> + 'static,
+    ) -> TaskId {
+        self.inner.spawn_program(params, Box::new(program))
+    }
+
+    /// Lets an interrupt arrive at another core.
+    ///
+    /// # Errors
+    /// If there is no such interrupt or core, or the core has no vector left.
+    pub async fn set_irq_affinity(&self, cpu: &Cpu, irq: Irq, to: CpuId) -> Result<(), Error> {
+        self.inner.move_irq(cpu, irq, to).await
+    }
+
+    /// Copies pages to another node and gives the old ones back. Nobody may use them meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]; the old pages then stay.
+    pub fn migrate(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error> {
+        let fresh = self.inner.take_pages(cpu, pages.order, Policy::Bind(to))?;
+        let _part = cpu.book(Part::Memory);
+        cpu.copy(fresh.start, pages.start, pages.len());
+        self.inner.give_pages(cpu, pages);
+        Ok(fresh)
+    }
+
+    /// Functions, by address.
+    pub fn pci(&self) -> Vec<FunctionInfo> {
+        self.inner.inspect()
+    }
+
+    /// The PCI tree as text.
+    pub fn pci_text(&self) -> String {
+        TreeText(&self.pci()).to_string()
+    }
+
+    /// Tasks, by number.
+    pub fn tasks(&self) -> Vec<TaskInfo> {
+        let tasks = self.inner.tasks.borrow();
+        tasks
+            .values()
+            .map(|task| TaskInfo {
+                id: task.id,
+                name: task.name.clone(),
+                cpu: task.context.core.get(),
+                times: *task.times.borrow(),
+                switches: task.switches.get(),
+                migrations: task.migrations.get(),
+                ended: task.state.get() == State::Ended,
+            })
+            .collect()
+    }
+
+    /// Busy time of a core by part.
+    pub fn core_times(&self, cpu: CpuId) -> Times {
+        *self.inner.cores.get(cpu).times.borrow()
+    }
+
+    /// Interrupts: number, name, core, and how often.
+    pub fn interrupts(&self) -> Vec<(Irq, String, CpuId, u64)> {
+        let lines = self.inner.irqs.lines();
+        lines.iter().map(|l| (l.irq, l.name.borrow().clone(), l.cpu.get(), l.count.get())).collect()
+    }
+
+    /// Counts of interrupts.
+    pub fn irq_counters(&self) -> IrqCounters {
+        self.inner.irqs.counters()
+    }
+
+    /// Memory by node.
+    pub fn memory(&self) -> Vec<NodeMemory> {
+        self.inner.pages.borrow().usage()
+    }
+
+    /// How often memory came from another node than the policy preferred.
+    pub fn memory_fallbacks(&self) -> u64 {
+        self.inner.pages.borrow().fallbacks()
+    }
+
+    /// The log, line by line with its time.
+    pub fn log(&self) -> Vec<(Time, String)> {
+        self.inner.log.borrow().clone()
+    }
+
+    /// How long the cores have been busy, all together.
+    pub fn busy(&self) -> Duration {
+        self.inner.cores.all.iter().map(|core| core.times.borrow().total()).sum()
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // Drivers hold the kernel, and the kernel the drivers.
+        for function in self.inner.pci.all() {
+            function.driver.borrow_mut().take();
+        }
+        self.inner.pci.functions.borrow_mut().clear();
+        self.inner.pci.drivers.borrow_mut().clear();
+        self.inner.irqs.clear();
+        self.inner.softirqs.iter().for_each(Softirq::clear);
+        self.inner.subsystems.borrow_mut().take();
+    }
+}

@@ -1,0 +1,184 @@
+//! Pages: which node they come from, and the short lists from which cores take them.
+
+
+use hardware::iommu::tables::FrameAllocator;
+use hardware::memory::MemoryParams;
+use platform::Error;
+use platform::cpu::{CpuId, Node};
+use platform::memory::{PAGE, Pages, PhysAddr, Policy};
+use units::{Bytes, HostPhysical};
+
+use super::buddy::Buddy;
+
+/// Single pages that a core keeps at hand and takes from or gives to its node at a time (Linux: `pcp` batches).
+const BATCH: usize = 63;
+/// Memory below is the firmware's.
+const FIRST_USABLE: u64 = 1 << 20;
+
+/// How much memory a node has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeMemory {
+    /// The node.
+    pub node: Node,
+    /// Installed and usable.
+    pub total: Bytes,
+    /// Not taken.
+    pub free: Bytes,
+}
+
+/// All pages of a host.
+pub(crate) struct PageAllocator {
+    nodes: Vec<Buddy>,
+    totals: Vec<u64>,
+    /// First and last page number of each node's ranges, to tell whose a page is.
+    ranges: Vec<(u64, u64, Node)>,
+    /// By core: free pages of its own node, the warmest last.
+    lists: Vec<Vec<u64>>,
+    homes: Vec<Node>,
+    next: usize,
+    fallbacks: u64,
+}
+
+impl PageAllocator {
+    pub fn new(memory: &MemoryParams, homes: Vec<Node>) -> Self {
+        let mut nodes: Vec<Buddy> = Vec::new();
+        let mut ranges = Vec::new();
+        for (n, socket) in memory.sockets.iter().enumerate() {
+            let mut buddy = Buddy::default();
+            for range in &socket.memory {
+                let first = range.base.get().max(FIRST_USABLE).div_ceil(PAGE);
+                let end = (range.base.get() + range.size.get()) / PAGE;
+                if first < end {
+                    buddy.add(first, end);
+                    ranges.push((first, end, Node(n as u8)));
+                }
+            }
+            nodes.push(buddy);
+        }
+        Self {
+            totals: nodes.iter().map(Buddy::free_pages).collect(),
+            lists: vec![Vec::new(); homes.len()],
+            nodes,
+            ranges,
+            homes,
+            next: 0,
+            fallbacks: 0,
+        }
+    }
+
+    /// The node that an address belongs to.
+    pub fn node_of(&self, at: PhysAddr) -> Option<Node> {
+        let page = at.0 / PAGE;
+        self.ranges.iter().find(|(first, end, _)| (*first..*end).contains(&page)).map(|r| r.2)
+    }
+
+    /// How often memory came from another node than the policy preferred.
+    pub fn fallbacks(&self) -> u64 {
+        self.fallbacks
+    }
+
+    pub fn usage(&self) -> Vec<NodeMemory> {
+        let held = |node: Node| -> u64 {
+            let mine = self.lists.iter().zip(&self.homes).filter(|(_, home)| **home == node);
+            mine.map(|(list, _)| list.len() as u64).sum()
+        };
+        (0u8..)
+            .zip(self.nodes.iter().zip(&self.totals))
+            .map(|(n, (buddy, total))| NodeMemory {
+                node: Node(n),
+                total: Bytes::new(total * PAGE),
+                free: Bytes::new((buddy.free_pages() + held(Node(n))) * PAGE),
+            })
+            .collect()
+    }
+
+    /// Takes pages for a program on `cpu`; says whether they came from the core's own list.
+    pub fn take(&mut self, cpu: CpuId, order: u8, policy: Policy) -> Result<(Pages, bool), Error> {
+        let home = self.homes[usize::from(cpu.0)];
+        let (first, strict) = match policy {
+            Policy::Local => (home, false),
+            Policy::Preferred(node) => (node, false),
+            Policy::Bind(node) => (node, true),
+            Policy::Interleave => {
+                self.next = (self.next + 1) % self.nodes.len();
+                (Node(self.next as u8), false)
+            }
+        };
+        if usize::from(first.0) >= self.nodes.len() {
+            return Err(Error::Invalid);
+        }
+        if order == 0 && first == home {
+            if let Some(page) = self.from_list(cpu, home) {
+                return Ok((Pages { start: PhysAddr(page), order }, true));
+            }
+        } else if let Some(start) = self.nodes[usize::from(first.0)].take(order) {
+            return Ok((Pages { start: PhysAddr(start), order }, false));
+        }
+        if strict {
+            return Err(Error::NoMemory);
+        }
+        // The next nodes by number, round once; distances between nodes are all alike in most machines.
+        let count = self.nodes.len();
+        let others = (1..count).map(|step| (usize::from(first.0) + step) % count);
+        let found = others.into_iter().find_map(|n| self.nodes[n].take(order));
+        let start = found.ok_or(Error::NoMemory)?;
+        self.fallbacks += 1;
+        Ok((Pages { start: PhysAddr(start), order }, false))
+    }
+
+    fn from_list(&mut self, cpu: CpuId, home: Node) -> Option<u64> {
+        let list = &mut self.lists[usize::from(cpu.0)];
+        if list.is_empty() {
+            let node = &mut self.nodes[usize::from(home.0)];
+            list.extend((0..BATCH).map_while(|_| node.take(0)));
+            list.reverse();
+        }
+        list.pop()
+    }
+
+    /// Gives pages back.
+    pub fn give(&mut self, cpu: CpuId, pages: Pages) {
+        let Some(node) = self.node_of(pages.start) else { return };
+        let list = &mut self.lists[usize::from(cpu.0)];
+        if pages.order == 0 && node == self.homes[usize::from(cpu.0)] {
+            list.push(pages.start.0);
+            if list.len() > 2 * BATCH {
+                for page in list.drain(..BATCH) {
+                    self.nodes[usize::from(node.0)].give(page, 0);
+                }
+            }
+        } else {
+            self.nodes[usize::from(node.0)].give(pages.start.0, pages.order);
+        }
+    }
+
+    /// Single frames of one node, for tables.
+    pub fn frames(&mut self, node: Node) -> Frames<'_> {
+        Frames { pages: self, node }
+    }
+}
+
+/// Takes frames for tables that hardware walks.
+pub(crate) struct Frames<'a> {
+    pages: &'a mut PageAllocator,
+    node: Node,
+}
+
+impl FrameAllocator for Frames<'_> {
+    fn allocate_frame(&mut self) -> Option<HostPhysical> {
+        let preferred = usize::from(self.node.0);
+        let nodes = &mut self.pages.nodes;
+        let frame = nodes[preferred].take(0).or_else(|| nodes.iter_mut().find_map(|n| n.take(0)));
+        frame.map(HostPhysical::new)
+    }
+}
+
+impl Frames<'_> {
+    /// Gives a frame back.
+    pub fn free(&mut self, frame: HostPhysical) {
+        if let Some(node) = self.pages.node_of(PhysAddr(frame.get())) {
+            self.pages.nodes[usize::from(node.0)].give(frame.get(), 0);
+        }
+    }
+}
+

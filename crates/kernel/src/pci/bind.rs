@@ -1,0 +1,81 @@
+//! Binding functions to drivers, and letting go of them.
+
+use std::rc::Rc;
+
+use platform::cpu::Cpu;
+use platform::pci::{PciDevice, PciDriver};
+use wire::pcie::config::header;
+
+use super::Function;
+use crate::kernel::Inner;
+
+impl Inner {
+    /// Offers all functions that nobody drives to all drivers.
+    pub async fn bind_all(self: &Rc<Self>, cpu: &Cpu) {
+        for function in self.pci.all() {
+            self.bind(cpu, &function).await;
+        }
+    }
+
+    /// Offers a function to the drivers, in the order in which they came.
+    pub async fn bind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
+        if function.driver.borrow().is_some() || function.is_bridge() {
+            return;
+        }
+        let drivers: Vec<Rc<dyn PciDriver>> = self.pci.drivers.borrow().clone();
+        for driver in drivers {
+            if !driver.ids().iter().any(|id| id.matches(&function.identity)) {
+                continue;
+            }
+            let ops: Rc<dyn platform::pci::PciOps> = Rc::clone(function) as _;
+            match driver.probe(cpu, PciDevice::new(ops)).await {
+                Ok(binding) => {
+                    self.log(format!("pci {}: bound to {}", function.bdf, driver.name()));
+                    *function.driver.borrow_mut() = Some((driver, binding));
+                    return;
+                }
+                Err(error) => {
+                    self.log(format!("pci {}: {} failed: {error}", function.bdf, driver.name()));
+                    self.free_irqs(cpu, function).await;
+                }
+            }
+        }
+    }
+
+    /// Takes a function from its driver. What the driver left mapped is told and taken down.
+    pub async fn unbind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
+        let bound = function.driver.borrow_mut().take();
+        let Some((driver, binding)) = bound else { return };
+        binding.remove(cpu).await;
+        self.free_irqs(cpu, function).await;
+        if function.present.get() {
+            let command = self.config_read_u16(cpu, function.bdf, header::COMMAND).await;
+            let command = command & !header::COMMAND_BUS_MASTER;
+            self.config_write_u16(cpu, function.bdf, header::COMMAND, command).await;
+        }
+        let dma = function.dma.borrow_mut().take();
+        if let Some(dma) = dma {
+            let left = dma.close(cpu);
+            if left > 0 {
+                self.log(format!("pci {}: {} left {left} mappings", function.bdf, driver.name()));
+            }
+        }
+        self.log(format!("pci {}: unbound from {}", function.bdf, driver.name()));
+    }
+
+    /// Writes BARs and settings again after a reset.
+    pub(super) async fn restore(self: &Rc<Self>, cpu: &Cpu, function: &Function) {
+        let bars = *function.bars.borrow();
+        for (n, bar) in (0u16..).zip(bars) {
+            let Some(bar) = bar else { continue };
+            let at = header::BAR0 + 4 * n;
+            self.config_write(cpu, function.bdf, at, bar.address as u32, 0xf).await;
+            if bar.kind.is_64() {
+                self.config_write(cpu, function.bdf, at + 4, (bar.address >> 32) as u32, 0xf).await;
+            }
+        }
+        self.set_sizes(cpu, function, function.max_payload.get()).await;
+        let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | header::COMMAND_BUS_MASTER;
+        self.config_write_u16(cpu, function.bdf, header::COMMAND, on).await;
+    }
+}

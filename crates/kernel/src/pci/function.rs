@@ -1,0 +1,294 @@
+//! One function, as the kernel knows it and as its driver is given it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, Node};
+use platform::dma::DmaOps;
+use platform::irq::{Affinity, Irq, IrqHandler, IrqThread};
+use platform::memory::PhysAddr;
+use platform::mmio::{MemoryType, Mmio};
+use platform::pci::{BarRange, Identity, PciBinding, PciDriver, PciOps};
+use units::Duration;
+use wire::pcie::config::caps::Found;
+use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
+use wire::pcie::{Bdf, FunctionAddress, Segment};
+
+use super::Aperture;
+use super::mmio::Region;
+use crate::dma::FunctionDma;
+use crate::kernel::Inner;
+
+/// Port types of the PCI Express capability that have a link below: root port, downstream port.
+const LINK_BELOW: [u16; 2] = [4, 6];
+
+/// A function.
+pub(crate) struct Function {
+    me: Weak<Function>,
+    kernel: Weak<Inner>,
+    pub bdf: Bdf,
+    /// The root port that it is below of, or itself.
+    pub root: Bdf,
+    pub parent: Option<Bdf>,
+    pub identity: Identity,
+    pub header_type: u8,
+    pub multi_function: bool,
+    pub node: Node,
+    pub caps: Vec<Found>,
+    pub extended: Vec<Found>,
+    pub pcie: Option<u16>,
+    port_type: u16,
+    /// A bridge with a hot-plug slot below it.
+    pub slot: bool,
+    pub bars: RefCell<[Option<Bar>; 6]>,
+    pub secondary: Cell<u8>,
+    pub subordinate: Cell<u8>,
+    /// Start and length of a bridge's windows.
+    pub windows: RefCell<[Option<(u64, u64)>; 2]>,
+    /// What is free of them.
+    pub spare: RefCell<[Aperture; 2]>,
+    /// Where BARs of functions below were that have been taken out, and their size.
+    pub kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
+    pub max_payload: Cell<u32>,
+    /// Shared with mappings of its BARs: whether it has not been removed.
+    pub present: Rc<Cell<bool>>,
+    pub dma: RefCell<Option<Rc<FunctionDma>>>,
+    pub irqs: RefCell<Vec<Irq>>,
+    pub driver: RefCell<Option<(Rc<dyn PciDriver>, Rc<dyn PciBinding>)>>,
+}
+
+/// A function while what is known of it is put together.
+pub(super) struct Draft(Function);
+
+impl Function {
+    pub(super) fn new(
+        kernel: &Rc<Inner>,
+        bdf: Bdf,
+        root: Bdf,
+        parent: Option<Bdf>,
+        identity: Identity,
+        header_type: u8,
+    ) -> Draft {
+        let node = kernel.node_of_root(root);
+        Draft(Self {
+            me: Weak::new(),
+            kernel: Rc::downgrade(kernel),
+            bdf,
+            root,
+            parent,
+            identity,
+            header_type: header_type & 0x7f,
+            multi_function: header_type & 0x80 != 0,
+            node,
+            caps: Vec::new(),
+            extended: Vec::new(),
+            pcie: None,
+            port_type: 0,
+            slot: false,
+            bars: RefCell::default(),
+            secondary: Cell::new(0),
+            subordinate: Cell::new(0),
+            windows: RefCell::default(),
+            spare: RefCell::default(),
+            kept: RefCell::default(),
+            max_payload: Cell::new(128),
+            present: Rc::new(Cell::new(true)),
+            dma: RefCell::new(None),
+            irqs: RefCell::default(),
+            driver: RefCell::new(None),
+        })
+    }
+
+    pub fn is_bridge(&self) -> bool {
+        self.header_type == 1
+    }
+
+    pub fn has_link_below(&self) -> bool {
+        self.is_bridge() && LINK_BELOW.contains(&self.port_type)
+    }
+
+    pub(super) fn kernel(&self) -> Result<Rc<Inner>, Error> {
+        self.kernel.upgrade().ok_or(Error::NoDevice)
+    }
+
+    /// Its own reference, for those who keep it.
+    pub(super) fn me(&self) -> Option<Rc<Self>> {
+        self.me.upgrade()
+    }
+
+    /// Its DMA API, made when first asked for.
+    pub fn dma_api(&self) -> Rc<FunctionDma> {
+        let mut dma = self.dma.borrow_mut();
+        let made = dma.get_or_insert_with(|| FunctionDma::new(self.kernel.clone(), self.bdf, self.node));
+        Rc::clone(made)
+    }
+}
+
+impl Draft {
+    pub fn with_capabilities(
+        mut self,
+        caps: Vec<Found>,
+        extended: Vec<Found>,
+        pcie: Option<u16>,
+        pcie_caps: u16,
+    ) -> Self {
+        self.0.caps = caps;
+        self.0.extended = extended;
+        self.0.pcie = pcie;
+        self.0.port_type = pcie_caps >> 4 & 0xf;
+        self.0.slot = self.0.header_type == 1 && pcie_caps & 1 << 8 != 0;
+        self
+    }
+
+    pub fn with_bars(self, bars: [Option<Bar>; 6]) -> Self {
+        *self.0.bars.borrow_mut() = bars;
+        self
+    }
+
+    pub fn finish(self) -> Rc<Function> {
+        Rc::new_cyclic(|me| Function { me: me.clone(), ..self.0 })
+    }
+}
+
+impl PciOps for Function {
+    fn address(&self) -> FunctionAddress {
+        FunctionAddress { segment: Segment(0), bdf: self.bdf }
+    }
+
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn node(&self) -> Node {
+        self.node
+    }
+
+    fn kernel(&self) -> Rc<dyn platform::kernel::Kernel> {
+        self.kernel.upgrade().expect("a driver does not outlive its kernel")
+    }
+
+    fn dma(&self) -> Rc<dyn DmaOps> {
+        self.dma_api()
+    }
+
+    fn is_present(&self) -> bool {
+        self.present.get()
+    }
+
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, offset: u16) -> Async<'a, u32> {
+        Box::pin(async move {
+            match self.kernel() {
+                Ok(kernel) if self.present.get() => kernel.config_read(cpu, self.bdf, offset).await,
+                _ => u32::MAX,
+            }
+        })
+    }
+
+    fn config_write<'a>(&'a self, cpu: &'a Cpu, offset: u16, value: u32, enables: u8) -> Async<'a, ()> {
+        Box::pin(async move {
+            if let Ok(kernel) = self.kernel()
+                && self.present.get()
+            {
+                kernel.config_write(cpu, self.bdf, offset, value, enables).await;
+            }
+        })
+    }
+
+    fn capability(&self, id: u8) -> Option<u16> {
+        self.caps.iter().find(|c| c.id == u16::from(id)).map(|c| c.offset)
+    }
+
+    fn extended_capability(&self, id: u16) -> Option<u16> {
+        self.extended.iter().find(|c| c.id == id).map(|c| c.offset)
+    }
+
+    fn bar(&self, bar: u8) -> Option<BarRange> {
+        let bar = (*self.bars.borrow().get(usize::from(bar))?)?;
+        let prefetchable = match bar.kind {
+            BarKind::Io => return None,
+            BarKind::Memory32 { prefetchable } | BarKind::Memory64 { prefetchable } => prefetchable,
+        };
+        Some(BarRange { start: PhysAddr(bar.address), length: bar.size, prefetchable })
+    }
+
+    fn ioremap(&self, bar: u8, offset: u64, length: u64, kind: MemoryType) -> Result<Mmio, Error> {
+        let range = self.bar(bar).ok_or(Error::Invalid)?;
+        if length == 0 || offset.checked_add(length).is_none_or(|end| end > range.length) {
+            return Err(Error::Invalid);
+        }
+        let kernel = self.kernel()?;
+        let present = Rc::clone(&self.present);
+        let region = Region::new(Rc::clone(&kernel.cores), range.start + offset, length, kind, present);
+        Ok(Mmio::new(Rc::new(region)))
+    }
+
+    fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()> {
+        Box::pin(async move {
+            let Ok(kernel) = self.kernel() else { return };
+            let command = kernel.config_read_u16(cpu, self.bdf, header::COMMAND).await;
+            let bit = header::COMMAND_BUS_MASTER;
+            let command = if on { command | bit } else { command & !bit };
+            if self.present.get() {
+                kernel.config_write_u16(cpu, self.bdf, header::COMMAND, command).await;
+            }
+        })
+    }
+
+    fn alloc_irqs<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        least: u16,
+        most: u16,
+        affinity: Affinity,
+    ) -> Async<'a, Result<Vec<Irq>, Error>> {
+        Box::pin(async move { self.kernel()?.alloc_irqs(cpu, self, least, most, &affinity).await })
+    }
+
+    fn free_irqs<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            if let Ok(kernel) = self.kernel() {
+                kernel.free_irqs(cpu, self).await;
+            }
+        })
+    }
+
+    fn request_irq(
+        &self,
+        irq: Irq,
+        name: &str,
+        handler: IrqHandler,
+        thread: Option<IrqThread>,
+    ) -> Result<(), Error> {
+        if !self.irqs.borrow().contains(&irq) {
+            return Err(Error::Invalid);
+        }
+        self.kernel()?.request_irq(irq, name, handler, thread)
+    }
+
+    fn free_irq(&self, irq: Irq) {
+        if let Ok(kernel) = self.kernel() {
+            kernel.free_irq(irq);
+        }
+    }
+
+    fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let kernel = self.kernel()?;
+            let pcie = self.pcie.ok_or(Error::NotSupported)?;
+            let capabilities =
+                kernel.config_read(cpu, self.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
+            if capabilities & 1 << 28 == 0 {
+                return Err(Error::NotSupported);
+            }
+            let control = kernel.config_read_u16(cpu, self.bdf, pcie + pcie_cap::DEVICE_CONTROL).await;
+            let command = control | pcie_cap::CONTROL_FLR;
+            kernel.config_write_u16(cpu, self.bdf, pcie + pcie_cap::DEVICE_CONTROL, command).await;
+            // Base spec 6.6.2: 100 ms until the function must answer.
+            cpu.sleep(Duration::from_ms(100)).await;
+            kernel.restore(cpu, self).await;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The PCI core: finding functions, giving them resources, binding them to drivers.
+
+mod bind;
+mod enumerate;
+mod function;
+mod hotplug;
+mod mmio;
+mod msix;
+mod resources;
+mod tree;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use platform::cpu::Cpu;
+use platform::pci::PciDriver;
+use wire::pcie::Bdf;
+
+pub(crate) use function::Function;
+pub use tree::{FunctionInfo, TreeText};
+
+use crate::kernel::Inner;
+use resources::Aperture;
+
+/// How the PCI core sets functions up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PciParams {
+    /// Largest read request that functions may make, in bytes (`pci=pcie_bus_perf` and firmware set 512 to 4096).
+    pub max_read_request: u32,
+    /// Bus numbers kept free behind a hot-plug slot (Linux: `pci=hpbussize`).
+    pub spare_buses: u8,
+    /// Address space kept free behind a hot-plug slot, below 4 GiB, in bytes (Linux: `pci=hpmmiosize`, 2 MiB).
+    pub spare_memory: u64,
+    /// The same above 4 GiB (Linux: `pci=hpmmioprefsize`, 2 MiB).
+    pub spare_prefetchable: u64,
+}
+
+impl Default for PciParams {
+    fn default() -> Self {
+        Self { max_read_request: 512, spare_buses: 2, spare_memory: 2 << 20, spare_prefetchable: 64 << 20 }
+    }
+}
+
+/// All functions and drivers of a kernel.
+pub(crate) struct Pci {
+    pub params: PciParams,
+    pub functions: RefCell<BTreeMap<Bdf, Rc<Function>>>,
+    pub drivers: RefCell<Vec<Rc<dyn PciDriver>>>,
+    /// Free address space below and above 4 GiB.
+    apertures: RefCell<[Aperture; 2]>,
+    next_bus: Cell<u8>,
+}
+
+impl Pci {
+    pub fn new(params: PciParams, memory: &hardware::memory::MemoryParams) -> Self {
+        Self {
+            params,
+            functions: RefCell::default(),
+            drivers: RefCell::default(),
+            apertures: RefCell::new(resources::apertures(memory)),
+            next_bus: Cell::new(1),
+        }
+    }
+
+    pub fn function(&self, bdf: Bdf) -> Option<Rc<Function>> {
+        self.functions.borrow().get(&bdf).cloned()
+    }
+
+    /// All functions, by address.
+    pub fn all(&self) -> Vec<Rc<Function>> {
+        self.functions.borrow().values().cloned().collect()
+    }
+}
+
+impl Inner {
+    /// Reads a doubleword of configuration space; all ones if nothing answers.
+    pub async fn config_read(&self, cpu: &Cpu, target: Bdf, register: u16) -> u32 {
+        cpu.work(self.cores.costs.mmio_write);
+        cpu.sync().await;
+        let answer = self.cores.with(|host, wires, scheduler| {
+            host.config_read(scheduler, wires, target, register & !3)
+        });
+        let data = cpu.stall_on(answer.data).await.unwrap_or_default();
+        data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
+    }
+
+    /// Writes the bytes of a doubleword that `enables` names.
+    pub async fn config_write(&self, cpu: &Cpu, target: Bdf, register: u16, value: u32, enables: u8) {
+        cpu.work(self.cores.costs.mmio_write);
+        cpu.sync().await;
+        let answer = self.cores.with(|host, wires, scheduler| {
+            host.config_write(scheduler, wires, target, register & !3, value, enables)
+        });
+        // Configuration writes are not posted: the core waits until they have been done.
+        let _ = cpu.stall_on(answer.data).await;
+    }
+
+    /// Writes a 16-bit register.
+    pub async fn config_write_u16(&self, cpu: &Cpu, target: Bdf, register: u16, value: u16) {
+        let shift = u32::from(register & 2) * 8;
+        self.config_write(cpu, target, register, u32::from(value) << shift, 3 << (register & 2)).await;
+    }
+
+    /// Reads a 16-bit register.
+    pub async fn config_read_u16(&self, cpu: &Cpu, target: Bdf, register: u16) -> u16 {
+        (self.config_read(cpu, target, register).await >> (u32::from(register & 2) * 8)) as u16
+    }
+}

@@ -1,0 +1,161 @@
+//! Message-signalled interrupts: vectors for functions, and what the functions are told to send.
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Cpu, CpuId};
+use platform::irq::{Affinity, Irq};
+use platform::mmio::MemoryType;
+use platform::pci::PciOps;
+use wire::pcie::config::caps::id;
+use wire::pcie::config::msi;
+use wire::pcie::config::msix::{self, ENTRY_LEN, MsixLayout};
+
+use super::Function;
+use crate::irq::Line;
+use crate::kernel::Inner;
+
+impl Inner {
+    /// The core for a function's n-th vector.
+    fn core_for(&self, function: &Function, affinity: &Affinity, n: usize) -> CpuId {
+        match affinity {
+            Affinity::Cpu(cpu) => *cpu,
+            Affinity::Cpus(cpus) if !cpus.is_empty() => cpus[n % cpus.len()],
+            _ => {
+                // Near cores first; of those, the ones with the fewest vectors when all have had their turn.
+                let mut cores: Vec<_> = self.cores.all.iter().map(|core| (core.node, core.id)).collect();
+                cores.sort_by_key(|&(node, id)| (node != function.node, id));
+                cores[n % cores.len()].1
+            }
+        }
+    }
+
+    /// Gives a function `least` to `most` interrupts.
+    pub(super) async fn alloc_irqs(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        function: &Function,
+        least: u16,
+        most: u16,
+        affinity: &Affinity,
+    ) -> Result<Vec<Irq>, Error> {
+        if !function.irqs.borrow().is_empty() {
+            return Err(Error::Busy);
+        }
+        let named = match affinity {
+            Affinity::Spread => &[][..],
+            Affinity::Cpu(cpu) => std::slice::from_ref(cpu),
+            Affinity::Cpus(cpus) => cpus,
+        };
+        if least == 0 || named.iter().any(|cpu| usize::from(cpu.0) >= self.cores.all.len()) {
+            return Err(Error::Invalid);
+        }
+        let msix = function.capability(id::MSIX);
+        let available = match msix {
+            Some(at) => self.msix_layout(cpu, function, at).await.vectors,
+            None => u16::from(function.capability(id::MSI).is_some()),
+        };
+        if available < least {
+            return Err(Error::NoSpace);
+        }
+        let mut lines: Vec<Rc<Line>> = Vec::new();
+        for n in 0..usize::from(most.min(available)) {
+            match self.irqs.allocate(self.core_for(function, affinity, n)) {
+                Ok(line) => lines.push(line),
+                Err(_) => break,
+            }
+        }
+        if lines.len() < usize::from(least) {
+            lines.iter().for_each(|line| self.irqs.release(line.irq));
+            return Err(Error::NoSpace);
+        }
+        let irqs: Vec<Irq> = lines.iter().map(|line| line.irq).collect();
+        function.irqs.borrow_mut().clone_from(&irqs);
+        for (n, line) in (0u16..).zip(&lines) {
+            self.remap_line(cpu, line, function.bdf);
+            self.program(cpu, function, n, line).await;
+        }
+        let (at, control) = match msix {
+            Some(at) => (at + msix::CONTROL, msix::ENABLE),
+            None => (function.capability(id::MSI).unwrap_or_default() + msi::CONTROL, msi::ENABLE),
+        };
+        let before = self.config_read_u16(cpu, function.bdf, at).await;
+        self.config_write_u16(cpu, function.bdf, at, before | control).await;
+        Ok(irqs)
+    }
+
+    async fn msix_layout(&self, cpu: &Cpu, function: &Function, at: u16) -> MsixLayout {
+        let mut words = [0; 3];
+        for (n, word) in (0u16..).zip(&mut words) {
+            *word = self.config_read(cpu, function.bdf, at + 4 * n).await;
+        }
+        MsixLayout::read(&|offset| words[usize::from((offset - at) / 4) % 3], at)
+    }
+
+    /// Tells a function what to send for its n-th vector.
+    async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
+        let (address, data) = self.message_for(line);
+        if let Some(at) = function.capability(id::MSIX) {
+            let layout = self.msix_layout(cpu, function, at).await;
+            let offset = u64::from(layout.table_offset) + u64::from(n) * ENTRY_LEN;
+            let Ok(entry) = function.ioremap(layout.table_bar, offset, ENTRY_LEN, MemoryType::Uncached)
+            else {
+                return;
+            };
+            // Masked while it changes, so that no torn message is sent.
+            entry.write_u32(cpu, 12, msix::ENTRY_MASKED);
+            entry.write_u32(cpu, 0, address as u32);
+            entry.write_u32(cpu, 4, (address >> 32) as u32);
+            entry.write_u32(cpu, 8, data);
+            entry.write_u32(cpu, 12, 0);
+            // A read pushes the writes ahead of it.
+            entry.read_u32(cpu, 12).await;
+        } else if let Some(at) = function.capability(id::MSI) {
+            self.config_write(cpu, function.bdf, at + msi::ADDRESS, address as u32, 0xf).await;
+            self.config_write(cpu, function.bdf, at + msi::ADDRESS_UPPER, (address >> 32) as u32, 0xf).await;
+            self.config_write_u16(cpu, function.bdf, at + msi::DATA, data as u16).await;
+        }
+    }
+
+    /// Takes all interrupts from a function.
+    pub(super) async fn free_irqs(&self, cpu: &Cpu, function: &Function) {
+        let irqs = std::mem::take(&mut *function.irqs.borrow_mut());
+        if irqs.is_empty() {
+            return;
+        }
+        let (at, bit) = match function.capability(id::MSIX) {
+            Some(at) => (at + msix::CONTROL, msix::ENABLE),
+            None => (function.capability(id::MSI).unwrap_or_default() + msi::CONTROL, msi::ENABLE),
+        };
+        if function.present.get() {
+            let control = self.config_read_u16(cpu, function.bdf, at).await;
+            self.config_write_u16(cpu, function.bdf, at, control & !bit).await;
+        }
+        for irq in irqs {
+            self.free_irq(irq);
+            if let Some(line) = self.irqs.line(irq) {
+                self.unmap_line(cpu, &line);
+            }
+            self.irqs.release(irq);
+        }
+    }
+
+    /// Lets an interrupt arrive at another core from now on.
+    pub async fn move_irq(self: &Rc<Self>, cpu: &Cpu, irq: Irq, to: CpuId) -> Result<(), Error> {
+        let line = self.irqs.line(irq).ok_or(Error::Invalid)?;
+        if usize::from(to.0) >= self.cores.all.len() {
+            return Err(Error::Invalid);
+        }
+        let owner = self.pci.all().into_iter().find_map(|function| {
+            let n = function.irqs.borrow().iter().position(|&i| i == irq)?;
+            Some((function, n as u16))
+        });
+        let (function, n) = owner.ok_or(Error::Invalid)?;
+        self.irqs.move_line(&line, to)?;
+        self.remap_line(cpu, &line, function.bdf);
+        if line.remapped.get().is_none() {
+            self.program(cpu, &function, n, &line).await;
+        }
+        Ok(())
+    }
+}

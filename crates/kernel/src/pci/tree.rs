@@ -1,0 +1,104 @@
+//! The PCI tree to look at: as data and as text.
+
+use std::fmt;
+
+use platform::irq::Irq;
+use platform::pci::Identity;
+use wire::pcie::Bdf;
+use wire::pcie::config::Bar;
+
+use crate::kernel::Inner;
+
+/// What is known of a function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FunctionInfo {
+    /// Where it is.
+    pub bdf: Bdf,
+    /// The bridge above it.
+    pub parent: Option<Bdf>,
+    /// What it says it is.
+    pub identity: Identity,
+    /// Buses behind a bridge.
+    pub buses: Option<(u8, u8)>,
+    /// Start and length of a bridge's windows: below 4 GiB, prefetchable.
+    pub windows: [Option<(u64, u64)>; 2],
+    /// BARs by number.
+    pub bars: Vec<(u8, Bar)>,
+    /// Node that it is near to.
+    pub node: u8,
+    /// Payload size in use, in bytes.
+    pub max_payload: u32,
+    /// Driver bound to it.
+    pub driver: Option<&'static str>,
+    /// Its interrupts.
+    pub irqs: Vec<Irq>,
+    /// It has not been removed.
+    pub present: bool,
+}
+
+/// The tree as text, one function a line, indented below its bridge.
+pub struct TreeText<'a>(pub &'a [FunctionInfo]);
+
+impl fmt::Display for TreeText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for function in self.0.iter().filter(|function| function.parent.is_none()) {
+            self.write(f, function, 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl TreeText<'_> {
+    fn write(&self, f: &mut fmt::Formatter<'_>, function: &FunctionInfo, depth: usize) -> fmt::Result {
+        let id = function.identity;
+        write!(f, "{:1$}{2} ", "", depth * 2, function.bdf)?;
+        write!(f, "{:04x}:{:04x} class {:06x}", id.vendor, id.device, id.class)?;
+        if let Some((first, last)) = function.buses {
+            write!(f, " buses {first:02x}-{last:02x}")?;
+        }
+        for (start, length) in function.windows.iter().flatten() {
+            write!(f, " window {start:#x}+{length:#x}")?;
+        }
+        for (n, bar) in &function.bars {
+            write!(f, " bar{n} {:#x}+{:#x}", bar.address, bar.size)?;
+        }
+        write!(f, " node {} mps {}", function.node, function.max_payload)?;
+        if !function.irqs.is_empty() {
+            write!(f, " irqs {}", function.irqs.len())?;
+        }
+        if let Some(driver) = function.driver {
+            write!(f, " driver {driver}")?;
+        }
+        writeln!(f)?;
+        for child in self.0.iter().filter(|child| child.parent == Some(function.bdf)) {
+            self.write(f, child, depth + 1)?;
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// All functions, by address.
+    pub fn inspect(&self) -> Vec<FunctionInfo> {
+        self.pci
+            .all()
+            .iter()
+            .map(|function| FunctionInfo {
+                bdf: function.bdf,
+                parent: function.parent,
+                identity: function.identity,
+                buses: function.is_bridge().then(|| (function.secondary.get(), function.subordinate.get())),
+                windows: *function.windows.borrow(),
+                bars: (0u8..)
+                    .zip(function.bars.borrow().iter())
+                    .filter_map(|(n, bar)| Some((n, (*bar)?)))
+                    .collect(),
+                node: function.node.0,
+                max_payload: function.max_payload.get(),
+                driver: function.driver.borrow().as_ref().map(|(driver, _)| driver.name()),
+                irqs: function.irqs.borrow().clone(),
+                present: function.present.get(),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,173 @@
+//! Which task a core runs: run queues, turns, placement and balancing.
+//!
+//! Fair among equals by virtual runtime, real-time tasks first, idle ones last. A task that wakes goes to an idle
+//! core, near to where it ran before; a core that falls idle takes from the busiest, of its own node first.
+
+mod queue;
+mod task;
+
+use std::rc::Rc;
+
+use platform::cpu::{CpuId, Part};
+use units::Time;
+
+pub(crate) use queue::RunQueue;
+pub(crate) use task::{State, Task, TaskFuture};
+
+use crate::cpu::{Context, Core, Cores, Level};
+
+impl Cores {
+    /// A task wants to run: finds it a core, and gives it the core if that is free.
+    pub fn enqueue(&self, task: &Rc<Task>) {
+        let id = self.place(task);
+        let core = self.get(id);
+        let floor = core.queue.borrow().floor();
+        task.catch_up(floor, self.sched.latency);
+        let idle = core.is_idle();
+        if idle && core.running().is_none() {
+            task.context.cycles(Part::Scheduler, self.costs.idle_exit);
+        }
+        task.context.core.set(id);
+        task.state.set(State::Runnable);
+        core.queue.borrow_mut().insert(Rc::clone(task));
+        if core.current.borrow().is_none() {
+            self.dispatch(core);
+            return;
+        }
+        let current = core.current.borrow().clone();
+        if let Some(current) = current {
+            if task.preempts(&current, self.sched.wakeup_granularity) {
+                current.resched.set(true);
+            }
+            // It may have counted on having the core for itself.
+            current.context.wake();
+        }
+    }
+
+    /// The core for a task that wakes.
+    fn place(&self, task: &Task) -> CpuId {
+        let before = task.context.core.get();
+        let node = self.get(before).node;
+        let allowed = |core: &&Core| task.may_run_on(core.id);
+        let idle = |core: &&Core| core.is_idle();
+        let cores = || self.all.iter().filter(allowed);
+        let fresh = task.state.get() == State::New;
+        if task.may_run_on(before) && !fresh && self.get(before).is_idle() {
+            return before;
+        }
+        if let Some(core) =
+            cores().filter(|c| c.node == node).find(idle).or_else(|| cores().find(idle))
+        {
+            return core.id;
+        }
+        if task.may_run_on(before) && !fresh {
+            return before;
+        }
+        cores().min_by_key(|core| (core.queue.borrow().len(), core.id)).map_or(before, |core| core.id)
+    }
+
+    /// Gives a core that nobody has to the first in its queue.
+    fn dispatch(&self, core: &Core) {
+        debug_assert!(core.current.borrow().is_none());
+        let next = core.queue.borrow_mut().take_first().or_else(|| self.steal(core));
+        let Some(next) = next else { return };
+        next.state.set(State::Running);
+        next.resched.set(false);
+        next.turn_began.set(self.now());
+        if core.last_task.replace(Some(next.id)) != Some(next.id) {
+            next.switches.set(next.switches.get() + 1);
+            next.context.cycles(Part::Scheduler, self.costs.context_switch);
+        }
+        *core.current.borrow_mut() = Some(Rc::clone(&next));
+        next.context.wake();
+    }
+
+    /// Takes a waiting task from the longest queue, of the same node first.
+    fn steal(&self, thief: &Core) -> Option<Rc<Task>> {
+        let mut victims: Vec<&Core> =
+            self.all.iter().filter(|c| c.id != thief.id && !c.queue.borrow().is_empty()).collect();
+        victims.sort_by_key(|c| (c.node != thief.node, core::cmp::Reverse(c.queue.borrow().len()), c.id));
+        victims.into_iter().find_map(|victim| {
+            let task = victim.queue.borrow_mut().take_last(|task| task.may_run_on(thief.id))?;
+            task.move_floor(victim.queue.borrow().floor(), thief.queue.borrow().floor());
+            task.context.core.set(thief.id);
+            task.migrations.set(task.migrations.get() + 1);
+            Some(task)
+        })
+    }
+
+    /// A task gives its core away, for a while or for good.
+    pub fn release(&self, task: &Task, state: State) {
+        let core = self.get(task.context.core.get());
+        task.state.set(state);
+        *core.current.borrow_mut() = None;
+        self.dispatch(core);
+    }
+
+    /// Whether somebody else should have a task's core.
+    pub fn turn_is_over(&self, task: &Task) -> bool {
+        if task.state.get() != State::Running {
+            return false;
+        }
+        let core = self.get(task.context.core.get());
+        task.resched.get() || self.turn_ends(core) <= self.now()
+    }
+
+    /// When the current task's turn ends: never while nobody waits who is as urgent.
+    pub fn turn_ends(&self, core: &Core) -> Time {
+        let current = core.current.borrow();
+        let Some(current) = current.as_ref() else { return Time::NEVER };
+        let queue = core.queue.borrow();
+        if !queue.has_rival_of(current) {
+            return Time::NEVER;
+        }
+        let turn = (self.sched.latency / (queue.len() as u64 + 1)).max(self.sched.granularity);
+        current.turn_began.get() + turn
+    }
+
+    /// Gives the core of `context`'s task to somebody else if its turn is over.
+    pub fn yield_if_due(&self, context: &Context) -> bool {
+        debug_assert_eq!(context.level, Level::Task);
+        let Some(task) = context.task.borrow().upgrade() else { return false };
+        if !self.turn_is_over(&task) {
+            return false;
+        }
+        let core = self.get(context.core.get());
+        *core.current.borrow_mut() = None;
+        task.state.set(State::Runnable);
+        let target = if task.may_run_on(core.id) { core } else { self.get(self.place(&task)) };
+        if target.id != core.id {
+            task.move_floor(core.queue.borrow().floor(), target.queue.borrow().floor());
+            task.context.core.set(target.id);
+            task.migrations.set(task.migrations.get() + 1);
+        }
+        target.queue.borrow_mut().insert(Rc::clone(&task));
+        self.dispatch(core);
+        if target.id != core.id && target.current.borrow().is_none() {
+            self.dispatch(target);
+        }
+        // It may have got the core again, being still the first.
+        task.state.get() != State::Running
+    }
+
+    /// Lets a task run on other cores.
+    pub fn set_affinity(&self, task: &Rc<Task>, cpus: Vec<CpuId>) {
+        *task.cpus.borrow_mut() = cpus;
+        let core = self.get(task.context.core.get());
+        if task.may_run_on(core.id) {
+            return;
+        }
+        match task.state.get() {
+            State::Running => {
+                task.resched.set(true);
+                task.context.wake();
+            }
+            State::Runnable => {
+                core.queue.borrow_mut().remove(task);
+                task.migrations.set(task.migrations.get() + 1);
+                self.enqueue(task);
+            }
+            _ => {}
+        }
+    }
+}

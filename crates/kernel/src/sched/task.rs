@@ -1,0 +1,203 @@
+//! A task: a program, its turn at a core, and what it has used.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context as PollContext, Poll};
+
+use platform::cpu::{Async, CpuId, CpuOps, Part};
+use platform::kernel::{Priority, TaskId};
+use units::{Duration, Time};
+
+use crate::account::Times;
+use crate::cpu::Context;
+
+/// What a task does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// It has never run.
+    New,
+    /// It waits for something.
+    Blocked,
+    /// It waits for a core.
+    Runnable,
+    /// It has a core.
+    Running,
+    /// It has ended.
+    Ended,
+}
+
+/// A task.
+pub(crate) struct Task {
+    pub id: TaskId,
+    pub name: String,
+    pub priority: Priority,
+    pub cpus: RefCell<Vec<CpuId>>,
+    pub context: Rc<Context>,
+    pub state: Cell<State>,
+    /// Time that it ran, in picoseconds of a task of nice 0.
+    pub vruntime: Cell<u64>,
+    pub turn_began: Cell<Time>,
+    pub resched: Cell<bool>,
+    pub times: RefCell<Times>,
+    pub switches: Cell<u64>,
+    pub migrations: Cell<u64>,
+}
+
+/// Each step of nice is a quarter more or a fifth less of a core's time (sched(7)).
+fn weight(nice: i8) -> u64 {
+    let steps = nice.clamp(-20, 19);
+    (0..steps.unsigned_abs()).fold(1 << 10, |w, _| if steps > 0 { w * 4 / 5 } else { w * 5 / 4 })
+}
+
+impl Task {
+    pub fn new(id: TaskId, name: String, priority: Priority, cpus: Vec<CpuId>, context: Rc<Context>) -> Rc<Self> {
+        let task = Rc::new(Self {
+            id,
+            name,
+            priority,
+            cpus: RefCell::new(cpus),
+            context,
+            state: Cell::new(State::New),
+            vruntime: Cell::new(0),
+            turn_began: Cell::new(Time::ZERO),
+            resched: Cell::new(false),
+            times: RefCell::default(),
+            switches: Cell::new(0),
+            migrations: Cell::new(0),
+        });
+        *task.context.task.borrow_mut() = Rc::downgrade(&task);
+        task
+    }
+
+    pub fn is_fair(&self) -> bool {
+        matches!(self.priority, Priority::Nice(_))
+    }
+
+    pub fn may_run_on(&self, cpu: CpuId) -> bool {
+        let cpus = self.cpus.borrow();
+        cpus.is_empty() || cpus.contains(&cpu)
+    }
+
+    /// Its place in a run queue.
+    pub fn key(&self) -> (u8, u64, u32) {
+        match self.priority {
+            Priority::RealTime(priority) => (0, 99 - u64::from(priority.min(99)), self.id.0),
+            Priority::Nice(_) => (1, self.vruntime.get(), self.id.0),
+            Priority::Idle => (2, self.vruntime.get(), self.id.0),
+        }
+    }
+
+    /// It computed for some time.
+    pub fn ran(&self, part: Part, time: Duration) {
+        self.times.borrow_mut().add(part, time);
+        let share = match self.priority {
+            Priority::Nice(nice) => time.as_ps() * 1024 / weight(nice),
+            _ => time.as_ps(),
+        };
+        // Its place in a queue must not change while it is in one.
+        if self.state.get() != State::Runnable {
+            self.vruntime.set(self.vruntime.get() + share);
+        }
+    }
+
+    /// Whether it takes the core from `current` when it wakes.
+    pub fn preempts(&self, current: &Task, granularity: Duration) -> bool {
+        let (mine, theirs) = (self.key(), current.key());
+        mine.0 < theirs.0
+            || mine.0 == 0 && theirs.0 == 0 && mine.1 < theirs.1
+            || mine.0 == 1 && theirs.0 == 1 && mine.1 + granularity.as_ps() < theirs.1
+    }
+
+    /// Who slept for long is put a little ahead of the others, not all that it missed.
+    pub fn catch_up(&self, floor: u64, latency: Duration) {
+        let least = floor.saturating_sub(latency.as_ps() / 2);
+        self.vruntime.set(self.vruntime.get().max(least));
+    }
+
+    /// It goes from one queue to another: its lead or lag stays the same.
+    pub fn move_floor(&self, from: u64, to: u64) {
+        self.vruntime.set((self.vruntime.get() + to).saturating_sub(from));
+    }
+}
+
+/// Runs a task's program when, and only when, the task has a core.
+pub(crate) struct TaskFuture {
+    task: Rc<Task>,
+    program: Option<Async<'static, ()>>,
+}
+
+impl TaskFuture {
+    pub fn new(task: Rc<Task>, program: Async<'static, ()>) -> Self {
+        Self { task, program: Some(program) }
+    }
+}
+
+impl Future for TaskFuture {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut PollContext<'_>) -> Poll<()> {
+        let task = Rc::clone(&self.task);
+        let context = &task.context;
+        let cores = Rc::clone(&context.cores);
+        loop {
+            context.remember(cx);
+            match task.state.get() {
+                State::New | State::Blocked => {
+                    context.cycles(Part::Scheduler, cores.costs.wake_up);
+                    cores.enqueue(&task);
+                    if task.state.get() != State::Running {
+                        return Poll::Pending;
+                    }
+                }
+                State::Runnable => return Poll::Pending,
+                State::Ended => return Poll::Ready(()),
+                State::Running => {}
+            }
+            // What it computed before it waited, or the switch to it, passes before it goes on.
+            let ended = match &mut self.program {
+                Some(program) => program.as_mut().poll(cx).is_ready(),
+                None => true,
+            };
+            if ended {
+                self.program = None;
+            }
+            if task.state.get() != State::Running {
+                return Poll::Pending;
+            }
+            if ended {
+                if context.poll_sync(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                cores.release(&task, State::Ended);
+                return Poll::Ready(());
+            }
+            if context.keeps_core() {
+                return Poll::Pending;
+            }
+            if context.is_ahead() {
+                if context.poll_sync(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                // It may have been woken meanwhile: ask again before it loses its core.
+                continue;
+            }
+            cores.release(&task, State::Blocked);
+            return Poll::Pending;
+        }
+    }
+}
+
+impl Drop for TaskFuture {
+    fn drop(&mut self) {
+        // The program may hold what holds the cores.
+        self.program = None;
+        let core = self.task.context.cores.get(self.task.context.core.get());
+        core.queue.borrow_mut().remove(&self.task);
+        let mut current = core.current.borrow_mut();
+        if current.as_ref().is_some_and(|task| Rc::ptr_eq(task, &self.task)) {
+            *current = None;
+        }
+    }
+}

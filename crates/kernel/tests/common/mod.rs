@@ -1,0 +1,310 @@
+//! A two-socket host with a device that copies memory, and its driver.
+#![allow(dead_code)]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use engine::Simulation;
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::iommu::{Iommu, IommuParams};
+use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
+use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::root::{HostId, RootPortParams};
+use kernel::{CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams};
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token};
+use platform::dma::{Coherent, DmaOps};
+use platform::irq::{Affinity, Irq, IrqReturn};
+use platform::kernel::TaskParams;
+use platform::memory::PhysAddr;
+use platform::mmio::{MemoryType, Mmio};
+use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
+use platform::sync::Completion;
+use units::{Duration, Frequency, Iova};
+use wire::pcie::config::msix::MsixLayout;
+use wire::pcie::config::{ConfigSpace, PcieParams};
+use wire::pcie::{Generation, Width};
+
+pub const VENDOR: u16 = 0x1af4;
+pub const DEVICE: u16 = 0x00c0;
+pub const MAGIC: u32 = 0x600d_c0de;
+
+mod reg {
+    pub const MAGIC: u64 = 0x00;
+    pub const SOURCE: u64 = 0x08;
+    pub const TARGET: u64 = 0x10;
+    pub const LENGTH: u64 = 0x18;
+    pub const START: u64 = 0x20;
+}
+
+/// Copies host memory and says so by interrupt; the start register's value is the vector.
+#[derive(Default)]
+pub struct Copier {
+    registers: [u64; 4],
+    vector: u16,
+}
+
+impl Device for Copier {
+    fn functions(&self) -> Vec<Function> {
+        let config = ConfigSpace::endpoint(VENDOR, DEVICE, 0x08_8000)
+            .bar64(0, 16 << 10, false)
+            .bar64(2, 1 << 20, true)
+            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
+            .msix(MsixLayout { vectors: 8, table_bar: 0, table_offset: 0x2000, pending_bar: 0, pending_offset: 0x3000 })
+            .aer()
+            .build()
+            .unwrap();
+        vec![Function { port: PortIndex(0), config }]
+    }
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {
+        *self = Self::default();
+    }
+    fn bar_read(&mut self, _: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+        data.fill(0);
+        if at.bar == 0 && at.offset.get() == reg::MAGIC && data.len() >= 4 {
+            data[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        }
+        Duration::from_ns(50)
+    }
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        let mut value = [0; 8];
+        value[..data.len().min(8)].copy_from_slice(&data[..data.len().min(8)]);
+        let value = u64::from_le_bytes(value);
+        match at.offset.get() {
+            reg::START => {
+                self.vector = value as u16;
+                bus.read(self.dma(self.registers[1]));
+            }
+            offset if offset < 0x20 => self.registers[(offset / 8) as usize] = value,
+            _ => {}
+        }
+    }
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, _: Token, outcome: Result<&[u8], DmaError>) {
+        match outcome {
+            Ok(data) => bus.write(self.dma(self.registers[2]), data),
+            Err(_) => bus.interrupt(FunctionIndex(0), 7),
+        }
+    }
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, _: Token) {
+        bus.interrupt(FunctionIndex(0), self.vector);
+    }
+}
+
+impl Copier {
+    fn dma(&self, address: u64) -> Dma {
+        Dma {
+            function: FunctionIndex(0),
+            address: Iova::new(address),
+            length: self.registers[3] as u32,
+            engine: Default::default(),
+            local: 0,
+            token: Token(0),
+            attributes: Default::default(),
+        }
+    }
+}
+
+/// What the driver has for each copier.
+pub struct CopierBinding {
+    pub device: PciDevice,
+    pub dma: Rc<dyn DmaOps>,
+    pub registers: Mmio,
+    pub memory: Coherent,
+    pub irqs: Vec<Irq>,
+    pub done: Completion<(u16, CpuId)>,
+    pub gone: Cell<bool>,
+    pub removed: Cell<bool>,
+}
+
+impl CopierBinding {
+    /// Copies through the device and waits for its interrupt; gives the core that it came to.
+    pub async fn copy(&self, cpu: &Cpu, from: Iova, to: Iova, length: u64, vector: u16) -> Result<CpuId, Error> {
+        self.registers.write_u64(cpu, reg::SOURCE, from.get());
+        self.registers.write_u64(cpu, reg::TARGET, to.get());
+        self.registers.write_u64(cpu, reg::LENGTH, length);
+        self.registers.write_u64(cpu, reg::START, vector.into());
+        match self.done.wait().await {
+            (7, _) => Err(Error::Io),
+            (_, core) => Ok(core),
+        }
+    }
+
+    pub async fn magic(&self, cpu: &Cpu) -> u32 {
+        self.registers.read_u32(cpu, reg::MAGIC).await
+    }
+}
+
+impl PciBinding for CopierBinding {
+    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            self.removed.set(true);
+            for &irq in &self.irqs {
+                self.device.free_irq(irq);
+            }
+            self.device.free_irqs(cpu).await;
+            self.dma.free_coherent(cpu, self.memory);
+            self.done.complete((7, cpu.id()));
+        })
+    }
+    fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
+        self.gone.set(state == ChannelState::Gone);
+        Recovery::Disconnect
+    }
+}
+
+#[derive(Default)]
+pub struct CopierDriver {
+    pub affinity: RefCell<Affinity>,
+    pub bound: RefCell<Vec<Rc<CopierBinding>>>,
+}
+
+impl PciDriver for CopierDriver {
+    fn name(&self) -> &'static str {
+        "copier"
+    }
+    fn ids(&self) -> &[PciMatch] {
+        const IDS: [PciMatch; 1] = [PciMatch::device(VENDOR, DEVICE)];
+        &IDS
+    }
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
+            if registers.read_u32(cpu, reg::MAGIC).await != MAGIC {
+                return Err(Error::NoDevice);
+            }
+            device.set_master(cpu, true).await;
+            let dma = device.dma();
+            dma.set_mask(64)?;
+            let memory = dma.alloc_coherent(cpu, 8192, None)?;
+            let affinity = self.affinity.borrow().clone();
+            let irqs = device.alloc_irqs(cpu, 1, 8, affinity).await?;
+            let done = Completion::new();
+            for (n, &irq) in (0u16..).zip(&irqs) {
+                let done = done.clone();
+                let handler = Rc::new(move |cpu: &Cpu| {
+                    done.complete((n, cpu.id()));
+                    IrqReturn::Handled
+                });
+                device.request_irq(irq, "copier", handler, None)?;
+            }
+            let binding = Rc::new(CopierBinding {
+                device,
+                dma,
+                registers,
+                memory,
+                irqs,
+                done,
+                gone: Cell::new(false),
+                removed: Cell::new(false),
+            });
+            self.bound.borrow_mut().push(Rc::clone(&binding));
+            Ok(binding as Rc<dyn PciBinding>)
+        })
+    }
+}
+
+pub struct Machine {
+    // Dropped first: tasks hold what the kernel holds.
+    pub simulation: Simulation<Fabric>,
+    pub kernel: Kernel,
+    pub driver: Rc<CopierDriver>,
+    pub copiers: Vec<EndpointId>,
+    pub host: HostId,
+}
+
+pub fn params(mode: DmaMode) -> KernelParams {
+    KernelParams {
+        core: CoreParams::haswell(Frequency::mhz(2_500)),
+        costs: KernelCosts::linux(),
+        sched: SchedParams::linux(),
+        pci: PciParams::default(),
+        dma: DmaParams::linux(mode),
+    }
+}
+
+fn port(node: u8) -> RootPortParams {
+    RootPortParams { node: NodeId(node), ..RootPortParams::ideal() }
+}
+
+pub fn link() -> LinkParams {
+    let receiver = ReceiverParams {
+        credits: CreditLimits::default(),
+        ack_delay: Duration::from_ns(50),
+        credit_update_delay: Duration::from_ns(30),
+        replay_tlps: 64,
+        cut_through: false,
+    };
+    LinkParams {
+        generation: Generation::Gen3,
+        width: Width::X8,
+        latency: Duration::from_ns(60),
+        beats: [1, 1],
+        receivers: [receiver.clone(), receiver],
+        retrain_time: Duration::from_us(1),
+    }
+}
+
+/// A machine with one copier on each node, not booted.
+pub fn machine_with(params: KernelParams) -> Machine {
+    let memory = MemorySystem::new(&MemoryParams::example());
+    let iommus = match params.dma.mode {
+        DmaMode::Off => Vec::new(),
+        _ => (0..2).map(|n| Iommu::new(IommuParams::default(), NodeId(n), 7).unwrap()).collect(),
+    };
+    let mut fabric = Fabric::new();
+    let host = fabric.add_host(memory, iommus);
+    let copiers = (0..2u8)
+        .map(|node| {
+            let link = fabric.add_root_port(host, port(node), link(), 0..=0);
+            fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Copier::default()))
+        })
+        .collect();
+    let simulation = Simulation::new(fabric);
+    let kernel = Kernel::new(&simulation.handle(), host, params);
+    let driver = Rc::new(CopierDriver::default());
+    kernel.add_driver(Rc::clone(&driver) as Rc<dyn PciDriver>);
+    Machine { simulation, kernel, driver, copiers, host }
+}
+
+pub fn machine(mode: DmaMode) -> Machine {
+    machine_with(params(mode))
+}
+
+impl Machine {
+    pub fn booted(mode: DmaMode) -> Self {
+        let machine = machine(mode);
+        machine.boot();
+        machine
+    }
+
+    pub fn boot(&self) {
+        self.simulation.block_on(self.kernel.boot()).expect("the kernel boots");
+    }
+
+    /// Runs a program on a core to its end.
+    pub fn run<T: 'static>(&self, on: u16, program: impl FnOnce(Cpu) -> Async<'static, T> + 'static) -> T {
+        let result = Completion::new();
+        let end = result.clone();
+        self.kernel.spawn(TaskParams::named("test").on(CpuId(on)), move |cpu| {
+            Box::pin(async move {
+                let value = program(cpu).await;
+                end.complete(value);
+            })
+        });
+        self.simulation.block_on(async move { result.wait().await }).expect("the program ends")
+    }
+
+    pub fn copier(&self, n: usize) -> Rc<CopierBinding> {
+        Rc::clone(&self.driver.bound.borrow()[n])
+    }
+
+    pub fn bytes(&self, at: PhysAddr, length: usize) -> Vec<u8> {
+        self.simulation.with(|fabric, _| {
+            let mut bytes = vec![0; length];
+            fabric.host(self.host).memory.bytes().read(units::HostPhysical::new(at.0), &mut bytes).unwrap();
+            bytes
+        })
+    }
+}
