@@ -7,10 +7,19 @@
 //! * [`pcie`]: transaction and data link layer packets, framing, ordering,
 //!   and configuration space;
 //! * [`nvme`]: registers, queue entries, data pointers, identify data and logs
-//!   of NVM Express.
+//!   of NVM Express;
+//! * [`ethernet`], [`ip`]: frames and packets of networks; [`pcap`]: captures of them;
+//! * [`nic`]: registers, descriptors and completions of the NIC.
 
 #![forbid(unsafe_code)]
 
 pub mod dma_engine;
+pub mod ethernet;
+pub mod ip;
+mod malformed;
+pub mod nic;
 pub mod nvme;
+pub mod pcap;
 pub mod pcie;
+
+pub use malformed::Malformed;

@@ -1,0 +1,122 @@
+//! The Internet checksum (RFC 1071): the ones' complement of the ones' complement sum of 16-bit words.
+
+use std::net::Ipv4Addr;
+
+/// A sum under way. Pieces may have any length: a piece that begins at an odd place is summed as such.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Sum {
+    total: u64,
+    odd: bool,
+}
+
+/// Adds little-endian words: the sum of swapped words is the swapped sum (RFC 1071, section 2 B).
+fn words(bytes: &[u8]) -> u64 {
+    let chunks = bytes.chunks_exact(4);
+    let mut last = [0; 4];
+    last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+    let rest = u64::from(u32::from_le_bytes(last));
+    chunks.map(|c| u64::from(u32::from_le_bytes([c[0], c[1], c[2], c[3]]))).sum::<u64>() + rest
+}
+
+fn fold(mut total: u64) -> u16 {
+    while total >> 16 != 0 {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    total as u16
+}
+
+impl Sum {
+    /// Nothing summed yet.
+    pub const fn new() -> Self {
+        Self { total: 0, odd: false }
+    }
+
+    /// The sum with `bytes` behind what it has.
+    #[must_use]
+    pub fn with(mut self, bytes: &[u8]) -> Self {
+        let piece = fold(words(bytes));
+        self.total += u64::from(if self.odd { piece.swap_bytes() } else { piece });
+        self.odd ^= bytes.len() % 2 == 1;
+        self
+    }
+
+    /// The sum with the pseudo-header of TCP and UDP over IPv4 (RFC 768, RFC 9293 section 3.1).
+    #[must_use]
+    pub fn with_pseudo_header(
+        self,
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        protocol: u8,
+        length: u16,
+    ) -> Self {
+        let [high, low] = length.to_be_bytes();
+        self.with(&source.octets()).with(&destination.octets()).with(&[0, protocol, high, low])
+    }
+
+    /// The sum folded to 16 bits, not complemented: what a stack leaves in the checksum field for a device to finish.
+    pub fn partial(self) -> u16 {
+        fold(self.total).swap_bytes()
+    }
+
+    /// The checksum. Zero when summed over data that holds its own right checksum.
+    pub fn finish(self) -> u16 {
+        !self.partial()
+    }
+}
+
+/// The checksum of `bytes`.
+pub fn of(bytes: &[u8]) -> u16 {
+    Sum::new().with(bytes).finish()
+}
+
+/// Whether `bytes`, which hold their own checksum, are undamaged.
+pub fn is_right(bytes: &[u8]) -> bool {
+    of(bytes) == 0
+}
+
+/// A UDP checksum on the wire: zero means none, so that a sum of zero is sent as its other form (RFC 768).
+pub const fn udp_on_wire(sum: u16) -> u16 {
+    if sum == 0 { 0xffff } else { sum }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The example of RFC 1071, section 3.
+    #[test]
+    fn example_of_the_rfc() {
+        let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Sum::new().with(&bytes).partial(), 0xddf2);
+        assert_eq!(of(&bytes), 0x220d);
+    }
+
+    /// One word after the other, as the RFC defines it.
+    fn plain(bytes: &[u8]) -> u16 {
+        let mut sum = 0u32;
+        for pair in bytes.chunks(2) {
+            sum += u32::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]));
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_sum_like_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0usize..200) {
+            let (a, b) = bytes.split_at(cut.min(bytes.len()));
+            prop_assert_eq!(of(&bytes), plain(&bytes));
+            prop_assert_eq!(Sum::new().with(a).with(b).finish(), plain(&bytes));
+        }
+
+        #[test]
+        fn data_with_its_checksum_is_right(mut bytes in proptest::collection::vec(any::<u8>(), 2..200)) {
+            bytes[0] = 0;
+            bytes[1] = 0;
+            let sum = of(&bytes);
+            bytes[..2].copy_from_slice(&sum.to_be_bytes());
+            prop_assert!(is_right(&bytes));
+        }
+    }
+}

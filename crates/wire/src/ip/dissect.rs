@@ -1,0 +1,182 @@
+//! What a NIC's parser sees of a frame: where its headers are, and to which flow it belongs.
+
+use std::net::IpAddr;
+
+use super::checksum::{Sum, udp_on_wire};
+use super::{protocol, tcp, udp};
+use crate::ethernet::{EtherType, EthernetHeader};
+
+/// Source and destination of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Flow {
+    /// IP protocol number.
+    pub protocol: u8,
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Source and destination port; `None` where there are none, as in fragments.
+    pub ports: Option<(u16, u16)>,
+}
+
+/// Where the parts of an IP packet are in its frame. The frame is taken without check sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dissection {
+    /// Where the IP header begins.
+    pub network: usize,
+    /// Where the transport header, or what else follows IP, begins.
+    pub transport: usize,
+    /// Where the transport's data begins, if the header is one that is known and whole.
+    pub data: Option<usize>,
+    /// Where the packet ends: a frame may be padded beyond.
+    pub end: usize,
+    /// Source and destination.
+    pub flow: Flow,
+}
+
+/// What a NIC says about the checksums of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// There is none that it knows.
+    Unknown,
+    /// It is right.
+    Right,
+    /// It is wrong.
+    Wrong,
+}
+
+impl Dissection {
+    /// Takes a frame apart; `None` if it holds no whole IPv4 or IPv6 packet.
+    ///
+    /// IPv6 extension headers are not followed: their number stands as the flow's protocol.
+    #[inline]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let (header, network) = EthernetHeader::parse(frame).ok()?;
+        let packet = &frame[network..];
+        match header.ether_type {
+            EtherType::IPV4 => {
+                let h: &[u8; 20] = packet.first_chunk()?;
+                let (len, total) =
+                    (usize::from(h[0] & 0xf) * 4, usize::from(u16::from_be_bytes([h[2], h[3]])));
+                if h[0] >> 4 != 4 || len < 20 || total < len || total > packet.len() {
+                    return None;
+                }
+                let source = [h[12], h[13], h[14], h[15]];
+                let destination = [h[16], h[17], h[18], h[19]];
+                let is_fragment = u16::from_be_bytes([h[6], h[7]]) & 0x3fff != 0;
+                let places = (network, network + len, network + total);
+                Some(Self::with_transport(
+                    frame,
+                    places,
+                    h[9],
+                    source.into(),
+                    destination.into(),
+                    is_fragment,
+                ))
+            }
+            EtherType::IPV6 => {
+                let h: &[u8; 40] = packet.first_chunk()?;
+                let total = 40 + usize::from(u16::from_be_bytes([h[4], h[5]]));
+                if h[0] >> 4 != 6 || total > packet.len() {
+                    return None;
+                }
+                let source: [u8; 16] = std::array::from_fn(|i| h[8 + i]);
+                let destination: [u8; 16] = std::array::from_fn(|i| h[24 + i]);
+                let places = (network, network + 40, network + total);
+                Some(Self::with_transport(frame, places, h[6], source.into(), destination.into(), false))
+            }
+            _ => None,
+        }
+    }
+
+    fn with_transport(
+        frame: &[u8],
+        (network, transport, end): (usize, usize, usize),
+        protocol: u8,
+        source: IpAddr,
+        destination: IpAddr,
+        is_fragment: bool,
+    ) -> Self {
+        let payload = &frame[transport..end];
+        let (mut ports, mut data) = (None, None);
+        if !is_fragment && matches!(protocol, protocol::TCP | protocol::UDP) {
+            if let Some(&[a, b, c, d]) = payload.first_chunk() {
+                ports = Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])));
+            }
+            let least = if protocol == protocol::TCP { tcp::HEADER_LEN } else { udp::HEADER_LEN };
+            if payload.len() >= least {
+                let len = if protocol == protocol::TCP { usize::from(payload[12] >> 4) * 4 } else { least };
+                data = (len >= least && len <= payload.len()).then_some(transport + len);
+            }
+        }
+        Self { network, transport, data, end, flow: Flow { protocol, source, destination, ports } }
+    }
+
+    /// Whether the checksum of the IPv4 header is right; IPv6 has none.
+    pub fn network_verdict(&self, frame: &[u8]) -> Verdict {
+        match self.flow.source {
+            IpAddr::V6(_) => Verdict::Unknown,
+            IpAddr::V4(_) if Sum::new().with(&frame[self.network..self.transport]).finish() == 0 => {
+                Verdict::Right
+            }
+            IpAddr::V4(_) => Verdict::Wrong,
+        }
+    }
+
+    /// Whether the checksum of TCP or UDP is right. A UDP datagram without one is [`Verdict::Unknown`].
+    pub fn transport_verdict(&self, frame: &[u8]) -> Verdict {
+        let Some(at) = self.checksum_at() else { return Verdict::Unknown };
+        if self.flow.protocol == protocol::UDP && frame[at..at + 2] == [0, 0] {
+            return Verdict::Unknown;
+        }
+        if self.transport_sum(frame).finish() == 0 { Verdict::Right } else { Verdict::Wrong }
+    }
+
+    /// Computes the checksum of the IPv4 header and writes it into the header.
+    pub fn fill_network_checksum(&self, frame: &mut [u8]) {
+        if self.flow.source.is_ipv4() {
+            let header = &mut frame[self.network..self.transport];
+            header[10..12].fill(0);
+            let sum = Sum::new().with(header).finish();
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+    }
+
+    /// Computes the checksum of TCP or UDP and writes it into the header. `false` if it is neither.
+    pub fn fill_transport_checksum(&self, frame: &mut [u8]) -> bool {
+        let Some(at) = self.checksum_at() else { return false };
+        frame[at..at + 2].fill(0);
+        let mut sum = self.transport_sum(frame).finish();
+        if self.flow.protocol == protocol::UDP {
+            sum = udp_on_wire(sum);
+        }
+        frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        true
+    }
+
+    /// Where the transport's checksum is, if it is one that is known and whole.
+    fn checksum_at(&self) -> Option<usize> {
+        self.data?;
+        match self.flow.protocol {
+            protocol::TCP => Some(self.transport + tcp::CHECKSUM_AT),
+            _ => Some(self.transport + udp::CHECKSUM_AT),
+        }
+    }
+
+    fn transport_sum(&self, frame: &[u8]) -> Sum {
+        let len = self.end - self.transport;
+        let addresses = match (self.flow.source, self.flow.destination) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => Sum::new().with(&a.octets()).with(&b.octets()),
+            (IpAddr::V6(a), IpAddr::V6(b)) => Sum::new().with(&a.octets()).with(&b.octets()),
+            _ => Sum::new(),
+        };
+        // IPv6's pseudo-header has 32 bits of length (RFC 8200, 8.1); the sum is the same.
+        addresses
+            .with(&(len as u32).to_be_bytes())
+            .with(&[0, self.flow.protocol])
+            .with(&frame[self.transport..self.end])
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! Internet protocols: IPv4, ICMP, UDP, TCP, their checksums, and what a NIC sees of a frame.
+
+pub mod checksum;
+pub mod dissect;
+pub mod icmp;
+pub mod ipv4;
+pub mod tcp;
+pub mod udp;
+
+pub use checksum::Sum;
+pub use dissect::{Dissection, Flow};
+pub use icmp::IcmpEcho;
+pub use ipv4::Ipv4Header;
+pub use tcp::{TcpFlags, TcpHeader, TcpOptions};
+pub use udp::UdpHeader;
+
+/// Protocol numbers (IANA).
+pub mod protocol {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+}

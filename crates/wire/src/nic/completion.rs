@@ -1,0 +1,130 @@
+//! Completions: what the NIC tells the driver. 16 bytes each, in place of the descriptor or in a ring of their own.
+//!
+//! ```text
+//! 0      4        6      8       10      12     14     15
+//! hash   length   0      count   flags   rule   kind   owner
+//! ```
+//! The owner bit is written last, as the highest bytes of a write arrive last. In place of a descriptor it is 1
+//! (descriptors have 0 there); in a ring it is 1 in the first round, 0 in the second, and so on.
+
+/// Bytes of a completion.
+pub const LEN: usize = 16;
+
+/// The last buffer of its frame.
+pub const END: u16 = 1 << 0;
+/// The checksum of the IPv4 header was right.
+pub const NETWORK_RIGHT: u16 = 1 << 1;
+/// It was wrong.
+pub const NETWORK_WRONG: u16 = 1 << 2;
+/// The checksum of TCP or UDP was right.
+pub const TRANSPORT_RIGHT: u16 = 1 << 3;
+/// It was wrong.
+pub const TRANSPORT_WRONG: u16 = 1 << 4;
+/// The frame could not be sent, or received: its descriptor or its memory was bad.
+pub const FAILED: u16 = 1 << 5;
+/// A flow rule chose the queue; `rule` says which.
+pub const STEERED: u16 = 1 << 6;
+/// `hash` is the receive hash.
+pub const HASHED: u16 = 1 << 7;
+/// The hash covers ports.
+pub const HASHED_PORTS: u16 = 1 << 8;
+
+/// What was completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kind {
+    /// Frames were sent.
+    #[default]
+    Sent,
+    /// A buffer was filled.
+    Received,
+    /// Nothing that is known: the entry is damaged.
+    Unknown(u8),
+}
+
+/// A completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Completion {
+    /// Receive hash of the frame.
+    pub hash: u32,
+    /// Bytes put into the buffer.
+    pub length: u16,
+    /// Sent: how many descriptors are done in all. Received: the count of the buffer's descriptor.
+    pub count: u16,
+    /// [`END`] and so on.
+    pub flags: u16,
+    /// With [`STEERED`]: the rule.
+    pub rule: u16,
+    /// What was completed.
+    pub kind: Kind,
+}
+
+impl Completion {
+    /// The owner bit of the completion with this number in a ring of `entries`, counted from 0.
+    pub const fn owner_in_ring(number: u16, log2_entries: u8) -> bool {
+        number >> log2_entries & 1 == 0
+    }
+
+    /// Reads an entry, and its owner bit.
+    pub fn parse(bytes: &[u8; LEN]) -> (Self, bool) {
+        let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let completion = Self {
+            hash: u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            length: u16_at(4),
+            count: u16_at(8),
+            flags: u16_at(10),
+            rule: u16_at(12),
+            kind: match bytes[14] {
+                0 => Kind::Sent,
+                1 => Kind::Received,
+                other => Kind::Unknown(other),
+            },
+        };
+        (completion, bytes[15] & 1 == 1)
+    }
+
+    /// The entry as it stands in memory.
+    pub fn emit(&self, owner: bool) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[..4].copy_from_slice(&self.hash.to_le_bytes());
+        bytes[4..6].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.count.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.rule.to_le_bytes());
+        bytes[14] = match self.kind {
+            Kind::Sent => 0,
+            Kind::Received => 1,
+            Kind::Unknown(other) => other,
+        };
+        bytes[15] = u8::from(owner);
+        bytes
+    }
+
+    /// Whether all of `flags` are set.
+    pub const fn has(&self, flags: u16) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_owner_bit_turns_with_each_round() {
+        let owners: Vec<bool> = (0..10).map(|n| Completion::owner_in_ring(n, 2)).collect();
+        assert_eq!(owners, [true, true, true, true, false, false, false, false, true, true]);
+        // A ring of the largest size turns where counts begin again.
+        assert!(Completion::owner_in_ring(u16::MAX >> 1, 15) && !Completion::owner_in_ring(u16::MAX, 15));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_come_back(mut bytes in any::<[u8; LEN]>()) {
+            let (completion, owner) = Completion::parse(&bytes);
+            bytes[6..8].fill(0);
+            bytes[15] &= 1;
+            prop_assert_eq!(completion.emit(owner), bytes);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Descriptors: what a driver gives to the NIC. 16 bytes each.
+//!
+//! ```text
+//!         0        8        10        12         13      14         15
+//! TX      address  length   segment   headers    flags   function   0
+//! RX      address  length   0 .......................................
+//! ```
+
+/// Bytes of a descriptor.
+pub const LEN: usize = 16;
+
+/// TX: the last fragment of its frame.
+pub const END: u8 = 1 << 0;
+/// TX: a completion is wanted. Frames complete in order: one says that those before it are done, too.
+pub const REPORT: u8 = 1 << 1;
+/// TX: fill in the checksum of the IPv4 header.
+pub const NETWORK_CHECKSUM: u8 = 1 << 2;
+/// TX: fill in the checksum of TCP or UDP.
+pub const TRANSPORT_CHECKSUM: u8 = 1 << 3;
+/// TX: read the fragment through the function that the descriptor names, not the queue's own.
+pub const THROUGH_FUNCTION: u8 = 1 << 4;
+
+/// A fragment of a frame to be sent. What is said of the frame as a whole is taken from its first descriptor,
+/// [`END`] and [`REPORT`] from its last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxDescriptor {
+    /// Bus address of the fragment.
+    pub address: u64,
+    /// Its bytes, at least 1.
+    pub length: u16,
+    /// Bytes of TCP data in each frame to be cut from this one (TSO); 0 to send it as it is.
+    pub segment: u16,
+    /// Bytes of all headers, which each cut frame repeats.
+    pub headers: u8,
+    /// [`END`], [`REPORT`] and so on.
+    pub flags: u8,
+    /// With [`THROUGH_FUNCTION`]: the function that reads the fragment.
+    pub function: u8,
+}
+
+impl TxDescriptor {
+    /// Reads a descriptor: any bytes are one.
+    pub fn parse(bytes: &[u8; LEN]) -> Self {
+        let [.., l0, l1, s0, s1, headers, flags, function, _] = *bytes;
+        Self {
+            address: address(bytes),
+            length: u16::from_le_bytes([l0, l1]),
+            segment: u16::from_le_bytes([s0, s1]),
+            headers,
+            flags,
+            function,
+        }
+    }
+
+    /// The descriptor as it stands in the ring.
+    pub fn emit(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.length.to_le_bytes());
+        bytes[10..12].copy_from_slice(&self.segment.to_le_bytes());
+        bytes[12] = self.headers;
+        bytes[13] = self.flags;
+        bytes[14] = self.function;
+        bytes
+    }
+
+    /// Whether all of `flags` are set.
+    pub const fn has(&self, flags: u8) -> bool {
+        self.flags & flags == flags
+    }
+}
+
+/// A free buffer for received frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RxDescriptor {
+    /// Bus address of the buffer.
+    pub address: u64,
+    /// Its bytes, at least 1. A longer frame goes on in the next buffer.
+    pub length: u16,
+}
+
+impl RxDescriptor {
+    /// Reads a descriptor: any bytes are one.
+    pub fn parse(bytes: &[u8; LEN]) -> Self {
+        Self { address: address(bytes), length: u16::from_le_bytes([bytes[8], bytes[9]]) }
+    }
+
+    /// The descriptor as it stands in the ring.
+    pub fn emit(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+}
+
+fn address(bytes: &[u8; LEN]) -> u64 {
+    let mut address = [0; 8];
+    address.copy_from_slice(&bytes[..8]);
+    u64::from_le_bytes(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_come_back(bytes in any::<[u8; LEN]>()) {
+            let mut written = bytes;
+            written[15] = 0;
+            prop_assert_eq!(TxDescriptor::parse(&bytes).emit(), written);
+            written[10..].fill(0);
+            prop_assert_eq!(RxDescriptor::parse(&bytes).emit(), written);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The NIC's programming interface: registers, descriptors, completions, the receive hash.
+//!
+//! All numbers are little-endian. A ring has a power of two of entries; its indices are counts that run on to
+//! 65535 and then begin again at 0, so that a ring may be full, and entry `count % entries` is meant.
+//!
+//! ```text
+//! driver                                              NIC
+//! writes descriptors, then the count to TAIL  ─────▶  fetches descriptors in batches (DMA read)
+//!                                                     moves frames (DMA)
+//! polls completions (in place or in a ring)   ◀─────  writes completions in batches (DMA write)
+//! writes count | ARM when it stops polling    ─────▶  interrupts at the next completion, then is disarmed
+//! ```
+
+pub mod completion;
+pub mod descriptor;
+pub mod registers;
+pub mod toeplitz;
+
+pub use completion::Completion;
+pub use descriptor::{RxDescriptor, TxDescriptor};
+pub use toeplitz::Toeplitz;
