@@ -1,2 +1,71 @@
-//! The `nearfar` program.
-fn main() {}
+//! The `nearfar` program: what its commands are called, what they take and how they end.
+//!
+//! Exit status: 0 done, 1 a claim or comparison outside its tolerance under `--check`, 2 bad input.
+
+mod command;
+mod failure;
+mod input;
+mod output;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// PCIe host I/O in software, held against what real machines measured.
+#[derive(Parser)]
+#[command(name = "nearfar", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  nearfar reproduce pcie-bench --report report         the paper's claims, simulated, with a report
+  nearfar compare measured/nfp6000-...-dell-t430-...   every measured row beside the same run simulated
+  nearfar bench --machine dell-t430 --short            pcie-bench on a simulated machine
+  nearfar run latency-by-size                          one experiment
+  nearfar sweep iommu-window --over host.iommu.walkers=1,2,6
+  nearfar machines                                     which machines, cards and scenarios there are
+
+Exit status: 0 done, 1 outside a tolerance under --check, 2 bad input.";
+
+/// What every command takes.
+#[derive(clap::Args, Clone)]
+struct Common {
+    /// Threads to simulate with; all cores if not given. Results do not depend on it.
+    #[arg(long, global = true, value_name = "N")]
+    jobs: Option<usize>,
+    /// A folder laid out as the repository is (machines/, machines/parts/, scenarios/) to look in first.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    library: Option<std::path::PathBuf>,
+    /// No progress on the terminal.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Compare(command::compare::Arguments),
+}
+
+fn main() -> ExitCode {
+    let Arguments { common, command } = Arguments::parse();
+    if let Some(jobs) = common.jobs {
+        // The only pool of the process, and the first thing that asks for it.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.max(1)).build_global();
+    }
+    let done = match command {
+        Command::Compare(arguments) => command::compare::run(&common, &arguments),
+    };
+    match done {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(2)
+        }
+    }
+}

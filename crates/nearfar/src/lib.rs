@@ -1,7 +1,11 @@
 //! Machine and scenario in, simulation, results out.
 //!
 //! [`topology`] puts hardware together as the files describe it; [`bench`] runs
-//! pcie-bench on it.
+//! pcie-bench on it, [`batch`] many times. What the program's commands do
+//! stands beside: [`compare`](mod@compare) measured with simulated.
 
+pub mod batch;
 pub mod bench;
+pub mod compare;
+pub mod progress;
 pub mod topology;

@@ -1,0 +1,127 @@
+//! `nearfar compare`: measured rows beside simulated ones.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use machine::{IommuMode, Sockets};
+use nearfar::compare::{Comparison, Options, compare};
+use results::compare::{CompareRow, rows_table, summary_table};
+
+use crate::failure::Failure;
+use crate::{Common, input, output, progress};
+
+/// Simulate every row of directories of measured pcie-bench results and show how far off the simulation is.
+///
+/// The directory's name says which machine it was, as in
+/// `nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp`; options override it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  nearfar compare ../shared/measured/pcie-bench/nfp6000-1.2GHz_hsw-Xeon-E5-2620v3_dell-t630
+  nearfar compare DIR --files lat_dma --rows
+  nearfar compare DIR --set host.iommu.iotlb.entries=64 --json rows.json
+  nearfar compare DIR --check && echo within the targets")]
+pub struct Arguments {
+    /// Directories of results.
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// The machine, by name or path; chosen by the directory's name if not given.
+    #[arg(long, short)]
+    machine: Option<String>,
+    /// The card, by name or path.
+    #[arg(long)]
+    card: Option<String>,
+    /// Sockets of device, memory and warming program, such as s0-s1-s1.
+    #[arg(long, value_parser = input::sockets)]
+    sockets: Option<Sockets>,
+    /// The IOMMU: off, 4k or superpages.
+    #[arg(long, value_parser = input::iommu)]
+    iommu: Option<IommuMode>,
+    /// Change a figure of the machine, such as host.llc.ddio_ways=4.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    set: Vec<(String, String)>,
+    /// Change a figure of the card, such as dma_engine.tags=64.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    card_set: Vec<(String, String)>,
+    /// Only files with this in their name.
+    #[arg(long, value_name = "PART")]
+    files: Option<String>,
+    /// Hold the errors to the targets of directories that no parameter has seen.
+    #[arg(long)]
+    held_out: bool,
+    /// Print every row.
+    #[arg(long)]
+    rows: bool,
+    /// Write every row as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// End with status 1 if a family of files misses its target.
+    #[arg(long)]
+    check: bool,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Largest misses listed.
+const MISSES: usize = 20;
+
+/// Runs the command.
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let options = Options {
+        library: input::library(common),
+        machine: arguments.machine.clone(),
+        card: arguments.card.clone(),
+        sockets: arguments.sockets.clone(),
+        iommu: arguments.iommu,
+        set: arguments.set.clone(),
+        card_set: arguments.card_set.clone(),
+        files: arguments.files.clone(),
+        held_out: arguments.held_out,
+        seed: arguments.seed,
+    };
+    let progress = progress::of(common);
+    let to_stdout = arguments.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let (mut rows, mut within, mut bad): (Vec<CompareRow>, _, _) = (Vec::new(), true, false);
+    for directory in &arguments.directories {
+        let began = Instant::now();
+        let comparison = match compare(directory, &options, progress.as_ref()) {
+            Ok(comparison) => comparison,
+            Err(error) => {
+                eprintln!("{}", Failure::from(error));
+                bad = true;
+                continue;
+            }
+        };
+        if !to_stdout {
+            show(&comparison, arguments.rows, began);
+        }
+        for problem in &comparison.problems {
+            eprintln!("error: {problem}");
+        }
+        bad |= !comparison.problems.is_empty();
+        within &= comparison.summary.within();
+        rows.extend(comparison.rows);
+    }
+    output::json(arguments.json.as_deref(), &rows)?;
+    Ok(ExitCode::from(match (bad, arguments.check && !within) {
+        (true, _) => 2,
+        (false, true) => 1,
+        (false, false) => 0,
+    }))
+}
+
+fn show(comparison: &Comparison, every_row: bool, began: Instant) {
+    let Comparison { path, machine, rows, runs, tlps, .. } = comparison;
+    output::print(&format!(
+        "{} against {machine}: {} rows, {runs} distinct runs, {tlps} TLPs, {:.1} s\n",
+        path.display(),
+        rows.len(),
+        began.elapsed().as_secs_f64()
+    ));
+    if every_row {
+        output::print(&(rows_table(rows) + "\n"));
+    }
+    output::print(&summary_table(&comparison.summary, MISSES));
+}

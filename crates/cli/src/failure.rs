@@ -1,0 +1,46 @@
+//! Why a command could not do what it was asked for.
+
+use std::fmt;
+use std::io::IsTerminal;
+
+/// A message for the user, ready to be printed.
+pub struct Failure(String);
+
+impl Failure {
+    /// A failure with this message.
+    pub fn new(message: impl fmt::Display) -> Self {
+        Self(format!("error: {message}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is wrong with a file, with its source lines.
+pub fn render(diagnostics: &machine::Diagnostics) -> String {
+    diagnostics.render(std::io::stderr().is_terminal())
+}
+
+impl From<machine::Diagnostics> for Failure {
+    fn from(diagnostics: machine::Diagnostics) -> Self {
+        Self(render(&diagnostics))
+    }
+}
+
+impl From<nearfar::compare::CompareError> for Failure {
+    fn from(error: nearfar::compare::CompareError) -> Self {
+        match error {
+            nearfar::compare::CompareError::Machine(diagnostics) => diagnostics.into(),
+            other => Self::new(other),
+        }
+    }
+}
+
+impl From<nearfar::bench::BenchError> for Failure {
+    fn from(error: nearfar::bench::BenchError) -> Self {
+        Self::new(error)
+    }
+}

@@ -1,0 +1,38 @@
+//! What several commands take, and how it is spelt.
+
+use machine::{IommuMode, Library, Sockets};
+use results::pciebench::Sockets as NamedSockets;
+
+use crate::Common;
+
+/// `PATH=VALUE`.
+pub fn setting(text: &str) -> Result<(String, String), String> {
+    let (path, value) = text
+        .split_once('=')
+        .ok_or("write PATH=VALUE, such as host.llc.ddio_ways=4 or host.dram.access=\"70 ns\"")?;
+    Ok((path.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// `s0-s1-s1`.
+pub fn sockets(text: &str) -> Result<Sockets, String> {
+    let named: NamedSockets = text.parse().map_err(|error| format!("{error}"))?;
+    Ok(Sockets { device: named.device, memory: named.memory, warming: named.program })
+}
+
+/// `off`, `4k` or `superpages`.
+pub fn iommu(text: &str) -> Result<IommuMode, String> {
+    match text {
+        "off" => Ok(IommuMode::Off),
+        "4k" => Ok(IommuMode::Pages4k),
+        "superpages" => Ok(IommuMode::Superpages),
+        _ => Err("one of off, 4k, superpages".into()),
+    }
+}
+
+/// Where files are found by name.
+pub fn library(common: &Common) -> Library {
+    match &common.library {
+        Some(folder) => Library::built_in().with_folder(folder),
+        None => Library::built_in(),
+    }
+}

@@ -1,0 +1,66 @@
+//! Many independent runs on all cores, results in the order in which they were asked for.
+//!
+//! Every run has a simulation and generators of its own, seeded by the bench's seed and the run itself: what comes
+//! out depends neither on the number of threads nor on which other runs there are.
+
+use rayon::prelude::*;
+use results::pciebench::Run;
+
+use crate::bench::{Bench, BenchError, Effort, Outcome};
+use crate::progress::Progress;
+
+/// A run to be simulated.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The machine with its card.
+    pub bench: &'a Bench,
+    /// What to run.
+    pub run: Run,
+    /// How long to run it.
+    pub effort: Length,
+}
+
+/// How long a run is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// As long as its estimate needs to be steady, for the median or the bandwidth.
+    Steady,
+    /// So many samples or transactions.
+    Exactly(Effort),
+}
+
+/// Transactions of a bandwidth test's first attempt.
+const SHORT: u64 = 4_000;
+/// Relative half-width of the 95 % confidence interval of a bandwidth that is steady.
+const STEADY: f64 = 0.004;
+
+/// Simulates one job: a bandwidth test that is not steady after a short run is given a longer one.
+///
+/// # Errors
+/// As [`Bench::run`].
+pub fn run(job: &Job<'_>) -> Result<Outcome, BenchError> {
+    let usual = Effort::default();
+    match job.effort {
+        Length::Exactly(effort) => job.bench.run(&job.run, effort),
+        Length::Steady => {
+            let first = job.bench.run(&job.run, Effort { transactions: SHORT, ..usual })?;
+            if first.half_width <= STEADY { Ok(first) } else { job.bench.run(&job.run, usual) }
+        }
+    }
+}
+
+/// Simulates all jobs, in parallel, and gives their outcomes in the same order.
+pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Result<Outcome, BenchError>> {
+    progress.begin(what, jobs.len() as u64);
+    let outcomes = jobs
+        .par_iter()
+        .with_max_len(1)
+        .map(|job| {
+            let outcome = run(job);
+            progress.step(&job.run.to_string());
+            outcome
+        })
+        .collect();
+    progress.end();
+    outcomes
+}

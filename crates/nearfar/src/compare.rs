@@ -1,0 +1,208 @@
+//! A directory of measured results against the same runs simulated.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use machine::{Diagnostics, Doc, IommuMode, Library, Machine, MeasuredRun, Part, Sockets};
+use results::compare::{CompareRow, Quantity, Rules, Summary, Target, compare_directory};
+use results::pciebench::{ReadError, Run, Setup, read_directory_lenient};
+use thiserror::Error;
+
+use crate::batch::{Job, Length, run_all};
+use crate::bench::Bench;
+use crate::progress::Progress;
+
+/// Changes to a file: dotted path and value, as `--set PATH=VALUE` gives them.
+pub type Settings = Vec<(String, String)>;
+
+/// What to compare with what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where machine and part files are found.
+    pub library: Library,
+    /// The machine; chosen by the directory's name where not given.
+    pub machine: Option<String>,
+    /// The card; chosen by the directory's name where not given.
+    pub card: Option<String>,
+    /// The sockets; told by the directory's name where not given.
+    pub sockets: Option<Sockets>,
+    /// The IOMMU; told by the directory's name where not given.
+    pub iommu: Option<IommuMode>,
+    /// Changes to the machine.
+    pub set: Settings,
+    /// Changes to the card.
+    pub card_set: Settings,
+    /// Only files whose name contains this.
+    pub files: Option<String>,
+    /// Whether the targets are those of directories that no parameter has seen.
+    pub held_out: bool,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            library: Library::built_in(),
+            machine: None,
+            card: None,
+            sockets: None,
+            iommu: None,
+            set: Vec::new(),
+            card_set: Vec::new(),
+            files: None,
+            held_out: false,
+            seed: 1,
+        }
+    }
+}
+
+/// A directory compared.
+#[derive(Debug)]
+pub struct Comparison {
+    /// The directory.
+    pub path: PathBuf,
+    /// The machine that it was compared with.
+    pub machine: String,
+    /// What the directory's name says; `None` if it is of another form.
+    pub setup: Option<Setup>,
+    /// Every row, in the order of the files.
+    pub rows: Vec<CompareRow>,
+    /// Errors by family.
+    pub summary: Summary,
+    /// Files that could not be read and rows that could not be simulated. The others were compared.
+    pub problems: Vec<String>,
+    /// Distinct runs simulated.
+    pub runs: usize,
+    /// TLPs that they took.
+    pub tlps: u64,
+}
+
+/// Why a directory cannot be compared.
+#[derive(Debug, Error)]
+pub enum CompareError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There is no machine for it, or the machine's file is wrong.
+    #[error(transparent)]
+    Machine(#[from] Diagnostics),
+    /// None of its files is asked for.
+    #[error("no result file of {directory} has `{wanted}` in its name; there are {files}")]
+    NoFile {
+        /// The directory.
+        directory: PathBuf,
+        /// What was asked for.
+        wanted: String,
+        /// What there is.
+        files: String,
+    },
+}
+
+/// The bench that a directory was measured on, with the options' changes.
+///
+/// # Errors
+/// If its name says no machine and none is given, or the machine's or card's file is wrong.
+pub fn bench_of(path: &Path, options: &Options) -> Result<Bench, Diagnostics> {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = resolved.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let library = &options.library;
+    let found = MeasuredRun::find(library, &name, options.machine.as_deref());
+    let (mut machine, mut card, sockets, iommu) = match (found, &options.machine) {
+        (Ok(run), _) => (run.machine, run.card, run.placement.sockets, run.placement.iommu),
+        // A name of another form says nothing; with a machine given there is no need for it.
+        (Err(_), Some(machine)) if Setup::parse(&name).is_err() => (
+            Doc::<Machine>::load(library, machine)?,
+            Doc::<Part>::load(library, "nfp6000")?,
+            Sockets { device: 0, memory: 0, warming: 0 },
+            IommuMode::Off,
+        ),
+        (Err(error), _) => return Err(error),
+    };
+    if let Some(name) = &options.card {
+        card = Doc::load(library, name)?;
+    }
+    apply(&mut machine, &options.set)?;
+    apply(&mut card, &options.card_set)?;
+    Ok(Bench {
+        machine: machine.read()?,
+        card: card.read()?,
+        sockets: options.sockets.clone().unwrap_or(sockets),
+        iommu: options.iommu.unwrap_or(iommu),
+        seed: options.seed,
+    })
+}
+
+/// Makes changes in a file.
+///
+/// # Errors
+/// A path that is none.
+pub fn apply<T: machine::Kindred>(doc: &mut Doc<T>, settings: &Settings) -> Result<(), Diagnostics> {
+    settings.iter().try_for_each(|(path, value)| doc.set(path, value))
+}
+
+/// Compares every row of the directory at `path`. Runs that occur several times are simulated once.
+///
+/// # Errors
+/// If the directory cannot be read or no machine is known for it. A bad file is a problem in the result.
+pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Result<Comparison, CompareError> {
+    let (mut directory, bad) = read_directory_lenient(path)?;
+    let mut problems: Vec<String> = bad.iter().map(ToString::to_string).collect();
+    if let Some(wanted) = &options.files {
+        let names = directory.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>().join(", ");
+        directory.files.retain(|file| file.name.contains(wanted.as_str()));
+        if directory.files.is_empty() {
+            let (directory, wanted) = (path.to_owned(), wanted.clone());
+            return Err(CompareError::NoFile { directory, wanted, files: names });
+        }
+    }
+    let bench = bench_of(path, options)?;
+    let runs: Vec<Run> = directory.runs().into_iter().collect();
+    let jobs: Vec<Job<'_>> =
+        runs.iter().map(|&run| Job { bench: &bench, run, effort: Length::Steady }).collect();
+    let outcomes = run_all(&jobs, &format!("{} on {}", short(path), bench.machine.name), progress);
+    let mut tlps = 0;
+    let mut values = BTreeMap::new();
+    for (run, outcome) in runs.iter().zip(outcomes) {
+        match outcome {
+            Ok(outcome) => {
+                tlps += outcome.tlps;
+                if outcome.faulty > 0 {
+                    problems.push(format!("{run}: {} transfers failed or brought wrong bytes", outcome.faulty));
+                }
+                values.insert(*run, outcome.headline());
+            }
+            Err(error) => problems.push(place(&directory, run) + &error.to_string()),
+        }
+    }
+    let rows = compare_directory(&directory, |run| values.get(run).copied());
+    let target: fn(Quantity) -> Target = match options.held_out {
+        true => Target::held_out,
+        false => Target::for_setup(directory.setup.as_ref()),
+    };
+    let summary = Summary::of(&rows, directory.setup.as_ref(), &Rules::pcie_bench(), target);
+    Ok(Comparison {
+        path: path.to_owned(),
+        machine: bench.machine.name.clone(),
+        setup: directory.setup,
+        rows,
+        summary,
+        problems,
+        runs: runs.len(),
+        tlps,
+    })
+}
+
+/// The first file and row that a run stands in.
+fn place(directory: &results::pciebench::ResultDirectory, run: &Run) -> String {
+    let find = |file: &results::pciebench::ResultFile| file.rows().iter().position(|row| row.run() == run);
+    let found = directory.files.iter().find_map(|file| find(file).map(|row| (&file.name, row + 1)));
+    found.map_or_else(String::new, |(file, row)| {
+        format!("{}, row {row} ({run}): ", directory.path.join(file).display())
+    })
+}
+
+/// The last part of a path.
+fn short(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}

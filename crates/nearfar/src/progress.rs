@@ -1,0 +1,17 @@
+//! How long things take, told to whoever wants to know.
+
+/// Is told how a piece of work gets on. Called from several threads.
+pub trait Progress: Sync {
+    /// Work of so many steps begins.
+    fn begin(&self, _what: &str, _steps: u64) {}
+    /// One step is done; `what` it was.
+    fn step(&self, _what: &str) {}
+    /// The work is over.
+    fn end(&self) {}
+}
+
+/// Nobody wants to know.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl Progress for Silent {}
