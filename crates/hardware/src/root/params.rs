@@ -37,3 +37,25 @@ pub struct RootPortParams {
     /// From a completion for a core arriving until the core has the data.
     pub inbound_completion_latency: Duration,
 }
+
+impl RootPortParams {
+    /// A port of node 0 that takes no time, for tests and as an upper bound.
+    pub fn ideal() -> Self {
+        Self {
+            node: NodeId(0),
+            intake_per_request: Duration::ZERO,
+            intake_per_line: Duration::ZERO,
+            request_latency: Duration::ZERO,
+            completion_latency: Duration::ZERO,
+            split: CompletionSplit::simple(256),
+            translation_unit: 4096,
+            line_interval: Duration::ZERO,
+            same_line_wait: Duration::ZERO,
+            completions_in_order: true,
+            max_payload: 256,
+            posted_release_latency: Duration::ZERO,
+            outbound_latency: Duration::ZERO,
+            inbound_completion_latency: Duration::ZERO,
+        }
+    }
+}

@@ -195,10 +195,14 @@ impl Host {
 
     /// Changes slot status and interrupts if the slot is to (base spec 6.7.3.4).
     fn slot_status(&mut self, scheduler: &mut Scheduler<Event>, number: u8, clear: u16, set: u16) {
-        const INTERRUPT_ENABLE: u32 = 1 << 5;
+        /// Slot control: interrupts at all; and for a changed link, whose status bit is another.
+        const INTERRUPTS: u16 = 1 << 5;
+        const LINK_ENABLE: u16 = 1 << 12;
         let port = &mut self.ports[usize::from(number)];
         let control = port.change_slot_status(clear, set);
-        if u32::from(control) & INTERRUPT_ENABLE != 0 {
+        // The other events are enabled by bits at the same places as their status.
+        let link = set & slot::STATUS_LINK_CHANGED != 0 && control & LINK_ENABLE != 0;
+        if control & INTERRUPTS != 0 && (link || set & control & 0x1f != 0) {
             self.port_interrupt(scheduler, number);
         }
     }

@@ -126,11 +126,13 @@ impl Task {
 pub(crate) struct TaskFuture {
     task: Rc<Task>,
     program: Option<Async<'static, ()>>,
+    /// What it computed before it waited passes before it loses its core.
+    settling: bool,
 }
 
 impl TaskFuture {
     pub fn new(task: Rc<Task>, program: Async<'static, ()>) -> Self {
-        Self { task, program: Some(program) }
+        Self { task, program: Some(program), settling: false }
     }
 }
 
@@ -155,7 +157,13 @@ impl Future for TaskFuture {
                 State::Ended => return Poll::Ready(()),
                 State::Running => {}
             }
-            // What it computed before it waited, or the switch to it, passes before it goes on.
+            if self.settling {
+                if context.poll_sync(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.settling = false;
+            }
+            // It may have been woken while it settled: the program is asked again before it loses its core.
             let ended = match &mut self.program {
                 Some(program) => program.as_mut().poll(cx).is_ready(),
                 None => true,
@@ -163,28 +171,17 @@ impl Future for TaskFuture {
             if ended {
                 self.program = None;
             }
-            if task.state.get() != State::Running {
-                return Poll::Pending;
-            }
-            if ended {
-                if context.poll_sync(cx).is_pending() {
-                    return Poll::Pending;
-                }
+            if context.is_ahead() && !context.keeps_core() {
+                self.settling = true;
+            } else if ended {
                 cores.release(&task, State::Ended);
                 return Poll::Ready(());
-            }
-            if context.keeps_core() {
+            } else if task.state.get() == State::Running && !context.keeps_core() {
+                cores.release(&task, State::Blocked);
+                return Poll::Pending;
+            } else {
                 return Poll::Pending;
             }
-            if context.is_ahead() {
-                if context.poll_sync(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                // It may have been woken meanwhile: ask again before it loses its core.
-                continue;
-            }
-            cores.release(&task, State::Blocked);
-            return Poll::Pending;
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use engine::Simulation;
+use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::{Iommu, IommuParams};
@@ -251,7 +251,7 @@ pub fn machine_with(params: KernelParams) -> Machine {
     let memory = MemorySystem::new(&MemoryParams::example());
     let iommus = match params.dma.mode {
         DmaMode::Off => Vec::new(),
-        _ => (0..2).map(|n| Iommu::new(IommuParams::default(), NodeId(n), 7).unwrap()).collect(),
+        _ => (0..2).map(|n| Iommu::new(IommuParams::default(), NodeId(n), Seed::new(7)).unwrap()).collect(),
     };
     let mut fabric = Fabric::new();
     let host = fabric.add_host(memory, iommus);
