@@ -30,7 +30,7 @@ impl IovaSpace {
         let end = 1u64 << (bits.clamp(13, 57) - 12);
         let mut free = BTreeMap::new();
         // Page 0 stays free, so that no mapping is at the null address.
-        let pieces = [(1, INTERRUPTS.start), (INTERRUPTS.end, LOW_END), (LOW_END, end)];
+        let pieces = [(1, INTERRUPTS.start), (INTERRUPTS.end, end)];
         for (start, stop) in pieces {
             let stop = stop.min(end);
             if start < stop {

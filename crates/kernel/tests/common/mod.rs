@@ -308,3 +308,32 @@ impl Machine {
         })
     }
 }
+
+impl Machine {
+    /// Takes all copiers out without notice and lets the kernel find out.
+    pub fn unplug_all(&self) {
+        for &copier in &self.copiers {
+            self.unplug(copier);
+        }
+    }
+
+    /// Takes a device out without notice and lets the kernel find out.
+    pub fn unplug(&self, copier: EndpointId) {
+        self.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, copier));
+        self.simulation.run();
+    }
+
+    /// Puts a device back and lets the kernel find out.
+    pub fn plug(&self, copier: EndpointId) {
+        self.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, copier));
+        self.simulation.run();
+    }
+
+    /// Free memory of a machine whose devices nobody drives.
+    pub fn memory_before_drivers(&self, mode: DmaMode) -> Vec<units::Bytes> {
+        let machine = machine(mode);
+        machine.boot();
+        machine.unplug_all();
+        machine.kernel.memory().iter().map(|node| node.free).collect()
+    }
+}
