@@ -1,6 +1,7 @@
 //! What can happen in the simulated hardware.
 
 use crate::endpoint::{EndpointEvent, EndpointId};
+use crate::ethernet::EthernetEvent;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::root::{HostId, RootEvent};
@@ -25,4 +26,6 @@ pub enum Event {
     Endpoint(EndpointId, EndpointEvent),
     /// Something inside a root complex.
     Root(HostId, RootEvent),
+    /// Something on the Ethernet.
+    Ethernet(EthernetEvent),
 }

@@ -2,8 +2,10 @@
 
 use engine::{Scheduler, World};
 use platform::device::{Device, DeviceBus, Reset};
+use platform::ethernet::EthernetPort;
 
 use crate::endpoint::{Endpoint, EndpointId, EndpointParams};
+use crate::ethernet::{CableId, CableParams, EthernetEvent, EthernetSwitchId, Plug};
 use crate::event::Event;
 use crate::iommu::Iommu;
 use crate::link::{LinkEnd, LinkId, LinkParams, Side};
@@ -83,6 +85,44 @@ impl Fabric {
         }
         self.endpoints.push(Endpoint::new(id, params, ends, device));
         id
+    }
+
+    /// An Ethernet port of a device, to be connected.
+    ///
+    /// # Panics
+    /// If the device has no such port.
+    pub fn ethernet_port(&self, device: EndpointId, port: EthernetPort) -> Plug {
+        let ports = self.endpoint(device).device().ethernet_ports();
+        Plug::Device(device, port, ports[usize::from(port.0)].receive_latency)
+    }
+
+    /// A port of an Ethernet switch, to be connected.
+    pub fn switch_port(&self, switch: EthernetSwitchId, port: u8) -> Plug {
+        Plug::Switch(switch, port)
+    }
+
+    /// Connects two Ethernet ports. Captures, counters and switches are at [`Wires::ethernet`].
+    ///
+    /// # Panics
+    /// If one of them is connected already.
+    pub fn connect_ethernet(&mut self, ends: [Plug; 2], params: CableParams) -> CableId {
+        self.wires.ethernet.connect(ends, params)
+    }
+
+    /// Takes an Ethernet cable down or up; devices at its ends notice.
+    pub fn set_ethernet_up(&mut self, scheduler: &mut Scheduler<Event>, cable: CableId, up: bool) {
+        for (device, port) in self.wires.ethernet.set_up(cable, up) {
+            self.with_device(scheduler, device, |device, bus| device.carrier_changed(bus, port, up));
+        }
+    }
+
+    fn ethernet_event(&mut self, scheduler: &mut Scheduler<Event>, event: EthernetEvent) {
+        if let Some(delivery) = self.wires.ethernet.handle(scheduler, event) {
+            self.with_device(scheduler, delivery.endpoint, |device, bus| {
+                device.frame_received(bus, delivery.port, &delivery.frame);
+            });
+            self.wires.ethernet.recycle(delivery.frame);
+        }
     }
 
     /// A host.
@@ -192,6 +232,7 @@ impl World for Fabric {
             Event::Endpoint(id, event) => {
                 self.endpoints[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
             }
+            Event::Ethernet(event) => self.ethernet_event(scheduler, event),
             Event::Root(id, event) => {
                 self.hosts[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
             }

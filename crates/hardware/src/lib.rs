@@ -7,6 +7,7 @@
 
 mod enables;
 pub mod endpoint;
+pub mod ethernet;
 mod event;
 mod fabric;
 pub mod iommu;

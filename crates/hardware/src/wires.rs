@@ -3,6 +3,7 @@
 use engine::Scheduler;
 use units::Time;
 
+use crate::ethernet::Ethernet;
 use crate::event::Event;
 use crate::link::{Held, Link, LinkContext, LinkEnd, LinkId, LinkParams, Released};
 use crate::packet::{PacketId, PacketPool};
@@ -12,6 +13,8 @@ use crate::packet::{PacketId, PacketPool};
 pub struct Wires {
     /// TLPs in flight.
     pub packets: PacketPool,
+    /// Cables and switches of Ethernet.
+    pub ethernet: Ethernet,
     links: Vec<Link>,
     /// Kept so that sending allocates nothing.
     released: Released,

@@ -3,6 +3,8 @@
 use units::{BarOffset, Duration, Iova, Time};
 use wire::pcie::config::{ConfigEffect, ConfigSpace};
 
+use crate::ethernet::{EthernetBus, EthernetPort, EthernetPortInfo};
+
 /// One of a device's functions, counted from zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct FunctionIndex(pub u8);
@@ -133,6 +135,21 @@ pub trait Device {
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let _ = (bus, token);
     }
+
+    /// The Ethernet ports. Most devices have none.
+    fn ethernet_ports(&self) -> Vec<EthernetPortInfo> {
+        Vec::new()
+    }
+
+    /// A frame arrived, check sequence included.
+    fn frame_received(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
+        let _ = (bus, port, frame);
+    }
+
+    /// A port's carrier came or went.
+    fn carrier_changed(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, up: bool) {
+        let _ = (bus, port, up);
+    }
 }
 
 /// What a device can do to the world.
@@ -159,4 +176,9 @@ pub trait DeviceBus {
 
     /// A function's configuration space as the host has set it.
     fn config(&self, function: FunctionIndex) -> &ConfigSpace;
+
+    /// The device's Ethernet ports, where the back-end connects them.
+    fn ethernet(&mut self) -> Option<&mut dyn EthernetBus> {
+        None
+    }
 }

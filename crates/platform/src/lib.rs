@@ -14,6 +14,7 @@ pub mod cpu;
 pub mod device;
 pub mod dma;
 pub mod error;
+pub mod ethernet;
 pub mod irq;
 pub mod kernel;
 pub mod memory;

@@ -7,6 +7,7 @@ mod requester;
 
 use engine::Scheduler;
 use platform::device::{BarAccess, Device, DeviceBus, Dma, FunctionIndex, PortIndex, Reset, Token};
+use platform::ethernet::{EthernetBus, EthernetPort};
 use units::{BarOffset, Time};
 use wire::pcie::config::{ConfigEffect, ConfigSpace};
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
@@ -161,6 +162,20 @@ impl DeviceBus for Bus<'_> {
 
     fn config(&self, function: FunctionIndex) -> &ConfigSpace {
         self.core.registers.config(function)
+    }
+
+    fn ethernet(&mut self) -> Option<&mut dyn EthernetBus> {
+        Some(self)
+    }
+}
+
+impl EthernetBus for Bus<'_> {
+    fn send(&mut self, port: EthernetPort, ready: Time, frame: &[u8]) -> Option<Time> {
+        self.wires.ethernet.send_from_device(self.scheduler, self.core.id, port, ready, frame)
+    }
+
+    fn has_carrier(&self, port: EthernetPort) -> bool {
+        self.wires.ethernet.has_carrier(self.core.id, port)
     }
 }
 

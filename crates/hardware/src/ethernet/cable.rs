@@ -1,0 +1,151 @@
+//! A cable: two directions, each as fast as the rate, each a distance long.
+
+use engine::Scheduler;
+use units::{BitRate, Bytes, Duration, Time};
+use wire::ethernet::BETWEEN_FRAMES;
+use wire::pcap::Direction;
+
+use super::capture::Tap;
+use super::faults::{Fate, FaultParams, Faults};
+use super::frames::FramePool;
+use super::{CableEnd, EthernetEvent, Plug};
+use crate::event::Event;
+
+/// Bytes of the inter-frame gap, in which nothing of a frame is on the wire.
+const GAP: usize = 12;
+
+/// A cable.
+#[derive(Clone, Debug)]
+pub struct CableParams {
+    /// Speed of the ports at its ends.
+    pub rate: BitRate,
+    /// From an end to the other: about 5 ns for each metre, and what the transceivers take.
+    pub propagation: Duration,
+    /// What goes wrong on it.
+    pub faults: Option<FaultParams>,
+}
+
+/// What one direction has carried, and what went wrong on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CableCounters {
+    /// Frames sent.
+    pub frames: u64,
+    /// Their bytes, check sequence included.
+    pub bytes: u64,
+    /// Frames that did not arrive.
+    pub lost: u64,
+    /// Frames that arrived damaged.
+    pub corrupted: u64,
+    /// Frames that arrived twice.
+    pub duplicated: u64,
+    /// Frames that were held back, so that later ones could pass.
+    pub delayed: u64,
+}
+
+#[derive(Default)]
+struct Way {
+    /// When the next frame may begin.
+    free: Time,
+    faults: Option<Faults>,
+    counters: CableCounters,
+}
+
+/// A cable between two ports.
+pub struct Cable {
+    pub params: CableParams,
+    pub ends: [Plug; 2],
+    pub taps: [Option<Tap>; 2],
+    pub is_up: bool,
+    /// Counts changes of `is_up`.
+    pub life: u32,
+    /// Picoseconds for a byte, where it is a whole number, as at all speeds of the standard.
+    ps_per_byte: Option<u64>,
+    /// By the end that sends.
+    ways: [Way; 2],
+}
+
+impl Cable {
+    pub fn new(ends: [Plug; 2], params: CableParams) -> Self {
+        let bits = params.rate.bits_per_s();
+        let way =
+            |end: u8| Way { faults: params.faults.as_ref().map(|f| Faults::new(f, end)), ..Way::default() };
+        Self {
+            ends,
+            taps: [None, None],
+            is_up: true,
+            life: 0,
+            ps_per_byte: (8_000_000_000_000 % bits == 0).then_some(8_000_000_000_000 / bits),
+            ways: [way(0), way(1)],
+            params,
+        }
+    }
+
+    pub fn counters(&self, end: u8) -> &CableCounters {
+        &self.ways[usize::from(end)].counters
+    }
+
+    fn time_for(&self, bytes: usize) -> Duration {
+        match self.ps_per_byte {
+            Some(ps) => Duration::from_ps(ps * bytes as u64),
+            None => self.params.rate.time_for(Bytes::new(bytes as u64)),
+        }
+    }
+
+    /// Sends a frame from one of the ends.
+    pub fn send(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        frames: &mut FramePool,
+        from: CableEnd,
+        ready: Time,
+        bytes: &[u8],
+    ) -> Option<Time> {
+        if !self.is_up {
+            return None;
+        }
+        let busy = self.time_for(bytes.len() + BETWEEN_FRAMES);
+        let gap = self.time_for(GAP);
+        let way = &mut self.ways[usize::from(from.end)];
+        way.free = way.free.max(ready).max(scheduler.now()) + busy;
+        let left = way.free - gap;
+        way.counters.frames += 1;
+        way.counters.bytes += bytes.len() as u64;
+        if let Some(tap) = &self.taps[usize::from(from.end)] {
+            tap.record(scheduler.now(), left, Direction::Out, bytes);
+        }
+        let to = from.other();
+        let latency = match self.ends[usize::from(to.end)] {
+            Plug::Device(_, _, latency) => latency,
+            Plug::Switch(..) => Duration::ZERO,
+        };
+        let mut arrival = left + self.params.propagation + latency;
+        let frame = frames.put(bytes, self.life);
+        let arrive = |frame| Event::Ethernet(EthernetEvent::Arrive { at: to, frame });
+        if let Some(faults) = &mut way.faults {
+            match faults.next() {
+                Fate::Arrive => {}
+                Fate::Lost => {
+                    way.counters.lost += 1;
+                    let (bytes, _) = frames.take(frame);
+                    frames.recycle(bytes);
+                    return Some(left);
+                }
+                Fate::Corrupted => {
+                    way.counters.corrupted += 1;
+                    faults.damage(frames.bytes_mut(frame));
+                }
+                Fate::Duplicated => {
+                    way.counters.duplicated += 1;
+                    let copy = frames.put(bytes, self.life);
+                    scheduler.at(arrival + busy, arrive(copy));
+                }
+                Fate::Delayed(by) => {
+                    way.counters.delayed += 1;
+                    arrival += by;
+                }
+            }
+        }
+        scheduler.at(arrival, arrive(frame));
+        Some(left)
+    }
+}

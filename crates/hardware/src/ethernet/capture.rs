@@ -1,0 +1,104 @@
+//! Captures of what passes a port.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use units::{BitRate, Time};
+use wire::pcap::{Direction, InterfaceId, PcapngWriter};
+
+/// A frame that is recorded when its time comes: cables are reserved ahead of the clock.
+type Waiting = Reverse<(Time, u64, u32, bool, Vec<u8>)>;
+
+/// A capture file of one or more ports, in order of time.
+pub struct Capture {
+    writer: PcapngWriter<Box<dyn Write>>,
+    interfaces: Vec<InterfaceId>,
+    waiting: BinaryHeap<Waiting>,
+    recorded: u64,
+    failed: Option<io::Error>,
+}
+
+impl Capture {
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// If `out` cannot be written.
+    pub fn new(out: Box<dyn Write>) -> io::Result<Self> {
+        Ok(Self {
+            writer: PcapngWriter::new(out)?,
+            interfaces: Vec::new(),
+            waiting: BinaryHeap::new(),
+            recorded: 0,
+            failed: None,
+        })
+    }
+
+    fn interface(&mut self, name: &str, rate: BitRate) -> u32 {
+        match self.writer.interface(name, rate.bits_per_s()) {
+            Ok(id) => self.interfaces.push(id),
+            Err(error) => self.failed = Some(error),
+        }
+        self.interfaces.len().saturating_sub(1) as u32
+    }
+
+    fn write_until(&mut self, now: Time) {
+        while self.failed.is_none() && self.waiting.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            let Some(Reverse((at, _, interface, is_in, bytes))) = self.waiting.pop() else { return };
+            let direction = if is_in { Direction::In } else { Direction::Out };
+            let Some(&interface) = self.interfaces.get(interface as usize) else { return };
+            // The format counts whole nanoseconds here.
+            let written = self.writer.frame(interface, at.as_ps() / 1000, direction, &bytes);
+            self.failed = written.err();
+        }
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// If anything could not be written since the capture began.
+    pub fn finish(&mut self) -> io::Result<u64> {
+        self.write_until(Time::NEVER);
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => Ok(self.recorded),
+        }
+    }
+}
+
+/// Where a port's frames are recorded.
+pub struct Tap {
+    interface: u32,
+    into: Rc<RefCell<Capture>>,
+}
+
+impl Tap {
+    pub fn new(name: &str, rate: BitRate, into: Rc<RefCell<Capture>>) -> Self {
+        let interface = into.borrow_mut().interface(name, rate);
+        Self { interface, into }
+    }
+
+    /// Records a frame whose last bit passes at `at`. Nothing earlier than `past` will be recorded afterwards
+    /// (frames in reception may come from somewhat before the present).
+    pub fn record(&self, past: Time, at: Time, direction: Direction, bytes: &[u8]) {
+        let mut capture = self.into.borrow_mut();
+        capture.recorded += 1;
+        let number = capture.recorded;
+        capture.waiting.push(Reverse((
+            at,
+            number,
+            self.interface,
+            direction == Direction::In,
+            bytes.to_vec(),
+        )));
+        // A receive pipeline's length in the past is surely over for all ports of the capture.
+        if capture.waiting.len() > 1024 {
+            capture.write_until(past - (past - Time::ZERO).min(LONGEST_PIPELINE));
+        }
+    }
+}
+
+/// Longer than any receive pipeline.
+const LONGEST_PIPELINE: units::Duration = units::Duration::from_us(100);

@@ -1,0 +1,87 @@
+//! What goes wrong on a cable.
+
+use engine::{Rng, Seed};
+use units::Duration;
+
+/// How often which fault happens; each frame meets at most one.
+#[derive(Clone, Debug)]
+pub struct FaultParams {
+    /// Share of frames that do not arrive.
+    pub loss: f64,
+    /// Share of frames in which a bit is flipped.
+    pub corruption: f64,
+    /// Share of frames that arrive twice.
+    pub duplication: f64,
+    /// Share of frames that are held back.
+    pub reordering: f64,
+    /// For how long at most.
+    pub longest_delay: Duration,
+    /// Where the randomness comes from.
+    pub seed: Seed,
+}
+
+impl FaultParams {
+    /// No faults.
+    pub const fn none(seed: Seed) -> Self {
+        Self {
+            loss: 0.0,
+            corruption: 0.0,
+            duplication: 0.0,
+            reordering: 0.0,
+            longest_delay: Duration::ZERO,
+            seed,
+        }
+    }
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Arrive,
+    Lost,
+    Corrupted,
+    Duplicated,
+    Delayed(Duration),
+}
+
+/// The faults of one direction.
+pub struct Faults {
+    params: FaultParams,
+    rng: Rng,
+}
+
+impl Faults {
+    pub fn new(params: &FaultParams, end: u8) -> Self {
+        let name = if end == 0 { "cable/0" } else { "cable/1" };
+        Self { rng: params.seed.component(name), params: params.clone() }
+    }
+
+    pub fn next(&mut self) -> Fate {
+        let mut draw = self.rng.unit_f64();
+        let mut falls_in = |share: f64| {
+            let hit = draw < share;
+            draw -= share;
+            hit
+        };
+        let p = &self.params;
+        if falls_in(p.loss) {
+            Fate::Lost
+        } else if falls_in(p.corruption) {
+            Fate::Corrupted
+        } else if falls_in(p.duplication) {
+            Fate::Duplicated
+        } else if falls_in(p.reordering) {
+            Fate::Delayed(Duration::from_ps(self.rng.below(p.longest_delay.as_ps().max(1)) + 1))
+        } else {
+            Fate::Arrive
+        }
+    }
+
+    /// Flips a bit: the check sequence sees any single one.
+    pub fn damage(&mut self, bytes: &mut [u8]) {
+        if !bytes.is_empty() {
+            let bit = self.rng.below(bytes.len() as u64 * 8);
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Frames in flight: their bytes, in a pool that is allocated once.
+
+/// A frame in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameId(u32);
+
+#[derive(Default)]
+struct Slot {
+    bytes: Vec<u8>,
+    /// The life of its cable when it was sent: a later one lost it.
+    life: u32,
+}
+
+/// All frames in flight.
+#[derive(Default)]
+pub struct FramePool {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl FramePool {
+    /// Keeps a copy of `bytes`, which were sent in the given life of their cable.
+    pub fn put(&mut self, bytes: &[u8], life: u32) -> FrameId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.bytes = self.spare.pop().unwrap_or_default();
+        slot.bytes.clear();
+        slot.bytes.extend_from_slice(bytes);
+        slot.life = life;
+        FrameId(index)
+    }
+
+    /// The bytes of a frame, to damage them.
+    pub fn bytes_mut(&mut self, id: FrameId) -> &mut [u8] {
+        &mut self.slots[id.0 as usize].bytes
+    }
+
+    /// Ends a frame's flight: gives its bytes, which should come back by [`Self::recycle`], and its life.
+    pub fn take(&mut self, id: FrameId) -> (Vec<u8>, u32) {
+        let slot = &mut self.slots[id.0 as usize];
+        self.free.push(id.0);
+        (std::mem::take(&mut slot.bytes), slot.life)
+    }
+
+    /// Takes bytes back for the next frame.
+    pub fn recycle(&mut self, bytes: Vec<u8>) {
+        self.spare.push(bytes);
+    }
+
+    /// Frames in flight.
+    pub fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
