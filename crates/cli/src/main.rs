@@ -49,7 +49,12 @@ struct Common {
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(command::bench::Arguments),
     Compare(command::compare::Arguments),
+    Machines(command::machines::Arguments),
+    Model(command::model::Arguments),
+    Run(command::run::Arguments),
+    Sweep(command::sweep::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -59,7 +64,12 @@ fn main() -> ExitCode {
         let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.max(1)).build_global();
     }
     let done = match command {
+        Command::Bench(arguments) => command::bench::run(&common, &arguments),
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
+        Command::Machines(arguments) => command::machines::run(&common, &arguments),
+        Command::Model(arguments) => command::model::run(&common, &arguments),
+        Command::Run(arguments) => command::run::run(&common, &arguments),
+        Command::Sweep(arguments) => command::sweep::run(&common, &arguments),
     };
     match done {
         Ok(code) => code,

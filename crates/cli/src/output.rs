@@ -2,6 +2,10 @@
 
 use std::path::Path;
 
+use comfy_table::{Table, presets};
+use nearfar::bench::{Bench, Outcome};
+use results::pciebench::{Row, Run};
+
 use crate::failure::Failure;
 
 /// Prints, and does not mind if nobody reads to the end (`nearfar ... | head`).
@@ -31,4 +35,98 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         std::fs::create_dir_all(folder).map_err(cannot)?;
     }
     std::fs::write(path, bytes).map_err(cannot)
+}
+
+/// A row of results as JSON.
+pub fn row(file: &str, number: usize, row: &Row) -> serde_json::Value {
+    let run = row.run();
+    let mut value = serde_json::json!({
+        "file": file, "row": number, "test": run.test, "pattern": run.pattern, "cache": run.cache,
+        "window_bytes": run.window.get(), "transfer_bytes": run.transfer.get(),
+        "host_offset": run.host_offset, "device_offset": run.device_offset,
+    });
+    match row {
+        Row::Latency(row) => {
+            let ns = &row.ns;
+            let fields = [
+                ("median", ns.median),
+                ("average", ns.average),
+                ("minimum", ns.minimum),
+                ("maximum", ns.maximum),
+                ("p95", ns.p95),
+                ("p999", ns.p999),
+            ];
+            for (name, number) in fields {
+                value[format!("{name}_ns")] = number.into();
+            }
+            value["samples"] = row.samples.into();
+        }
+        Row::Bandwidth(row) => {
+            value["goodput_gbit_per_s"] = row.gbit_per_s.into();
+            value["transactions_per_s"] = row.transactions_per_s.into();
+        }
+    }
+    value
+}
+
+/// A table without borders.
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
+    table.set_style(comfy_table::TableComponent::HeaderLines, '─');
+    table.set_style(comfy_table::TableComponent::MiddleHeaderIntersections, '─');
+    for row in rows {
+        table.add_row(row);
+    }
+    table.trim_fmt()
+}
+
+/// Runs with what they gave; the first column is left out where it is empty throughout.
+pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcome)>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let labelled = rows.iter().any(|(label, ..)| !label.is_empty());
+    let mut header = vec!["", "test", "access", "cache", "window", "size", "median or rate", "95 % | ± %", "99.9 %"];
+    let lines = rows.into_iter().map(|(label, run, outcome)| {
+        let (value, spread, tail) = match &outcome.row {
+            Row::Latency(row) => (
+                format!("{:.1} ns", row.ns.median),
+                format!("{:.1} ns", row.ns.p95),
+                format!("{:.1} ns", row.ns.p999),
+            ),
+            Row::Bandwidth(row) => (
+                format!("{:.2} Gbit/s", row.gbit_per_s),
+                format!("± {:.2} %", 100.0 * outcome.half_width),
+                String::new(),
+            ),
+        };
+        let mut line = vec![
+            label,
+            run.test.to_string(),
+            run.pattern.to_string(),
+            run.cache.to_string(),
+            run.window.to_string(),
+            run.transfer.to_string(),
+            value,
+            spread,
+            tail,
+        ];
+        if !labelled {
+            line.remove(0);
+        }
+        line
+    });
+    let lines: Vec<_> = lines.collect();
+    if !labelled {
+        header.remove(0);
+    }
+    table(&header, lines)
+}
+
+/// Sockets and IOMMU in words.
+pub fn placement(bench: &Bench) -> String {
+    let sockets = &bench.sockets;
+    format!(
+        "sockets s{}-s{}-s{} (device, memory, program), IOMMU {}",
+        sockets.device, sockets.memory, sockets.warming, bench.iommu
+    )
 }

@@ -72,6 +72,8 @@ pub struct Comparison {
     pub summary: Summary,
     /// Files that could not be read and rows that could not be simulated. The others were compared.
     pub problems: Vec<String>,
+    /// Runs in which a transfer failed or brought other bytes than had been written: a fault of the simulation.
+    pub faulty: Vec<Run>,
     /// Distinct runs simulated.
     pub runs: usize,
     /// TLPs that they took.
@@ -161,14 +163,14 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
     let jobs: Vec<Job<'_>> =
         runs.iter().map(|&run| Job { bench: &bench, run, effort: Length::Steady }).collect();
     let outcomes = run_all(&jobs, &format!("{} on {}", short(path), bench.machine.name), progress);
-    let mut tlps = 0;
+    let (mut tlps, mut faulty) = (0, Vec::new());
     let mut values = BTreeMap::new();
     for (run, outcome) in runs.iter().zip(outcomes) {
         match outcome {
             Ok(outcome) => {
                 tlps += outcome.tlps;
                 if outcome.faulty > 0 {
-                    problems.push(format!("{run}: {} transfers failed or brought wrong bytes", outcome.faulty));
+                    faulty.push(*run);
                 }
                 values.insert(*run, outcome.headline());
             }
@@ -188,6 +190,7 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         rows,
         summary,
         problems,
+        faulty,
         runs: runs.len(),
         tlps,
     })

@@ -8,4 +8,6 @@ pub mod batch;
 pub mod bench;
 pub mod compare;
 pub mod progress;
+pub mod scenario;
+pub mod suite;
 pub mod topology;

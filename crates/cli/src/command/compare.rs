@@ -100,6 +100,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         for problem in &comparison.problems {
             eprintln!("error: {problem}");
         }
+        if let Some(first) = comparison.faulty.first() {
+            let count = comparison.faulty.len();
+            eprintln!("warning: in {count} runs transfers failed or brought wrong bytes, first in {first}");
+        }
         bad |= !comparison.problems.is_empty();
         within &= comparison.summary.within();
         rows.extend(comparison.rows);

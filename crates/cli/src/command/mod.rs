@@ -1,3 +1,8 @@
 //! One file for each command.
 
+pub mod bench;
 pub mod compare;
+pub mod machines;
+pub mod model;
+pub mod run;
+pub mod sweep;

@@ -1,0 +1,101 @@
+//! `nearfar bench`: pcie-bench on a simulated machine.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use machine::{Doc, IommuMode, Machine, Part, Sockets};
+use nearfar::bench::Bench;
+use nearfar::compare::apply;
+use nearfar::suite;
+use results::pciebench::{ResultFile, Row, write_file};
+
+use crate::failure::Failure;
+use crate::{Common, input, output, progress};
+
+/// Run the whole of pcie-bench on a simulated machine and write its CSV files.
+///
+/// Names and columns are pcie-bench's own, so that its users' scripts work on them.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  nearfar bench --machine dell-t430
+  nearfar bench --machine dell-t430 --sockets s0-s1-s1 --iommu 4k --short -o out
+  nearfar bench --machine dell-t630 --card netfpga --set host.llc.ddio_ways=0 --json rows.json")]
+pub struct Arguments {
+    /// The machine, by name or path (`nearfar machines` lists them).
+    #[arg(long, short)]
+    machine: String,
+    /// The card, by name or path.
+    #[arg(long, default_value = "nfp6000")]
+    card: String,
+    /// Sockets of device, memory and warming program.
+    #[arg(long, value_parser = input::sockets, default_value = "s0-s0-s0")]
+    sockets: Sockets,
+    /// The IOMMU: off, 4k or superpages.
+    #[arg(long, value_parser = input::iommu, default_value = "off")]
+    iommu: IommuMode,
+    /// Change a figure of the machine.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    set: Vec<(String, String)>,
+    /// Change a figure of the card.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    card_set: Vec<(String, String)>,
+    /// Only files with this in their name.
+    #[arg(long, value_name = "PART")]
+    files: Option<String>,
+    /// An eighth of the rows.
+    #[arg(long)]
+    short: bool,
+    /// Where to write the files; a folder named after the set-up if not given.
+    #[arg(long, short, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Write every row as JSON as well; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the command.
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let library = input::library(common);
+    let mut machine = Doc::<Machine>::load(&library, &arguments.machine)?;
+    let mut card = Doc::<Part>::load(&library, &arguments.card)?;
+    apply(&mut machine, &arguments.set)?;
+    apply(&mut card, &arguments.card_set)?;
+    let bench = Bench {
+        machine: machine.read()?,
+        card: card.read()?,
+        sockets: arguments.sockets.clone(),
+        iommu: arguments.iommu,
+        seed: arguments.seed,
+    };
+    input::check_sockets(&bench)?;
+    let mut plan = suite::plan(arguments.short);
+    if let Some(part) = &arguments.files {
+        plan.retain(|file| file.name.contains(part.as_str()));
+        if plan.is_empty() {
+            let names: Vec<String> = suite::plan(true).into_iter().map(|file| file.name).collect();
+            return Err(Failure::new(format!("no file has `{part}` in its name; there are {}", names.join(", "))));
+        }
+    }
+    let (files, skipped) = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
+    let folder = arguments.output.clone().unwrap_or_else(|| suite::directory_name(&bench).into());
+    for file in &files {
+        write_file(&folder, file)
+            .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", folder.display())))?;
+    }
+    let rows: Vec<_> = files.iter().flat_map(json_rows).collect();
+    output::json(arguments.json.as_deref(), &rows)?;
+    for file in skipped {
+        eprintln!("skipped {}: {}", file.file, file.reason);
+    }
+    eprintln!("{} files with {} rows in {}", files.len(), rows.len(), folder.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json_rows(file: &ResultFile) -> Vec<serde_json::Value> {
+    let of = |(index, row): (usize, Row)| output::row(&file.name, index + 1, &row);
+    file.rows().into_iter().enumerate().map(of).collect()
+}

@@ -1,0 +1,75 @@
+//! `nearfar machines`: what there is to choose from.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use machine::{Doc, Machine, Part, Scenario};
+
+use crate::failure::Failure;
+use crate::{Common, input, output};
+
+/// List machines, cards and scenarios, or every figure of one machine with its source.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  nearfar machines
+  nearfar machines dell-t430")]
+pub struct Arguments {
+    /// A machine (or card) whose figures to list.
+    name: Option<String>,
+    /// Write the list as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let library = input::library(common);
+    let to_stdout = arguments.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let Some(name) = &arguments.name else {
+        let mut all = Vec::new();
+        for name in library.names("machines") {
+            all.push(("machine", name.clone(), Doc::<Machine>::load(&library, &name)?.read()?.summary));
+        }
+        for name in library.names("machines/parts") {
+            all.push(("card", name.clone(), Doc::<Part>::load(&library, &name)?.read()?.summary));
+        }
+        for name in library.names("scenarios") {
+            all.push(("scenario", name.clone(), Doc::<Scenario>::load(&library, &name)?.read()?.summary));
+        }
+        let json: Vec<_> = all
+            .iter()
+            .map(|(kind, name, summary)| serde_json::json!({"kind": kind, "name": name, "summary": summary}))
+            .collect();
+        output::json(arguments.json.as_deref(), &json)?;
+        if !to_stdout {
+            let rows = all.into_iter().map(|(kind, name, summary)| vec![kind.to_owned(), name, summary]);
+            output::print(&output::table(&["", "name", "what it is"], rows));
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let is_part = library.names("machines/parts").contains(name);
+    let figures = match is_part {
+        true => Doc::<Part>::load(&library, name)?.list()?,
+        false => Doc::<Machine>::load(&library, name)?.list()?,
+    };
+    let json: Vec<_> = figures
+        .iter()
+        .map(|f| {
+            serde_json::json!({
+                "path": f.path, "value": f.value.trim().trim_matches('"'), "kind": f.provenance.kind.as_str(),
+                "source": f.provenance.source, "uncertainty": f.provenance.uncertainty,
+                "determined": f.provenance.determined.map(machine::Determined::as_str),
+            })
+        })
+        .collect();
+    output::json(arguments.json.as_deref(), &json)?;
+    if !to_stdout {
+        let rows = figures.into_iter().map(|f| {
+            let determined = f.provenance.determined.map_or("", machine::Determined::as_str);
+            vec![f.path, f.value.trim().trim_matches('"').to_owned(), determined.to_owned(), f.provenance.source]
+        });
+        output::print(&output::table(&["figure", "value", "determined", "source"], rows));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,69 @@
+//! `nearfar model`: what a link can carry at best, in closed form.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use analytic::{Direction, Driver, Generation, Link, Nic, Omission, Traffic};
+use units::Bytes;
+
+use crate::failure::Failure;
+use crate::{Common, output};
+
+/// Print pcie-bench's closed-form model: goodput over transfer size, of plain transfers and of three NICs.
+///
+/// Nothing waits in it: no latency, no tags, no credits. The simulator must stay below it.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  nearfar model
+  nearfar model --generation 4 --lanes 16 --mps 512 --mrrs 1024")]
+pub struct Arguments {
+    /// Generation of PCIe, 1 to 5.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
+    generation: u8,
+    /// Lanes.
+    #[arg(long, default_value_t = 8)]
+    lanes: u32,
+    /// Maximum payload size in bytes.
+    #[arg(long, default_value_t = 256)]
+    mps: u64,
+    /// Maximum read request size in bytes.
+    #[arg(long, default_value_t = 512)]
+    mrrs: u64,
+    /// Write the table as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let generation = Generation::ALL[usize::from(arguments.generation - 1)];
+    let (mps, mrrs) = (Bytes::new(arguments.mps), Bytes::new(arguments.mrrs));
+    let link = Link::new(generation, arguments.lanes, mps, mrrs).map_err(Failure::new)?;
+    let nics = [Nic::simple(), Nic::modern(Driver::Kernel), Nic::modern(Driver::Dpdk)];
+    let header = ["transfer", "write", "read", "both", "simple NIC", "kernel NIC", "DPDK NIC"];
+    let (mut rows, mut json) = (Vec::new(), Vec::new());
+    for size in [64, 128, 256, 257, 512, 1024, 1280, 1518, 2048] {
+        let bytes = Bytes::new(size);
+        let plain = [Direction::Write, Direction::Read, Direction::Both].map(|d| link.goodput(d, bytes));
+        let nics = nics.map(|nic| nic.goodput(&link, Traffic::Both, bytes, Omission::None));
+        let rates: Vec<f64> = plain.iter().chain(&nics).map(|rate| rate.as_gbit_per_s_f64()).collect();
+        let mut row = serde_json::json!({"transfer_bytes": size});
+        for (name, rate) in header[1..].iter().zip(&rates) {
+            row[format!("{}_gbit_per_s", name.to_lowercase().replace(' ', "_"))] = (*rate).into();
+        }
+        json.push(row);
+        let rates = rates.iter().map(|rate| format!("{rate:.2}"));
+        rows.push(std::iter::once(bytes.to_string()).chain(rates).collect());
+    }
+    output::json(arguments.json.as_deref(), &json)?;
+    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+        output::print(&format!(
+            "Goodput in Gbit/s; raw {:.2}, for TLPs {:.2}. \"both\" and NICs: per direction.\n",
+            link.raw_rate().as_gbit_per_s_f64(),
+            link.tlp_rate().as_gbit_per_s_f64()
+        ));
+        output::print(&output::table(&header, rows));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,108 @@
+//! Scenario files run.
+
+use machine::{BenchRun, Interface, Machine, Setup};
+use results::pciebench::{Cache, Pattern, Run, Test};
+use units::Bytes;
+
+use crate::batch::{Job, Length, run_all};
+use crate::bench::{Bench, BenchError, Effort, Outcome};
+use crate::progress::Progress;
+
+/// A run of a scenario with what it gave.
+#[derive(Debug)]
+pub struct Done {
+    /// The run.
+    pub run: Run,
+    /// What it gave.
+    pub outcome: Outcome,
+}
+
+/// The bench that a scenario describes.
+pub fn bench_of(setup: &Setup) -> Bench {
+    Bench {
+        machine: with_only_slot(&setup.machine, &setup.slot),
+        card: setup.card.clone(),
+        sockets: setup.scenario.pcie_bench.sockets(),
+        iommu: setup.scenario.pcie_bench.iommu(),
+        seed: setup.scenario.seed.unwrap_or(1),
+    }
+}
+
+/// The machine without its other slots, so that the card can only be in this one.
+fn with_only_slot(machine: &Machine, slot: &str) -> Machine {
+    let mut machine = machine.clone();
+    machine.host.port.retain(|name, _| name == slot);
+    machine
+}
+
+/// The runs of a scenario, in pcie-bench's own words.
+pub fn runs_of(setup: &Setup) -> Vec<Run> {
+    setup.scenario.pcie_bench.runs().iter().map(run_of).collect()
+}
+
+/// How long the runs of a scenario are.
+pub fn length_of(setup: &Setup) -> Length {
+    match setup.scenario.pcie_bench.samples {
+        Some(samples) => Length::Exactly(Effort { samples, ..Effort::default() }),
+        None => Length::Steady,
+    }
+}
+
+/// Runs a scenario on all cores.
+///
+/// # Errors
+/// The first run that cannot be simulated.
+pub fn run(setup: &Setup, progress: &dyn Progress) -> Result<Vec<Done>, BenchError> {
+    let (bench, runs, effort) = (bench_of(setup), runs_of(setup), length_of(setup));
+    let jobs: Vec<Job<'_>> = runs.iter().map(|&run| Job { bench: &bench, run, effort }).collect();
+    let outcomes = run_all(&jobs, &setup.scenario.name, progress);
+    let done = |(&run, outcome): (_, Result<Outcome, _>)| Ok(Done { run, outcome: outcome? });
+    runs.iter().zip(outcomes).map(done).collect()
+}
+
+fn run_of(run: &BenchRun) -> Run {
+    let command = run.interface == Interface::Command;
+    Run {
+        test: match run.test {
+            machine::Test::LatRd if command => Test::LatCmdRd,
+            machine::Test::LatRd => Test::LatDmaRd,
+            machine::Test::LatWrRd if command => Test::LatCmdWrRd,
+            machine::Test::LatWrRd => Test::LatDmaWrRd,
+            machine::Test::BwRd => Test::BwDmaRd,
+            machine::Test::BwWr => Test::BwDmaWr,
+            machine::Test::BwRdWr => Test::BwDmaRw,
+        },
+        pattern: match run.pattern {
+            machine::Pattern::Sequential => Pattern::Sequential,
+            machine::Pattern::Random => Pattern::Random,
+        },
+        cache: match run.cache {
+            machine::Cache::Cold => Cache::Cold,
+            machine::Cache::HostWarm => Cache::HostWarm,
+            machine::Cache::DeviceWarm => Cache::DeviceWarm,
+            machine::Cache::DeviceThrash => Cache::DeviceThrash,
+        },
+        host_offset: run.host_offset.get(),
+        device_offset: run.device_offset.get(),
+        window: Bytes::new(run.window.get()),
+        transfer: run.transfer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::{Doc, Library, Scenario};
+
+    /// Every scenario that comes with the program can be put together and has runs that fit pcie-bench.
+    #[test]
+    fn scenarios_of_the_repository_are_runnable() {
+        let library = Library::built_in();
+        for name in library.names("scenarios") {
+            let doc = Doc::<Scenario>::load(&library, &name).unwrap();
+            let setup = Setup::load(&library, &doc).unwrap();
+            assert!(!runs_of(&setup).is_empty(), "{name}");
+            assert_eq!(bench_of(&setup).machine.host.port.len(), 1, "{name}");
+        }
+    }
+}

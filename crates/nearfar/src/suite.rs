@@ -1,0 +1,168 @@
+//! The whole of pcie-bench on a simulated machine, to files as pcie-bench writes them.
+
+use machine::IommuMode;
+use results::pciebench::{Contents, LineEnding, PlannedFile, ResultFile, Row, suite};
+
+use crate::batch::{Job, Length, run_all};
+use crate::bench::{Bench, BenchError, Effort, Outcome};
+use crate::progress::Progress;
+
+/// Samples of a run whose distribution is written. pcie-bench takes two million.
+const SAMPLES_OF_A_DISTRIBUTION: u64 = 20_000;
+/// Every so many rows of a file are in the short suite.
+const SHORT_STEP: usize = 8;
+
+/// The files of the suite; in the short one every eighth row of each.
+pub fn plan(short: bool) -> Vec<PlannedFile> {
+    let mut files = suite();
+    if short {
+        for file in files.iter_mut().filter(|file| !file.distributions) {
+            file.runs = std::mem::take(&mut file.runs).into_iter().step_by(SHORT_STEP).collect();
+        }
+    }
+    files
+}
+
+/// A file's run that the card cannot do (a command interface that it lacks).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The file.
+    pub file: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// Simulates the files of `plan` and gives them as pcie-bench would have written them.
+///
+/// # Errors
+/// The first run that cannot be simulated.
+pub fn measure(
+    bench: &Bench,
+    plan: &[PlannedFile],
+    progress: &dyn Progress,
+) -> Result<(Vec<ResultFile>, Vec<Skipped>), BenchError> {
+    let mut skipped = Vec::new();
+    let can = |file: &&PlannedFile| {
+        let commands = file.runs.iter().any(|run| run.test.is_command());
+        if commands && bench.card.dma_engine.command.is_none() {
+            let reason = format!("`{}` has no command interface", bench.card.name);
+            skipped.push(Skipped { file: file.name.clone(), reason });
+            return false;
+        }
+        true
+    };
+    let files: Vec<&PlannedFile> = plan.iter().filter(can).collect();
+    let jobs: Vec<Job<'_>> = files
+        .iter()
+        .flat_map(|file| file.runs.iter().map(|&run| Job { bench, run, effort: length(file) }))
+        .collect();
+    let mut outcomes = run_all(&jobs, &format!("pcie-bench on {}", bench.machine.name), progress).into_iter();
+    let mut written = Vec::new();
+    for file in files {
+        let outcomes = outcomes.by_ref().take(file.runs.len()).collect::<Result<Vec<_>, _>>()?;
+        written.extend(files_of(file, outcomes));
+    }
+    Ok((written, skipped))
+}
+
+fn length(file: &PlannedFile) -> Length {
+    if file.distributions {
+        Length::Exactly(Effort { samples: SAMPLES_OF_A_DISTRIBUTION, ..Effort::default() })
+    } else {
+        Length::Steady
+    }
+}
+
+/// A file of rows and, where it goes with it, that of their distributions.
+fn files_of(file: &PlannedFile, outcomes: Vec<Outcome>) -> Vec<ResultFile> {
+    let (mut latency, mut bandwidth, mut distributions) = (Vec::new(), Vec::new(), Vec::new());
+    for outcome in outcomes {
+        distributions.push(outcome.distribution);
+        match outcome.row {
+            Row::Latency(row) => latency.push(row),
+            Row::Bandwidth(row) => bandwidth.push(row),
+        }
+    }
+    let contents = if latency.is_empty() { Contents::Bandwidth(bandwidth) } else { Contents::Latency(latency) };
+    let result = |name: &str, contents| ResultFile { name: name.into(), contents, line_ending: LineEnding::CrLf };
+    let mut files = vec![result(&file.name, contents)];
+    if file.distributions {
+        let name = file.name.replace(".csv", "_cdf.csv");
+        files.push(result(&name, Contents::Cdf(distributions)));
+    }
+    files
+}
+
+/// The name of a directory for the results, in the form in which `nearfar compare` reads it.
+pub fn directory_name(bench: &Bench) -> String {
+    let sockets = &bench.sockets;
+    let (cpu, system) = match &bench.machine.measured_as {
+        Some(known) => (known.cpu.clone(), known.system.clone().unwrap_or_else(|| bench.machine.name.clone())),
+        None => ("E0-0000".into(), bench.machine.name.clone()),
+    };
+    let iommu = match bench.iommu {
+        IommuMode::Off => "",
+        IommuMode::Superpages => "-iommu",
+        IommuMode::Pages4k => "-iommu-nosp",
+    };
+    format!(
+        "{}-simulated_{}-Xeon-{cpu}_{system}-s{}-s{}-s{}{iommu}",
+        bench.card.name,
+        generation(&bench.machine.host.microarchitecture),
+        sockets.device,
+        sockets.memory,
+        sockets.warming
+    )
+}
+
+/// pcie-bench's short name of a generation of CPUs.
+fn generation(microarchitecture: &str) -> String {
+    let names = [("broadwell", "bdw"), ("haswell", "hsw"), ("ivy", "ib"), ("sandy", "snb")];
+    let known = names.iter().find(|(long, _)| microarchitecture.starts_with(long));
+    known.map_or_else(|| microarchitecture.replace('-', ""), |(_, short)| (*short).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::{Doc, Library, Machine, Part, Placement, Sockets};
+
+    fn bench(iommu: IommuMode) -> Bench {
+        let library = Library::built_in();
+        Bench {
+            machine: Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap(),
+            card: Doc::<Part>::load(&library, "nfp6000").unwrap().read().unwrap(),
+            sockets: Sockets { device: 0, memory: 1, warming: 1 },
+            iommu,
+            seed: 1,
+        }
+    }
+
+    /// What is written under this name is compared with the right machine without saying which.
+    #[test]
+    fn the_name_of_the_directory_says_what_was_run() {
+        let bench = bench(IommuMode::Pages4k);
+        let place = Placement::of_directory(&directory_name(&bench)).unwrap();
+        assert_eq!((place.cpu.as_str(), place.system.as_str()), ("E5-2630v4", "dell-t430"));
+        assert_eq!((place.sockets, place.iommu), (bench.sockets, bench.iommu));
+        let setup = results::pciebench::Setup::parse(&directory_name(&bench)).unwrap();
+        assert_eq!((setup.generation.as_str(), setup.cpu.as_str()), ("bdw", "Xeon-E5-2630v4"));
+    }
+
+    /// Same seed, same bytes, on one thread and on several.
+    #[test]
+    fn files_do_not_depend_on_the_number_of_threads() {
+        let bench = bench(IommuMode::Off);
+        let mut plan = plan(true);
+        plan.retain(|file| file.name.starts_with("lat_cmd_sizes") || file.name.starts_with("bw_dma_sz"));
+        let text = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let (files, _) = pool.install(|| measure(&bench, &plan, &crate::progress::Silent)).unwrap();
+            let csv = |file: &ResultFile| results::pciebench::to_csv(&file.contents, file.line_ending);
+            files.iter().map(csv).collect::<Vec<_>>()
+        };
+        let one = text(1);
+        assert!(one.iter().all(|csv| csv.lines().count() > 1));
+        assert_eq!(one, text(2));
+    }
+}
