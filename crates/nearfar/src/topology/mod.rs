@@ -3,6 +3,7 @@
 mod card;
 mod iommu;
 mod memory;
+mod neighbour;
 mod root;
 
 use std::cell::RefCell;
@@ -20,6 +21,7 @@ use thiserror::Error;
 
 pub use card::SAMPLE_GAP;
 pub use memory::{memory_params, memory_ranges};
+pub use neighbour::{NEIGHBOUR_BUS, add_neighbour};
 
 /// Why a machine cannot be put together.
 #[derive(Debug, Error)]

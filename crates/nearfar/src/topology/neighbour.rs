@@ -1,0 +1,46 @@
+//! A second card beside the first, behind a root port of its own on the same socket.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use devices::dma_engine::{DmaEngine, Journal};
+use engine::Seed;
+use hardware::endpoint::EndpointId;
+use machine::{Machine, Part};
+
+use super::{Assembled, TopologyError, card, root};
+
+/// Bus that the second card's root port leads to.
+pub const NEIGHBOUR_BUS: u8 = 2;
+
+/// Adds `part` to an assembled machine, in a slot like the one called `slot`: same socket, same IOMMU, own link.
+///
+/// # Errors
+/// If there is no such slot, or the card cannot be built.
+pub fn add_neighbour(
+    assembled: &mut Assembled,
+    machine: &Machine,
+    part: &Part,
+    slot: &str,
+    seed: Seed,
+) -> Result<(EndpointId, Rc<RefCell<Journal>>), TopologyError> {
+    let port = machine.host.port.get(slot).ok_or_else(|| TopologyError::NoSlot {
+        machine: machine.name.clone(),
+        slot: slot.into(),
+        slots: machine.host.port.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+    })?;
+    let (generation, width) = card::negotiate(part, port);
+    let max_payload = port.mps_bytes.value.get().min(part.link.mps_bytes.value.get());
+    let params = root::root_port_params(&machine.host, port, max_payload);
+    let fabric = &mut assembled.fabric;
+    let buses = NEIGHBOUR_BUS..=NEIGHBOUR_BUS;
+    let link_params = root::link_params(port, part, generation, width);
+    let link = fabric.add_root_port(assembled.host, params, link_params, buses);
+    let firmware = card::firmware_params(part, generation, width);
+    let (device, journal) =
+        DmaEngine::new(firmware, seed.component("neighbour")).map_err(|e| TopologyError::Card(e.to_string()))?;
+    let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
+    let penalty = machine.host.root_complex.long_header_penalty.value.get();
+    let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
+    Ok((fabric.add_endpoint(core, &[link], Box::new(device)), journal))
+}
