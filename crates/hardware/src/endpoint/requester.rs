@@ -213,7 +213,8 @@ impl Requester {
         requester: Bdf,
         dma: Dma,
     ) {
-        let ready = scheduler.now() + self.engine(&dma).start_latency;
+        // A read never leaves before the writes that were sent before it.
+        let ready = (scheduler.now() + self.engine(&dma).start_latency).max(self.last_posted);
         let index = self.allocate_read();
         let read = &mut self.reads[index as usize];
         let mut data = std::mem::take(&mut read.data);
@@ -350,10 +351,13 @@ impl Requester {
         let now = scheduler.now();
         let engine = self.engine(&write.dma);
         let length = write.data.len() as u64;
-        let mut fetched = self.bus.pass(now, Direction::Out, length);
-        if let Some(memory) = &engine.memory {
-            fetched = fetched.max(self.memory.read(now, memory, write.dma.local, length));
-        }
+        let fetched = match &engine.memory {
+            Some(memory) => {
+                let passed = self.bus.pass(now, Direction::Out, length);
+                passed.max(self.memory.read(now, memory, write.dma.local, length))
+            }
+            None => now,
+        };
         if fetched > now {
             self.writes_in_hand += 1;
             scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { epoch: self.epoch }));
@@ -483,8 +487,11 @@ impl Requester {
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4;
         let out = self.drain.take(now, wire_bytes, first);
-        let drained = self.bus.pass(now, Direction::In, u64::from(here)).max(out);
-        let engine = self.params.engines.get(usize::from(dma.engine.0)).copied().unwrap_or_default();
+        let engine = self.engine(&dma);
+        let drained = match engine.memory {
+            Some(_) => self.bus.pass(now, Direction::In, u64::from(here)).max(out),
+            None => out,
+        };
         let arrived = now - link.wire_time(end.side.opposite(), wire_bytes);
         self.place(&engine, index, now, arrived, u64::from(here), link.wire_time_per_byte_ps());
         if last {

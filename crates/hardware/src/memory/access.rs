@@ -31,6 +31,8 @@ pub enum Agent {
     Core(CoreId),
     /// A device below a root port of this node.
     Device(NodeId),
+    /// The page walker of this node's IOMMU; it only reads.
+    Walker(NodeId),
 }
 
 /// How much of a line a device write covers.

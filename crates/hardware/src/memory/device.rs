@@ -48,7 +48,13 @@ impl MemorySystem {
     }
 
     /// A page walker's read of a line.
-    pub(super) fn walker_read(&mut self, now: Time, node: NodeId, home: NodeId, line: u64) -> Access {
+    pub(super) fn walker_read<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        home: NodeId,
+        line: u64,
+    ) -> Access {
         let n = node.index();
         let known = self.looked_up(now, node);
         self.counters.walk_reads += 1;
@@ -58,7 +64,7 @@ impl MemorySystem {
         }
         let keep = self.params.sockets[n].llc.walks_allocate;
         let intent = if keep { Intent::Share } else { Intent::Observe };
-        let fetched = self.fetch::<true>(known, node, home, line, Cause::Walk, intent);
+        let fetched = self.fetch::<TIMED>(known, node, home, line, Cause::Walk, intent);
         self.counters.walk_reads_memory += u64::from(fetched.memory_read);
         let counters = &mut self.counters.nodes[n].llc[CacheUser::Walker as usize];
         counters.misses += 1;
@@ -67,7 +73,7 @@ impl MemorySystem {
             let all = self.sockets[n].llc.all_ways();
             let state = if fetched.shared { 0 } else { flag::EXCLUSIVE };
             self.sockets[n].insert(line, all, state);
-            self.settle::<true>(fetched.at, n, Some(CacheUser::Walker));
+            self.settle::<TIMED>(fetched.at, n, Some(CacheUser::Walker));
         }
         let back = self.params.sockets[n].llc.device_return;
         Access { ready: fetched.at + back, source: fetched.source }

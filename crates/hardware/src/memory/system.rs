@@ -100,7 +100,7 @@ impl MemorySystem {
     /// Reads (part of) a line for the page walker of `node`'s IOMMU.
     pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
         match self.node_of(address) {
-            Some(home) => self.walker_read(now, node, home, address.get() >> LINE_SHIFT),
+            Some(home) => self.walker_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
             None => self.unmapped(now),
         }
     }
@@ -130,6 +130,9 @@ impl MemorySystem {
             }
             Agent::Device(node) if write => {
                 self.device_write::<false>(Time::ZERO, node, home, line, Coverage::FullLine);
+            }
+            Agent::Walker(node) => {
+                self.walker_read::<false>(Time::ZERO, node, home, line);
             }
             // A device's read changes no state but the order of use.
             Agent::Device(node) => {

@@ -119,8 +119,8 @@ impl Host {
     ) {
         wires.packets.free(what.packet);
         let port = &mut self.ports[usize::from(what.port)];
-        // A read must not pass the writes before it: it waits until they are globally ordered.
-        let start = start.max(port.writes_ordered);
+        // A read must not pass the writes before it: it waits in the intake until they are globally ordered.
+        let start = start.max(port.writes_ordered + port.params.request_latency);
         let (address, length) = request.byte_range();
         let Some(target) = what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
         else {
@@ -147,7 +147,8 @@ impl Host {
             latest = latest.max(there);
             ready.push(latest);
         }
-        let combining = port.writes_ordered <= scheduler.now();
+        // Only what waits for its turn is put together beyond the usual, and nothing while writes are under way.
+        let combining = port.last_completion > start && port.writes_ordered <= scheduler.now();
         let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
         port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
         let mut done = 0;

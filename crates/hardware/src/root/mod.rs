@@ -213,6 +213,11 @@ impl Host {
         &self.ports[usize::from(number)]
     }
 
+    /// All root ports, by number.
+    pub fn ports(&self) -> &[RootPort] {
+        &self.ports
+    }
+
     /// What the root complex has done so far.
     pub fn counters(&self) -> &RootCounters {
         &self.counters

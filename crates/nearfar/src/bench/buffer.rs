@@ -1,5 +1,7 @@
 //! The host's buffer: where its chunks lie, and how the card addresses them.
 
+use std::ops::Range;
+
 use hardware::Fabric;
 use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable, TableError};
 use hardware::iommu::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
@@ -25,6 +27,8 @@ pub struct Buffer {
     pub chunks: [HostPhysical; CHUNKS],
     /// How the card addresses them.
     pub addresses: [Iova; CHUNKS],
+    /// Where the page tables lie, if there are any.
+    pub tables: Range<u64>,
 }
 
 /// First I/O virtual address of the buffer. Linux allocates below 4 GiB from the top down.
@@ -33,14 +37,14 @@ const FIRST_IOVA: u64 = 0xfa00_0000;
 const ADDRESS_BITS: u8 = 48;
 
 impl Buffer {
-    /// A buffer in the middle of the last of `ranges`, where a machine that has run for a while has free chunks.
+    /// A buffer in the second half of the last of `ranges`, where a machine that has run for a while has free chunks.
     pub fn place(ranges: &[MemoryRange]) -> Self {
         let range = ranges.last().expect("a node has memory");
         let length = CHUNK_BYTES * CHUNKS as u64;
-        let middle = range.base.get() + (range.size.get() / 2).saturating_sub(length);
-        let first = HostPhysical::new(middle).align_down(CHUNK_BYTES);
+        let place = range.base.get() + (range.size.get() / 8 * 5).saturating_sub(length);
+        let first = HostPhysical::new(place).align_down(CHUNK_BYTES);
         let chunks = std::array::from_fn(|index| first + index as u64 * CHUNK_BYTES);
-        Self { chunks, addresses: chunks.map(|chunk| Iova::new(chunk.get())) }
+        Self { chunks, addresses: chunks.map(|chunk| Iova::new(chunk.get())), tables: 0..0 }
     }
 
     /// The physical address of an offset in the buffer.
@@ -83,6 +87,7 @@ impl Buffer {
         contexts.set(memory, &mut frames, card, entry)?;
         iommu.set_root_table(contexts.root());
         iommu.set_enabled(true);
+        self.tables = (ranges[0].base + FRAMES_FROM).get()..frames.next.get();
         Ok(())
     }
 }

@@ -72,6 +72,10 @@ impl Preparation<'_> {
         if run.test.writes() {
             self.settle(memory, run);
         }
+        // The tables have been walked since the buffer was mapped.
+        for line in self.buffer.tables.clone().step_by(LINE as usize) {
+            memory.touch(Agent::Walker(self.device), HostPhysical::new(line), false);
+        }
     }
 
     /// Where a write of the command interface lands.

@@ -2,21 +2,22 @@
 
 mod buffer;
 mod caches;
+mod neighbour;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use devices::dma_engine::Journal;
+use devices::dma_engine::{Addresses, Journal};
 use engine::{Deadlock, Seed, Simulation};
 use hardware::Fabric;
-use hardware::iommu::PageSize;
+use hardware::iommu::{self, PageSize};
 use hardware::memory::{CoreId, NodeId};
 use hardware::root::HostId;
 use machine::{IommuMode, Machine, Part, Sockets};
 use platform::device::FunctionIndex;
 use results::pciebench::{BandwidthRow, Cache, Cdf, LatencyRow, Pattern, Row, Run, Test};
 use thiserror::Error;
-use units::{Bytes, Duration, Frequency, HostPhysical};
+use units::{Bytes, Duration, Frequency, HostPhysical, Time};
 use wire::dma_engine as regs;
 use wire::pcie::Bdf;
 use wire::pcie::config::pcie_cap;
@@ -134,6 +135,8 @@ impl Bench {
         let address_seed = seed.component("addresses").u64();
         self.prepare_caches(&mut fabric, host, node, &buffer, run, address_seed);
         let simulation = Simulation::new(fabric);
+        let begin = simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
+        simulation.run_until(begin);
         let setup = simulation.with(|fabric, _| Setup {
             capability: fabric
                 .endpoint(card)
@@ -231,6 +234,35 @@ impl Bench {
             faulty,
         })
     }
+}
+
+/// Translations by which the IOTLB has reached its steady state: several times its entries.
+const SETTLING_TRANSLATIONS: u64 = 1024;
+/// Time between two of them: longer than any walk, so that none waits for another.
+const SETTLING_INTERVAL: Duration = Duration::from_us(2);
+
+/// Lets the IOTLB see the test's pages as often as it takes to fill it. Returns when that is done.
+fn warm_translations(
+    fabric: &mut Fabric,
+    host: HostId,
+    node: NodeId,
+    buffer: &Buffer,
+    run: &Run,
+    seed: u64,
+) -> Time {
+    let host = fabric.host_mut(host);
+    let Some(iommu) = host.iommus.get_mut(node.index()) else { return Time::ZERO };
+    let random = (run.pattern == Pattern::Random).then_some(seed ^ 2);
+    let mut pages = Addresses::new(run.window.get(), run.transfer.get(), run.host_offset, random);
+    let mut now = Time::ZERO;
+    for _ in 0..SETTLING_TRANSLATIONS {
+        let offset = pages.next_offset();
+        let at = buffer.addresses[(offset / regs::CHUNK_BYTES) as usize] + offset % regs::CHUNK_BYTES;
+        let (access, kind) = (iommu::Access::Read, iommu::AddressType::Untranslated);
+        let _ = iommu.translate(now, CARD, at, access, kind, &mut host.memory);
+        now += SETTLING_INTERVAL;
+    }
+    now
 }
 
 /// The part of a bandwidth test in which every batch takes about as long as the next.
