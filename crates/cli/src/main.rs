@@ -53,6 +53,7 @@ enum Command {
     Compare(command::compare::Arguments),
     Machines(command::machines::Arguments),
     Model(command::model::Arguments),
+    Reproduce(command::reproduce::Arguments),
     Run(command::run::Arguments),
     Sweep(command::sweep::Arguments),
 }
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),
+        Command::Reproduce(arguments) => command::reproduce::run(&common, &arguments),
         Command::Run(arguments) => command::run::run(&common, &arguments),
         Command::Sweep(arguments) => command::sweep::run(&common, &arguments),
     };

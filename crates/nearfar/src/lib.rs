@@ -8,6 +8,7 @@ pub mod batch;
 pub mod bench;
 pub mod compare;
 pub mod progress;
+pub mod reproduce;
 pub mod scenario;
 pub mod suite;
 pub mod topology;

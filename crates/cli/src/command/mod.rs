@@ -4,5 +4,6 @@ pub mod bench;
 pub mod compare;
 pub mod machines;
 pub mod model;
+pub mod reproduce;
 pub mod run;
 pub mod sweep;

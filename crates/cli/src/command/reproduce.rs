@@ -1,0 +1,76 @@
+//! `nearfar reproduce`: a paper's claims, simulated.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use nearfar::reproduce::{self, Options, Reproduction, SEEDS, data_folder};
+use results::claims::{claims_table, count_line};
+
+use crate::failure::Failure;
+use crate::{Common, input, output, progress};
+
+/// Simulate everything that a paper's claims and figures rest on, and say which hold.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Measured files are looked for in $NEARFAR_DATA, ../shared if that is not set; claims and curves do not need them.
+
+Examples:
+  nearfar reproduce
+  nearfar reproduce pcie-bench --report report --json claims.json
+  nearfar reproduce --check || echo a claim is outside its tolerance")]
+pub struct Arguments {
+    /// The paper; all of them if not given.
+    #[arg(value_parser = SEEDS)]
+    seed: Option<String>,
+    /// Write verdicts on claims and on every point of every figure as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a report of one HTML page for each paper into this folder.
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// End with status 1 if a claim is outside its tolerance and none that contradicts it is within.
+    #[arg(long)]
+    check: bool,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    random_seed: u64,
+}
+
+/// Runs the command.
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let began = Instant::now();
+    let options =
+        Options { library: input::library(common), data: data_folder(), seed: arguments.random_seed };
+    let done = reproduce::pcie_bench(&options, progress::of(common).as_ref())?;
+    output::json(arguments.json.as_deref(), &done.results)?;
+    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+        show(&done, began);
+    }
+    if let Some(folder) = &arguments.report {
+        let path = folder.join("pcie-bench.html");
+        output::write(&path, done.report()?.to_html().as_bytes())?;
+        eprintln!("report: {}", path.display());
+    }
+    let outside = done.outside();
+    for claim in outside.iter().filter(|_| arguments.check) {
+        eprintln!("outside its tolerance: {}", claim.id);
+    }
+    Ok(if arguments.check && !outside.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn show(done: &Reproduction, began: Instant) {
+    let claims = done.claims();
+    output::print(&claims_table(&claims));
+    output::print(&format!("\nclaims: {}", count_line(&claims)));
+    let points = done.file.judge_figures(&done.evidence);
+    output::print(&format!("points of figures: {}", count_line(&points)));
+    output::print(&format!(
+        "{} experiments simulated in {:.1} s",
+        done.evidence.outcomes.len(),
+        began.elapsed().as_secs_f64()
+    ));
+    for note in &done.notes {
+        eprintln!("{note}");
+    }
+}
