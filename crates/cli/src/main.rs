@@ -51,6 +51,7 @@ struct Common {
 enum Command {
     Bench(command::bench::Arguments),
     Compare(command::compare::Arguments),
+    Fit(command::fit::Arguments),
     Machines(command::machines::Arguments),
     Model(command::model::Arguments),
     Reproduce(command::reproduce::Arguments),
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
+        Command::Fit(arguments) => command::fit::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),
         Command::Reproduce(arguments) => command::reproduce::run(&common, &arguments),

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod compare;
+pub mod fit;
 pub mod machines;
 pub mod model;
 pub mod reproduce;

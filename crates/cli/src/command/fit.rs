@@ -1,0 +1,108 @@
+//! `nearfar fit`: a machine file from measured results.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use nearfar::fit::{FitError, Fitted, Options, Residuals, fit};
+
+use crate::failure::Failure;
+use crate::{Common, input, output, progress};
+
+/// Fit a machine's figures to measured results and write its file, each figure with a statement of what it rests on.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Give all directories of one machine: local, remote and IOMMU results determine different figures. What they do not
+determine is taken from the machine that the fit begins with, and marked so.
+
+Examples:
+  nearfar fit DIR DIR-s0-s1-s1 DIR-iommu -o mine.toml
+  nearfar fit DIR --machine dell-t630 -o mine.toml --figures host.dram.access,host.llc.core_snoop")]
+pub struct Arguments {
+    /// Directories of results of one machine.
+    #[arg(required = true, value_name = "DIR")]
+    directories: Vec<PathBuf>,
+    /// The machine to begin with; chosen by the directory's name if not given.
+    #[arg(long, short, value_name = "BASE")]
+    machine: Option<String>,
+    /// Where to write the machine's file.
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+    /// The figures to fit, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    figures: Vec<String>,
+    /// Write figures and residuals as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Runs the command.
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let name = arguments.output.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let options = Options {
+        library: input::library(common),
+        base: arguments.machine.clone(),
+        figures: arguments.figures.clone(),
+        name: name.ok_or_else(|| Failure::new("-o names no file"))?,
+        seed: arguments.seed,
+    };
+    let done = fit(&arguments.directories, &options, progress::of(common).as_ref()).map_err(|e| match e {
+        FitError::Machine(diagnostics) => diagnostics.into(),
+        other => Failure::new(other),
+    })?;
+    let text = done.machine.to_text()?;
+    output::write(&arguments.output, text.as_bytes())?;
+    let json = serde_json::json!({
+        "figures": done.figures.iter().map(|f| serde_json::json!({
+            "path": f.path, "before": f.before, "after": f.after, "determined": f.determined.as_str(),
+            "uncertainty": f.uncertainty, "files": f.files, "rows": f.rows,
+        })).collect::<Vec<_>>(),
+        "residuals": done.residuals.iter().map(|r| serde_json::json!({
+            "directory": r.directory, "before": r.before, "after": r.after,
+        })).collect::<Vec<_>>(),
+    });
+    output::json(arguments.json.as_deref(), &json)?;
+    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+        output::print(&figures(&done.figures));
+        for residuals in &done.residuals {
+            output::print(&format!("\n{}\n{}", residuals.directory.display(), series(residuals)));
+        }
+    }
+    for problem in &done.problems {
+        eprintln!("left out: {problem}");
+    }
+    eprintln!("\nwritten: {}", arguments.output.display());
+    Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+fn figures(figures: &[Fitted]) -> String {
+    let rows = figures.iter().map(|f| {
+        vec![
+            f.path.clone(),
+            f.before.clone(),
+            f.after.clone(),
+            f.uncertainty.as_ref().map_or_else(String::new, |u| format!("± {u}")),
+            f.determined.as_str().to_owned(),
+            format!("{} rows of {}", f.rows, f.files.join(", ")),
+        ]
+    });
+    output::table(&["figure", "before", "after", "", "determined", "from"], rows)
+}
+
+fn series(residuals: &Residuals) -> String {
+    let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
+    let rows = residuals.before.families.iter().zip(&residuals.after.families).map(|(before, after)| {
+        vec![
+            before.family.clone(),
+            before.quantity.to_string(),
+            percent(before.median_pct),
+            percent(after.median_pct),
+            percent(before.p90_pct),
+            percent(after.p90_pct),
+        ]
+    });
+    let header = ["series", "quantity", "median %", "now", "p90 %", "now"];
+    output::table(&header, rows)
+}

@@ -1,0 +1,467 @@
+//! A machine file from measured results.
+//!
+//! One figure after the other, each on the rows that it shows in ([`plan`]): the simulator gives those rows with the
+//! figure a step lower and a step higher, a parabola through the three sums of squared relative errors says where its
+//! best value lies. Rounds are repeated because figures bear on each other. The curvature says how well the rows
+//! determine it. A figure that no row shows keeps its value, and says from which relative it is.
+
+mod plan;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use machine::{Determined, Diagnostics, Doc, Kind, Library, Machine, Provenance, Sockets, figures, set_number};
+use results::compare::{CompareRow, Quantity, Rules, Summary, Target as Goal};
+use results::pciebench::{ReadError, Row, Run, Setup, read_directory_lenient};
+use thiserror::Error;
+
+use crate::batch::{Job, Length, run_all};
+use crate::bench::{Bench, Effort, Outcome};
+use crate::compare::{self, bench_of};
+use crate::progress::{Progress, Silent};
+pub use plan::{Circumstances, EVERYTHING, Informs, TARGETS, Target};
+
+/// What to fit.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where machine files are found.
+    pub library: Library,
+    /// The machine to begin with; that of the directories' names if not given.
+    pub base: Option<String>,
+    /// The figures to fit; all that the rows determine if empty.
+    pub figures: Vec<String>,
+    /// The new machine's name.
+    pub name: String,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Why nothing can be fitted.
+#[derive(Debug, Error)]
+pub enum FitError {
+    /// A directory cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There is no machine to begin with, or its file is wrong.
+    #[error(transparent)]
+    Machine(#[from] Diagnostics),
+    /// The directories are of different machines.
+    #[error("{first} and {second} are results of different machines; fit one machine at a time")]
+    Different {
+        /// The first directory.
+        first: PathBuf,
+        /// The one that differs.
+        second: PathBuf,
+    },
+    /// A figure that the machine does not have, or that is no number.
+    #[error("`{0}` is no figure with a number in this machine's file; `nearfar machines NAME` lists them")]
+    NoFigure(String),
+}
+
+/// A figure fitted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitted {
+    /// Its path.
+    pub path: String,
+    /// Its value before, as a file spells it.
+    pub before: String,
+    /// Its value now.
+    pub after: String,
+    /// How well the rows determine it.
+    pub determined: Determined,
+    /// One standard deviation in the figure's unit.
+    pub uncertainty: Option<String>,
+    /// From which files.
+    pub files: Vec<String>,
+    /// From how many rows.
+    pub rows: usize,
+}
+
+/// A machine fitted.
+#[derive(Debug)]
+pub struct Fit {
+    /// The machine file with the new values.
+    pub machine: Doc<Machine>,
+    /// Every figure that was looked at.
+    pub figures: Vec<Fitted>,
+    /// Errors by family before and after, directory by directory.
+    pub residuals: Vec<Residuals>,
+    /// Files that were left out.
+    pub problems: Vec<String>,
+}
+
+/// How far off a directory is.
+#[derive(Debug)]
+pub struct Residuals {
+    /// The directory.
+    pub directory: PathBuf,
+    /// With the machine that the fit began with.
+    pub before: Summary,
+    /// With the fitted machine.
+    pub after: Summary,
+}
+
+/// Rounds over all figures.
+const ROUNDS: usize = 2;
+/// Rows at most for a figure: evenly spread over those that inform it.
+const MOST_ROWS: usize = 36;
+/// Every so many rows of a directory serve for its residuals.
+const RESIDUAL_STEP: usize = 5;
+/// Samples and transactions of a run while fitting.
+const EFFORT: Effort = Effort { samples: 600, transactions: 4_000 };
+/// A relative error beyond which a row no longer counts more: it has another cause.
+const FAR: f64 = 0.15;
+
+/// A directory with what it is compared on.
+struct Measured {
+    path: PathBuf,
+    setup: Option<Setup>,
+    bench: Bench,
+    circumstances: Circumstances,
+    rows: Vec<(CompareRow, Row)>,
+}
+
+/// Fits a machine to the directories.
+///
+/// # Errors
+/// Directories that cannot be read, or are not of one machine.
+pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Result<Fit, FitError> {
+    let mut problems = Vec::new();
+    let mut directories = Vec::new();
+    for path in paths {
+        directories.push(read(path, options, &mut problems)?);
+    }
+    same_machine(&directories)?;
+    let base = base_doc(&directories, options)?;
+    let mut machine = base.read()?;
+    let before = machine.clone();
+    let targets = targets(&machine, options)?;
+    progress.begin("fit", (targets.len() * ROUNDS) as u64);
+    let mut fitted: Vec<Fitted> = Vec::new();
+    for round in 0..ROUNDS {
+        fitted.clear();
+        for (path, informs) in &targets {
+            progress.step(&format!("round {}: {path}", round + 1));
+            fitted.extend(fit_one(path, informs, &directories, &mut machine, &before));
+        }
+    }
+    progress.end();
+    let residuals = directories
+        .iter()
+        .map(|directory| Residuals {
+            directory: directory.path.clone(),
+            before: directory.summary(&before, progress),
+            after: directory.summary(&machine, progress),
+        })
+        .collect();
+    let machine = write_down(base, &directories, &fitted, options)?;
+    Ok(Fit { machine, figures: fitted, residuals, problems })
+}
+
+fn read(path: &Path, options: &Options, problems: &mut Vec<String>) -> Result<Measured, FitError> {
+    let (directory, bad) = read_directory_lenient(path)?;
+    problems.extend(bad.iter().map(ToString::to_string));
+    let choose = compare::Options {
+        library: options.library.clone(),
+        machine: options.base.clone(),
+        seed: options.seed,
+        ..compare::Options::default()
+    };
+    let bench = bench_of(path, &choose)?;
+    let rules = Rules::pcie_bench();
+    let setup = directory.setup.clone();
+    let mut seen = BTreeSet::new();
+    let mut rows = Vec::new();
+    for file in &directory.files {
+        for (index, row) in file.rows().into_iter().enumerate() {
+            let compared = CompareRow::new(&file.name, index + 1, &row, None);
+            // Of runs that were measured several times the first counts.
+            if rules.artefact(setup.as_ref(), &compared).is_none() && seen.insert(*row.run()) {
+                rows.push((compared, row));
+            }
+        }
+    }
+    let Sockets { device, memory, .. } = bench.sockets;
+    let circumstances =
+        Circumstances { remote: device != memory, iommu: bench.iommu != machine::IommuMode::Off };
+    Ok(Measured { path: path.to_owned(), setup, bench, circumstances, rows })
+}
+
+fn same_machine(directories: &[Measured]) -> Result<(), FitError> {
+    let key = |d: &Measured| d.setup.as_ref().map(|s| (s.cpu.clone(), s.chassis.clone()));
+    let Some(first) = directories.first() else { return Ok(()) };
+    match directories.iter().find(|d| key(d) != key(first)) {
+        None => Ok(()),
+        Some(other) => Err(FitError::Different { first: first.path.clone(), second: other.path.clone() }),
+    }
+}
+
+fn base_doc(directories: &[Measured], options: &Options) -> Result<Doc<Machine>, Diagnostics> {
+    let of_name = directories.first().map(|d| d.bench.machine.name.clone()).unwrap_or_default();
+    Doc::load(&options.library, options.base.as_ref().unwrap_or(&of_name))
+}
+
+/// The figures to fit with the rows that inform them.
+fn targets(machine: &Machine, options: &Options) -> Result<Vec<(String, Informs)>, FitError> {
+    let numbers: BTreeSet<String> =
+        figures(machine).into_iter().filter(|f| f.number.is_some()).map(|f| f.path).collect();
+    if options.figures.is_empty() {
+        let known = TARGETS.iter().filter(|target| numbers.contains(target.path));
+        return Ok(known.map(|target| (target.path.to_owned(), target.rows)).collect());
+    }
+    let rows_of = |path: &str| {
+        TARGETS.iter().find(|target| target.path == path).map_or(EVERYTHING, |target| target.rows)
+    };
+    let each = |path: &String| match numbers.contains(path) {
+        true => Ok((path.clone(), rows_of(path))),
+        false => Err(FitError::NoFigure(path.clone())),
+    };
+    options.figures.iter().map(each).collect()
+}
+
+/// A measured value and what it is compared with.
+struct Sample<'a> {
+    directory: &'a Measured,
+    run: Run,
+    measured: f64,
+    /// Means follow a figure smoothly where medians jump from tick to tick; a mean with a long tail says nothing.
+    by_mean: bool,
+    file: &'a str,
+}
+
+fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample<'a>> {
+    let mut all = Vec::new();
+    for directory in directories {
+        for (compared, row) in &directory.rows {
+            if !informs.holds(compared, directory.circumstances) {
+                continue;
+            }
+            let (measured, by_mean) = match row {
+                Row::Latency(row) if row.ns.average < 1.1 * row.ns.median => (row.ns.average, true),
+                row => (row.headline(), false),
+            };
+            all.push(Sample { directory, run: *row.run(), measured, by_mean, file: &compared.file });
+        }
+    }
+    let step = all.len().div_ceil(MOST_ROWS).max(1);
+    all.into_iter().step_by(step).collect()
+}
+
+/// Relative errors of the samples with this machine.
+fn errors(samples: &[Sample<'_>], machine: &Machine) -> Vec<Option<f64>> {
+    let benches: Vec<Bench> = samples
+        .iter()
+        .map(|sample| Bench { machine: machine.clone(), ..sample.directory.bench.clone() })
+        .collect();
+    let jobs: Vec<Job<'_>> = samples
+        .iter()
+        .zip(&benches)
+        .map(|(sample, bench)| Job { bench, run: sample.run, effort: Length::Exactly(EFFORT) })
+        .collect();
+    let error = |(sample, outcome): (&Sample<'_>, Result<Outcome, _>)| {
+        let outcome = outcome.ok()?;
+        let simulated = match &outcome.row {
+            Row::Latency(row) if sample.by_mean => row.ns.average,
+            row => row.headline(),
+        };
+        Some((simulated / sample.measured).ln())
+    };
+    samples.iter().zip(run_all(&jobs, "", &Silent)).map(error).collect()
+}
+
+/// Sum of squares, far rows counted no more than moderately far ones.
+fn loss(errors: &[Option<f64>]) -> f64 {
+    errors.iter().flatten().map(|e| e.abs().min(FAR).powi(2)).sum()
+}
+
+/// Fits one figure of `machine`; nothing if no row informs it.
+fn fit_one(
+    path: &str,
+    informs: &Informs,
+    directories: &[Measured],
+    machine: &mut Machine,
+    before: &Machine,
+) -> Option<Fitted> {
+    let samples = samples(directories, informs);
+    if samples.is_empty() {
+        return None;
+    }
+    let number = |machine: &Machine| figures(machine).into_iter().find(|f| f.path == path).and_then(|f| f.number);
+    let here = number(machine)?;
+    let step = step(path, here);
+    let at = |value: f64| {
+        let mut tried = machine.clone();
+        set_number(&mut tried, path, value).then_some(tried)
+    };
+    let now = errors(&samples, machine);
+    let tried = |value: f64| at(value).filter(|_| value >= 0.0).map(|m| errors(&samples, &m));
+    let (up, down) = (tried(here + step), tried(here - step));
+    let centre = loss(&now);
+    let best = match (&up, &down) {
+        (Some(up), Some(down)) => vertex(here, step, loss(down), centre, loss(up)),
+        (Some(up), None) if loss(up) < centre => here + step,
+        (None, Some(down)) if loss(down) < centre => here - step,
+        _ => here,
+    };
+    if let Some(better) = at(best).filter(|m| loss(&errors(&samples, m)) < centre) {
+        *machine = better;
+    }
+    let other = up.as_ref().map(|e| (e, step)).or(down.as_ref().map(|e| (e, -step)));
+    let deviation = other.and_then(|(other, step)| deviation(&now, other, step));
+    let value = number(machine)?;
+    let spelt = |m: &Machine| {
+        let figure = figures(m).into_iter().find(|f| f.path == path);
+        figure.map(|f| f.value.trim().trim_matches('"').to_owned()).unwrap_or_default()
+    };
+    let files: BTreeSet<String> = samples.iter().map(|s| s.file.trim_end_matches(".csv").to_owned()).collect();
+    let uncertainty = deviation.map(|d| {
+        let mut far = machine.clone();
+        if set_number(&mut far, path, d.max(1.0).round()) { spelt(&far) } else { String::new() }
+    });
+    Some(Fitted {
+        path: path.to_owned(),
+        before: spelt(before),
+        after: spelt(machine),
+        determined: match deviation {
+            Some(d) if d <= 0.1 * value.max(step) => Determined::Well,
+            Some(d) if d <= 0.6 * value.max(step) => Determined::Weakly,
+            _ => Determined::Not,
+        },
+        uncertainty: uncertainty.filter(|text| !text.is_empty()),
+        files: files.into_iter().collect(),
+        rows: samples.len(),
+    })
+}
+
+/// A step that shows in results: a tenth of the value, 3 ns for times near zero, at least one of what is counted.
+fn step(path: &str, value: f64) -> f64 {
+    const COUNTED: [&str; 4] = ["ways", "entries", "walkers", "held_by_others"];
+    const PICOSECONDS: f64 = 3_000.0;
+    let last = path.rsplit('.').next().unwrap_or(path);
+    if COUNTED.iter().any(|counted| last.ends_with(counted)) || last.ends_with("depth") {
+        (value / 10.0).round().max(1.0)
+    } else if last == "background" {
+        (value / 4.0).max(f64::from(1 << 17))
+    } else {
+        (value / 10.0).max(PICOSECONDS)
+    }
+}
+
+/// Where a parabola through three losses is lowest, at most three steps away.
+fn vertex(here: f64, step: f64, down: f64, centre: f64, up: f64) -> f64 {
+    let curvature = down - 2.0 * centre + up;
+    let slope = (up - down) / 2.0;
+    let steps = if curvature > 1e-12 { -slope / curvature } else { -slope.signum() * 2.0 };
+    (here + steps.clamp(-3.0, 3.0) * step).max(0.0).round()
+}
+
+/// One standard deviation of the figure: what the rows' own scatter about the fit makes of their sensitivity to it.
+fn deviation(now: &[Option<f64>], other: &[Option<f64>], step: f64) -> Option<f64> {
+    let pairs: Vec<(f64, f64)> =
+        now.iter().zip(other).filter_map(|(a, b)| Some(((*a)?, (b.as_ref()? - (*a)?) / step))).collect();
+    let information: f64 = pairs.iter().map(|(_, slope)| slope * slope).sum();
+    let rows = pairs.len() as f64;
+    // The card's clock alone scatters rows by about half a percent.
+    let scatter = (pairs.iter().map(|(e, _)| e.abs().min(FAR).powi(2)).sum::<f64>() / rows).max(0.005 * 0.005);
+    (information > 0.0).then(|| (scatter / information).sqrt())
+}
+
+impl Measured {
+    /// Errors by family over some of the rows.
+    fn summary(&self, machine: &Machine, progress: &dyn Progress) -> Summary {
+        let bench = Bench { machine: machine.clone(), ..self.bench.clone() };
+        let some: Vec<&(CompareRow, Row)> = self.rows.iter().step_by(RESIDUAL_STEP).collect();
+        let jobs: Vec<Job<'_>> = some
+            .iter()
+            .map(|(_, row)| Job { bench: &bench, run: *row.run(), effort: Length::Exactly(EFFORT) })
+            .collect();
+        let outcomes = run_all(&jobs, "residuals", progress);
+        let rows: Vec<CompareRow> = some
+            .iter()
+            .zip(outcomes)
+            .map(|((compared, row), outcome)| {
+                CompareRow::new(&compared.file, compared.row, row, outcome.ok().map(|o| o.headline()))
+            })
+            .collect();
+        let goal: fn(Quantity) -> Goal = Goal::for_setup(self.setup.as_ref());
+        Summary::of(&rows, self.setup.as_ref(), &Rules::pcie_bench(), goal)
+    }
+}
+
+/// Puts the fitted figures into the file, each with a statement, and renames the machine.
+fn write_down(
+    mut doc: Doc<Machine>,
+    directories: &[Measured],
+    fitted: &[Fitted],
+    options: &Options,
+) -> Result<Doc<Machine>, Diagnostics> {
+    let base = doc.read()?;
+    let setup = directories.first().and_then(|d| d.setup.clone());
+    let cpu = setup.as_ref().map(|s| s.cpu.trim_start_matches("Xeon-").to_owned());
+    let same = base.measured_as.as_ref().map(|known| &known.cpu) == cpu.as_ref();
+    let done: BTreeSet<&str> =
+        fitted.iter().filter(|f| f.determined != Determined::Not).map(|f| f.path.as_str()).collect();
+    if !same {
+        // Another machine's figures are a relative's, whatever they were fitted to there.
+        for figure in figures(&base) {
+            let kept = matches!(figure.provenance.kind, Kind::Fitted | Kind::Measured);
+            if kept && !done.contains(figure.path.as_str()) {
+                let from = figure.provenance.source.split_once(':').map_or("", |(_, from)| from.trim());
+                let source = format!("relative: {} ({from})", base.name);
+                let provenance = Provenance { source, kind: Kind::Relative, ..figure.provenance.clone() };
+                doc.set_figure(&figure.path, &figure.value, provenance)?;
+            }
+        }
+    }
+    for figure in fitted.iter().filter(|f| done.contains(f.path.as_str())) {
+        let source = format!("fitted: {} rows of {}", figure.rows, figure.files.join(", "));
+        let provenance = Provenance {
+            source,
+            kind: Kind::Fitted,
+            determined: Some(figure.determined),
+            uncertainty: figure.uncertainty.clone(),
+        };
+        doc.set_figure(&figure.path, &figure.after, provenance)?;
+    }
+    doc.set("name", &options.name)?;
+    if let (false, Some(setup), Some(cpu)) = (same, &setup, cpu) {
+        doc.set("measured_as.cpu", &cpu)?;
+        doc.set("measured_as.system", &setup.chassis)?;
+        doc.set("summary", &format!("{}, {cpu}, fitted from {}", setup.chassis, base.name))?;
+    }
+    doc.read()?;
+    Ok(doc)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parabola_is_lowest_at_its_vertex() {
+        let loss = |x: f64| (x - 130.0).powi(2);
+        assert_eq!(vertex(100.0, 10.0, loss(90.0), loss(100.0), loss(110.0)), 130.0);
+        // Not farther than three steps, and never below zero.
+        assert_eq!(vertex(10.0, 1.0, loss(9.0), loss(10.0), loss(11.0)), 13.0);
+        assert_eq!(vertex(0.0, 1.0, 1.0, 2.0, 4.0), 0.0);
+    }
+
+    #[test]
+    fn what_no_row_shows_is_not_determined() {
+        let now = [Some(0.01), Some(-0.01)];
+        assert_eq!(deviation(&now, &now, 1.0), None);
+        let other = [Some(0.11), Some(0.09)];
+        let good = deviation(&now, &other, 10.0).unwrap();
+        assert!(good < 1.5, "{good}");
+    }
+
+    #[test]
+    fn figures_of_the_plan_exist() {
+        let library = Library::built_in();
+        let machine = Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap();
+        let known: BTreeSet<String> = figures(&machine).into_iter().map(|f| f.path).collect();
+        for target in TARGETS {
+            assert!(known.contains(target.path), "{}", target.path);
+        }
+    }
+}
