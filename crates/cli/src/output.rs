@@ -85,7 +85,8 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> St
 pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcome)>) -> String {
     let rows: Vec<_> = rows.collect();
     let labelled = rows.iter().any(|(label, ..)| !label.is_empty());
-    let mut header = vec!["", "test", "access", "cache", "window", "size", "median or rate", "95 % | ± %", "99.9 %"];
+    let mut header =
+        vec!["", "test", "access", "cache", "window", "size", "median or rate", "95 % | ± %", "99.9 %"];
     let lines = rows.into_iter().map(|(label, run, outcome)| {
         let (value, spread, tail) = match &outcome.row {
             Row::Latency(row) => (

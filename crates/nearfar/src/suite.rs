@@ -83,8 +83,10 @@ fn files_of(file: &PlannedFile, outcomes: Vec<Outcome>) -> Vec<ResultFile> {
             Row::Bandwidth(row) => bandwidth.push(row),
         }
     }
-    let contents = if latency.is_empty() { Contents::Bandwidth(bandwidth) } else { Contents::Latency(latency) };
-    let result = |name: &str, contents| ResultFile { name: name.into(), contents, line_ending: LineEnding::CrLf };
+    let contents =
+        if latency.is_empty() { Contents::Bandwidth(bandwidth) } else { Contents::Latency(latency) };
+    let result =
+        |name: &str, contents| ResultFile { name: name.into(), contents, line_ending: LineEnding::CrLf };
     let mut files = vec![result(&file.name, contents)];
     if file.distributions {
         let name = file.name.replace(".csv", "_cdf.csv");
@@ -97,7 +99,9 @@ fn files_of(file: &PlannedFile, outcomes: Vec<Outcome>) -> Vec<ResultFile> {
 pub fn directory_name(bench: &Bench) -> String {
     let sockets = &bench.sockets;
     let (cpu, system) = match &bench.machine.measured_as {
-        Some(known) => (known.cpu.clone(), known.system.clone().unwrap_or_else(|| bench.machine.name.clone())),
+        Some(known) => {
+            (known.cpu.clone(), known.system.clone().unwrap_or_else(|| bench.machine.name.clone()))
+        }
         None => ("E0-0000".into(), bench.machine.name.clone()),
     };
     let iommu = match bench.iommu {

@@ -77,7 +77,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         plan.retain(|file| file.name.contains(part.as_str()));
         if plan.is_empty() {
             let names: Vec<String> = suite::plan(true).into_iter().map(|file| file.name).collect();
-            return Err(Failure::new(format!("no file has `{part}` in its name; there are {}", names.join(", "))));
+            return Err(Failure::new(format!(
+                "no file has `{part}` in its name; there are {}",
+                names.join(", ")
+            )));
         }
     }
     let (files, skipped) = suite::measure(&bench, &plan, progress::of(common).as_ref())?;

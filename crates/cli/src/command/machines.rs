@@ -67,7 +67,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     if !to_stdout {
         let rows = figures.into_iter().map(|f| {
             let determined = f.provenance.determined.map_or("", machine::Determined::as_str);
-            vec![f.path, f.value.trim().trim_matches('"').to_owned(), determined.to_owned(), f.provenance.source]
+            vec![
+                f.path,
+                f.value.trim().trim_matches('"').to_owned(),
+                determined.to_owned(),
+                f.provenance.source,
+            ]
         });
         output::print(&output::table(&["figure", "value", "determined", "source"], rows));
     }

@@ -36,8 +36,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     let setup = Setup::load(&library, &doc)?;
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
-    let rows: Vec<_> =
-        done.iter().enumerate().map(|(i, d)| output::row(&setup.scenario.name, i + 1, &d.outcome.row)).collect();
+    let rows: Vec<_> = done
+        .iter()
+        .enumerate()
+        .map(|(i, d)| output::row(&setup.scenario.name, i + 1, &d.outcome.row))
+        .collect();
     output::json(arguments.json.as_deref(), &rows)?;
     if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
         let bench = scenario::bench_of(&setup);

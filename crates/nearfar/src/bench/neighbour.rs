@@ -34,7 +34,12 @@ impl Bench {
     ///
     /// # Errors
     /// As [`Bench::run`].
-    pub fn run_beside(&self, run: &Run, effort: Effort, aggressor: &Aggressor) -> Result<Outcome, BenchError> {
+    pub fn run_beside(
+        &self,
+        run: &Run,
+        effort: Effort,
+        aggressor: &Aggressor,
+    ) -> Result<Outcome, BenchError> {
         let seed = Seed::new(self.seed).part(&run.to_string());
         let socket = self.sockets.device;
         let slot = machine::slot_of(&self.machine, socket)

@@ -10,7 +10,9 @@ mod plan;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use machine::{Determined, Diagnostics, Doc, Kind, Library, Machine, Provenance, Sockets, figures, set_number};
+use machine::{
+    Determined, Diagnostics, Doc, Kind, Library, Machine, Provenance, Sockets, figures, set_number,
+};
 use results::compare::{CompareRow, Quantity, Rules, Summary, Target as Goal};
 use results::pciebench::{ReadError, Row, Run, Setup, read_directory_lenient};
 use thiserror::Error;
@@ -286,7 +288,8 @@ fn fit_one(
     if samples.is_empty() {
         return None;
     }
-    let number = |machine: &Machine| figures(machine).into_iter().find(|f| f.path == path).and_then(|f| f.number);
+    let number =
+        |machine: &Machine| figures(machine).into_iter().find(|f| f.path == path).and_then(|f| f.number);
     let here = number(machine)?;
     let step = step(path, here);
     let at = |value: f64| {
@@ -313,7 +316,8 @@ fn fit_one(
         let figure = figures(m).into_iter().find(|f| f.path == path);
         figure.map(|f| f.value.trim().trim_matches('"').to_owned()).unwrap_or_default()
     };
-    let files: BTreeSet<String> = samples.iter().map(|s| s.file.trim_end_matches(".csv").to_owned()).collect();
+    let files: BTreeSet<String> =
+        samples.iter().map(|s| s.file.trim_end_matches(".csv").to_owned()).collect();
     let uncertainty = deviation.map(|d| {
         let mut far = machine.clone();
         if set_number(&mut far, path, d.max(1.0).round()) { spelt(&far) } else { String::new() }
@@ -352,7 +356,10 @@ fn vertex(here: f64, step: f64, down: f64, centre: f64, up: f64) -> f64 {
     let curvature = down - 2.0 * centre + up;
     let slope = (up - down) / 2.0;
     let steps = if curvature > 1e-12 { -slope / curvature } else { -slope.signum() * 2.0 };
-    (here + steps.clamp(-3.0, 3.0) * step).max(0.0).round()
+    let best = (here + steps.clamp(-3.0, 3.0) * step).max(0.0);
+    // Tenths of a nanosecond are finer than anything that results resolve.
+    let grain = if step >= 1_000.0 { 100.0 } else { 1.0 };
+    (best / grain).round() * grain
 }
 
 /// One standard deviation of the figure: what the rows' own scatter about the fit makes of their sensitivity to it.
@@ -362,7 +369,8 @@ fn deviation(now: &[Option<f64>], other: &[Option<f64>], step: f64) -> Option<f6
     let information: f64 = pairs.iter().map(|(_, slope)| slope * slope).sum();
     let rows = pairs.len() as f64;
     // The card's clock alone scatters rows by about half a percent.
-    let scatter = (pairs.iter().map(|(e, _)| e.abs().min(FAR).powi(2)).sum::<f64>() / rows).max(0.005 * 0.005);
+    let scatter =
+        (pairs.iter().map(|(e, _)| e.abs().min(FAR).powi(2)).sum::<f64>() / rows).max(0.005 * 0.005);
     (information > 0.0).then(|| (scatter / information).sqrt())
 }
 

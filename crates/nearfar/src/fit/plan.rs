@@ -110,16 +110,36 @@ pub const TARGETS: &[Target] = &[
     ),
     target(
         "host.llc.background",
-        Informs { files: READS, caches: &[Cache::HostWarm], windows: (8 * MIB, u64::MAX), remote: Some(false), ..ANY },
+        Informs {
+            files: READS,
+            caches: &[Cache::HostWarm],
+            windows: (8 * MIB, u64::MAX),
+            remote: Some(false),
+            ..ANY
+        },
     ),
-    target("host.root_complex.line_interval", Informs { files: &["lat_dma_sizes"], remote: Some(false), ..ANY }),
+    target(
+        "host.root_complex.line_interval",
+        Informs { files: &["lat_dma_sizes"], remote: Some(false), ..ANY },
+    ),
     target(
         "host.root_complex.same_line_wait",
-        Informs { files: &["bw_dma_win_sweep_rd"], caches: &[Cache::HostWarm], windows: (0, 16 << 10), ..ANY },
+        Informs {
+            files: &["bw_dma_win_sweep_rd"],
+            caches: &[Cache::HostWarm],
+            windows: (0, 16 << 10),
+            ..ANY
+        },
     ),
     target(
         "host.interconnect.latency",
-        Informs { files: READS, remote: Some(true), iommu: Some(false), windows: (64 << 10, u64::MAX), ..ANY },
+        Informs {
+            files: READS,
+            remote: Some(true),
+            iommu: Some(false),
+            windows: (64 << 10, u64::MAX),
+            ..ANY
+        },
     ),
     target(
         "host.interconnect.remote_write_grant",

@@ -18,7 +18,8 @@ pub fn measured_evidence(data: &Path) -> Result<Evidence, String> {
     let folder = data.join("measured/pcie-bench");
     let entries = std::fs::read_dir(&folder)
         .map_err(|_| format!("no directory `{}` (set NEARFAR_DATA to where it is).", folder.display()))?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|p| p.is_dir()).collect();
+    let mut paths: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|p| p.is_dir()).collect();
     paths.sort();
     let mut evidence = Evidence::default();
     for path in &paths {

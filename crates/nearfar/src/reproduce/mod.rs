@@ -161,7 +161,9 @@ fn reasons(file: &ClaimFile) -> BTreeMap<Experiment, String> {
 /// Experiments of which a tail is asked for.
 fn tails(file: &ClaimFile) -> BTreeSet<Experiment> {
     let mut tails = BTreeSet::new();
-    for point in file.claims.iter().flat_map(|c| c.point.values()).flat_map(results::claims::PointSpec::points) {
+    for point in
+        file.claims.iter().flat_map(|c| c.point.values()).flat_map(results::claims::PointSpec::points)
+    {
         if matches!(point.statistic, Statistic::P95 | Statistic::P999 | Statistic::Maximum) {
             tails.insert(point.experiment);
         }

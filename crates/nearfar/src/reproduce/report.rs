@@ -163,7 +163,10 @@ impl Reproduction {
         }
         let mut header = vec!["machine".to_owned()];
         header.extend(kinds.iter().map(|kind| kind.as_str().to_owned()));
-        tables.insert(0, DataTable { title: "Figures by source".into(), header, rows: counts, numbers_from: 1 });
+        tables.insert(
+            0,
+            DataTable { title: "Figures by source".into(), header, rows: counts, numbers_from: 1 },
+        );
         Ok(Section {
             title: "What the machine files assume".into(),
             prose: vec![
@@ -189,7 +192,8 @@ fn figure_row(figure: &Listed) -> Vec<String> {
         Some(by) => format!("{determined} ± {by}").trim().to_owned(),
         None => determined.to_owned(),
     };
-    let source = provenance.source.split_once(':').map_or(provenance.source.as_str(), |(_, rest)| rest.trim());
+    let source =
+        provenance.source.split_once(':').map_or(provenance.source.as_str(), |(_, rest)| rest.trim());
     vec![
         figure.path.trim_start_matches("host.").to_owned(),
         figure.value.trim().trim_matches('"').to_owned(),
@@ -198,4 +202,3 @@ fn figure_row(figure: &Listed) -> Vec<String> {
         source.to_owned(),
     ]
 }
-

@@ -37,8 +37,8 @@ pub fn add_neighbour(
     let link_params = root::link_params(port, part, generation, width);
     let link = fabric.add_root_port(assembled.host, params, link_params, buses);
     let firmware = card::firmware_params(part, generation, width);
-    let (device, journal) =
-        DmaEngine::new(firmware, seed.component("neighbour")).map_err(|e| TopologyError::Card(e.to_string()))?;
+    let (device, journal) = DmaEngine::new(firmware, seed.component("neighbour"))
+        .map_err(|e| TopologyError::Card(e.to_string()))?;
     let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
     let penalty = machine.host.root_complex.long_header_penalty.value.get();
     let core = card::endpoint_params(part, ps_per_wire_byte, penalty);

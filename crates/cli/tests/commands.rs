@@ -1,0 +1,126 @@
+//! The program as its users call it: exit codes, messages, files.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn nearfar(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_nearfar")).args(arguments).output().expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn wrong_names_are_told_with_the_right_ones() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["run", "latency-by-sizes"], "did you mean `latency-by-size`"),
+        (&["bench", "--machine", "dell-t43"], "did you mean `dell-t430`"),
+        (&["run", "latency-by-size", "--set", "change.host.llc.ddio_wys=1"], "did you mean `ddio_ways`"),
+        (&["bench", "--machine", "dell-t630", "--sockets", "s0-s1-s1", "--short"], "numbered 0 to 0"),
+        (&["model", "--lanes", "3"], "x3 is not a link width"),
+        (&["compare", "/nowhere"], "/nowhere"),
+    ];
+    for (arguments, wanted) in cases {
+        let output = nearfar(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains(wanted), "{arguments:?}: {message}");
+    }
+}
+
+/// What `bench` writes, `compare` reads; the same run is the same result, whatever the number of threads.
+#[test]
+fn a_simulated_directory_compares_with_itself() {
+    let folder = folder("self");
+    let directory = folder.join("nfp6000-simulated_hsw-Xeon-E5-2620v3_dell-t630");
+    let directory = directory.to_str().unwrap();
+    let bench = |jobs, output| {
+        let arguments = ["bench", "--machine", "dell-t630", "--files", "lat_dma_sizes.csv", "--jobs", jobs];
+        let output = nearfar(&[&arguments[..], &["--short", "-o", output]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    bench("1", directory);
+    let other = folder.join("again");
+    bench("2", other.to_str().unwrap());
+    let read = |folder: &Path| std::fs::read(folder.join("lat_dma_sizes.csv")).unwrap();
+    assert_eq!(read(Path::new(directory)), read(&other));
+    let rows = folder.join("rows.json");
+    let output = nearfar(&["compare", directory, "--check", "--json", rows.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&std::fs::read(rows).unwrap()).unwrap();
+    let keys: Vec<&String> = rows[0].as_object().unwrap().keys().collect();
+    let mut wanted = vec![
+        "file",
+        "row",
+        "test",
+        "pattern",
+        "cache",
+        "window_bytes",
+        "transfer_bytes",
+        "host_offset",
+        "device_offset",
+        "quantity",
+        "unit",
+        "measured",
+        "simulated",
+        "error_pct",
+    ];
+    wanted.sort_unstable();
+    let mut keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, wanted);
+    assert!(rows.iter().all(|row| row["error_pct"] == 0.0), "{rows:?}");
+}
+
+/// One bad file is told, the others are compared, and the status says so.
+#[test]
+fn a_bad_file_does_not_hide_the_others() {
+    let folder = folder("bad").join("nfp6000-simulated_hsw-Xeon-E5-2620v3_dell-t630");
+    let path = folder.to_str().unwrap();
+    let made =
+        nearfar(&["bench", "--machine", "dell-t630", "--files", "lat_cmd_sizes", "--short", "-o", path]);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    std::fs::write(folder.join("lat_dma_sizes.csv"), "").unwrap();
+    let output = nearfar(&["compare", path]);
+    assert_eq!(output.status.code(), Some(2));
+    let message = text(&output.stderr);
+    assert!(message.contains("lat_dma_sizes.csv") && message.contains("empty"), "{message}");
+    assert!(text(&output.stdout).contains("lat_cmd_sizes"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn machines_and_model_are_listed() {
+    let output = nearfar(&["machines", "--json", "-"]);
+    let all: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(all.iter().any(|one| one["name"] == "dell-t430" && one["kind"] == "machine"));
+    let output = nearfar(&["machines", "dell-t430"]);
+    assert!(text(&output.stdout).contains("host.llc.ddio_ways"));
+    let output = nearfar(&["model"]);
+    assert!(text(&output.stdout).contains("42.10"), "{}", text(&output.stdout));
+}
+
+/// A sweep runs every combination.
+#[test]
+fn a_sweep_has_a_row_for_each_value() {
+    let arguments = [
+        "sweep",
+        "latency-by-size",
+        "--over",
+        "pcie_bench.test=\"LAT_RD\"",
+        "--over",
+        "host.llc.ddio_ways=1,2",
+    ];
+    let output = nearfar(&[&arguments[..], &["--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(rows.len(), 2 * 9);
+    assert_eq!(rows[0]["host.llc.ddio_ways"], "1");
+}

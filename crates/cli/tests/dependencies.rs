@@ -1,0 +1,85 @@
+//! The house's rule: who may depend on whom, read from cargo's own metadata.
+//!
+//! A driver that cannot see the hardware model is an unmodified driver; a device that cannot see the kernel is its
+//! programming interface; a report that cannot see a model cannot flatter it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// What each crate may depend on, directly or not. Those that are not here may see everything.
+const MAY: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("wire", &["units"]),
+    ("engine", &["units"]),
+    ("platform", &["units", "wire"]),
+    ("hardware", &["units", "wire", "engine", "platform"]),
+    ("devices", &["units", "wire", "engine", "platform"]),
+    ("drivers", &["units", "wire", "platform"]),
+    ("workloads", &["units", "wire", "platform"]),
+    ("kernel", &["units", "wire", "engine", "platform", "hardware"]),
+    ("virt", &["units", "wire", "engine", "platform", "hardware", "kernel"]),
+    ("lending", &["units", "wire", "engine", "platform", "hardware", "kernel", "virt"]),
+    ("machine", &["units"]),
+    ("results", &["units"]),
+    ("analytic", &["units"]),
+];
+
+/// Crates of the workspace with those that they depend on directly, tests and benches apart.
+fn direct() -> BTreeMap<String, BTreeSet<String>> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path", root])
+        .output()
+        .expect("cargo is there, it runs this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let name = |value: &serde_json::Value| value["name"].as_str().unwrap_or_default().to_owned();
+    let ours: BTreeSet<String> = packages.iter().map(name).collect();
+    packages
+        .iter()
+        .map(|package| {
+            let all = package["dependencies"].as_array().expect("dependencies");
+            let normal = all.iter().filter(|d| d["kind"].is_null()).map(name);
+            (name(package), normal.filter(|d| ours.contains(d)).collect())
+        })
+        .collect()
+}
+
+fn reachable(from: &str, direct: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<&String> = direct[from].iter().collect();
+    while let Some(next) = open.pop() {
+        if seen.insert(next.clone()) {
+            open.extend(&direct[next]);
+        }
+    }
+    seen
+}
+
+#[test]
+fn dependencies_are_one_way() {
+    let direct = direct();
+    assert!(direct.len() > 10, "{direct:?}");
+    for (krate, may) in MAY {
+        if !direct.contains_key(*krate) {
+            continue;
+        }
+        let wrong: Vec<String> =
+            reachable(krate, &direct).into_iter().filter(|d| !may.contains(&d.as_str())).collect();
+        assert!(
+            wrong.is_empty(),
+            "`{krate}` must not depend on {wrong:?}; it may see {may:?} (see CONTRIBUTING.md)"
+        );
+    }
+}
+
+/// A new crate says where in the house it belongs.
+#[test]
+fn every_crate_has_its_place() {
+    let top = ["nearfar", "cli", "host", "python"];
+    for krate in direct().keys() {
+        let known = MAY.iter().any(|(name, _)| name == krate) || top.contains(&krate.as_str());
+        assert!(known, "add `{krate}` to MAY in crates/cli/tests/dependencies.rs");
+    }
+}
