@@ -69,8 +69,8 @@ impl Cores {
     /// Gives a core that nobody has to the first in its queue.
     fn dispatch(&self, core: &Core) {
         debug_assert!(core.current.borrow().is_none());
-        let next = core.queue.borrow_mut().take_first().or_else(|| self.steal(core));
-        let Some(next) = next else { return };
+        let first = core.queue.borrow_mut().take_first();
+        let Some(next) = first.or_else(|| self.steal(core)) else { return };
         next.state.set(State::Running);
         next.resched.set(false);
         next.turn_began.set(self.now());
@@ -79,7 +79,9 @@ impl Cores {
             next.context.cycles(Part::Scheduler, self.costs.context_switch);
         }
         *core.current.borrow_mut() = Some(Rc::clone(&next));
-        next.context.wake();
+        if !next.polled.get() {
+            next.context.wake();
+        }
     }
 
     /// Takes a waiting task from the longest queue, of the same node first.

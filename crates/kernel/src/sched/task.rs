@@ -40,6 +40,8 @@ pub(crate) struct Task {
     pub vruntime: Cell<u64>,
     pub turn_began: Cell<Time>,
     pub resched: Cell<bool>,
+    /// It is being polled, and sees by itself that it has got a core.
+    pub polled: Cell<bool>,
     pub times: RefCell<Times>,
     pub switches: Cell<u64>,
     pub migrations: Cell<u64>,
@@ -63,6 +65,7 @@ impl Task {
             vruntime: Cell::new(0),
             turn_began: Cell::new(Time::ZERO),
             resched: Cell::new(false),
+            polled: Cell::new(false),
             times: RefCell::default(),
             switches: Cell::new(0),
             migrations: Cell::new(0),
@@ -140,6 +143,15 @@ impl Future for TaskFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut PollContext<'_>) -> Poll<()> {
+        self.task.polled.set(true);
+        let result = self.run(cx);
+        self.task.polled.set(false);
+        result
+    }
+}
+
+impl TaskFuture {
+    fn run(&mut self, cx: &mut PollContext<'_>) -> Poll<()> {
         let task = Rc::clone(&self.task);
         let context = &task.context;
         let cores = Rc::clone(&context.cores);

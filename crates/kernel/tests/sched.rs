@@ -1,0 +1,177 @@
+//! Tasks share cores: fairly, by priority, within their affinity, and interrupts come first.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use common::{Machine, machine_with, params};
+use kernel::{DmaMode, Kernel, KernelCosts, TaskInfo};
+use platform::cpu::{CpuId, Part};
+use platform::kernel::{Priority, TaskId, TaskParams};
+use units::{Duration, Time};
+
+fn info(kernel: &Kernel, id: TaskId) -> TaskInfo {
+    kernel.tasks().into_iter().find(|task| task.id == id).unwrap()
+}
+
+/// Computes for ever in steps of 100 µs at 2.5 GHz.
+fn spin(kernel: &Kernel, params: TaskParams) -> TaskId {
+    kernel.spawn(params, |cpu| {
+        Box::pin(async move {
+            loop {
+                cpu.cycles(250_000).await;
+            }
+        })
+    })
+}
+
+fn free_of_cost() -> Machine {
+    let mut params = params(DmaMode::Off);
+    params.costs = KernelCosts::none();
+    machine_with(params)
+}
+
+#[test]
+fn equals_share_a_core_equally() {
+    let machine = free_of_cost();
+    let tasks: Vec<_> =
+        (0..3).map(|n| spin(&machine.kernel, TaskParams::named(format!("spin{n}")).on(CpuId(2)))).collect();
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(900));
+    for task in tasks {
+        let used = info(&machine.kernel, task).times.total();
+        assert!(used > Duration::from_ms(290) && used < Duration::from_ms(310), "{used}");
+    }
+    assert_eq!(machine.kernel.core_times(CpuId(3)).total(), Duration::ZERO);
+}
+
+#[test]
+fn nice_tasks_get_less_and_idle_ones_nothing() {
+    let machine = free_of_cost();
+    let on = |name: &str, priority| TaskParams { priority, ..TaskParams::named(name).on(CpuId(0)) };
+    let normal = spin(&machine.kernel, on("normal", Priority::Nice(0)));
+    let nice = spin(&machine.kernel, on("nice", Priority::Nice(5)));
+    let idle = spin(&machine.kernel, on("idle", Priority::Idle));
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(2_000));
+    let used = |id| info(&machine.kernel, id).times.total().as_s_f64();
+    let ratio = used(normal) / used(nice);
+    // Five steps of 1.25.
+    assert!((2.7..3.4).contains(&ratio), "{ratio}");
+    assert!(used(idle) < 0.001);
+}
+
+#[test]
+fn a_real_time_task_takes_the_core_at_once() {
+    let machine = free_of_cost();
+    spin(&machine.kernel, TaskParams::named("spin").on(CpuId(0)));
+    let late = Rc::new(Cell::new(Duration::ZERO));
+    let seen = Rc::clone(&late);
+    let params = TaskParams { priority: Priority::RealTime(10), ..TaskParams::named("rt").on(CpuId(0)) };
+    machine.kernel.spawn(params, move |cpu| {
+        Box::pin(async move {
+            for n in 1..50 {
+                let due = Time::ZERO + Duration::from_us(333) * n;
+                cpu.sleep_until(due).await;
+                cpu.cycles(25).await;
+                seen.set(seen.get().max(cpu.now().since(due)));
+            }
+        })
+    });
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(50));
+    assert_eq!(late.get(), Duration::from_ns(10));
+}
+
+#[test]
+fn tasks_spread_over_idle_cores_and_balance_when_some_end() {
+    let machine = free_of_cost();
+    let tasks: Vec<_> =
+        (0..32).map(|n| spin(&machine.kernel, TaskParams::named(format!("spin{n}")))).collect();
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(500));
+    for task in tasks {
+        let used = info(&machine.kernel, task).times.total();
+        assert!(used > Duration::from_ms(200) && used < Duration::from_ms(300), "{used}");
+    }
+    for core in 0..16 {
+        let busy = machine.kernel.core_times(CpuId(core)).total();
+        assert!(busy > Duration::from_ms(499), "core {core}: {busy}");
+    }
+}
+
+#[test]
+fn an_idle_core_takes_waiting_tasks_of_its_node_first() {
+    let machine = free_of_cost();
+    // Fill all cores, two tasks each on cores 1 (node 0) and 9 (node 1); the one on core 0 ends.
+    for core in 1..16 {
+        spin(&machine.kernel, TaskParams::named("fixed").on(CpuId(core)));
+    }
+    machine.kernel.spawn(TaskParams::named("short").on(CpuId(0)), |cpu| {
+        Box::pin(async move { cpu.cycles(25_000_000).await })
+    });
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(1));
+    let near = spin(&machine.kernel, TaskParams { cpus: vec![CpuId(1), CpuId(0)], ..TaskParams::named("near") });
+    let far = spin(&machine.kernel, TaskParams { cpus: vec![CpuId(9), CpuId(0)], ..TaskParams::named("far") });
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(300));
+    let (near, far) = (info(&machine.kernel, near), info(&machine.kernel, far));
+    assert!(near.times.total() > Duration::from_ms(100), "{near:?}");
+    assert!(far.times.total() > Duration::from_ms(50), "{far:?}");
+}
+
+#[test]
+fn a_running_task_moves_when_its_affinity_does() {
+    let machine = free_of_cost();
+    let task = spin(&machine.kernel, TaskParams::named("spin").on(CpuId(4)));
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(10));
+    let face = machine.kernel.face();
+    face.set_affinity(task, &[CpuId(12)]).unwrap();
+    assert!(face.set_affinity(task, &[CpuId(99)]).is_err());
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(20));
+    let found = info(&machine.kernel, task);
+    assert_eq!((found.cpu, found.migrations), (CpuId(12), 1));
+    let there = machine.kernel.core_times(CpuId(12)).total();
+    assert!(there > Duration::from_us(9_800), "{there}");
+}
+
+#[test]
+fn interrupts_stop_a_task_for_as_long_as_they_take() {
+    let machine = machine_with(params(DmaMode::Off));
+    machine.boot();
+    *machine.driver.affinity.borrow_mut() = platform::irq::Affinity::Cpu(CpuId(6));
+    // A boot with the vectors elsewhere: take the device out and put it back.
+    machine.unplug(machine.copiers[0]);
+    machine.plug(machine.copiers[0]);
+    let copier = machine.driver.bound.borrow().last().cloned().unwrap();
+    let begin = machine.simulation.now();
+    let took = Rc::new(RefCell::new(None));
+    let out = Rc::clone(&took);
+    machine.kernel.spawn(TaskParams::named("compute").on(CpuId(6)), move |cpu| {
+        Box::pin(async move {
+            let start = cpu.now();
+            cpu.cycles(2_500_000).await;
+            *out.borrow_mut() = Some(cpu.now().since(start));
+        })
+    });
+    machine.run(0, move |cpu| {
+        Box::pin(async move {
+            for _ in 0..100 {
+                copier.copy(&cpu, copier.memory.bus, copier.memory.bus, 64, 0).await.unwrap();
+            }
+        })
+    });
+    machine.simulation.run();
+    let irq = machine.kernel.core_times(CpuId(6)).of(Part::Irq);
+    let took = took.borrow().unwrap();
+    // 1 ms of computing, and the handlers: entry and exit are 900 cycles of 400 ps.
+    assert_eq!(took, Duration::from_ms(1) + Duration::from_ps(900 * 400) * 100);
+    assert!(irq >= Duration::from_ps(900 * 400) * 100);
+    assert!(machine.simulation.now() > begin);
+}
+
+#[test]
+fn time_adds_up() {
+    let machine = machine_with(params(DmaMode::Off));
+    machine.boot();
+    let tasks: Duration = machine.kernel.tasks().iter().map(|task| task.times.total()).sum();
+    let irqs: Duration = (0..16).map(|n| machine.kernel.core_times(CpuId(n)).of(Part::Irq)).sum();
+    let threads = machine.kernel.busy();
+    assert!(tasks + irqs >= threads && tasks <= threads, "{tasks} {irqs} {threads}");
+}
