@@ -5,3 +5,4 @@
 //! simulator.
 
 pub mod dma_engine;
+pub mod nic;

@@ -1,0 +1,140 @@
+//! One function of the NIC: its registers, queues, rules and vectors.
+
+use platform::ethernet::EthernetPort;
+use units::{Duration, Time};
+use wire::ethernet::MacAddr;
+use wire::nic::registers::NO_VECTOR;
+use wire::pcie::config::ConfigSpace;
+
+use super::params::{NicFunctionParams, NicParams};
+use super::ring::Ring;
+use super::rx::RxQueue;
+use super::steering::{FlowKey, FlowTable, Rss};
+use super::tx::TxQueue;
+
+/// Interrupt coalescing of a vector.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Vector {
+    pub delay: Duration,
+    pub packets: u32,
+    pub adaptive: bool,
+    /// What the device makes of the delay by the load.
+    pub current: Duration,
+    /// Packets that nobody has been told of.
+    pub pending: u32,
+    /// When the timer goes off that will tell.
+    pub due: Option<Time>,
+}
+
+/// Registers that describe a flow rule, and the outcome of the last command.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowRegisters {
+    pub source: [u8; 4],
+    pub destination: [u8; 4],
+    pub ports: u32,
+    pub protocol: u32,
+    pub rule: u32,
+    pub target: u32,
+    pub result: u32,
+    pub age_us: u32,
+    pub hits: u32,
+}
+
+impl FlowRegisters {
+    const RESET: Self = Self {
+        source: [0; 4],
+        destination: [0; 4],
+        ports: 0,
+        protocol: 0,
+        rule: 0,
+        target: 0,
+        result: 0,
+        age_us: 0,
+        hits: 0,
+    };
+
+    pub fn key(&self) -> FlowKey {
+        FlowKey {
+            protocol: self.protocol as u8,
+            source: self.source.into(),
+            destination: self.destination.into(),
+            ports: (self.ports as u16, (self.ports >> 16) as u16),
+        }
+    }
+}
+
+/// A function.
+pub struct NicFunction {
+    pub params: NicFunctionParams,
+    pub config: ConfigSpace,
+    pub enabled: bool,
+    pub features: u32,
+    pub max_frame: u16,
+    pub mac: MacAddr,
+    pub events: u32,
+    pub event_vector: u32,
+    pub rss: Rss,
+    pub rules: FlowTable,
+    pub flow: FlowRegisters,
+    pub tx: Vec<TxQueue>,
+    pub rx: Vec<RxQueue>,
+    pub vectors: Vec<Vector>,
+}
+
+impl NicFunction {
+    pub fn new(params: &NicParams, function: NicFunctionParams, config: ConfigSpace) -> Self {
+        Self {
+            params: function,
+            config,
+            enabled: false,
+            features: 0,
+            max_frame: params.max_frame,
+            mac: function.mac,
+            events: 0,
+            event_vector: NO_VECTOR,
+            rss: Rss::new(params.rss_entries),
+            rules: FlowTable::new(params.flow_rules),
+            flow: FlowRegisters::RESET,
+            tx: (0..params.tx_queues).map(|_| TxQueue::new(params.tx.cache)).collect(),
+            rx: (0..params.rx_queues).map(|_| RxQueue::new(params.rx.cache)).collect(),
+            vectors: vec![Vector::default(); usize::from(params.vectors)],
+        }
+    }
+
+    pub fn port(&self) -> EthernetPort {
+        self.params.port
+    }
+
+    /// The ring of a queue in either direction.
+    pub fn ring(&mut self, queue: u8, is_tx: bool) -> &mut Ring {
+        let queue = usize::from(queue);
+        if is_tx { &mut self.tx[queue].ring } else { &mut self.rx[queue].ring }
+    }
+
+    pub fn has(&self, feature: u32) -> bool {
+        self.features & feature != 0
+    }
+
+    /// All rings of a vector.
+    pub fn rings_of(&mut self, vector: u32) -> impl Iterator<Item = &mut Ring> {
+        let Self { tx, rx, .. } = self;
+        let rings = tx.iter_mut().map(|q| &mut q.ring).chain(rx.iter_mut().map(|q| &mut q.ring));
+        rings.filter(move |ring| ring.setup.vector == vector)
+    }
+
+    /// Everything that a reset clears; lives go on, so that notes of before mean nothing.
+    pub fn reset(&mut self, params: &NicParams) {
+        let lives: Vec<(u16, u16)> = (0..self.tx.len().max(self.rx.len()))
+            .map(|n| (self.tx.get(n).map_or(0, |q| q.ring.life), self.rx.get(n).map_or(0, |q| q.ring.life)))
+            .collect();
+        *self = Self::new(params, self.params, self.config.clone());
+        for (n, (tx, rx)) in lives.into_iter().enumerate() {
+            if let Some(queue) = self.tx.get_mut(n) {
+                queue.ring.life = (tx + 1) & 0xfff;
+            }
+            if let Some(queue) = self.rx.get_mut(n) {
+                queue.ring.life = (rx + 1) & 0xfff;
+            }
+        }
+    }
+}

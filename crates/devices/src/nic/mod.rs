@@ -1,0 +1,211 @@
+//! A multi-queue NIC.
+//!
+//! Its programming interface is [`wire::nic`]. A frame's way out: doorbell, descriptors fetched in batches ([`ring`]),
+//! data read, segments cut and checksums filled in ([`tx`], [`segment`]), Ethernet. A frame's way in: check
+//! sequence, internal switch, flow rules or receive hash ([`steering`]), buffers ([`rx`]). Completions are written
+//! in batches ([`completions`]) and told of by coalesced interrupts ([`interrupts`]).
+//!
+//! The functions share the Ethernet ports; the internal switch (MPFS) gives a frame to the function whose
+//! address it bears, or, where functions share an address, to the one that a rule names. What a function sends to
+//! another behind the same port does not reach the wire.
+//!
+//! Constant latencies are told to the wire (`ready`, `receive_latency`) rather than waited for, so that in steady
+//! state a packet costs the events of its DMA requests and of its arrival, and no allocation.
+
+mod completions;
+mod function;
+mod handle;
+mod interrupts;
+mod params;
+mod registers;
+mod ring;
+mod rx;
+mod segment;
+mod steering;
+mod token;
+mod tx;
+
+use platform::device::{
+    BarAccess, Device, DeviceBus, DmaError, EngineIndex, Function, FunctionIndex, Reset, Token,
+};
+use platform::ethernet::{EthernetPort, EthernetPortInfo};
+use units::Duration;
+use wire::nic::registers::{BAR_BYTES, MSIX_PENDING, MSIX_TABLE, event};
+use wire::pcie::config::msix::MsixLayout;
+use wire::pcie::config::{ConfigError, ConfigSpace};
+
+pub use handle::NicHandle;
+pub use params::{NicFunctionParams, NicParams, PathParams};
+pub use segment::{Cutter, NotCuttable};
+
+use function::NicFunction;
+use rx::Receiver;
+use steering::FlowTable;
+use token::{Kind, Note};
+use tx::Sender;
+
+/// Engine that reads what is to be sent.
+const READ_ENGINE: EngineIndex = EngineIndex(0);
+/// Engine that writes what was received, and completions behind it.
+const WRITE_ENGINE: EngineIndex = EngineIndex(0);
+/// Class code: Ethernet controller.
+const CLASS: u32 = 0x02_0000;
+
+/// The NIC.
+pub struct Nic {
+    params: NicParams,
+    functions: Vec<NicFunction>,
+    /// The internal switch's rules: flows to functions.
+    switch_rules: FlowTable,
+    sender: Sender,
+    receiver: Receiver,
+    handle: NicHandle,
+    /// Kept so that neither completions nor segments allocate.
+    scratch: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+impl Nic {
+    /// A NIC after power-on, and its handle.
+    ///
+    /// # Errors
+    /// If the capabilities do not fit together.
+    pub fn new(params: NicParams) -> Result<(Self, NicHandle), ConfigError> {
+        let mut functions = Vec::new();
+        for &function in &params.functions {
+            functions.push(NicFunction::new(&params, function, config(&params)?));
+        }
+        let handle = NicHandle::new(functions.len());
+        let nic = Self {
+            switch_rules: FlowTable::new(params.switch_rules),
+            functions,
+            sender: Sender::default(),
+            receiver: Receiver::default(),
+            handle: handle.clone(),
+            scratch: Vec::new(),
+            frame: Vec::new(),
+            params,
+        };
+        Ok((nic, handle))
+    }
+}
+
+fn config(params: &NicParams) -> Result<ConfigSpace, ConfigError> {
+    let (vendor, device) = params.ids;
+    let layout = MsixLayout {
+        vectors: params.vectors,
+        table_bar: 0,
+        table_offset: MSIX_TABLE,
+        pending_bar: 0,
+        pending_offset: MSIX_PENDING,
+    };
+    let mut config = ConfigSpace::endpoint(vendor, device, CLASS);
+    if params.functions.len() > 1 {
+        config = config.multi_function();
+    }
+    config.bar64(0, BAR_BYTES, false).power_management().msix(layout).pcie(params.pcie).aer().build()
+}
+
+impl Device for Nic {
+    fn functions(&self) -> Vec<Function> {
+        let function = |f: &NicFunction| Function { port: f.params.pcie_port, config: f.config.clone() };
+        self.functions.iter().map(function).collect()
+    }
+
+    fn reset(&mut self, _bus: &mut dyn DeviceBus, reset: Reset) {
+        match reset {
+            Reset::Fundamental | Reset::Hot => {
+                for function in 0..self.functions.len() {
+                    self.reset_function(function as u8);
+                }
+                self.forget_sending();
+                self.forget_receiving();
+            }
+            Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {
+                self.reset_function(function);
+                self.recount_held();
+            }
+            Reset::Function(_) => {}
+        }
+    }
+
+    fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+        let offset = at.offset.get();
+        let is_whole = offset % 4 == 0 && data.len() % 4 == 0;
+        if at.bar == 0 && is_whole && usize::from(at.function.0) < self.functions.len() {
+            for (n, word) in data.chunks_exact_mut(4).enumerate() {
+                let value = self.register(bus, at.function.0, offset + 4 * n as u64);
+                word.copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        self.params.register_latency
+    }
+
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        let offset = at.offset.get();
+        let is_whole = offset % 4 == 0 && data.len() % 4 == 0;
+        if at.bar != 0
+            || !is_whole
+            || usize::from(at.function.0) >= self.functions.len()
+            || self.handle.is_hung()
+        {
+            return;
+        }
+        for (n, word) in data.chunks_exact(4).enumerate() {
+            let value = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            self.set_register(bus, at.function.0, offset + 4 * n as u64, value);
+        }
+    }
+
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        let Some(note) = Note::of(token) else { return };
+        match note.kind {
+            Kind::TxFetch => self.tx_fetched(bus, note, outcome),
+            Kind::RxFetch => self.rx_fetched(bus, note, outcome),
+            Kind::TxData => self.tx_data(bus, note, outcome),
+            _ => {}
+        }
+    }
+
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        let Some(note) = Note::of(token) else { return };
+        match note.kind {
+            Kind::RxData => self.rx_written(note),
+            Kind::TxCompletion => self.completion_written(bus, note, true),
+            Kind::RxCompletion => self.completion_written(bus, note, false),
+            _ => {}
+        }
+    }
+
+    fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        let Some(note) = Note::of(token) else { return };
+        match note.kind {
+            Kind::TxFlush => self.flush_due(bus, note, true),
+            Kind::RxFlush => self.flush_due(bus, note, false),
+            Kind::Doorbell => self.tx_fetch(bus, note.function, note.queue),
+            Kind::TxPump => self.pump(bus),
+            Kind::RxPump => self.rx_pump(bus),
+            Kind::Vector => self.vector_due(bus, note.function, note.first.into()),
+            _ => {}
+        }
+    }
+
+    fn ethernet_ports(&self) -> Vec<EthernetPortInfo> {
+        let port = EthernetPortInfo { rate: self.params.rate, receive_latency: self.params.rx.latency };
+        vec![port; usize::from(self.params.ports)]
+    }
+
+    fn frame_received(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
+        if !self.handle.is_hung() {
+            self.receive(bus, port, frame);
+        }
+    }
+
+    fn carrier_changed(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, _up: bool) {
+        for function in 0..self.functions.len() {
+            if self.functions[function].port() == port {
+                self.event(bus, function as u8, event::LINK);
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a NIC is made of.
+
+use platform::device::PortIndex;
+use platform::ethernet::EthernetPort;
+use units::{BitRate, Duration};
+use wire::ethernet::MacAddr;
+use wire::nic::registers::feature;
+use wire::pcie::config::PcieParams;
+use wire::pcie::{Generation, Width};
+
+/// A NIC.
+#[derive(Clone, Debug)]
+pub struct NicParams {
+    /// Its functions, number 0 first.
+    pub functions: Vec<NicFunctionParams>,
+    /// Ethernet ports.
+    pub ports: u8,
+    /// Speed of each.
+    pub rate: BitRate,
+    /// TX queues of each function, at most 256.
+    pub tx_queues: u16,
+    /// RX queues of each function, at most 256.
+    pub rx_queues: u16,
+    /// Interrupt vectors of each function.
+    pub vectors: u16,
+    /// Log2 of the entries of the largest ring, at most 15.
+    pub log2_ring: u8,
+    /// Longest frame in bytes, without check sequence.
+    pub max_frame: u16,
+    /// Most fragments of a frame.
+    pub max_fragments: u8,
+    /// Most bytes of a frame that is cut (TSO).
+    pub tso_max: u32,
+    /// What it can do: bits of [`feature`].
+    pub features: u32,
+    /// Entries of the RSS table, a power of two, at most 1024.
+    pub rss_entries: u16,
+    /// Rules that steer flows to queues, for each function.
+    pub flow_rules: u16,
+    /// Rules of the internal switch that steer flows to functions.
+    pub switch_rules: u16,
+    /// Sending.
+    pub tx: PathParams,
+    /// Receiving.
+    pub rx: PathParams,
+    /// Largest single DMA read of a frame's data in bytes. Cutting begins with the first one's arrival.
+    pub read_chunk: u32,
+    /// From a doorbell's arrival until the queue is looked at.
+    pub doorbell_latency: Duration,
+    /// How long a register read takes the device.
+    pub register_latency: Duration,
+    /// PCI vendor and device number.
+    pub ids: (u16, u16),
+    /// Capabilities that each function announces.
+    pub pcie: PcieParams,
+}
+
+/// A function of a NIC.
+#[derive(Clone, Copy, Debug)]
+pub struct NicFunctionParams {
+    /// The PCIe port below which it is found.
+    pub pcie_port: PortIndex,
+    /// The Ethernet port that it sends through.
+    pub port: EthernetPort,
+    /// Its address. Functions may share one: then rules of the internal switch tell them apart.
+    pub mac: MacAddr,
+}
+
+/// One of the two directions.
+#[derive(Clone, Copy, Debug)]
+pub struct PathParams {
+    /// Descriptors that one read fetches.
+    pub fetch: u16,
+    /// Descriptors that a queue keeps in the device, a power of two.
+    pub cache: u16,
+    /// Completions that are written at once.
+    pub write_back: u16,
+    /// How long a completion waits for others.
+    pub write_back_delay: Duration,
+    /// Least time from one packet to the next.
+    pub packet_time: Duration,
+    /// Bytes of packets that the device has room for.
+    pub memory: u32,
+    /// TX: from a packet's data being there to its first bit. RX: from its last bit to its first DMA write.
+    pub latency: Duration,
+}
+
+const ALL_FEATURES: u32 = feature::RX_CHECKSUM
+    | feature::TX_CHECKSUM
+    | feature::TSO
+    | feature::RSS
+    | feature::FLOW_RULES
+    | feature::PROMISCUOUS
+    | feature::ALL_GROUPS;
+
+impl NicParams {
+    /// A NIC of 40 Gbit/s on Gen3 x8 that works in batches, with pcie-bench's figures for a modern NIC (section 3: Intel
+    /// 82599 with ixgbe's defaults): 40 descriptors fetched and 8 written back at once for sending, one each for receiving.
+    /// Memory as the 82599's (512 KiB for receiving, 160 KiB for sending; datasheet, section 1.2).
+    pub fn modern(mac: MacAddr) -> Self {
+        let tx = PathParams {
+            fetch: 40,
+            cache: 128,
+            write_back: 8,
+            write_back_delay: Duration::from_us(2),
+            packet_time: Duration::ZERO,
+            memory: 160 << 10,
+            latency: Duration::from_ns(200),
+        };
+        let rx = PathParams {
+            fetch: 1,
+            write_back: 1,
+            write_back_delay: Duration::ZERO,
+            memory: 512 << 10,
+            latency: Duration::from_ns(200),
+            ..tx
+        };
+        Self {
+            functions: vec![NicFunctionParams { pcie_port: PortIndex(0), port: EthernetPort(0), mac }],
+            ports: 1,
+            rate: BitRate::gbit_per_s(40),
+            tx_queues: 64,
+            rx_queues: 64,
+            vectors: 64,
+            log2_ring: 12,
+            max_frame: 9018,
+            max_fragments: 40,
+            tso_max: 256 << 10,
+            features: ALL_FEATURES,
+            rss_entries: 128,
+            flow_rules: 8192,
+            switch_rules: 8192,
+            tx,
+            rx,
+            read_chunk: 4096,
+            doorbell_latency: Duration::ZERO,
+            register_latency: Duration::from_ns(100),
+            ids: (0x1d0f, 0x4e46),
+            pcie: PcieParams::endpoint(Generation::Gen3, Width::X8),
+        }
+    }
+
+    /// pcie-bench's simple NIC (section 3): everything for every packet.
+    pub fn simple(mac: MacAddr) -> Self {
+        let mut nic = Self::modern(mac);
+        nic.tx = PathParams { fetch: 1, write_back: 1, write_back_delay: Duration::ZERO, ..nic.tx };
+        nic
+    }
+
+    /// Like Intel's 82599: 10 Gbit/s, Gen2 x8, two ports. (Datasheet, sections 1.2, 7.1 and 7.2: 128 queues each way,
+    /// 64 vectors, 40 descriptors cached on chip, flow director with 8 Ki perfect filters, 15.5 KB frames, TSO 256 KB.)
+    pub fn like_82599(macs: [MacAddr; 2]) -> Self {
+        let mut nic = Self::modern(macs[0]);
+        nic.set_dual_port(macs);
+        nic.rate = BitRate::gbit_per_s(10);
+        nic.max_frame = 15_500;
+        nic.rx.fetch = 32;
+        nic.rx.write_back = 4;
+        nic.rx.write_back_delay = Duration::from_ns(500);
+        nic.pcie = PcieParams::endpoint(Generation::Gen2, Width::X8);
+        nic
+    }
+
+    /// Like Intel's 82575EB: 1 Gbit/s, Gen1 x4, two ports. (Datasheet, section 1: four queues each way for each port,
+    /// 48 KiB of packet memory, TSO, MSI-X with 10 vectors; 24 cached descriptors.)
+    pub fn like_82575eb(macs: [MacAddr; 2]) -> Self {
+        let mut nic = Self::modern(macs[0]);
+        nic.set_dual_port(macs);
+        nic.rate = BitRate::gbit_per_s(1);
+        (nic.tx_queues, nic.rx_queues, nic.vectors) = (4, 4, 8);
+        nic.features &= !feature::FLOW_RULES;
+        (nic.flow_rules, nic.switch_rules) = (0, 0);
+        nic.max_frame = 9234;
+        nic.tx = PathParams { fetch: 8, cache: 32, write_back: 1, memory: 16 << 10, ..nic.tx };
+        nic.rx = PathParams { fetch: 8, cache: 32, memory: 32 << 10, ..nic.rx };
+        nic.pcie = PcieParams::endpoint(Generation::Gen1, Width::X4);
+        nic
+    }
+
+    /// Like NVIDIA's ConnectX-4: 100 Gbit/s, Gen3 x16. (Product brief; descriptors in batches of up to 4 lines of 64 B.)
+    /// `functions` are the PCIe ports of its halves when it is bifurcated: one, or two of x8 with one address.
+    pub fn like_connectx4(mac: MacAddr, functions: u8) -> Self {
+        let mut nic = Self::modern(mac);
+        let function = |n| NicFunctionParams { pcie_port: PortIndex(n), port: EthernetPort(0), mac };
+        nic.functions = (0..functions.max(1)).map(function).collect();
+        nic.rate = BitRate::gbit_per_s(100);
+        nic.tx = PathParams { fetch: 16, write_back: 4, memory: 512 << 10, ..nic.tx };
+        nic.rx = PathParams { fetch: 16, memory: 1 << 20, ..nic.rx };
+        let width = if functions > 1 { Width::X8 } else { Width::X16 };
+        nic.pcie = PcieParams::endpoint(Generation::Gen3, width);
+        nic
+    }
+
+    fn set_dual_port(&mut self, macs: [MacAddr; 2]) {
+        self.ports = 2;
+        let function = |(n, mac)| NicFunctionParams { pcie_port: PortIndex(0), port: EthernetPort(n), mac };
+        self.functions = (0..2).zip(macs).map(function).collect();
+    }
+}

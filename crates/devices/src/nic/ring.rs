@@ -1,0 +1,260 @@
+//! A descriptor ring as the device sees it: what the driver gave, what has been fetched, what is done.
+
+use units::{Duration, Time};
+use wire::nic::descriptor::LEN;
+use wire::nic::registers::queue::{ALWAYS_ARMED, COMPLETION_MODE, IN_PLACE, TO_RING, TO_WORD};
+
+/// Registers that configure a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup {
+    pub ring: u64,
+    pub log2: u8,
+    pub vector: u32,
+    pub completions: u64,
+    pub control: u32,
+    pub batch: u16,
+    pub delay_ns: u32,
+}
+
+/// Where completions go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompletionMode {
+    Register,
+    InPlace,
+    Word,
+    Ring,
+}
+
+impl Setup {
+    pub fn mode(&self) -> CompletionMode {
+        match self.control & COMPLETION_MODE {
+            IN_PLACE => CompletionMode::InPlace,
+            TO_WORD => CompletionMode::Word,
+            TO_RING => CompletionMode::Ring,
+            _ => CompletionMode::Register,
+        }
+    }
+
+    pub fn is_always_armed(&self) -> bool {
+        self.control & ALWAYS_ARMED != 0
+    }
+}
+
+/// A ring, its prefetched descriptors, and the completions that have not been written.
+pub struct Ring {
+    pub setup: Setup,
+    pub running: bool,
+    pub failed: bool,
+    /// Changes whenever the queue starts or stops.
+    pub life: u16,
+    /// Descriptors written by the driver, fetched (or asked for), used, and done: counts.
+    pub tail: u16,
+    pub fetched: u16,
+    pub next: u16,
+    pub done: u16,
+    /// Descriptors in the device, each at its count modulo the size; those from `next` on that are there.
+    cache: Vec<[u8; LEN]>,
+    present: Vec<bool>,
+    /// Completion entries that wait, in order, without owner bits.
+    pub waiting: Vec<[u8; LEN]>,
+    /// The count of the first of them: of descriptors (in place) or of completions (ring).
+    pub written: u16,
+    /// Packets in them.
+    pub waiting_packets: u16,
+    /// What the last of them says is done.
+    pub reported: u16,
+    /// Whether a timer will write them.
+    pub flush_set: bool,
+    /// What the driver can see, and whether it wants to be told of more.
+    pub visible: u16,
+    pub armed: bool,
+    pub dropped: u32,
+}
+
+impl Ring {
+    pub fn new(cache: u16) -> Self {
+        let cache = usize::from(cache.next_power_of_two());
+        Self {
+            setup: Setup { vector: wire::nic::registers::NO_VECTOR, ..Setup::default() },
+            running: false,
+            failed: false,
+            life: 0,
+            tail: 0,
+            fetched: 0,
+            next: 0,
+            done: 0,
+            cache: vec![[0; LEN]; cache],
+            present: vec![false; cache],
+            waiting: Vec::new(),
+            written: 0,
+            waiting_packets: 0,
+            reported: 0,
+            flush_set: false,
+            visible: 0,
+            armed: false,
+            dropped: 0,
+        }
+    }
+
+    /// Empties everything; notes of before mean nothing any more.
+    pub fn restart(&mut self, running: bool) {
+        let fresh = Self::new(self.cache.len() as u16);
+        *self = Self { setup: self.setup, running, life: (self.life + 1) & 0xfff, ..fresh };
+    }
+
+    pub fn entries(&self) -> u32 {
+        1 << self.setup.log2
+    }
+
+    /// Stops the queue because what it was given makes no sense.
+    pub fn fail(&mut self) {
+        self.running = false;
+        self.failed = true;
+        self.life = (self.life + 1) & 0xfff;
+    }
+
+    /// The doorbell. `false` if it makes no sense.
+    pub fn set_tail(&mut self, tail: u16) -> bool {
+        let is_possible = u32::from(tail.wrapping_sub(self.done)) <= self.entries()
+            && tail.wrapping_sub(self.done) >= self.tail.wrapping_sub(self.done);
+        if is_possible {
+            self.tail = tail;
+        }
+        is_possible
+    }
+
+    /// Descriptors in the ring that have not been asked for.
+    pub fn available(&self) -> u16 {
+        self.tail.wrapping_sub(self.fetched)
+    }
+
+    /// Descriptors in the device or on their way to it.
+    pub fn held(&self) -> u16 {
+        self.fetched.wrapping_sub(self.next)
+    }
+
+    /// The next descriptors to read, as count, address and number, if now is the time: a full batch, or whatever
+    /// there is if the device has run dry (`hungry`).
+    pub fn next_fetch(&mut self, batch: u16, hungry: bool) -> Option<(u16, u64, u16)> {
+        let room = self.cache.len() as u16 - self.held();
+        let available = self.available();
+        let batch = batch.clamp(1, self.cache.len() as u16);
+        let wanted = available.min(batch).min(room);
+        let is_time = wanted == batch || (hungry || self.held() == 0) && wanted > 0;
+        if !self.running || !is_time {
+            return None;
+        }
+        let entries = self.entries();
+        let index = u32::from(self.fetched) & (entries - 1);
+        let number = u32::from(wanted).min(entries - index) as u16;
+        let (count, address) = (self.fetched, self.setup.ring.wrapping_add(u64::from(index) * LEN as u64));
+        self.fetched = self.fetched.wrapping_add(number);
+        Some((count, address, number))
+    }
+
+    /// Descriptors arrived.
+    pub fn store(&mut self, count: u16, bytes: &[u8]) {
+        let mask = self.cache.len() - 1;
+        for (n, descriptor) in bytes.chunks_exact(LEN).enumerate() {
+            let at = (usize::from(count) + n) & mask;
+            self.cache[at].copy_from_slice(descriptor);
+            self.present[at] = true;
+        }
+    }
+
+    /// The descriptor `ahead` of the next one to be used, if it is there.
+    pub fn peek(&self, ahead: u16) -> Option<&[u8; LEN]> {
+        if ahead >= self.held() {
+            return None;
+        }
+        let at = usize::from(self.next.wrapping_add(ahead)) & (self.cache.len() - 1);
+        self.present[at].then(|| &self.cache[at])
+    }
+
+    /// Uses `number` descriptors that are there.
+    pub fn consume(&mut self, number: u16) {
+        let mask = self.cache.len() - 1;
+        for _ in 0..number {
+            self.present[usize::from(self.next) & mask] = false;
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+
+    /// Whether as many descriptors as the cache holds are there.
+    pub fn is_cache_full(&self) -> bool {
+        usize::from(self.held()) == self.cache.len()
+    }
+
+    /// Completions that are written at once.
+    pub fn batch(&self, part: u16) -> u16 {
+        if self.setup.batch == 0 { part.max(1) } else { self.setup.batch }
+    }
+
+    /// How long a completion waits.
+    pub fn delay(&self, part: Duration) -> Duration {
+        if self.setup.delay_ns == 0 { part } else { Duration::from_ns(self.setup.delay_ns.into()) }
+    }
+
+    /// When the flush timer has to go off, if it is to be set now.
+    pub fn set_flush(&mut self, now: Time, part: Duration) -> Option<Time> {
+        if self.flush_set || self.waiting_packets == 0 {
+            return None;
+        }
+        self.flush_set = true;
+        Some(now + self.delay(part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(log2: u8, cache: u16) -> Ring {
+        let mut ring = Ring::new(cache);
+        ring.setup.log2 = log2;
+        ring.restart(true);
+        ring
+    }
+
+    #[test]
+    fn fetches_full_batches_unless_it_has_run_dry() {
+        let mut ring = ring(5, 16);
+        assert!(ring.set_tail(3));
+        assert_eq!(ring.next_fetch(8, false), Some((0, 0, 3)), "dry: takes what is there");
+        assert!(ring.set_tail(10));
+        assert_eq!(ring.next_fetch(8, false), None, "no full batch");
+        assert!(ring.set_tail(32));
+        assert_eq!(ring.next_fetch(8, false), Some((3, 48, 8)));
+        assert_eq!(ring.next_fetch(8, false), None, "no room for another batch");
+        ring.store(3, &[1; 128]);
+        assert_eq!(ring.peek(0), None, "the first ones have not come");
+        ring.store(0, &[2; 48]);
+        assert_eq!((ring.peek(0), ring.peek(3), ring.peek(11)), (Some(&[2; 16]), Some(&[1; 16]), None));
+        ring.consume(11);
+        assert_eq!(ring.next_fetch(32, true), Some((11, 176, 16)));
+    }
+
+    #[test]
+    fn a_read_ends_where_the_ring_does() {
+        let mut ring = ring(2, 16);
+        assert!(ring.set_tail(3));
+        assert_eq!(ring.next_fetch(8, false), Some((0, 0, 3)));
+        ring.store(0, &[0; 48]);
+        ring.consume(3);
+        ring.done = 3;
+        assert!(ring.set_tail(7));
+        assert_eq!(ring.next_fetch(8, false), Some((3, 48, 1)));
+        assert_eq!(ring.next_fetch(8, true), Some((4, 0, 3)));
+    }
+
+    #[test]
+    fn doorbells_that_make_no_sense() {
+        let mut ring = ring(2, 16);
+        assert!(!ring.set_tail(5), "more than the ring holds");
+        assert!(ring.set_tail(4));
+        assert!(!ring.set_tail(3), "backwards");
+        ring.done = 4;
+        assert!(!ring.set_tail(3), "back to what is done");
+        assert!(ring.set_tail(8));
+    }
+}

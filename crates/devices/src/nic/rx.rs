@@ -1,0 +1,394 @@
+//! Receiving: frames are checked, steered to a function and a queue, and written into its buffers.
+
+use std::collections::VecDeque;
+
+use platform::device::{DeviceBus, DmaError};
+use platform::ethernet::EthernetPort;
+use units::Time;
+use wire::ethernet::{EthernetHeader, FCS_LEN, LEAST_FRAME, fcs_is_right};
+use wire::ip::Dissection;
+use wire::ip::dissect::Verdict;
+use wire::nic::completion::{
+    END, FAILED, HASHED, HASHED_PORTS, Kind as CompletionKind, NETWORK_RIGHT, NETWORK_WRONG, STEERED,
+    TRANSPORT_RIGHT, TRANSPORT_WRONG,
+};
+use wire::nic::descriptor::LEN;
+use wire::nic::registers::{counter, feature};
+use wire::nic::{Completion, RxDescriptor};
+
+use super::Nic;
+use super::completions::write;
+use super::ring::Ring;
+use super::token::{Kind, Note};
+use super::tx::read;
+
+/// An RX queue.
+pub struct RxQueue {
+    pub ring: Ring,
+    /// Frames in the device that wait for buffers or for their turn.
+    waiting: VecDeque<(Vec<u8>, Seen)>,
+    is_listed: bool,
+}
+
+impl RxQueue {
+    pub fn new(cache: u16) -> Self {
+        Self { ring: Ring::new(cache), waiting: VecDeque::new(), is_listed: false }
+    }
+}
+
+/// What was found out about a frame.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    hash: u32,
+    flags: u16,
+    rule: u16,
+}
+
+/// What the queues share: packet memory, the engine.
+#[derive(Default)]
+pub struct Receiver {
+    /// Bytes of frames in the device.
+    held: u32,
+    /// When the next frame can be dealt with.
+    free: Time,
+    wake: Option<Time>,
+    /// Queues with frames that wait.
+    turns: VecDeque<(u8, u8)>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// Whether a frame found its buffers.
+enum Placed {
+    Yes,
+    /// They are being fetched, or the engine is busy.
+    NotYet,
+    /// The driver has given none.
+    NoBuffer,
+}
+
+impl Nic {
+    /// A frame came from the wire.
+    pub(super) fn receive(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
+        let Some(first) = self.functions.iter().position(|f| f.port() == port) else { return };
+        let first = first as u8;
+        if !fcs_is_right(frame) {
+            self.handle.add(first, counter::RX_FCS_ERRORS, 1);
+            return;
+        }
+        if frame.len() < LEAST_FRAME || frame.len() - FCS_LEN > usize::from(self.params.max_frame) {
+            self.handle.add(first, counter::RX_LENGTH_ERRORS, 1);
+            return;
+        }
+        self.distribute(bus, port, &frame[..frame.len() - FCS_LEN], None);
+    }
+
+    /// Gives a frame, without check sequence, to the functions behind a port that it is for.
+    ///
+    /// Gives whether one of them is its only receiver.
+    fn distribute(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        port: EthernetPort,
+        frame: &[u8],
+        from: Option<u8>,
+    ) -> bool {
+        let Ok((header, _)) = EthernetHeader::parse(frame) else { return false };
+        let parts = Dissection::of(frame);
+        let destination = header.destination;
+        let mut owner = None;
+        if !destination.is_multicast() {
+            let ours = |f: &super::NicFunction| f.port() == port && f.mac == destination;
+            let by_rule = parts.and_then(|parts| self.switch_rules.find(bus.now(), &parts.flow));
+            owner = by_rule
+                .map(|(_, target)| usize::from(target))
+                .filter(|&f| self.functions.get(f).is_some_and(ours))
+                .or_else(|| self.functions.iter().position(ours));
+        }
+        let mut found = false;
+        for function in 0..self.functions.len() {
+            let state = &self.functions[function];
+            let wants = owner == Some(function)
+                || destination.is_broadcast()
+                || (destination.is_multicast() && state.has(feature::ALL_GROUPS))
+                || state.has(feature::PROMISCUOUS);
+            if state.port() == port && state.enabled && wants && from != Some(function as u8) {
+                found = true;
+                self.deliver(bus, function as u8, frame, parts);
+            }
+        }
+        if !found && from.is_none() {
+            let first = self.functions.iter().position(|f| f.port() == port).unwrap_or(0);
+            self.handle.add(first as u8, counter::RX_FILTERED, 1);
+        }
+        owner.is_some_and(|owner| from != Some(owner as u8))
+    }
+
+    /// Gives a frame that a function sends, check sequence included, to others behind the same port. Gives whether it
+    /// has to go to the wire as well.
+    pub(super) fn send_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) -> bool {
+        let port = self.functions[usize::from(from)].port();
+        let others =
+            self.functions.iter().enumerate().any(|(n, f)| n != usize::from(from) && f.port() == port);
+        !(others && self.distribute(bus, port, &frame[..frame.len() - FCS_LEN], Some(from)))
+    }
+
+    /// Gives a frame to a function: to the queue that a rule or the hash says.
+    fn deliver(&mut self, bus: &mut dyn DeviceBus, function: u8, frame: &[u8], parts: Option<Dissection>) {
+        let now = bus.now();
+        let state = &mut self.functions[usize::from(function)];
+        if frame.len() > usize::from(state.max_frame) {
+            self.handle.add(function, counter::RX_LENGTH_ERRORS, 1);
+            return;
+        }
+        let (mut seen, mut queue) = (Seen::default(), 0);
+        if let Some(parts) = parts {
+            if state.has(feature::RSS)
+                && let Some((hash, with_ports)) = state.rss.hash(&parts.flow)
+            {
+                seen.hash = hash;
+                seen.flags |= HASHED | if with_ports { HASHED_PORTS } else { 0 };
+                queue = state.rss.queue(hash);
+            }
+            if state.has(feature::FLOW_RULES)
+                && let Some((rule, target)) = state.rules.find(now, &parts.flow)
+            {
+                (seen.rule, queue) = (rule, target);
+                seen.flags |= STEERED;
+            }
+            if state.has(feature::RX_CHECKSUM) {
+                seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
+                seen.flags |= verdict(parts.transport_verdict(frame), TRANSPORT_RIGHT, TRANSPORT_WRONG);
+            }
+        }
+        let Some(state) = state.rx.get_mut(usize::from(queue)).filter(|q| q.ring.running) else {
+            self.handle.add(function, counter::RX_NO_QUEUE, 1);
+            return;
+        };
+        if self.receiver.held + frame.len() as u32 > self.params.rx.memory {
+            self.handle.add(function, counter::RX_OVERFLOW, 1);
+            return;
+        }
+        let has_others = !state.waiting.is_empty();
+        let queue = queue as u8;
+        let placed = if has_others { Placed::NotYet } else { self.place(bus, function, queue, frame, seen) };
+        match placed {
+            Placed::Yes => {}
+            Placed::NoBuffer => self.drop_frame(function, queue),
+            Placed::NotYet => {
+                let mut copy = self.receiver.spare.pop().unwrap_or_default();
+                copy.clear();
+                copy.extend_from_slice(frame);
+                self.receiver.held += copy.len() as u32;
+                let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+                state.waiting.push_back((copy, seen));
+                if !state.is_listed {
+                    state.is_listed = true;
+                    self.receiver.turns.push_back((function, queue));
+                }
+                self.rx_fetch(bus, function, queue);
+                self.wake_receiver(bus);
+            }
+        }
+    }
+
+    fn drop_frame(&mut self, function: u8, queue: u8) {
+        self.functions[usize::from(function)].rx[usize::from(queue)].ring.dropped += 1;
+        self.handle.add(function, counter::RX_NO_BUFFER, 1);
+    }
+
+    fn wake_receiver(&mut self, bus: &mut dyn DeviceBus) {
+        let at = self.receiver.free;
+        if at > bus.now() && self.receiver.wake.is_none_or(|set| at < set) {
+            self.receiver.wake = Some(at);
+            bus.wake_at(at, Note::new(Kind::RxPump, 0, 0, 0).token());
+        }
+    }
+
+    /// Writes a frame into the next buffers of a queue, if there are enough.
+    fn place(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        function: u8,
+        queue: u8,
+        frame: &[u8],
+        seen: Seen,
+    ) -> Placed {
+        let now = bus.now();
+        if self.receiver.free > now {
+            return Placed::NotYet;
+        }
+        let ring = &self.functions[usize::from(function)].rx[usize::from(queue)].ring;
+        let (mut buffers, mut room) = (0, 0);
+        while room < frame.len() {
+            match ring.peek(buffers).map(RxDescriptor::parse) {
+                Some(buffer) => {
+                    room += usize::from(buffer.length);
+                    buffers += 1;
+                    if buffer.length == 0 {
+                        break;
+                    }
+                }
+                None if ring.is_cache_full() && ring.held() <= buffers => break,
+                None if ring.tail.wrapping_sub(ring.next) > buffers => return Placed::NotYet,
+                None => return Placed::NoBuffer,
+            }
+        }
+        let fits = room >= frame.len();
+        self.receiver.free = now + self.params.rx.packet_time;
+        let life = ring.life;
+        if fits {
+            self.handle.add(function, counter::RX_FRAMES, 1);
+            self.handle.add(function, counter::RX_BYTES, frame.len() as u64);
+        } else {
+            // A buffer of no length, or more buffers than the device keeps: they go back as failed.
+            self.drop_frame(function, queue);
+        }
+        let mut done = 0;
+        for n in 1..=buffers {
+            let ring = &mut self.functions[usize::from(function)].rx[usize::from(queue)].ring;
+            let Some(buffer) = ring.peek(0).map(RxDescriptor::parse) else { break };
+            let count = ring.next;
+            ring.consume(1);
+            ring.done = ring.done.wrapping_add(1);
+            let length = usize::from(buffer.length).min(frame.len() - done);
+            let mut flags = seen.flags | if n == buffers { END } else { 0 };
+            if fits {
+                let note = Note::new(Kind::RxData, life, function, queue).with(length as u16, 0);
+                self.receiver.held += length as u32;
+                let request = write(function, buffer.address, length as u32, note.token());
+                bus.write(request, &frame[done..done + length]);
+            } else {
+                flags = FAILED | flags & END;
+            }
+            let completion = Completion {
+                hash: seen.hash,
+                length: if fits { length as u16 } else { 0 },
+                count,
+                flags,
+                rule: seen.rule,
+                kind: CompletionKind::Received,
+            };
+            done += length;
+            self.complete(bus, function, queue, false, completion, u16::from(n == buffers));
+        }
+        self.rx_fetch(bus, function, queue);
+        Placed::Yes
+    }
+
+    /// The driver gave buffers.
+    pub(super) fn rx_doorbell(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, tail: u16) {
+        let ring = &mut self.functions[usize::from(function)].rx[usize::from(queue)].ring;
+        if !ring.running {
+            return;
+        }
+        if ring.set_tail(tail) {
+            self.rx_fetch(bus, function, queue);
+        } else {
+            self.queue_error(bus, function, queue, false);
+        }
+    }
+
+    /// Fetches free buffers if it is time.
+    fn rx_fetch(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
+        let batch = self.params.rx.fetch;
+        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+        let hungry = !state.waiting.is_empty();
+        let life = state.ring.life;
+        while let Some((count, address, number)) = state.ring.next_fetch(batch, hungry) {
+            let note = Note::new(Kind::RxFetch, life, function, queue).with(count, number);
+            self.handle.add(function, counter::FETCHES, 1);
+            bus.read(read(function, address, u32::from(number) * LEN as u32, note));
+        }
+    }
+
+    /// Free buffers arrived.
+    pub(super) fn rx_fetched(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        note: Note,
+        outcome: Result<&[u8], DmaError>,
+    ) {
+        let ring = &mut self.functions[usize::from(note.function)].rx[usize::from(note.queue)].ring;
+        if ring.life != note.life {
+            return;
+        }
+        match outcome {
+            Ok(bytes) => {
+                ring.store(note.first, bytes);
+                self.drain(bus, note.function, note.queue);
+            }
+            Err(_) => self.queue_error(bus, note.function, note.queue, false),
+        }
+    }
+
+    /// The engine is free again.
+    pub(super) fn rx_pump(&mut self, bus: &mut dyn DeviceBus) {
+        self.receiver.wake = None;
+        for _ in 0..self.receiver.turns.len() {
+            let Some((function, queue)) = self.receiver.turns.pop_front() else { return };
+            self.functions[usize::from(function)].rx[usize::from(queue)].is_listed = false;
+            self.drain(bus, function, queue);
+        }
+    }
+
+    /// Places the frames that wait at a queue.
+    fn drain(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
+        loop {
+            let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+            let Some((frame, seen)) = state.waiting.pop_front() else { return };
+            match self.place(bus, function, queue, &frame, seen) {
+                Placed::NotYet => {
+                    let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+                    state.waiting.push_front((frame, seen));
+                    if !state.is_listed {
+                        state.is_listed = true;
+                        self.receiver.turns.push_back((function, queue));
+                    }
+                    self.wake_receiver(bus);
+                    return;
+                }
+                Placed::Yes => {}
+                Placed::NoBuffer => self.drop_frame(function, queue),
+            }
+            self.receiver.held -= frame.len() as u32;
+            self.receiver.spare.push(frame);
+        }
+    }
+
+    /// A part of a frame has left for memory.
+    pub(super) fn rx_written(&mut self, note: Note) {
+        self.receiver.held = self.receiver.held.saturating_sub(note.first.into());
+    }
+
+    /// Forgets the frames that wait at a queue.
+    pub(super) fn abandon_frames(&mut self, function: u8, queue: u8) {
+        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+        for (frame, _) in state.waiting.drain(..) {
+            self.receiver.held -= frame.len() as u32;
+            self.receiver.spare.push(frame);
+        }
+    }
+
+    /// Counts anew what the device holds: writes under way may bring no outcome any more.
+    pub(super) fn recount_held(&mut self) {
+        let queues = self.functions.iter().flat_map(|f| &f.rx);
+        self.receiver.held = queues.flat_map(|q| &q.waiting).map(|(frame, _)| frame.len() as u32).sum();
+    }
+
+    /// Forgets everything under way: after a reset, nothing is heard of it.
+    pub(super) fn forget_receiving(&mut self) {
+        self.receiver = Receiver::default();
+        for state in self.functions.iter_mut().flat_map(|f| &mut f.rx) {
+            state.waiting.clear();
+            state.is_listed = false;
+        }
+    }
+}
+
+fn verdict(verdict: Verdict, right: u16, wrong: u16) -> u16 {
+    match verdict {
+        Verdict::Unknown => 0,
+        Verdict::Right => right,
+        Verdict::Wrong => wrong,
+    }
+}

@@ -1,0 +1,183 @@
+//! Where received frames go: flow rules, the receive hash.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use units::Time;
+use wire::ip::{Flow, protocol};
+use wire::nic::Toeplitz;
+use wire::nic::registers::{flow, rss};
+use wire::nic::toeplitz::KEY_LEN;
+
+/// What a rule matches: all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FlowKey {
+    pub protocol: u8,
+    pub source: Ipv4Addr,
+    pub destination: Ipv4Addr,
+    pub ports: (u16, u16),
+}
+
+impl FlowKey {
+    /// The key of a packet, if rules can match it: IPv4 with ports.
+    pub fn of(flow: &Flow) -> Option<Self> {
+        match (flow.source, flow.destination, flow.ports) {
+            (IpAddr::V4(source), IpAddr::V4(destination), Some(ports)) => {
+                Some(Self { protocol: flow.protocol, source, destination, ports })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    key: FlowKey,
+    target: u16,
+    used: Time,
+    hits: u32,
+}
+
+/// A bounded table of rules, numbered by the driver.
+pub struct FlowTable {
+    rules: Vec<Option<Rule>>,
+    /// Only looked up, never walked.
+    by_key: HashMap<FlowKey, u16>,
+}
+
+impl FlowTable {
+    pub fn new(size: u16) -> Self {
+        Self { rules: vec![None; usize::from(size)], by_key: HashMap::new() }
+    }
+
+    /// Makes rule `number`, in place of what had its number or its key. Gives the outcome as the register has it.
+    pub fn add(&mut self, now: Time, number: u32, key: FlowKey, target: u16) -> u32 {
+        if number as usize >= self.rules.len() {
+            return flow::RESULT_RANGE;
+        }
+        self.remove(number);
+        if let Some(old) = self.by_key.insert(key, number as u16) {
+            self.rules[usize::from(old)] = None;
+        }
+        self.rules[number as usize] = Some(Rule { key, target, used: now, hits: 0 });
+        flow::RESULT_OK
+    }
+
+    /// Removes rule `number`.
+    pub fn remove(&mut self, number: u32) -> u32 {
+        match self.rules.get_mut(number as usize) {
+            None => flow::RESULT_RANGE,
+            Some(place) => match place.take() {
+                None => flow::RESULT_NONE,
+                Some(rule) => {
+                    self.by_key.remove(&rule.key);
+                    flow::RESULT_OK
+                }
+            },
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.rules.fill(None);
+        self.by_key.clear();
+    }
+
+    /// Microseconds since rule `number` was used, and how often it was.
+    pub fn query(&self, now: Time, number: u32) -> Option<(u32, u32)> {
+        let rule = self.rules.get(number as usize)?.as_ref()?;
+        let age = now.since(rule.used).as_ps() / 1_000_000;
+        Some((u32::try_from(age).unwrap_or(u32::MAX), rule.hits))
+    }
+
+    /// The rule that matches a packet, and its target.
+    #[inline]
+    pub fn find(&mut self, now: Time, packet: &Flow) -> Option<(u16, u16)> {
+        if self.by_key.is_empty() {
+            return None;
+        }
+        let number = *self.by_key.get(&FlowKey::of(packet)?)?;
+        let rule = self.rules[usize::from(number)].as_mut()?;
+        rule.used = now;
+        rule.hits = rule.hits.saturating_add(1);
+        Some((number, rule.target))
+    }
+}
+
+/// Receive side scaling.
+pub struct Rss {
+    pub types: u32,
+    pub key: [u8; KEY_LEN],
+    hash: Toeplitz,
+    pub table: Vec<u16>,
+}
+
+impl Rss {
+    pub fn new(entries: u16) -> Self {
+        let key = [0; KEY_LEN];
+        let table = vec![0; usize::from(entries.max(1).next_power_of_two())];
+        Self { types: 0, key, hash: Toeplitz::new(&key), table }
+    }
+
+    pub fn set_key(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(place) = self.key.get_mut(at..at + bytes.len()) {
+            place.copy_from_slice(bytes);
+            self.hash = Toeplitz::new(&self.key);
+        }
+    }
+
+    /// A packet's hash, and whether it covers ports; `None` if its kind is not hashed.
+    #[inline]
+    pub fn hash(&self, packet: &Flow) -> Option<(u32, bool)> {
+        let with_ports = packet.ports.is_some()
+            && match packet.protocol {
+                protocol::TCP => self.types & rss::TCP != 0,
+                protocol::UDP => self.types & rss::UDP != 0,
+                _ => false,
+            };
+        if !with_ports && self.types & rss::ADDRESSES == 0 {
+            return None;
+        }
+        Some((self.hash.hash_flow(packet, with_ports), with_ports))
+    }
+
+    /// The queue of a hash.
+    pub fn queue(&self, hash: u32) -> u16 {
+        self.table[hash as usize & (self.table.len() - 1)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Duration;
+
+    fn key(port: u16) -> FlowKey {
+        FlowKey {
+            protocol: 6,
+            source: Ipv4Addr::LOCALHOST,
+            destination: Ipv4Addr::LOCALHOST,
+            ports: (port, 80),
+        }
+    }
+
+    fn packet(port: u16) -> Flow {
+        let address = Ipv4Addr::LOCALHOST.into();
+        Flow { protocol: 6, source: address, destination: address, ports: Some((port, 80)) }
+    }
+
+    #[test]
+    fn rules_are_found_replaced_aged_and_bounded() {
+        let mut table = FlowTable::new(2);
+        let at = |us| Time::ZERO + Duration::from_us(us);
+        assert_eq!(table.add(at(0), 0, key(1), 5), flow::RESULT_OK);
+        assert_eq!(table.add(at(0), 2, key(2), 5), flow::RESULT_RANGE);
+        assert_eq!(table.find(at(10), &packet(1)), Some((0, 5)));
+        assert_eq!(table.find(at(10), &packet(2)), None);
+        assert_eq!(table.query(at(13), 0), Some((3, 1)));
+        // The same flow under another number: the old rule is gone.
+        assert_eq!(table.add(at(20), 1, key(1), 6), flow::RESULT_OK);
+        assert_eq!((table.query(at(20), 0), table.find(at(20), &packet(1))), (None, Some((1, 6))));
+        assert_eq!(table.remove(1), flow::RESULT_OK);
+        assert_eq!((table.remove(1), table.find(at(20), &packet(1))), (flow::RESULT_NONE, None));
+    }
+}
