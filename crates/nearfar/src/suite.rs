@@ -148,7 +148,7 @@ mod tests {
         let bench = bench(IommuMode::Pages4k);
         let place = Placement::of_directory(&directory_name(&bench)).unwrap();
         assert_eq!((place.cpu.as_str(), place.system.as_str()), ("E5-2630v4", "dell-t430"));
-        assert_eq!((place.sockets, place.iommu), (bench.sockets, bench.iommu));
+        assert_eq!((place.sockets, place.iommu), (bench.sockets.clone(), bench.iommu));
         let setup = results::pciebench::Setup::parse(&directory_name(&bench)).unwrap();
         assert_eq!((setup.generation.as_str(), setup.cpu.as_str()), ("bdw", "Xeon-E5-2630v4"));
     }
