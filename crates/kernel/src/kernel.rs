@@ -218,8 +218,7 @@ pub struct Kernel {
 impl Kernel {
     /// Puts a kernel on a host: its cores take interrupts from now on. [`boot`](Self::boot) does the rest.
     pub fn new(hw: &Handle<Fabric>, host: HostId, params: KernelParams) -> Self {
-        let cores =
-            Rc::new(Cores::new(hw.clone(), host, params.core, params.costs, params.sched));
+        let cores = Rc::new(Cores::new(hw.clone(), host, params.core, params.costs, params.sched));
         let memory = cores.with(|host, _, _| host.memory.params().clone());
         let homes = cores.all.iter().map(|core| core.node).collect();
         let count = cores.all.len();

@@ -135,7 +135,10 @@ fn a_device_that_addresses_32_bits_gets_such_addresses_from_the_iommu_only() {
                 copier.dma.map(&cpu, far.start, PAGE, Direction::ToDevice)
             })
         });
-        assert_eq!(mapped.map(|iova| iova.get() < 1 << 32), if works { Ok(true) } else { Err(Error::NotSupported) });
+        assert_eq!(
+            mapped.map(|iova| iova.get() < 1 << 32),
+            if works { Ok(true) } else { Err(Error::NotSupported) }
+        );
     }
 }
 
@@ -149,7 +152,8 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let direction = prop::sample::select(vec![Direction::ToDevice, Direction::FromDevice, Direction::Bidirectional]);
+    let direction =
+        prop::sample::select(vec![Direction::ToDevice, Direction::FromDevice, Direction::Bidirectional]);
     let step = prop_oneof![
         3 => (0..60_000u64, 1..20_000u64, direction).prop_map(|(at, length, d)| Step::Map(at, length, d)),
         2 => (0..100usize).prop_map(Step::Unmap),
@@ -170,7 +174,10 @@ async fn use_api(cpu: &Cpu, dma: &dyn DmaOps, memory: Pages, steps: Vec<Step>) {
                 let first = bus.get() / PAGE;
                 let last = (bus.get() + length - 1) / PAGE;
                 for &(other, its, _) in &mapped {
-                    assert!(last < other.get() / PAGE || first > (other.get() + its - 1) / PAGE, "two mappings share a page");
+                    assert!(
+                        last < other.get() / PAGE || first > (other.get() + its - 1) / PAGE,
+                        "two mappings share a page"
+                    );
                 }
                 mapped.push((bus, length, direction));
             }
@@ -181,7 +188,8 @@ async fn use_api(cpu: &Cpu, dma: &dyn DmaOps, memory: Pages, steps: Vec<Step>) {
             Step::Coherent(length) => {
                 let piece = dma.alloc_coherent(cpu, length, None).unwrap();
                 for other in &coherent {
-                    let apart = piece.cpu + piece.length <= other.cpu || other.cpu + other.length <= piece.cpu;
+                    let apart =
+                        piece.cpu + piece.length <= other.cpu || other.cpu + other.length <= piece.cpu;
                     assert!(apart, "two allocations overlap");
                 }
                 let mut bytes = vec![1; length as usize];
@@ -248,5 +256,4 @@ fn memory_that_is_none_is_refused() {
             assert_eq!(copier.dma.counters().errors, 3);
         })
     });
-
 }

@@ -97,7 +97,12 @@ fn a_slot_that_changes_often_ends_in_the_state_it_is_in() {
     });
     machine.simulation.run();
     let functions = machine.kernel.pci();
-    assert_eq!(functions.iter().filter(|f| f.driver == Some("copier")).count(), 2, "{}", machine.kernel.pci_text());
+    assert_eq!(
+        functions.iter().filter(|f| f.driver == Some("copier")).count(),
+        2,
+        "{}",
+        machine.kernel.pci_text()
+    );
     let copier = machine.driver.bound.borrow().last().cloned().unwrap();
     assert_eq!(machine.run(0, move |cpu| Box::pin(async move { copier.magic(&cpu).await })), MAGIC);
 }

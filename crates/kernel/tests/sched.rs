@@ -108,8 +108,10 @@ fn an_idle_core_takes_waiting_tasks_of_its_node_first() {
         Box::pin(async move { cpu.cycles(25_000_000).await })
     });
     machine.simulation.run_until(Time::ZERO + Duration::from_ms(1));
-    let near = spin(&machine.kernel, TaskParams { cpus: vec![CpuId(1), CpuId(0)], ..TaskParams::named("near") });
-    let far = spin(&machine.kernel, TaskParams { cpus: vec![CpuId(9), CpuId(0)], ..TaskParams::named("far") });
+    let near =
+        spin(&machine.kernel, TaskParams { cpus: vec![CpuId(1), CpuId(0)], ..TaskParams::named("near") });
+    let far =
+        spin(&machine.kernel, TaskParams { cpus: vec![CpuId(9), CpuId(0)], ..TaskParams::named("far") });
     machine.simulation.run_until(Time::ZERO + Duration::from_ms(300));
     let (near, far) = (info(&machine.kernel, near), info(&machine.kernel, far));
     assert!(near.times.total() > Duration::from_ms(100), "{near:?}");

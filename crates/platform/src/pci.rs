@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use wire::pcie::FunctionAddress;
 
-use crate::cpu::{Async, Cpu, Node};
+use crate::cpu::{Async, Cpu, CpuId, Node};
 use crate::dma::DmaOps;
 use crate::error::Error;
 use crate::irq::{Affinity, Irq, IrqHandler, IrqThread};
@@ -180,6 +180,13 @@ pub trait PciOps {
         handler: IrqHandler,
         thread: Option<IrqThread>,
     ) -> Result<(), Error>;
+    /// Holds an interrupt back in the function, or lets it go; one that came meanwhile comes then.
+    fn mask_irq(&self, cpu: &Cpu, irq: Irq, masked: bool);
+    /// Lets an interrupt arrive at another core.
+    ///
+    /// # Errors
+    /// If the core does not exist or has no vector left.
+    fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>>;
     /// Calls the handler no more.
     fn free_irq(&self, irq: Irq);
     /// Resets the function alone (FLR).

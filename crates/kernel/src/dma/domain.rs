@@ -165,7 +165,8 @@ impl Domain {
             self.flush(kernel, cpu, id);
         }
         if arm {
-            let (domain, inner, wait) = (Rc::clone(self), Rc::downgrade(kernel), kernel.dma.params.flush_time);
+            let (domain, inner, wait) =
+                (Rc::clone(self), Rc::downgrade(kernel), kernel.dma.params.flush_time);
             let params = platform::kernel::TaskParams::named(format!("iova-flush/{id}")).on(cpu.id());
             kernel.spawn_program(
                 params,

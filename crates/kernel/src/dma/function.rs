@@ -276,9 +276,9 @@ impl DmaOps for FunctionDma {
 
     fn map(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
         let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
-        let memory = kernel.cores.with(|host, _, _| {
-            host.memory.bytes().check(convert::physical(at), length as usize).is_ok()
-        });
+        let memory = kernel
+            .cores
+            .with(|host, _, _| host.memory.bytes().check(convert::physical(at), length as usize).is_ok());
         let mapped = if memory { self.reach(cpu, at, length, direction) } else { Err(Error::Invalid) };
         match mapped {
             Ok(iova) => self.remember(iova, length, direction),

@@ -107,7 +107,9 @@ impl Unit {
                 Some(entry) => {
                     let mut pages = kernel.pages.borrow_mut();
                     let set = self.contexts.set(memory, &mut pages.frames(self.node), function, entry);
-                    set.err().map(|error| kernel.log(format!("iommu {}: {error}", self.index)));
+                    if let Err(error) = set {
+                        kernel.log(format!("iommu {}: {error}", self.index));
+                    }
                     None
                 }
                 None => self.contexts.block(memory, function).ok().flatten(),
@@ -193,7 +195,8 @@ impl Inner {
                 let _ = memory.write(convert::physical(page.start), &[0; 4096]);
             }
             let mut pages = self.pages.borrow_mut();
-            let contexts = ContextTables::new(memory, &mut pages.frames(node) as &mut dyn FrameAllocator).ok()?;
+            let contexts =
+                ContextTables::new(memory, &mut pages.frames(node) as &mut dyn FrameAllocator).ok()?;
             let iommu = host.iommus.get_mut(index)?;
             iommu.set_root_table(contexts.root());
             iommu.set_invalidation_queue(convert::physical(queue.start), 0);

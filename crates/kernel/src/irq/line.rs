@@ -65,8 +65,4 @@ impl Vectors {
     pub fn of(&self, vector: u8) -> Option<Irq> {
         self.0[usize::from(vector)]
     }
-
-    pub fn used(&self) -> usize {
-        self.0.iter().flatten().count()
-    }
 }

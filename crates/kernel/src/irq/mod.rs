@@ -134,11 +134,6 @@ impl Irqs {
         self.lines.borrow().values().cloned().collect()
     }
 
-    /// How many interrupt numbers have their vector on a core.
-    pub fn load_of(&self, cpu: CpuId) -> usize {
-        self.vectors.borrow()[usize::from(cpu.0)].used()
-    }
-
     pub fn clear(&self) {
         self.lines.borrow_mut().clear();
     }

@@ -4,6 +4,6 @@ mod buddy;
 mod pages;
 mod pool;
 
-pub(crate) use pages::{Frames, PageAllocator};
-pub(crate) use pool::Pool;
 pub use pages::NodeMemory;
+pub(crate) use pages::PageAllocator;
+pub(crate) use pool::Pool;

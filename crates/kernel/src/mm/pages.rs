@@ -1,6 +1,5 @@
 //! Pages: which node they come from, and the short lists from which cores take them.
 
-
 use hardware::iommu::tables::FrameAllocator;
 use hardware::memory::MemoryParams;
 use platform::Error;
@@ -108,7 +107,7 @@ impl PageAllocator {
             return Err(Error::Invalid);
         }
         if order == 0 && first == home {
-            if let Some(page) = self.from_list(cpu, home) {
+            if let Some(page) = self.take_listed(cpu, home) {
                 return Ok((Pages { start: PhysAddr(page), order }, true));
             }
         } else if let Some(start) = self.nodes[usize::from(first.0)].take(order) {
@@ -126,7 +125,7 @@ impl PageAllocator {
         Ok((Pages { start: PhysAddr(start), order }, false))
     }
 
-    fn from_list(&mut self, cpu: CpuId, home: Node) -> Option<u64> {
+    fn take_listed(&mut self, cpu: CpuId, home: Node) -> Option<u64> {
         let list = &mut self.lists[usize::from(cpu.0)];
         if list.is_empty() {
             let node = &mut self.nodes[usize::from(home.0)];
@@ -181,4 +180,3 @@ impl Frames<'_> {
         }
     }
 }
-

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use platform::memory::PAGE;
 use platform::dma::Coherent;
+use platform::memory::PAGE;
 use units::Iova;
 
 /// The smallest piece is a cache line, so that no two share one.

@@ -48,7 +48,12 @@ impl Inner {
     }
 
     /// Finds the functions of a bus and what is behind its bridges.
-    async fn scan_bus(self: &Rc<Self>, cpu: &Cpu, bus: u8, parent: Option<&Rc<Function>>) -> Vec<Rc<Function>> {
+    async fn scan_bus(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        bus: u8,
+        parent: Option<&Rc<Function>>,
+    ) -> Vec<Rc<Function>> {
         // A link has one device at its end; bus 0 and the inside of a switch have more.
         let devices = if parent.is_some_and(|p| p.has_link_below()) { 1 } else { 32 };
         let mut found = Vec::new();
@@ -82,7 +87,8 @@ impl Inner {
             return;
         }
         self.pci.next_bus.set(secondary + 1);
-        let numbers = |last: u8| u32::from(bridge.bdf.bus()) | u32::from(secondary) << 8 | u32::from(last) << 16;
+        let numbers =
+            |last: u8| u32::from(bridge.bdf.bus()) | u32::from(secondary) << 8 | u32::from(last) << 16;
         self.config_write(cpu, bridge.bdf, header::BUS_NUMBERS, numbers(u8::MAX), 7).await;
         bridge.secondary.set(secondary);
         if self.link_is_active(cpu, bridge).await {
@@ -169,7 +175,8 @@ impl Inner {
         while index < count {
             let at = header::BAR0 + 4 * u16::from(index);
             let (low, sized_low) = self.probe_bar(cpu, bdf, at).await;
-            let wide = bars::BarKind::from_register(low).is_some_and(bars::BarKind::is_64) && index + 1 < count;
+            let wide =
+                bars::BarKind::from_register(low).is_some_and(bars::BarKind::is_64) && index + 1 < count;
             let (high, sized_high) = if wide { self.probe_bar(cpu, bdf, at + 4).await } else { (0, 0) };
             found[usize::from(index)] = bars::from_sizing(low, high, sized_low, sized_high);
             index += if wide { 2 } else { 1 };
@@ -218,7 +225,14 @@ impl Inner {
     }
 
     /// Programs one window of a bridge and everything that goes through it.
-    async fn assign(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>, window: usize, start: u64, length: u64) {
+    async fn assign(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        bridge: &Rc<Function>,
+        window: usize,
+        start: u64,
+        length: u64,
+    ) {
         let (placed, _, _) = self.layout(bridge, window).place();
         bridge.windows.borrow_mut()[window] = (length > 0).then_some((start, length));
         for (offset, need) in placed {

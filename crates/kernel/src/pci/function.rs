@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, Node};
+use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::dma::DmaOps;
 use platform::irq::{Affinity, Irq, IrqHandler, IrqThread};
 use platform::memory::PhysAddr;
@@ -26,7 +26,6 @@ const LINK_BELOW: [u16; 2] = [4, 6];
 
 /// A function.
 pub(crate) struct Function {
-    me: Weak<Function>,
     kernel: Weak<Inner>,
     pub bdf: Bdf,
     /// The root port that it is below of, or itself.
@@ -56,6 +55,8 @@ pub(crate) struct Function {
     pub present: Rc<Cell<bool>>,
     pub dma: RefCell<Option<Rc<FunctionDma>>>,
     pub irqs: RefCell<Vec<Irq>>,
+    /// The MSI-X table's BAR and the table's place in it.
+    pub msix_table: Cell<Option<(u8, u64)>>,
     pub driver: RefCell<Option<(Rc<dyn PciDriver>, Rc<dyn PciBinding>)>>,
 }
 
@@ -73,7 +74,6 @@ impl Function {
     ) -> Draft {
         let node = kernel.node_of_root(root);
         Draft(Self {
-            me: Weak::new(),
             kernel: Rc::downgrade(kernel),
             bdf,
             root,
@@ -97,6 +97,7 @@ impl Function {
             present: Rc::new(Cell::new(true)),
             dma: RefCell::new(None),
             irqs: RefCell::default(),
+            msix_table: Cell::new(None),
             driver: RefCell::new(None),
         })
     }
@@ -111,11 +112,6 @@ impl Function {
 
     pub(super) fn kernel(&self) -> Result<Rc<Inner>, Error> {
         self.kernel.upgrade().ok_or(Error::NoDevice)
-    }
-
-    /// Its own reference, for those who keep it.
-    pub(super) fn me(&self) -> Option<Rc<Self>> {
-        self.me.upgrade()
     }
 
     /// Its DMA API, made when first asked for.
@@ -148,7 +144,7 @@ impl Draft {
     }
 
     pub fn finish(self) -> Rc<Function> {
-        Rc::new_cyclic(|me| Function { me: me.clone(), ..self.0 })
+        Rc::new(self.0)
     }
 }
 
@@ -267,6 +263,16 @@ impl PciOps for Function {
         self.kernel()?.request_irq(irq, name, handler, thread)
     }
 
+    fn mask_irq(&self, cpu: &Cpu, irq: Irq, masked: bool) {
+        if let Ok(kernel) = self.kernel() {
+            kernel.mask_irq(cpu, self, irq, masked);
+        }
+    }
+
+    fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move { self.kernel()?.move_irq(cpu, irq, to).await })
+    }
+
     fn free_irq(&self, irq: Irq) {
         if let Ok(kernel) = self.kernel() {
             kernel.free_irq(irq);
@@ -277,8 +283,7 @@ impl PciOps for Function {
         Box::pin(async move {
             let kernel = self.kernel()?;
             let pcie = self.pcie.ok_or(Error::NotSupported)?;
-            let capabilities =
-                kernel.config_read(cpu, self.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
+            let capabilities = kernel.config_read(cpu, self.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
             if capabilities & 1 << 28 == 0 {
                 return Err(Error::NotSupported);
             }

@@ -73,8 +73,9 @@ impl MmioOps for Region {
                 cpu.sync().await;
                 let target = convert::physical(at + piece.start as u64);
                 let length = piece.len();
-                let access =
-                    self.cores.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, target, length));
+                let access = self
+                    .cores
+                    .with(|host, wires, scheduler| host.mmio_read(wires, scheduler, target, length));
                 match access {
                     Ok(access) => {
                         let data = cpu.stall_on(access.data).await.unwrap_or_default();

@@ -78,9 +78,9 @@ impl Inner {
     pub async fn config_read(&self, cpu: &Cpu, target: Bdf, register: u16) -> u32 {
         cpu.work(self.cores.costs.mmio_write);
         cpu.sync().await;
-        let answer = self.cores.with(|host, wires, scheduler| {
-            host.config_read(scheduler, wires, target, register & !3)
-        });
+        let answer = self
+            .cores
+            .with(|host, wires, scheduler| host.config_read(scheduler, wires, target, register & !3));
         let data = cpu.stall_on(answer.data).await.unwrap_or_default();
         data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
     }

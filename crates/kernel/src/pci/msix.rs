@@ -97,6 +97,7 @@ impl Inner {
         let (address, data) = self.message_for(line);
         if let Some(at) = function.capability(id::MSIX) {
             let layout = self.msix_layout(cpu, function, at).await;
+            function.msix_table.set(Some((layout.table_bar, layout.table_offset.into())));
             let offset = u64::from(layout.table_offset) + u64::from(n) * ENTRY_LEN;
             let Ok(entry) = function.ioremap(layout.table_bar, offset, ENTRY_LEN, MemoryType::Uncached)
             else {
@@ -114,6 +115,16 @@ impl Inner {
             self.config_write(cpu, function.bdf, at + msi::ADDRESS, address as u32, 0xf).await;
             self.config_write(cpu, function.bdf, at + msi::ADDRESS_UPPER, (address >> 32) as u32, 0xf).await;
             self.config_write_u16(cpu, function.bdf, at + msi::DATA, data as u16).await;
+        }
+    }
+
+    /// Masks or unmasks one MSI-X vector in the function's table.
+    pub(super) fn mask_irq(&self, cpu: &Cpu, function: &Function, irq: Irq, masked: bool) {
+        let n = function.irqs.borrow().iter().position(|&i| i == irq);
+        let Some((n, (bar, table))) = n.zip(function.msix_table.get()) else { return };
+        let entry = table + n as u64 * ENTRY_LEN;
+        if let Ok(entry) = function.ioremap(bar, entry, ENTRY_LEN, MemoryType::Uncached) {
+            entry.write_u32(cpu, 12, if masked { msix::ENTRY_MASKED } else { 0 });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use platform::dma::{DmaCounters, DmaOps};
 use platform::irq::Irq;
 use platform::pci::Identity;
 use wire::pcie::Bdf;
@@ -32,6 +33,10 @@ pub struct FunctionInfo {
     pub driver: Option<&'static str>,
     /// Its interrupts.
     pub irqs: Vec<Irq>,
+    /// Pages that it reaches through the IOMMU.
+    pub mapped_pages: u64,
+    /// What its driver did with the DMA API.
+    pub dma: DmaCounters,
     /// It has not been removed.
     pub present: bool,
 }
@@ -97,6 +102,8 @@ impl Inner {
                 max_payload: function.max_payload.get(),
                 driver: function.driver.borrow().as_ref().map(|(driver, _)| driver.name()),
                 irqs: function.irqs.borrow().clone(),
+                mapped_pages: function.dma.borrow().as_ref().map_or(0, |dma| dma.mapped_pages()),
+                dma: function.dma.borrow().as_ref().map(|dma| dma.counters()).unwrap_or_default(),
                 present: function.present.get(),
             })
             .collect()

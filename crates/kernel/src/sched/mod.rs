@@ -55,9 +55,7 @@ impl Cores {
         if task.may_run_on(before) && !fresh && self.get(before).is_idle() {
             return before;
         }
-        if let Some(core) =
-            cores().filter(|c| c.node == node).find(idle).or_else(|| cores().find(idle))
-        {
+        if let Some(core) = cores().filter(|c| c.node == node).find(idle).or_else(|| cores().find(idle)) {
             return core.id;
         }
         if task.may_run_on(before) && !fresh {

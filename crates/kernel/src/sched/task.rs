@@ -54,7 +54,13 @@ fn weight(nice: i8) -> u64 {
 }
 
 impl Task {
-    pub fn new(id: TaskId, name: String, priority: Priority, cpus: Vec<CpuId>, context: Rc<Context>) -> Rc<Self> {
+    pub fn new(
+        id: TaskId,
+        name: String,
+        priority: Priority,
+        cpus: Vec<CpuId>,
+        context: Rc<Context>,
+    ) -> Rc<Self> {
         let task = Rc::new(Self {
             id,
             name,

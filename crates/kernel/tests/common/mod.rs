@@ -14,7 +14,9 @@ use hardware::root::{HostId, RootPortParams};
 use kernel::{CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
-use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token};
+use platform::device::{
+    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
+};
 use platform::dma::{Coherent, DmaOps};
 use platform::irq::{Affinity, Irq, IrqReturn};
 use platform::kernel::TaskParams;
@@ -52,7 +54,13 @@ impl Device for Copier {
             .bar64(0, 16 << 10, false)
             .bar64(2, 1 << 20, true)
             .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
-            .msix(MsixLayout { vectors: 8, table_bar: 0, table_offset: 0x2000, pending_bar: 0, pending_offset: 0x3000 })
+            .msix(MsixLayout {
+                vectors: 8,
+                table_bar: 0,
+                table_offset: 0x2000,
+                pending_bar: 0,
+                pending_offset: 0x3000,
+            })
             .aer()
             .build()
             .unwrap();
@@ -120,7 +128,14 @@ pub struct CopierBinding {
 
 impl CopierBinding {
     /// Copies through the device and waits for its interrupt; gives the core that it came to.
-    pub async fn copy(&self, cpu: &Cpu, from: Iova, to: Iova, length: u64, vector: u16) -> Result<CpuId, Error> {
+    pub async fn copy(
+        &self,
+        cpu: &Cpu,
+        from: Iova,
+        to: Iova,
+        length: u64,
+        vector: u16,
+    ) -> Result<CpuId, Error> {
         self.registers.write_u64(cpu, reg::SOURCE, from.get());
         self.registers.write_u64(cpu, reg::TARGET, to.get());
         self.registers.write_u64(cpu, reg::LENGTH, length);
