@@ -5,4 +5,6 @@
 //! simulator.
 
 pub mod dma_engine;
+pub mod firmware;
 pub mod nic;
+pub mod nvme;

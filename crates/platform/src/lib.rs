@@ -22,5 +22,6 @@ pub mod mmio;
 pub mod net;
 pub mod pci;
 pub mod sync;
+pub mod testing;
 
 pub use error::Error;

@@ -1,0 +1,135 @@
+//! Where the blocks are: memory, or a sparse file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+/// Bytes that stay. What was never written reads as zeroes.
+pub trait Media {
+    /// Fills `into` from byte `at` on.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read.
+    fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Stores `from` at byte `at`.
+    ///
+    /// # Errors
+    /// If the bytes cannot be stored.
+    fn write(&mut self, at: u64, from: &[u8]) -> io::Result<()>;
+
+    /// Lets `length` bytes from `at` on read as zeroes.
+    ///
+    /// # Errors
+    /// If that cannot be stored.
+    fn discard(&mut self, at: u64, length: u64) -> io::Result<()>;
+
+    /// Returns once everything stored would survive a crash of this program's machine.
+    ///
+    /// # Errors
+    /// If it would not.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+const PAGE: u64 = 4096;
+
+/// Media in memory: only pages that hold anything take room.
+#[derive(Default)]
+pub struct MemoryMedia {
+    pages: BTreeMap<u64, Box<[u8; PAGE as usize]>>,
+}
+
+/// The pieces of pages that `length` bytes from `at` on touch: page, offset in it, place in the data, length.
+fn pieces(at: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let (page, offset) = ((at + done) / PAGE, (at + done) % PAGE);
+        let here = (PAGE - offset).min(length - done);
+        let piece = (page, offset as usize, done as usize, here as usize);
+        done += here;
+        (here > 0).then_some(piece)
+    })
+}
+
+impl Media for MemoryMedia {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        for (page, offset, place, length) in pieces(at, into.len() as u64) {
+            let into = &mut into[place..place + length];
+            match self.pages.get(&page) {
+                Some(bytes) => into.copy_from_slice(&bytes[offset..offset + length]),
+                None => into.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, from: &[u8]) -> io::Result<()> {
+        for (page, offset, place, length) in pieces(at, from.len() as u64) {
+            let bytes = self.pages.entry(page).or_insert_with(|| Box::new([0; PAGE as usize]));
+            bytes[offset..offset + length].copy_from_slice(&from[place..place + length]);
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, at: u64, length: u64) -> io::Result<()> {
+        for (page, offset, _, length) in pieces(at, length) {
+            if length == PAGE as usize {
+                self.pages.remove(&page);
+            } else if let Some(bytes) = self.pages.get_mut(&page) {
+                bytes[offset..offset + length].fill(0);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Media in a file, which is sparse where nothing was written (on file systems that can).
+pub struct FileMedia {
+    file: File,
+}
+
+impl FileMedia {
+    /// The media in `file`, opened for reading and writing, with `capacity` bytes.
+    ///
+    /// # Errors
+    /// If the file cannot have that length.
+    pub fn new(file: File, capacity: u64) -> io::Result<Self> {
+        if file.metadata()?.len() < capacity {
+            file.set_len(capacity)?;
+        }
+        Ok(Self { file })
+    }
+}
+
+impl Media for FileMedia {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(at))?;
+        self.file.read_exact(into)
+    }
+
+    fn write(&mut self, at: u64, from: &[u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(at))?;
+        self.file.write_all(from)
+    }
+
+    /// Zeroes are written only where something else stands, so that holes stay holes.
+    fn discard(&mut self, at: u64, length: u64) -> io::Result<()> {
+        let mut page = [0; PAGE as usize];
+        for (number, offset, _, length) in pieces(at, length) {
+            let at = number * PAGE + offset as u64;
+            self.read(at, &mut page[..length])?;
+            if page[..length].iter().any(|&byte| byte != 0) {
+                self.write(at, &[0; PAGE as usize][..length])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}

@@ -1,0 +1,202 @@
+//! The media with the writes that are on their way to it, and what each access to it takes.
+
+use std::collections::VecDeque;
+use std::io;
+
+use engine::{Rng, Seed};
+use units::{Bytes, Time};
+
+use super::media::Media;
+use super::params::{MediaTiming, NvmeParams};
+
+/// A write that is not on the media yet.
+struct Staged {
+    at: u64,
+    data: Vec<u8>,
+    /// When it will be. Never earlier than of those before it: a newer write does not lose to an older one.
+    due: Time,
+}
+
+/// Media, staged writes, and when channels and dies are free.
+pub struct Store {
+    media: Box<dyn Media>,
+    timing: MediaTiming,
+    staged: VecDeque<Staged>,
+    last_due: Time,
+    channels: Vec<Time>,
+    dies: Vec<Time>,
+    atomic: u64,
+    volatile: bool,
+    rng: Rng,
+}
+
+impl Store {
+    /// The store of a drive on `media`.
+    pub fn new(params: &NvmeParams, media: Box<dyn Media>) -> Self {
+        let timing = params.media;
+        let channels = usize::from(timing.channels.max(1));
+        Self {
+            media,
+            timing,
+            staged: VecDeque::new(),
+            last_due: Time::ZERO,
+            channels: vec![Time::ZERO; channels],
+            dies: vec![Time::ZERO; channels * usize::from(timing.dies.max(1))],
+            atomic: (u64::from(params.atomic_blocks) + 1) << params.block_shift,
+            volatile: params.volatile_buffer,
+            rng: Seed::new(params.seed).component("nvme/power-cut"),
+        }
+    }
+
+    /// Channel, die and bytes of the unit-sized pieces of an access.
+    fn units(&self, at: u64, length: u64) -> impl Iterator<Item = (usize, usize, u64)> + use<> {
+        let unit = self.timing.unit.get().max(1);
+        let (channels, dies) = (self.channels.len() as u64, (self.dies.len() / self.channels.len()) as u64);
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let number = (at + done) / unit;
+            let here = (unit - (at + done) % unit).min(length - done);
+            done += here;
+            let channel = number % channels;
+            let die = channel * dies + number / channels % dies;
+            (here > 0).then_some((channel as usize, die as usize, here))
+        })
+    }
+
+    /// Reserves what reading takes. Says of each piece how far the data reaches with it, and when it is there.
+    pub fn schedule_read(&mut self, now: Time, at: u64, length: u64) -> Vec<(u64, Time)> {
+        let mut ready = Vec::new();
+        let (mut reached, mut last) = (0, now);
+        for (channel, die, bytes) in self.units(at, length) {
+            let fetched = self.dies[die].max(now) + self.timing.read;
+            let end = fetched.max(self.channels[channel]) + self.timing.channel.time_for(Bytes::new(bytes));
+            self.channels[channel] = end;
+            self.dies[die] = end;
+            reached += bytes;
+            last = last.max(end);
+            ready.push((reached, last));
+        }
+        ready
+    }
+
+    /// Reserves what writing takes. Returns when it is on the media.
+    fn schedule_write(&mut self, now: Time, at: u64, length: u64) -> Time {
+        let mut due = now;
+        for (channel, die, bytes) in self.units(at, length) {
+            let there = self.channels[channel].max(now) + self.timing.channel.time_for(Bytes::new(bytes));
+            self.channels[channel] = there;
+            self.dies[die] = self.dies[die].max(there) + self.timing.program;
+            due = due.max(self.dies[die]);
+        }
+        due
+    }
+
+    /// Takes a write. Returns when it is on the media.
+    pub fn stage(&mut self, now: Time, at: u64, data: Vec<u8>) -> Time {
+        let due = self.schedule_write(now, at, data.len() as u64).max(self.last_due);
+        self.last_due = due;
+        self.staged.push_back(Staged { at, data, due });
+        due
+    }
+
+    /// When the write buffer has room for `length` bytes: now, or later.
+    pub fn room_at(&self, now: Time, length: u64) -> Time {
+        let capacity = self.timing.write_buffer.get();
+        let mut held: u64 = self.staged.iter().filter(|s| s.due > now).map(|s| s.data.len() as u64).sum();
+        let mut at = now;
+        for staged in self.staged.iter().filter(|s| s.due > now) {
+            if held + length <= capacity {
+                break;
+            }
+            held -= staged.data.len() as u64;
+            at = staged.due;
+        }
+        at
+    }
+
+    /// Whether writes may be acknowledged before they are on the media.
+    pub fn has_buffer(&self) -> bool {
+        self.timing.write_buffer.get() > 0
+    }
+
+    /// When everything staged so far is on the media.
+    pub fn drained_at(&self, now: Time) -> Time {
+        self.staged.back().map_or(now, |staged| staged.due.max(now))
+    }
+
+    /// Moves what is due to the media.
+    ///
+    /// # Errors
+    /// If the media fail.
+    pub fn settle(&mut self, now: Time) -> io::Result<()> {
+        while self.staged.front().is_some_and(|staged| staged.due <= now) {
+            if let Some(staged) = self.staged.pop_front() {
+                self.media.write(staged.at, &staged.data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what a host would see.
+    ///
+    /// # Errors
+    /// If the media fail.
+    pub fn read(&mut self, now: Time, at: u64, into: &mut [u8]) -> io::Result<()> {
+        self.settle(now)?;
+        self.media.read(at, into)?;
+        let end = at + into.len() as u64;
+        for staged in &self.staged {
+            let (start, stop) = (staged.at.max(at), (staged.at + staged.data.len() as u64).min(end));
+            if start < stop {
+                let from = &staged.data[(start - staged.at) as usize..(stop - staged.at) as usize];
+                into[(start - at) as usize..(stop - at) as usize].copy_from_slice(from);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets blocks read as zeroes, durably with the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// If the media fail.
+    pub fn discard(&mut self, at: u64, length: u64) -> io::Result<()> {
+        // Writes on their way to the range are over: their part in it is zero as well.
+        let end = at + length;
+        for staged in &mut self.staged {
+            let (start, stop) = (staged.at.max(at), (staged.at + staged.data.len() as u64).min(end));
+            if start < stop {
+                staged.data[(start - staged.at) as usize..(stop - staged.at) as usize].fill(0);
+            }
+        }
+        self.media.discard(at, length)
+    }
+
+    /// Makes what is on the media durable.
+    ///
+    /// # Errors
+    /// If the media fail.
+    pub fn sync(&mut self, now: Time) -> io::Result<()> {
+        self.settle(now)?;
+        self.media.sync()
+    }
+
+    /// Power is lost: of each staged write, any part may have reached the media, but an atomic unit whole or not.
+    ///
+    /// # Errors
+    /// If the media fail.
+    pub fn power_cut(&mut self, now: Time) -> io::Result<()> {
+        self.settle(now)?;
+        for staged in std::mem::take(&mut self.staged) {
+            let piece = if staged.data.len() as u64 <= self.atomic { staged.data.len() } else { 512 };
+            for (n, part) in staged.data.chunks(piece.max(1)).enumerate() {
+                if !self.volatile || self.rng.bool() {
+                    self.media.write(staged.at + (n * piece) as u64, part)?;
+                }
+            }
+        }
+        self.channels.fill(now);
+        self.dies.fill(now);
+        self.last_due = now;
+        self.media.sync()
+    }
+}

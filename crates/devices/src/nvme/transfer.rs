@@ -1,0 +1,224 @@
+//! Data between host and controller: PRPs, SGLs, the controller memory buffer (sections 4.3, 4.4, 4.7).
+
+use engine::Completion;
+use platform::device::{Dma, DmaAttributes, EngineIndex, Token};
+use units::Iova;
+use wire::nvme::pointer::{PRP_LEN, SGL_LEN};
+use wire::nvme::{Command, DataPointer, SglDescriptor, SglKind, Status};
+
+use super::controller::Controller;
+use crate::firmware::ReadOutcome;
+
+/// A piece of a command's data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Segment {
+    /// Where it is; `None` for a bit bucket.
+    pub address: Option<u64>,
+    pub length: u32,
+}
+
+/// Most SGL segments of a command: a chain without end is an error.
+const SEGMENTS: usize = 256;
+
+/// A read that is under way, or done already.
+pub(super) enum Reading {
+    Local(Vec<u8>),
+    Dma(Completion<ReadOutcome>),
+}
+
+impl Reading {
+    pub async fn data(self) -> Result<Vec<u8>, Status> {
+        match self {
+            Self::Local(data) => Ok(data),
+            Self::Dma(read) => read.await.ok().and_then(Result::ok).ok_or(Status::DATA_TRANSFER_ERROR),
+        }
+    }
+}
+
+impl Controller {
+    fn dma(&self, address: u64, length: u32) -> Dma {
+        Dma {
+            function: self.function,
+            address: Iova::new(address),
+            length,
+            engine: EngineIndex(0),
+            local: 0,
+            token: Token(0),
+            attributes: DmaAttributes::default(),
+        }
+    }
+
+    /// Begins to read host memory, or the controller memory buffer.
+    pub fn begin_read(&self, address: u64, length: u32) -> Reading {
+        match self.buffer_place(address, length as usize) {
+            Some(place) => Reading::Local(self.state.borrow().buffer[place].to_vec()),
+            None => Reading::Dma(self.port.read(self.dma(address, length))),
+        }
+    }
+
+    /// Writes to host memory, or to the controller memory buffer. What is awaited is that the data has left.
+    pub fn send(&self, address: u64, data: &[u8]) -> Option<Completion<()>> {
+        match self.buffer_place(address, data.len()) {
+            Some(place) => {
+                self.state.borrow_mut().buffer[place].copy_from_slice(data);
+                None
+            }
+            None => Some(self.port.write(self.dma(address, data.len() as u32), data)),
+        }
+    }
+
+    /// Where an address lies in the controller memory buffer, if it does.
+    fn buffer_place(&self, address: u64, length: usize) -> Option<std::ops::Range<usize>> {
+        let state = self.state.borrow();
+        let control = state.buffer_control;
+        let start = address.checked_sub(control.base).filter(|_| control.memory_space)? as usize;
+        let end = start.checked_add(length)?;
+        (end <= state.buffer.len()).then_some(start..end)
+    }
+
+    /// The pieces of a command's `length` bytes of data; `to_host` says which way they go.
+    pub async fn segments(
+        &self,
+        command: &Command,
+        length: u64,
+        to_host: bool,
+    ) -> Result<Vec<Segment>, Status> {
+        match command.pointer().ok_or(Status::INVALID_FIELD)? {
+            DataPointer::Prp { first, second } => self.prp_segments(first, second, length).await,
+            DataPointer::Sgl { descriptor, .. } => self.sgl_segments(descriptor, length, to_host).await,
+        }
+    }
+
+    async fn prp_segments(&self, first: u64, second: u64, length: u64) -> Result<Vec<Segment>, Status> {
+        let page = self.page_bytes();
+        if first & 3 != 0 {
+            return Err(Status::PRP_OFFSET_INVALID);
+        }
+        let here = (page - first % page).min(length);
+        let mut segments = vec![Segment { address: Some(first), length: here as u32 }];
+        let mut left = length - here;
+        if left == 0 {
+            return Ok(segments);
+        }
+        let mut whole = |address: u64, left: &mut u64| {
+            if address % page != 0 {
+                return Err(Status::PRP_OFFSET_INVALID);
+            }
+            let here = page.min(*left);
+            segments.push(Segment { address: Some(address), length: here as u32 });
+            *left -= here;
+            Ok(())
+        };
+        if left <= page {
+            whole(second, &mut left)?;
+            return Ok(segments);
+        }
+        let mut list = second;
+        while left > 0 {
+            if list % PRP_LEN as u64 != 0 {
+                return Err(Status::PRP_OFFSET_INVALID);
+            }
+            let room = (page - list % page) / PRP_LEN as u64;
+            let wanted = left.div_ceil(page);
+            let count = wanted.min(room);
+            let bytes = self.begin_read(list, (count * PRP_LEN as u64) as u32).data().await?;
+            let mut entries = bytes.as_chunks::<PRP_LEN>().0.iter().map(|entry| u64::from_le_bytes(*entry));
+            // The last entry of a page points to the next page of the list if more follows.
+            let data = if wanted > room { count - 1 } else { count };
+            for entry in entries.by_ref().take(data as usize) {
+                whole(entry, &mut left)?;
+            }
+            if left > 0 {
+                list = entries.next().ok_or(Status::DATA_TRANSFER_ERROR)?;
+            }
+        }
+        Ok(segments)
+    }
+
+    async fn sgl_segments(
+        &self,
+        first: SglDescriptor,
+        length: u64,
+        to_host: bool,
+    ) -> Result<Vec<Segment>, Status> {
+        let mut segments = Vec::new();
+        let mut described = 0u64;
+        let mut add = |descriptor: SglDescriptor| {
+            match descriptor.kind {
+                SglKind::DataBlock if descriptor.length > 0 => {
+                    segments.push(Segment { address: Some(descriptor.address), length: descriptor.length })
+                }
+                SglKind::BitBucket if to_host => {
+                    segments.push(Segment { address: None, length: descriptor.length });
+                }
+                // Of no length, or a bit bucket for data that the controller wants: nothing.
+                SglKind::DataBlock | SglKind::BitBucket => return Ok(()),
+                _ => return Err(Status::SGL_TYPE_INVALID),
+            }
+            described += u64::from(descriptor.length);
+            Ok(())
+        };
+        let mut next = match first.kind {
+            SglKind::Segment | SglKind::LastSegment => Some(first),
+            _ => {
+                add(first)?;
+                None
+            }
+        };
+        let mut read = 0;
+        while let Some(segment) = next.take() {
+            read += 1;
+            if segment.length == 0 || segment.length % SGL_LEN as u32 != 0 || segment.length > 1 << 16 {
+                return Err(Status::INVALID_SGL_SEGMENT);
+            }
+            if read > SEGMENTS {
+                return Err(Status::INVALID_SGL_COUNT);
+            }
+            let bytes = self.begin_read(segment.address, segment.length).data().await?;
+            let descriptors = bytes.as_chunks::<SGL_LEN>().0;
+            for (n, bytes) in descriptors.iter().enumerate() {
+                let descriptor = SglDescriptor::parse(bytes);
+                if !matches!(descriptor.kind, SglKind::Segment | SglKind::LastSegment) {
+                    add(descriptor)?;
+                } else if segment.kind == SglKind::Segment && n + 1 == descriptors.len() {
+                    next = Some(descriptor);
+                } else {
+                    return Err(Status::INVALID_SGL_SEGMENT);
+                }
+            }
+            if segment.kind == SglKind::Segment && next.is_none() {
+                return Err(Status::INVALID_SGL_SEGMENT);
+            }
+        }
+        if described == length { Ok(segments) } else { Err(Status::SGL_LENGTH_INVALID) }
+    }
+
+    /// Fetches all of a command's data: every piece is asked for before the first is waited for.
+    pub async fn gather(&self, command: &Command, length: u64) -> Result<Vec<u8>, Status> {
+        let segments = self.segments(command, length, false).await?;
+        let reads: Vec<Reading> = segments
+            .iter()
+            .filter_map(|segment| Some(self.begin_read(segment.address?, segment.length)))
+            .collect();
+        let mut data = Vec::with_capacity(length as usize);
+        for read in reads {
+            data.extend_from_slice(&read.data().await?);
+        }
+        let through = self.drive.pass(self.port.now(), length);
+        self.port.sleep_until(through).await;
+        Ok(data)
+    }
+
+    /// Sends `data` to where a command wants it.
+    pub async fn scatter(&self, command: &Command, data: &[u8]) -> Result<(), Status> {
+        let mut at = 0;
+        for segment in self.segments(command, data.len() as u64, true).await? {
+            let piece = &data[at..at + segment.length as usize];
+            at += piece.len();
+            if let Some(address) = segment.address {
+                drop(self.send(address, piece));
+            }
+        }
+        Ok(())
+    }
+}

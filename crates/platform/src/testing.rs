@@ -1,0 +1,174 @@
+//! A back-end for tests: a device, plain memory, no timing.
+//!
+//! DMA is served at once, timers run in order and the clock jumps from one to the next, interrupts are
+//! collected. What a device does here it must do on the fabric too: both see it through [`Device`] alone.
+
+use std::collections::BTreeMap;
+
+use units::{BarOffset, Duration, Time};
+use wire::pcie::config::{ConfigEffect, ConfigSpace};
+
+use crate::device::{BarAccess, Device, DeviceBus, Dma, DmaError, FunctionIndex, Reset, Token};
+
+/// Something that is due.
+enum Event {
+    Read(Dma),
+    Written(Token),
+    Timer(Token),
+}
+
+/// Memory, clock and configuration: everything but the device.
+pub struct World {
+    now: Time,
+    events: BTreeMap<(Time, u64), Event>,
+    number: u64,
+    /// The host's memory, from address 0.
+    pub memory: Vec<u8>,
+    /// Interrupts raised and not yet taken: function and vector.
+    pub interrupts: Vec<(FunctionIndex, u16)>,
+    /// DMA requests that met no memory.
+    pub faults: u64,
+    configs: Vec<ConfigSpace>,
+}
+
+/// A device in its world.
+pub struct Bench<D> {
+    /// The device.
+    pub device: D,
+    /// The rest.
+    pub world: World,
+}
+
+impl World {
+    fn at(&mut self, when: Time, event: Event) {
+        self.number += 1;
+        self.events.insert((when.max(self.now), self.number), event);
+    }
+
+    fn place(&self, request: &Dma) -> Option<std::ops::Range<usize>> {
+        let start = usize::try_from(request.address.get()).ok()?;
+        let end = start.checked_add(request.length as usize)?;
+        let allowed = self.configs.get(usize::from(request.function.0))?.bus_master_enabled();
+        (allowed && end <= self.memory.len()).then_some(start..end)
+    }
+}
+
+impl DeviceBus for World {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn read(&mut self, request: Dma) {
+        self.at(self.now, Event::Read(request));
+    }
+
+    fn write(&mut self, request: Dma, data: &[u8]) {
+        match self.place(&request) {
+            Some(place) => self.memory[place].copy_from_slice(data),
+            None => self.faults += 1,
+        }
+        self.at(self.now, Event::Written(request.token));
+    }
+
+    fn interrupt(&mut self, function: FunctionIndex, vector: u16) {
+        self.interrupts.push((function, vector));
+    }
+
+    fn wake_at(&mut self, when: Time, token: Token) {
+        self.at(when, Event::Timer(token));
+    }
+
+    fn config(&self, function: FunctionIndex) -> &ConfigSpace {
+        &self.configs[usize::from(function.0)]
+    }
+}
+
+impl<D: Device> Bench<D> {
+    /// `device` after a fundamental reset, with `memory` bytes of host memory. Its functions may access memory
+    /// and master the bus.
+    pub fn new(device: D, memory: usize) -> Self {
+        let configs = device
+            .functions()
+            .into_iter()
+            .map(|mut function| {
+                function.config.write(4, 6, 0b0011);
+                function.config
+            })
+            .collect();
+        let world = World {
+            now: Time::ZERO,
+            events: BTreeMap::new(),
+            number: 0,
+            memory: vec![0; memory],
+            interrupts: Vec::new(),
+            faults: 0,
+            configs,
+        };
+        Self { device, world }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.world.now
+    }
+
+    /// Reads from a BAR.
+    pub fn bar_read(&mut self, function: FunctionIndex, bar: u8, offset: u64, data: &mut [u8]) {
+        let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
+        self.device.bar_read(&mut self.world, at, data);
+    }
+
+    /// Writes to a BAR.
+    pub fn bar_write(&mut self, function: FunctionIndex, bar: u8, offset: u64, data: &[u8]) {
+        let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
+        self.device.bar_write(&mut self.world, at, data);
+    }
+
+    /// Writes a doubleword of configuration space.
+    pub fn config_write(&mut self, function: FunctionIndex, register: u16, value: u32) {
+        let effects = self.world.configs[usize::from(function.0)].write(register, value, 0xf);
+        for effect in effects {
+            if effect == ConfigEffect::FunctionLevelReset {
+                self.device.reset(&mut self.world, Reset::Function(function));
+            }
+            self.device.config_changed(&mut self.world, function, &effect);
+        }
+    }
+
+    /// Resets the device; what it had under way brings no outcome.
+    pub fn reset(&mut self, reset: Reset) {
+        self.world.events.clear();
+        self.device.reset(&mut self.world, reset);
+    }
+
+    /// Lets the next thing happen; `false` if nothing is due.
+    pub fn step(&mut self) -> bool {
+        let Some(((when, _), event)) = self.world.events.pop_first() else { return false };
+        self.world.now = when;
+        match event {
+            Event::Read(request) => match self.world.place(&request) {
+                Some(place) => {
+                    let data = self.world.memory[place].to_vec();
+                    self.device.read_done(&mut self.world, request.token, Ok(&data));
+                }
+                None => {
+                    self.world.faults += 1;
+                    let error = Err(DmaError::UnsupportedRequest);
+                    self.device.read_done(&mut self.world, request.token, error);
+                }
+            },
+            Event::Written(token) => self.device.write_done(&mut self.world, token),
+            Event::Timer(token) => self.device.timer(&mut self.world, token),
+        }
+        true
+    }
+
+    /// Lets everything happen that is due within `time`, and moves the clock there.
+    pub fn run_for(&mut self, time: Duration) {
+        let end = self.world.now + time;
+        while self.world.events.first_key_value().is_some_and(|((when, _), _)| *when <= end) {
+            self.step();
+        }
+        self.world.now = end;
+    }
+}
