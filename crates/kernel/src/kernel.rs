@@ -24,7 +24,7 @@ use crate::cpu::{Context, Cores, Level};
 use crate::dma::{Dma, DmaParams};
 use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
 use crate::mm::{NodeMemory, PageAllocator};
-use crate::pci::{FunctionInfo, Pci, PciParams, TreeText};
+use crate::pci::{ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
 use crate::sched::{State, Task, TaskFuture};
 
 /// What a kernel is booted with.
@@ -272,7 +272,7 @@ impl Kernel {
                     let _part = cpu.book(Part::Kernel);
                     inner.start_iommus(&cpu);
                     inner.enumerate(&cpu).await;
-                    inner.start_hot_plug(&cpu).await;
+                    inner.start_ports(&cpu).await;
                     inner.bind_all(&cpu).await;
                     inner.log("booted".into());
                     done.notify_one();
@@ -347,6 +347,11 @@ impl Kernel {
     pub fn interrupts(&self) -> Vec<(Irq, String, CpuId, u64)> {
         let lines = self.inner.irqs.lines();
         lines.iter().map(|l| (l.irq, l.name.borrow().clone(), l.cpu.get(), l.count.get())).collect()
+    }
+
+    /// Counts of errors that PCI functions reported.
+    pub fn pci_errors(&self) -> ErrorCounters {
+        self.inner.pci.errors()
     }
 
     /// Counts of interrupts.

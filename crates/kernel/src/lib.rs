@@ -31,4 +31,4 @@ pub use dma::{DmaMode, DmaParams};
 pub use irq::IrqCounters;
 pub use kernel::{Kernel, KernelParams, Subsystems, TaskInfo};
 pub use mm::NodeMemory;
-pub use pci::{FunctionInfo, PciParams, TreeText};
+pub use pci::{ErrorCounters, FunctionInfo, PciParams, TreeText};

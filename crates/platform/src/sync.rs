@@ -21,8 +21,12 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.queue.waiting.borrow_mut().retain(|(t, _)| *t != ticket);
+        let Some(ticket) = self.ticket else { return };
+        let place = self.queue.waiting.borrow().iter().position(|(t, _)| *t == ticket);
+        match place {
+            Some(place) => drop(self.queue.waiting.borrow_mut().remove(place)),
+            // It was woken and gives up: somebody else shall look.
+            None => self.queue.wake_one(),
         }
     }
 }
@@ -57,6 +61,8 @@ impl WaitQueue {
         let mut place = Place { queue: self, ticket: None };
         poll_fn(|context| {
             if let Some(value) = ready() {
+                let mine = place.ticket.take();
+                self.waiting.borrow_mut().retain(|(ticket, _)| Some(*ticket) != mine);
                 return Poll::Ready(value);
             }
             let mut waiting = self.waiting.borrow_mut();
@@ -66,9 +72,15 @@ impl WaitQueue {
                 entry.1.clone_from(context.waker());
                 return Poll::Pending;
             }
-            let ticket = self.next.replace(self.next.get() + 1);
-            waiting.push_back((ticket, context.waker().clone()));
-            place.ticket = Some(ticket);
+            match place.ticket {
+                // It was woken, and somebody else was quicker: it keeps its place.
+                Some(ticket) => waiting.push_front((ticket, context.waker().clone())),
+                None => {
+                    let ticket = self.next.replace(self.next.get() + 1);
+                    waiting.push_back((ticket, context.waker().clone()));
+                    place.ticket = Some(ticket);
+                }
+            }
             Poll::Pending
         })
         .await

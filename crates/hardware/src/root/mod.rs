@@ -267,7 +267,10 @@ impl Host {
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
                 self.completion(wires, scheduler, port, packet, header);
             }
-            TlpKind::Message(_) => wires.consume(scheduler, packet, now),
+            TlpKind::Message(message) => {
+                self.report_error(scheduler, port, message.requester, message.code);
+                wires.consume(scheduler, packet, now);
+            }
             _ => {
                 self.counters.malformed += 1;
                 wires.consume(scheduler, packet, now);

@@ -3,7 +3,8 @@
 use engine::{Completion, Scheduler, oneshot};
 use units::{HostPhysical, Time};
 use wire::pcie::config::header::{self, Window as BridgeWindow};
-use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, pcie_cap, slot};
+use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, aer, pcie_cap, slot};
+use wire::pcie::tlp::MessageCode;
 use wire::pcie::{Bdf, Generation, Width};
 
 use super::{Host, InterruptMessage, RootEvent, RootPort};
@@ -203,6 +204,38 @@ impl Host {
         // The other events are enabled by bits at the same places as their status.
         let link = set & slot::STATUS_LINK_CHANGED != 0 && control & LINK_ENABLE != 0;
         if control & INTERRUPTS != 0 && (link || set & control & 0x1f != 0) {
+            self.port_interrupt(scheduler, number);
+        }
+    }
+
+    /// An error message reached a port: its source is kept, and the port interrupts if it is to (base spec 7.8.4.9
+    /// to 7.8.4.11).
+    pub fn report_error(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        number: u8,
+        source: Bdf,
+        code: MessageCode,
+    ) {
+        let port = &mut self.ports[usize::from(number)];
+        let Some(aer) = port.config.aer_offset() else { return };
+        let before = port.config.dword(aer + aer::ROOT_STATUS);
+        let correctable = code == MessageCode::ERR_COR;
+        // Received, received again, first was fatal, non-fatal seen, fatal seen.
+        let (enable, first, kinds) = match code {
+            MessageCode::ERR_COR => (1 << 0, 1 << 0, 0),
+            MessageCode::ERR_NONFATAL => (1 << 1, 1 << 2, 1 << 5),
+            MessageCode::ERR_FATAL => (1 << 2, 1 << 2, 1 << 6 | 1 << 4),
+            _ => return,
+        };
+        if before & first == 0 {
+            let shift = if correctable { 0 } else { 16 };
+            port.config.update(aer + aer::ROOT_SOURCE, 0xffff << shift, u32::from(source.bits()) << shift);
+            port.config.update(aer + aer::ROOT_STATUS, 0, first | kinds);
+        } else {
+            port.config.update(aer + aer::ROOT_STATUS, 0, first << 1 | kinds & !(1 << 4));
+        }
+        if port.config.dword(aer + aer::ROOT_COMMAND) & enable != 0 {
             self.port_interrupt(scheduler, number);
         }
     }

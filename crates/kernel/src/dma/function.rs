@@ -20,10 +20,11 @@ use crate::kernel::Inner;
 use crate::mm::Pool;
 
 /// A mapping that has not been ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Live {
+    at: Iova,
     length: u64,
-    direction: Direction,
+    direction: u8,
 }
 
 /// The DMA API of one function.
@@ -35,7 +36,7 @@ pub(crate) struct FunctionDma {
     domain: RefCell<Option<Rc<Domain>>>,
     passes: Cell<bool>,
     counters: Cell<DmaCounters>,
-    live: RefCell<BTreeMap<Iova, Vec<Live>>>,
+    live: RefCell<BTreeMap<Live, u32>>,
     pool: RefCell<Pool>,
     /// Pages behind coherent memory, by where the core finds them.
     coherent: RefCell<BTreeMap<PhysAddr, (Pages, Iova)>>,
@@ -134,30 +135,30 @@ impl FunctionDma {
 
     fn remember(&self, at: Iova, length: u64, direction: Direction) {
         self.count(|c| c.maps += 1);
-        self.live.borrow_mut().entry(at).or_default().push(Live { length, direction });
+        let live = Live { at, length, direction: direction as u8 };
+        *self.live.borrow_mut().entry(live).or_default() += 1;
     }
 
     /// Whether there was such a mapping.
     fn forget(&self, at: Iova, length: u64, direction: Direction) -> bool {
-        let mut live = self.live.borrow_mut();
-        let known = live.get_mut(&at).and_then(|all| {
-            let place = all.iter().position(|l| *l == Live { length, direction })?;
-            all.swap_remove(place);
-            Some(all.is_empty())
-        });
-        match known {
-            Some(true) => {
-                live.remove(&at);
+        let key = Live { at, length, direction: direction as u8 };
+        let known = {
+            let mut live = self.live.borrow_mut();
+            let count = live.get_mut(&key).map(|count| {
+                *count -= 1;
+                *count
+            });
+            if count == Some(0) {
+                live.remove(&key);
             }
-            Some(false) => {}
-            None => {
-                drop(live);
-                self.count(|c| c.errors += 1);
-                if let Some(kernel) = self.kernel.upgrade() {
-                    kernel.log(format!("dma {}: {length} bytes at {at} were not mapped so", self.function));
-                }
-                return false;
+            count.is_some()
+        };
+        if !known {
+            self.count(|c| c.errors += 1);
+            if let Some(kernel) = self.kernel.upgrade() {
+                kernel.log(format!("dma {}: {length} bytes at {at} were not mapped so", self.function));
             }
+            return false;
         }
         self.count(|c| c.unmaps += 1);
         true
@@ -199,9 +200,9 @@ impl FunctionDma {
         let Some(kernel) = self.kernel.upgrade() else { return 0 };
         let left = self.counters.get().live();
         let live = std::mem::take(&mut *self.live.borrow_mut());
-        for (at, mappings) in live {
-            for mapping in mappings {
-                self.unreach(cpu, at, mapping.length);
+        for (mapping, count) in live {
+            for _ in 0..count {
+                self.unreach(cpu, mapping.at, mapping.length);
             }
         }
         self.cut.borrow_mut().clear();

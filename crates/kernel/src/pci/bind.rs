@@ -7,6 +7,7 @@ use platform::pci::{PciDevice, PciDriver};
 use wire::pcie::config::header;
 
 use super::Function;
+use super::function::Bound;
 use crate::kernel::Inner;
 
 impl Inner {
@@ -31,7 +32,7 @@ impl Inner {
             match driver.probe(cpu, PciDevice::new(ops)).await {
                 Ok(binding) => {
                     self.log(format!("pci {}: bound to {}", function.bdf, driver.name()));
-                    *function.driver.borrow_mut() = Some((driver, binding));
+                    *function.driver.borrow_mut() = Some(Bound { driver, binding });
                     return;
                 }
                 Err(error) => {
@@ -45,7 +46,7 @@ impl Inner {
     /// Takes a function from its driver. What the driver left mapped is told and taken down.
     pub async fn unbind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
         let bound = function.driver.borrow_mut().take();
-        let Some((driver, binding)) = bound else { return };
+        let Some(Bound { driver, binding }) = bound else { return };
         binding.remove(cpu).await;
         self.free_irqs(cpu, function).await;
         if function.present.get() {
@@ -77,5 +78,6 @@ impl Inner {
         self.set_sizes(cpu, function, function.max_payload.get()).await;
         let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | header::COMMAND_BUS_MASTER;
         self.config_write_u16(cpu, function.bdf, header::COMMAND, on).await;
+        self.restore_irqs(cpu, function).await;
     }
 }

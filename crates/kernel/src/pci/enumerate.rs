@@ -144,7 +144,7 @@ impl Inner {
             None => 0,
         };
         let root = parent.map_or(bdf, |parent| parent.root);
-        let function = Function::new(self, bdf, root, parent.map(|p| p.bdf), identity, kind)
+        let function = Function::draft(self, bdf, root, parent.map(|p| p.bdf), identity, kind)
             .with_capabilities(caps, extended, pcie, pcie_caps)
             .with_bars(bars);
         let function = function.finish();

@@ -12,7 +12,7 @@ use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, Identity, PciBinding, PciDriver, PciOps};
 use units::Duration;
-use wire::pcie::config::caps::Found;
+use wire::pcie::config::caps::{Found, extended_id};
 use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
@@ -57,14 +57,20 @@ pub(crate) struct Function {
     pub irqs: RefCell<Vec<Irq>>,
     /// The MSI-X table's BAR and the table's place in it.
     pub msix_table: Cell<Option<(u8, u64)>>,
-    pub driver: RefCell<Option<(Rc<dyn PciDriver>, Rc<dyn PciBinding>)>>,
+    pub driver: RefCell<Option<Bound>>,
+}
+
+/// A driver and its hold on a function.
+pub(crate) struct Bound {
+    pub driver: Rc<dyn PciDriver>,
+    pub binding: Rc<dyn PciBinding>,
 }
 
 /// A function while what is known of it is put together.
 pub(super) struct Draft(Function);
 
 impl Function {
-    pub(super) fn new(
+    pub(super) fn draft(
         kernel: &Rc<Inner>,
         bdf: Bdf,
         root: Bdf,
@@ -108,6 +114,16 @@ impl Function {
 
     pub fn has_link_below(&self) -> bool {
         self.is_bridge() && LINK_BELOW.contains(&self.port_type)
+    }
+
+    /// Its driver's hold on it.
+    pub fn binding(&self) -> Option<Rc<dyn PciBinding>> {
+        self.driver.borrow().as_ref().map(|bound| Rc::clone(&bound.binding))
+    }
+
+    /// Where its error registers are.
+    pub fn aer(&self) -> Option<u16> {
+        self.extended.iter().find(|c| c.id == extended_id::AER).map(|c| c.offset)
     }
 
     pub(super) fn kernel(&self) -> Result<Rc<Inner>, Error> {

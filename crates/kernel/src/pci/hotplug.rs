@@ -15,20 +15,19 @@ use crate::kernel::Inner;
 const CONTROL: u16 = 1 << 3 | 1 << 5 | 1 << 12;
 
 impl Inner {
-    /// Lets every slot interrupt when something is put in or taken out.
-    pub async fn start_hot_plug(self: &Rc<Self>, cpu: &Cpu) {
+    /// Lets every port interrupt when something is put in or taken out, or an error is reported.
+    pub async fn start_ports(self: &Rc<Self>, cpu: &Cpu) {
         for bridge in self.pci.all() {
-            if bridge.slot {
-                self.start_slot(cpu, &bridge).await;
+            if bridge.slot || bridge.is_bridge() && bridge.aer().is_some() {
+                self.start_port(cpu, &bridge).await;
             }
         }
     }
 
-    async fn start_slot(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
-        let Some(pcie) = bridge.pcie else { return };
+    async fn start_port(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
         let irqs = self.alloc_irqs(cpu, bridge, 1, 1, &Default::default()).await;
         let Some(irq) = irqs.ok().and_then(|irqs| irqs.first().copied()) else {
-            self.log(format!("pci {}: no interrupt for its slot", bridge.bdf));
+            self.log(format!("pci {}: no interrupt for its events", bridge.bdf));
             return;
         };
         let (kernel, port) = (Rc::downgrade(self), Rc::downgrade(bridge));
@@ -36,12 +35,17 @@ impl Inner {
             let (kernel, port) = (kernel.upgrade(), port.upgrade());
             Box::pin(async move {
                 if let Some((kernel, port)) = kernel.zip(port) {
+                    kernel.error_event(&cpu, &port).await;
                     kernel.slot_event(&cpu, &port).await;
                 }
             })
         });
-        let requested = self.request_irq(irq, "pciehp", Rc::new(|_| IrqReturn::WakeThread), Some(thread));
-        if requested.is_ok() {
+        let requested = self.request_irq(irq, "pcieport", Rc::new(|_| IrqReturn::WakeThread), Some(thread));
+        if requested.is_err() {
+            return;
+        }
+        self.start_errors(cpu, bridge).await;
+        if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
             // What happened before nobody need hear of.
             self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, 0x011f).await;
             let before = self.config_read_u16(cpu, bridge.bdf, pcie + slot::CONTROL).await;
@@ -51,7 +55,7 @@ impl Inner {
 
     /// Something happened to a slot.
     async fn slot_event(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
-        let Some(pcie) = bridge.pcie else { return };
+        let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) else { return };
         let status = self.config_read_u16(cpu, bridge.bdf, pcie + slot::STATUS).await;
         self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, status & 0x011f).await;
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
@@ -84,8 +88,7 @@ impl Inner {
         // All are marked before any driver is asked, so that none waits for another that is gone too.
         gone.iter().for_each(|function| function.present.set(false));
         for function in &gone {
-            let bound = function.driver.borrow().clone();
-            if let Some((_, binding)) = bound {
+            if let Some(binding) = function.binding() {
                 binding.error_detected(cpu, ChannelState::Gone);
             }
             self.unbind(cpu, function).await;

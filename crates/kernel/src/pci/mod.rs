@@ -1,5 +1,6 @@
 //! The PCI core: finding functions, giving them resources, binding them to drivers.
 
+mod aer;
 mod bind;
 mod enumerate;
 mod function;
@@ -17,6 +18,7 @@ use platform::cpu::Cpu;
 use platform::pci::PciDriver;
 use wire::pcie::Bdf;
 
+pub use aer::ErrorCounters;
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
@@ -50,6 +52,7 @@ pub(crate) struct Pci {
     /// Free address space below and above 4 GiB.
     apertures: RefCell<[Aperture; 2]>,
     next_bus: Cell<u8>,
+    errors: Cell<ErrorCounters>,
 }
 
 impl Pci {
@@ -60,7 +63,13 @@ impl Pci {
             drivers: RefCell::default(),
             apertures: RefCell::new(resources::apertures(memory)),
             next_bus: Cell::new(1),
+            errors: Cell::default(),
         }
+    }
+
+    /// Errors that were reported.
+    pub fn errors(&self) -> ErrorCounters {
+        self.errors.get()
     }
 
     pub fn function(&self, bdf: Bdf) -> Option<Rc<Function>> {

@@ -15,6 +15,16 @@ use super::Function;
 use crate::irq::Line;
 use crate::kernel::Inner;
 
+impl Function {
+    /// The register and the bit that enable its messages.
+    fn message_control(&self) -> (u16, u16) {
+        match self.capability(id::MSIX) {
+            Some(at) => (at + msix::CONTROL, msix::ENABLE),
+            None => (self.capability(id::MSI).unwrap_or_default() + msi::CONTROL, msi::ENABLE),
+        }
+    }
+}
+
 impl Inner {
     /// The core for a function's n-th vector.
     fn core_for(&self, function: &Function, affinity: &Affinity, n: usize) -> CpuId {
@@ -75,13 +85,27 @@ impl Inner {
             self.remap_line(cpu, line, function.bdf);
             self.program(cpu, function, n, line).await;
         }
-        let (at, control) = match msix {
-            Some(at) => (at + msix::CONTROL, msix::ENABLE),
-            None => (function.capability(id::MSI).unwrap_or_default() + msi::CONTROL, msi::ENABLE),
-        };
+        self.enable_messages(cpu, function).await;
+        Ok(irqs)
+    }
+
+    /// Tells a function that was reset its messages again.
+    pub(super) async fn restore_irqs(&self, cpu: &Cpu, function: &Function) {
+        let irqs = function.irqs.borrow().clone();
+        for (n, irq) in (0u16..).zip(&irqs) {
+            if let Some(line) = self.irqs.line(*irq) {
+                self.program(cpu, function, n, &line).await;
+            }
+        }
+        if !irqs.is_empty() {
+            self.enable_messages(cpu, function).await;
+        }
+    }
+
+    async fn enable_messages(&self, cpu: &Cpu, function: &Function) {
+        let (at, control) = function.message_control();
         let before = self.config_read_u16(cpu, function.bdf, at).await;
         self.config_write_u16(cpu, function.bdf, at, before | control).await;
-        Ok(irqs)
     }
 
     async fn msix_layout(&self, cpu: &Cpu, function: &Function, at: u16) -> MsixLayout {
@@ -134,10 +158,7 @@ impl Inner {
         if irqs.is_empty() {
             return;
         }
-        let (at, bit) = match function.capability(id::MSIX) {
-            Some(at) => (at + msix::CONTROL, msix::ENABLE),
-            None => (function.capability(id::MSI).unwrap_or_default() + msi::CONTROL, msi::ENABLE),
-        };
+        let (at, bit) = function.message_control();
         if function.present.get() {
             let control = self.config_read_u16(cpu, function.bdf, at).await;
             self.config_write_u16(cpu, function.bdf, at, control & !bit).await;

@@ -100,7 +100,7 @@ impl Inner {
                     .collect(),
                 node: function.node.0,
                 max_payload: function.max_payload.get(),
-                driver: function.driver.borrow().as_ref().map(|(driver, _)| driver.name()),
+                driver: function.driver.borrow().as_ref().map(|bound| bound.driver.name()),
                 irqs: function.irqs.borrow().clone(),
                 mapped_pages: function.dma.borrow().as_ref().map_or(0, |dma| dma.mapped_pages()),
                 dma: function.dma.borrow().as_ref().map(|dma| dma.counters()).unwrap_or_default(),

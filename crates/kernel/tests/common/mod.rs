@@ -124,6 +124,7 @@ pub struct CopierBinding {
     pub done: Completion<(u16, CpuId)>,
     pub gone: Cell<bool>,
     pub removed: Cell<bool>,
+    pub recovers: Cell<bool>,
 }
 
 impl CopierBinding {
@@ -165,7 +166,19 @@ impl PciBinding for CopierBinding {
     }
     fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
         self.gone.set(state == ChannelState::Gone);
-        Recovery::Disconnect
+        match state {
+            ChannelState::Normal => Recovery::CanRecover,
+            ChannelState::Frozen if self.recovers.get() => Recovery::NeedReset,
+            _ => Recovery::Disconnect,
+        }
+    }
+    fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
+        Box::pin(async move {
+            match self.magic(cpu).await {
+                MAGIC => Recovery::CanRecover,
+                _ => Recovery::Disconnect,
+            }
+        })
     }
 }
 
@@ -213,6 +226,7 @@ impl PciDriver for CopierDriver {
                 done,
                 gone: Cell::new(false),
                 removed: Cell::new(false),
+                recovers: Cell::new(true),
             });
             self.bound.borrow_mut().push(Rc::clone(&binding));
             Ok(binding as Rc<dyn PciBinding>)
