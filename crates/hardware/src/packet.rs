@@ -16,6 +16,8 @@ pub struct Hop {
     pub sequence: u16,
     /// Training of the link during which the TLP was sent: a later one lost it.
     pub epoch: u32,
+    /// Bytes that its sender leaves empty around it, where it moves data in units larger than a doubleword.
+    pub padding: u16,
     /// When its last byte arrives. Later than its delivery where the receiver cuts through.
     pub tail: Time,
     /// LCRC as sent; only filled in where errors are injected, since it cannot fail elsewhere.

@@ -250,7 +250,9 @@ impl Endpoint {
         match &tlp.kind {
             TlpKind::CompletionData(header) | TlpKind::Completion(header) => {
                 let poisoned = tlp.common.poisoned;
-                let at = self.core.requester.completion(wires, scheduler, end, header, poisoned, payload);
+                let padding = wires.packets.hop(packet).padding;
+                let at =
+                    self.core.requester.completion(wires, scheduler, end, header, poisoned, padding, payload);
                 wires.consume(scheduler, packet, at);
             }
             _ => {
@@ -453,6 +455,11 @@ impl Endpoint {
         self.core.requester.max_payload = payload;
         self.core.requester.max_read_request = read;
         self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
+    }
+
+    /// The link at one of the device's ports has sent something that waited.
+    pub fn link_drained(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        self.core.requester.start_writes(wires, scheduler);
     }
 
     /// Something inside the endpoint is due.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use engine::Scheduler;
 use platform::device::{Dma, DmaAttributes, DmaError, Token};
 use units::{Duration, Time};
-use wire::pcie::split::{split_read, split_write};
+use wire::pcie::split::{split_aligned, split_read};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
@@ -334,6 +334,10 @@ impl Requester {
         }
         while self.writes_in_hand < self.params.writes_in_hand.max(1) {
             let Some(write) = self.to_write.front() else { return };
+            // What the link cannot take yet stays here; the link asks for more when it has sent what waits.
+            if wires.link(write.end.link).waiting(write.end.side) > 0 {
+                return;
+            }
             if write.ready > now {
                 if self.write_wake.is_none_or(|at| at > write.ready) {
                     self.write_wake = Some(write.ready);
@@ -364,7 +368,7 @@ impl Requester {
         }
         let mut gone = fetched;
         let mut done = 0usize;
-        for (address, piece) in split_write(write.dma.address.get(), length, self.max_payload) {
+        for (address, piece) in split_aligned(write.dma.address.get(), length, self.max_payload) {
             let request = MemoryRequest::for_bytes(write.requester, 0, address, piece);
             let tlp = Tlp { common: common(write.dma.attributes), kind: TlpKind::MemoryWrite(request) };
             let lead = (address & 3) as usize;
@@ -446,6 +450,7 @@ impl Requester {
         end: LinkEnd,
         header: &CompletionHeader,
         poisoned: bool,
+        padding: u16,
         payload: &[u8],
     ) -> Time {
         let now = scheduler.now();
@@ -485,7 +490,7 @@ impl Requester {
         entry.largest = entry.largest.max(here.max(1));
         let (last, entry) = (entry.left == 0, *entry);
         let link = wires.link(end.link);
-        let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4;
+        let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
         let out = self.drain.take(now, wire_bytes, first);
         let engine = self.engine(&dma);
         let drained = match engine.memory {
@@ -557,6 +562,9 @@ impl Requester {
         if let Some(memory) = &engine.memory {
             let ragged = entry.largest <= memory.chunk;
             let local = dma.local + u64::from(entry.offset);
+            // Data that does not begin with a word is shifted as it is written out, and waits for that.
+            let shifted = local % u64::from(memory.word.max(1)) != 0;
+            let drained = if shifted { drained.max(read.in_place) } else { drained };
             free = free.max(self.memory.write(drained, memory, local, u64::from(entry.length), ragged));
         }
         if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {

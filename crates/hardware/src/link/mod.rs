@@ -284,7 +284,7 @@ impl Link {
         wire_bytes: u64,
     ) {
         let now = cx.scheduler.now();
-        let on_wire = self.wire_time(side, wire_bytes);
+        let on_wire = self.wire_time(side, wire_bytes + u64::from(cx.packets.hop(packet).padding));
         let to_route = self.time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes));
         let (skip_interval, skip_time) = self.skip;
         let transmitter = &mut self.transmitters[side as usize];

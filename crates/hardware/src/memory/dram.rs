@@ -17,6 +17,8 @@ pub(super) struct Dram {
     /// Lines on a channel before the next one follows.
     interleave: u64,
     channels: Vec<Server>,
+    /// For each channel: when the last of the reads under way is answered.
+    read_until: Vec<Time>,
     /// For each rank of each channel: a beginning of a refresh near the last access.
     refreshes: Vec<u64>,
     /// For each bank of each rank: its open row plus one, zero if none is.
@@ -37,13 +39,17 @@ impl Dram {
         let service = params.channel_bandwidth.time_for(Bytes::new(LINE));
         let units = usize::from(params.channels) * usize::from(params.ranks);
         let interval = params.refresh.map_or(0, |r| r.interval.as_ps());
+        let staggered = params.refresh.is_some_and(|r| r.staggered);
         Self {
             params: *params,
             service,
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
             channels: vec![Server::default(); usize::from(params.channels)],
-            refreshes: (0..units as u64).map(|u| interval * u / units as u64).collect(),
+            read_until: vec![Time::ZERO; usize::from(params.channels)],
+            refreshes: (0..units as u64)
+                .map(|u| if staggered { interval * u / units as u64 } else { 0 })
+                .collect(),
             rng,
             rows: vec![0; params.row_buffer.map_or(0, |r| units * usize::from(r.banks))],
         }
@@ -54,17 +60,18 @@ impl Dram {
     pub(super) fn read(&mut self, at: Time, line: u64) -> Time {
         let place = self.place(line);
         let at = self.after_refresh(at, place.rank);
-        let latency = self.latency(line, place.rank) + self.spread();
+        let latency = self.latency(line, place.rank);
         let begun = self.channels[place.channel].reserve(at, self.service);
-        begun + latency.saturating_sub(self.params.access_spread / 2)
+        let contended = self.read_until[place.channel] > begun;
+        let width = if contended { self.params.contended_spread } else { self.params.access_spread };
+        let ready = begun + (latency + self.part_of(width)).saturating_sub(width / 2);
+        self.read_until[place.channel] = self.read_until[place.channel].max(ready);
+        ready
     }
 
-    /// A part of the spread, from none to all of it.
-    fn spread(&mut self) -> Duration {
-        match self.params.access_spread.as_ps() {
-            0 => Duration::ZERO,
-            width => Duration::from_ps(self.rng.below(width)),
-        }
+    /// A part of `width`, from none to all of it.
+    fn part_of(&mut self, width: Duration) -> Duration {
+        if width.is_zero() { width } else { Duration::from_ps(self.rng.below(width.as_ps())) }
     }
 
     /// Writes a line: when the channel's queue has accepted it.

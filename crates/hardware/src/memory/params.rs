@@ -205,8 +205,10 @@ pub struct DramParams {
     pub channel_bandwidth: ByteRate,
     /// From the LLC's miss to the line's arrival there, idle, row closed.
     pub access: Duration,
-    /// Width of the uniform spread of `access` about its mean: open and closed rows, queues, clock crossings.
+    /// Width of the uniform spread of `access` about its mean while nothing else is asked of the channel: clock crossings.
     pub access_spread: Duration,
+    /// The same while other reads are under way on the channel, which its scheduler takes in an order of its own.
+    pub contended_spread: Duration,
     /// Refresh; `None` for memory that needs none.
     pub refresh: Option<RefreshParams>,
     /// Open rows; `None` where every access costs the same.
@@ -215,14 +217,15 @@ pub struct DramParams {
     pub write_queue: u16,
 }
 
-/// DRAM refresh: each rank is unavailable for a while at regular intervals,
-/// the ranks of a node evenly staggered.
+/// DRAM refresh: each rank is unavailable for a while at regular intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshParams {
     /// tREFI, the interval.
     pub interval: Duration,
     /// tRFC, how long a rank is unavailable.
     pub duration: Duration,
+    /// Whether the ranks of a node take turns. Otherwise they all refresh at the same time.
+    pub staggered: bool,
 }
 
 /// Row buffers: what an open row saves and a wrong one costs.
@@ -417,9 +420,11 @@ impl MemoryParams {
                 channel_bandwidth: ByteRate::gb_per_s(16),
                 access: Duration::from_ns(70),
                 access_spread: Duration::ZERO,
+                contended_spread: Duration::ZERO,
                 refresh: Some(RefreshParams {
                     interval: Duration::from_ns(7_800),
                     duration: Duration::from_ns(260),
+                    staggered: true,
                 }),
                 row_buffer: None,
                 write_queue: 32,

@@ -60,13 +60,16 @@ impl Host {
                     _ => iommu::AddressType::Untranslated,
                 };
                 let requester = request.requester;
-                let pieces = if is_write { 1 } else { length.div_ceil(state.params.translation_unit).max(1) };
-                let translation = iommu.translate(
+                // A read takes a place in the translation stage for each completion that it will be cut into.
+                let unit = state.params.translation_unit.max(state.params.split.most(length));
+                let pieces = if is_write { 1 } else { length.div_ceil(unit).max(1) };
+                let translation = iommu.translate_pieces(
                     start,
                     requester,
                     Iova::new(address),
                     access,
                     address_type,
+                    pieces,
                     &mut self.memory,
                 );
                 (translation.ready, translation.outcome.ok().map(|translated| translated.address))
@@ -163,6 +166,7 @@ impl Host {
                     let filled = bytes.read(from, &mut payload[lead..lead + piece.length as usize]);
                     debug_assert!(filled.is_ok(), "the whole request was checked");
                 });
+            wires.packets.hop_mut(packet).padding = port.params.split.padding(piece);
             port.queue_completion(scheduler, self.id, what.port, ready[piece.last], packet);
             done += piece.length;
         }

@@ -66,6 +66,26 @@ impl CompletionSplit {
         }
     }
 
+    /// Bytes that go empty with a piece, since its ends lie within units.
+    pub fn padding(&self, piece: &Piece) -> u16 {
+        let unit = u64::from(self.granule.max(4));
+        let end = piece.address + u64::from(piece.length);
+        let doublewords = end.next_multiple_of(4) - piece.address / 4 * 4;
+        let units = end.next_multiple_of(unit) - piece.address / unit * unit;
+        (units - doublewords) as u16
+    }
+
+    /// Most payload that a completion of a request of `length` bytes usually has.
+    pub fn most(&self, length: u32) -> u32 {
+        if length <= 64 {
+            self.tiny
+        } else if length <= self.small_up_to {
+            self.small
+        } else {
+            self.large
+        }
+    }
+
     fn is_largest(&self, address: u64, length: u32, lines: u32) -> bool {
         let odd = self.odd_multiple_as_largest / LINE as u32;
         let odd_multiple = odd > 0 && lines % odd == 0 && lines / odd % 2 == 1;
@@ -92,15 +112,7 @@ impl CompletionSplit {
         let (first_line, last_line) = (address / LINE, (end - 1) / LINE);
         let lines = (last_line - first_line + 1) as u32;
         let largest = combining && self.is_largest(address, length, lines);
-        let most = if length <= 64 {
-            self.tiny
-        } else if length <= self.small_up_to {
-            self.small
-        } else if largest {
-            self.largest
-        } else {
-            self.large
-        };
+        let most = if largest && length > self.small_up_to { self.largest } else { self.most(length) };
         let most = u64::from(most.min(max_payload)).max(LINE);
         let granule = u64::from(self.granule.max(4));
         let covered = address / granule * granule..end.next_multiple_of(granule);

@@ -20,12 +20,16 @@ record! {
         channel_bandwidth: Figure<ByteRate>,
         /// From the LLC's miss to the line's arrival there, idle.
         access: Figure<Duration>,
-        /// Width of the uniform spread of `access` about its mean: open and closed rows, queues, clock crossings.
+        /// Width of the uniform spread of `access` about its mean while nothing else is asked of the channel.
         access_spread: Figure<Duration>,
+        /// The same while other reads are under way on the channel, which its scheduler takes in an order of its own.
+        contended_spread: Figure<Duration>,
         /// tREFI: the interval between refreshes of a rank.
         refresh_interval: Option<Figure<Duration>>,
         /// tRFC: for how long a refresh makes the rank unavailable.
         refresh_duration: Option<Figure<Duration>>,
+        /// Whether the ranks of a node refresh in turn; otherwise all at the same time.
+        refresh_staggered: Option<Figure<bool>>,
         /// Banks of each rank, where open rows are modelled.
         banks: Option<Figure<Count>>,
         /// Bytes of a row.

@@ -135,7 +135,8 @@ impl Bench {
         let address_seed = seed.component("addresses").u64();
         self.prepare_caches(&mut fabric, host, node, &buffer, run, address_seed);
         let simulation = Simulation::new(fabric);
-        let begin = simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
+        let begin =
+            simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
         simulation.run_until(begin);
         let setup = simulation.with(|fabric, _| Setup {
             capability: fabric

@@ -138,10 +138,13 @@ fn dram(dram: &machine::Dram) -> DramParams {
         channel_bandwidth: dram.channel_bandwidth.value,
         access: dram.access.value,
         access_spread: dram.access_spread.value,
+        contended_spread: dram.contended_spread.value,
         refresh: match (&dram.refresh_interval, &dram.refresh_duration) {
-            (Some(interval), Some(duration)) => {
-                Some(RefreshParams { interval: interval.value, duration: duration.value })
-            }
+            (Some(interval), Some(duration)) => Some(RefreshParams {
+                interval: interval.value,
+                duration: duration.value,
+                staggered: dram.refresh_staggered.as_ref().is_none_or(|staggered| staggered.value),
+            }),
             _ => None,
         },
         row_buffer: match (&dram.banks, &dram.row, &dram.row_hit_saves, &dram.row_conflict_adds) {

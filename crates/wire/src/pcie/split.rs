@@ -61,12 +61,19 @@ pub fn split_write(addr: u64, len: u64, mps: u32) -> Pieces {
     Pieces::new(addr, len, mps, 1)
 }
 
-/// As [`split_read`] and [`split_write`], but pieces also end at multiples of
+/// As [`split_read`] and [`split_write`], but pieces end at every multiple of
 /// `max` (a power of two): the way of engines that align their bursts.
 #[inline]
-pub fn split_aligned(addr: u64, len: u64, max: u32) -> Pieces {
-    let boundary = u64::from(max).clamp(4, PAGE);
-    Pieces::new(addr, len, max, 1 << boundary.ilog2())
+pub fn split_aligned(addr: u64, len: u64, max: u32) -> impl Iterator<Item = (u64, u32)> {
+    let boundary = 1u64 << u64::from(max).clamp(4, PAGE).ilog2();
+    let (mut next, mut left) = (addr, len);
+    std::iter::from_fn(move || {
+        let bytes = left.min(boundary - next % boundary);
+        let piece = (bytes > 0).then_some((next, bytes as u32));
+        next = next.wrapping_add(bytes);
+        left -= bytes;
+        piece
+    })
 }
 
 /// Completions for a read of `len` bytes at `addr`: at most `mps` bytes each,
@@ -114,6 +121,7 @@ mod tests {
             split_aligned(0x1010, 512, 256).collect::<Vec<_>>(),
             [(0x1010, 240), (0x1100, 256), (0x1200, 16)]
         );
+        assert_eq!(split_aligned(0x10c4, 128, 256).collect::<Vec<_>>(), [(0x10c4, 60), (0x1100, 68)]);
         assert_eq!(split_read(u64::MAX, 2, 512).collect::<Vec<_>>(), [(u64::MAX, 1), (0, 1)]);
     }
 
