@@ -205,6 +205,9 @@ impl Nic {
 
     /// Descriptors and bytes of the next packet, if all of its descriptors are here, or as many as can be.
     fn next_packet(&self, ring: &Ring) -> Option<(u16, u32)> {
+        if !ring.running {
+            return None;
+        }
         let mut bytes = 0;
         for n in 0.. {
             let descriptor = TxDescriptor::parse(ring.peek(n)?);
@@ -221,6 +224,9 @@ impl Nic {
     fn unlist(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
         let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
         state.is_listed = false;
+        if !state.ring.running {
+            return;
+        }
         // The end of a packet must be fetched however few descriptors that takes.
         state.hungry = state.ring.peek(0).is_some();
         if state.hungry && state.ring.is_cache_full() {

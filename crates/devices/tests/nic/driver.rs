@@ -1,0 +1,169 @@
+//! A small driver for tests: one function, queues with completions in rings or in place.
+
+use wire::nic::descriptor::{END, LEN, REPORT};
+use wire::nic::registers::{self as regs, control, queue};
+use wire::nic::{Completion, RxDescriptor, TxDescriptor};
+
+use super::bench::Bench;
+
+/// Bytes of memory that each queue uses: ring, completions, then buffers.
+const QUEUE_BYTES: u64 = 1 << 20;
+const COMPLETIONS_AT: u64 = 0x8000;
+const BUFFERS_AT: u64 = 0x1_0000;
+
+/// A queue as its driver keeps it.
+pub struct Queue {
+    pub device: usize,
+    pub function: u8,
+    pub number: u8,
+    pub is_tx: bool,
+    pub log2: u8,
+    pub mode: u32,
+    /// Bytes of each buffer.
+    pub buffer: u64,
+    base: u64,
+    pub tail: u16,
+    /// Completions seen.
+    pub seen: u16,
+    /// TX: descriptors that are done.
+    pub done: u16,
+}
+
+impl Queue {
+    /// Sets a queue up and starts it.
+    pub fn start(
+        bench: &mut Bench,
+        (device, function, number, is_tx): (usize, u8, u8, bool),
+        log2: u8,
+        mode: u32,
+    ) -> Self {
+        let slot = u64::from(function) * 4 + u64::from(number) * 2 + u64::from(is_tx);
+        let base = 0x1000 + slot * QUEUE_BYTES;
+        let queue = Self {
+            device,
+            function,
+            number,
+            is_tx,
+            log2,
+            mode,
+            buffer: 2048,
+            base,
+            tail: 0,
+            seen: 0,
+            done: 0,
+        };
+        queue.set(bench, queue::CONTROL, 0);
+        let zeros = vec![0; BUFFERS_AT as usize];
+        bench.world.bytes(device, base, zeros.len()).unwrap().copy_from_slice(&zeros);
+        for (register, value) in [(queue::RING, base), (queue::COMPLETIONS, base + COMPLETIONS_AT)] {
+            bench.write(device, function, queue.register(register), &value.to_le_bytes());
+        }
+        queue.set(bench, queue::SIZE, log2.into());
+        queue.set(bench, queue::VECTOR, number.into());
+        queue.set(bench, queue::CONTROL, mode | queue::ENABLE);
+        queue
+    }
+
+    pub fn register(&self, register: u64) -> u64 {
+        let base = if self.is_tx { regs::TX_QUEUES } else { regs::RX_QUEUES };
+        base + u64::from(self.number) * regs::QUEUE_STRIDE + register
+    }
+
+    pub fn set(&self, bench: &mut Bench, register: u64, value: u32) {
+        bench.write32(self.device, self.function, self.register(register), value);
+    }
+
+    fn index(&self, count: u16) -> u64 {
+        u64::from(count) & ((1 << self.log2) - 1)
+    }
+
+    pub fn buffer_at(&self, count: u16) -> u64 {
+        self.base + BUFFERS_AT + self.index(count) * self.buffer
+    }
+
+    pub fn put_descriptor(&mut self, bench: &mut Bench, bytes: [u8; LEN]) {
+        let at = self.base + self.index(self.tail) * LEN as u64;
+        bench.world.bytes(self.device, at, LEN).unwrap().copy_from_slice(&bytes);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    pub fn ring_doorbell(&self, bench: &mut Bench) {
+        self.set(bench, queue::TAIL, self.tail.into());
+    }
+
+    /// Gives `number` free buffers.
+    pub fn give(&mut self, bench: &mut Bench, number: u16) {
+        for _ in 0..number {
+            let descriptor = RxDescriptor { address: self.buffer_at(self.tail), length: self.buffer as u16 };
+            self.put_descriptor(bench, descriptor.emit());
+        }
+        self.ring_doorbell(bench);
+    }
+
+    /// Queues a frame in fragments of at most `piece` bytes; `head` holds the wishes of its first descriptor.
+    pub fn send(&mut self, bench: &mut Bench, frame: &[u8], piece: usize, head: TxDescriptor) {
+        let pieces = frame.len().div_ceil(piece);
+        let first = self.tail;
+        for (n, bytes) in frame.chunks(piece).enumerate() {
+            let address = self.base + BUFFERS_AT + (self.index(first) * self.buffer + (n * piece) as u64);
+            bench.world.bytes(self.device, address, bytes.len()).unwrap().copy_from_slice(bytes);
+            let last = if n + 1 == pieces { END | REPORT } else { 0 };
+            let descriptor =
+                TxDescriptor { address, length: bytes.len() as u16, flags: head.flags | last, ..head };
+            self.put_descriptor(bench, descriptor.emit());
+        }
+    }
+
+    pub fn room(&self) -> u16 {
+        (1 << self.log2) - self.tail.wrapping_sub(if self.is_tx { self.done } else { self.seen })
+    }
+
+    /// The next completion, if there is one.
+    pub fn poll(&mut self, bench: &mut Bench) -> Option<Completion> {
+        let is_ring = self.mode & queue::COMPLETION_MODE == queue::TO_RING;
+        if !is_ring && self.seen == self.tail {
+            return None;
+        }
+        let base = if is_ring { self.base + COMPLETIONS_AT } else { self.base };
+        let at = base + self.index(self.seen) * LEN as u64;
+        let bytes: [u8; LEN] = bench.world.bytes(self.device, at, LEN).unwrap().try_into().unwrap();
+        let (completion, owner) = Completion::parse(&bytes);
+        let expected = !is_ring || Completion::owner_in_ring(self.seen, self.log2);
+        if owner != expected {
+            return None;
+        }
+        if !is_ring {
+            // The driver's next descriptor will have the owner bit clear; until then this entry must not count again.
+            bench.world.bytes(self.device, at, LEN).unwrap()[LEN - 1] = 0;
+        }
+        self.seen = self.seen.wrapping_add(1);
+        if self.is_tx {
+            self.done = completion.count;
+        }
+        Some(completion)
+    }
+
+    /// The next received frame, put together from its buffers, with the completion of its last.
+    pub fn receive(&mut self, bench: &mut Bench) -> Option<(Vec<u8>, Completion)> {
+        let mut frame = Vec::new();
+        loop {
+            let completion = self.poll(bench)?;
+            let at = self.buffer_at(completion.count);
+            frame.extend_from_slice(bench.world.bytes(self.device, at, completion.length.into()).unwrap());
+            if completion.has(wire::nic::completion::END) {
+                return Some((frame, completion));
+            }
+        }
+    }
+
+    pub fn arm(&self, bench: &mut Bench) {
+        let seen = if self.is_tx { self.done } else { self.seen };
+        self.set(bench, queue::ARM_AT, u32::from(seen) | queue::ARM);
+    }
+}
+
+/// Turns a function on.
+pub fn enable(bench: &mut Bench, device: usize, function: u8, features: u32) {
+    bench.write32(device, function, regs::ENABLED, features);
+    bench.write32(device, function, regs::CONTROL, control::ENABLE);
+}
