@@ -124,6 +124,10 @@ impl Arbiter {
                 queue.fetching = true;
                 return Some(Fetch { queue: id, address: queue.base + u64::from(queue.head) * 64, count });
             }
+            // Credits are for a round in which there is something to do.
+            if !queues.iter().any(|(&id, queue)| class(id, queue) >= 2 && ready(id, queue)) {
+                return None;
+            }
             self.credits = weights;
         }
         None
