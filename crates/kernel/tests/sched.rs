@@ -177,3 +177,22 @@ fn time_adds_up() {
     let threads = machine.kernel.busy();
     assert!(tasks + irqs >= threads && tasks <= threads, "{tasks} {irqs} {threads}");
 }
+
+#[test]
+fn busy_cores_even_out() {
+    let machine = free_of_cost();
+    // 48 tasks on 16 cores, 16 of them confined to node 0. Between nodes a difference of two tasks a core is left.
+    let confined: Vec<CpuId> = (0..8).map(CpuId).collect();
+    let tasks: Vec<_> = (0..48)
+        .map(|n| {
+            let cpus = if n % 3 == 0 { confined.clone() } else { Vec::new() };
+            spin(&machine.kernel, TaskParams { cpus, ..TaskParams::named(format!("spin{n}")) })
+        })
+        .collect();
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(1_000));
+    let used: Vec<_> =
+        tasks.iter().map(|&task| info(&machine.kernel, task).times.total().as_s_f64()).collect();
+    let (least, most) = used.iter().fold((1.0f64, 0.0f64), |(l, m), &u| (l.min(u), m.max(u)));
+    assert!(least > 0.24 && most < 0.55, "{least} {most}");
+    assert!(used.iter().sum::<f64>() > 15.99);
+}

@@ -55,7 +55,7 @@ impl Context {
 
     pub(super) fn write(&self, at: PhysAddr, from: &[u8], op: CoreOp) {
         let core = self.cores.get(self.core.get());
-        let issue = self.cores.time_for(self.cores.params.issue.get());
+        let issue = self.cores.issue;
         let capacity = usize::from(self.cores.params.store_buffer);
         let mut now = self.now();
         self.cores.with(|host, _, _| {
@@ -88,7 +88,7 @@ impl Context {
     }
 
     pub(super) fn fetch_ahead(&self, at: PhysAddr, length: u64) {
-        let issue = self.cores.time_for(self.cores.params.issue.get());
+        let issue = self.cores.issue;
         let mut now = self.now();
         self.cores.with(|host, _, _| {
             for line in lines(at, length) {
@@ -108,8 +108,11 @@ impl Context {
         length: u64,
         op: CoreOp,
     ) -> Time {
-        let issue = self.cores.time_for(self.cores.params.issue.get());
+        let issue = self.cores.issue;
         let core = convert::core(self.core.get());
+        if at.offset_in(LINE) + length <= LINE {
+            return memory.core(start, core, HostPhysical::new(at.0), op).ready;
+        }
         let mut window = Window::new(self.cores.params.fill_buffers);
         let mut now = start;
         let mut last = start;

@@ -119,6 +119,10 @@ pub(crate) struct Cores {
     pub costs: KernelCosts,
     pub sched: SchedParams,
     pub all: Vec<Core>,
+    /// Picoseconds of a cycle, times 2^32: no division for each piece of work.
+    cycle_q32: u128,
+    /// From one access to a line to the next.
+    pub issue: Duration,
 }
 
 impl Cores {
@@ -136,7 +140,9 @@ impl Cores {
                 .map(|(id, node)| Core::new(id, crate::convert::node(node)))
                 .collect()
         });
-        Self { hw, host, params, costs, sched, all }
+        let issue = params.frequency.time_for(params.issue);
+        let cycle_q32 = (1_000_000_000_000 << 32) / u128::from(params.frequency.hz());
+        Self { hw, host, params, costs, sched, all, cycle_q32, issue }
     }
 
     pub fn get(&self, id: CpuId) -> &Core {
@@ -156,7 +162,7 @@ impl Cores {
     }
 
     pub fn time_for(&self, cycles: u64) -> Duration {
-        self.params.frequency.time_for(units::Cycles::new(cycles))
+        Duration::from_ps(((u128::from(cycles) * self.cycle_q32 + (1 << 31)) >> 32) as u64)
     }
 
     pub fn book(&self, id: CpuId, part: Part, time: Duration) {

@@ -84,16 +84,34 @@ impl Cores {
 
     /// Takes a waiting task from the longest queue, of the same node first.
     fn steal(&self, thief: &Core) -> Option<Rc<Task>> {
-        let mut victims: Vec<&Core> =
-            self.all.iter().filter(|c| c.id != thief.id && !c.queue.borrow().is_empty()).collect();
-        victims.sort_by_key(|c| (c.node != thief.node, core::cmp::Reverse(c.queue.borrow().len()), c.id));
-        victims.into_iter().find_map(|victim| {
-            let task = victim.queue.borrow_mut().take_last(|task| task.may_run_on(thief.id))?;
-            task.move_floor(victim.queue.borrow().floor(), thief.queue.borrow().floor());
-            task.context.core.set(thief.id);
-            task.migrations.set(task.migrations.get() + 1);
-            Some(task)
-        })
+        let may = |task: &Task| task.may_run_on(thief.id);
+        let has_some = |c: &&Core| c.id != thief.id && c.queue.borrow().any(may);
+        let farther = |c: &&Core| (c.node != thief.node, core::cmp::Reverse(c.queue.borrow().len()), c.id);
+        let victim = self.all.iter().filter(has_some).min_by_key(farther)?;
+        let task = victim.queue.borrow_mut().take_last(may)?;
+        self.move_to(&task, victim, thief);
+        Some(task)
+    }
+
+    /// A task that is in no queue goes to another core.
+    fn move_to(&self, task: &Task, from: &Core, to: &Core) {
+        task.move_floor(from.queue.borrow().floor(), to.queue.borrow().floor());
+        task.context.core.set(to.id);
+        task.migrations.set(task.migrations.get() + 1);
+    }
+
+    /// The core for a task whose turn is over: where it was, unless it must not stay there or others have much less to
+    /// do. A node is left only for a greater difference.
+    fn place_after_turn(&self, task: &Task, core: &Core) -> CpuId {
+        let load = |c: &Core| c.queue.borrow().len() + usize::from(c.current.borrow().is_some());
+        let mine = load(core);
+        let stays = task.may_run_on(core.id);
+        let gain = |c: &Core| mine.saturating_sub(load(c) + usize::from(c.node != core.node));
+        let others = self.all.iter().filter(|c| c.id != core.id && task.may_run_on(c.id));
+        match others.max_by_key(|c| (gain(c), core::cmp::Reverse(c.id))) {
+            Some(other) if !stays || gain(other) >= 1 => other.id,
+            _ => core.id,
+        }
     }
 
     /// A task gives its core away, for a while or for good.
@@ -135,11 +153,9 @@ impl Cores {
         let core = self.get(context.core.get());
         *core.current.borrow_mut() = None;
         task.state.set(State::Runnable);
-        let target = if task.may_run_on(core.id) { core } else { self.get(self.place(&task)) };
+        let target = self.get(self.place_after_turn(&task, core));
         if target.id != core.id {
-            task.move_floor(core.queue.borrow().floor(), target.queue.borrow().floor());
-            task.context.core.set(target.id);
-            task.migrations.set(task.migrations.get() + 1);
+            self.move_to(&task, core, target);
         }
         target.queue.borrow_mut().insert(Rc::clone(&task));
         self.dispatch(core);

@@ -45,6 +45,11 @@ impl RunQueue {
         Some(task)
     }
 
+    /// Whether one of those who wait is such.
+    pub fn any(&self, such: impl Fn(&Task) -> bool) -> bool {
+        self.tasks.values().any(|task| such(task))
+    }
+
     /// Takes the least urgent of those that `may` go.
     pub fn take_last(&mut self, may: impl Fn(&Task) -> bool) -> Option<Rc<Task>> {
         let key = self.tasks.iter().rev().find(|(_, task)| may(task)).map(|(&key, _)| key)?;
