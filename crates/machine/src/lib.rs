@@ -18,6 +18,7 @@
 
 mod diagnostic;
 mod doc;
+mod drive;
 mod figure;
 mod host;
 mod library;
@@ -34,6 +35,7 @@ mod tree;
 
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
+pub use drive::*;
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
 pub use library::Library;

@@ -1,6 +1,6 @@
 //! Every file of the repository reads, and all of them are in the program.
 
-use machine::{Doc, Kind, Library, Machine, MeasuredRun, Part, Scenario, Setup};
+use machine::{Doc, Drive, Kind, Library, Machine, MeasuredRun, Part, Scenario, Setup};
 use std::path::Path;
 
 fn files(folder: &str) -> Vec<String> {
@@ -17,7 +17,7 @@ fn files(folder: &str) -> Vec<String> {
 
 #[test]
 fn every_file_is_in_the_program() {
-    for folder in ["machines", "machines/parts", "scenarios"] {
+    for folder in ["machines", "machines/drives", "machines/parts", "scenarios"] {
         assert_eq!(Library::built_in().names(folder), files(folder), "add a line to BUILT_IN in library.rs");
     }
 }
@@ -38,6 +38,18 @@ fn every_machine_reads_and_bears_its_name() {
             .read()
             .unwrap_or_else(|e| panic!("{}", e.render(false)));
         assert_eq!(part.name, name);
+    }
+}
+
+#[test]
+fn every_drive_reads_and_bears_its_name() {
+    let library = Library::built_in();
+    for name in library.names("machines/drives") {
+        let drive = Doc::<Drive>::load(&library, &name)
+            .unwrap()
+            .read()
+            .unwrap_or_else(|e| panic!("{}", e.render(false)));
+        assert_eq!(drive.name, name);
     }
 }
 

@@ -1,0 +1,106 @@
+//! What a drive's file says: an NVMe controller and the media behind it.
+
+use crate::doc::Kindred;
+use crate::figure::Figure;
+use crate::part::LinkCapability;
+use crate::read::{Check, record};
+use crate::scalar::Count;
+use units::{ByteRate, Bytes, Duration};
+
+record! {
+    /// An NVMe drive as its file describes it.
+    pub struct Drive {
+        /// The name by which it is referred to: the file's without `.toml`.
+        name: String,
+        /// The drive file whose contents this one changes and adds to.
+        extends: Option<String>,
+        /// What the drive is, in a line.
+        summary: String,
+        /// What each of its ports can do.
+        link: LinkCapability,
+        /// Its controller.
+        controller: DriveController,
+        /// The media.
+        media: DriveMedia,
+    }
+    check |drive: &Drive, check: &mut Check<'_>| {
+        let unit = drive.media.unit.value.get();
+        check.at("media").require(
+            unit.is_power_of_two() && (512..=1 << 20).contains(&unit),
+            "unit",
+            format!("{} is no stripe unit", drive.media.unit.value),
+            "a power of two from 512 B to 1 MiB",
+        );
+        check.at("controller").require(
+            drive.controller.block.value.get() == 512 || drive.controller.block.value.get() == 4096,
+            "block",
+            format!("blocks of {} are not supported", drive.controller.block.value),
+            "512 B or 4096 B",
+        );
+    }
+}
+
+impl Kindred for Drive {
+    const WHAT: &'static str = "drive";
+    const FOLDER: &'static str = "machines/drives";
+}
+
+record! {
+    /// An NVMe controller.
+    pub struct DriveController {
+        /// PCI vendor and device number, such as `8086:2700`.
+        pci_id: Figure<String>,
+        /// Ports, each with a controller of its own; all share the namespaces.
+        ports: Figure<Count>,
+        /// Most I/O queue pairs.
+        queue_pairs: Figure<Count>,
+        /// Most entries of a queue.
+        queue_entries: Figure<Count>,
+        /// Largest transfer of one command (bytes).
+        max_transfer: Figure<Bytes>,
+        /// Bytes of a block as it comes from the maker.
+        block: Figure<Bytes>,
+        /// Bytes of the namespace as it comes from the maker.
+        capacity: Figure<Bytes>,
+        /// Whether what the write buffer holds is lost with power.
+        volatile_write_cache: Figure<bool>,
+        /// Reads of the link that may be outstanding at once.
+        tags: Figure<Count>,
+        /// Commands in hand at once.
+        commands_in_hand: Figure<Count>,
+        /// A register read.
+        register_read: Figure<Duration>,
+        /// From a doorbell until entries are fetched.
+        fetch: Figure<Duration>,
+        /// From an entry being there until its command begins.
+        decode: Figure<Duration>,
+        /// Least interval between two commands being begun.
+        command_interval: Figure<Duration>,
+        /// From a command's end until its completion entry is sent.
+        completion: Figure<Duration>,
+        /// Rate between link and media, both ways together.
+        data_path: Figure<ByteRate>,
+        /// From being enabled until ready.
+        enable: Figure<Duration>,
+    }
+}
+
+record! {
+    /// Media: dies behind channels.
+    pub struct DriveMedia {
+        /// Channels.
+        channels: Figure<Count>,
+        /// Dies of each channel.
+        dies_per_channel: Figure<Count>,
+        /// Bytes that stand together on a die.
+        unit: Figure<Bytes>,
+        /// From a die being asked until a unit's data can be moved.
+        read: Figure<Duration>,
+        /// From a unit's data being at a die until it is stored.
+        program: Figure<Duration>,
+        /// Rate of a channel.
+        channel_rate: Figure<ByteRate>,
+        /// Bytes of writes that may be acknowledged before they are stored; none: written through.
+        write_buffer: Figure<Bytes>,
+    }
+}
