@@ -349,6 +349,17 @@ impl Kernel {
         lines.iter().map(|l| (l.irq, l.name.borrow().clone(), l.cpu.get(), l.count.get())).collect()
     }
 
+    /// Requests that IOMMUs have refused: by whom, and how many.
+    pub fn iommu_faults(&self) -> Vec<(Bdf, u64)> {
+        let mut faults = BTreeMap::new();
+        self.inner.cores.with(|host, _, _| {
+            for (requester, _, count) in host.iommus.iter().flat_map(|iommu| iommu.faults().counts()) {
+                *faults.entry(requester).or_default() += count;
+            }
+        });
+        faults.into_iter().collect()
+    }
+
     /// Counts of errors that PCI functions reported.
     pub fn pci_errors(&self) -> ErrorCounters {
         self.inner.pci.errors()

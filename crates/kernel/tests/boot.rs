@@ -59,3 +59,13 @@ fn the_same_boot_twice_is_the_same() {
     };
     assert_eq!(log(), log());
 }
+
+#[test]
+fn nothing_outlives_its_machine() {
+    let machine = Machine::booted(DmaMode::Lazy);
+    assert_eq!(common::ALIVE.get(), 2);
+    let copier = machine.copier(0);
+    machine.run(3, move |cpu| Box::pin(async move { drop(copier.magic(&cpu).await) }));
+    drop(machine);
+    assert_eq!(common::ALIVE.get(), 0);
+}

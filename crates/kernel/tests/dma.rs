@@ -70,6 +70,7 @@ fn a_device_may_only_do_what_it_was_mapped_for() {
     let machine = Machine::booted(DmaMode::Strict);
     let copier = machine.copier(0);
     let kernel = machine.kernel.face();
+    assert_eq!(machine.kernel.iommu_faults(), []);
     machine.run(0, move |cpu| {
         Box::pin(async move {
             let page = kernel.alloc_pages(&cpu, 0, Policy::Local).unwrap();
@@ -81,6 +82,7 @@ fn a_device_may_only_do_what_it_was_mapped_for() {
             assert_eq!(copier.copy(&cpu, nowhere, copier.memory.bus, 64, 0).await, Err(Error::Io));
         })
     });
+    assert_eq!(machine.kernel.iommu_faults(), [(wire::pcie::Bdf::new(1, 0, 0), 2)]);
 }
 
 #[test]

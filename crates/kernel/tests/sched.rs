@@ -9,6 +9,7 @@ use common::{Machine, machine_with, params};
 use kernel::{DmaMode, Kernel, KernelCosts, TaskInfo};
 use platform::cpu::{CpuId, Part};
 use platform::kernel::{Priority, TaskId, TaskParams};
+use proptest::prelude::*;
 use units::{Duration, Time};
 
 fn info(kernel: &Kernel, id: TaskId) -> TaskInfo {
@@ -195,4 +196,61 @@ fn busy_cores_even_out() {
     let (least, most) = used.iter().fold((1.0f64, 0.0f64), |(l, m), &u| (l.min(u), m.max(u)));
     assert!(least > 0.24 && most < 0.55, "{least} {most}");
     assert!(used.iter().sum::<f64>() > 15.99);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Every task gets done just what it asked for, where it may, and no core does two things at once.
+    #[test]
+    fn all_work_gets_done_once(
+        tasks in prop::collection::vec(
+            (
+                prop::collection::vec((0u64..3_000_000, 0u64..4_000), 1..6),
+                prop::collection::vec(0u16..16, 0..4),
+                prop::sample::select(vec![
+                    Priority::Idle, Priority::Nice(0), Priority::Nice(-5), Priority::Nice(10), Priority::RealTime(3),
+                ]),
+            ),
+            1..40,
+        ),
+        moves in prop::collection::vec((0usize..40, prop::collection::vec(0u16..16, 1..3), 0u64..20), 0..10),
+    ) {
+        let machine = free_of_cost();
+        let mut expected = Vec::new();
+        for (n, (steps, cpus, priority)) in tasks.iter().enumerate() {
+            let cycles: u64 = steps.iter().map(|s| s.0).sum();
+            let params = TaskParams {
+                priority: *priority,
+                cpus: cpus.iter().copied().map(CpuId).collect(),
+                ..TaskParams::named(format!("task{n}"))
+            };
+            let steps = steps.clone();
+            let id = machine.kernel.spawn(params, move |cpu| Box::pin(async move {
+                for (cycles, pause) in steps {
+                    cpu.work(cycles);
+                    cpu.sync().await;
+                    cpu.sleep(Duration::from_us(pause)).await;
+                }
+            }));
+            expected.push((id, Duration::from_ps(cycles * 400)));
+        }
+        let face = machine.kernel.face();
+        for (which, cpus, at) in moves {
+            machine.simulation.run_until(machine.simulation.now() + Duration::from_ms(at));
+            let task = expected[which % expected.len()].0;
+            let cpus: Vec<_> = cpus.into_iter().map(CpuId).collect();
+            face.set_affinity(task, &cpus).unwrap();
+        }
+        machine.simulation.run();
+        for (id, time) in expected {
+            let found = info(&machine.kernel, id);
+            prop_assert!(found.ended);
+            prop_assert_eq!(found.times.total(), time);
+        }
+        let elapsed = machine.simulation.now().since(Time::ZERO);
+        for core in 0..16 {
+            prop_assert!(machine.kernel.core_times(CpuId(core)).total() <= elapsed);
+        }
+    }
 }

@@ -41,9 +41,31 @@ mod reg {
     pub const START: u64 = 0x20;
 }
 
+thread_local! {
+    /// Copiers that exist.
+    pub static ALIVE: Cell<i32> = const { Cell::new(0) };
+}
+
+/// Counts those that live.
+pub struct Alive;
+
+impl Default for Alive {
+    fn default() -> Self {
+        ALIVE.set(ALIVE.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        ALIVE.set(ALIVE.get() - 1);
+    }
+}
+
 /// Copies host memory and says so by interrupt; the start register's value is the vector.
 #[derive(Default)]
 pub struct Copier {
+    alive: Alive,
     registers: [u64; 4],
     vector: u16,
 }
