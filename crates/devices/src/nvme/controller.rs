@@ -324,7 +324,7 @@ impl Controller {
                 queue.head = (queue.head + fetch.count) % queue.entries;
                 queue.fetching = false;
             }
-            for entry in bytes.as_chunks::<COMMAND_LEN>().0 {
+            for entry in bytes.chunks_exact(COMMAND_LEN).filter_map(|entry| entry.first_chunk()) {
                 self.begin(fetch.queue, Command::parse(entry));
             }
         }

@@ -141,8 +141,11 @@ impl Controller {
     }
 
     fn dataset(&self, namespace: &Namespace, bytes: &[u8], deallocate: bool) -> Result<u32, Status> {
-        let ranges: Vec<DatasetRange> =
-            bytes.as_chunks::<RANGE_LEN>().0.iter().map(DatasetRange::parse).collect();
+        let ranges: Vec<DatasetRange> = bytes
+            .chunks_exact(RANGE_LEN)
+            .filter_map(|range| range.first_chunk())
+            .map(DatasetRange::parse)
+            .collect();
         let outside = |r: &DatasetRange| {
             r.start.checked_add(u64::from(r.length)).is_none_or(|end| end > namespace.blocks())
         };

@@ -295,7 +295,8 @@ impl Device for Nvme {
                     place.copy_from_slice(data);
                 }
             } else if offset % 4 == 0 {
-                for (n, word) in data.as_chunks::<4>().0.iter().enumerate() {
+                let words = data.chunks_exact(4).filter_map(|word| word.first_chunk::<4>());
+                for (n, word) in words.enumerate() {
                     self.write_register(controller, offset + 4 * n as u64, u32::from_le_bytes(*word));
                 }
             }

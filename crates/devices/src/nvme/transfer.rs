@@ -122,7 +122,10 @@ impl Controller {
             let wanted = left.div_ceil(page);
             let count = wanted.min(room);
             let bytes = self.begin_read(list, (count * PRP_LEN as u64) as u32).data().await?;
-            let mut entries = bytes.as_chunks::<PRP_LEN>().0.iter().map(|entry| u64::from_le_bytes(*entry));
+            let mut entries = bytes
+                .chunks_exact(PRP_LEN)
+                .filter_map(|entry| entry.first_chunk())
+                .map(|entry| u64::from_le_bytes(*entry));
             // The last entry of a page points to the next page of the list if more follows.
             let data = if wanted > room { count - 1 } else { count };
             for entry in entries.by_ref().take(data as usize) {
@@ -175,12 +178,12 @@ impl Controller {
                 return Err(Status::INVALID_SGL_COUNT);
             }
             let bytes = self.begin_read(segment.address, segment.length).data().await?;
-            let descriptors = bytes.as_chunks::<SGL_LEN>().0;
-            for (n, bytes) in descriptors.iter().enumerate() {
-                let descriptor = SglDescriptor::parse(bytes);
+            let count = bytes.len() / SGL_LEN;
+            let descriptors = bytes.chunks_exact(SGL_LEN).filter_map(|bytes| bytes.first_chunk());
+            for (n, descriptor) in descriptors.map(SglDescriptor::parse).enumerate() {
                 if !matches!(descriptor.kind, SglKind::Segment | SglKind::LastSegment) {
                     add(descriptor)?;
-                } else if segment.kind == SglKind::Segment && n + 1 == descriptors.len() {
+                } else if segment.kind == SglKind::Segment && n + 1 == count {
                     next = Some(descriptor);
                 } else {
                     return Err(Status::INVALID_SGL_SEGMENT);

@@ -5,3 +5,4 @@ mod clauses;
 mod driver;
 mod fabric;
 mod properties;
+mod timing;

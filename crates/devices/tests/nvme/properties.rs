@@ -126,7 +126,7 @@ proptest! {
     ) {
         let mut d = Driver::on_bench(NvmeParams { seed, ..NvmeParams::example() }).ready();
         // For each 4 KiB: what a flush has made sure of, and what may stand there as well.
-        let mut sure = vec![0u8; 32];
+        let mut sure = [0u8; 32];
         let mut may: Vec<Vec<u8>> = vec![Vec::new(); 32];
         for (place, value, flush, pause) in writes {
             prop_assert!(d.write_blocks(place * 8, &[value; 4096]).is_success());
