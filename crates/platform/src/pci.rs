@@ -1,4 +1,62 @@
 //! PCI drivers and the functions that they are given.
+//!
+//! A driver for a device that writes a word into host memory and interrupts when told to:
+//!
+//! ```
+//! use std::rc::Rc;
+//! use platform::cpu::{Async, Cpu};
+//! use platform::dma::{Coherent, DmaOps};
+//! use platform::irq::{Affinity, IrqReturn};
+//! use platform::mmio::{MemoryType, Mmio};
+//! use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
+//! use platform::{Error, sync::Completion};
+//!
+//! struct Doorbell;
+//! struct Bound { device: PciDevice, dma: Rc<dyn DmaOps>, registers: Mmio, word: Coherent, done: Completion<()> }
+//!
+//! impl PciDriver for Doorbell {
+//!     fn name(&self) -> &'static str { "doorbell" }
+//!     fn ids(&self) -> &[PciMatch] { const { &[PciMatch::device(0x1af4, 0x00c0)] } }
+//!     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+//!         Box::pin(async move {
+//!             let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
+//!             device.set_master(cpu, true).await;
+//!             let dma = device.dma();
+//!             dma.set_mask(64)?;
+//!             let word = dma.alloc_coherent(cpu, 8, None)?;
+//!             let irqs = device.alloc_irqs(cpu, 1, 1, Affinity::Spread).await?;
+//!             let done = Completion::new();
+//!             let told = done.clone();
+//!             let handler = Rc::new(move |cpu: &Cpu| {
+//!                 cpu.work(50); // What the handler computes; its loads and stores cost by themselves.
+//!                 told.complete(());
+//!                 IrqReturn::Handled
+//!             });
+//!             device.request_irq(irqs[0], "doorbell", handler, None)?;
+//!             Ok(Rc::new(Bound { device, dma, registers, word, done }) as Rc<dyn PciBinding>)
+//!         })
+//!     }
+//! }
+//!
+//! impl Bound {
+//!     /// What a program calls.
+//!     async fn ring(&self, cpu: &Cpu) -> u64 {
+//!         self.registers.write_u64(cpu, 0x8, self.word.bus.get()); // posted
+//!         self.registers.write_u32(cpu, 0x0, 1);
+//!         self.done.wait().await; // gives the core away
+//!         cpu.load_u64(self.word.cpu) // through the simulated caches
+//!     }
+//! }
+//!
+//! impl PciBinding for Bound {
+//!     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+//!         Box::pin(async move {
+//!             self.device.free_irqs(cpu).await;
+//!             self.dma.free_coherent(cpu, self.word);
+//!         })
+//!     }
+//! }
+//! ```
 
 use std::rc::Rc;
 
