@@ -77,7 +77,7 @@ fn blocks_are_in_a_file_that_stays_sparse() {
         options.read(true).write(true).create(true).truncate(false).open(&path).unwrap()
     };
     let params = || NvmeParams { namespaces: vec![Bytes::gib(4)], ..NvmeParams::example() };
-    let data: Vec<u8> = (0..8192u32).map(|n| (n * 13 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..8192u32).map(|n| ((n * 13) >> 3) as u8).collect();
     let start = |file| {
         let media = FileMedia::new(file, 4 << 30).unwrap();
         let drive = Nvme::new(params(), Box::new(media)).unwrap();
