@@ -56,7 +56,6 @@ pub(super) struct State {
     /// Completions that have raised no interrupt yet, by vector.
     coalescing: BTreeMap<u16, u32>,
     pub events: Events,
-    pub aborts: u8,
     commands: BTreeMap<(u16, u16), Rc<Running>>,
     /// I/O commands in hand.
     in_hand: u32,
