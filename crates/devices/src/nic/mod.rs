@@ -30,6 +30,7 @@ use platform::device::{
 };
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use units::Duration;
+use wire::nic::CLASS;
 use wire::nic::registers::{BAR_BYTES, MSIX_PENDING, MSIX_TABLE, event};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigError, ConfigSpace};
@@ -48,8 +49,6 @@ use tx::Sender;
 const READ_ENGINE: EngineIndex = EngineIndex(0);
 /// Engine that writes what was received, and completions behind it.
 const WRITE_ENGINE: EngineIndex = EngineIndex(0);
-/// Class code: Ethernet controller.
-const CLASS: u32 = 0x02_0000;
 
 /// The NIC.
 pub struct Nic {

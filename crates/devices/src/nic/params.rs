@@ -135,7 +135,7 @@ impl NicParams {
             read_chunk: 4096,
             doorbell_latency: Duration::ZERO,
             register_latency: Duration::from_ns(100),
-            ids: (0x1d0f, 0x4e46),
+            ids: (wire::nic::VENDOR, wire::nic::DEVICE),
             pcie: PcieParams::endpoint(Generation::Gen3, Width::X8),
         }
     }

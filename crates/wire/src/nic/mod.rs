@@ -16,6 +16,13 @@ pub mod descriptor;
 pub mod registers;
 pub mod toeplitz;
 
+/// PCI vendor number of the NIC; nobody's.
+pub const VENDOR: u16 = 0x4e46;
+/// PCI device number of the NIC.
+pub const DEVICE: u16 = 0x0001;
+/// Class code: Ethernet controller.
+pub const CLASS: u32 = 0x02_0000;
+
 pub use completion::Completion;
 pub use descriptor::{RxDescriptor, TxDescriptor};
 pub use toeplitz::Toeplitz;

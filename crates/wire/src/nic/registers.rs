@@ -171,9 +171,9 @@ pub mod vector {
 
 /// Bits of [`CONTROL`].
 pub mod control {
-    /// Frames are sent and received.
+    /// Frames are received. TX queues send as soon as they run.
     pub const ENABLE: u32 = 1 << 0;
-    /// Resets the function; reads as 0.
+    /// Resets the function, its queues, rules and counters, at once; reads as 0.
     pub const RESET: u32 = 1 << 1;
 }
 
