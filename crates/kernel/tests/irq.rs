@@ -227,3 +227,34 @@ proptest! {
         prop_assert!(machine.simulation.now() > Time::ZERO);
     }
 }
+
+#[test]
+fn no_interrupt_is_lost_while_it_moves() {
+    for mode in [DmaMode::Off, DmaMode::Strict] {
+        let machine = Machine::booted(mode);
+        let copier = machine.copier(0);
+        let hw = machine.simulation.handle();
+        let id = machine.copiers[0];
+        let raised = 200;
+        machine.simulation.spawn(async move {
+            for _ in 0..raised {
+                hw.sleep(Duration::from_ns(2_300)).await;
+                hw.with(|fabric, scheduler| {
+                    fabric.with_device(scheduler, id, |_, bus| bus.interrupt(FunctionIndex(0), 6));
+                });
+            }
+        });
+        let irq = copier.irqs[6];
+        machine.run(0, move |cpu| {
+            Box::pin(async move {
+                for n in 0..60 {
+                    copier.device.set_irq_affinity(&cpu, irq, CpuId(n * 7 % 16)).await.unwrap();
+                }
+            })
+        });
+        machine.simulation.run();
+        let count = machine.kernel.interrupts().iter().find(|line| line.0 == irq).unwrap().3;
+        let counters = machine.kernel.irq_counters();
+        assert_eq!((count, counters.spurious), (raised, 0), "{mode:?}");
+    }
+}

@@ -3,7 +3,9 @@
 //! A program owns a [`Cpu`] and runs ahead of the simulation by what it has computed since it last
 //! [synchronised](Cpu::sync): [`work`](Cpu::work), loads and stores only add to its local clock and cost no
 //! event. Bytes are read and written at once. Who looks at something that a device or another core may have
-//! changed meanwhile synchronises first; every wait does so by itself.
+//! changed meanwhile synchronises first; every wait does so by itself. A loop over packets or requests should
+//! synchronise once a turn: what it does far ahead of the clock would otherwise seem to others to have been done
+//! early, and theirs late.
 
 use core::future::Future;
 use core::pin::Pin;

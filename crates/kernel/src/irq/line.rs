@@ -15,6 +15,8 @@ pub(crate) struct Line {
     pub name: RefCell<String>,
     pub cpu: Cell<CpuId>,
     pub vector: Cell<u8>,
+    /// Where it arrived before it was moved: messages under way still go there.
+    pub before: RefCell<Vec<(CpuId, u8)>>,
     /// Its entry in the interrupt remapping table, where there is one.
     pub remapped: Cell<Option<u16>>,
     /// The IOMMU whose table that is.
@@ -32,6 +34,7 @@ impl Line {
             name: RefCell::default(),
             cpu: Cell::new(cpu),
             vector: Cell::new(vector),
+            before: RefCell::default(),
             remapped: Cell::new(None),
             unit: Cell::new(0),
             handler: RefCell::new(None),

@@ -31,6 +31,8 @@ const FIRST_VECTOR: u8 = 32;
 #[derive(Default)]
 pub(crate) struct Inbox {
     pending: RefCell<VecDeque<u8>>,
+    /// Accepted, its handler about to run (the bit of the in-service register).
+    serving: Cell<Option<u8>>,
     notify: Notify,
 }
 
@@ -112,7 +114,11 @@ impl Irqs {
     /// Gives an interrupt number and its vector back.
     pub fn release(&self, irq: Irq) {
         if let Some(line) = self.lines.borrow_mut().remove(&irq) {
-            self.vectors.borrow_mut()[usize::from(line.cpu.get().0)].give(line.vector.get());
+            let mut vectors = self.vectors.borrow_mut();
+            let now = (line.cpu.get(), line.vector.get());
+            for (cpu, vector) in line.before.take().into_iter().chain([now]) {
+                vectors[usize::from(cpu.0)].give(vector);
+            }
         }
     }
 
@@ -120,10 +126,26 @@ impl Irqs {
     pub fn move_line(&self, line: &Line, cpu: CpuId) -> Result<(), Error> {
         let mut vectors = self.vectors.borrow_mut();
         let vector = vectors[usize::from(cpu.0)].take(line.irq).ok_or(Error::NoSpace)?;
-        vectors[usize::from(line.cpu.get().0)].give(line.vector.get());
+        line.before.borrow_mut().push((line.cpu.get(), line.vector.get()));
         line.cpu.set(cpu);
         line.vector.set(vector);
         Ok(())
+    }
+
+    /// A line's interrupt has arrived at its new place: none can still be on its way to the old ones, though it may
+    /// not have been taken there.
+    fn settle(&self, line: &Line, cpu: CpuId, vector: u8) {
+        if (line.cpu.get(), line.vector.get()) != (cpu, vector) {
+            return;
+        }
+        line.before.borrow_mut().retain(|&(cpu, vector)| {
+            let inbox = &self.inboxes[usize::from(cpu.0)];
+            let waits = inbox.pending.borrow().contains(&vector) || inbox.serving.get() == Some(vector);
+            if !waits {
+                self.vectors.borrow_mut()[usize::from(cpu.0)].give(vector);
+            }
+            waits
+        });
     }
 
     pub fn line(&self, irq: Irq) -> Option<Rc<Line>> {
@@ -226,6 +248,7 @@ impl Inner {
             core.raise(&context);
             loop {
                 let next = inbox.pending.borrow_mut().pop_front();
+                inbox.serving.set(next);
                 let Some(vector) = next else { break };
                 context.cycles(Part::Irq, costs.irq_entry);
                 cpu.sync().await;
@@ -243,6 +266,7 @@ impl Inner {
             self.irqs.count(|c| c.spurious += 1);
             return;
         };
+        self.irqs.settle(&line, id, vector);
         line.count.set(line.count.get() + 1);
         let handler = line.handler.borrow().clone();
         let outcome = handler.map_or(IrqReturn::None, |handler| {

@@ -188,6 +188,7 @@ impl Inner {
         if line.remapped.get().is_none() {
             self.program(cpu, &function, n, &line).await;
         }
+        cpu.sync().await;
         Ok(())
     }
 }
