@@ -65,7 +65,7 @@ fn nothing_outlives_its_machine() {
     let machine = Machine::booted(DmaMode::Lazy);
     assert_eq!(common::ALIVE.get(), 2);
     let copier = machine.copier(0);
-    machine.run(3, move |cpu| Box::pin(async move { drop(copier.magic(&cpu).await) }));
+    machine.run(3, move |cpu| Box::pin(async move { assert_eq!(copier.magic(&cpu).await, MAGIC) }));
     drop(machine);
     assert_eq!(common::ALIVE.get(), 0);
 }

@@ -40,7 +40,7 @@ pub enum Affinity {
 /// Deferred work of an interrupt, run in softirq context with a budget, as Linux's NAPI.
 pub trait Napi {
     /// Does at most `budget` pieces of work and says how many. One who stays below the budget has called
-    /// [`NapiHandle::complete`] and lets its device interrupt again; one who uses it up is polled again.
+    /// [`NapiOps::complete`] and lets its device interrupt again; one who uses it up is polled again.
     fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize>;
 }
 
