@@ -222,6 +222,9 @@ impl World for Fabric {
             Event::LinkWake(end) => {
                 self.wires
                     .with(scheduler, end.link, |link, cx, released| link.on_wake(cx, end.side, released));
+                if let Attached::Endpoint(id) = self.attached[usize::from(end.link.0)][end.side as usize] {
+                    self.endpoints[usize::from(id.0)].link_drained(&mut self.wires, scheduler);
+                }
             }
             Event::Replay(end) => {
                 self.wires.with(scheduler, end.link, |link, cx, _| link.replay(cx, end.side))

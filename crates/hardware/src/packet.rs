@@ -1,13 +1,36 @@
 //! TLPs in flight: their bytes, in a pool that is allocated once.
 
 use units::Time;
-use wire::pcie::{Tlp, TlpError};
+use wire::pcie::{FlowClass, Tlp, TlpError};
 
-use crate::link::Held;
+use crate::link::{Credits, Held};
 
 /// A TLP in flight, owned by whoever holds its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PacketId(u32);
+
+/// What the link layer needs to know of a TLP, read off its header once.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    /// Its flow class.
+    pub class: FlowClass,
+    /// Credits that it takes.
+    pub credits: Credits,
+    /// Whether it may pass posted requests that wait.
+    pub relaxed: bool,
+}
+
+impl Summary {
+    /// What the link layer needs to know of `tlp`.
+    pub fn of(tlp: &Tlp) -> Self {
+        let data = (tlp.payload_len() as u32).div_ceil(16);
+        Self {
+            class: tlp.class(),
+            credits: Credits { header: 1, data },
+            relaxed: tlp.common.relaxed_ordering,
+        }
+    }
+}
 
 /// The link layer's notes about a TLP on its current hop.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +52,7 @@ pub struct Hop {
 #[derive(Default)]
 struct Slot {
     bytes: Vec<u8>,
+    summary: Option<Summary>,
     hop: Hop,
 }
 
@@ -56,6 +80,7 @@ impl PacketPool {
         let id = self.allocate();
         let slot = &mut self.slots[id.0 as usize];
         let header = tlp.header_len();
+        slot.summary = Some(Summary::of(tlp));
         slot.bytes.resize(header, 0);
         tlp.emit(&mut slot.bytes);
         slot.bytes.extend_from_slice(payload);
@@ -68,6 +93,7 @@ impl PacketPool {
         let id = self.allocate();
         let slot = &mut self.slots[id.0 as usize];
         let header = tlp.header_len();
+        slot.summary = Some(Summary::of(tlp));
         // The fill overwrites what it needs; clearing keeps stale bytes of an earlier packet out of the rest.
         slot.bytes.clear();
         slot.bytes.resize(header + tlp.payload_len(), 0);
@@ -84,6 +110,7 @@ impl PacketPool {
         bytes.clear();
         bytes.extend_from_slice(&self.slots[id.0 as usize].bytes);
         self.slots[copy.0 as usize].bytes = bytes;
+        self.slots[copy.0 as usize].summary = self.slots[id.0 as usize].summary;
         copy
     }
 
@@ -102,7 +129,6 @@ impl PacketPool {
 
     /// Gives the packet's slot back. The id must not be used afterwards.
     pub fn free(&mut self, id: PacketId) {
-        debug_assert!(!self.free.contains(&id.0), "packet freed twice");
         self.free.push(id.0);
     }
 
@@ -114,6 +140,14 @@ impl PacketPool {
         let bytes = &self.slots[id.0 as usize].bytes;
         let (tlp, header) = Tlp::parse(bytes)?;
         Ok((tlp, &bytes[header..]))
+    }
+
+    /// What the link layer needs to know of the packet.
+    ///
+    /// # Panics
+    /// If the packet was never encoded, which cannot be.
+    pub fn summary(&self, id: PacketId) -> Summary {
+        self.slots[id.0 as usize].summary.expect("a packet in flight has been encoded")
     }
 
     /// Header, payload and digest as they stand on the wire, without framing.

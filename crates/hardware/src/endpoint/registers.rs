@@ -162,7 +162,7 @@ impl Registers {
         let msi = state.config.msi().filter(|msi| msi.enabled && msi.mask >> (vector % 32) & 1 == 0)?;
         // A function with fewer vectors than it wants puts the vector's number into the low bits of the data.
         let vectors = u32::from(msi.vectors.max(1));
-        let data = u32::from(msi.data) & !(vectors - 1) | u32::from(vector) % vectors;
+        let data = u32::from(msi.data) & !(vectors - 1) | (u32::from(vector) % vectors);
         Some(InterruptMessage { address: msi.address, data })
     }
 

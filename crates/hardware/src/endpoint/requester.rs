@@ -442,7 +442,8 @@ impl Requester {
         }
     }
 
-    /// Takes a completion with its payload. Returns when it has left the receive buffer.
+    /// Takes a completion with its payload, around which its sender left `padding` bytes empty. Returns when it has left the receive buffer.
+    #[allow(clippy::too_many_arguments)]
     pub fn completion(
         &mut self,
         wires: &Wires,

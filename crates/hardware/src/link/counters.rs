@@ -31,6 +31,4 @@ pub struct DirectionCounters {
     pub rejected: u64,
     /// DLLPs that an injected error lost.
     pub dllps_lost: u64,
-    /// TLPs that could not be decoded before they were sent.
-    pub malformed: u64,
 }

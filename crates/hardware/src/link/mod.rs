@@ -18,7 +18,7 @@ mod tests;
 
 use engine::Scheduler;
 use units::{Bytes, Duration, Time};
-use wire::pcie::{FlowClass, Tlp};
+use wire::pcie::FlowClass;
 
 pub use counters::DirectionCounters;
 pub use errors::ErrorInjector;
@@ -28,7 +28,7 @@ pub use receiver::{Acceptance, Dllp};
 use transmitter::{CLASSES, Transmitter, Unacknowledged};
 
 use crate::event::Event;
-use crate::packet::{PacketId, PacketPool};
+use crate::packet::{PacketId, PacketPool, Summary};
 
 /// A link of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -184,14 +184,36 @@ impl Link {
             self.lose(cx, packet, released);
             return;
         }
-        let Ok((tlp, _)) = cx.packets.decode(packet) else {
-            self.counters[side as usize].malformed += 1;
-            self.lose(cx, packet, released);
+        let Summary { class, credits, relaxed } = cx.packets.summary(packet);
+        self.settle(cx, side, cx.scheduler.now());
+        let now = cx.scheduler.now();
+        // With nothing waiting there is no order to keep: the usual case.
+        if self.has_replay_space(side) && self.transmitters[side as usize].pay_at_once(now, class, credits) {
+            self.launch(cx, side, class, packet, credits, released);
             return;
-        };
-        let (class, credits) = credits_of(&tlp);
-        self.transmitters[side as usize].enqueue(class, packet, credits, tlp.common.relaxed_ordering);
+        }
+        self.transmitters[side as usize].enqueue(class, packet, credits, relaxed);
         self.drain(cx, side, released);
+    }
+
+    fn has_replay_space(&self, side: Side) -> bool {
+        self.transmitters[side as usize].unacknowledged.len()
+            < self.receivers[side.opposite() as usize].params.replay_tlps
+    }
+
+    /// Sends a TLP whose credits have been paid.
+    fn launch(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        class: FlowClass,
+        packet: PacketId,
+        credits: Credits,
+        released: &mut Released,
+    ) {
+        let held = Held { end: self.end(side.opposite()), class, credits };
+        released.extend(cx.packets.hop_mut(packet).held.replace(held));
+        self.transmit(cx, side, class, packet, credits);
     }
 
     fn lose(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, released: &mut Released) {
@@ -204,16 +226,13 @@ impl Link {
         let now = cx.scheduler.now();
         self.settle(cx, side, now);
         loop {
-            let has_replay_space = self.transmitters[side as usize].unacknowledged.len()
-                < self.receivers[side.opposite() as usize].params.replay_tlps;
-            let next = if has_replay_space { self.transmitters[side as usize].take_next(now) } else { None };
+            let next = if self.has_replay_space(side) {
+                self.transmitters[side as usize].take_next(now)
+            } else {
+                None
+            };
             let Some((class, waiting)) = next else { break };
-            if let Some(held) = cx.packets.hop(waiting.packet).held {
-                released.push(held);
-            }
-            cx.packets.hop_mut(waiting.packet).held =
-                Some(Held { end: self.end(side.opposite()), class, credits: waiting.credits });
-            self.transmit(cx, side, class, waiting.packet, waiting.credits);
+            self.launch(cx, side, class, waiting.packet, waiting.credits, released);
         }
         let starved = self.transmitters[side as usize].is_waiting();
         let stalled = self.transmitters[side as usize].note_starvation(now, starved);
@@ -263,7 +282,6 @@ impl Link {
         let copy = self.injector.is_some().then(|| cx.packets.duplicate(packet));
         transmitter.unacknowledged.push_back(Unacknowledged {
             sequence,
-            sent: Time::ZERO,
             copy,
             wire_bytes: wire_bytes as u32,
         });
@@ -438,9 +456,10 @@ impl Link {
         let now = cx.scheduler.now();
         let transmitter = &self.transmitters[side as usize];
         let flight = self.time_for(DLLP_BYTES) + self.params.latency;
-        let heard = [transmitter.next_credit(), transmitter.acks.front().map(|&(at, _)| at)];
+        let ack = transmitter.acks.iter().map(|&(at, _)| at).find(|&at| at > now);
+        let heard = [transmitter.next_credit(now), ack];
         let due = self.receivers[side.opposite() as usize].next_due().map(|due| due.max(now) + flight);
-        let Some(at) = heard.into_iter().flatten().filter(|&at| at > now).chain(due).min() else { return };
+        let Some(at) = heard.into_iter().flatten().chain(due).min() else { return };
         let transmitter = &mut self.transmitters[side as usize];
         if transmitter.wake.is_none_or(|wake| wake <= now || wake > at) {
             transmitter.wake = Some(at);
@@ -492,11 +511,8 @@ impl Link {
             // Without a copy nothing can have damaged the original, which is still under way.
             let Some(copy) = copy else { continue };
             let again = cx.packets.duplicate(copy);
-            if let Ok((tlp, _)) = cx.packets.decode(again) {
-                let (class, credits) = credits_of(&tlp);
-                cx.packets.hop_mut(again).held =
-                    Some(Held { end: self.end(side.opposite()), class, credits });
-            }
+            let Summary { class, credits, .. } = cx.packets.summary(again);
+            cx.packets.hop_mut(again).held = Some(Held { end: self.end(side.opposite()), class, credits });
             self.put_on_wire(cx, side, again, sequence, u64::from(wire_bytes));
         }
     }
@@ -546,12 +562,6 @@ impl Link {
 
 /// Bytes of a TLP that must have arrived before it can be routed: framing and a four-doubleword header.
 const HEADER_BYTES_TO_ROUTE: u64 = 20;
-
-/// Flow class and credits of a TLP.
-pub fn credits_of(tlp: &Tlp) -> (FlowClass, Credits) {
-    let class = tlp.class();
-    (class, Credits { header: 1, data: (tlp.payload_len() as u32).div_ceil(16) })
-}
 
 /// The classes in the order of `FlowClass as usize`.
 pub const fn classes() -> [FlowClass; 3] {

@@ -42,6 +42,8 @@ pub struct Receiver {
     freed: [VecDeque<(Time, Credits)>; 3],
     /// DLLPs to be sent on the opposite direction, by the time at which each is due.
     due: Vec<(Time, Dllp)>,
+    /// The earliest of them.
+    next_due: Time,
     /// Buffer space in use, by class.
     pub occupied: [Credits; 3],
 }
@@ -56,6 +58,7 @@ impl Receiver {
             unacknowledged: VecDeque::new(),
             freed: Default::default(),
             due: Vec::with_capacity(8),
+            next_due: Time::NEVER,
             occupied: Default::default(),
         }
     }
@@ -109,6 +112,7 @@ impl Receiver {
     fn schedule(&mut self, at: Time, dllp: Dllp) {
         if !self.due.iter().any(|&(_, pending)| pending == dllp) {
             self.due.push((at, dllp));
+            self.next_due = self.next_due.min(at);
         }
     }
 
@@ -119,14 +123,16 @@ impl Receiver {
 
     /// Time of the next DLLP that is due, if any.
     pub fn next_due(&self) -> Option<Time> {
-        self.due.iter().map(|&(at, _)| at).min()
+        (!self.due.is_empty()).then_some(self.next_due)
     }
 
     /// Takes the earliest DLLP that is due at `now` or before.
     pub fn take_due(&mut self, now: Time) -> Option<(Time, Dllp)> {
         let (index, _) =
             self.due.iter().enumerate().filter(|(_, (at, _))| *at <= now).min_by_key(|(_, (at, _))| *at)?;
-        Some(self.due.swap_remove(index))
+        let taken = self.due.swap_remove(index);
+        self.next_due = self.due.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);
+        Some(taken)
     }
 
     /// The last sequence number that an Ack or Nak sent at `at` covers.

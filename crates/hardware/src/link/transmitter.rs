@@ -81,8 +81,6 @@ impl CreditAccount {
 pub struct Unacknowledged {
     /// Its sequence number.
     pub sequence: u16,
-    /// When its last byte left.
-    pub sent: Time,
     /// Its bytes, kept only where something can corrupt the first copy.
     pub copy: Option<PacketId>,
     /// Its length on the wire in bytes.
@@ -140,6 +138,15 @@ impl Transmitter {
         self.arrivals += 1;
     }
 
+    /// Pays for a TLP that arrives while nothing waits; `false` if something does or the credits do not suffice.
+    pub fn pay_at_once(&mut self, now: Time, class: FlowClass, credits: Credits) -> bool {
+        let can_go = !self.is_waiting() && self.credits[class as usize].covers(now, credits);
+        if can_go {
+            self.credits[class as usize].pay(credits);
+        }
+        can_go
+    }
+
     /// Whether any TLP waits.
     pub fn is_waiting(&self) -> bool {
         self.queues.iter().any(|queue| !queue.is_empty())
@@ -190,9 +197,10 @@ impl Transmitter {
         &self.credits[class as usize]
     }
 
-    /// When the next UpdateFC under way takes effect.
-    pub fn next_credit(&self) -> Option<Time> {
-        self.credits.iter().filter_map(|account| account.under_way.front().map(|&(at, _)| at)).min()
+    /// When the next UpdateFC takes effect of those that arrive after `now`.
+    pub fn next_credit(&self, now: Time) -> Option<Time> {
+        let arrivals = self.credits.iter().flat_map(|account| account.under_way.iter().map(|&(at, _)| at));
+        arrivals.filter(|&at| at > now).min()
     }
 
     /// Drops from the replay buffer what Acks covered up to `now`; hands the copies to `free`.

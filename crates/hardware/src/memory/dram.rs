@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rng() -> Rng {
+    fn rng() -> engine::Rng {
         engine::Seed::new(1).component("dram")
     }
 
@@ -185,7 +185,7 @@ mod tests {
             conflict_adds: Duration::from_ns(13),
         });
         let mut dram =
-            Dram::new(&DramParams { refresh: None, row_buffer, channels: 1, ranks: 1, ..params() });
+            Dram::new(&DramParams { refresh: None, row_buffer, channels: 1, ranks: 1, ..params() }, rng());
         let mut took = |at: u64, line| {
             let at = Time::from_ps(at * 1_000_000);
             dram.read(at, line) - at
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_write_waits_only_behind_a_full_queue() {
-        let mut dram = Dram::new(&DramParams { channels: 1, refresh: None, ..params() });
+        let mut dram = Dram::new(&DramParams { channels: 1, refresh: None, ..params() }, rng());
         let accepted: Vec<_> = (0..40).map(|line| dram.write(Time::ZERO, line).as_ps()).collect();
         assert!(accepted[..33].iter().all(|&t| t == 0));
         assert_eq!(accepted[33], 4_000, "one service of 64 B at 16 GB/s");

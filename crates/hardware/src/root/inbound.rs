@@ -86,7 +86,7 @@ impl Host {
             let slot = self.defer(deferred);
             scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
         } else {
-            self.access(wires, scheduler, deferred, ready);
+            self.access(wires, scheduler, deferred, tlp, ready);
         }
     }
 
@@ -95,18 +95,24 @@ impl Host {
         let deferred = self.take_deferred(slot);
         self.ports[usize::from(deferred.port)].deferred -= 1;
         let at = scheduler.now();
-        self.access(wires, scheduler, deferred, at);
+        match wires.packets.decode(deferred.packet) {
+            Ok((tlp, _)) => self.access(wires, scheduler, deferred, &tlp, at),
+            Err(_) => wires.consume(scheduler, deferred.packet, at),
+        }
     }
 
     /// Does a translated request at `start`.
-    fn access(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, what: Deferred, start: Time) {
-        let Ok((tlp, _)) = wires.packets.decode(what.packet) else {
-            wires.consume(scheduler, what.packet, start);
-            return;
-        };
-        match tlp.kind {
-            TlpKind::MemoryRead(request) => self.read(wires, scheduler, what, &tlp, &request, start),
-            TlpKind::MemoryWrite(request) => self.write(wires, scheduler, what, &tlp, &request, start),
+    fn access(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        what: Deferred,
+        tlp: &Tlp,
+        start: Time,
+    ) {
+        match &tlp.kind {
+            TlpKind::MemoryRead(request) => self.read(wires, scheduler, what, tlp, request, start),
+            TlpKind::MemoryWrite(request) => self.write(wires, scheduler, what, tlp, request, start),
             _ => unreachable!("only memory requests are deferred"),
         }
     }

@@ -11,15 +11,6 @@ use units::{Bytes, HostPhysical, Iova};
 use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 use wire::pcie::Bdf;
 
-/// How the card reaches the buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Translation {
-    /// By its physical addresses.
-    Off,
-    /// Through an IOMMU with pages of up to this size.
-    Pages(PageSize),
-}
-
 /// The buffer of one run.
 #[derive(Clone, Debug)]
 pub struct Buffer {

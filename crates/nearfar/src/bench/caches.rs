@@ -34,7 +34,7 @@ pub struct Preparation<'a> {
 /// Offset in memory of the lines that stand for everything else on the machine.
 const BACKGROUND_AT: u64 = 16 << 20;
 /// Transactions that bring the ways for device writes into their steady state: several times the lines they hold.
-const SETTLING_WRITES: u64 = 400_000;
+const SETTLING_WRITES: u64 = 160_000;
 
 impl Preparation<'_> {
     /// Prepares for `run`. The caches are empty before.
@@ -45,7 +45,7 @@ impl Preparation<'_> {
             Cache::Cold => {}
             Cache::HostWarm => {
                 // Only the end of a window larger than the cache can stay in it.
-                let from = window.saturating_sub(2 * self.llc);
+                let from = window.saturating_sub(self.llc + self.llc / 8);
                 for offset in (from..window).step_by(LINE as usize) {
                     memory.touch(Agent::Core(self.helper), self.buffer.at(offset), true);
                 }
@@ -66,7 +66,10 @@ impl Preparation<'_> {
                 }
             }
         }
-        for offset in (0..self.background).step_by(LINE as usize) {
+        // Where a cache has room to spare, what else is in it makes no difference.
+        let background =
+            if run.cache == Cache::HostWarm && window > self.llc / 2 { self.background } else { 0 };
+        for offset in (0..background).step_by(LINE as usize) {
             memory.touch(Agent::Core(self.helper), HostPhysical::new(BACKGROUND_AT + offset), true);
         }
         if run.test.writes() {
