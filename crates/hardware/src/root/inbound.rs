@@ -39,7 +39,10 @@ impl Host {
         tlp: &Tlp,
         request: &MemoryRequest,
     ) {
-        let now = scheduler.now();
+        let now = match &mut self.power {
+            Some(power) => power.admit(scheduler.now()),
+            None => scheduler.now(),
+        };
         let is_write = matches!(tlp.kind, TlpKind::MemoryWrite(_));
         let (address, length) = request.byte_range();
         let state = &mut self.ports[usize::from(port)];
@@ -160,6 +163,9 @@ impl Host {
         let combining = port.last_completion > start && port.writes_ordered <= scheduler.now();
         let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
         port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
+        if let Some(power) = &mut self.power {
+            power.busy(latest);
+        }
         let mut done = 0;
         for piece in pieces.iter() {
             let answer =
@@ -212,6 +218,9 @@ impl Host {
             self.counters.dropped_writes += 1;
         }
         port.writes_ordered = ordered;
+        if let Some(power) = &mut self.power {
+            power.busy(ordered);
+        }
         let free = ordered + port.params.posted_release_latency;
         wires.consume(scheduler, what.packet, free);
     }

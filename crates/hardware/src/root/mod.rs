@@ -3,6 +3,7 @@
 mod inbound;
 mod outbound;
 mod params;
+mod power;
 mod recent;
 mod registers;
 mod split;
@@ -15,6 +16,7 @@ use wire::pcie::{Bdf, Generation, TlpKind, Width};
 pub use inbound::INTERRUPT_RANGE;
 pub use outbound::{Access as CoreAccess, OutboundError};
 pub use params::RootPortParams;
+pub use power::{Entry, IdleState, PackageController, Power, PowerParams};
 pub use split::CompletionSplit;
 
 use crate::event::Event;
@@ -161,6 +163,8 @@ pub struct Host {
     outbound: outbound::Outbound,
     interrupts: Option<Box<dyn InterruptSink>>,
     counters: RootCounters,
+    /// Sleep of the fabric between ports and memory.
+    power: Option<Power>,
     /// Kept so that a read allocates nothing.
     scratch: inbound::Scratch,
 }
@@ -178,6 +182,7 @@ impl Host {
             outbound: outbound::Outbound::default(),
             interrupts: None,
             counters: RootCounters::default(),
+            power: None,
             scratch: inbound::Scratch::default(),
         }
     }
@@ -221,6 +226,11 @@ impl Host {
     /// What the root complex has done so far.
     pub fn counters(&self) -> &RootCounters {
         &self.counters
+    }
+
+    /// Lets the fabric between ports and memory sleep from now on.
+    pub fn manage_power(&mut self, power: Power) {
+        self.power = Some(power);
     }
 
     /// Sends interrupt messages to `sink` from now on.

@@ -4,6 +4,7 @@ mod card;
 mod iommu;
 mod memory;
 mod neighbour;
+mod power;
 mod root;
 
 use std::cell::RefCell;
@@ -15,7 +16,7 @@ use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::memory::{MemorySystem, NodeId};
-use hardware::root::HostId;
+use hardware::root::{HostId, Power};
 use machine::{Machine, Part};
 use thiserror::Error;
 
@@ -92,6 +93,10 @@ pub fn assemble(
     };
     let mut fabric = Fabric::new();
     let host = fabric.add_host(memory, iommus);
+    if let Some(power) = &machine.host.power {
+        let power = Power::new(power::power_params(power), seed.component("power"));
+        fabric.host_mut(host).manage_power(power);
+    }
     let (generation, width) = card::negotiate(part, port);
     let max_payload = port.mps_bytes.value.get().min(part.link.mps_bytes.value.get());
     let params = root::root_port_params(&machine.host, port, max_payload);
