@@ -42,6 +42,8 @@ pub struct DmaEngineParams {
     pub command_granule: u32,
     /// *Quirk*: bits of the command interface's addresses that reach the bus.
     pub command_address_bits: u32,
+    /// What the firmware does between two commands to different chunks of the buffer: it moves its window.
+    pub command_window_change: Duration,
     /// How long a register access takes the card.
     pub register_latency: Duration,
     /// Capabilities that the card announces.
@@ -60,6 +62,8 @@ const BATCHES: u64 = 64;
 const WRITE: u64 = 1 << 63;
 /// Token of the timer that begins the next sample.
 const NEXT_SAMPLE: Token = Token(1 << 62);
+/// Token of the timer that begins a sample whose address has been drawn.
+const WINDOW_MOVED: Token = Token(1 << 61);
 
 /// A test that runs.
 struct Run {
@@ -76,6 +80,8 @@ struct Run {
     sample_began: Time,
     /// Address of the sample under way.
     sample_at: Iova,
+    /// Chunk that the command interface's window shows.
+    shown: u64,
     sample: u64,
 }
 
@@ -169,6 +175,7 @@ impl DmaEngine {
             open: 0,
             sample_began: Time::ZERO,
             sample_at: Iova::new(0),
+            shown: 0,
             sample: 0,
         });
         self.set_status(1);
@@ -187,7 +194,7 @@ impl DmaEngine {
         self.set_status(2);
     }
 
-    /// Begins a sample of a latency test.
+    /// Draws the address of the next sample of a latency test and begins it once it can be reached.
     fn next_sample(&mut self, bus: &mut dyn DeviceBus) {
         let granule = u64::from(self.params.command_granule.max(1));
         let Some(run) = &mut self.run else { return };
@@ -197,13 +204,25 @@ impl DmaEngine {
         }
         run.left -= 1;
         run.sample += 1;
-        run.sample_began = bus.now();
-        let mut at = run.next_address();
+        run.sample_at = run.next_address();
         if run.engine == COMMAND_ENGINE {
+            let chunk = run.sample_at.get() / regs::CHUNK_BYTES;
+            let is_shown = std::mem::replace(&mut run.shown, chunk) == chunk;
             let reach = u64::MAX >> (64 - self.params.command_address_bits.clamp(1, 64));
-            at = Iova::new((at.get() - at.get() % granule) & reach);
+            run.sample_at = Iova::new((run.sample_at.get() - run.sample_at.get() % granule) & reach);
+            if !is_shown {
+                bus.wake_at(bus.now() + self.params.command_window_change, WINDOW_MOVED);
+                return;
+            }
         }
-        run.sample_at = at;
+        self.begin_sample(bus);
+    }
+
+    /// Begins a sample whose address has been drawn.
+    fn begin_sample(&mut self, bus: &mut dyn DeviceBus) {
+        let Some(run) = &mut self.run else { return };
+        run.sample_began = bus.now();
+        let at = run.sample_at;
         match run.test {
             Test::LatencyWriteRead => {
                 let (write, sample) = (run.dma(at, Token(WRITE | run.sample)), run.sample);
@@ -365,10 +384,10 @@ impl Device for DmaEngine {
     }
 
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
-        if token == NEXT_SAMPLE {
-            self.next_sample(bus);
-        } else {
-            self.read_back(bus);
+        match token {
+            NEXT_SAMPLE => self.next_sample(bus),
+            WINDOW_MOVED => self.begin_sample(bus),
+            _ => self.read_back(bus),
         }
     }
 }

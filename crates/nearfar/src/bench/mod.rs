@@ -120,6 +120,7 @@ impl Bench {
     /// # Errors
     /// If the machine cannot be put together or the run makes no sense on it.
     pub fn run(&self, run: &Run, effort: Effort) -> Result<Outcome, BenchError> {
+        let effort = self.long_enough(effort);
         let seed = Seed::new(self.seed).part(&run.to_string());
         let socket = self.sockets.device;
         let slot = machine::slot_of(&self.machine, socket)
@@ -161,6 +162,12 @@ impl Bench {
                 .sum()
         });
         self.outcome(run, &journal, tlps)
+    }
+
+    /// A machine that stops for milliseconds has to be watched for as long.
+    fn long_enough(&self, effort: Effort) -> Effort {
+        let stops = self.machine.host.power.as_ref().is_some_and(|power| power.controller.is_some());
+        Effort { transactions: effort.transactions * if stops { 16 } else { 1 }, ..effort }
     }
 
     fn place_buffer(&self, fabric: &mut Fabric, host: HostId, node: NodeId) -> Result<Buffer, BenchError> {

@@ -16,6 +16,9 @@ const WORKERS: u32 = 64;
 /// From the end of a latency sample to the next one (measured: TAvg less Avg of the NFP-6000's results, 191 to 195 ns).
 pub const SAMPLE_GAP: Duration = Duration::from_ns(186);
 
+/// What moving the command interface's window takes (measured: TAvg less Avg of windows of several chunks grows by it).
+const WINDOW_CHANGE: Duration = Duration::from_ns(131);
+
 /// Picoseconds for each byte.
 fn per_byte(time: Duration) -> u32 {
     time.as_ps() as u32
@@ -113,6 +116,7 @@ pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> Dma
         command_largest: command.map_or(0, |c| c.largest.value.get() as u32),
         command_granule: command.map_or(1, |c| c.address_granule.value.get() as u32),
         command_address_bits: command.map_or(64, |c| c.address_bits.value.get()),
+        command_window_change: WINDOW_CHANGE,
         register_latency: Duration::from_ns(200),
         pcie: PcieParams {
             port_type: PortType::Endpoint,
