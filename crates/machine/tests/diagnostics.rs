@@ -163,9 +163,9 @@ fn impossible_width() {
         r#"width = { value = 3, source = "measured: x" }"#,
         expect![[r#"
             error: `width` cannot be 3
-               --> my.toml:111:19
+               --> my.toml:115:19
                 |
-            111 | width = { value = 3, source = "measured: x" }
+            115 | width = { value = 3, source = "measured: x" }
                 |                   ^ not a link width
                 |
                 = help: a link width is one of [1, 2, 4, 8, 12, 16, 32]"#]],
@@ -180,9 +180,9 @@ fn odd_mps() {
         r#"mps_bytes = { value = 300, source = "measured: x" }"#,
         expect![[r#"
             error: `mps_bytes` cannot be 300
-               --> my.toml:112:23
+               --> my.toml:116:23
                 |
-            112 | mps_bytes = { value = 300, source = "measured: x" }
+            116 | mps_bytes = { value = 300, source = "measured: x" }
                 |                       ^^^ not a payload or request limit in bytes
                 |
                 = help: a payload or request limit in bytes is one of [128, 256, 512, 1024, 2048, 4096]"#]],
@@ -248,9 +248,9 @@ fn none_of_something() {
         r#"walkers = { value = 0, source = "fitted: x" }"#,
         expect![[r#"
             error: `walkers` cannot be 0
-               --> my.toml:159:21
+               --> my.toml:163:21
                 |
-            159 | walkers = { value = 0, source = "fitted: x" }
+            163 | walkers = { value = 0, source = "fitted: x" }
                 |                     ^
                 |
                 = help: from 1 to 4294967295"#]],
@@ -265,9 +265,9 @@ fn unknown_name() {
         r#"remote_write = { value = "allocate-at-device", source = "fitted: x" }"#,
         expect![[r#"
             error: `remote_write` cannot be "allocate-at-device"
-              --> my.toml:76:26
+              --> my.toml:80:26
                |
-            76 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
+            80 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
                |                          ^^^^^^^^^^^^^^^^^^^^
                |
                = help: one of `allocate-at-device-socket`, `allocate-at-home-socket`, `to-home-memory`"#]],
@@ -282,9 +282,9 @@ fn refresh_longer_than_its_interval() {
         r#"refresh_duration = { value = "9 us", source = "fitted: x" }"#,
         expect![[r#"
             error: `refresh_duration`: a refresh of 9 us does not end within its interval of 7.8 us
-              --> my.toml:66:30
+              --> my.toml:68:30
                |
-            66 | refresh_duration = { value = "9 us", source = "fitted: x" }
+            68 | refresh_duration = { value = "9 us", source = "fitted: x" }
                |                              ^^^^^^
                |
                = help: less than `refresh_interval`"#]],
@@ -299,17 +299,17 @@ fn link_to_nowhere() {
         r#"links = { value = [[0, 2]], source = "datasheet: x" }"#,
         expect![[r#"
             error: `links`: there is no socket 2
-              --> my.toml:70:19
+              --> my.toml:73:19
                |
-            70 | links = { value = [[0, 2]], source = "datasheet: x" }
+            73 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: sockets are numbered 0 to 1
 
             error: `links`: some sockets cannot be reached from socket 0
-              --> my.toml:70:19
+              --> my.toml:73:19
                |
-            70 | links = { value = [[0, 2]], source = "datasheet: x" }
+            73 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: add links until every socket can be reached"#]],
@@ -324,9 +324,9 @@ fn credits_for_less_than_a_payload() {
         "pd = 8",
         expect![[r#"
             error: `pd`: 8 credits do not hold a payload of 256 B
-               --> my.toml:123:6
+               --> my.toml:127:6
                 |
-            123 | pd = 8
+            127 | pd = 8
                 |      ^
                 |
                 = help: at least 16 (`mps_bytes` / 16)"#]],
