@@ -34,6 +34,7 @@ struct Read {
     /// When what has come is in the device's memory.
     in_place: Time,
     pieces: u32,
+    completions: u32,
     failed: Option<DmaError>,
 }
 
@@ -525,6 +526,7 @@ impl Requester {
         let chunk = u64::from(memory.chunk);
         let byte_time = |bytes: u64| Duration::from_ps((bytes as f64 * ps_per_byte) as u64);
         let mut arrived = begin + byte_time(COMPLETION_OVERHEAD);
+        read.completions += 1;
         let (mut left, mut first_of_completion) = (bytes, true);
         while left > 0 {
             let piece = left.min(chunk);
@@ -565,7 +567,11 @@ impl Requester {
             let local = dma.local + u64::from(entry.offset);
             // Data that does not begin with a word is shifted as it is written out, and waits for that.
             let shifted = local % u64::from(memory.word.max(1)) != 0;
-            let drained = if shifted { drained.max(read.in_place) } else { drained };
+            // The last line is shifted while the next transfer begins.
+            let last = memory.write_out.per_completion * u64::from(read.completions.saturating_sub(1))
+                + Duration::from_ps(64 * u64::from(memory.write_out.ps_per_byte));
+            let shifted_at = Time::from_ps(read.in_place.as_ps().saturating_sub(last.as_ps()));
+            let drained = if shifted { drained.max(shifted_at) } else { drained };
             free = free.max(self.memory.write(drained, memory, local, u64::from(entry.length), ragged));
         }
         if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {

@@ -118,8 +118,8 @@ impl Iommu {
         let (ready, found) = self.resolve(place, &entry, address, Some(access), memory);
         let mut ready = self.pipeline.leave(ready, access);
         for _ in 1..pieces {
-            // The other pieces hit, or wait for the same walk.
-            let at = self.pipeline.lookup_at(self.pipeline.enter(now, access));
+            // The other pieces take places of their own, but their page has been looked up.
+            let at = self.pipeline.enter(now, access);
             ready = self.pipeline.leave(ready.max(at), access);
         }
         match found {
