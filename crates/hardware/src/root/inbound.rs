@@ -5,7 +5,7 @@ use units::{Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Tlp, TlpKind};
 
-use super::split::Piece;
+use super::split::{Combining, Piece};
 use super::{Deferred, Host, RootEvent, RootPort};
 use crate::enables::{enables, has_gaps};
 use crate::event::Event;
@@ -13,6 +13,10 @@ use crate::iommu;
 use crate::memory::{Coverage, LINE, MemorySystem};
 use crate::packet::PacketId;
 use crate::wires::Wires;
+
+/// How long after its last completion a port still counts as busy (fitted: transfers of 1,536 bytes one after the
+/// other are combined, single ones are not).
+const COMBINER_HOLD: Duration = Duration::from_ns(250);
 
 /// A translation that takes longer than this has missed the IOTLB, and its request reaches memory in an event of its
 /// own; a shorter one is as good as at once for the order in which bytes are touched.
@@ -159,8 +163,13 @@ impl Host {
             latest = latest.max(there);
             ready.push(latest);
         }
-        // Only what waits for its turn is put together beyond the usual, and nothing while writes are under way.
-        let combining = port.last_completion > start && port.writes_ordered <= scheduler.now();
+        let combining = if port.writes_ordered > scheduler.now() {
+            Combining::Nothing
+        } else if port.last_completion + COMBINER_HOLD > start {
+            Combining::Waiting
+        } else {
+            Combining::Large
+        };
         let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
         port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
         if let Some(power) = &mut self.power {

@@ -35,6 +35,17 @@ pub struct CompletionSplit {
     pub granule: u32,
 }
 
+/// What a root complex puts together beyond its usual completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combining {
+    /// Nothing: posted writes are under way.
+    Nothing,
+    /// Very large requests only: the port is idle.
+    Large,
+    /// Whatever has to wait for the completions before it.
+    Waiting,
+}
+
 /// A completion that has been cut: whole of it lies in lines `first..=last` of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -86,15 +97,15 @@ impl CompletionSplit {
         }
     }
 
-    fn is_largest(&self, address: u64, length: u32, lines: u32) -> bool {
+    fn is_largest(&self, address: u64, length: u32, lines: u32, waiting: bool) -> bool {
         let odd = self.odd_multiple_as_largest / LINE as u32;
         let odd_multiple = odd > 0 && lines % odd == 0 && lines / odd % 2 == 1;
-        length >= self.largest_from || odd_multiple && address % u64::from(self.largest) < LINE
+        length >= self.largest_from || waiting && odd_multiple && address % u64::from(self.largest) < LINE
     }
 
     /// Cuts a request for `length` bytes at `address` whose lines are there at `ready`.
     ///
-    /// `combining` is off while posted writes are under way: nothing beyond `large` is put together then.
+    /// `combining` says what may be put together beyond `large`.
     /// `lone_line` is the time that a line takes after the one before it. No piece is larger than `max_payload`.
     #[allow(clippy::too_many_arguments)]
     pub fn cut(
@@ -102,7 +113,7 @@ impl CompletionSplit {
         address: u64,
         length: u32,
         ready: &[Time],
-        combining: bool,
+        combining: Combining,
         lone_line: Duration,
         max_payload: u32,
         pieces: &mut Vec<Piece>,
@@ -111,7 +122,8 @@ impl CompletionSplit {
         let end = address + u64::from(length.max(1));
         let (first_line, last_line) = (address / LINE, (end - 1) / LINE);
         let lines = (last_line - first_line + 1) as u32;
-        let largest = combining && self.is_largest(address, length, lines);
+        let largest = combining != Combining::Nothing
+            && self.is_largest(address, length, lines, combining == Combining::Waiting);
         let most = if largest && length > self.small_up_to { self.largest } else { self.most(length) };
         let most = u64::from(most.min(max_payload)).max(LINE);
         let granule = u64::from(self.granule.max(4));
@@ -160,7 +172,7 @@ mod tests {
 
     fn lengths(split: &CompletionSplit, address: u64, length: u32) -> Vec<u32> {
         let mut pieces = Vec::new();
-        split.cut(address, length, &[Time::ZERO; 65], true, Duration::ZERO, 256, &mut pieces);
+        split.cut(address, length, &[Time::ZERO; 65], Combining::Waiting, Duration::ZERO, 256, &mut pieces);
         pieces.iter().map(|piece| piece.length).collect()
     }
 
@@ -195,7 +207,7 @@ mod tests {
         ready[2] = Time::from_ps(20_000);
         ready[3] = Time::from_ps(20_000);
         let mut pieces = Vec::new();
-        split.cut(0, 256, &ready, true, Duration::ZERO, 256, &mut pieces);
+        split.cut(0, 256, &ready, Combining::Waiting, Duration::ZERO, 256, &mut pieces);
         assert_eq!(pieces.iter().map(|p| p.length).collect::<Vec<_>>(), [128, 128]);
     }
 
@@ -211,7 +223,7 @@ mod tests {
             };
             let max = 128 << payload;
             let mut pieces = Vec::new();
-            split.cut(offset, length, &[Time::ZERO; 65], true, Duration::ZERO, max, &mut pieces);
+            split.cut(offset, length, &[Time::ZERO; 65], Combining::Waiting, Duration::ZERO, max, &mut pieces);
             let mut at = offset;
             for piece in &pieces {
                 prop_assert_eq!(piece.address, at);
