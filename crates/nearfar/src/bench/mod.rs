@@ -150,7 +150,7 @@ impl Bench {
             payload: port.mps_bytes.value.get(),
             read_request: port.mrrs_bytes.value.get(),
         });
-        start(&simulation, host, setup, &buffer, run, effort, address_seed)?;
+        start(&simulation, host, FIRST_SLOT, setup, &buffer, run, effort, address_seed)?;
         let done = journal.clone();
         simulation.run_while(|_| !done.borrow().done);
         let tlps = simulation.with(|fabric, _| {
@@ -307,10 +307,23 @@ struct Setup {
     read_request: u32,
 }
 
-/// Sets the card up as firmware, kernel and the benchmark's driver would, and starts the test.
+/// Where a card is found: its address, its BAR 0 and the root port above it.
+#[derive(Clone, Copy)]
+struct Place {
+    card: Bdf,
+    bar0: u64,
+    port: u8,
+}
+
+/// The place of the card under test.
+const FIRST_SLOT: Place = Place { card: CARD, bar0: BAR0, port: 0 };
+
+/// Sets a card up as firmware, kernel and the benchmark's driver would, and starts the test.
+#[allow(clippy::too_many_arguments)]
 fn start(
     simulation: &Simulation<Fabric>,
     host: HostId,
+    place: Place,
     setup: Setup,
     buffer: &Buffer,
     run: &Run,
@@ -318,22 +331,23 @@ fn start(
     seed: u64,
 ) -> Result<(), BenchError> {
     let handle = simulation.handle();
-    simulation
-        .with(|fabric, _| fabric.host_mut(host).add_window(HostPhysical::new(BAR0), regs::BAR_BYTES, 0));
-    let config = configuration(setup);
+    simulation.with(|fabric, _| {
+        fabric.host_mut(host).add_window(HostPhysical::new(place.bar0), regs::BAR_BYTES, place.port)
+    });
+    let config = configuration(place, setup);
     let registers = registers(buffer, run, effort, seed);
     simulation.block_on(async move {
         for (register, value) in config {
             let written = handle.with(|fabric, scheduler| {
                 let (host, wires) = fabric.host_and_wires(host);
-                host.config_write(scheduler, wires, CARD, register, value, 0xf)
+                host.config_write(scheduler, wires, place.card, register, value, 0xf)
             });
             let _ = written.data.await;
         }
         for (register, value) in registers {
             let sent = handle.with(|fabric, scheduler| {
                 let (host, wires) = fabric.host_and_wires(host);
-                let at = HostPhysical::new(BAR0 + register);
+                let at = HostPhysical::new(place.bar0 + register);
                 host.mmio_write(wires, scheduler, at, &value.to_le_bytes())
             });
             debug_assert!(sent.is_ok(), "the BAR's window was added");
@@ -345,7 +359,7 @@ fn start(
 }
 
 /// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes.
-fn configuration(setup: Setup) -> Vec<(u16, u32)> {
+fn configuration(place: Place, setup: Setup) -> Vec<(u16, u32)> {
     const COMMAND: u16 = 0x04;
     const BASE_ADDRESS_0: u16 = 0x10;
     const BASE_ADDRESS_1: u16 = 0x14;
@@ -353,8 +367,8 @@ fn configuration(setup: Setup) -> Vec<(u16, u32)> {
     let size = |bytes: u32| bytes.max(128).ilog2() - 7;
     let device_control = size(setup.payload) << 5 | size(setup.read_request) << 12;
     vec![
-        (BASE_ADDRESS_0, BAR0 as u32),
-        (BASE_ADDRESS_1, (BAR0 >> 32) as u32),
+        (BASE_ADDRESS_0, place.bar0 as u32),
+        (BASE_ADDRESS_1, (place.bar0 >> 32) as u32),
         (setup.capability + pcie_cap::DEVICE_CONTROL, device_control),
         (COMMAND, MEMORY_SPACE_AND_BUS_MASTER),
     ]

@@ -4,15 +4,13 @@
 //! translation pipeline (section 7 of the paper).
 
 use engine::Simulation;
-use hardware::Fabric;
 use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable, TableError};
 use hardware::iommu::{ContextEntry, DomainId, Iommu, PageSize, Permissions, TranslationType};
 use hardware::memory::PhysicalMemory;
-use hardware::root::HostId;
 use results::claims::Aggressor;
 use results::pciebench::{Cache, Pattern, Run};
 use units::{Bytes, Duration, HostPhysical, Iova};
-use wire::dma_engine::{self as regs, CHUNK_BYTES, CHUNKS};
+use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 use wire::pcie::Bdf;
 
 use super::*;
@@ -98,10 +96,10 @@ impl Bench {
             transfer: Bytes::new(aggressor.transfer_bytes),
         };
         let noise_seed = seed.component("neighbour's addresses").u64();
-        start_neighbour(&simulation, host, setup_of(second), &second_buffer, &noise, noise_seed)?;
+        start(&simulation, host, SECOND_SLOT, setup_of(second), &second_buffer, &noise, ENDLESS, noise_seed)?;
         let head_start = simulation.now() + HEAD_START;
         simulation.run_until(head_start);
-        start(&simulation, host, setup_of(card), &first_buffer, run, effort, address_seed)?;
+        start(&simulation, host, FIRST_SLOT, setup_of(card), &first_buffer, run, effort, address_seed)?;
         let done = journal.clone();
         simulation.run_while(|_| !done.borrow().done);
         self.outcome(run, &journal, 0)
@@ -151,47 +149,10 @@ impl FrameAllocator for Frames {
     }
 }
 
-/// Sets the second card up and lets it work without end.
-fn start_neighbour(
-    simulation: &Simulation<Fabric>,
-    host: HostId,
-    setup: Setup,
-    buffer: &Buffer,
-    run: &Run,
-    seed: u64,
-) -> Result<(), BenchError> {
-    const BASE_ADDRESS_0: u16 = 0x10;
-    let handle = simulation.handle();
-    simulation.with(|fabric, _| {
-        fabric.host_mut(host).add_window(HostPhysical::new(NEIGHBOUR_BAR0), regs::BAR_BYTES, 1);
-    });
-    let config = configuration(setup).into_iter().map(|(register, value)| match register {
-        BASE_ADDRESS_0 => (register, NEIGHBOUR_BAR0 as u32),
-        _ => (register, value),
-    });
-    let endless = Effort { transactions: u64::from(u32::MAX), samples: u64::from(u32::MAX) };
-    let registers = registers(buffer, run, endless, seed);
-    let config: Vec<_> = config.collect();
-    simulation.block_on(async move {
-        for (register, value) in config {
-            let written = handle.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(host);
-                host.config_write(scheduler, wires, NEIGHBOUR, register, value, 0xf)
-            });
-            let _ = written.data.await;
-        }
-        for (register, value) in registers {
-            let sent = handle.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(host);
-                let at = HostPhysical::new(NEIGHBOUR_BAR0 + register);
-                host.mmio_write(wires, scheduler, at, &value.to_le_bytes())
-            });
-            debug_assert!(sent.is_ok(), "the BAR's window was added");
-            handle.sleep(Duration::from_ns(20)).await;
-        }
-    })?;
-    Ok(())
-}
+/// As many transactions as the card's counter holds: it works without end.
+const ENDLESS: Effort = Effort { transactions: u32::MAX as u64, samples: u32::MAX as u64 };
+/// The place of the second card.
+const SECOND_SLOT: Place = Place { card: NEIGHBOUR, bar0: NEIGHBOUR_BAR0, port: 1 };
 
 #[cfg(test)]
 mod tests {
