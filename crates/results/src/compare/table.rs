@@ -34,7 +34,11 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
                 Some(p90) => format!("{} / {p90}", family.target.median_pct),
                 None => family.target.median_pct.to_string(),
             },
-            if family.within { "within".into() } else { "OUTSIDE".to_owned() },
+            match (family.within, family.counted) {
+                (false, _) => "OUTSIDE".to_owned(),
+                (true, 0) => "nothing counted".to_owned(),
+                (true, _) => "within".to_owned(),
+            },
         ]);
     }
     let mut text = table.to_string();
