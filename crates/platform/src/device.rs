@@ -116,6 +116,13 @@ pub trait Device {
     /// The host writes `data`.
     fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]);
 
+    /// For how long a write that arrives now keeps its place in the port's receive buffer, and with it the credits of
+    /// whoever sent it: until the device has room for it. Asked before [`bar_write`](Self::bar_write).
+    fn bar_write_holds(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, length: u32) -> Duration {
+        let _ = (bus, at, length);
+        Duration::ZERO
+    }
+
     /// A write to configuration space had an effect beyond the register itself.
     fn config_changed(&mut self, bus: &mut dyn DeviceBus, function: FunctionIndex, effect: &ConfigEffect) {
         let _ = (bus, function, effect);

@@ -9,14 +9,16 @@ use crate::memory::PhysAddr;
 /// How a mapping is cached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MemoryType {
-    /// UC: every access is a TLP of its own, in order.
+    /// UC: every access is a TLP of its own of at most 8 bytes, in order. One flushes what write combining holds.
     #[default]
     Uncached,
-    /// WC: stores are collected into lines and leave in any order; a fence flushes.
+    /// WC: stores are collected in the core's buffers, a line in each. A full line leaves at once as one TLP, a part
+    /// of one when a barrier, an uncached access or another line's need of the buffer drives it out, in as many
+    /// TLPs as its bytes need. Lines leave in any order. Reads are uncached.
     WriteCombining,
-    /// WT: reads may come from a cache, stores go through.
+    /// WT: reads may come from a cache, stores go through and combine as with WC.
     WriteThrough,
-    /// WB: for memory.
+    /// WB: reads and writes may stay in a cache until the line is flushed; for memory.
     WriteBack,
 }
 
@@ -28,10 +30,12 @@ pub trait MmioOps {
     fn address(&self) -> PhysAddr;
     /// Reads; the core waits for the answer. All ones if nothing answers.
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()>;
-    /// Writes, posted: it is under way when this returns.
+    /// Writes, posted, with stores of at most 8 bytes.
     fn write(&self, cpu: &Cpu, offset: u64, from: &[u8]);
-    /// Flushes what write combining has collected.
-    fn fence(&self, cpu: &Cpu);
+    /// Writes, posted, with non-temporal stores of 16 bytes.
+    fn stream(&self, cpu: &Cpu, offset: u64, from: &[u8]);
+    /// Writes an aligned line, posted, as one TLP.
+    fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]);
 }
 
 /// A driver's mapping of (part of) a BAR.
@@ -73,7 +77,8 @@ impl Mmio {
         u64::from_le_bytes(bytes)
     }
 
-    /// Writes bytes, posted. Uncached, in TLPs of at most 8 bytes; write-combining, of up to 64.
+    /// Writes bytes, posted, as a loop of 8-byte stores does. What becomes of them is up to the mapping's
+    /// [`MemoryType`].
     pub fn write(&self, cpu: &Cpu, offset: u64, from: &[u8]) {
         self.0.write(cpu, offset, from);
     }
@@ -88,9 +93,16 @@ impl Mmio {
         self.write(cpu, offset, &value.to_le_bytes());
     }
 
-    /// Flushes what write combining has collected.
-    pub fn fence(&self, cpu: &Cpu) {
-        self.0.fence(cpu);
+    /// Writes bytes, posted, with non-temporal stores of 16 bytes (`movntdq`). To a write-combining mapping they
+    /// fill a buffer in fewer cycles; to an uncached one they are plain stores.
+    pub fn stream(&self, cpu: &Cpu, offset: u64, from: &[u8]) {
+        self.0.stream(cpu, offset, from);
+    }
+
+    /// Writes a line, posted, as exactly one TLP (`movdir64b`). `offset` is a multiple of 64. Not ordered with
+    /// other stores without a barrier.
+    pub fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]) {
+        self.0.write_direct(cpu, offset, line);
     }
 
     /// Reads a 32-bit register until `done`; [`Error::NoDevice`] when it reads all ones.

@@ -8,7 +8,7 @@ mod requester;
 use engine::Scheduler;
 use platform::device::{BarAccess, Device, DeviceBus, Dma, FunctionIndex, PortIndex, Reset, Token};
 use platform::ethernet::{EthernetBus, EthernetPort};
-use units::{BarOffset, Time};
+use units::{BarOffset, Duration, Time};
 use wire::pcie::config::{ConfigEffect, ConfigSpace};
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
@@ -256,13 +256,13 @@ impl Endpoint {
                 wires.consume(scheduler, packet, at);
             }
             _ => {
-                self.host_request(wires, scheduler, end, packet, &tlp);
-                wires.consume(scheduler, packet, now);
+                let held = self.host_request(wires, scheduler, end, packet, &tlp);
+                wires.consume(scheduler, packet, now + held);
             }
         }
     }
 
-    /// The host reads or writes the device.
+    /// The host reads or writes the device. Returns for how long the request keeps its receive buffer.
     fn host_request(
         &mut self,
         wires: &mut Wires,
@@ -270,7 +270,7 @@ impl Endpoint {
         end: LinkEnd,
         packet: PacketId,
         tlp: &Tlp,
-    ) {
+    ) -> Duration {
         match &tlp.kind {
             TlpKind::ConfigRead(request) => {
                 let value = self.core.registers.read(self.core.port_at(end), request);
@@ -315,11 +315,12 @@ impl Endpoint {
             }
             TlpKind::MemoryRead(request) => self.bar_read(wires, scheduler, end, request),
             TlpKind::MemoryWrite(request) => {
-                self.bar_write(wires, scheduler, end, packet, request, tlp.common.poisoned)
+                return self.bar_write(wires, scheduler, end, packet, request, tlp.common.poisoned);
             }
             TlpKind::Message(_) => {}
             _ => self.core.unsupported_requests += 1,
         }
+        Duration::ZERO
     }
 
     fn config_effects(
@@ -391,15 +392,17 @@ impl Endpoint {
         packet: PacketId,
         request: &MemoryRequest,
         poisoned: bool,
-    ) {
+    ) -> Duration {
         let (address, length) = request.byte_range();
         let port = self.core.port_at(end);
         let (Some((function, bar, offset)), false) =
             (self.core.registers.decode(port, address, length), poisoned)
         else {
             self.core.unsupported_requests += 1;
-            return;
+            return Duration::ZERO;
         };
+        let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
+        let held = self.with_device(wires, scheduler, |device, bus| device.bar_write_holds(bus, at, length));
         let mut data = [0u8; 4096];
         let lead = (address & 3) as usize;
         if let Ok((_, payload)) = wires.packets.decode(packet)
@@ -417,6 +420,7 @@ impl Endpoint {
                 self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, bytes));
             }
         }
+        held
     }
 
     /// Sends the interrupts that were pending behind a mask.
@@ -438,7 +442,7 @@ impl Endpoint {
         end: LinkEnd,
         header: CompletionHeader,
         payload: &[u8],
-        after: units::Duration,
+        after: Duration,
     ) {
         let kind =
             if header.length_dw > 0 { TlpKind::CompletionData(header) } else { TlpKind::Completion(header) };

@@ -99,6 +99,13 @@ impl Context {
         self.advance_to(now);
     }
 
+    pub(super) fn flush(&self, at: PhysAddr) {
+        let now = self.now();
+        let core = convert::core(self.core.get());
+        self.cores.with(|host, _, _| host.memory.core(now, core, convert::physical(at), CoreOp::FlushLine));
+        self.advance_to(now + self.cores.issue);
+    }
+
     /// Accesses all lines of a range, as many at once as there are fill buffers: when the last is there.
     fn touch(
         &self,

@@ -9,7 +9,7 @@ use std::task::{Context as PollContext, Poll, Waker};
 use engine::Sleep;
 use hardware::Fabric;
 use hardware::memory::CoreOp;
-use platform::cpu::{Async, Cpu, CpuId, CpuOps, Node, Part};
+use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part};
 use platform::memory::PhysAddr;
 use units::{Cycles, Duration, Time};
 
@@ -170,6 +170,18 @@ impl CpuOps for Context {
 
     fn prefetch(&self, at: PhysAddr, length: u64) {
         self.fetch_ahead(at, length);
+    }
+
+    fn barrier(&self, _: Barrier) {
+        self.work(Cycles::new(self.cores.costs.fence));
+    }
+
+    fn stores_accepted(&self) -> Async<'_, ()> {
+        Box::pin(std::future::poll_fn(|context| self.poll_sync(context)))
+    }
+
+    fn flush_line(&self, at: PhysAddr) {
+        self.flush(at);
     }
 
     fn book(&self, part: Part) -> Part {

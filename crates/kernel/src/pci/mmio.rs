@@ -91,6 +91,20 @@ impl MmioOps for Region {
     }
 
     fn write(&self, cpu: &Cpu, offset: u64, from: &[u8]) {
+        self.store(cpu, offset, from, WORD);
+    }
+
+    fn stream(&self, cpu: &Cpu, offset: u64, from: &[u8]) {
+        self.store(cpu, offset, from, 2 * WORD);
+    }
+
+    fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]) {
+        self.store(cpu, offset, line, LINE);
+    }
+}
+
+impl Region {
+    fn store(&self, cpu: &Cpu, offset: u64, from: &[u8], width: u64) {
         if !self.inside(offset, from.len()) || !self.present.get() {
             return;
         }
@@ -98,11 +112,12 @@ impl MmioOps for Region {
         let unit = match self.kind {
             // Stores to one line leave together when nothing else wants its buffer first.
             MemoryType::WriteCombining => LINE,
+            _ if width == LINE => LINE,
             _ => WORD,
         };
         for piece in pieces(at, from.len(), unit) {
             let target = convert::physical(at + piece.start as u64);
-            let stores = piece.len().div_ceil(WORD as usize) as u64;
+            let stores = piece.len().div_ceil(width as usize) as u64;
             match self.kind {
                 MemoryType::WriteCombining => cpu.work(stores * self.cores.params.issue.get()),
                 _ => cpu.work(self.cores.costs.mmio_write),
@@ -113,9 +128,5 @@ impl MmioOps for Region {
                 host.mmio_write_at(wires, scheduler, when, target, &from[piece])
             });
         }
-    }
-
-    fn fence(&self, cpu: &Cpu) {
-        cpu.work(self.cores.costs.fence);
     }
 }
