@@ -84,6 +84,12 @@ costs! {
     page_table_edit = 80,
     /// Cycles to put a descriptor into the invalidation queue and ring its doorbell (assumed).
     invalidation = 200,
+    /// Cycles of the stack's common part for a packet to send: choosing the queue, its lock (assumed).
+    net_transmit = 120,
+    /// Cycles of the stack's common part for a received packet: its metadata, who wants it (assumed).
+    net_receive = 150,
+    /// Cycles to put a packet into the queue before a driver, or to take it out (assumed).
+    net_queue = 50,
     /// Cycles to put an unmapped range onto a lazy flush queue (assumed).
     flush_queue = 40,
 }

@@ -13,7 +13,7 @@ use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::irq::{Irq, Napi, NapiHandle};
 use platform::kernel::{Kernel as KernelFace, Program, TaskId, TaskParams};
 use platform::memory::{Pages, Policy};
-use platform::net::{NetCore, NetDriver};
+use platform::net::{NetCore, NetDriver, PacketDevice};
 use platform::pci::PciDriver;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
@@ -24,6 +24,7 @@ use crate::cpu::{Context, Cores, Level};
 use crate::dma::{Dma, DmaParams};
 use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
 use crate::mm::{NodeMemory, PageAllocator};
+use crate::net::Net;
 use crate::pci::{ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
 use crate::sched::{State, Task, TaskFuture};
 
@@ -61,14 +62,12 @@ pub struct TaskInfo {
     pub ended: bool,
 }
 
-/// Who takes block and net devices that drivers announce.
+/// Who takes block devices that drivers announce.
 pub trait Subsystems {
     /// A block device came; gives its name.
     fn block_added(&self, driver: Rc<dyn BlockDriver>) -> String;
     /// A block device goes.
     fn block_removed(&self, name: &str);
-    /// A network device came.
-    fn net_added(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore>;
 }
 
 /// What the kernel's parts share.
@@ -80,6 +79,7 @@ pub(crate) struct Inner {
     pub pages: RefCell<PageAllocator>,
     pub pci: Pci,
     pub dma: Dma,
+    pub net: Net,
     tasks: RefCell<BTreeMap<TaskId, Rc<Task>>>,
     next_task: Cell<u32>,
     log: RefCell<Vec<(Time, String)>>,
@@ -198,11 +198,11 @@ impl KernelFace for Inner {
     }
 
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore> {
-        let subsystems = self.subsystems.borrow().clone();
-        match subsystems {
-            Some(subsystems) => subsystems.net_added(driver),
-            None => Rc::new(crate::nowhere::Nowhere),
-        }
+        self.net.add(driver)
+    }
+
+    fn packet_device(&self, name: &str) -> Option<Rc<dyn PacketDevice>> {
+        self.net.device(name).map(|device| device as _)
     }
 
     fn log(&self, line: String) {
@@ -229,6 +229,7 @@ impl Kernel {
             pages: RefCell::new(PageAllocator::new(&memory, homes)),
             pci: Pci::new(params.pci, &memory),
             dma: Dma::new(params.dma, count),
+            net: Net::new(me.clone()),
             cores,
             tasks: RefCell::default(),
             next_task: Cell::new(1),
@@ -245,7 +246,12 @@ impl Kernel {
         Self { inner }
     }
 
-    /// Sends block and net devices to `subsystems`.
+    /// Network devices and what is above them.
+    pub fn net(&self) -> &Net {
+        &self.inner.net
+    }
+
+    /// Sends block devices to `subsystems`.
     pub fn connect(&self, subsystems: Rc<dyn Subsystems>) {
         *self.inner.subsystems.borrow_mut() = Some(subsystems);
     }
@@ -399,6 +405,7 @@ impl Drop for Kernel {
         }
         self.inner.pci.functions.borrow_mut().clear();
         self.inner.pci.drivers.borrow_mut().clear();
+        self.inner.net.clear();
         self.inner.irqs.clear();
         self.inner.softirqs.iter().for_each(Softirq::clear);
         self.inner.subsystems.borrow_mut().take();

@@ -12,6 +12,7 @@
 //! | `mm` | pages by node, small pieces of coherent memory |
 //! | `pci` | enumeration, resources, MSI-X, drivers, hot-plug |
 //! | `dma` | the DMA API over the IOMMU |
+//! | `net` | network devices, and the way of packets to and from their drivers |
 
 mod account;
 mod convert;
@@ -21,7 +22,7 @@ mod dma;
 mod irq;
 mod kernel;
 mod mm;
-mod nowhere;
+mod net;
 mod pci;
 mod sched;
 
@@ -31,4 +32,5 @@ pub use dma::{DmaMode, DmaParams};
 pub use irq::IrqCounters;
 pub use kernel::{Kernel, KernelParams, Subsystems, TaskInfo};
 pub use mm::NodeMemory;
+pub use net::{Net, NetDevice, Protocols};
 pub use pci::{ErrorCounters, FunctionInfo, PciParams, TreeText};

@@ -96,6 +96,8 @@ pub trait Kernel {
     fn unregister_block(&self, name: &str);
     /// Announces a network device; gives what it hands received frames to.
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn crate::net::NetCore>;
+    /// A network device, for programs that make their own frames.
+    fn packet_device(&self, name: &str) -> Option<Rc<dyn crate::packet::PacketDevice>>;
     /// Writes a line into the kernel's log.
     fn log(&self, line: String);
 }

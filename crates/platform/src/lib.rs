@@ -20,6 +20,7 @@ pub mod kernel;
 pub mod memory;
 pub mod mmio;
 pub mod net;
+pub mod packet;
 pub mod pci;
 pub mod sync;
 pub mod testing;

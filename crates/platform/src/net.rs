@@ -7,75 +7,9 @@ use units::BitRate;
 use crate::cpu::{Async, Cpu, CpuId};
 use crate::error::Error;
 use crate::irq::NapiHandle;
-use crate::memory::{Pages, PhysAddr};
 
-/// An Ethernet address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct MacAddr(pub [u8; 6]);
-
-/// A piece of a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fragment {
-    /// The pages it lies in; given back when the packet is freed.
-    pub pages: Option<Pages>,
-    /// Where it begins.
-    pub at: PhysAddr,
-    /// Bytes.
-    pub length: u32,
-}
-
-/// What a device found about checksums of a received packet, or is to do for a sent one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Checksum {
-    /// Nothing.
-    #[default]
-    None,
-    /// Received: it was right.
-    Good,
-    /// To send: sum from `start` to the end and put it `offset` bytes behind.
-    Offload {
-        /// Where the sum begins.
-        start: u16,
-        /// Where it goes, from there.
-        offset: u16,
-    },
-}
-
-/// Gives a packet's buffers back.
-pub type Released = Box<dyn FnOnce(&Cpu)>;
-
-/// A packet.
-#[derive(Default)]
-pub struct Packet {
-    /// Its bytes, in order; the headers lie in the first fragment.
-    pub fragments: Vec<Fragment>,
-    /// Checksum state.
-    pub checksum: Checksum,
-    /// To send: payload bytes of each segment, 0 if it is not to be cut (TSO). Received: of each coalesced.
-    pub segment: u16,
-    /// Length of the headers that each segment repeats.
-    pub headers: u16,
-    /// Received: the RSS hash.
-    pub hash: u32,
-    /// The flow may change its queue without packets passing each other.
-    pub may_reorder: bool,
-    /// Called when the packet has been sent, dropped or consumed: gives buffers back.
-    pub released: Option<Released>,
-}
-
-impl Packet {
-    /// Bytes in all.
-    pub fn length(&self) -> u32 {
-        self.fragments.iter().map(|f| f.length).sum()
-    }
-
-    /// Lets its buffers go.
-    pub fn release(mut self, cpu: &Cpu) {
-        if let Some(released) = self.released.take() {
-            released(cpu);
-        }
-    }
-}
+pub use crate::packet::{Checksum, Fragment, Packet, PacketDevice, PacketOwner, PacketQueue, TxFlow};
+pub use wire::ethernet::MacAddr;
 
 /// What a network device can do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -94,6 +28,33 @@ pub struct NetFeatures {
     pub rss: bool,
     /// Steers flows to queues (for ARFS).
     pub flow_steering: bool,
+}
+
+/// What has passed a network device, as its kernel counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NetCounters {
+    /// Packets that were received.
+    pub rx_packets: u64,
+    /// Their bytes, without check sequence.
+    pub rx_bytes: u64,
+    /// Received packets that nobody wanted.
+    pub rx_unwanted: u64,
+    /// Packets given to the driver.
+    pub tx_packets: u64,
+    /// Their bytes, without check sequence.
+    pub tx_bytes: u64,
+    /// Packets that the driver has reported as gone.
+    pub tx_done: u64,
+    /// Packets dropped because the queue before the driver was full.
+    pub tx_dropped: u64,
+    /// Packets dropped because the device was down, gone or without carrier.
+    pub tx_no_link: u64,
+    /// How often a packet had to wait because the driver's ring was full.
+    pub tx_stopped: u64,
+    /// How often a packet had to wait because the driver had bytes enough.
+    pub tx_limited: u64,
+    /// How often a sending queue was stuck.
+    pub tx_timeouts: u64,
 }
 
 /// What a network device is.
@@ -149,6 +110,17 @@ pub trait NetDriver {
     /// Gives the packet back if the queue is full; [`NetCore::wake_queue`] says when it is not.
     fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet>;
 
+    /// Rings the doorbell for what was sent with `more`, as no other packet follows after all.
+    fn flush(&self, cpu: &Cpu, queue: u16) {
+        let _ = (cpu, queue);
+    }
+
+    /// A sending queue has been full for too long: whatever it takes to make it go on, in a task.
+    fn timed_out<'a>(&'a self, cpu: &'a Cpu, queue: u16) -> Async<'a, ()> {
+        let _ = (cpu, queue);
+        Box::pin(async {})
+    }
+
     /// The core at which a sending queue is at home (XPS).
     fn tx_queue_for(&self, cpu: CpuId) -> u16;
 
@@ -195,6 +167,14 @@ pub trait NetCore {
     fn name(&self) -> String;
     /// A packet was received on a queue, in the poll of `napi`.
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
+    /// A poll of a receiving queue ends: what was held back to be coalesced goes on.
+    fn poll_end(&self, cpu: &Cpu, queue: u16) {
+        let _ = (cpu, queue);
+    }
+    /// Packets of a sending queue have left, or have failed.
+    fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64) {
+        let _ = (cpu, queue, packets, bytes);
+    }
     /// A sending queue has room again.
     fn wake_queue(&self, cpu: &Cpu, queue: u16);
     /// The link came up or went down.

@@ -1,0 +1,103 @@
+//! Network devices: who is there, and the way of packets between drivers and protocols.
+//!
+//! ```text
+//! program ─▶ protocols ─▶ NetDevice::transmit ─▶ queue ─▶ driver        (its own queue for every core)
+//! driver's poll ─▶ NetCore::receive ─▶ listeners, else Protocols::receive ─▶ program
+//! ```
+
+mod device;
+mod queue;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::cpu::Cpu;
+use platform::net::{NetDriver, Packet};
+
+pub use device::NetDevice;
+
+use crate::kernel::Inner;
+
+/// What is above the devices.
+pub trait Protocols {
+    /// A packet was received, in deferred work. It must be released when it is done with.
+    fn receive(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, packet: Packet);
+    /// The poll that brought packets ends: nothing may be held back for more.
+    fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16) {
+        let _ = (cpu, device, queue);
+    }
+    /// A sending queue that had dropped or held packets takes them again.
+    fn queue_woken(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16) {
+        let _ = (cpu, device, queue);
+    }
+    /// A device came.
+    fn device_added(&self, device: &Rc<NetDevice>) {
+        let _ = device;
+    }
+    /// A device has gone: nothing is received any more, and what is sent is dropped.
+    fn device_removed(&self, device: &Rc<NetDevice>) {
+        let _ = device;
+    }
+    /// A device's carrier came or went.
+    fn carrier_changed(&self, device: &Rc<NetDevice>, up: bool) {
+        let _ = (device, up);
+    }
+}
+
+/// All network devices of a kernel, and the protocols above.
+pub struct Net {
+    kernel: Weak<Inner>,
+    devices: RefCell<Vec<Rc<NetDevice>>>,
+    next: Cell<u32>,
+    protocols: RefCell<Option<Rc<dyn Protocols>>>,
+}
+
+impl Net {
+    pub(crate) fn new(kernel: Weak<Inner>) -> Self {
+        Self { kernel, devices: RefCell::default(), next: Cell::new(0), protocols: RefCell::new(None) }
+    }
+
+    /// Puts protocols above the devices, those there are and those to come.
+    pub fn connect(&self, protocols: Rc<dyn Protocols>) {
+        *self.protocols.borrow_mut() = Some(Rc::clone(&protocols));
+        self.devices().iter().for_each(|device| protocols.device_added(device));
+    }
+
+    /// The devices, in the order in which they came.
+    pub fn devices(&self) -> Vec<Rc<NetDevice>> {
+        self.devices.borrow().clone()
+    }
+
+    /// A device by its name.
+    pub fn device(&self, name: &str) -> Option<Rc<NetDevice>> {
+        self.devices.borrow().iter().find(|device| device.name() == name).cloned()
+    }
+
+    /// A driver announces a device.
+    pub(crate) fn add(&self, driver: Rc<dyn NetDriver>) -> Rc<NetDevice> {
+        let number = self.next.replace(self.next.get() + 1);
+        let device = NetDevice::new(self.kernel.clone(), number, driver);
+        self.devices.borrow_mut().push(Rc::clone(&device));
+        if let Some(protocols) = self.protocols() {
+            protocols.device_added(&device);
+        }
+        device
+    }
+
+    fn remove(&self, device: &Rc<NetDevice>) {
+        self.devices.borrow_mut().retain(|other| !Rc::ptr_eq(other, device));
+        if let Some(protocols) = self.protocols() {
+            protocols.device_removed(device);
+        }
+    }
+
+    fn protocols(&self) -> Option<Rc<dyn Protocols>> {
+        self.protocols.borrow().clone()
+    }
+
+    /// Lets go of drivers and protocols, which hold the kernel.
+    pub(crate) fn clear(&self) {
+        self.devices.borrow_mut().drain(..).for_each(|device| device.forget_driver());
+        self.protocols.borrow_mut().take();
+    }
+}

@@ -1,0 +1,158 @@
+//! The queue before a sending queue of a driver: first in, first out, and how much the driver may hold.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use platform::net::Packet;
+use platform::sync::WaitQueue;
+use units::Time;
+
+/// Packets that wait before a driver's queue at most (Linux: the default `txqueuelen`).
+const LENGTH: usize = 1000;
+/// Where a driver's limit of bytes begins: two packets of 64 KiB that it cuts (Linux's dynamic queue limits begin at
+/// 0 and grow in a few rounds; assumed).
+const FIRST_LIMIT: u64 = 128 << 10;
+
+/// How many bytes a driver may hold: enough never to run dry, and no more (as Linux's byte queue limits).
+///
+/// It grows when the driver ran dry while packets waited.
+#[derive(Debug)]
+pub(super) struct ByteLimit {
+    limit: u64,
+    held: u64,
+    /// Packets have waited for this limit since the driver last reported.
+    held_back: bool,
+}
+
+impl Default for ByteLimit {
+    fn default() -> Self {
+        Self { limit: FIRST_LIMIT, held: 0, held_back: false }
+    }
+}
+
+impl ByteLimit {
+    /// Whether the driver may have more; notes that something waits if not.
+    fn allows(&mut self) -> bool {
+        self.held_back |= self.held >= self.limit;
+        self.held < self.limit
+    }
+
+    fn take(&mut self, bytes: u64) {
+        self.held += bytes;
+    }
+
+    fn done(&mut self, bytes: u64) {
+        self.held = self.held.saturating_sub(bytes);
+        if std::mem::take(&mut self.held_back) && self.held == 0 {
+            self.limit = self.limit.saturating_add(bytes.max(1));
+        }
+    }
+}
+
+/// A sending queue.
+#[derive(Default)]
+pub(super) struct TxQueue {
+    waiting: RefCell<VecDeque<Packet>>,
+    bytes: RefCell<ByteLimit>,
+    /// The driver's ring was full, since then.
+    stopped: Cell<Option<Time>>,
+    /// Sent with `more`: the doorbell has not been rung.
+    pub unrung: Cell<bool>,
+    /// Packets that the driver has.
+    outstanding: Cell<u64>,
+    /// Somebody hands packets to the driver right now.
+    pub busy: Cell<bool>,
+    pub room: WaitQueue,
+}
+
+impl TxQueue {
+    /// Whether the driver can be given a packet now.
+    pub fn is_open(&self) -> bool {
+        self.stopped.get().is_none() && self.bytes.borrow_mut().allows()
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.get().is_some()
+    }
+
+    pub fn stopped_since(&self) -> Option<Time> {
+        self.stopped.get()
+    }
+
+    pub fn stop(&self, now: Time) {
+        self.stopped.set(Some(self.stopped.get().unwrap_or(now)));
+    }
+
+    pub fn start(&self) {
+        self.stopped.set(None);
+        self.room.wake_all();
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.borrow().is_empty()
+    }
+
+    /// Puts a packet at the end.
+    ///
+    /// # Errors
+    /// Gives it back if there is no room.
+    pub fn put(&self, packet: Packet) -> Result<(), Packet> {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.len() >= LENGTH {
+            return Err(packet);
+        }
+        waiting.push_back(packet);
+        Ok(())
+    }
+
+    /// Puts back what the driver refused.
+    pub fn put_back(&self, packet: Packet) {
+        self.waiting.borrow_mut().push_front(packet);
+    }
+
+    pub fn take(&self) -> Option<Packet> {
+        self.waiting.borrow_mut().pop_front()
+    }
+
+    /// The driver has taken a packet.
+    pub fn given(&self, bytes: u64) {
+        self.bytes.borrow_mut().take(bytes);
+        self.outstanding.set(self.outstanding.get() + 1);
+    }
+
+    /// The driver has done with packets.
+    pub fn done(&self, packets: u32, bytes: u64) {
+        self.bytes.borrow_mut().done(bytes);
+        self.outstanding.set(self.outstanding.get().saturating_sub(packets.into()));
+    }
+
+    /// Nothing is under way any more.
+    pub fn reset(&self) {
+        *self.bytes.borrow_mut() = ByteLimit::default();
+        self.outstanding.set(0);
+        self.unrung.set(false);
+        self.start();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_grows_only_when_the_driver_ran_dry_and_packets_waited() {
+        let mut bytes = ByteLimit::default();
+        bytes.take(FIRST_LIMIT);
+        bytes.done(FIRST_LIMIT);
+        assert_eq!(bytes.limit, FIRST_LIMIT, "nothing waited");
+        bytes.take(FIRST_LIMIT);
+        assert!(!bytes.allows());
+        bytes.done(FIRST_LIMIT / 2);
+        assert_eq!(bytes.limit, FIRST_LIMIT, "it had enough");
+        bytes.take(FIRST_LIMIT / 2);
+        assert!(!bytes.allows());
+        bytes.done(FIRST_LIMIT);
+        assert_eq!(bytes.limit, 2 * FIRST_LIMIT);
+        assert!(bytes.allows());
+    }
+}

@@ -1,0 +1,208 @@
+//! Packets, and network devices as programs that make their own frames see them.
+
+use core::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::cpu::{Async, Cpu};
+use crate::error::Error;
+use crate::memory::{Pages, PhysAddr};
+use crate::net::{NetCounters, NetLimits};
+use crate::sync::WaitQueue;
+
+/// A piece of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// The pages it lies in, for the packet's [owner](Packet::owner).
+    pub pages: Option<Pages>,
+    /// Where it begins.
+    pub at: PhysAddr,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// What a device found about checksums of a received packet, or is to do for a sent one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Checksum {
+    /// Nothing.
+    #[default]
+    None,
+    /// Received: it was right.
+    Good,
+    /// To send: sum from `start` to the end and put it `offset` bytes behind.
+    Offload {
+        /// Where the sum begins.
+        start: u16,
+        /// Where it goes, from there.
+        offset: u16,
+    },
+}
+
+/// Whose a packet's buffers are.
+pub trait PacketOwner {
+    /// The packet has been sent, dropped or consumed: its buffers can be used again.
+    fn released(&self, cpu: &Cpu, packet: &mut Packet);
+}
+
+/// Packets that must not pass each other: those of a socket.
+#[derive(Default)]
+pub struct TxFlow {
+    /// The sending queue that they go to.
+    pub queue: Cell<Option<u16>>,
+    /// Those that have not been [released](Packet::release): while there are any, the queue stays.
+    pub outstanding: Cell<u32>,
+}
+
+/// A packet. Every one is [released](Self::release) once, by whoever has it then.
+#[derive(Default)]
+pub struct Packet {
+    /// Its bytes, in order; the headers lie in the first fragment.
+    pub fragments: Vec<Fragment>,
+    /// Checksum state.
+    pub checksum: Checksum,
+    /// To send: payload bytes of each segment, 0 if it is not to be cut (TSO). Received: of each coalesced.
+    pub segment: u16,
+    /// Length of the headers that each segment repeats.
+    pub headers: u16,
+    /// Received: the RSS hash.
+    pub hash: u32,
+    /// No packet of its flow is under way: it may take another queue and none passes another.
+    pub may_reorder: bool,
+    /// To send: whom it must not pass; set it by [`join`](Self::join).
+    pub flow: Option<Rc<TxFlow>>,
+    /// Whose buffers they are. Packets of one owner may be put together.
+    pub owner: Option<Rc<dyn PacketOwner>>,
+}
+
+impl Packet {
+    /// A packet of one piece.
+    pub fn of(fragment: Fragment, owner: Option<Rc<dyn PacketOwner>>) -> Self {
+        Self { fragments: vec![fragment], owner, ..Self::default() }
+    }
+
+    /// Bytes in all.
+    pub fn length(&self) -> u32 {
+        self.fragments.iter().map(|f| f.length).sum()
+    }
+
+    /// Makes it one of a flow's.
+    pub fn join(&mut self, flow: &Rc<TxFlow>) {
+        self.may_reorder = flow.outstanding.get() == 0;
+        flow.outstanding.set(flow.outstanding.get() + 1);
+        self.flow = Some(Rc::clone(flow));
+    }
+
+    /// Lets its buffers go.
+    pub fn release(mut self, cpu: &Cpu) {
+        if let Some(flow) = self.flow.take() {
+            flow.outstanding.set(flow.outstanding.get().saturating_sub(1));
+        }
+        if let Some(owner) = self.owner.take() {
+            owner.released(cpu, &mut self);
+        }
+    }
+
+    /// Its first bytes, loaded through the caches; gives how many there were.
+    pub fn load(&self, cpu: &Cpu, into: &mut [u8]) -> usize {
+        let mut filled = 0;
+        for fragment in &self.fragments {
+            let length = (into.len() - filled).min(fragment.length as usize);
+            if length == 0 {
+                break;
+            }
+            cpu.load(fragment.at, &mut into[filled..filled + length]);
+            filled += length;
+        }
+        filled
+    }
+}
+
+/// Received packets that wait for a program.
+pub struct PacketQueue {
+    ether_type: Option<u16>,
+    depth: usize,
+    packets: RefCell<VecDeque<Packet>>,
+    dropped: Cell<u64>,
+    arrived: WaitQueue,
+}
+
+impl PacketQueue {
+    /// For kernels: takes packets of one type or of all, `depth` at most.
+    pub fn new(ether_type: Option<u16>, depth: usize) -> Rc<Self> {
+        Rc::new(Self {
+            ether_type,
+            depth,
+            packets: RefCell::default(),
+            dropped: Cell::new(0),
+            arrived: WaitQueue::new(),
+        })
+    }
+
+    /// For kernels: whether a packet of this type is wanted.
+    pub fn wants(&self, ether_type: u16) -> bool {
+        self.ether_type.is_none_or(|wanted| wanted == ether_type)
+    }
+
+    /// For kernels: a packet arrived.
+    pub fn put(&self, cpu: &Cpu, packet: Packet) {
+        if self.packets.borrow().len() >= self.depth {
+            self.dropped.set(self.dropped.get() + 1);
+            packet.release(cpu);
+            return;
+        }
+        self.packets.borrow_mut().push_back(packet);
+        self.arrived.wake_one();
+    }
+
+    /// The next packet, if one is there. Who takes it releases it.
+    pub fn try_take(&self) -> Option<Packet> {
+        self.packets.borrow_mut().pop_front()
+    }
+
+    /// Waits for the next packet.
+    pub async fn take(&self) -> Packet {
+        self.arrived.wait_for(|| self.try_take()).await
+    }
+
+    /// Packets that found no room.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.get()
+    }
+}
+
+/// A network device as programs that make their own frames see it.
+pub trait PacketDevice {
+    /// Its name.
+    fn name(&self) -> String;
+    /// What it is.
+    fn limits(&self) -> NetLimits;
+    /// Whether something is at the other end of its cable.
+    fn has_carrier(&self) -> bool;
+    /// What has passed it.
+    fn counters(&self) -> NetCounters;
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If the driver cannot; [`Error::NoDevice`] if it is gone.
+    fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
+    /// Stops it.
+    fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
+    /// The sending queue at home on a core.
+    fn tx_queue_for(&self, cpu: &Cpu) -> u16;
+    /// Sends a frame as the stack does: through the queue before the driver.
+    ///
+    /// # Errors
+    /// If it was dropped; it has been released.
+    fn send(&self, cpu: &Cpu, packet: Packet, more: bool) -> Result<(), Error>;
+    /// Gives a frame straight to the driver, as Linux's pktgen does. Nobody else may send by that queue.
+    ///
+    /// # Errors
+    /// Gives the packet back if the queue is full.
+    fn send_directly(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet>;
+    /// Waits until a queue that was full has room, or `false` if the device has gone.
+    fn room(&self, queue: u16) -> Async<'_, bool>;
+    /// From now on takes received frames of an EtherType, or all, from the stack; until the queue is dropped.
+    fn listen(&self, ether_type: Option<u16>, depth: usize) -> Rc<PacketQueue>;
+    /// Takes frames of any address, not just its own.
+    fn set_promiscuous(&self, cpu: &Cpu, on: bool);
+}
