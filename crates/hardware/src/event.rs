@@ -1,5 +1,6 @@
 //! What can happen in the simulated hardware.
 
+use crate::detected::Detected;
 use crate::endpoint::{EndpointEvent, EndpointId};
 use crate::ethernet::EthernetEvent;
 use crate::link::LinkEnd;
@@ -22,6 +23,8 @@ pub enum Event {
     Replay(LinkEnd),
     /// An end waited too long for an Ack.
     ReplayTimer(LinkEnd),
+    /// The link layer at an end noticed an error that it corrects.
+    LinkError(LinkEnd, Detected),
     /// Something inside an endpoint.
     Endpoint(EndpointId, EndpointEvent),
     /// Something inside a root complex.

@@ -4,6 +4,7 @@ use engine::{Scheduler, World};
 use platform::device::{Device, DeviceBus, Reset};
 use platform::ethernet::EthernetPort;
 
+use crate::detected::Detected;
 use crate::endpoint::{Endpoint, EndpointId, EndpointParams};
 use crate::ethernet::{CableId, CableParams, EthernetEvent, EthernetSwitchId, Plug};
 use crate::event::Event;
@@ -194,6 +195,19 @@ impl Fabric {
         self.endpoints[usize::from(id.0)].reset(&mut self.wires, scheduler, reset);
     }
 
+    /// Lets what is at an end of a link note and report an error of the link layer.
+    fn link_error(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, error: Detected) {
+        match self.attached[usize::from(end.link.0)][end.side as usize] {
+            Attached::RootPort(host, port) => {
+                self.hosts[usize::from(host.0)].port_error(scheduler, port, error, None);
+            }
+            Attached::Endpoint(id) => {
+                self.endpoints[usize::from(id.0)].link_error(&mut self.wires, scheduler, end, error);
+            }
+            Attached::Nothing => {}
+        }
+    }
+
     fn deliver(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
         if !self.wires.receive(scheduler, end, packet) {
             return;
@@ -232,6 +246,7 @@ impl World for Fabric {
             Event::ReplayTimer(end) => {
                 self.wires.with(scheduler, end.link, |link, cx, _| link.on_replay_timer(cx, end.side));
             }
+            Event::LinkError(end, error) => self.link_error(scheduler, end, error),
             Event::Endpoint(id, event) => {
                 self.endpoints[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
             }

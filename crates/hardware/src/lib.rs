@@ -5,6 +5,7 @@
 //! wants something to happen plugs a device model into it, or lets a core of a
 //! host access one.
 
+mod detected;
 mod enables;
 pub mod endpoint;
 pub mod ethernet;
@@ -16,5 +17,6 @@ pub mod memory;
 pub mod packet;
 pub mod root;
 pub mod wires;
+pub use detected::Detected;
 pub use event::Event;
 pub use fabric::Fabric;

@@ -3,9 +3,12 @@
 mod common;
 
 use common::Machine;
+use engine::Seed;
+use hardware::link::{ErrorInjector, LinkId};
 use kernel::{DmaMode, ErrorCounters};
+use platform::cpu::{Async, Cpu};
 use platform::device::FunctionIndex;
-use units::Iova;
+use units::{Duration, Iova};
 use wire::pcie::Bdf;
 use wire::pcie::config::aer::{self, correctable, uncorrectable};
 use wire::pcie::tlp::MessageCode;
@@ -75,4 +78,85 @@ fn a_function_whose_driver_gives_up_is_unbound() {
     let functions = machine.kernel.pci();
     let info = functions.iter().find(|f| f.bdf == Bdf::new(1, 0, 0)).unwrap();
     assert_eq!((info.driver, info.mapped_pages, info.irqs.len()), (None, 0, 0));
+}
+
+/// Lets a fault be while `act` runs on a core and for a while afterwards.
+fn during(
+    machine: &Machine,
+    fault: ErrorInjector,
+    afterwards: Duration,
+    act: impl FnOnce(Cpu) -> Async<'static, ()> + 'static,
+) {
+    let link = LinkId(0);
+    let inject = |injector: Option<ErrorInjector>| {
+        machine.simulation.with(|fabric, scheduler| {
+            fabric.wires.with(scheduler, link, |link, _, _| link.inject_errors(injector));
+        });
+    };
+    inject(Some(fault));
+    machine.run(0, act);
+    let now = machine.simulation.now();
+    machine.simulation.run_until(now + afterwards);
+    inject(None);
+    machine.simulation.run();
+}
+
+fn injector() -> ErrorInjector {
+    ErrorInjector::new(0.0, 0.0, Duration::from_us(20), Seed::new(5).component("faults"))
+}
+
+#[test]
+fn damaged_tlps_are_sent_again_and_counted() {
+    let machine = Machine::booted(DmaMode::Off);
+    let mut noise = injector();
+    noise.bit_error_rate = 2e-5;
+    let copier = machine.copier(0);
+    during(&machine, noise, Duration::from_ms(1), move |cpu| {
+        Box::pin(async move {
+            for round in 0..20u64 {
+                cpu.store_u64(copier.memory.cpu + 4088, round);
+                let to = Iova::new(copier.memory.bus.get() + 4096);
+                copier.copy(&cpu, copier.memory.bus, to, 4096, 1).await.unwrap();
+                assert_eq!(cpu.load_u64(copier.memory.cpu + 8184), round);
+            }
+        })
+    });
+    let errors = machine.kernel.pci_errors();
+    assert!(errors.correctable > 0, "{errors:?}");
+    assert_eq!((errors.non_fatal, errors.fatal), (0, 0));
+}
+
+#[test]
+fn a_lost_completion_times_out_and_is_reported() {
+    let machine = Machine::booted(DmaMode::Strict);
+    let copier = machine.copier(0);
+    during(&machine, injector().losing_completions(1.0), Duration::from_ms(1), move |cpu| {
+        Box::pin(async move { copier.start(&cpu, copier.memory.bus, copier.memory.bus, 64, 1) })
+    });
+    let expected = ErrorCounters { non_fatal: 1, recovered: 1, ..Default::default() };
+    assert_eq!(machine.kernel.pci_errors(), expected);
+    assert_eq!(
+        machine.run(0, {
+            let copier = machine.copier(0);
+            move |_| Box::pin(async move { copier.done.wait().await.0 })
+        }),
+        7
+    );
+    assert!(works(&machine));
+}
+
+#[test]
+fn a_poisoned_write_is_dropped_and_reported() {
+    let machine = Machine::booted(DmaMode::Off);
+    let copier = machine.copier(0);
+    // Over before the kernel reads what was wrong.
+    during(&machine, injector().poisoning(1.0), Duration::from_us(1), move |cpu| {
+        Box::pin(async move {
+            copier.registers.write_u32(&cpu, 0x08, 0xbad);
+            cpu.sync().await;
+        })
+    });
+    let expected = ErrorCounters { non_fatal: 1, recovered: 1, ..Default::default() };
+    assert_eq!(machine.kernel.pci_errors(), expected);
+    assert!(works(&machine));
 }

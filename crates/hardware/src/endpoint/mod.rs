@@ -10,7 +10,7 @@ use platform::device::{BarAccess, Device, DeviceBus, Dma, FunctionIndex, PortInd
 use platform::ethernet::{EthernetBus, EthernetPort};
 use units::{BarOffset, Duration, Time};
 use wire::pcie::config::{ConfigEffect, ConfigSpace};
-use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest, Message};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 pub use params::{
@@ -20,6 +20,7 @@ pub use params::{
 pub use registers::Registers;
 pub use requester::{Requester, RequesterCounters};
 
+use crate::detected::Detected;
 use crate::enables::enabled_runs;
 use crate::event::Event;
 use crate::link::LinkEnd;
@@ -199,6 +200,23 @@ impl Core {
         self.requester.send_message(wires, scheduler, end, requester, message.address, message.data);
     }
 
+    /// Notes an error in a function's registers and tells the root complex if the function is to.
+    fn report(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        function: FunctionIndex,
+        error: Detected,
+        packet: Option<PacketId>,
+    ) {
+        let tlp = packet.map(|packet| wires.packets.bytes(packet));
+        let Some(code) = error.record(self.registers.config_mut(function), tlp) else { return };
+        let (port, id) = self.registers.port_and_id(function);
+        let message = Tlp::new(TlpKind::Message(Message::error(id, code)));
+        let packet = wires.packets.encode(&message, &[]);
+        wires.send(scheduler, self.ends[usize::from(port.0)], packet);
+    }
+
     /// The port whose link ends at `end`.
     fn port_at(&self, end: LinkEnd) -> PortIndex {
         PortIndex(self.ends.iter().position(|&own| own == end).unwrap_or(0) as u8)
@@ -244,6 +262,7 @@ impl Endpoint {
         let now = scheduler.now();
         let Ok((tlp, payload)) = wires.packets.decode(packet) else {
             self.core.unsupported_requests += 1;
+            self.core.report(wires, scheduler, FunctionIndex(0), Detected::Malformed, Some(packet));
             wires.consume(scheduler, packet, now);
             return;
         };
@@ -253,6 +272,9 @@ impl Endpoint {
                 let padding = wires.packets.hop(packet).padding;
                 let at =
                     self.core.requester.completion(wires, scheduler, end, header, poisoned, padding, payload);
+                if let Some((function, error)) = self.core.requester.detected.take() {
+                    self.core.report(wires, scheduler, function, error, Some(packet));
+                }
                 wires.consume(scheduler, packet, at);
             }
             _ => {
@@ -313,14 +335,30 @@ impl Endpoint {
                 self.answer(wires, scheduler, end, answer, &[], latency);
                 self.config_effects(wires, scheduler, effects);
             }
-            TlpKind::MemoryRead(request) => self.bar_read(wires, scheduler, end, request),
+            TlpKind::MemoryRead(request) => self.bar_read(wires, scheduler, end, packet, request),
             TlpKind::MemoryWrite(request) => {
                 return self.bar_write(wires, scheduler, end, packet, request, tlp.common.poisoned);
             }
             TlpKind::Message(_) => {}
-            _ => self.core.unsupported_requests += 1,
+            _ => {
+                self.core.unsupported_requests += 1;
+                let error = Detected::UnsupportedNonPosted;
+                self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+            }
         }
         Duration::ZERO
+    }
+
+    /// The link layer at one of the device's ports noticed an error that it corrects.
+    pub fn link_error(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        error: Detected,
+    ) {
+        let function = self.core.registers.first_below(self.core.port_at(end));
+        self.core.report(wires, scheduler, function, error, None);
     }
 
     fn config_effects(
@@ -348,12 +386,15 @@ impl Endpoint {
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
         end: LinkEnd,
+        packet: PacketId,
         request: &MemoryRequest,
     ) {
         let (address, length) = request.byte_range();
         let port = self.core.port_at(end);
         let Some((function, bar, offset)) = self.core.registers.decode(port, address, length) else {
             self.core.unsupported_requests += 1;
+            let error = Detected::UnsupportedNonPosted;
+            self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
             let id = self.core.registers.id(FunctionIndex(0));
             let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::UnsupportedRequest);
             let latency = self.core.params.config_latency;
@@ -399,6 +440,8 @@ impl Endpoint {
             (self.core.registers.decode(port, address, length), poisoned)
         else {
             self.core.unsupported_requests += 1;
+            let error = if poisoned { Detected::Poisoned } else { Detected::UnsupportedPosted };
+            self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
             return Duration::ZERO;
         };
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
@@ -503,7 +546,9 @@ impl Endpoint {
                 self.with_device(wires, scheduler, |device, bus| device.timer(bus, token));
             }
             EndpointEvent::CheckTimeouts { epoch: sent } if sent == epoch => {
-                self.core.requester.check_timeouts(scheduler);
+                for function in self.core.requester.check_timeouts(scheduler) {
+                    self.core.report(wires, scheduler, function, Detected::CompletionTimeout, None);
+                }
             }
             // What was under way before a reset is forgotten.
             _ => {}

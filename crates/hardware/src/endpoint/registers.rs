@@ -81,6 +81,20 @@ impl Registers {
         self.functions.get(usize::from(function.0)).map_or(Bdf::default(), |f| f.id)
     }
 
+    /// Port and address of a function.
+    ///
+    /// # Panics
+    /// If the device has no such function.
+    pub fn port_and_id(&self, function: FunctionIndex) -> (PortIndex, Bdf) {
+        let state = &self.functions[usize::from(function.0)];
+        (state.port, state.id)
+    }
+
+    /// The first function below a port, which reports for the port's link.
+    pub fn first_below(&self, port: PortIndex) -> FunctionIndex {
+        FunctionIndex(self.functions.iter().position(|f| f.port == port).unwrap_or(0) as u8)
+    }
+
     /// Port and requester ID of a function that may master the bus.
     pub fn master(&self, function: FunctionIndex) -> Option<(PortIndex, Bdf)> {
         let state = self.functions.get(usize::from(function.0))?;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use engine::Scheduler;
-use platform::device::{Dma, DmaAttributes, DmaError, Token};
+use platform::device::{Dma, DmaAttributes, DmaError, FunctionIndex, Token};
 use units::{Duration, Time};
 use wire::pcie::split::{split_aligned, split_read};
 use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
@@ -12,6 +12,7 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 use super::mover::{Bus, Direction, Drain, Memory, Transmit};
 use super::params::{EndpointParams, EngineParams};
 use super::{EndpointEvent, EndpointId};
+use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
@@ -133,6 +134,8 @@ pub struct Requester {
     timeout_armed: bool,
     starved_since: Option<Time>,
     counters: RequesterCounters,
+    /// What was wrong with the last completion, and whose request it answered: for the core to report.
+    pub(super) detected: Option<(FunctionIndex, Detected)>,
     /// Counts resets: events of before the last one mean nothing any more.
     epoch: u16,
 }
@@ -168,6 +171,7 @@ impl Requester {
             timeout_armed: false,
             starved_since: None,
             counters: RequesterCounters::default(),
+            detected: None,
             epoch: 0,
             params,
         }
@@ -460,6 +464,7 @@ impl Requester {
         let entry = self.tags.get(tag).copied().unwrap_or_default();
         let (Some(index), true) = (entry.read, entry.left > 0 || entry.length == 0) else {
             self.counters.unexpected_completions += 1;
+            self.detected = Some((FunctionIndex(0), Detected::UnexpectedCompletion));
             return now;
         };
         let read = &mut self.reads[index as usize];
@@ -482,6 +487,7 @@ impl Requester {
                 (false, Some(bytes)) => read.data[place..place + bytes.len()].copy_from_slice(bytes),
                 _ => {
                     self.counters.poisoned_completions += 1;
+                    self.detected = Some((dma.function, Detected::Poisoned));
                     read.failed = Some(DmaError::Poisoned);
                 }
             }
@@ -622,8 +628,9 @@ impl Requester {
         }
     }
 
-    /// Ends requests that have waited too long.
-    pub fn check_timeouts(&mut self, scheduler: &mut Scheduler<Event>) {
+    /// Ends requests that have waited too long; gives the functions whose they were, once for each request.
+    pub fn check_timeouts(&mut self, scheduler: &mut Scheduler<Event>) -> Vec<FunctionIndex> {
+        let mut late = Vec::new();
         let now = scheduler.now();
         self.timeout_armed = false;
         let mut next: Option<Time> = None;
@@ -636,6 +643,7 @@ impl Requester {
                 self.reads[index as usize].failed = Some(DmaError::Timeout);
                 self.tags[usize::from(tag)].left = 0;
                 let dma = self.reads[index as usize].dma.expect("a read with a tag has been asked for");
+                late.push(dma.function);
                 let engine = self.engine(&dma);
                 self.request_answered(scheduler, &engine, tag, entry, index, now);
             } else {
@@ -646,6 +654,7 @@ impl Requester {
             self.timeout_armed = true;
             scheduler.at(at, self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch }));
         }
+        late
     }
 
     /// Forgets everything under way: the device was reset.

@@ -1,11 +1,12 @@
-//! Errors on the wire, for tests and fault scenarios.
+//! Errors on the wire and of those at its ends, for tests and fault scenarios.
 
 use engine::Rng;
 use units::Duration;
+use wire::pcie::FlowClass;
 
 use crate::packet::{PacketId, PacketPool};
 
-/// Damages TLPs and loses DLLPs at random.
+/// Damages, poisons and loses TLPs and loses DLLPs at random.
 ///
 /// A link without one keeps no copies for replay and computes no CRC, since
 /// nothing could make use of them.
@@ -15,20 +16,42 @@ pub struct ErrorInjector {
     pub bit_error_rate: f64,
     /// Probability that a DLLP is lost (a damaged one is dropped by its receiver).
     pub dllp_loss: f64,
+    /// Probability that a sender marks the data of a TLP as bad.
+    pub poisoned: f64,
+    /// Probability that a completion vanishes behind the receiver that acknowledged it.
+    pub completion_loss: f64,
     /// How long a TLP waits for its Ack before it is replayed.
     pub replay_timeout: Duration,
     rng: Rng,
 }
 
+/// The EP bit in the third byte of a TLP's header (base spec 2.2.1).
+const POISONED: u8 = 1 << 6;
+/// The format bit that says that a TLP has data.
+const WITH_DATA: u8 = 1 << 6;
+
 impl ErrorInjector {
-    /// An injector that draws from `rng`.
+    /// An injector of errors of the wire that draws from `rng`.
     pub fn new(bit_error_rate: f64, dllp_loss: f64, replay_timeout: Duration, rng: Rng) -> Self {
-        Self { bit_error_rate, dllp_loss, replay_timeout, rng }
+        Self { bit_error_rate, dllp_loss, poisoned: 0.0, completion_loss: 0.0, replay_timeout, rng }
+    }
+
+    /// Poisons TLPs with data with a probability.
+    pub fn poisoning(self, poisoned: f64) -> Self {
+        Self { poisoned, ..self }
+    }
+
+    /// Loses completions with a probability.
+    pub fn losing_completions(self, completion_loss: f64) -> Self {
+        Self { completion_loss, ..self }
     }
 
     /// Adds the LCRC to a TLP that is being sent and perhaps flips one of its bits on the way.
     pub(super) fn damage(&mut self, packets: &mut PacketPool, packet: PacketId, sequence: u16) {
         let bytes = packets.bytes_mut(packet);
+        if bytes[0] & WITH_DATA != 0 && self.rng.chance(self.poisoned) {
+            bytes[2] |= POISONED;
+        }
         let sum = lcrc(sequence, bytes);
         let bits = bytes.len() as u64 * 8;
         // Several errors in one TLP are as good as one: the probability of at least one decides.
@@ -37,6 +60,11 @@ impl ErrorInjector {
             bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
         packets.hop_mut(packet).lcrc = Some(sum);
+    }
+
+    /// Whether a TLP that has been acknowledged vanishes.
+    pub(super) fn loses(&mut self, class: FlowClass) -> bool {
+        class == FlowClass::Completion && self.rng.chance(self.completion_loss)
     }
 
     pub(super) fn loses_dllp(&mut self) -> bool {

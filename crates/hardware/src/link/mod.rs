@@ -27,6 +27,7 @@ use receiver::Receiver;
 pub use receiver::{Acceptance, Dllp};
 use transmitter::{CLASSES, Transmitter, Unacknowledged};
 
+use crate::detected::Detected;
 use crate::event::Event;
 use crate::packet::{PacketId, PacketPool, Summary};
 
@@ -354,6 +355,12 @@ impl Link {
                 if self.transmitters[side.opposite() as usize].is_waiting() {
                     self.arrange_wake(cx, side.opposite());
                 }
+                let Summary { class, credits, .. } = cx.packets.summary(packet);
+                if self.injector.as_mut().is_some_and(|injector| injector.loses(class)) {
+                    cx.packets.free(packet);
+                    self.release(cx, side, class, credits, now);
+                    return false;
+                }
                 true
             }
             Acceptance::Duplicate => {
@@ -362,6 +369,7 @@ impl Link {
             }
             Acceptance::Rejected => {
                 self.counters[side.opposite() as usize].rejected += 1;
+                cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::BadTlp));
                 self.drop_and_answer(cx, side, packet)
             }
         }
@@ -422,6 +430,10 @@ impl Link {
             counters.busy += on_wire;
             if self.injector.as_mut().is_some_and(|injector| injector.loses_dllp()) {
                 counters.dllps_lost += 1;
+                // What a quiet link sends is worked out when somebody looks.
+                let found = (due + on_wire + self.params.latency).max(cx.scheduler.now());
+                let other = LinkEnd { link: self.id, side: side.opposite() };
+                cx.scheduler.at(found, Event::LinkError(other, Detected::BadDllp));
                 // Credits are announced as running totals: a later update makes up for the lost one.
                 if let Dllp::UpdateCredits(_) = dllp {
                     self.receivers[side as usize]
@@ -485,6 +497,7 @@ impl Link {
             transmitter.replay_deadline = None;
             if !transmitter.unacknowledged.is_empty() {
                 self.counters[side as usize].replay_timeouts += 1;
+                cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayTimeout));
                 self.replay(cx, side);
             }
         }
@@ -500,6 +513,7 @@ impl Link {
             // REPLAY_NUM rolled over: the physical layer retrains before the next attempt.
             transmitter.replays_in_a_row = 0;
             self.counters[side as usize].retrains += 1;
+            cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayRollover));
             for transmitter in &mut self.transmitters {
                 transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
             }

@@ -118,6 +118,7 @@ impl Bench {
                 Event::LinkWake(end) => self.link.on_wake(&mut cx, end.side, &mut released),
                 Event::Replay(end) => self.link.replay(&mut cx, end.side),
                 Event::ReplayTimer(end) => self.link.on_replay_timer(&mut cx, end.side),
+                Event::LinkError(..) => {}
                 _ => unreachable!("nothing else is on a bare link"),
             }
             self.check_credits();

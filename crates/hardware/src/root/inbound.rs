@@ -7,6 +7,7 @@ use wire::pcie::{Tlp, TlpKind};
 
 use super::split::{Combining, Piece};
 use super::{Deferred, Host, RootEvent, RootPort};
+use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
 use crate::event::Event;
 use crate::iommu;
@@ -206,6 +207,7 @@ impl Host {
         let (address, length) = request.byte_range();
         let port = &mut self.ports[usize::from(what.port)];
         let mut ordered = start.max(port.writes_ordered);
+        let mut poisoned = false;
         if INTERRUPT_RANGE.contains(&address) {
             let data = wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));
             scheduler.at(
@@ -223,6 +225,7 @@ impl Host {
             self.counters.device_write_bytes += u64::from(length);
         } else if tlp.common.poisoned {
             self.counters.poisoned_writes += 1;
+            poisoned = true;
         } else {
             self.counters.dropped_writes += 1;
         }
@@ -231,6 +234,9 @@ impl Host {
             power.busy(ordered);
         }
         let free = ordered + port.params.posted_release_latency;
+        if poisoned {
+            self.port_error(scheduler, what.port, Detected::Poisoned, Some(wires.packets.bytes(what.packet)));
+        }
         wires.consume(scheduler, what.packet, free);
     }
 }

@@ -19,6 +19,7 @@ pub use params::RootPortParams;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};
 pub use split::CompletionSplit;
 
+use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, Iommu, MsiMessage};
 use crate::link::LinkEnd;
@@ -267,6 +268,7 @@ impl Host {
         let now = scheduler.now();
         let Ok((tlp, _)) = wires.packets.decode(packet) else {
             self.counters.malformed += 1;
+            self.port_error(scheduler, port, Detected::Malformed, Some(wires.packets.bytes(packet)));
             wires.consume(scheduler, packet, now);
             return;
         };

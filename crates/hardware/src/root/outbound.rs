@@ -8,6 +8,7 @@ use wire::pcie::tlp::{CompletionHeader, CompletionStatus, ConfigRequest, ConfigT
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::{Host, ReadCompleter, RootEvent};
+use crate::detected::Detected;
 use crate::event::Event;
 use crate::packet::PacketId;
 use crate::wires::Wires;
@@ -301,7 +302,11 @@ impl Host {
         let now = scheduler.now();
         let tag = usize::from(header.tag);
         match self.outbound.waiting.get_mut(tag).and_then(Option::take) {
-            None => self.counters.unexpected_completions += 1,
+            None => {
+                self.counters.unexpected_completions += 1;
+                let tlp = wires.packets.bytes(packet);
+                self.port_error(scheduler, port, Detected::UnexpectedCompletion, Some(tlp));
+            }
             Some(mut waiting) => {
                 if header.status == CompletionStatus::Successful
                     && let Ok((tlp, payload)) = wires.packets.decode(packet)

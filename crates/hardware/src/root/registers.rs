@@ -8,6 +8,7 @@ use wire::pcie::tlp::MessageCode;
 use wire::pcie::{Bdf, Generation, Width};
 
 use super::{Host, InterruptMessage, RootEvent, RootPort};
+use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, MsiMessage};
 use crate::wires::Wires;
@@ -237,6 +238,21 @@ impl Host {
         }
         if port.config.dword(aer + aer::ROOT_COMMAND) & enable != 0 {
             self.port_interrupt(scheduler, number);
+        }
+    }
+
+    /// A port itself detected an error: it reports to itself.
+    pub(crate) fn port_error(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        number: u8,
+        error: Detected,
+        tlp: Option<&[u8]>,
+    ) {
+        let port = &mut self.ports[usize::from(number)];
+        let id = port.id;
+        if let Some(code) = error.record(&mut port.config, tlp) {
+            self.report_error(scheduler, number, id, code);
         }
     }
 

@@ -92,11 +92,26 @@ impl Inner {
         self.config_write(cpu, source, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
         self.log(format!("pci {source}: {kind} error {bits:#x}"));
-        let recovered = self.recover(cpu, &function, fatal).await;
-        self.count_error(|c| if recovered { c.recovered += 1 } else { c.failed += 1 });
-        if !recovered {
-            self.unbind(cpu, &function).await;
+        // What a bridge lost is missed by whoever waits for it; only its link concerns all that is below.
+        let concerned = match (function.is_bridge(), fatal) {
+            (false, _) => vec![function],
+            (true, false) => Vec::new(),
+            (true, true) => self.below(function.bdf),
+        };
+        let mut all = true;
+        for function in concerned {
+            let recovered = self.recover(cpu, &function, fatal).await;
+            all &= recovered;
+            if !recovered {
+                self.unbind(cpu, &function).await;
+            }
         }
+        self.count_error(|c| if all { c.recovered += 1 } else { c.failed += 1 });
+    }
+
+    /// The functions with a driver below a root port.
+    fn below(&self, port: Bdf) -> Vec<Rc<Function>> {
+        self.pci.all().into_iter().filter(|f| f.root == port && f.binding().is_some()).collect()
     }
 
     /// Asks the driver, resets if it or the error wants that; whether the function goes on.

@@ -150,6 +150,14 @@ pub struct CopierBinding {
 }
 
 impl CopierBinding {
+    /// Lets the device begin to copy.
+    pub fn start(&self, cpu: &Cpu, from: Iova, to: Iova, length: u64, vector: u16) {
+        self.registers.write_u64(cpu, reg::SOURCE, from.get());
+        self.registers.write_u64(cpu, reg::TARGET, to.get());
+        self.registers.write_u64(cpu, reg::LENGTH, length);
+        self.registers.write_u64(cpu, reg::START, vector.into());
+    }
+
     /// Copies through the device and waits for its interrupt; gives the core that it came to.
     pub async fn copy(
         &self,
@@ -159,10 +167,7 @@ impl CopierBinding {
         length: u64,
         vector: u16,
     ) -> Result<CpuId, Error> {
-        self.registers.write_u64(cpu, reg::SOURCE, from.get());
-        self.registers.write_u64(cpu, reg::TARGET, to.get());
-        self.registers.write_u64(cpu, reg::LENGTH, length);
-        self.registers.write_u64(cpu, reg::START, vector.into());
+        self.start(cpu, from, to, length, vector);
         match self.done.wait().await {
             (7, _) => Err(Error::Io),
             (_, core) => Ok(core),

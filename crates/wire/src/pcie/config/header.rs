@@ -53,6 +53,8 @@ pub const COMMAND_IO: u16 = 1 << 0;
 pub const COMMAND_MEMORY: u16 = 1 << 1;
 /// Command: may send requests.
 pub const COMMAND_BUS_MASTER: u16 = 1 << 2;
+/// Command: non-fatal and fatal errors are reported.
+pub const COMMAND_SERR: u16 = 1 << 8;
 /// Command: no INTx messages.
 pub const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 /// Status: there is a list of capabilities.

@@ -1,0 +1,249 @@
+//! Errors that a function detects: what its registers keep of them, and what the root complex hears
+//! (base spec 6.2).
+
+use wire::pcie::config::aer::{self, correctable, uncorrectable};
+use wire::pcie::config::{ConfigSpace, header, pcie_cap};
+use wire::pcie::tlp::MessageCode;
+
+/// An error that a function detects.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Detected {
+    /// A TLP arrived damaged or out of sequence and is sent again.
+    BadTlp,
+    /// A DLLP arrived damaged.
+    BadDllp,
+    /// No Ack came in time.
+    ReplayTimeout,
+    /// The same TLPs were sent four times: the link retrains.
+    ReplayRollover,
+    /// A TLP whose sender marked its data as bad.
+    Poisoned,
+    /// A request was not answered in time.
+    CompletionTimeout,
+    /// A completion that nobody asked for. Advisory: who asked notices by itself.
+    UnexpectedCompletion,
+    /// A TLP that is none.
+    Malformed,
+    /// A posted request that the function does not answer for.
+    UnsupportedPosted,
+    /// A non-posted request that the function does not answer for. Advisory: who asked is told by the completion.
+    UnsupportedNonPosted,
+}
+
+/// Device status: correctable, non-fatal, fatal error and unsupported request detected. Device control enables the
+/// report of each by the bit at the same place.
+const CORRECTABLE: u16 = 1 << 0;
+const NON_FATAL: u16 = 1 << 1;
+const FATAL: u16 = 1 << 2;
+const UNSUPPORTED: u16 = 1 << 3;
+
+impl Detected {
+    /// Its bit in the correctable status register, if it is one that hardware corrects.
+    const fn correctable(self) -> Option<u32> {
+        Some(match self {
+            Self::BadTlp => correctable::BAD_TLP,
+            Self::BadDllp => correctable::BAD_DLLP,
+            Self::ReplayTimeout => correctable::REPLAY_TIMEOUT,
+            Self::ReplayRollover => correctable::REPLAY_ROLLOVER,
+            _ => return None,
+        })
+    }
+
+    /// Its bit in the uncorrectable status register.
+    const fn uncorrectable(self) -> u32 {
+        match self {
+            Self::Poisoned => uncorrectable::POISONED,
+            Self::CompletionTimeout => uncorrectable::COMPLETION_TIMEOUT,
+            Self::UnexpectedCompletion => uncorrectable::UNEXPECTED_COMPLETION,
+            Self::Malformed => uncorrectable::MALFORMED,
+            Self::UnsupportedPosted | Self::UnsupportedNonPosted => uncorrectable::UNSUPPORTED_REQUEST,
+            Self::BadTlp | Self::BadDllp | Self::ReplayTimeout | Self::ReplayRollover => 0,
+        }
+    }
+
+    const fn is_unsupported(self) -> bool {
+        matches!(self, Self::UnsupportedPosted | Self::UnsupportedNonPosted)
+    }
+
+    /// Somebody else is in a better place to handle it, as long as it is not fatal (base spec 6.2.3.2.4).
+    const fn is_advisory(self) -> bool {
+        matches!(self, Self::UnexpectedCompletion | Self::UnsupportedNonPosted)
+    }
+
+    /// Notes the error in a function's registers. `tlp` is the TLP in error, if there is one. Gives the message that
+    /// the function is to send to the root complex, if any (the flow of base spec figure 6-2).
+    pub fn record(self, config: &mut ConfigSpace, tlp: Option<&[u8]>) -> Option<MessageCode> {
+        if let Some(bit) = self.correctable() {
+            return record_correctable(config, bit, CORRECTABLE);
+        }
+        let bit = self.uncorrectable();
+        let advanced = config.aer_offset();
+        let severity = advanced
+            .map_or(uncorrectable::FATAL_BY_DEFAULT, |at| config.dword(at + aer::UNCORRECTABLE_SEVERITY));
+        let fatal = severity & bit != 0;
+        let unsupported = if self.is_unsupported() { UNSUPPORTED } else { 0 };
+        if self.is_advisory() && !fatal {
+            let message =
+                record_correctable(config, correctable::ADVISORY_NON_FATAL, CORRECTABLE | unsupported);
+            if advanced.is_none_or(|at| {
+                config.dword(at + aer::CORRECTABLE_MASK) & correctable::ADVISORY_NON_FATAL != 0
+            }) {
+                return None;
+            }
+            log_uncorrectable(config, bit, tlp);
+            return message.filter(|_| unsupported == 0 || enabled(config, UNSUPPORTED));
+        }
+        let kind = if fatal { FATAL } else { NON_FATAL };
+        set_device_status(config, kind | unsupported);
+        if !log_uncorrectable(config, bit, tlp) {
+            return None;
+        }
+        let wanted = enabled(config, kind) && (unsupported == 0 || enabled(config, UNSUPPORTED));
+        let system_error = config.read(header::COMMAND, 2) as u16 & header::COMMAND_SERR != 0;
+        let message = if fatal { MessageCode::ERR_FATAL } else { MessageCode::ERR_NONFATAL };
+        (wanted || system_error).then_some(message)
+    }
+}
+
+/// Notes an error that hardware corrects.
+fn record_correctable(config: &mut ConfigSpace, bit: u32, status: u16) -> Option<MessageCode> {
+    set_device_status(config, status);
+    if let Some(at) = config.aer_offset() {
+        config.update(at + aer::CORRECTABLE_STATUS, 0, bit);
+        if config.dword(at + aer::CORRECTABLE_MASK) & bit != 0 {
+            return None;
+        }
+    }
+    enabled(config, CORRECTABLE).then_some(MessageCode::ERR_COR)
+}
+
+/// Notes an uncorrectable error, and the TLP of the first one; `false` if it is masked.
+fn log_uncorrectable(config: &mut ConfigSpace, bit: u32, tlp: Option<&[u8]>) -> bool {
+    const FIRST_ERROR: u32 = 0x1f;
+    let Some(at) = config.aer_offset() else { return true };
+    let before = config.dword(at + aer::UNCORRECTABLE_STATUS);
+    config.update(at + aer::UNCORRECTABLE_STATUS, 0, bit);
+    let mask = config.dword(at + aer::UNCORRECTABLE_MASK);
+    if mask & bit != 0 {
+        return false;
+    }
+    if before & !mask == 0 {
+        config.update(at + aer::CONTROL, FIRST_ERROR, bit.trailing_zeros());
+        for (word, at) in (at + aer::HEADER_LOG..).step_by(4).take(4).enumerate() {
+            // A header's first byte is the highest of the register.
+            let bytes = tlp.and_then(|tlp| tlp.get(4 * word..)?.first_chunk::<4>());
+            config.update(at, u32::MAX, bytes.map_or(0, |&bytes| u32::from_be_bytes(bytes)));
+        }
+    }
+    true
+}
+
+/// Whether device control lets errors of a kind be reported.
+fn enabled(config: &ConfigSpace, kind: u16) -> bool {
+    config.device_control() & kind != 0
+}
+
+fn set_device_status(config: &mut ConfigSpace, bits: u16) {
+    if let Some(at) = config.pcie_offset() {
+        // Control and status share a doubleword.
+        config.update(at + pcie_cap::DEVICE_CONTROL, 0, u32::from(bits) << 16);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::pcie::config::PcieParams;
+    use wire::pcie::{Generation, Width};
+
+    /// Device control: all four kinds are reported.
+    const ALL: u16 = 0xf;
+
+    fn function(control: u16) -> ConfigSpace {
+        let mut config = ConfigSpace::endpoint(0x1234, 0x5678, 0x02_0000)
+            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
+            .aer()
+            .build()
+            .unwrap();
+        let at = config.pcie_offset().unwrap();
+        config.update(at + pcie_cap::DEVICE_CONTROL, 0xf, control.into());
+        config
+    }
+
+    fn advanced(config: &ConfigSpace, register: u16) -> u32 {
+        config.dword(config.aer_offset().unwrap() + register)
+    }
+
+    fn status(config: &ConfigSpace) -> u16 {
+        (config.dword(config.pcie_offset().unwrap() + pcie_cap::DEVICE_CONTROL) >> 16) as u16
+    }
+
+    #[test]
+    fn each_error_has_its_bit_and_message() {
+        let cases = [
+            (Detected::BadTlp, Some(MessageCode::ERR_COR), CORRECTABLE),
+            (Detected::ReplayTimeout, Some(MessageCode::ERR_COR), CORRECTABLE),
+            (Detected::Poisoned, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
+            (Detected::CompletionTimeout, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
+            (Detected::Malformed, Some(MessageCode::ERR_FATAL), FATAL),
+            (Detected::UnsupportedPosted, Some(MessageCode::ERR_NONFATAL), NON_FATAL | UNSUPPORTED),
+            // Advisory errors are masked after a reset.
+            (Detected::UnsupportedNonPosted, None, CORRECTABLE | UNSUPPORTED),
+            (Detected::UnexpectedCompletion, None, CORRECTABLE),
+        ];
+        for (error, message, bits) in cases {
+            let mut config = function(ALL);
+            assert_eq!(error.record(&mut config, None), message, "{error:?}");
+            assert_eq!(status(&config), bits, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_that_is_not_enabled_but_all_is_kept() {
+        for error in [Detected::BadTlp, Detected::Poisoned, Detected::Malformed, Detected::UnsupportedPosted]
+        {
+            let mut config = function(0);
+            assert_eq!(error.record(&mut config, None), None, "{error:?}");
+            assert_ne!(status(&config), 0, "{error:?}");
+        }
+        let mut config = function(ALL & !UNSUPPORTED);
+        assert_eq!(Detected::UnsupportedPosted.record(&mut config, None), None);
+    }
+
+    #[test]
+    fn a_masked_error_is_kept_and_neither_logged_nor_sent() {
+        let mut config = function(ALL);
+        let at = config.aer_offset().unwrap();
+        config.update(at + aer::UNCORRECTABLE_MASK, 0, uncorrectable::POISONED);
+        assert_eq!(Detected::Poisoned.record(&mut config, Some(&[1; 16])), None);
+        assert_eq!(advanced(&config, aer::UNCORRECTABLE_STATUS), uncorrectable::POISONED);
+        assert_eq!(advanced(&config, aer::HEADER_LOG), 0);
+    }
+
+    #[test]
+    fn the_first_errors_header_stays_until_it_is_cleared() {
+        let mut config = function(ALL);
+        let header: Vec<u8> = (1..=16).collect();
+        Detected::Poisoned.record(&mut config, Some(&header));
+        Detected::Malformed.record(&mut config, Some(&[0xff; 16]));
+        assert_eq!(advanced(&config, aer::HEADER_LOG), 0x0102_0304);
+        assert_eq!(advanced(&config, aer::HEADER_LOG + 12), 0x0d0e_0f10);
+        assert_eq!(advanced(&config, aer::CONTROL) & 0x1f, 12, "first error pointer");
+        assert_eq!(
+            advanced(&config, aer::UNCORRECTABLE_STATUS),
+            uncorrectable::POISONED | uncorrectable::MALFORMED
+        );
+    }
+
+    #[test]
+    fn severity_is_the_hosts_choice() {
+        let mut config = function(ALL);
+        let at = config.aer_offset().unwrap();
+        config.update(at + aer::UNCORRECTABLE_SEVERITY, 0, uncorrectable::UNEXPECTED_COMPLETION);
+        assert_eq!(
+            Detected::UnexpectedCompletion.record(&mut config, None),
+            Some(MessageCode::ERR_FATAL),
+            "what is fatal is not advisory"
+        );
+    }
+}
