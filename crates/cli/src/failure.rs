@@ -44,3 +44,12 @@ impl From<nearfar::bench::BenchError> for Failure {
         Self::new(error)
     }
 }
+
+impl From<nearfar::computer::ComputerError> for Failure {
+    fn from(error: nearfar::computer::ComputerError) -> Self {
+        match error {
+            nearfar::computer::ComputerError::Files(diagnostics) => diagnostics.into(),
+            other => Self::new(other),
+        }
+    }
+}

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use comfy_table::{Table, presets};
 use nearfar::bench::{Bench, Outcome};
+use nearfar::computer::Done;
 use results::pciebench::{Row, Run};
 
 use crate::failure::Failure;
@@ -130,4 +131,64 @@ pub fn placement(bench: &Bench) -> String {
         "sockets s{}-s{}-s{} (device, memory, program), IOMMU {}",
         sockets.device, sockets.memory, sockets.warming, bench.iommu
     )
+}
+
+/// What programs of a scenario measured, one row for each reading and each failure.
+pub fn program_rows(scenario: &str, done: &[Done]) -> Vec<serde_json::Value> {
+    let row = |n: usize, program: &Done| {
+        serde_json::json!({
+            "scenario": scenario, "program": n, "host": program.host, "run": program.run,
+            "took_ns": program.took.as_ns_f64(),
+        })
+    };
+    let mut rows = Vec::new();
+    for (n, program) in done.iter().enumerate() {
+        match &program.outcome {
+            Ok(report) => rows.extend(report.readings.iter().map(|reading| {
+                let mut row = row(n, program);
+                row["quantity"] = reading.quantity.as_str().into();
+                row["unit"] = reading.unit.into();
+                row["value"] = reading.value.into();
+                row
+            })),
+            Err(failure) => {
+                let mut row = row(n, program);
+                row["error"] = failure.to_string().into();
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+/// What programs of a scenario measured, program by program.
+pub fn program_table(done: &[Done]) -> String {
+    let mut text = String::new();
+    for program in done {
+        text += &format!("{}: {} ({})\n", program.host, program.run, program.took);
+        match &program.outcome {
+            Ok(report) => {
+                let rows = report.readings.iter().map(|reading| {
+                    vec![format!("  {}", reading.quantity), number(reading.value), reading.unit.to_owned()]
+                });
+                text += &format!(
+                    "{}\n",
+                    table(&["", "", ""], rows).lines().skip(2).collect::<Vec<_>>().join("\n")
+                );
+                report.notes.iter().for_each(|note| text += &format!("  {note}\n"));
+            }
+            Err(failure) => text += &format!("  failed: {failure}\n"),
+        }
+        text += "\n";
+    }
+    text
+}
+
+/// A number with as many digits as say anything.
+fn number(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude >= 1000.0 || value == value.trunc() => format!("{value:.0}"),
+        magnitude if magnitude >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
 }

@@ -35,9 +35,21 @@ macro_rules! costs {
         }
 
         impl KernelCosts {
-            /// Linux 4.x to 6.x on x86, mitigations off: the sources are with the fields.
+            /// Linux 4.x to 6.x on x86, mitigations off, as `machines/kernels/linux.toml` has it for programs: the
+            /// sources are with the fields.
             pub const fn linux() -> Self {
                 Self { $($name: $value,)* }
+            }
+
+            /// The names of all costs, as files spell them.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// The costs that `cycles` gives for each name.
+            ///
+            /// # Errors
+            /// The first name for which there is none.
+            pub fn by_name(mut cycles: impl FnMut(&str) -> Option<u64>) -> Result<Self, &'static str> {
+                Ok(Self { $($name: cycles(stringify!($name)).ok_or(stringify!($name))?,)* })
             }
 
             /// No costs at all, to see those of the hardware alone.

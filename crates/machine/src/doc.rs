@@ -86,6 +86,14 @@ impl<T: Kindred> Doc<T> {
         &self.source.name
     }
 
+    /// Whether the file has this key at its top.
+    ///
+    /// # Errors
+    /// If the file is no TOML.
+    pub fn has(&self, key: &str) -> Result<bool, Diagnostics> {
+        Ok(matches!(self.tree()?.value, Value::Table(table) if table.contains_key(key)))
+    }
+
     /// The typed content, with all changes made so far; all errors if there are any.
     pub fn read(&self) -> Result<T, Diagnostics> {
         let root =

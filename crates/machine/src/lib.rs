@@ -3,7 +3,7 @@
 //!
 //! A **machine** is a host: sockets, caches, memory, root ports, IOMMU. A
 //! **part** is a card: link capability, tags, overheads. A **scenario** is an
-//! experiment with both. All are TOML; every value carries its unit, every
+//! experiment with both, or with whole computers and programs on them. All are TOML; every value carries its unit, every
 //! figure its source.
 //!
 //! ```no_run
@@ -16,11 +16,13 @@
 //! # Ok::<(), machine::Diagnostics>(())
 //! ```
 
+mod computer;
 mod diagnostic;
 mod doc;
 mod drive;
 mod figure;
 mod host;
+mod kernel;
 mod library;
 mod link;
 mod measured;
@@ -33,11 +35,16 @@ mod source;
 mod suggest;
 mod tree;
 
+pub use computer::{
+    ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DmaMode, HostEntry, HostSetup,
+    ProgramEntry, ProgramSetup,
+};
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
 pub use drive::*;
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
+pub use kernel::{DmaFile, KernelFile, SchedulerFile};
 pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit};
 pub use measured::{MeasuredRun, Placement};

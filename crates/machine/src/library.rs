@@ -25,6 +25,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/drives/optane-900p.toml",
     "machines/drives/optane-p4800x.toml",
     "machines/drives/pm1725a.toml",
+    "machines/kernels/linux.toml",
     "machines/parts/ideal.toml",
     "machines/parts/netfpga.toml",
     "machines/parts/nfp6000.toml",
@@ -32,6 +33,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/latency-by-size.toml",
     "scenarios/more-ddio.toml",
     "scenarios/remote-memory.toml",
+    "scenarios/stream.toml",
 ];
 
 /// A list of folders to look in, after which the files that came with the program follow.

@@ -1,5 +1,6 @@
 //! Values that remember where they stand, and lists that may be a single value.
 
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::read::{Complaints, Read};
 use crate::scalar::Scalar;
 use crate::source::Place;
@@ -12,6 +13,15 @@ pub struct Placed<T> {
     /// The value.
     pub value: T,
     pub(crate) place: Place,
+}
+
+impl<T> Placed<T> {
+    /// A complaint about the value, at its place.
+    pub fn complaint(&self, message: impl Into<String>, help: Option<String>) -> Diagnostics {
+        let mut diagnostic = Diagnostic::new(&self.place, message);
+        diagnostic.help = help;
+        Diagnostics::new(vec![diagnostic])
+    }
 }
 
 /// Values are compared, places are not.
@@ -53,11 +63,8 @@ impl<T: Scalar> Read for Several<T> {
         match &entry.node.value {
             Value::List(items) if items.is_empty() => {
                 complaints.push(
-                    crate::diagnostic::Diagnostic::new(
-                        &entry.node.place,
-                        format!("`{name}` is an empty list"),
-                    )
-                    .help("one value, or a list of at least one"),
+                    Diagnostic::new(&entry.node.place, format!("`{name}` is an empty list"))
+                        .help("one value, or a list of at least one"),
                 );
                 None
             }

@@ -1,6 +1,8 @@
 //! Every file of the repository reads, and all of them are in the program.
 
-use machine::{Doc, Drive, Kind, Library, Machine, MeasuredRun, Part, Scenario, Setup};
+use machine::{
+    ComputerScenario, ComputerSetup, Doc, Drive, Kind, Library, Machine, MeasuredRun, Part, Scenario, Setup,
+};
 use std::path::Path;
 
 fn files(folder: &str) -> Vec<String> {
@@ -17,7 +19,7 @@ fn files(folder: &str) -> Vec<String> {
 
 #[test]
 fn every_file_is_in_the_program() {
-    for folder in ["machines", "machines/drives", "machines/parts", "scenarios"] {
+    for folder in ["machines", "machines/drives", "machines/kernels", "machines/parts", "scenarios"] {
         assert_eq!(Library::built_in().names(folder), files(folder), "add a line to BUILT_IN in library.rs");
     }
 }
@@ -57,6 +59,14 @@ fn every_drive_reads_and_bears_its_name() {
 fn every_scenario_fits_its_machine_and_card() {
     let library = Library::built_in();
     for name in library.names("scenarios") {
+        let computers = Doc::<ComputerScenario>::load(&library, &name).unwrap();
+        if computers.has("host").unwrap() {
+            let setup =
+                ComputerSetup::load(&library, &computers).unwrap_or_else(|e| panic!("{}", e.render(false)));
+            assert_eq!(setup.name, name);
+            assert!(!setup.programs.is_empty());
+            continue;
+        }
         let doc = Doc::<Scenario>::load(&library, &name).unwrap();
         let setup = Setup::load(&library, &doc).unwrap_or_else(|e| panic!("{}", e.render(false)));
         assert_eq!(setup.scenario.name, name);

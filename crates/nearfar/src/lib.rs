@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod bench;
 pub mod compare;
+pub mod computer;
 pub mod fit;
 pub mod progress;
 pub mod reproduce;

@@ -92,13 +92,20 @@ fn run_of(run: &BenchRun) -> Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{Doc, Library, Scenario};
+    use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario};
 
     /// Every scenario that comes with the program can be put together and has runs that fit pcie-bench.
     #[test]
     fn scenarios_of_the_repository_are_runnable() {
         let library = Library::built_in();
         for name in library.names("scenarios") {
+            let computers = Doc::<ComputerScenario>::load(&library, &name).unwrap();
+            if computers.has("host").unwrap() {
+                let setup = ComputerSetup::load(&library, &computers).unwrap();
+                crate::computer::Computers::new(&setup).unwrap();
+                crate::computer::check(&setup).unwrap();
+                continue;
+            }
             let doc = Doc::<Scenario>::load(&library, &name).unwrap();
             let setup = Setup::load(&library, &doc).unwrap();
             assert!(!runs_of(&setup).is_empty(), "{name}");

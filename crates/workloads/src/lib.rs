@@ -1,1 +1,10 @@
-//! See the crate's Cargo.toml.
+//! Programs that run on simulated cores. They see the platform alone, and are called as the real tools are.
+//!
+//! [`PROGRAMS`] lists them: a new one takes a module and a line there.
+
+mod program;
+mod registry;
+pub mod stream;
+
+pub use program::{Environment, Failure, Program, Reading, Report};
+pub use registry::{Command, PROGRAMS, Refused, parse};

@@ -3,19 +3,19 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{Doc, Machine, Part, Scenario};
+use machine::{ComputerScenario, Doc, Drive, KernelFile, Kindred, Library, Machine, Part, Scenario};
 
 use crate::failure::Failure;
 use crate::{Common, input, output};
 
-/// List machines, cards and scenarios, or every figure of one machine with its source.
+/// List machines, devices, kernels and scenarios, or every figure of one of them with its source.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar machines
   nearfar machines dell-t430")]
 pub struct Arguments {
-    /// A machine (or card) whose figures to list.
+    /// A machine, card, drive or kernel whose figures to list.
     name: Option<String>,
     /// Write the list as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
@@ -29,13 +29,24 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let Some(name) = &arguments.name else {
         let mut all = Vec::new();
         for name in library.names("machines") {
-            all.push(("machine", name.clone(), Doc::<Machine>::load(&library, &name)?.read()?.summary));
+            all.push(("machine", name.clone(), read::<Machine>(&library, &name)?.summary));
         }
         for name in library.names("machines/parts") {
-            all.push(("card", name.clone(), Doc::<Part>::load(&library, &name)?.read()?.summary));
+            all.push(("card", name.clone(), read::<Part>(&library, &name)?.summary));
+        }
+        for name in library.names("machines/drives") {
+            all.push(("drive", name.clone(), read::<Drive>(&library, &name)?.summary));
+        }
+        for name in library.names("machines/kernels") {
+            all.push(("kernel", name.clone(), read::<KernelFile>(&library, &name)?.summary));
         }
         for name in library.names("scenarios") {
-            all.push(("scenario", name.clone(), Doc::<Scenario>::load(&library, &name)?.read()?.summary));
+            let computers = Doc::<ComputerScenario>::load(&library, &name)?;
+            let summary = match computers.has("host")? {
+                true => computers.read()?.summary,
+                false => read::<Scenario>(&library, &name)?.summary,
+            };
+            all.push(("scenario", name, summary));
         }
         let json: Vec<_> = all
             .iter()
@@ -48,10 +59,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let is_part = library.names("machines/parts").contains(name);
-    let figures = match is_part {
-        true => Doc::<Part>::load(&library, name)?.list()?,
-        false => Doc::<Machine>::load(&library, name)?.list()?,
+    let is_in = |folder: &str| library.names(folder).contains(name);
+    let figures = match () {
+        () if is_in("machines/parts") => Doc::<Part>::load(&library, name)?.list()?,
+        () if is_in("machines/drives") => Doc::<Drive>::load(&library, name)?.list()?,
+        () if is_in("machines/kernels") => Doc::<KernelFile>::load(&library, name)?.list()?,
+        () => Doc::<Machine>::load(&library, name)?.list()?,
     };
     let json: Vec<_> = figures
         .iter()
@@ -77,4 +90,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         output::print(&output::table(&["figure", "value", "determined", "source"], rows));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {
+    Ok(Doc::<T>::load(library, name)?.read()?)
 }

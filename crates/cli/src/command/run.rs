@@ -1,21 +1,24 @@
 //! `nearfar run`: a scenario.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use machine::{Doc, Scenario, Setup};
-use nearfar::scenario;
+use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario, Setup};
+use nearfar::{computer, scenario};
 
 use crate::failure::Failure;
 use crate::{Common, input, output, progress};
 
-/// Run a scenario: an experiment on a machine with a card.
+/// Run a scenario: an experiment on a machine with a card, or programs on computers.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar run latency-by-size
   nearfar run scenarios/more-ddio.toml --set change.host.llc.ddio_ways=8
-  nearfar run remote-memory --json -")]
+  nearfar run stream                                     programs on the cores of a host
+  nearfar run remote-memory --json -
+
+Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
 pub struct Arguments {
     /// The scenario, by name or path.
     scenario: String,
@@ -27,22 +30,41 @@ pub struct Arguments {
     json: Option<PathBuf>,
 }
 
+impl Arguments {
+    fn json(&self) -> Option<&Path> {
+        self.json.as_deref()
+    }
+
+    fn prints(&self) -> bool {
+        self.json().is_none_or(|path| path.as_os_str() != "-")
+    }
+
+    /// The scenario with the changes of the command line.
+    fn load<T: machine::Kindred>(&self, library: &Library) -> Result<Doc<T>, Failure> {
+        let mut doc = Doc::<T>::load(library, &self.scenario)?;
+        for (path, value) in &self.set {
+            doc.set(path, value)?;
+        }
+        Ok(doc)
+    }
+}
+
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let mut doc = Doc::<Scenario>::load(&library, &arguments.scenario)?;
-    for (path, value) in &arguments.set {
-        doc.set(path, value)?;
+    let doc = arguments.load::<ComputerScenario>(&library)?;
+    if doc.has("host")? {
+        return on_computers(common, arguments, &ComputerSetup::load(&library, &doc)?);
     }
-    let setup = Setup::load(&library, &doc)?;
+    let setup = Setup::load(&library, &arguments.load::<Scenario>(&library)?)?;
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
     let rows: Vec<_> = done
         .iter()
         .enumerate()
         .map(|(i, d)| output::row(&setup.scenario.name, i + 1, &d.outcome.row))
         .collect();
-    output::json(arguments.json.as_deref(), &rows)?;
-    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+    output::json(arguments.json(), &rows)?;
+    if arguments.prints() {
         let bench = scenario::bench_of(&setup);
         output::print(&format!(
             "{}\n{} in slot {} of {}, {}\n",
@@ -55,4 +77,16 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         output::print(&output::outcome_table(done.iter().map(|d| (String::new(), &d.run, &d.outcome))));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs programs on computers.
+fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -> Result<ExitCode, Failure> {
+    let done = computer::run(setup, progress::of(common).as_ref())?;
+    output::json(arguments.json(), &output::program_rows(&setup.name, &done))?;
+    if arguments.prints() {
+        output::print(&format!("{}\n", setup.summary));
+        output::print(&output::program_table(&done));
+    }
+    let failed = done.iter().any(|program| program.outcome.is_err());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -3,7 +3,7 @@
 use crate::figure::Figure;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
-use units::{Bytes, Duration, Frequency};
+use units::{Bytes, Cycles, Duration, Frequency};
 
 record! {
     /// The cores of one socket.
@@ -16,6 +16,10 @@ record! {
         line_fill_buffers: Figure<Count>,
         /// Write-combining buffers of a core.
         write_combining_buffers: Figure<Count>,
+        /// Stores that have retired and not been written yet.
+        store_buffer: Figure<Count>,
+        /// From one access to a line to the next of the same instruction stream.
+        access_interval: Figure<Cycles>,
     }
 }
 

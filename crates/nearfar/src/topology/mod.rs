@@ -17,10 +17,11 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::memory::{MemorySystem, NodeId};
 use hardware::root::{HostId, Power};
-use machine::{Machine, Part};
+use machine::{Host, LinkCapability, Machine, Part, RootPort};
 use thiserror::Error;
+use wire::pcie::{Generation, Width};
 
-pub use card::SAMPLE_GAP;
+pub use card::{SAMPLE_GAP, endpoint_params, firmware_params};
 pub use memory::{memory_params, memory_ranges};
 pub use neighbour::{NEIGHBOUR_BUS, add_neighbour};
 
@@ -82,6 +83,29 @@ pub fn assemble(
         slot: slot.into(),
         slots: machine.host.port.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
     })?;
+    let mut fabric = Fabric::new();
+    let host = add_host(&mut fabric, machine, iommu_on, seed)?;
+    let (link, generation, width) = add_slot(&mut fabric, host, &machine.host, port, &part.link, 1..=1);
+    let firmware = card::firmware_params(part, generation, width);
+    let (device, journal) =
+        DmaEngine::new(firmware, seed.component("card")).map_err(|e| TopologyError::Card(e.to_string()))?;
+    let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
+    let penalty = machine.host.root_complex.long_header_penalty.value.get();
+    let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
+    let card = fabric.add_endpoint(core, &[link], Box::new(device));
+    Ok(Assembled { fabric, host, card, link, node: NodeId(port.socket.value as u8), journal })
+}
+
+/// Adds `machine` without its slots, its IOMMU on or off.
+///
+/// # Errors
+/// If the parts of the description do not fit together.
+pub fn add_host(
+    fabric: &mut Fabric,
+    machine: &Machine,
+    iommu_on: bool,
+    seed: Seed,
+) -> Result<HostId, TopologyError> {
     let memory_seed = seed.component("memory").u64();
     let memory = MemorySystem::new(&memory_params(&machine.host, memory_seed));
     let iommus = match (&machine.host.iommu, iommu_on) {
@@ -91,22 +115,26 @@ pub fn assemble(
             .map_err(|e| TopologyError::Iommu { machine: machine.name.clone(), problem: e.to_string() })?,
         _ => Vec::new(),
     };
-    let mut fabric = Fabric::new();
     let host = fabric.add_host(memory, iommus);
     if let Some(power) = &machine.host.power {
         let power = Power::new(power::power_params(power), seed.component("power"));
         fabric.host_mut(host).manage_power(power);
     }
-    let (generation, width) = card::negotiate(part, port);
-    let max_payload = port.mps_bytes.value.get().min(part.link.mps_bytes.value.get());
-    let params = root::root_port_params(&machine.host, port, max_payload);
-    let link = fabric.add_root_port(host, params, root::link_params(port, part, generation, width), 1..=1);
-    let firmware = card::firmware_params(part, generation, width);
-    let (device, journal) =
-        DmaEngine::new(firmware, seed.component("card")).map_err(|e| TopologyError::Card(e.to_string()))?;
-    let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
-    let penalty = machine.host.root_complex.long_header_penalty.value.get();
-    let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
-    let card = fabric.add_endpoint(core, &[link], Box::new(device));
-    Ok(Assembled { fabric, host, card, link, node: NodeId(port.socket.value as u8), journal })
+    Ok(host)
+}
+
+/// Adds the root port and the link of a slot of `host`, for a device that can do `device`, leading to `buses`.
+pub fn add_slot(
+    fabric: &mut Fabric,
+    host: HostId,
+    machine: &Host,
+    port: &RootPort,
+    device: &LinkCapability,
+    buses: std::ops::RangeInclusive<u8>,
+) -> (LinkId, Generation, Width) {
+    let (generation, width) = card::negotiate(device, port);
+    let max_payload = port.mps_bytes.value.get().min(device.mps_bytes.value.get());
+    let params = root::root_port_params(machine, port, max_payload);
+    let link = fabric.add_root_port(host, params, root::link_params(port, device, generation, width), buses);
+    (link, generation, width)
 }

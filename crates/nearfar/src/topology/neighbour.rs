@@ -8,7 +8,7 @@ use engine::Seed;
 use hardware::endpoint::EndpointId;
 use machine::{Machine, Part};
 
-use super::{Assembled, TopologyError, card, root};
+use super::{Assembled, TopologyError, add_slot, card};
 
 /// Bus that the second card's root port leads to.
 pub const NEIGHBOUR_BUS: u8 = 2;
@@ -29,13 +29,9 @@ pub fn add_neighbour(
         slot: slot.into(),
         slots: machine.host.port.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
     })?;
-    let (generation, width) = card::negotiate(part, port);
-    let max_payload = port.mps_bytes.value.get().min(part.link.mps_bytes.value.get());
-    let params = root::root_port_params(&machine.host, port, max_payload);
     let fabric = &mut assembled.fabric;
     let buses = NEIGHBOUR_BUS..=NEIGHBOUR_BUS;
-    let link_params = root::link_params(port, part, generation, width);
-    let link = fabric.add_root_port(assembled.host, params, link_params, buses);
+    let (link, generation, width) = add_slot(fabric, assembled.host, &machine.host, port, &part.link, buses);
     let firmware = card::firmware_params(part, generation, width);
     let (device, journal) = DmaEngine::new(firmware, seed.component("neighbour"))
         .map_err(|e| TopologyError::Card(e.to_string()))?;

@@ -3,7 +3,7 @@
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
 use hardware::root::{CompletionSplit, RootPortParams};
-use machine::{CompletionOrder, Host, Part, RootPort};
+use machine::{CompletionOrder, Host, LinkCapability, RootPort};
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
@@ -48,8 +48,13 @@ fn completion_split(split: &machine::CompletionSplit) -> CompletionSplit {
     }
 }
 
-/// The link between a root port and a card.
-pub fn link_params(port: &RootPort, card: &Part, generation: Generation, width: Width) -> LinkParams {
+/// The link between a root port and a device.
+pub fn link_params(
+    port: &RootPort,
+    device: &LinkCapability,
+    generation: Generation,
+    width: Width,
+) -> LinkParams {
     let receiver = |credits: &machine::Credits| ReceiverParams {
         credits: credit_limits(credits),
         ack_delay: port.ack_delay.value,
@@ -63,7 +68,7 @@ pub fn link_params(port: &RootPort, card: &Part, generation: Generation, width: 
         latency: port.link_latency.value,
         // The card's own transmitter is part of its core.
         beats: [ROOT_PORT_BEAT, 1],
-        receivers: [receiver(&port.credits), receiver(&card.link.credits)],
+        receivers: [receiver(&port.credits), receiver(&device.credits)],
         retrain_time: Duration::from_us(10),
     }
 }

@@ -1,0 +1,322 @@
+//! What a scenario with computers says: hosts with devices, and the programs that run on them.
+
+use std::collections::BTreeSet;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::doc::{Doc, Kindred};
+use crate::drive::Drive;
+use crate::host::Machine;
+use crate::kernel::KernelFile;
+use crate::library::Library;
+use crate::part::Part;
+use crate::placed::Placed;
+use crate::read::{Check, record};
+use crate::scalar::names;
+use crate::scenario::Changes;
+use units::Duration;
+
+record! {
+    /// An experiment with computers as a scenario file describes it.
+    pub struct ComputerScenario {
+        /// The name by which it is referred to: the file's without `.toml`.
+        name: String,
+        /// What it is for, in a line.
+        summary: String,
+        /// Seed of all random choices; 1 if not given.
+        seed: Option<u64>,
+        /// The hosts.
+        host: Vec<HostEntry>,
+        /// The programs, which all start together.
+        program: Vec<ProgramEntry>,
+    }
+    check check_names
+}
+
+impl Kindred for ComputerScenario {
+    const WHAT: &'static str = "scenario";
+    const FOLDER: &'static str = "scenarios";
+}
+
+names! {
+    /// How a kernel uses its IOMMU.
+    pub enum DmaMode {
+        /// Not at all.
+        Off = "off",
+        /// Every function passes with its addresses as they are.
+        PassThrough = "pass-through",
+        /// Unmapped memory is out of reach at once.
+        Strict = "strict",
+        /// Unmapped memory is out of reach soon.
+        Lazy = "lazy",
+    }
+}
+
+record! {
+    /// A host of a scenario.
+    pub struct HostEntry {
+        /// What the scenario calls it.
+        name: Placed<String>,
+        /// The machine: a name, or the path of a file.
+        machine: Placed<String>,
+        /// The kernel: a name, or the path of a file; `linux` if not given.
+        kernel: Option<Placed<String>>,
+        /// How the kernel uses the IOMMU; `off` if not given.
+        iommu: Option<Placed<DmaMode>>,
+        /// What to change in the machine, as a machine file spells it.
+        change: Option<Changes>,
+        /// What to change in the kernel, as a kernel file spells it.
+        change_kernel: Option<Changes>,
+        /// What is in its slots.
+        device: Vec<DeviceEntry>,
+    }
+}
+
+record! {
+    /// A device in a slot: one of `drive` and `card`.
+    pub struct DeviceEntry {
+        /// The slot that it is in, or is like; the machine's first if not given. Each device has a link of its own.
+        slot: Option<Placed<String>>,
+        /// An NVMe drive: a name, or the path of a file.
+        drive: Option<Placed<String>>,
+        /// A card with a DMA engine: a name, or the path of a file.
+        card: Option<Placed<String>>,
+        /// What to change in the device, as its file spells it.
+        change: Option<Changes>,
+    }
+    check |entry: &DeviceEntry, check: &mut Check<'_>| {
+        let kinds = [entry.drive.is_some(), entry.card.is_some()];
+        check.require(
+            kinds.iter().filter(|&&there| there).count() == 1,
+            "device",
+            "a slot holds one device",
+            "give one of `drive` and `card`",
+        );
+    }
+}
+
+record! {
+    /// A program of a scenario.
+    pub struct ProgramEntry {
+        /// The host that it runs on; the only one if not given.
+        host: Option<Placed<String>>,
+        /// The cores that it may run on, as taskset spells them (`0-3,8`); all if not given.
+        cpus: Option<Placed<String>>,
+        /// The command line, as the real tool spells it.
+        run: Placed<String>,
+        /// When it starts, counted from when all hosts have booted; at once if not given.
+        start: Option<Duration>,
+    }
+}
+
+fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
+    check.require(!scenario.host.is_empty(), "host", "there is no host", "add a table `[[host]]`");
+    let mut seen = BTreeSet::new();
+    for host in &scenario.host {
+        if !seen.insert(&host.name.value) {
+            let message = format!("there are two hosts called `{}`", host.name.value);
+            check.complaints.push(Diagnostic::new(&host.name.place, message));
+        }
+    }
+}
+
+/// A host of a scenario with the files that it names.
+#[derive(Debug, Clone)]
+pub struct HostSetup {
+    /// What the scenario calls it.
+    pub name: String,
+    /// The machine, with the scenario's changes.
+    pub machine: Machine,
+    /// The kernel, with the scenario's changes.
+    pub kernel: KernelFile,
+    /// How the kernel uses the IOMMU.
+    pub iommu: DmaMode,
+    /// What is in its slots.
+    pub devices: Vec<DeviceSetup>,
+    place: crate::source::Place,
+}
+
+/// A device with its slot.
+#[derive(Debug, Clone)]
+pub struct DeviceSetup {
+    /// The slot's name.
+    pub slot: String,
+    /// What it is.
+    pub kind: DeviceFile,
+}
+
+/// A device's file: one variant for each kind of device.
+#[derive(Debug, Clone)]
+pub enum DeviceFile {
+    /// An NVMe drive.
+    Drive(Box<Drive>),
+    /// A card with a DMA engine.
+    Card(Box<Part>),
+}
+
+/// A program with its place.
+#[derive(Debug, Clone)]
+pub struct ProgramSetup {
+    /// Which of the hosts.
+    pub host: usize,
+    /// The cores that it may run on; empty for all.
+    pub cpus: Vec<u16>,
+    /// The command line.
+    pub run: Placed<String>,
+    /// When it starts.
+    pub start: Duration,
+}
+
+/// A scenario with computers and the files that it names, checked against each other.
+#[derive(Debug, Clone)]
+pub struct ComputerSetup {
+    /// The scenario's name.
+    pub name: String,
+    /// What it is for.
+    pub summary: String,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// The hosts.
+    pub hosts: Vec<HostSetup>,
+    /// The programs.
+    pub programs: Vec<ProgramSetup>,
+}
+
+impl ComputerSetup {
+    /// Reads the scenario and what it names.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the scenario; if nothing is, what is wrong with the first wrong file that it
+    /// names; if nothing is, what does not fit together.
+    pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
+        let scenario = scenario.read()?;
+        let hosts: Vec<HostSetup> =
+            scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
+        let mut wrong = Vec::new();
+        let programs =
+            scenario.program.iter().filter_map(|entry| program(&hosts, entry, &mut wrong)).collect();
+        if !wrong.is_empty() {
+            return Err(Diagnostics::new(wrong));
+        }
+        let (name, summary) = (scenario.name, scenario.summary);
+        Ok(Self { name, summary, seed: scenario.seed.unwrap_or(1), hosts, programs })
+    }
+}
+
+impl HostSetup {
+    /// A complaint about this host, at its name in the scenario.
+    pub fn complaint(&self, message: impl Into<String>, help: Option<String>) -> Diagnostics {
+        let mut diagnostic = Diagnostic::new(&self.place, message);
+        diagnostic.help = help;
+        Diagnostics::new(vec![diagnostic])
+    }
+}
+
+/// The file that `name` names, with changes.
+fn file<T: Kindred>(
+    library: &Library,
+    name: &Placed<String>,
+    changes: Option<&Changes>,
+) -> Result<T, Diagnostics> {
+    let mut doc = Doc::<T>::load_at(library, &name.value, &name.place)?;
+    for changed in changes.iter().flat_map(|changes| &changes.0) {
+        doc.lay(changed)?;
+    }
+    doc.read()
+}
+
+fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> {
+    let machine: Machine = file(library, &entry.machine, entry.change.as_ref())?;
+    let linux = Placed { value: "linux".to_owned(), place: entry.machine.place.clone() };
+    let kernel = file(library, entry.kernel.as_ref().unwrap_or(&linux), entry.change_kernel.as_ref())?;
+    let iommu = entry.iommu.as_ref().map_or(DmaMode::Off, |mode| mode.value);
+    if let Some(mode) = &entry.iommu
+        && mode.value != DmaMode::Off
+        && machine.host.iommu.is_none()
+    {
+        let message = format!("{} has no IOMMU", machine.name);
+        return Err(Diagnostics::new(vec![Diagnostic::new(&mode.place, message).help("`off`")]));
+    }
+    let devices =
+        entry.device.iter().map(|entry| device(library, &machine, entry)).collect::<Result<_, _>>()?;
+    let (name, place) = (entry.name.value.clone(), entry.name.place.clone());
+    Ok(HostSetup { name, machine, kernel, iommu, devices, place })
+}
+
+fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<DeviceSetup, Diagnostics> {
+    let slots = &machine.host.port;
+    let slot = match &entry.slot {
+        Some(slot) if slots.contains_key(&slot.value) => slot.value.clone(),
+        Some(slot) => {
+            let names = crate::suggest::list(slots.keys().map(String::as_str));
+            let message = format!("{} has no slot `{}`", machine.name, slot.value);
+            let diagnostic = Diagnostic::new(&slot.place, message).help(format!("its slots are {names}"));
+            return Err(Diagnostics::new(vec![diagnostic]));
+        }
+        // A machine without slots does not read.
+        None => slots.keys().next().cloned().unwrap_or_default(),
+    };
+    let changes = entry.change.as_ref();
+    let kind = match (&entry.drive, &entry.card) {
+        (Some(name), _) => DeviceFile::Drive(Box::new(file(library, name, changes)?)),
+        (_, Some(name)) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
+        (None, None) => unreachable!("the entry's check asks for one"),
+    };
+    Ok(DeviceSetup { slot, kind })
+}
+
+fn program(hosts: &[HostSetup], entry: &ProgramEntry, wrong: &mut Vec<Diagnostic>) -> Option<ProgramSetup> {
+    let known = || {
+        let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
+        format!("the hosts are {names}")
+    };
+    let host = match &entry.host {
+        None if hosts.len() == 1 => 0,
+        None => {
+            let message = "it does not say on which host the program runs";
+            wrong.push(Diagnostic::new(&entry.run.place, message).help(format!("add `host`: {}", known())));
+            return None;
+        }
+        Some(name) => match hosts.iter().position(|host| host.name == name.value) {
+            Some(host) => host,
+            None => {
+                let message = format!("there is no host `{}`", name.value);
+                wrong.push(Diagnostic::new(&name.place, message).help(known()));
+                return None;
+            }
+        },
+    };
+    let described = &hosts[host].machine.host;
+    let cores = described.sockets.value.get() * described.core.count.value.get();
+    let cpus = match &entry.cpus {
+        None => Vec::new(),
+        Some(text) => match cpu_list(&text.value, cores) {
+            Ok(cpus) => cpus,
+            Err(message) => {
+                let help = format!("numbers and ranges from 0 to {}, such as `0-3,8`", cores - 1);
+                wrong.push(Diagnostic::new(&text.place, message).help(help));
+                return None;
+            }
+        },
+    };
+    let start = entry.start.unwrap_or(Duration::ZERO);
+    Some(ProgramSetup { host, cpus, run: entry.run.clone(), start })
+}
+
+/// Cores as taskset spells them: `0-3,8`.
+fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
+    let mut all = Vec::new();
+    for piece in text.split(',') {
+        let number = |text: &str| match text.trim().parse::<u32>() {
+            Ok(number) if number < cores => Ok(number as u16),
+            Ok(number) => Err(format!("there is no core {number}")),
+            Err(_) => Err(format!("`{}` is no core", text.trim())),
+        };
+        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("`{piece}` counts down"));
+        }
+        all.extend(first..=last);
+    }
+    Ok(all)
+}

@@ -1,0 +1,59 @@
+//! What a kernel's file says: what its code costs and how it is set up.
+
+use std::collections::BTreeMap;
+
+use crate::doc::Kindred;
+use crate::figure::Figure;
+use crate::link::PayloadLimit;
+use crate::read::record;
+use crate::scalar::Count;
+use units::{Cycles, Duration};
+
+record! {
+    /// A kernel as its file describes it. What memory and devices add to its costs is theirs.
+    pub struct KernelFile {
+        /// The name by which it is referred to: the file's without `.toml`.
+        name: String,
+        /// The kernel file whose contents this one changes and adds to.
+        extends: Option<String>,
+        /// What the kernel is, in a line.
+        summary: String,
+        /// What pieces of its code cost, by name.
+        cost: BTreeMap<String, Figure<Cycles>>,
+        /// How it shares cores.
+        scheduler: SchedulerFile,
+        /// How it maps memory for devices.
+        dma: DmaFile,
+        /// Largest read request that it lets functions make (bytes).
+        max_read_request: Figure<PayloadLimit>,
+    }
+}
+
+impl Kindred for KernelFile {
+    const WHAT: &'static str = "kernel";
+    const FOLDER: &'static str = "machines/kernels";
+}
+
+record! {
+    /// How a kernel shares cores.
+    pub struct SchedulerFile {
+        /// Time for which every runnable task of a core gets a turn.
+        latency: Figure<Duration>,
+        /// Shortest turn.
+        granularity: Figure<Duration>,
+        /// By how much a task that wakes must be behind to take the core.
+        wakeup_granularity: Figure<Duration>,
+    }
+}
+
+record! {
+    /// How a kernel maps memory for devices.
+    pub struct DmaFile {
+        /// Ranges that a core collects before a lazy flush.
+        flush_entries: Figure<Count>,
+        /// Longest wait of a lazy flush.
+        flush_time: Figure<Duration>,
+        /// Whether addresses below 4 GiB are used first.
+        low_first: Figure<bool>,
+    }
+}

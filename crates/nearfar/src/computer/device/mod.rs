@@ -1,0 +1,60 @@
+//! Devices, from their files into slots.
+
+mod card;
+mod drive;
+
+use std::rc::Rc;
+
+use engine::Seed;
+use hardware::Fabric;
+use hardware::endpoint::EndpointId;
+use hardware::root::HostId;
+use machine::{DeviceFile, DeviceSetup, Host, LinkCapability};
+use platform::pci::PciDriver;
+
+use crate::topology::TopologyError;
+
+/// Where a device goes, and what a device's file may ask for on the way.
+struct Slot<'a> {
+    fabric: &'a mut Fabric,
+    host: HostId,
+    machine: &'a Host,
+    /// The slot's name; several devices may be in slots like one another, each with its own link.
+    name: &'a str,
+    seed: Seed,
+}
+
+impl Slot<'_> {
+    /// The link to a device that can do `device`.
+    fn link(
+        &mut self,
+        device: &LinkCapability,
+    ) -> (hardware::link::LinkId, wire::pcie::Generation, wire::pcie::Width) {
+        let port = &self.machine.port[self.name];
+        // The kernel numbers the buses.
+        crate::topology::add_slot(self.fabric, self.host, self.machine, port, device, 0..=0)
+    }
+}
+
+/// Puts a device into its slot.
+///
+/// # Errors
+/// If the device cannot be built.
+pub fn plug(
+    fabric: &mut Fabric,
+    host: HostId,
+    machine: &Host,
+    device: &DeviceSetup,
+    seed: Seed,
+) -> Result<EndpointId, TopologyError> {
+    let slot = Slot { fabric, host, machine, name: &device.slot, seed };
+    match &device.kind {
+        DeviceFile::Drive(drive) => drive::plug(slot, drive),
+        DeviceFile::Card(part) => card::plug(slot, part),
+    }
+}
+
+/// The drivers of every kernel.
+pub fn drivers() -> Vec<Rc<dyn PciDriver>> {
+    vec![]
+}

@@ -1,0 +1,121 @@
+//! A scenario's programs, run together.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::{Notify, Seed};
+use machine::{ComputerSetup, ProgramSetup};
+use platform::cpu::CpuId;
+use platform::kernel::TaskParams;
+use units::{Duration, Time};
+use workloads::{Environment, Failure, Program, Report};
+
+use super::{Computer, ComputerError, Computers};
+use crate::progress::Progress;
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Done {
+    /// The host that it ran on.
+    pub host: String,
+    /// Its command line.
+    pub run: String,
+    /// How long it ran.
+    pub took: Duration,
+    /// What it left, or why it gave up.
+    pub outcome: Result<Report, Failure>,
+}
+
+/// Those that have ended, by their number in the scenario.
+#[derive(Default)]
+struct Ended {
+    done: RefCell<Vec<(usize, Done)>>,
+    news: Notify,
+}
+
+/// Runs the programs of a scenario to their end, servers as long as anybody else runs.
+///
+/// # Errors
+/// If a command line is not understood, the computers cannot be put together, or all wait for each other.
+pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
+    let programs: Vec<Rc<dyn Program>> = setup.programs.iter().map(parse).collect::<Result<_, _>>()?;
+    progress.begin(&setup.name, 1 + programs.len() as u64);
+    let computers = Computers::new(setup)?;
+    computers.boot()?;
+    progress.step("booted");
+    let ended = Rc::new(Ended::default());
+    for n in 0..programs.len() {
+        start(setup, n, &programs[n], &computers, &ended);
+    }
+    let mut seen = 0;
+    loop {
+        let done = ended.done.borrow();
+        done[seen..].iter().for_each(|(_, done)| progress.step(&done.run));
+        seen = done.len();
+        if programs.iter().enumerate().all(|(n, p)| p.serves() || done.iter().any(|(ended, _)| *ended == n)) {
+            break;
+        }
+        drop(done);
+        let ended = Rc::clone(&ended);
+        computers.simulation().block_on(async move { ended.news.notified().await })?;
+    }
+    progress.end();
+    let mut done = ended.done.take();
+    done.sort_by_key(|(n, _)| *n);
+    Ok(done.into_iter().map(|(_, done)| done).collect())
+}
+
+/// Whether all command lines of a scenario are understood.
+///
+/// # Errors
+/// What is wrong with the first that is not.
+pub fn check(setup: &ComputerSetup) -> Result<(), ComputerError> {
+    setup.programs.iter().try_for_each(|entry| parse(entry).map(|_| ()))
+}
+
+/// The program of a command line.
+fn parse(entry: &ProgramSetup) -> Result<Rc<dyn Program>, ComputerError> {
+    let parsed = workloads::parse(&entry.run.value);
+    parsed.map_err(|refused| entry.run.complaint(refused.message, refused.help).into())
+}
+
+/// Starts the scenario's `n`-th program as a task.
+fn start(
+    setup: &ComputerSetup,
+    n: usize,
+    program: &Rc<dyn Program>,
+    computers: &Computers,
+    ended: &Rc<Ended>,
+) {
+    let entry = &setup.programs[n];
+    let host = &computers.hosts()[entry.host];
+    let at = computers.simulation().now() + entry.start;
+    let environment = environment(host, entry, Seed::new(setup.seed).part(&format!("program{n}")).get());
+    let run = entry.run.value.clone();
+    let name = run.split_whitespace().next().unwrap_or_default();
+    let params = TaskParams { cpus: environment.cpus.clone(), ..TaskParams::named(name) };
+    let (host_name, program, ended) = (host.name.clone(), Rc::clone(program), Rc::clone(ended));
+    host.kernel.spawn(params, move |cpu| {
+        Box::pin(async move {
+            if cpu.now() < at {
+                cpu.sleep_until(at).await;
+            }
+            let began: Time = cpu.now();
+            let outcome = program.run(cpu.clone(), environment).await;
+            cpu.sync().await;
+            let took = cpu.now().since(began);
+            ended.done.borrow_mut().push((n, Done { host: host_name, run, took, outcome }));
+            ended.news.notify_one();
+        })
+    });
+}
+
+/// What a program of `host` finds there.
+fn environment(host: &Computer, entry: &ProgramSetup, seed: u64) -> Environment {
+    let kernel = host.kernel.face();
+    let cpus = match entry.cpus.is_empty() {
+        true => (0..kernel.cpus()).map(CpuId).collect(),
+        false => entry.cpus.iter().copied().map(CpuId).collect(),
+    };
+    Environment { kernel, cpus, seed }
+}

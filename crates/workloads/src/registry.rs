@@ -1,0 +1,85 @@
+//! Which programs there are, and how their command lines are read.
+
+use std::rc::Rc;
+
+use clap::Parser;
+
+use crate::program::Program;
+
+/// A program by its name.
+pub struct Command {
+    /// The name, as the first word of a command line.
+    pub name: &'static str,
+    read: fn(&[String]) -> Result<Rc<dyn Program>, clap::Error>,
+}
+
+/// Every program there is.
+pub const PROGRAMS: &[Command] = &[command::<crate::stream::Stream>("stream")];
+
+const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
+    Command { name, read: read::<P> }
+}
+
+fn read<P: Program + Parser + 'static>(words: &[String]) -> Result<Rc<dyn Program>, clap::Error> {
+    Ok(Rc::new(P::try_parse_from(words)?))
+}
+
+/// Why a command line is not understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// What is wrong.
+    pub message: String,
+    /// What would be right.
+    pub help: Option<String>,
+}
+
+/// The program that a command line starts.
+///
+/// # Errors
+/// If there is none such, or it does not take these options.
+pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
+    let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
+    let name = words.first().map_or("", String::as_str);
+    let known = || PROGRAMS.iter().map(|command| command.name).collect::<Vec<_>>().join(", ");
+    let Some(command) = PROGRAMS.iter().find(|command| command.name == name) else {
+        let message = format!("there is no program `{name}`");
+        return Err(Refused { message, help: Some(format!("the programs are {}", known())) });
+    };
+    (command.read)(&words).map_err(|error| refused(name, &error))
+}
+
+/// What clap has to say, on a line, and what it advises.
+fn refused(name: &str, error: &clap::Error) -> Refused {
+    let text = error.render().to_string();
+    // `--help` in a scenario comes here too: what there is to say is the help.
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("not understood");
+    let rest: Vec<&str> = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        .map(|line| line.trim_start_matches("tip: "))
+        .collect();
+    let message = format!("{name}: {}", first.trim_start_matches("error: "));
+    Refused { message, help: (!rest.is_empty()).then(|| rest.join("; ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(line: &str) -> Refused {
+        match parse(line) {
+            Ok(_) => panic!("`{line}` is understood"),
+            Err(refused) => refused,
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_not_understood_says_what_would_be() {
+        assert!(wrong("sleep 1").help.unwrap().contains("stream"));
+        let refused = wrong("stream --ntims 3");
+        assert!(refused.message.contains("--ntims"), "{refused:?}");
+        assert!(refused.help.unwrap().contains("--ntimes"));
+        assert!(wrong("stream --ntimes many").message.contains("many"));
+        assert!(wrong("").message.contains("no program"));
+    }
+}

@@ -1,0 +1,239 @@
+//! STREAM: sustained memory bandwidth of the cores (McCalpin, 1995).
+//!
+//! Four loops over arrays of doubles: `c = a`, `b = s·c`, `c = a + b`, `a = b + s·c`. The program is compiled in with
+//! its sizes; here they are options. One thread runs on each of the program's cores. A rate is the bytes that the
+//! loop names, without what a store fetches before, over the shortest time; the first time does not count.
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::kernel::{Kernel, TaskParams};
+use platform::memory::{Pages, PhysAddr, Policy};
+use platform::sync::Completion;
+use units::Duration;
+
+use crate::program::{Environment, Failure, Program, Report};
+
+/// STREAM's scalar.
+const SCALAR: f64 = 3.0;
+/// Bytes that a thread loads, computes with and stores between two looks at the clock.
+const BLOCK: u64 = 2048;
+/// Elements that one instruction computes with (AVX: 32 bytes).
+const LANES: u64 = 4;
+/// Arrays are allocated in pieces of this order (2 MiB).
+const ORDER: u8 = 9;
+
+/// STREAM with its options.
+#[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
+#[command(name = "stream")]
+pub struct Stream {
+    /// Elements of an array (STREAM_ARRAY_SIZE).
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    array_size: u64,
+    /// How often each loop runs (NTIMES).
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
+    ntimes: u32,
+    /// Stores go past the caches, as compilers for HPC make them.
+    #[arg(long)]
+    nontemporal: bool,
+}
+
+/// One of the loops.
+#[derive(Clone, Copy, Debug)]
+enum Loop {
+    Copy,
+    Scale,
+    Add,
+    Triad,
+}
+
+impl Loop {
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Copy, "copy"), (Self::Scale, "scale"), (Self::Add, "add"), (Self::Triad, "triad")];
+
+    /// Arrays read, and the array written: 0 to 2 for a to c.
+    const fn arrays(self) -> (&'static [usize], usize) {
+        match self {
+            Self::Copy => (&[0], 2),
+            Self::Scale => (&[2], 1),
+            Self::Add => (&[0, 1], 2),
+            Self::Triad => (&[1, 2], 0),
+        }
+    }
+
+    fn compute(self, first: f64, second: f64) -> f64 {
+        match self {
+            Self::Copy => first,
+            Self::Scale => SCALAR * first,
+            Self::Add => first + second,
+            Self::Triad => first + SCALAR * second,
+        }
+    }
+}
+
+/// Three arrays in pieces of pages.
+struct Arrays {
+    pieces: [Vec<Pages>; 3],
+    bytes: u64,
+}
+
+impl Arrays {
+    fn allocate(kernel: &dyn Kernel, cpu: &Cpu, bytes: u64) -> Result<Self, Error> {
+        let mut arrays = Self { pieces: Default::default(), bytes };
+        for array in 0..3 {
+            let mut left = bytes;
+            while left > 0 {
+                let order = Pages::order_for(left).min(ORDER);
+                match kernel.alloc_pages(cpu, order, Policy::Local) {
+                    Ok(pages) => arrays.pieces[array].push(pages),
+                    Err(error) => {
+                        arrays.free(kernel, cpu);
+                        return Err(error);
+                    }
+                }
+                left = left.saturating_sub(4096 << order);
+            }
+        }
+        Ok(arrays)
+    }
+
+    fn free(&self, kernel: &dyn Kernel, cpu: &Cpu) {
+        self.pieces.iter().flatten().for_each(|pages| kernel.free_pages(cpu, *pages));
+    }
+
+    /// Where byte `at` of an array is: every piece but the last is full.
+    fn place(&self, array: usize, at: u64) -> PhysAddr {
+        let piece = 4096 << ORDER;
+        self.pieces[array][(at / piece) as usize].start + at % piece
+    }
+
+    /// Sets each element of each array to what STREAM begins with.
+    async fn fill(&self, cpu: &Cpu, part: core::ops::Range<u64>) {
+        for (array, value) in [1.0f64, 2.0, 0.0].into_iter().enumerate() {
+            let block: Vec<u8> = value.to_le_bytes().repeat(BLOCK as usize / 8);
+            let mut at = part.start;
+            while at < part.end {
+                let length = BLOCK.min(part.end - at);
+                cpu.store(self.place(array, at), &block[..length as usize]);
+                at += length;
+                cpu.sync().await;
+            }
+        }
+    }
+
+    async fn run(&self, cpu: &Cpu, which: Loop, part: core::ops::Range<u64>, nontemporal: bool) {
+        let (read, written) = which.arrays();
+        let mut inputs = [[0; BLOCK as usize]; 2];
+        let mut output = [0; BLOCK as usize];
+        let mut at = part.start;
+        while at < part.end {
+            let length = BLOCK.min(part.end - at) as usize;
+            for (input, &array) in inputs.iter_mut().zip(read) {
+                cpu.load(self.place(array, at), &mut input[..length]);
+            }
+            let [first, second] = &inputs;
+            let elements = first.as_chunks::<8>().0.iter().zip(second.as_chunks::<8>().0);
+            for (out, (first, second)) in output.as_chunks_mut::<8>().0.iter_mut().zip(elements) {
+                *out = which.compute(f64::from_le_bytes(*first), f64::from_le_bytes(*second)).to_le_bytes();
+            }
+            cpu.work((length as u64 / 8).div_ceil(LANES));
+            match nontemporal {
+                true => cpu.stream(self.place(written, at), &output[..length]),
+                false => cpu.store(self.place(written, at), &output[..length]),
+            }
+            at += length as u64;
+            cpu.sync().await;
+        }
+    }
+
+    /// Whether the last element of each array is what `times` rounds make of it.
+    fn is_right(&self, cpu: &Cpu, times: u32) -> bool {
+        let (mut a, mut b, mut c) = (1.0, 2.0, 0.0);
+        for _ in 0..times {
+            c = a;
+            b = SCALAR * c;
+            c = a + b;
+            a = b + SCALAR * c;
+        }
+        [a, b, c].into_iter().enumerate().all(|(array, expected): (usize, f64)| {
+            let found = f64::from_bits(cpu.load_u64(self.place(array, self.bytes - 8)));
+            ((found - expected) / expected).abs() < 1e-12
+        })
+    }
+}
+
+/// Runs `work` as a thread on each core, on its share of `bytes`, and waits for all. Returns how long it took.
+async fn on_all<F>(cpu: &Cpu, kernel: &Rc<dyn Kernel>, cpus: &[CpuId], bytes: u64, work: F) -> Duration
+where
+    F: Fn(Cpu, core::ops::Range<u64>) -> Async<'static, ()> + Clone + 'static,
+{
+    let began = cpu.now();
+    let count = cpus.len() as u64;
+    let edge = |n: u64| if n == count { bytes } else { bytes / count * n / BLOCK * BLOCK };
+    let threads: Vec<Completion<()>> = (0u64..)
+        .zip(cpus)
+        .map(|(n, &on)| {
+            let (done, part, work) = (Completion::new(), edge(n)..edge(n + 1), work.clone());
+            let told = done.clone();
+            let thread = TaskParams::named(format!("stream/{n}")).on(on);
+            kernel.spawn(
+                thread,
+                Box::new(move |cpu| {
+                    Box::pin(async move {
+                        work(cpu, part).await;
+                        told.complete(());
+                    })
+                }),
+            );
+            done
+        })
+        .collect();
+    for thread in threads {
+        thread.wait().await;
+    }
+    cpu.sync().await;
+    cpu.now().since(began)
+}
+
+impl Program for Stream {
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let Environment { kernel, cpus, .. } = environment;
+            let bytes = self.array_size * 8;
+            let arrays = Arrays::allocate(&*kernel, &cpu, bytes).map(Rc::new);
+            let arrays = arrays.map_err(|error| Failure::about("malloc", error))?;
+            let shared = Rc::clone(&arrays);
+            on_all(&cpu, &kernel, &cpus, bytes, move |cpu, part| {
+                let arrays = Rc::clone(&shared);
+                Box::pin(async move { arrays.fill(&cpu, part).await })
+            })
+            .await;
+            let mut best = [Duration::from_ps(u64::MAX); 4];
+            for round in 0..self.ntimes {
+                for (n, (which, _)) in Loop::ALL.into_iter().enumerate() {
+                    let (shared, nontemporal) = (Rc::clone(&arrays), self.nontemporal);
+                    let took = on_all(&cpu, &kernel, &cpus, bytes, move |cpu, part| {
+                        let arrays = Rc::clone(&shared);
+                        Box::pin(async move { arrays.run(&cpu, which, part, nontemporal).await })
+                    })
+                    .await;
+                    if round > 0 {
+                        best[n] = best[n].min(took);
+                    }
+                }
+            }
+            let right = arrays.is_right(&cpu, self.ntimes);
+            arrays.free(&*kernel, &cpu);
+            if !right {
+                return Err(Failure("the arrays do not hold what the loops make of them".into()));
+            }
+            let mut report = Report::default();
+            for ((which, name), best) in Loop::ALL.into_iter().zip(best) {
+                let moved = bytes * (which.arrays().0.len() as u64 + 1);
+                report.add(name, "MB/s", moved as f64 / best.as_ns_f64() * 1e3);
+            }
+            Ok(report)
+        })
+    }
+}
