@@ -29,6 +29,7 @@ Examples:
   nearfar bench --machine dell-t430 --short            pcie-bench on a simulated machine
   nearfar run latency-by-size                          one experiment
   nearfar sweep iommu-window --over host.iommu.walkers=1,2,6
+  nearfar trace latency-by-size --packets 20           what passes the link, as an analyser shows it
   nearfar machines                                     which machines, cards and scenarios there are
 
 Exit status: 0 done, 1 outside a tolerance under --check, 2 bad input.";
@@ -57,6 +58,7 @@ enum Command {
     Reproduce(command::reproduce::Arguments),
     Run(command::run::Arguments),
     Sweep(command::sweep::Arguments),
+    Trace(command::trace::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Reproduce(arguments) => command::reproduce::run(&common, &arguments),
         Command::Run(arguments) => command::run::run(&common, &arguments),
         Command::Sweep(arguments) => command::sweep::run(&common, &arguments),
+        Command::Trace(arguments) => command::trace::run(&common, &arguments),
     };
     match done {
         Ok(code) => code,

@@ -1,11 +1,11 @@
 //! All links of a simulation and the TLPs on them.
 
-use engine::Scheduler;
+use engine::{Scheduler, Trace};
 use units::Time;
 
 use crate::ethernet::Ethernet;
 use crate::event::Event;
-use crate::link::{Held, Link, LinkContext, LinkEnd, LinkId, LinkParams, Released};
+use crate::link::{Held, Link, LinkContext, LinkEnd, LinkId, LinkParams, Passed, Released};
 use crate::packet::{PacketId, PacketPool};
 
 /// The links and what is in flight on them.
@@ -31,6 +31,17 @@ impl Wires {
     /// A link, to look at.
     pub fn link(&self, id: LinkId) -> &Link {
         &self.links[id.0 as usize]
+    }
+
+    /// Records what passes a link, see [`Link::tap`].
+    pub fn tap(&mut self, id: LinkId, trace: Trace<Passed>) {
+        self.links[id.0 as usize].tap(trace);
+    }
+
+    /// Works out the DLLPs of all links that have been sent by now, so that taps record them.
+    pub fn report_dllps(&mut self, scheduler: &mut Scheduler<Event>) {
+        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
+        self.links.iter_mut().for_each(|link| link.report_dllps(&mut cx));
     }
 
     /// How many links there are.

@@ -14,3 +14,4 @@ pub mod reproduce;
 pub mod scenario;
 pub mod suite;
 pub mod topology;
+pub mod trace;

@@ -8,3 +8,4 @@ pub mod model;
 pub mod reproduce;
 pub mod run;
 pub mod sweep;
+pub mod trace;

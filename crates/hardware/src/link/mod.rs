@@ -11,20 +11,23 @@ mod counters;
 mod errors;
 mod params;
 mod receiver;
+mod tap;
 mod transmitter;
 
 #[cfg(test)]
 mod tests;
 
-use engine::Scheduler;
+use engine::{Scheduler, Trace};
 use units::{Bytes, Duration, Time};
-use wire::pcie::FlowClass;
+use wire::pcie::{self, FlowClass, Sequence};
 
 pub use counters::DirectionCounters;
 pub use errors::ErrorInjector;
 pub use params::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use receiver::Receiver;
 pub use receiver::{Acceptance, Dllp};
+use tap::Tap;
+pub use tap::{Packet, Passed};
 use transmitter::{CLASSES, Transmitter, Unacknowledged};
 
 use crate::detected::Detected;
@@ -107,6 +110,7 @@ pub struct Link {
     /// Indexed by the side that sends.
     counters: [DirectionCounters; 2],
     injector: Option<Box<ErrorInjector>>,
+    tap: Option<Box<Tap>>,
     /// Picoseconds per byte on the wire, times 2^16: exact enough for any TLP, and no division per TLP.
     ps_per_byte_q16: u64,
     /// Time between SKP ordered sets and the time that one takes.
@@ -135,6 +139,7 @@ impl Link {
             receivers,
             counters: Default::default(),
             injector: None,
+            tap: None,
             ps_per_byte_q16,
             skip,
         }
@@ -158,6 +163,22 @@ impl Link {
     /// Makes the link lose and damage what it carries, or stops doing so.
     pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
         self.injector = injector.map(Box::new);
+    }
+
+    /// Records everything that passes the wire from now on.
+    ///
+    /// Acks and credit updates are recorded when somebody asks what they said, so not in order of time: sort by
+    /// [`Passed::at`], and call [`Self::report_dllps`] at the end.
+    pub fn tap(&mut self, trace: Trace<Passed>) {
+        let limits = [&self.params.receivers[0].credits, &self.params.receivers[1].credits];
+        self.tap = trace.is_on().then(|| Box::new(Tap::new(trace, self.id, limits)));
+    }
+
+    /// Works out the DLLPs that both ends have sent by now, so that they are recorded.
+    pub fn report_dllps(&mut self, cx: &mut LinkContext<'_>) {
+        let now = cx.scheduler.now();
+        self.settle(cx, Side::Upstream, now);
+        self.settle(cx, Side::Downstream, now);
     }
 
     /// TLPs of `side` that wait for credits or for older ones.
@@ -337,6 +358,10 @@ impl Link {
             }
             transmitter.replay_deadline.get_or_insert(deadline);
         }
+        if let Some(tap) = &mut self.tap {
+            let lcrc = cx.packets.hop(packet).lcrc;
+            tap.tlp(side, (start, end), sequence, cx.packets.bytes(packet), lcrc);
+        }
         cx.scheduler.at(arrival, Event::Deliver { end: self.end(side.opposite()), packet });
     }
 
@@ -428,6 +453,7 @@ impl Link {
             counters.dllps += 1;
             counters.dllp_bytes += Bytes::new(DLLP_BYTES);
             counters.busy += on_wire;
+            let span = (due, due + on_wire);
             if self.injector.as_mut().is_some_and(|injector| injector.loses_dllp()) {
                 counters.dllps_lost += 1;
                 // What a quiet link sends is worked out when somebody looks.
@@ -448,16 +474,26 @@ impl Link {
                 Dllp::Ack => {
                     let sequence = receiver.acknowledge(due);
                     sender.acks.push_back((heard, sequence));
+                    if let Some(tap) = &mut self.tap {
+                        tap.dllp(side, span, pcie::Dllp::Ack(Sequence::new(sequence)));
+                    }
                 }
                 Dllp::Nak => {
                     let sequence = receiver.acknowledge(due);
                     sender.acks.push_back((heard, sequence));
                     counters.naks += 1;
+                    if let Some(tap) = &mut self.tap {
+                        tap.dllp(side, span, pcie::Dllp::Nak(Sequence::new(sequence)));
+                    }
                     cx.scheduler.at(heard, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
                 }
                 Dllp::UpdateCredits(class) => {
                     let credits = receiver.announce(due, class);
                     sender.account(class).receive(heard, credits);
+                    if let Some(tap) = &mut self.tap {
+                        let update = tap.update(side, class, credits);
+                        tap.dllp(side, span, update);
+                    }
                 }
             }
         }

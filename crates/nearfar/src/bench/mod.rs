@@ -23,6 +23,7 @@ use wire::pcie::Bdf;
 use wire::pcie::config::pcie_cap;
 
 use crate::topology::{self, Assembled, TopologyError, memory_ranges};
+use crate::trace::Recorder;
 use buffer::Buffer;
 use caches::Preparation;
 
@@ -120,6 +121,30 @@ impl Bench {
     /// # Errors
     /// If the machine cannot be put together or the run makes no sense on it.
     pub fn run(&self, run: &Run, effort: Effort) -> Result<Outcome, BenchError> {
+        self.simulate(run, effort, None)?.ok_or_else(|| BenchError::Nothing(run.to_string()))
+    }
+
+    /// Simulates `run` while `recorder` records what passes the card's link, from the start of the test on.
+    ///
+    /// Ends early, without an outcome, when the recorder is full.
+    ///
+    /// # Errors
+    /// As [`Bench::run`].
+    pub fn run_recorded(
+        &self,
+        run: &Run,
+        effort: Effort,
+        recorder: &Rc<RefCell<Recorder>>,
+    ) -> Result<Option<Outcome>, BenchError> {
+        self.simulate(run, effort, Some(recorder))
+    }
+
+    fn simulate(
+        &self,
+        run: &Run,
+        effort: Effort,
+        recorder: Option<&Rc<RefCell<Recorder>>>,
+    ) -> Result<Option<Outcome>, BenchError> {
         let effort = self.long_enough(effort);
         let seed = Seed::new(self.seed).part(&run.to_string());
         let socket = self.sockets.device;
@@ -132,6 +157,9 @@ impl Bench {
         }
         let assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, seed)?;
         let Assembled { mut fabric, host, card, link, node, journal } = assembled;
+        if let Some(recorder) = recorder {
+            Recorder::tap(recorder, &mut fabric, link, &slot);
+        }
         let buffer = self.place_buffer(&mut fabric, host, node)?;
         let address_seed = seed.component("addresses").u64();
         self.prepare_caches(&mut fabric, host, node, &buffer, run, address_seed);
@@ -152,6 +180,15 @@ impl Bench {
         });
         start(&simulation, host, FIRST_SLOT, setup, &buffer, run, effort, address_seed)?;
         let done = journal.clone();
+        if let Some(recorder) = recorder {
+            // The last register write starts the test.
+            recorder.borrow_mut().start(simulation.now() - REGISTER_INTERVAL);
+            simulation.run_while(|_| !done.borrow().done && !recorder.borrow().is_full());
+            simulation.with(|fabric, scheduler| fabric.wires.report_dllps(scheduler));
+            if !done.borrow().done {
+                return Ok(None);
+            }
+        }
         simulation.run_while(|_| !done.borrow().done);
         let tlps = simulation.with(|fabric, _| {
             use hardware::link::Side;
@@ -161,7 +198,7 @@ impl Bench {
                 .map(|&side| link.counters(side).tlps.iter().sum::<u64>())
                 .sum()
         });
-        self.outcome(run, &journal, tlps)
+        self.outcome(run, &journal, tlps).map(Some)
     }
 
     /// A machine that stops for milliseconds has to be watched for as long.
@@ -318,6 +355,9 @@ struct Place {
 /// The place of the card under test.
 const FIRST_SLOT: Place = Place { card: CARD, bar0: BAR0, port: 0 };
 
+/// Time between two register writes of the driver.
+const REGISTER_INTERVAL: Duration = Duration::from_ns(20);
+
 /// Sets a card up as firmware, kernel and the benchmark's driver would, and starts the test.
 #[allow(clippy::too_many_arguments)]
 fn start(
@@ -352,7 +392,7 @@ fn start(
             });
             debug_assert!(sent.is_ok(), "the BAR's window was added");
             // One after the other: a write is posted, and the next may not be earlier.
-            handle.sleep(Duration::from_ns(20)).await;
+            handle.sleep(REGISTER_INTERVAL).await;
         }
     })?;
     Ok(())

@@ -158,14 +158,20 @@ impl CompletionHeader {
     }
 }
 
+impl fmt::Display for CompletionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Successful => "SC",
+            Self::UnsupportedRequest => "UR",
+            Self::ConfigRetry => "CRS",
+            Self::CompleterAbort => "CA",
+        })
+    }
+}
+
 impl fmt::Display for CompletionHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = match self.status {
-            CompletionStatus::Successful => "SC",
-            CompletionStatus::UnsupportedRequest => "UR",
-            CompletionStatus::ConfigRetry => "CRS",
-            CompletionStatus::CompleterAbort => "CA",
-        };
+        let status = self.status;
         write!(
             f,
             "{} {status} to {} tag {} count {} lower {:#04x}",

@@ -1,0 +1,143 @@
+//! `nearfar trace`: what passes a link, packet by packet.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use machine::{Doc, Scenario, Setup};
+use nearfar::scenario::runs_of;
+use nearfar::trace::timeline::Timeline;
+use nearfar::trace::{Capture, Filter, Row, Span, UnknownType, add_links, bench, csv, listing, perfetto};
+use units::Duration;
+
+use crate::failure::Failure;
+use crate::{Common, input, output};
+
+/// Show what passes a link, packet by packet, as a PCIe analyser does.
+///
+/// Times are those at which a packet's first symbol leaves its sender, after the first packet shown (T0). A TLP's
+/// credits are those that it takes (headers/units of 16 B); an UpdateFC's are totals granted since the link was
+/// trained, modulo the counter's size.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Types: TLP, DLLP, MRd, MWr, Cpl, CplD, CfgRd0, CfgWr0, Msg, Ack, Nak, UpdateFC; MRd(32) and MRd(64) for one form.
+
+Examples:
+  nearfar trace latency-by-size --packets 12
+  nearfar trace remote-memory --type MRd,CplD --csv reads.csv
+  nearfar trace latency-by-size --from 10us --perfetto trace.json     open it at https://ui.perfetto.dev")]
+pub struct Arguments {
+    /// The scenario, by name or path.
+    scenario: String,
+    /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    set: Vec<(String, String)>,
+    /// Which of the scenario's runs, counted from 1.
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    run: usize,
+    /// Only links of these slots, separated by commas; all if not given.
+    #[arg(long, value_name = "SLOTS", value_delimiter = ',')]
+    link: Vec<String>,
+    /// Begin so long after the start of the experiment.
+    #[arg(long, value_name = "TIME", default_value = "0 ns")]
+    from: Duration,
+    /// Show so many packets; 0 is all until the end.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    packets: usize,
+    /// Show only these types, separated by commas. Numbers and utilisation still count all packets.
+    #[arg(long = "type", value_name = "TYPES", value_parser = types)]
+    types: Option<Filter>,
+    /// Show the data of TLPs, too.
+    #[arg(long)]
+    data: bool,
+    /// Write every field as CSV; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Write every field as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a trace for ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<PathBuf>,
+}
+
+fn types(text: &str) -> Result<Filter, UnknownType> {
+    text.parse()
+}
+
+/// Runs the command.
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let library = input::library(common);
+    let mut doc = Doc::<Scenario>::load(&library, &arguments.scenario)?;
+    for (path, value) in &arguments.set {
+        doc.set(path, value)?;
+    }
+    let setup = Setup::load(&library, &doc)?;
+    let runs = runs_of(&setup);
+    let Some(run) = arguments.run.checked_sub(1).and_then(|index| runs.get(index)) else {
+        return Err(Failure::new(format!("{} has runs 1 to {}", setup.scenario.name, runs.len())));
+    };
+    if let Some(other) = arguments.link.iter().find(|&link| *link != setup.slot) {
+        return Err(Failure::new(format!("no link leads to a slot `{other}` here; there is {}", setup.slot)));
+    }
+    let filter = arguments.types.clone().unwrap_or_default();
+    let span = Span { from: arguments.from, packets: arguments.packets, filter };
+    let (capture, _) = bench::trace(&setup, arguments.run, span)?;
+    let quiet = write(arguments, &capture)?;
+    if !quiet {
+        output::print(&format!(
+            "{} in slot {} of {}: {run}\n",
+            setup.card.name, setup.slot, setup.machine.name
+        ));
+        output::print(listing::listing(&capture, arguments.data).trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files that are asked for; `true` if one of them is the standard output.
+fn write(arguments: &Arguments, capture: &Capture) -> Result<bool, Failure> {
+    let is_output = |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    if let Some(path) = &arguments.csv {
+        let table = csv::table(Row::all(capture));
+        if is_output(&arguments.csv) {
+            output::print(table.trim_end());
+        } else {
+            output::write(path, table.as_bytes())?;
+        }
+    }
+    if arguments.json.is_some() {
+        let rows: Vec<_> = Row::all(capture).map(|row| json_row(&row)).collect();
+        output::json(arguments.json.as_deref(), &rows)?;
+    }
+    if let Some(path) = &arguments.perfetto {
+        let mut timeline = Timeline::default();
+        add_links(&mut timeline, capture);
+        let text = perfetto::trace(&timeline).to_string();
+        output::write(path, text.as_bytes())?;
+    }
+    Ok(is_output(&arguments.csv) || is_output(&arguments.json))
+}
+
+/// The fields that a packet has; numbers as numbers.
+fn json_row(row: &Row<'_>) -> serde_json::Value {
+    const NUMBERS: [&str; 11] = [
+        "packet",
+        "time_ns",
+        "duration_ns",
+        "sequence",
+        "traffic_class",
+        "tag",
+        "length_bytes",
+        "byte_count",
+        "credit_headers",
+        "credit_data",
+        "wire_bytes",
+    ];
+    let fields = csv::COLUMNS.into_iter().zip(csv::fields(row)).filter(|(_, value)| !value.is_empty());
+    fields
+        .map(|(name, value)| match (NUMBERS.contains(&name), value.parse::<serde_json::Number>()) {
+            (true, Ok(number)) => (name.to_owned(), number.into()),
+            _ => (name.to_owned(), value.into()),
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}

@@ -1,0 +1,110 @@
+//! What passes a link, for an analyser between its ports.
+
+use engine::Trace;
+use units::Time;
+use wire::pcie::dllp::{FlowControl, Scale};
+use wire::pcie::{Dllp, FlowClass, Sequence};
+
+use super::params::{CreditLimits, Credits};
+use super::{LinkId, Side};
+
+/// A packet on a link's wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// The link.
+    pub link: LinkId,
+    /// Who sent it.
+    pub from: Side,
+    /// When its first symbol left the sender.
+    pub at: Time,
+    /// When the wire was free again.
+    pub until: Time,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// What a link carries, as bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Packet {
+    /// A TLP, as it arrives.
+    Tlp {
+        /// Its sequence number.
+        sequence: Sequence,
+        /// Header, data, digest.
+        bytes: Box<[u8]>,
+        /// Its LCRC. Where no errors are injected it is right and not computed.
+        lcrc: Option<u32>,
+    },
+    /// A DLLP with its CRC.
+    Dllp([u8; 6]),
+}
+
+/// An analyser's probe on one link.
+///
+/// It also keeps the totals of credits that flow control DLLPs speak of: the
+/// link itself counts what is free.
+pub(super) struct Tap {
+    trace: Trace<Passed>,
+    link: LinkId,
+    /// Granted since initialisation, by the side that grants and by class; `None` is infinite.
+    granted: [[Option<Credits>; 3]; 2],
+    scales: [[(Scale, Scale); 3]; 2],
+}
+
+impl Tap {
+    /// A probe on `link`, whose two receivers advertised `limits`.
+    pub fn new(trace: Trace<Passed>, link: LinkId, limits: [&CreditLimits; 2]) -> Self {
+        let granted = limits.map(|limits| FlowClass::ALL.map(|class| limits.of(class)));
+        Self { trace, link, granted, scales: granted.map(|classes| classes.map(scales)) }
+    }
+
+    /// A TLP leaves `from`.
+    pub fn tlp(
+        &mut self,
+        from: Side,
+        (at, until): (Time, Time),
+        sequence: u16,
+        bytes: &[u8],
+        lcrc: Option<u32>,
+    ) {
+        let link = self.link;
+        self.trace.record(|| Passed {
+            link,
+            from,
+            at,
+            until,
+            packet: Packet::Tlp { sequence: Sequence::new(sequence), bytes: bytes.into(), lcrc },
+        });
+    }
+
+    /// A DLLP leaves `from`.
+    pub fn dllp(&mut self, from: Side, (at, until): (Time, Time), dllp: Dllp) {
+        let link = self.link;
+        self.trace.record(|| Passed { link, from, at, until, packet: Packet::Dllp(dllp.to_bytes()) });
+    }
+
+    /// The UpdateFC by which `from` grants `credits` more.
+    pub fn update(&mut self, from: Side, class: FlowClass, credits: Credits) -> Dllp {
+        let total = self.granted[from as usize][class.index()].get_or_insert_default();
+        total.header = total.header.wrapping_add(credits.header);
+        total.data = total.data.wrapping_add(credits.data);
+        let (headers, data) = self.scales[from as usize][class.index()];
+        Dllp::FlowControl(FlowControl::update(
+            class,
+            u64::from(total.header),
+            headers,
+            u64::from(total.data),
+            data,
+        ))
+    }
+}
+
+/// How credits are counted: unscaled where that suffices, as every generation understands it.
+fn scales(limit: Option<Credits>) -> (Scale, Scale) {
+    let Some(limit) = limit else { return Default::default() };
+    if limit.header <= 127 && limit.data <= 2047 {
+        return (Scale::None, Scale::None);
+    }
+    let headers = Scale::for_headers(limit.header).unwrap_or(Scale::By16);
+    (headers, Scale::for_data(limit.data).unwrap_or(Scale::By16))
+}

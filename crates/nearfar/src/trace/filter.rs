@@ -1,0 +1,74 @@
+//! Which types of packet are shown.
+
+use hardware::link::{Packet, Passed};
+use thiserror::Error;
+use wire::pcie::{Dllp, Tlp};
+
+use super::row::mnemonic;
+
+/// The types that can be asked for; `TLP` and `DLLP` stand for all of their kind, `MRd` for both of its forms.
+pub const TYPES: [&str; 23] = [
+    "TLP", "DLLP", "MRd", "MRd(32)", "MRd(64)", "MWr", "MWr(32)", "MWr(64)", "Cpl", "CplD", "IORd", "IOWr",
+    "CfgRd0", "CfgRd1", "CfgWr0", "CfgWr1", "Msg", "MsgD", "Ack", "Nak", "UpdateFC", "PM", "FC",
+];
+
+/// A choice of packet types; empty is all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter(Vec<&'static str>);
+
+/// Nothing on a link is called so.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("no packet is of type `{0}`; there are {list}", list = TYPES.join(", "))]
+pub struct UnknownType(String);
+
+impl std::str::FromStr for Filter {
+    type Err = UnknownType;
+
+    /// Reads names separated by commas, in any case.
+    fn from_str(text: &str) -> Result<Self, UnknownType> {
+        let name = |name: &str| {
+            let known = TYPES.iter().find(|known| known.eq_ignore_ascii_case(name.trim()));
+            known.copied().ok_or_else(|| UnknownType(name.trim().to_owned()))
+        };
+        text.split(',').map(name).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl Filter {
+    /// Whether a packet is of one of the types.
+    pub fn shows(&self, passed: &Passed) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let (kind, all) = match &passed.packet {
+            Packet::Tlp { bytes, .. } => (Tlp::parse(bytes).map_or("", |(tlp, _)| mnemonic(&tlp)), "TLP"),
+            Packet::Dllp(bytes) => (Dllp::parse(bytes).map_or("", |dllp| family(&dllp)), "DLLP"),
+        };
+        // Both forms of a memory request are of the type without its width.
+        let short = kind.split('(').next().unwrap_or(kind);
+        self.0.iter().any(|&wanted| wanted == kind || wanted == all || wanted == short)
+    }
+}
+
+fn family(dllp: &Dllp) -> &'static str {
+    match dllp {
+        Dllp::Ack(_) => "Ack",
+        Dllp::Nak(_) => "Nak",
+        Dllp::FlowControl(fc) if fc.kind == wire::pcie::dllp::FlowControlKind::Update => "UpdateFC",
+        Dllp::FlowControl(_) => "FC",
+        Dllp::PowerManagement(_) => "PM",
+        Dllp::Feature { .. } | Dllp::Nop | Dllp::Vendor(_) => "DLLP",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_in_any_case_and_wrong_ones_told() {
+        assert_eq!("mrd, CPLD".parse(), Ok(Filter(vec!["MRd", "CplD"])));
+        let error = "MRD,MWrr".parse::<Filter>().unwrap_err().to_string();
+        assert!(error.contains("`MWrr`") && error.contains("MWr,"), "{error}");
+    }
+}

@@ -1,0 +1,84 @@
+//! A capture as a timeline: the packets of each link, and each read with its completions.
+
+use std::collections::BTreeMap;
+
+use hardware::link::{Packet, Passed, Side};
+use units::Time;
+use wire::pcie::{Bdf, TlpKind};
+
+use super::Capture;
+use super::csv;
+use super::row::{Decoded, Row};
+use super::timeline::Timeline;
+
+/// A read whose completions are still to come.
+struct Open {
+    flow: u64,
+    begin: Time,
+    name: String,
+}
+
+/// Adds the packets of all links to a timeline. Gives the slice of each packet of the capture.
+pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
+    let mut open: BTreeMap<(Bdf, u16), Open> = BTreeMap::new();
+    let mut slices = Vec::with_capacity(capture.packets.len());
+    for link in &capture.links {
+        TRACKS.map(|name| timeline.track(&format!("link {}", link.name), name));
+    }
+    for (index, passed) in capture.packets.iter().enumerate() {
+        let row = Row::of(capture, index + 1, passed, capture.origin());
+        let track = timeline.track(&format!("link {}", row.link), track_name(passed));
+        let slice = timeline.slice(track, (passed.at, passed.until), name(&row));
+        timeline.slices[slice].details = details(&row);
+        slices.push(slice);
+        let Decoded::Tlp { tlp, .. } = &row.decoded else { continue };
+        let of = (tlp.requester(), tlp.tag());
+        match &tlp.kind {
+            TlpKind::MemoryRead(r) => {
+                let flow = timeline.flow();
+                timeline.slices[slice].flows.push(flow);
+                let (address, bytes) = r.byte_range();
+                let name = format!("read {bytes} B at {address:#x}");
+                open.insert(of, Open { flow, begin: passed.at, name });
+            }
+            TlpKind::Completion(c) | TlpKind::CompletionData(c) => {
+                let Some(read) = open.get(&of) else { continue };
+                timeline.slices[slice].flows.push(read.flow);
+                if c.is_last() {
+                    let track = timeline.track(&format!("reads of {}", of.0), &format!("tag {}", of.1));
+                    timeline.slice(track, (read.begin, passed.until), read.name.clone());
+                    open.remove(&of);
+                }
+            }
+            _ => {}
+        }
+    }
+    slices
+}
+
+/// A link's tracks: a DLLP may be on its way beside a TLP.
+const TRACKS: [&str; 4] = ["down, TLPs", "down, DLLPs", "up, TLPs", "up, DLLPs"];
+
+fn track_name(passed: &Passed) -> &'static str {
+    let dllp = matches!(passed.packet, Packet::Dllp(_));
+    TRACKS[usize::from(passed.from == Side::Downstream) * 2 + usize::from(dllp)]
+}
+
+fn name(row: &Row<'_>) -> String {
+    match &row.decoded {
+        Decoded::Tlp { tlp, payload, .. } => match &tlp.kind {
+            TlpKind::MemoryRead(r) => format!("{} {} B", row.kind(), r.byte_range().1),
+            _ if !payload.is_empty() => format!("{} {} B", row.kind(), payload.len()),
+            _ => row.kind(),
+        },
+        _ => row.kind(),
+    }
+}
+
+/// Every field that the packet has.
+fn details(row: &Row<'_>) -> Vec<(&'static str, String)> {
+    let fields = csv::COLUMNS.into_iter().zip(csv::fields(row));
+    fields
+        .filter(|(name, value)| !value.is_empty() && !matches!(*name, "link" | "direction" | "type"))
+        .collect()
+}

@@ -1,0 +1,139 @@
+//! Packets as they come from taps, kept for as long as they are wanted.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::Trace;
+use engine::trace::Sink;
+use hardware::Fabric;
+use hardware::link::{LinkId, Passed};
+use units::{Duration, Time};
+use wire::pcie::{Generation, Width};
+
+use super::Filter;
+
+/// What to record.
+#[derive(Clone, Debug, Default)]
+pub struct Span {
+    /// How long after the beginning to start.
+    pub from: Duration,
+    /// How many packets to show; 0 is all.
+    pub packets: usize,
+    /// Which types to show. The others are recorded too, for numbers and the summary.
+    pub filter: Filter,
+}
+
+/// A link that is recorded.
+#[derive(Clone, Debug)]
+pub struct LinkInfo {
+    /// Which.
+    pub id: LinkId,
+    /// What it is called: the slot that it leads to.
+    pub name: String,
+    /// As negotiated.
+    pub generation: Generation,
+    /// As negotiated.
+    pub width: Width,
+}
+
+/// Collects what taps see.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    span: Span,
+    links: Vec<LinkInfo>,
+    /// When recording starts; never before somebody says so.
+    starts: Option<Time>,
+    shown: usize,
+    /// No packet after this one can be shown: enough were seen.
+    horizon: Option<Time>,
+    latest: Time,
+    packets: Vec<Passed>,
+}
+
+impl Recorder {
+    /// A recorder that waits to be [started](Self::start).
+    pub fn new(span: Span) -> Rc<RefCell<Self>> {
+        Rc::new(RefCell::new(Self { span, ..Self::default() }))
+    }
+
+    /// Puts a probe on a link of the fabric.
+    pub fn tap(recorder: &Rc<RefCell<Self>>, fabric: &mut Fabric, id: LinkId, name: impl Into<String>) {
+        let params = fabric.wires.link(id).params();
+        let info = LinkInfo { id, name: name.into(), generation: params.generation, width: params.width };
+        recorder.borrow_mut().links.push(info);
+        fabric.wires.tap(id, Trace::shared(recorder));
+    }
+
+    /// Starts recording: packets from `begin` plus the span's `from` on.
+    pub fn start(&mut self, begin: Time) {
+        self.starts = Some(begin + self.span.from);
+    }
+
+    /// Whether it has all that it is to show.
+    pub fn is_full(&self) -> bool {
+        self.horizon.is_some()
+    }
+
+    /// What was recorded, in order of time.
+    pub fn capture(&mut self) -> Capture {
+        let mut packets = std::mem::take(&mut self.packets);
+        packets.sort_by_key(|passed| (passed.at, passed.link, passed.from));
+        if let Some(horizon) = self.horizon {
+            packets.retain(|passed| passed.at <= horizon);
+        }
+        Capture { links: self.links.clone(), span: self.span.clone(), packets }
+    }
+}
+
+impl Sink<Passed> for Recorder {
+    fn write(&mut self, passed: Passed) {
+        if self.starts.is_none_or(|starts| passed.at < starts) {
+            return;
+        }
+        // DLLPs are recorded late: one from before the horizon may still come.
+        if self.horizon.is_some_and(|horizon| passed.at > horizon) {
+            return;
+        }
+        if self.span.filter.shows(&passed) {
+            self.shown += 1;
+            self.latest = self.latest.max(passed.at);
+        }
+        if self.shown == self.span.packets {
+            self.horizon.get_or_insert(self.latest);
+        }
+        self.packets.push(passed);
+    }
+}
+
+/// What passed the links that were tapped.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// The links.
+    pub links: Vec<LinkInfo>,
+    /// What was asked for.
+    pub span: Span,
+    /// Packets in the order in which they left their senders.
+    pub packets: Vec<Passed>,
+}
+
+impl Capture {
+    /// The packets to be shown, each with its number on the analyser (from 1, those not shown counted).
+    pub fn shown(&self) -> impl Iterator<Item = (usize, &Passed)> {
+        let limit = if self.span.packets == 0 { usize::MAX } else { self.span.packets };
+        let numbered = self.packets.iter().enumerate().map(|(index, passed)| (index + 1, passed));
+        numbered.filter(|(_, passed)| self.span.filter.shows(passed)).take(limit)
+    }
+
+    /// T0: the beginning of the first packet shown.
+    pub fn origin(&self) -> Time {
+        self.shown().next().map_or(Time::ZERO, |(_, passed)| passed.at)
+    }
+
+    /// The link of that id.
+    ///
+    /// # Panics
+    /// If it was not tapped, which no packet of a capture can say.
+    pub fn link(&self, id: LinkId) -> &LinkInfo {
+        self.links.iter().find(|link| link.id == id).expect("a packet comes from a tap")
+    }
+}

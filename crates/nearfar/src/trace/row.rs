@@ -1,0 +1,155 @@
+//! A packet decoded from its bytes.
+
+use hardware::link::{Packet, Passed, Side};
+use units::{Duration, Time};
+use wire::pcie::tlp::DIGEST_LEN;
+use wire::pcie::{Dllp, Framing, Sequence, Tlp, TlpKind};
+
+use super::Capture;
+
+/// A packet as the analyser shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row<'a> {
+    /// Its number, counted over all packets from the start of recording.
+    pub number: usize,
+    /// The link's name.
+    pub link: &'a str,
+    /// Who sent it: the upstream end sends downstream.
+    pub from: Side,
+    /// When its first symbol was on the wire, after T0.
+    pub since_t0: Duration,
+    /// How long the wire was busy with it.
+    pub duration: Duration,
+    /// Bytes on the lanes, framing included.
+    pub wire_bytes: u64,
+    /// Its contents.
+    pub decoded: Decoded<'a>,
+}
+
+/// What the bytes say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Decoded<'a> {
+    /// A transaction layer packet.
+    Tlp {
+        /// Its sequence number.
+        sequence: Sequence,
+        /// Its header.
+        tlp: Tlp,
+        /// Its data.
+        payload: &'a [u8],
+        /// Its ECRC, where it has one.
+        digest: &'a [u8],
+        /// Whether its LCRC was right.
+        intact: bool,
+    },
+    /// A data link layer packet.
+    Dllp(Dllp),
+    /// Bytes that are neither.
+    Malformed {
+        /// What is wrong.
+        why: String,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> Row<'a> {
+    /// Decodes a packet of `capture`.
+    pub fn of(capture: &'a Capture, number: usize, passed: &'a Passed, origin: Time) -> Self {
+        let link = capture.link(passed.link);
+        let framing = link.generation.framing();
+        Self {
+            number,
+            link: &link.name,
+            from: passed.from,
+            since_t0: passed.at.since(origin),
+            duration: passed.until.since(passed.at),
+            wire_bytes: wire_bytes(passed, framing),
+            decoded: Decoded::of(&passed.packet),
+        }
+    }
+
+    /// All packets of a capture that are to be shown.
+    pub fn all(capture: &'a Capture) -> impl Iterator<Item = Self> {
+        let origin = capture.origin();
+        capture.shown().map(move |(number, passed)| Self::of(capture, number, passed, origin))
+    }
+
+    /// `down`, away from the root, or `up`.
+    pub fn direction(&self) -> &'static str {
+        direction(self.from)
+    }
+
+    /// The packet's type, as `MWr(64)`, `CplD`, `Ack` or `UpdateFC-P`.
+    pub fn kind(&self) -> String {
+        match &self.decoded {
+            Decoded::Tlp { tlp, .. } => mnemonic(tlp).to_owned(),
+            Decoded::Dllp(dllp) => dllp.to_string().split(' ').next().unwrap_or_default().to_owned(),
+            Decoded::Malformed { .. } => "malformed".to_owned(),
+        }
+    }
+}
+
+impl<'a> Decoded<'a> {
+    /// Reads a packet's bytes.
+    pub fn of(packet: &'a Packet) -> Self {
+        match packet {
+            Packet::Dllp(bytes) => match Dllp::parse(bytes) {
+                Ok(dllp) => Self::Dllp(dllp),
+                Err(error) => Self::Malformed { why: error.to_string(), bytes },
+            },
+            Packet::Tlp { sequence, bytes, lcrc } => {
+                let intact = lcrc.is_none_or(|lcrc| lcrc == wire::pcie::crc::lcrc(sequence.get(), bytes));
+                match Tlp::parse(bytes) {
+                    Ok((tlp, header)) if tlp.packet_len() == bytes.len() => {
+                        let digest = if tlp.common.digest { DIGEST_LEN } else { 0 };
+                        let (payload, digest) = bytes[header..].split_at(bytes.len() - header - digest);
+                        Self::Tlp { sequence: *sequence, tlp, payload, digest, intact }
+                    }
+                    Ok((tlp, _)) => {
+                        let why = format!("{} bytes where its header says {}", bytes.len(), tlp.packet_len());
+                        Self::Malformed { why, bytes }
+                    }
+                    Err(error) => Self::Malformed { why: error.to_string(), bytes },
+                }
+            }
+        }
+    }
+}
+
+/// `down`, away from the root, or `up`.
+pub(super) fn direction(from: Side) -> &'static str {
+    match from {
+        Side::Upstream => "down",
+        Side::Downstream => "up",
+    }
+}
+
+/// Bytes on the lanes, framing, sequence number and LCRC included.
+pub(super) fn wire_bytes(passed: &Passed, framing: Framing) -> u64 {
+    match &passed.packet {
+        Packet::Tlp { bytes, .. } => (bytes.len() + framing.tlp_overhead()) as u64,
+        Packet::Dllp(_) => framing.dllp_len() as u64,
+    }
+}
+
+/// A TLP's type as the specification abbreviates it; memory requests with their address width.
+pub fn mnemonic(tlp: &Tlp) -> &'static str {
+    use wire::pcie::tlp::ConfigType::Type0;
+    match &tlp.kind {
+        TlpKind::MemoryRead(r) if r.header_len() == 16 => "MRd(64)",
+        TlpKind::MemoryRead(_) => "MRd(32)",
+        TlpKind::MemoryWrite(r) if r.header_len() == 16 => "MWr(64)",
+        TlpKind::MemoryWrite(_) => "MWr(32)",
+        TlpKind::IoRead(_) => "IORd",
+        TlpKind::IoWrite(_) => "IOWr",
+        TlpKind::ConfigRead(r) if r.config_type == Type0 => "CfgRd0",
+        TlpKind::ConfigRead(_) => "CfgRd1",
+        TlpKind::ConfigWrite(r) if r.config_type == Type0 => "CfgWr0",
+        TlpKind::ConfigWrite(_) => "CfgWr1",
+        TlpKind::Message(m) if m.length_dw > 0 => "MsgD",
+        TlpKind::Message(_) => "Msg",
+        TlpKind::Completion(_) => "Cpl",
+        TlpKind::CompletionData(_) => "CplD",
+    }
+}

@@ -1,0 +1,129 @@
+//! What the analyser shows: a golden listing, bytes that come back from what is printed, and results that do not
+//! change because somebody looked.
+
+mod reencode;
+
+use expect_test::expect;
+use machine::{Doc, Library, Scenario, Setup};
+use nearfar::bench::Effort;
+use nearfar::scenario::{bench_of, runs_of};
+use nearfar::trace::timeline::Timeline;
+use nearfar::trace::{Filter, Recorder, Row as Packet, Span, add_links, bench, csv, listing, perfetto};
+use results::pciebench::{Contents, LineEnding, Row, to_csv};
+
+fn setup(scenario: &str) -> Setup {
+    let library = Library::built_in();
+    let doc = Doc::<Scenario>::load(&library, scenario).unwrap();
+    Setup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn span(packets: usize) -> Span {
+    Span { packets, ..Span::default() }
+}
+
+#[test]
+fn a_read_with_its_acks_and_credits() {
+    let (capture, outcome) = bench::trace(&setup("latency-by-size"), 1, span(12)).unwrap();
+    assert!(outcome.is_none(), "twelve packets are not the whole run");
+    expect![[r#"
+        packet  dir    ns since T0  type          seq   tag  req      cpl      address             bytes  BE   credits
+             1  down           0.0  MWr(32)        43        00:01.0           0xe0000174              4  f/0  P 1/1
+                0a000000
+             2  down          20.0  MWr(32)        44        00:01.0           0xe0000178              4  f/0  P 1/1
+                0000c0af
+             3  down          40.0  MWr(32)        45        00:01.0           0xe000017c              4  f/0  P 1/1
+                0a000000
+             4  down          60.0  MWr(32)        46        00:01.0           0xe0000000              4  f/0  P 1/1
+                01000000
+             5  up           134.1  Ack            46
+             6  up           134.1  UpdateFC-P                                                                 P 107/1067 total
+             7  up           240.5  MRd(64)         4     0  01:00.0           0xaac000000             8  f/f  NP 1/0
+             8  down         493.5  Ack             4
+             9  down         495.5  UpdateFC-NP                                                                NP 97/96  total
+            10  down         589.5  CplD           47     0  01:00.0  00:01.0  SC 8 left               8       Cpl 1/1
+                00000000 00000000
+            11  up           843.6  Ack            47
+            12  up           970.4  MRd(64)         5     1  01:00.0           0xaac000040             8  f/f  NP 1/0
+
+        slot, Gen3 x8, 63.02 Gbit/s each way, over 973.5 ns
+          down    2.3 % of the time in use, 5 TLPs of 124 B, 2 DLLPs of 16 B, payload 24 B (17.1 %)
+                1 CplD, 4 MWr(32)
+          up      0.9 % of the time in use, 2 TLPs of 48 B, 3 DLLPs of 24 B, payload 0 B (0.0 %)
+                2 MRd(64)
+    "#]].assert_eq(&listing::listing(&capture, true));
+}
+
+#[test]
+fn a_filter_hides_packets_but_counts_them() {
+    let filter: Filter = "cpld".parse().unwrap();
+    let (capture, _) = bench::trace(&setup("latency-by-size"), 1, Span { filter, ..span(3) }).unwrap();
+    let rows: Vec<Packet<'_>> = Packet::all(&capture).collect();
+    assert_eq!(rows.len(), 3);
+    assert!(rows.iter().all(|row| row.kind() == "CplD"));
+    assert!(rows[0].number > 1, "those before it have their numbers");
+    assert!(rows[0].since_t0.is_zero(), "T0 is the first packet shown");
+}
+
+fn csv_of(row: Row) -> String {
+    let contents = match row {
+        Row::Latency(row) => Contents::Latency(vec![row]),
+        Row::Bandwidth(row) => Contents::Bandwidth(vec![row]),
+    };
+    to_csv(&contents, LineEnding::Lf)
+}
+
+#[test]
+fn looking_changes_nothing() {
+    for (scenario, number) in [("latency-by-size", 3), ("iommu-window", 1), ("remote-memory", 16)] {
+        let setup = setup(scenario);
+        let run = runs_of(&setup)[number - 1];
+        let effort = Effort { samples: 200, transactions: 1_000 };
+        let plain = bench_of(&setup).run(&run, effort).unwrap();
+        let recorder = Recorder::new(span(0));
+        let watched =
+            bench_of(&setup).run_recorded(&run, effort, &recorder).unwrap().expect("it ran to the end");
+        assert_eq!(csv_of(plain.row), csv_of(watched.row), "{scenario}");
+        assert_eq!(plain.distribution, watched.distribution);
+        assert_eq!(plain.tlps, watched.tlps);
+        assert!(recorder.borrow_mut().capture().packets.len() > 1_000);
+    }
+}
+
+/// Everything that a simulation sends can be put together again from the CSV.
+#[test]
+fn what_is_printed_of_a_run_is_what_was_sent() {
+    let (capture, _) = bench::trace(&setup("remote-memory"), 9, span(2_000)).unwrap();
+    let table = csv::table(Packet::all(&capture));
+    reencode::check(&capture, &table);
+}
+
+#[test]
+fn a_timeline_is_well_formed() {
+    let (capture, _) = bench::trace(&setup("remote-memory"), 9, span(500)).unwrap();
+    let mut timeline = Timeline::default();
+    add_links(&mut timeline, &capture);
+    let trace = perfetto::trace(&timeline);
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
+    assert!(of("X").len() >= 500);
+    // Every arrow that begins ends, and both lie on slices.
+    let on_a_slice = |arrow: &&serde_json::Value| {
+        of("X").iter().any(|x| x["tid"] == arrow["tid"] && x["ts"] == arrow["ts"] && x["pid"] == arrow["pid"])
+    };
+    let (starts, ends) = (of("s"), of("f"));
+    assert!(!starts.is_empty() && starts.len() == ends.len());
+    assert!(starts.iter().chain(&ends).all(on_a_slice));
+    // Slices of a track lie within each other or apart.
+    let mut slices: Vec<(u64, f64, f64)> = of("X")
+        .iter()
+        .map(|x| (x["tid"].as_u64().unwrap(), x["ts"].as_f64().unwrap(), x["dur"].as_f64().unwrap()))
+        .collect();
+    slices.sort_by(|a, b| (a.0, a.1, -a.2).partial_cmp(&(b.0, b.1, -b.2)).unwrap());
+    let mut open: Vec<(u64, f64)> = Vec::new();
+    for (track, begin, length) in slices {
+        open.retain(|&(on, end)| on == track && end > begin + 1e-9);
+        let end = begin + length;
+        assert!(open.iter().all(|&(_, outer)| end <= outer + 1e-9), "track {track} at {begin}");
+        open.push((track, end));
+    }
+}
