@@ -1,0 +1,358 @@
+//! Bytes read equal bytes written, under any interleaving that the ordering rules allow (base spec 2.4).
+//!
+//! Two devices of one host write and read two small regions of memory at random: sizes, places, times, payload sizes,
+//! credits, damaged TLPs and an IOMMU with next to no room for translations are drawn. A read may return, byte by byte, what was there when it was asked for or what
+//! was written while it was under way, nothing older and nothing else.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::{Seed, Simulation};
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
+use hardware::iommu::{
+    ContextEntry, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder, Replacement,
+    TranslationType,
+};
+use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkParams, ReceiverParams};
+use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::root::{HostId, RootPortParams};
+use platform::device::{
+    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
+};
+use proptest::prelude::*;
+use units::{Bytes, Duration, HostPhysical, Iova, Time};
+use wire::pcie::config::{ConfigSpace, PcieParams};
+use wire::pcie::tlp::{ConfigRequest, ConfigType};
+use wire::pcie::{Bdf, Generation, Width};
+
+/// Each device writes its own region; both are read.
+const REGIONS: [u64; 2] = [0x10_0000, 0x20_0f00];
+const REGION: u64 = 1024;
+/// Added to an address by the IOMMU's tables, if there is one.
+const IOVA: u64 = 0x8000_0000;
+const F0: FunctionIndex = FunctionIndex(0);
+
+#[derive(Clone, Debug)]
+struct Step {
+    /// Time since the step before.
+    pause: u64,
+    write: bool,
+    /// Of a read; a device writes its own region only.
+    region: usize,
+    offset: u64,
+    length: u32,
+}
+
+/// A write as it was asked for, and when it had left the device.
+struct Written {
+    asked: Time,
+    left: Option<Time>,
+    offset: u64,
+    length: u32,
+    value: u8,
+}
+
+struct ReadBack {
+    reader: usize,
+    asked: Time,
+    done: Time,
+    region: usize,
+    offset: u64,
+    data: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Journal {
+    /// By region, in the order in which they were asked for.
+    written: [Vec<Written>; 2],
+    read: Vec<ReadBack>,
+    outcomes: usize,
+}
+
+/// Writes and reads as its script says.
+struct Scribbler {
+    own: usize,
+    /// What is added to addresses.
+    base: u64,
+    script: Vec<Step>,
+    asked: Vec<Time>,
+    journal: Rc<RefCell<Journal>>,
+    /// Place of each step's write in the journal.
+    places: Vec<usize>,
+}
+
+impl Scribbler {
+    fn dma(&self, step: usize) -> Dma {
+        let Step { write, region, offset, length, .. } = self.script[step];
+        let region = if write { self.own } else { region };
+        Dma {
+            function: F0,
+            address: Iova::new(self.base + REGIONS[region] + offset),
+            length,
+            engine: Default::default(),
+            local: 0,
+            token: Token(step as u64),
+            attributes: Default::default(),
+        }
+    }
+}
+
+impl Device for Scribbler {
+    fn functions(&self) -> Vec<Function> {
+        let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
+            .pcie(PcieParams { max_payload: 4096, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
+            .aer()
+            .build()
+            .unwrap();
+        vec![Function { port: PortIndex(0), config }]
+    }
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
+    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
+        Duration::ZERO
+    }
+    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
+
+    fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        let step = token.0 as usize;
+        let Some(Step { write, .. }) = self.script.get(step) else { return };
+        let dma = self.dma(step);
+        self.asked.push(bus.now());
+        let mut place = 0;
+        if *write {
+            let mut journal = self.journal.borrow_mut();
+            let written = &mut journal.written[self.own];
+            place = written.len();
+            let (offset, length) = (self.script[step].offset, dma.length);
+            let value = (place % 255) as u8 + 1;
+            written.push(Written { asked: bus.now(), left: None, offset, length, value });
+            drop(journal);
+            bus.write(dma, &vec![value; dma.length as usize]);
+        } else {
+            bus.read(dma);
+        }
+        self.places.push(place);
+        if let Some(next) = self.script.get(step + 1) {
+            bus.wake_at(bus.now() + Duration::from_ns(next.pause), Token(token.0 + 1));
+        }
+    }
+
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        let mut journal = self.journal.borrow_mut();
+        journal.outcomes += 1;
+        let written = &mut journal.written[self.own][self.places[token.0 as usize]];
+        assert!(written.left.replace(bus.now()).is_none(), "a write ends once");
+    }
+
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        let step = &self.script[token.0 as usize];
+        let mut journal = self.journal.borrow_mut();
+        journal.outcomes += 1;
+        journal.read.push(ReadBack {
+            reader: self.own,
+            asked: self.asked[token.0 as usize],
+            done: bus.now(),
+            region: step.region,
+            offset: step.offset,
+            data: outcome.expect("memory answers").to_vec(),
+        });
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Setting {
+    scripts: [Vec<Step>; 2],
+    payload_code: u32,
+    request_code: u32,
+    credits: Option<(u32, u32)>,
+    damage: bool,
+    iommu: Option<PipelineOrder>,
+    seed: u64,
+}
+
+/// Maps the regions for both devices with pages of 4 KiB.
+fn map(fabric: &mut Fabric, host: HostId) {
+    struct Frames(HostPhysical);
+    impl FrameAllocator for Frames {
+        fn allocate_frame(&mut self) -> Option<HostPhysical> {
+            self.0 = self.0 + 4096;
+            Some(self.0)
+        }
+    }
+    let host = fabric.host_mut(host);
+    let memory = host.memory.bytes_mut();
+    let mut frames = Frames(HostPhysical::new(0x100_0000));
+    let contexts = ContextTables::new(memory, &mut frames).unwrap();
+    let iommu = &mut host.iommus[0];
+    let table = PageTable::new(memory, &mut frames, 4, iommu.features()).unwrap();
+    for region in REGIONS {
+        let page = HostPhysical::new(region).align_down(4096);
+        let iova = Iova::new(IOVA + page.get());
+        let (bytes, both) = (Bytes::kib(8), Permissions::READ_WRITE);
+        table.map(memory, &mut frames, iova, page, bytes, both, PageSize::Size4KiB).unwrap();
+    }
+    let entry = ContextEntry {
+        domain: DomainId(1),
+        translation: TranslationType::Untranslated,
+        levels: table.levels(),
+        page_table: table.root(),
+        fault_processing_disabled: false,
+    };
+    for bus in [1, 2] {
+        contexts.set(memory, &mut frames, Bdf::new(bus, 0, 0), entry).unwrap();
+    }
+    iommu.set_root_table(contexts.root());
+    iommu.set_enabled(true);
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (0..400u64, any::<bool>(), 0..2usize, 0..REGION, 1..=600u32).prop_map(
+        |(pause, write, region, offset, length)| Step {
+            pause,
+            write,
+            region,
+            offset,
+            length: length.min((REGION - offset) as u32),
+        },
+    )
+}
+
+fn setting() -> impl Strategy<Value = Setting> {
+    let script = || prop::collection::vec(step(), 1..60);
+    let credits = prop::option::of((1..8u32, 40..80u32));
+    let orders = vec![PipelineOrder::Unordered, PipelineOrder::PerDirection, PipelineOrder::Global];
+    let iommu = prop::option::of(prop::sample::select(orders));
+    ([script(), script()], 0..3u32, 0..4u32, credits, any::<bool>(), iommu, any::<u64>()).prop_map(
+        |(scripts, payload_code, request_code, credits, damage, iommu, seed)| Setting {
+            scripts,
+            payload_code,
+            request_code,
+            credits,
+            damage,
+            iommu,
+            seed,
+        },
+    )
+}
+
+fn link(credits: Option<(u32, u32)>) -> LinkParams {
+    let few = credits.map(|(header, data)| Credits { header, data });
+    let receiver = ReceiverParams {
+        credits: CreditLimits { posted: few, non_posted: few, completion: None },
+        ack_delay: Duration::from_ns(50),
+        credit_update_delay: Duration::from_ns(30),
+        replay_tlps: 16,
+        cut_through: false,
+    };
+    LinkParams {
+        generation: Generation::Gen3,
+        width: Width::X8,
+        latency: Duration::from_ns(60),
+        beats: [1, 1],
+        receivers: [receiver.clone(), receiver],
+        retrain_time: Duration::from_us(1),
+    }
+}
+
+/// Runs the scripts; gives what happened and what memory holds at the end.
+fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
+    let journal = Rc::new(RefCell::new(Journal::default()));
+    let mut fabric = Fabric::new();
+    let iommu = setting.iommu.map(|order| {
+        let iotlb = Geometry::fully_associative(1, Replacement::Lru);
+        let params = IommuParams { iotlb, order, ..IommuParams::default() };
+        Iommu::new(params, NodeId(0), Seed::new(setting.seed)).unwrap()
+    });
+    let base = if iommu.is_some() { IOVA } else { 0 };
+    let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), iommu.into_iter().collect());
+    for (own, script) in setting.scripts.iter().enumerate() {
+        let bus = own as u8 + 1;
+        let link = fabric.add_root_port(host, RootPortParams::ideal(), link(setting.credits), bus..=bus);
+        let (script, journal) = (script.clone(), Rc::clone(&journal));
+        let device = Scribbler { own, base, script, asked: Vec::new(), journal, places: Vec::new() };
+        let id = fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(device));
+        let core = &mut fabric.endpoint_mut(id).core;
+        let config = core.registers.config_mut(F0);
+        let control = config.pcie_offset().unwrap() + 8;
+        config.update(control, 0x70e0, setting.payload_code << 5 | setting.request_code << 12);
+        // Memory and bus mastering on; the write tells the function its bus, too.
+        let command = ConfigRequest {
+            requester: Bdf::new(0, 0, 0),
+            tag: 0,
+            target: Bdf::new(bus, 0, 0),
+            register: 4,
+            first_be: 0b0011,
+            config_type: ConfigType::Type0,
+        };
+        core.registers.write(PortIndex(0), &command, 6).expect("the function is there");
+        let (payload, request) = core.registers.request_sizes();
+        (core.requester.max_payload, core.requester.max_read_request) = (payload, request);
+    }
+    if setting.iommu.is_some() {
+        map(&mut fabric, host);
+    }
+    let simulation = Simulation::new(fabric);
+    simulation.with(|fabric, scheduler| {
+        for device in 0..2u16 {
+            if setting.damage {
+                let rng = Seed::new(setting.seed).component(if device == 0 { "left" } else { "right" });
+                let injector = ErrorInjector::new(2e-5, 0.02, Duration::from_us(5), rng);
+                let id = hardware::link::LinkId(device);
+                fabric.wires.with(scheduler, id, |link, _, _| link.inject_errors(Some(injector)));
+            }
+            fabric.with_device(scheduler, EndpointId(device), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
+        }
+    });
+    simulation.run();
+    let memory = REGIONS.map(|region| {
+        let mut bytes = vec![0; REGION as usize];
+        simulation.with(|fabric, _| {
+            fabric.host(host).memory.bytes().read(HostPhysical::new(region), &mut bytes).unwrap();
+        });
+        bytes
+    });
+    (journal.take(), memory)
+}
+
+/// The values that a byte may have had between two times, by the writes to it.
+fn allowed(written: &[Written], byte: u64, asked: Time, done: Time) -> Vec<u8> {
+    let mut values = vec![0];
+    for write in written.iter().filter(|w| (w.offset..w.offset + u64::from(w.length)).contains(&byte)) {
+        if write.asked > done {
+            break;
+        }
+        // What had left the device before the read was asked for cannot be passed by it.
+        if write.left.is_some_and(|left| left < asked) {
+            values.clear();
+        }
+        values.push(write.value);
+    }
+    values
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_read_are_bytes_written(setting in setting()) {
+        let (journal, memory) = run(&setting);
+        let steps: usize = setting.scripts.iter().map(Vec::len).sum();
+        prop_assert_eq!(journal.outcomes, steps, "each request has one outcome");
+        for read in &journal.read {
+            for (byte, &value) in (read.offset..).zip(&read.data) {
+                // What another device has sent may be on its way for any time; its own a device cannot pass.
+                let since = if read.reader == read.region { read.asked } else { Time::ZERO };
+                let values = allowed(&journal.written[read.region], byte, since, read.done);
+                prop_assert!(values.contains(&value), "byte {byte}: {value} is not one of {values:?}");
+            }
+        }
+        for (written, memory) in journal.written.iter().zip(&memory) {
+            for (byte, &value) in (0u64..).zip(memory) {
+                let end = Time::ZERO + Duration::from_ms(1_000);
+                let last = *allowed(written, byte, end, end).last().unwrap();
+                prop_assert_eq!(value, last, "byte {}: writes of one device stay in order", byte);
+            }
+        }
+    }
+}
