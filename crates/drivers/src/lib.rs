@@ -1,1 +1,4 @@
-//! See the crate's Cargo.toml.
+//! Drivers, one folder each. They see [`platform`] and the formats in [`wire`], and nothing of the hardware model: a
+//! driver here cannot tell whose function it drives.
+
+pub mod nic;

@@ -1,0 +1,408 @@
+//! A function of the NIC as its driver has it: starting, stopping, recovering.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Cpu, CpuId};
+use platform::dma::DmaOps;
+use platform::irq::Irq;
+use platform::kernel::Kernel;
+use platform::memory::PAGE;
+use platform::mmio::Mmio;
+use platform::net::{MacAddr, NetCore};
+use platform::pci::PciDevice;
+use platform::sync::WaitQueue;
+use wire::nic::registers::{self as regs, control, event, feature, queue, status, vector};
+
+use super::Counters;
+use super::channel::Channel;
+use super::params::NicDriverParams;
+use super::pool::Pool;
+use super::ring::Ring;
+use super::rx::RxQueue;
+use super::steering::{Rules, write_rss};
+use super::tx::TxQueue;
+
+/// What the device says it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub mac: MacAddr,
+    pub queues: u16,
+    pub vectors: u16,
+    pub log2_ring: u8,
+    pub max_fragments: u16,
+    pub rules: u16,
+    pub rss_entries: u16,
+    pub features: u32,
+    pub max_frame: u16,
+    pub tso_max: u32,
+    pub mbit: u32,
+}
+
+impl Limits {
+    /// Asks the device.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if it does not answer, or is another one.
+    pub async fn read(cpu: &Cpu, registers: &Mmio) -> Result<Self, Error> {
+        if registers.read_u32(cpu, regs::IDENTITY).await != regs::IDENTITY_VALUE {
+            return Err(Error::NoDevice);
+        }
+        let queues = registers.read_u32(cpu, regs::QUEUES).await;
+        let limits = registers.read_u32(cpu, regs::LIMITS).await;
+        let tables = registers.read_u32(cpu, regs::TABLES).await;
+        let mac = registers.read_u64(cpu, regs::MAC).await.to_le_bytes();
+        let found = Self {
+            mac: MacAddr([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]),
+            queues: (queues as u16).min((queues >> 16) as u16),
+            vectors: limits as u16,
+            log2_ring: (limits >> 16) as u8,
+            max_fragments: (limits >> 24) as u16,
+            rules: tables as u16,
+            rss_entries: (tables >> 16) as u16,
+            features: registers.read_u32(cpu, regs::FEATURES).await,
+            max_frame: registers.read_u32(cpu, regs::MAX_FRAME).await as u16,
+            tso_max: registers.read_u32(cpu, regs::TSO_MAX).await,
+            mbit: registers.read_u32(cpu, regs::SPEED).await,
+        };
+        let is_sane = found.queues > 0 && found.vectors > 1 && found.max_fragments > 0 && found.mbit > 0;
+        if is_sane { Ok(found) } else { Err(Error::Io) }
+    }
+}
+
+/// How a function is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// Not open.
+    Down,
+    /// Open.
+    Up,
+    /// It does not do what it is told.
+    Broken,
+    /// It has been taken out.
+    Gone,
+}
+
+/// A function.
+pub(super) struct Adapter {
+    pub me: Weak<Self>,
+    pub device: PciDevice,
+    pub kernel: Rc<dyn Kernel>,
+    pub dma: Rc<dyn DmaOps>,
+    pub registers: Mmio,
+    pub params: NicDriverParams,
+    pub limits: Limits,
+    pub counters: Rc<Counters>,
+    pub channels: RefCell<Vec<Rc<Channel>>>,
+    /// The interrupt for what is no packet.
+    pub event_irq: Cell<Option<(Irq, u16)>>,
+    core: RefCell<Option<Rc<dyn NetCore>>>,
+    pub state: Cell<State>,
+    pub rules: RefCell<Rules>,
+    /// Features that are on, and the table of the hash.
+    pub features: Cell<u32>,
+    pub table: RefCell<Vec<u16>>,
+    recovering: Cell<bool>,
+    /// Something has happened since the service task looked.
+    active: Cell<bool>,
+    service: WaitQueue,
+}
+
+impl Adapter {
+    pub fn new(device: PciDevice, registers: Mmio, limits: Limits, params: NicDriverParams) -> Rc<Self> {
+        let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            kernel: device.kernel(),
+            dma: device.dma(),
+            device,
+            registers,
+            params,
+            limits,
+            counters: Rc::default(),
+            channels: RefCell::default(),
+            event_irq: Cell::new(None),
+            core: RefCell::new(None),
+            state: Cell::new(State::Down),
+            rules: RefCell::new(Rules::new(limits.rules)),
+            features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
+            table: RefCell::default(),
+            recovering: Cell::new(false),
+            active: Cell::new(false),
+            service: WaitQueue::new(),
+        })
+    }
+
+    pub fn core(&self) -> Option<Rc<dyn NetCore>> {
+        self.core.borrow().clone()
+    }
+
+    pub fn set_core(&self, core: Option<Rc<dyn NetCore>>) {
+        *self.core.borrow_mut() = core;
+    }
+
+    pub fn channel(&self, number: u16) -> Option<Rc<Channel>> {
+        self.channels.borrow().get(usize::from(number)).cloned()
+    }
+
+    /// The channel at home on a core, or else one of the same node.
+    pub fn channel_for(&self, cpu: CpuId) -> u16 {
+        let channels = self.channels.borrow();
+        if let Some(own) = channels.iter().find(|c| c.cpu == cpu) {
+            return own.number;
+        }
+        let node = self.kernel.node_of(cpu);
+        let near: Vec<u16> =
+            channels.iter().filter(|c| self.kernel.node_of(c.cpu) == node).map(|c| c.number).collect();
+        match near.len() {
+            0 => cpu.0 % (channels.len().max(1) as u16),
+            n => near[usize::from(cpu.0) % n],
+        }
+    }
+
+    /// Whether the function answers.
+    pub async fn answers(&self, cpu: &Cpu) -> bool {
+        self.device.is_present() && self.registers.read_u32(cpu, regs::IDENTITY).await == regs::IDENTITY_VALUE
+    }
+
+    /// Makes the rings, gives them to the device and lets it receive.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]; [`Error::NoDevice`] or [`Error::Io`] if the device does not do as it is told.
+    pub async fn start(&self, cpu: &Cpu) -> Result<(), Error> {
+        if self.state.get() == State::Gone || !self.answers(cpu).await {
+            return Err(Error::NoDevice);
+        }
+        self.device.set_master(cpu, true).await;
+        self.registers.write_u32(cpu, regs::CONTROL, control::RESET);
+        self.rules.borrow_mut().clear();
+        let channels = self.channels.borrow().clone();
+        for channel in &channels {
+            if let Err(error) = self.start_channel(cpu, channel) {
+                self.halt(cpu).await;
+                return Err(error);
+            }
+            cpu.sync().await;
+        }
+        self.write_settings(cpu);
+        if let Some((_, vector)) = self.event_irq.get() {
+            self.registers.write_u32(cpu, regs::EVENT_VECTOR, vector.into());
+        }
+        self.registers.write_u32(cpu, regs::CONTROL, control::ENABLE);
+        let first = channels.first().and_then(|c| c.tx.borrow().clone());
+        let state = match first {
+            Some(tx) => tx.ring.status(cpu).await,
+            None => 0,
+        };
+        if state == u32::MAX || state & queue::RUNNING == 0 {
+            self.halt(cpu).await;
+            return Err(if state == u32::MAX { Error::NoDevice } else { Error::Io });
+        }
+        self.state.set(State::Up);
+        for channel in &channels {
+            if let Some(napi) = channel.napi() {
+                napi.enable();
+            }
+            channel.arm(cpu);
+        }
+        self.look_at_link(cpu).await;
+        self.start_service();
+        Ok(())
+    }
+
+    fn start_channel(&self, cpu: &Cpu, channel: &Channel) -> Result<(), Error> {
+        let (p, most) = (&self.params, self.limits.log2_ring);
+        let node = self.kernel.node_of(channel.cpu);
+        let ring = |cpu: &Cpu, first, log2: u8| {
+            let log2 = log2.min(most);
+            Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), log2, node)
+        };
+        let tx = ring(cpu, regs::TX_QUEUES, p.log2_tx)?;
+        let tx = TxQueue::new(tx, Rc::clone(&self.dma), p.costs, p.report_every, self.limits.max_fragments);
+        let tx = Rc::new(tx);
+        *channel.tx.borrow_mut() = Some(Rc::clone(&tx));
+        let rx = ring(cpu, regs::RX_QUEUES, p.log2_rx)?;
+        let most_free = usize::from(rx.entries()) * usize::from(p.buffer) / PAGE as usize;
+        let (kernel, dma) = (Rc::clone(&self.kernel), Rc::clone(&self.dma));
+        let pool = Pool::new(kernel, dma, p.buffer.min(PAGE as u16), most_free, p.costs.pool);
+        let rx = Rc::new(RxQueue::new(rx, pool, p.costs, p.refill));
+        *channel.rx.borrow_mut() = Some(Rc::clone(&rx));
+        let at = regs::VECTORS + u64::from(channel.number) * regs::VECTOR_STRIDE;
+        let delay = u32::try_from(p.coalescing.as_ps() / 1000).unwrap_or(u32::MAX);
+        self.registers.write_u32(cpu, at + vector::DELAY_NS, delay);
+        self.registers.write_u32(cpu, at + vector::PACKETS, p.coalescing_packets);
+        self.registers.write_u32(cpu, at + vector::ADAPTIVE, p.adaptive.into());
+        tx.ring.start(cpu, channel.number);
+        rx.ring.start(cpu, channel.number);
+        rx.fill(cpu, &self.counters);
+        if rx.given() == 0 { Err(Error::NoMemory) } else { Ok(()) }
+    }
+
+    /// Features and the hash's table, as they are to be.
+    pub fn write_settings(&self, cpu: &Cpu) {
+        self.registers.write_u32(cpu, regs::MAX_FRAME, self.limits.max_frame.into());
+        self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
+        write_rss(cpu, &self.registers, &self.table.borrow());
+    }
+
+    /// Stops queues and lets go of everything that the device had. Gives how many packets were not sent.
+    pub async fn halt(&self, cpu: &Cpu) -> u32 {
+        let channels = self.channels.borrow().clone();
+        if self.state.get() == State::Up {
+            self.state.set(State::Down);
+        }
+        for channel in &channels {
+            channel.quiet().await;
+        }
+        self.silence(cpu, &channels).await;
+        let mut lost = 0;
+        let core = self.core();
+        for channel in &channels {
+            if let Some(core) = &core {
+                lost += channel.give_up_sending(cpu, &**core);
+            }
+            channel.give_up_receiving(cpu);
+        }
+        lost
+    }
+
+    /// Makes sure that the device touches memory no more.
+    async fn silence(&self, cpu: &Cpu, channels: &[Rc<Channel>]) {
+        if self.state.get() == State::Gone || !self.device.is_present() {
+            return;
+        }
+        self.registers.write_u32(cpu, regs::CONTROL, 0);
+        for channel in channels {
+            if let Some(tx) = &*channel.tx.borrow() {
+                tx.ring.stop(cpu);
+            }
+            if let Some(rx) = &*channel.rx.borrow() {
+                rx.ring.stop(cpu);
+            }
+        }
+        // The answer comes behind what the device had under way.
+        let tx = channels.first().and_then(|c| c.tx.borrow().clone());
+        let running = match tx {
+            Some(tx) => tx.ring.status(cpu).await & queue::RUNNING != 0,
+            None => false,
+        };
+        if running {
+            self.state.set(State::Broken);
+            self.device.set_master(cpu, false).await;
+        }
+    }
+
+    /// Starts the device anew, in a task of its own.
+    pub fn recover(&self, cpu: &Cpu, why: &str) {
+        if self.state.get() != State::Up || self.recovering.replace(true) {
+            return;
+        }
+        self.kernel.log(format!("{}: reset: {why}", self.name()));
+        let me = self.me.clone();
+        let work = move |cpu: Cpu| -> platform::cpu::Async<'static, ()> {
+            Box::pin(async move {
+                if let Some(me) = me.upgrade() {
+                    me.restart(&cpu).await;
+                    me.recovering.set(false);
+                }
+            })
+        };
+        self.kernel.queue_work(cpu, Box::new(work));
+    }
+
+    async fn restart(&self, cpu: &Cpu) {
+        if self.state.get() != State::Up {
+            return;
+        }
+        self.counters.resets.add(1);
+        let lost = self.halt(cpu).await;
+        self.counters.tx_lost.add(lost.into());
+        if self.state.get() == State::Broken && self.device.is_present() {
+            // Its firmware does not listen: the bus's reset is left.
+            let reset = self.device.reset(cpu).await;
+            self.state.set(if reset.is_ok() { State::Down } else { State::Broken });
+        }
+        if self.state.get() != State::Down {
+            return;
+        }
+        match self.start(cpu).await {
+            Ok(()) => {
+                if let Some(core) = self.core() {
+                    (0..self.channels.borrow().len() as u16).for_each(|n| core.wake_queue(cpu, n));
+                }
+            }
+            Err(error) => {
+                self.kernel.log(format!("{}: does not come back: {error}", self.name()));
+                self.state.set(if error == Error::NoDevice { State::Gone } else { State::Broken });
+                if let Some(core) = self.core() {
+                    core.set_carrier(false);
+                }
+            }
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.core().map_or_else(|| self.device.address().to_string(), |core| core.name())
+    }
+
+    /// Something happened that is no packet.
+    pub async fn events(&self, cpu: &Cpu) {
+        let events = self.registers.read_u32(cpu, regs::EVENTS).await;
+        if events == u32::MAX {
+            return;
+        }
+        if events & event::LINK != 0 {
+            self.look_at_link(cpu).await;
+        }
+        if events & event::QUEUE_ERROR != 0 {
+            self.recover(cpu, "a queue stopped");
+        }
+    }
+
+    async fn look_at_link(&self, cpu: &Cpu) {
+        let found = self.registers.read_u32(cpu, regs::STATUS).await;
+        if let Some(core) = self.core() {
+            core.set_carrier(found != u32::MAX && found & status::LINK_UP != 0);
+        }
+    }
+
+    /// Packets move: the service task has something to look after.
+    pub fn notice_activity(&self) {
+        if !self.active.replace(true) {
+            self.service.wake_all();
+        }
+    }
+
+    /// The task that finds what an interrupt should have told of: it looks at all queues once a while, as long as packets
+    /// move, and once more after that.
+    fn start_service(&self) {
+        let me = self.me.clone();
+        let interval = self.params.service;
+        let program = move |cpu: Cpu| -> platform::cpu::Async<'static, ()> {
+            Box::pin(async move {
+                let Some(me) = me.upgrade() else { return };
+                loop {
+                    let up = || me.state.get() == State::Up;
+                    me.service.wait_for(|| (me.active.get() || !up()).then_some(())).await;
+                    if !up() {
+                        return;
+                    }
+                    me.active.set(false);
+                    cpu.sleep(interval).await;
+                    if up() {
+                        me.channels.borrow().iter().for_each(|channel| channel.kick(&cpu));
+                        cpu.sync().await;
+                    }
+                }
+            })
+        };
+        self.kernel
+            .spawn(platform::kernel::TaskParams::named(format!("nic/{}", self.name())), Box::new(program));
+    }
+
+    /// Lets the service task end.
+    pub fn end_service(&self) {
+        self.service.wake_all();
+    }
+}

@@ -1,0 +1,194 @@
+//! A channel: an interrupt, a sending and a receiving queue, polled together on the interrupt's core.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::irq::{Irq, IrqHandler, IrqReturn, Napi, NapiHandle};
+use platform::kernel::Kernel;
+use platform::net::NetCore;
+use units::Duration;
+
+use super::adapter::Adapter;
+use super::params::NicCosts;
+use super::rx::RxQueue;
+use super::tx::TxQueue;
+
+/// Sent packets that one poll lets go of until it counts as having used up its budget.
+const MOST_SENT: u32 = 256;
+/// How long a receiving queue without any buffer waits for memory.
+const MEMORY_WAIT: Duration = Duration::from_ms(1);
+
+/// A channel.
+pub(super) struct Channel {
+    pub number: u16,
+    pub cpu: CpuId,
+    pub irq: Irq,
+    adapter: Weak<Adapter>,
+    napi: RefCell<Option<NapiHandle>>,
+    pub tx: RefCell<Option<Rc<TxQueue>>>,
+    pub rx: RefCell<Option<Rc<RxQueue>>>,
+    /// A task waits for memory.
+    starved: Cell<bool>,
+}
+
+/// What the kernel polls. It does not keep its channel alive, as the channel keeps the kernel's hold on this.
+struct Poll(Weak<Channel>);
+
+impl Channel {
+    pub fn new(
+        number: u16,
+        cpu: CpuId,
+        irq: Irq,
+        adapter: Weak<Adapter>,
+        kernel: &Rc<dyn Kernel>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|me| {
+            let napi = kernel.napi(Rc::new(Poll(me.clone())));
+            Self {
+                number,
+                cpu,
+                irq,
+                adapter,
+                napi: RefCell::new(Some(napi)),
+                tx: RefCell::new(None),
+                rx: RefCell::new(None),
+                starved: Cell::new(false),
+            }
+        })
+    }
+
+    pub fn napi(&self) -> Option<NapiHandle> {
+        self.napi.borrow().clone()
+    }
+
+    /// What the interrupt calls.
+    pub fn handler(&self, costs: NicCosts) -> IrqHandler {
+        let napi = self.napi();
+        Rc::new(move |cpu: &Cpu| {
+            cpu.work(costs.handler);
+            match &napi {
+                Some(napi) => {
+                    napi.schedule(cpu);
+                    IrqReturn::Handled
+                }
+                None => IrqReturn::None,
+            }
+        })
+    }
+
+    /// Looks at the queues, whether an interrupt came or not.
+    pub fn kick(&self, cpu: &Cpu) {
+        if let Some(napi) = self.napi() {
+            napi.schedule(cpu);
+        }
+    }
+
+    /// Asks for interrupts of both queues.
+    pub fn arm(&self, cpu: &Cpu) {
+        if let Some(rx) = &*self.rx.borrow() {
+            rx.arm(cpu);
+        }
+        if let Some(tx) = &*self.tx.borrow() {
+            tx.arm(cpu);
+        }
+    }
+
+    async fn poll(self: &Rc<Self>, cpu: &Cpu, budget: usize) -> usize {
+        let (Some(adapter), Some(napi)) = (self.adapter.upgrade(), self.napi()) else { return 0 };
+        let (tx, rx) = (self.tx.borrow().clone(), self.rx.borrow().clone());
+        let (Some(core), Some(tx), Some(rx)) = (adapter.core(), tx, rx) else {
+            napi.complete(cpu);
+            return 0;
+        };
+        let _part = cpu.book(Part::Driver);
+        cpu.work(adapter.params.costs.poll);
+        adapter.notice_activity();
+        let sent = tx.reap(cpu, self.number, &*core, &adapter.counters);
+        let received = rx.poll(cpu, self.number, budget, (&*core, &napi), &adapter.counters).await;
+        core.poll_end(cpu, self.number);
+        let (Ok(sent), Ok(received)) = (sent, received) else {
+            adapter.counters.malformed.add(1);
+            napi.complete(cpu);
+            adapter.recover(cpu, "a completion makes no sense");
+            return 0;
+        };
+        if !rx.fill(cpu, &adapter.counters) && rx.given() == 0 {
+            self.wait_for_memory(cpu, &*adapter.kernel);
+        }
+        if received >= budget || sent >= MOST_SENT {
+            return budget;
+        }
+        // What has come while this was ahead of the clock is seen by the device, which then interrupts at once.
+        cpu.sync().await;
+        if napi.complete(cpu) {
+            self.arm(cpu);
+        }
+        if received == 0 && sent == 0 {
+            adapter.counters.empty_polls.add(1);
+        }
+        received
+    }
+
+    /// Looks again later: without a buffer no frame comes, and no interrupt.
+    fn wait_for_memory(self: &Rc<Self>, cpu: &Cpu, kernel: &dyn Kernel) {
+        if self.starved.replace(true) {
+            return;
+        }
+        let me = Rc::downgrade(self);
+        kernel.queue_work(
+            cpu,
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    cpu.sleep(MEMORY_WAIT).await;
+                    if let Some(me) = me.upgrade() {
+                        me.starved.set(false);
+                        me.kick(&cpu);
+                    }
+                })
+            }),
+        );
+    }
+
+    /// The queues' rings and the interrupt are no more.
+    pub fn forget_napi(&self) {
+        self.napi.borrow_mut().take();
+    }
+
+    /// Lets go of a core's interrupts, to wait until nothing is polled.
+    pub async fn quiet(&self) {
+        if let Some(napi) = self.napi() {
+            napi.disable().await;
+        }
+    }
+
+    /// Gives a sending queue's packets up; tells the core.
+    pub fn give_up_sending(&self, cpu: &Cpu, core: &dyn NetCore) -> u32 {
+        let Some(tx) = self.tx.borrow_mut().take() else { return 0 };
+        let (packets, bytes) = tx.abandon(cpu);
+        tx.ring.free(cpu);
+        if packets > 0 {
+            core.sent(cpu, self.number, packets, bytes);
+        }
+        packets
+    }
+
+    /// Takes a receiving queue's buffers back.
+    pub fn give_up_receiving(&self, cpu: &Cpu) {
+        if let Some(rx) = self.rx.borrow_mut().take() {
+            rx.abandon(cpu);
+            rx.ring.free(cpu);
+        }
+    }
+}
+
+impl Napi for Poll {
+    fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
+        Box::pin(async move {
+            match self.0.upgrade() {
+                Some(channel) => channel.poll(cpu, budget).await,
+                None => 0,
+            }
+        })
+    }
+}

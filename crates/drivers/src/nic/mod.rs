@@ -1,0 +1,227 @@
+//! The driver of the NIC whose programming interface is [`wire::nic`].
+//!
+//! | file | subject |
+//! |---|---|
+//! | `adapter` | one function: starting, stopping, recovering |
+//! | `netdev` | the function as a network device |
+//! | `channel` | an interrupt and its two queues, polled together |
+//! | `tx`, `rx`, `ring` | the queues |
+//! | `pool` | receive buffers |
+//! | `steering` | receive hash and flow rules |
+//!
+//! Each core has a channel of its own, as far as the device has queues. Nothing a device writes is trusted: a completion
+//! that makes no sense, a queue that stops or one that does not move leads to a reset, in which all packets under
+//! way come back to their owners, and which is counted.
+
+mod adapter;
+mod channel;
+mod netdev;
+mod params;
+mod pool;
+mod ring;
+mod rx;
+mod steering;
+mod tx;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::irq::{Affinity, IrqReturn};
+use platform::mmio::MemoryType;
+use platform::net::NetDriver;
+use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
+use wire::nic::{CLASS, DEVICE, VENDOR};
+
+pub use params::{NicCosts, NicDriverParams};
+
+use adapter::{Adapter, Limits, State};
+use channel::Channel;
+
+/// The device wrote something that makes no sense.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Broken;
+
+/// A count.
+#[derive(Debug, Default)]
+pub struct Count(Cell<u64>);
+
+impl Count {
+    fn add(&self, more: u64) {
+        self.0.set(self.0.get() + more);
+    }
+
+    /// How many.
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+/// What has gone wrong at one function.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Packets that the device could not send.
+    pub tx_failed: Count,
+    /// Packets without or with too many fragments.
+    pub tx_refused: Count,
+    /// Packets that found no DMA mapping.
+    pub tx_map_errors: Count,
+    /// Packets that were in the device when it was stopped or reset.
+    pub tx_lost: Count,
+    /// Frames that the device could not put into their buffers.
+    pub rx_failed: Count,
+    /// How often there was no memory for a buffer.
+    pub rx_no_memory: Count,
+    /// Completions that made no sense.
+    pub malformed: Count,
+    /// Polls that found nothing: interrupts too many, or the service task.
+    pub empty_polls: Count,
+    /// Queues that were stuck and only wanted an interrupt.
+    pub lost_interrupts: Count,
+    /// How often the function was started anew.
+    pub resets: Count,
+}
+
+/// The driver.
+#[derive(Default)]
+pub struct NicDriver {
+    params: NicDriverParams,
+    bound: RefCell<Vec<Weak<Bound>>>,
+}
+
+impl NicDriver {
+    /// With settings for all its functions.
+    pub fn new(params: NicDriverParams) -> Rc<Self> {
+        Rc::new(Self { params, bound: RefCell::default() })
+    }
+
+    /// Device names and counters of the functions that it drives, in the order in which they were found.
+    pub fn functions(&self) -> Vec<(String, Rc<Counters>)> {
+        let bound = self.bound.borrow();
+        let adapters = bound.iter().filter_map(Weak::upgrade).map(|bound| Rc::clone(&bound.0));
+        adapters.map(|adapter| (adapter.name(), Rc::clone(&adapter.counters))).collect()
+    }
+}
+
+/// A function that it drives.
+struct Bound(Rc<Adapter>);
+
+impl PciDriver for NicDriver {
+    fn name(&self) -> &'static str {
+        "nic"
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        const IDS: [PciMatch; 2] = [PciMatch::device(VENDOR, DEVICE), PciMatch::class(CLASS)];
+        &IDS
+    }
+
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
+            let limits = Limits::read(cpu, &registers).await?;
+            device.dma().set_mask(64)?;
+            let adapter = Adapter::new(device, registers, limits, self.params.clone());
+            adapter.prepare_channels(cpu).await?;
+            let core = adapter.kernel.register_net(Rc::clone(&adapter) as Rc<dyn NetDriver>);
+            adapter.set_core(Some(core));
+            let bound = Rc::new(Bound(adapter));
+            self.bound.borrow_mut().retain(|bound| bound.strong_count() > 0);
+            self.bound.borrow_mut().push(Rc::downgrade(&bound));
+            Ok(bound as Rc<dyn PciBinding>)
+        })
+    }
+}
+
+impl Adapter {
+    /// Takes the interrupts: one for each channel, and one for events.
+    async fn prepare_channels(self: &Rc<Self>, cpu: &Cpu) -> Result<(), Error> {
+        let kernel = &self.kernel;
+        let all = kernel.cpus();
+        let wanted = self.params.channels.unwrap_or(all).min(all);
+        let wanted = wanted.min(self.limits.queues).min(self.limits.vectors - 1).max(1);
+        // The cores of the device's node first.
+        let home = self.device.node();
+        let mut cores: Vec<CpuId> = (0..all).map(CpuId).collect();
+        cores.sort_by_key(|&cpu| (kernel.node_of(cpu) != home, cpu));
+        cores.truncate(usize::from(wanted));
+        let mut places = cores.clone();
+        places.push(cores[0]);
+        let irqs = self.device.alloc_irqs(cpu, 2, wanted + 1, Affinity::Cpus(places)).await?;
+        let number = (irqs.len() - 1).min(cores.len());
+        for (n, (&cpu, &irq)) in (0u16..).zip(cores.iter().zip(&irqs[..number])) {
+            let channel = Channel::new(n, cpu, irq, Rc::downgrade(self), kernel);
+            let name = format!("nic-{}-{n}", self.device.address());
+            self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
+            self.channels.borrow_mut().push(channel);
+        }
+        let entries = usize::from(self.limits.rss_entries.max(1));
+        *self.table.borrow_mut() = (0..number as u16).cycle().take(entries).collect();
+        let event = irqs[number];
+        let me = Rc::downgrade(self);
+        let thread = Rc::new(move |cpu: Cpu| -> Async<'static, ()> {
+            let me = me.clone();
+            Box::pin(async move {
+                if let Some(me) = me.upgrade() {
+                    me.events(&cpu).await;
+                }
+            })
+        });
+        let name = format!("nic-{}-events", self.device.address());
+        self.device.request_irq(event, &name, Rc::new(|_| IrqReturn::WakeThread), Some(thread))?;
+        self.event_irq.set(Some((event, number as u16)));
+        Ok(())
+    }
+}
+
+impl PciBinding for Bound {
+    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let adapter = &self.0;
+            if !adapter.answers(cpu).await {
+                adapter.state.set(State::Gone);
+            }
+            if let Some(core) = adapter.core() {
+                core.unregister(cpu).await;
+            }
+            adapter.halt(cpu).await;
+            adapter.state.set(State::Gone);
+            adapter.end_service();
+            let channels = adapter.channels.take();
+            for channel in &channels {
+                adapter.device.free_irq(channel.irq);
+                channel.forget_napi();
+            }
+            if let Some((irq, _)) = adapter.event_irq.take() {
+                adapter.device.free_irq(irq);
+            }
+            adapter.device.free_irqs(cpu).await;
+            adapter.set_core(None);
+        })
+    }
+
+    fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
+        match state {
+            ChannelState::Normal => Recovery::CanRecover,
+            ChannelState::Frozen => Recovery::NeedReset,
+            ChannelState::Gone => {
+                self.0.state.set(State::Gone);
+                if let Some(core) = self.0.core() {
+                    core.set_carrier(false);
+                }
+                Recovery::Disconnect
+            }
+        }
+    }
+
+    fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
+        Box::pin(async move {
+            if self.0.answers(cpu).await { Recovery::CanRecover } else { Recovery::Disconnect }
+        })
+    }
+
+    fn resume(&self, cpu: &Cpu) {
+        self.0.recover(cpu, "after an error of the bus");
+    }
+}

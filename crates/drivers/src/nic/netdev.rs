@@ -1,0 +1,179 @@
+//! The function as a network device.
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::net::{FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId};
+use units::{BitRate, Duration};
+use wire::ethernet::HEADER_LEN;
+use wire::nic::registers::{self as regs, feature, vector};
+
+use super::adapter::{Adapter, State};
+use super::steering::write_table;
+
+const PAIRS: [(u32, fn(&mut NetFeatures) -> &mut bool); 5] = [
+    (feature::TX_CHECKSUM, |f| &mut f.tx_checksum),
+    (feature::RX_CHECKSUM, |f| &mut f.rx_checksum),
+    (feature::TSO, |f| &mut f.tso),
+    (feature::RSS, |f| &mut f.rss),
+    (feature::FLOW_RULES, |f| &mut f.flow_steering),
+];
+
+impl Adapter {
+    fn features_of(&self, bits: u32) -> NetFeatures {
+        let mut features = NetFeatures {
+            tso_max: self.limits.tso_max,
+            max_fragments: self.limits.max_fragments,
+            ..NetFeatures::default()
+        };
+        for (bit, field) in PAIRS {
+            *field(&mut features) = bits & bit != 0;
+        }
+        features
+    }
+
+    fn set_bits(&self, cpu: &Cpu, bits: u32) {
+        self.features.set(bits & self.limits.features);
+        if self.state.get() == State::Up {
+            self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
+        }
+    }
+}
+
+impl NetDriver for Adapter {
+    fn limits(&self) -> NetLimits {
+        let channels = self.channels.borrow().len() as u16;
+        NetLimits {
+            kind: "eth",
+            mac: self.limits.mac,
+            tx_queues: channels,
+            rx_queues: channels,
+            max_mtu: self.limits.max_frame - HEADER_LEN as u16,
+            speed: BitRate::from_bits_per_s(u64::from(self.limits.mbit) * 1_000_000),
+            features: self.features_of(self.limits.features),
+        }
+    }
+
+    fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            match self.state.get() {
+                State::Up => Ok(()),
+                State::Gone => Err(Error::NoDevice),
+                State::Down | State::Broken => self.start(cpu).await,
+            }
+        })
+    }
+
+    fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            let lost = self.halt(cpu).await;
+            self.counters.tx_lost.add(lost.into());
+            self.end_service();
+            if let Some(core) = self.core() {
+                core.set_carrier(false);
+            }
+        })
+    }
+
+    fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
+        let _part = cpu.book(Part::Driver);
+        let tx = self.channel(queue).and_then(|channel| channel.tx.borrow().clone());
+        // While it is being reset, the queue is full.
+        let Some(tx) = tx.filter(|_| self.state.get() == State::Up) else { return Err(packet) };
+        self.notice_activity();
+        if let Some(bytes) = tx.send(cpu, packet, more, &self.counters)?
+            && let Some(core) = self.core()
+        {
+            core.sent(cpu, queue, 1, bytes);
+        }
+        Ok(())
+    }
+
+    fn flush(&self, cpu: &Cpu, queue: u16) {
+        let tx = self.channel(queue).and_then(|channel| channel.tx.borrow().clone());
+        if let Some(tx) = tx {
+            let _part = cpu.book(Part::Driver);
+            tx.flush(cpu);
+        }
+    }
+
+    fn timed_out<'a>(&'a self, cpu: &'a Cpu, queue: u16) -> Async<'a, ()> {
+        Box::pin(async move {
+            let Some(tx) = self.channel(queue).and_then(|channel| channel.tx.borrow().clone()) else {
+                return;
+            };
+            // Perhaps only the interrupt was lost.
+            if tx.has_news(cpu) {
+                self.counters.lost_interrupts.add(1);
+                if let Some(channel) = self.channel(queue) {
+                    channel.kick(cpu);
+                }
+                return;
+            }
+            self.recover(cpu, "the device does not send");
+        })
+    }
+
+    fn tx_queue_for(&self, cpu: CpuId) -> u16 {
+        self.channel_for(cpu)
+    }
+
+    fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {
+        let mut wanted = wanted.clone();
+        let mut bits = self.features.get();
+        for (bit, field) in PAIRS {
+            bits = if *field(&mut wanted) { bits | bit } else { bits & !bit };
+        }
+        self.set_bits(cpu, bits);
+        self.features_of(self.features.get())
+    }
+
+    fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
+        let channels = self.channels.borrow().len() as u16;
+        let mut own = self.table.borrow_mut();
+        if table.is_empty() || table.iter().any(|&queue| queue >= channels) {
+            return Err(Error::Invalid);
+        }
+        let length = own.len();
+        *own = table.iter().copied().cycle().take(length).collect();
+        if self.state.get() == State::Up {
+            write_table(cpu, &self.registers, &own);
+        }
+        Ok(())
+    }
+
+    fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
+        let bits = self.features.get() & !feature::PROMISCUOUS;
+        self.set_bits(cpu, bits | if on { feature::PROMISCUOUS } else { 0 });
+    }
+
+    fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
+        let _part = cpu.book(Part::Driver);
+        if self.features.get() & feature::FLOW_RULES == 0 {
+            return Err(Error::NotSupported);
+        }
+        if self.state.get() != State::Up {
+            return Err(Error::Busy);
+        }
+        if usize::from(queue) >= self.channels.borrow().len() {
+            return Err(Error::Invalid);
+        }
+        self.rules.borrow_mut().add(cpu, &self.registers, flow, queue)
+    }
+
+    fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
+        let _part = cpu.book(Part::Driver);
+        if self.state.get() == State::Up {
+            self.rules.borrow_mut().remove(cpu, &self.registers, rule);
+        }
+    }
+
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, time: Duration, packets: u16) {
+        let at = regs::VECTORS + u64::from(queue) * regs::VECTOR_STRIDE;
+        let delay = u32::try_from(time.as_ps() / 1000).unwrap_or(u32::MAX);
+        self.registers.write_u32(cpu, at + vector::DELAY_NS, delay);
+        self.registers.write_u32(cpu, at + vector::PACKETS, packets.into());
+        self.registers.write_u32(cpu, at + vector::ADAPTIVE, 0);
+    }
+}

@@ -1,0 +1,182 @@
+//! Receive buffers: pages that stay mapped and come back when their packets have been consumed.
+//!
+//! A page is cut into buffers and used again when all of them are back, on the node on which it is; pages of another
+//! node, as after the interrupt has moved, are given back to the kernel.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Cpu, Node};
+use platform::dma::{Direction, DmaOps};
+use platform::kernel::Kernel;
+use platform::memory::{PAGE, Pages, PhysAddr, Policy};
+use platform::net::{Fragment, Packet, PacketOwner};
+use units::Iova;
+
+/// A buffer that the device may fill.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Buffer {
+    pub at: PhysAddr,
+    pub bus: Iova,
+}
+
+/// A page of the pool.
+struct Page {
+    pages: Pages,
+    /// Where the device finds it, as long as the pool is open.
+    bus: Option<Iova>,
+    node: Node,
+    /// Buffers that are out, and the one that is being cut counts too.
+    out: u16,
+}
+
+/// A receiving queue's buffers.
+pub(super) struct Pool {
+    kernel: Rc<dyn Kernel>,
+    dma: Rc<dyn DmaOps>,
+    size: u16,
+    cost: u64,
+    pages: RefCell<BTreeMap<PhysAddr, Page>>,
+    /// Pages none of whose buffers are out, the warmest last.
+    free: RefCell<Vec<PhysAddr>>,
+    /// Most free pages that are kept.
+    most_free: usize,
+    /// What is left of the page that is being cut.
+    rest: Cell<Option<(PhysAddr, u16)>>,
+    closed: Cell<bool>,
+    /// Lists of fragments of packets that were consumed, for the next ones.
+    lists: RefCell<Vec<Vec<Fragment>>>,
+}
+
+impl Pool {
+    pub fn new(
+        kernel: Rc<dyn Kernel>,
+        dma: Rc<dyn DmaOps>,
+        size: u16,
+        most_free: usize,
+        cost: u64,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            kernel,
+            dma,
+            size,
+            cost,
+            pages: RefCell::default(),
+            free: RefCell::default(),
+            most_free,
+            rest: Cell::new(None),
+            closed: Cell::new(false),
+            lists: RefCell::default(),
+        })
+    }
+
+    /// Bytes of a buffer.
+    pub fn size(&self) -> u16 {
+        self.size
+    }
+
+    /// A buffer.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], or why a page cannot be mapped.
+    pub fn take(&self, cpu: &Cpu) -> Result<Buffer, Error> {
+        cpu.work(self.cost);
+        let (page, offset) = match self.rest.take() {
+            Some(rest) => rest,
+            None => (self.take_page(cpu)?, 0),
+        };
+        let mut pages = self.pages.borrow_mut();
+        let state = pages.get_mut(&page).ok_or(Error::Invalid)?;
+        let bus = state.bus.ok_or(Error::NoDevice)?;
+        state.out += 1;
+        let next = offset + self.size;
+        if u64::from(next) + u64::from(self.size) <= PAGE {
+            self.rest.set(Some((page, next)));
+        }
+        Ok(Buffer { at: page + u64::from(offset), bus: Iova::new(bus.get() + u64::from(offset)) })
+    }
+
+    fn take_page(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
+        if self.closed.get() {
+            return Err(Error::NoDevice);
+        }
+        if let Some(page) = self.free.borrow_mut().pop() {
+            return Ok(page);
+        }
+        let pages = self.kernel.alloc_pages(cpu, 0, Policy::Local)?;
+        let bus = self.dma.map(cpu, pages.start, pages.len(), Direction::FromDevice).inspect_err(|_| {
+            self.kernel.free_pages(cpu, pages);
+        })?;
+        let page = Page { pages, bus: Some(bus), node: cpu.node(), out: 0 };
+        self.pages.borrow_mut().insert(pages.start, page);
+        Ok(pages.start)
+    }
+
+    /// A buffer comes back.
+    pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
+        cpu.work(self.cost);
+        let start = at.align_down(PAGE);
+        let (is_back, is_here) = {
+            let mut pages = self.pages.borrow_mut();
+            let Some(page) = pages.get_mut(&start) else { return };
+            page.out = page.out.saturating_sub(1);
+            (page.out == 0, page.node == cpu.node())
+        };
+        if !is_back || self.rest.get().is_some_and(|(rest, _)| rest == start) {
+            return;
+        }
+        if self.closed.get() || !is_here || self.free.borrow().len() >= self.most_free {
+            self.drop_page(cpu, start);
+        } else {
+            self.free.borrow_mut().push(start);
+        }
+    }
+
+    fn drop_page(&self, cpu: &Cpu, start: PhysAddr) {
+        let Some(page) = self.pages.borrow_mut().remove(&start) else { return };
+        if let Some(bus) = page.bus {
+            self.dma.unmap(cpu, bus, page.pages.len(), Direction::FromDevice);
+        }
+        self.kernel.free_pages(cpu, page.pages);
+    }
+
+    /// Unmaps all pages: the device has stopped. Those of packets that others still have go when these are released.
+    pub fn close(&self, cpu: &Cpu) {
+        self.closed.set(true);
+        self.rest.set(None);
+        self.free.borrow_mut().clear();
+        let starts: Vec<PhysAddr> = self.pages.borrow().keys().copied().collect();
+        for start in starts {
+            let (bus, is_back) = match self.pages.borrow_mut().get_mut(&start) {
+                Some(page) => (page.bus.take(), page.out == 0),
+                None => continue,
+            };
+            if let Some(bus) = bus {
+                self.dma.unmap(cpu, bus, PAGE, Direction::FromDevice);
+            }
+            if is_back {
+                self.drop_page(cpu, start);
+            }
+        }
+    }
+
+    /// An empty list of fragments.
+    pub fn list(&self) -> Vec<Fragment> {
+        self.lists.borrow_mut().pop().unwrap_or_default()
+    }
+}
+
+impl PacketOwner for Pool {
+    fn released(&self, cpu: &Cpu, packet: &mut Packet) {
+        let mut list = core::mem::take(&mut packet.fragments);
+        for fragment in list.drain(..) {
+            self.give(cpu, fragment.at);
+        }
+        let mut lists = self.lists.borrow_mut();
+        if lists.len() < 64 {
+            lists.push(list);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A queue's memory and registers, for either direction.
+
+use std::rc::Rc;
+
+use platform::cpu::{Cpu, Node};
+use platform::dma::{Coherent, DmaOps};
+use platform::mmio::Mmio;
+use platform::{Error, memory::PhysAddr};
+use wire::nic::Completion;
+use wire::nic::completion::LEN;
+use wire::nic::registers::{self as regs, queue};
+
+/// Descriptors, completions and the registers that go with them.
+pub(super) struct Ring {
+    dma: Rc<dyn DmaOps>,
+    registers: Mmio,
+    base: u64,
+    descriptors: Coherent,
+    completions: Coherent,
+    pub log2: u8,
+}
+
+impl Ring {
+    /// Allocates both rings on `node`.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn new(
+        cpu: &Cpu,
+        dma: &Rc<dyn DmaOps>,
+        registers: &Mmio,
+        (first, number): (u64, u16),
+        log2: u8,
+        node: Node,
+    ) -> Result<Self, Error> {
+        let bytes = (LEN as u64) << log2;
+        let descriptors = dma.alloc_coherent(cpu, bytes, Some(node))?;
+        let completions = dma.alloc_coherent(cpu, bytes, Some(node)).inspect_err(|_| {
+            dma.free_coherent(cpu, descriptors);
+        })?;
+        let base = first + u64::from(number) * regs::QUEUE_STRIDE;
+        Ok(Self { dma: Rc::clone(dma), registers: registers.clone(), base, descriptors, completions, log2 })
+    }
+
+    /// Gives the memory back. The device must have stopped.
+    pub fn free(&self, cpu: &Cpu) {
+        self.dma.free_coherent(cpu, self.descriptors);
+        self.dma.free_coherent(cpu, self.completions);
+    }
+
+    pub fn entries(&self) -> u16 {
+        1 << self.log2
+    }
+
+    /// Place of a count in the ring.
+    pub fn index(&self, count: u16) -> usize {
+        usize::from(count) & (usize::from(self.entries()) - 1)
+    }
+
+    /// Tells the device of the rings and starts it.
+    pub fn start(&self, cpu: &Cpu, vector: u16) {
+        // No completion of an earlier life shall look like a new one: in the first round the owner bit is 1.
+        cpu.store(self.completions.cpu, &vec![0; self.completions.length as usize]);
+        let write = |register, value| self.registers.write_u32(cpu, self.base + register, value);
+        write(queue::SIZE, self.log2.into());
+        write(queue::VECTOR, vector.into());
+        self.registers.write_u64(cpu, self.base + queue::RING, self.descriptors.bus.get());
+        self.registers.write_u64(cpu, self.base + queue::COMPLETIONS, self.completions.bus.get());
+        self.registers.write_u32(cpu, self.base + queue::CONTROL, queue::ENABLE | queue::TO_RING);
+    }
+
+    pub fn stop(&self, cpu: &Cpu) {
+        self.registers.write_u32(cpu, self.base + queue::CONTROL, 0);
+    }
+
+    /// What the device says of the queue; all ones if it is gone.
+    pub async fn status(&self, cpu: &Cpu) -> u32 {
+        self.registers.read_u32(cpu, self.base + queue::STATUS).await
+    }
+
+    /// Where the descriptor of a count is.
+    pub fn descriptor(&self, count: u16) -> PhysAddr {
+        self.descriptors.cpu + (self.index(count) * LEN) as u64
+    }
+
+    /// The completion of a count, if the device has written it.
+    pub fn completion(&self, cpu: &Cpu, count: u16) -> Option<Completion> {
+        let mut bytes = [0; LEN];
+        cpu.load(self.completions.cpu + (self.index(count) * LEN) as u64, &mut bytes);
+        let (completion, owner) = Completion::parse(&bytes);
+        (owner == Completion::owner_in_ring(count, self.log2)).then_some(completion)
+    }
+
+    /// Rings the doorbell.
+    pub fn ring(&self, cpu: &Cpu, tail: u16) {
+        self.registers.write_u32(cpu, self.base + queue::TAIL, tail.into());
+    }
+
+    /// Asks for an interrupt when the device has done more than `seen`.
+    pub fn arm(&self, cpu: &Cpu, seen: u16) {
+        self.registers.write_u32(cpu, self.base + queue::ARM_AT, u32::from(seen) | queue::ARM);
+    }
+}

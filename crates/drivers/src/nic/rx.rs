@@ -1,0 +1,183 @@
+//! A receiving queue.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use platform::cpu::Cpu;
+use platform::irq::NapiHandle;
+use platform::net::{Checksum, Fragment, NetCore, Packet};
+use wire::nic::RxDescriptor;
+use wire::nic::completion::{END, FAILED, Kind, NETWORK_WRONG, TRANSPORT_RIGHT};
+use wire::nic::descriptor::LEN;
+
+use super::params::NicCosts;
+use super::pool::{Buffer, Pool};
+use super::ring::Ring;
+use super::{Broken, Counters};
+
+/// Packets dealt with before the simulation catches up: how far the loop is ahead of the clock.
+const TURN: usize = 4;
+/// Bytes of a packet that are fetched into the cache before anybody asks: its headers.
+const HEADERS: u64 = 64;
+
+/// A receiving queue that runs.
+pub(super) struct RxQueue {
+    pub ring: Ring,
+    pool: Rc<Pool>,
+    costs: NicCosts,
+    refill: u16,
+    buffers: RefCell<Vec<Option<Buffer>>>,
+    /// Buffers given to the device, and come back: counts. Completions are one for each buffer.
+    tail: Cell<u16>,
+    done: Cell<u16>,
+    /// A frame of several buffers whose last has not come.
+    partial: RefCell<Option<Packet>>,
+}
+
+impl RxQueue {
+    pub fn new(ring: Ring, pool: Rc<Pool>, costs: NicCosts, refill: u16) -> Self {
+        let buffers = vec![None; usize::from(ring.entries())];
+        Self {
+            refill: refill.clamp(1, ring.entries()),
+            ring,
+            pool,
+            costs,
+            buffers: RefCell::new(buffers),
+            tail: Cell::new(0),
+            done: Cell::new(0),
+            partial: RefCell::new(None),
+        }
+    }
+
+    /// Buffers that the device has.
+    pub fn given(&self) -> u16 {
+        self.tail.get().wrapping_sub(self.done.get())
+    }
+
+    /// Gives the device as many buffers as it has room for, in whole batches. `false` if memory has run out.
+    pub fn fill(&self, cpu: &Cpu, counters: &Counters) -> bool {
+        let missing = self.ring.entries() - self.given();
+        let mut bytes = Vec::new();
+        let mut enough = true;
+        let begin = self.tail.get();
+        for _ in 0..missing / self.refill * self.refill {
+            let Ok(buffer) = self.pool.take(cpu) else {
+                counters.rx_no_memory.add(1);
+                enough = false;
+                break;
+            };
+            cpu.work(self.costs.refill);
+            let descriptor = RxDescriptor { address: buffer.bus.get(), length: self.pool.size() };
+            let index = self.ring.index(self.tail.get());
+            self.buffers.borrow_mut()[index] = Some(buffer);
+            bytes.extend_from_slice(&descriptor.emit());
+            self.tail.set(self.tail.get().wrapping_add(1));
+        }
+        if self.tail.get() != begin {
+            // Up to where the ring ends, and what is left from its beginning.
+            let first = (usize::from(self.ring.entries()) - self.ring.index(begin)) * LEN;
+            let (head, rest) = bytes.split_at(first.min(bytes.len()));
+            cpu.store(self.ring.descriptor(begin), head);
+            if !rest.is_empty() {
+                cpu.store(self.ring.descriptor(0), rest);
+            }
+            self.ring.ring(cpu, self.tail.get());
+        }
+        enough
+    }
+
+    /// Hands on what has been received, at most `budget` packets.
+    ///
+    /// # Errors
+    /// If a completion makes no sense.
+    pub async fn poll(
+        &self,
+        cpu: &Cpu,
+        number: u16,
+        budget: usize,
+        (core, napi): (&dyn NetCore, &NapiHandle),
+        counters: &Counters,
+    ) -> Result<usize, Broken> {
+        let (mut packets, mut ahead) = (0, 0);
+        while packets < budget {
+            if ahead == TURN {
+                cpu.sync().await;
+                ahead = 0;
+            }
+            let mut next = self.next(cpu)?;
+            if next.is_none() && ahead > 0 {
+                // More may have come while this loop was ahead of the clock.
+                cpu.sync().await;
+                ahead = 0;
+                next = self.next(cpu)?;
+            }
+            let Some((packet, is_whole)) = next else { break };
+            ahead += 1;
+            if !is_whole {
+                counters.rx_failed.add(1);
+                packet.release(cpu);
+                continue;
+            }
+            packets += 1;
+            cpu.work(self.costs.received);
+            core.receive(cpu, napi, number, packet);
+            if self.ring.entries() - self.given() >= self.refill {
+                self.fill(cpu, counters);
+            }
+        }
+        Ok(packets)
+    }
+
+    /// The next packet, if all of it is there, and whether it is good.
+    fn next(&self, cpu: &Cpu) -> Result<Option<(Packet, bool)>, Broken> {
+        while self.given() > 0 {
+            let count = self.done.get();
+            let Some(completion) = self.ring.completion(cpu, count) else { return Ok(None) };
+            let buffer = self.buffers.borrow_mut()[self.ring.index(count)].take();
+            let makes_sense = completion.kind == Kind::Received
+                && completion.count == count
+                && completion.length <= self.pool.size();
+            let Some(buffer) = buffer.filter(|_| makes_sense) else {
+                self.buffers.borrow_mut()[self.ring.index(count)] = buffer;
+                return Err(Broken);
+            };
+            self.done.set(count.wrapping_add(1));
+            let mut partial = self.partial.borrow_mut();
+            if partial.is_none() {
+                cpu.prefetch(buffer.at, u64::from(completion.length).min(HEADERS));
+            }
+            let packet = partial.get_or_insert_with(|| Packet {
+                fragments: self.pool.list(),
+                owner: Some(Rc::clone(&self.pool) as _),
+                hash: completion.hash,
+                ..Packet::default()
+            });
+            let length = u32::from(completion.length);
+            packet.fragments.push(Fragment { pages: None, at: buffer.at, length });
+            if completion.has(TRANSPORT_RIGHT) && !completion.has(NETWORK_WRONG) {
+                packet.checksum = Checksum::Good;
+            }
+            if completion.has(END) {
+                let is_whole = !completion.has(FAILED);
+                return Ok(partial.take().map(|packet| (packet, is_whole)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks for an interrupt when more has been received.
+    pub fn arm(&self, cpu: &Cpu) {
+        self.ring.arm(cpu, self.done.get());
+    }
+
+    /// Takes all buffers back: the device has stopped.
+    pub fn abandon(&self, cpu: &Cpu) {
+        if let Some(packet) = self.partial.borrow_mut().take() {
+            packet.release(cpu);
+        }
+        for buffer in self.buffers.borrow_mut().iter_mut().filter_map(Option::take) {
+            self.pool.give(cpu, buffer.at);
+        }
+        self.pool.close(cpu);
+    }
+}

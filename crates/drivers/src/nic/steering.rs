@@ -1,0 +1,92 @@
+//! Which receiving queue a flow goes to: the hash's table, and rules for single flows.
+
+use std::collections::HashMap;
+
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::mmio::Mmio;
+use platform::net::{FlowKey, RuleId};
+use wire::nic::registers::{self as regs, flow, rss};
+use wire::nic::toeplitz::EXAMPLE_KEY;
+
+/// The rules that the device has.
+#[derive(Default)]
+pub(super) struct Rules {
+    size: u32,
+    next: u32,
+    free: Vec<u32>,
+    /// Only looked up, never walked.
+    by_flow: HashMap<FlowKey, u32>,
+    flows: Vec<Option<FlowKey>>,
+}
+
+impl Rules {
+    pub fn new(size: u16) -> Self {
+        Self { size: size.into(), ..Self::default() }
+    }
+
+    /// Makes a rule, or changes the flow's.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the table is full.
+    pub fn add(&mut self, cpu: &Cpu, registers: &Mmio, key: FlowKey, queue: u16) -> Result<RuleId, Error> {
+        let number = match self.by_flow.get(&key) {
+            Some(&number) => number,
+            None => self.allocate(key)?,
+        };
+        registers.write_u32(cpu, flow::SOURCE, u32::from_le_bytes(key.source));
+        registers.write_u32(cpu, flow::DESTINATION, u32::from_le_bytes(key.destination));
+        registers.write_u32(cpu, flow::PORTS, u32::from(key.ports.0) | u32::from(key.ports.1) << 16);
+        registers.write_u32(cpu, flow::PROTOCOL, key.protocol.into());
+        registers.write_u32(cpu, flow::RULE, number);
+        registers.write_u32(cpu, flow::TARGET, queue.into());
+        registers.write_u32(cpu, flow::COMMAND, flow::ADD);
+        Ok(RuleId(number))
+    }
+
+    fn allocate(&mut self, key: FlowKey) -> Result<u32, Error> {
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None if self.next < self.size => {
+                self.next += 1;
+                self.flows.push(None);
+                self.next - 1
+            }
+            None => return Err(Error::NoSpace),
+        };
+        self.by_flow.insert(key, number);
+        self.flows[number as usize] = Some(key);
+        Ok(number)
+    }
+
+    /// Removes a rule, if there is one of that number.
+    pub fn remove(&mut self, cpu: &Cpu, registers: &Mmio, RuleId(number): RuleId) {
+        let Some(key) = self.flows.get_mut(number as usize).and_then(Option::take) else { return };
+        self.by_flow.remove(&key);
+        self.free.push(number);
+        registers.write_u32(cpu, flow::RULE, number);
+        registers.write_u32(cpu, flow::COMMAND, flow::REMOVE);
+    }
+
+    /// The device has forgotten all.
+    pub fn clear(&mut self) {
+        *self = Self { size: self.size, ..Self::default() };
+    }
+}
+
+/// Tells the device how to hash, and which queue each value goes to.
+pub(super) fn write_rss(cpu: &Cpu, registers: &Mmio, table: &[u16]) {
+    for (n, word) in (0u64..).zip(EXAMPLE_KEY.chunks_exact(4)) {
+        let word = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+        registers.write_u32(cpu, regs::RSS_KEY + 4 * n, word);
+    }
+    registers.write_u32(cpu, regs::RSS_TYPES, rss::ADDRESSES | rss::TCP | rss::UDP);
+    write_table(cpu, registers, table);
+}
+
+/// Tells the device which queue each value of the hash goes to.
+pub(super) fn write_table(cpu: &Cpu, registers: &Mmio, table: &[u16]) {
+    for (n, &queue) in (0u64..).zip(table) {
+        registers.write_u32(cpu, regs::RSS_TABLE + 4 * n, queue.into());
+    }
+}

@@ -1,0 +1,265 @@
+//! A sending queue.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use platform::cpu::Cpu;
+use platform::dma::{Direction, DmaOps};
+use platform::net::{Checksum, NetCore, Packet};
+use units::Iova;
+use wire::nic::TxDescriptor;
+use wire::nic::completion::{FAILED, Kind};
+use wire::nic::descriptor::{END, REPORT, TRANSPORT_CHECKSUM};
+
+use super::params::NicCosts;
+use super::ring::Ring;
+use super::{Broken, Counters};
+
+/// Longest piece of a fragment for one descriptor, whose length has 16 bits.
+const PIECE: u32 = 32 << 10;
+
+/// What a descriptor in the ring stands for.
+#[derive(Default)]
+struct Slot {
+    mapping: Option<(Iova, u64)>,
+    /// With the last descriptor of a packet.
+    packet: Option<Packet>,
+}
+
+/// A sending queue that runs.
+pub(super) struct TxQueue {
+    pub ring: Ring,
+    dma: Rc<dyn DmaOps>,
+    costs: NicCosts,
+    report_every: u16,
+    max_fragments: u16,
+    slots: RefCell<Vec<Slot>>,
+    /// Descriptors written, told to the device, and done: counts.
+    tail: Cell<u16>,
+    rung: Cell<u16>,
+    done: Cell<u16>,
+    /// Completions seen: a count.
+    seen: Cell<u16>,
+    /// Packets since a completion was asked for.
+    unreported: Cell<u16>,
+    /// A packet was refused.
+    stopped: Cell<bool>,
+}
+
+impl TxQueue {
+    pub fn new(
+        ring: Ring,
+        dma: Rc<dyn DmaOps>,
+        costs: NicCosts,
+        report_every: u16,
+        max_fragments: u16,
+    ) -> Self {
+        let slots = (0..ring.entries()).map(|_| Slot::default()).collect();
+        Self {
+            ring,
+            dma,
+            costs,
+            report_every: report_every.max(1),
+            max_fragments,
+            slots: RefCell::new(slots),
+            tail: Cell::new(0),
+            rung: Cell::new(0),
+            done: Cell::new(0),
+            seen: Cell::new(0),
+            unreported: Cell::new(0),
+            stopped: Cell::new(false),
+        }
+    }
+
+    /// Descriptors that the device has not done.
+    pub fn outstanding(&self) -> u16 {
+        self.tail.get().wrapping_sub(self.done.get())
+    }
+
+    fn free(&self) -> u16 {
+        self.ring.entries() - self.outstanding()
+    }
+
+    fn pieces(packet: &Packet) -> u32 {
+        packet.fragments.iter().map(|f| f.length.div_ceil(PIECE)).sum()
+    }
+
+    /// Puts a packet into the ring.
+    ///
+    /// # Errors
+    /// Gives it back if the ring is full.
+    pub fn send(
+        &self,
+        cpu: &Cpu,
+        packet: Packet,
+        more: bool,
+        counters: &Counters,
+    ) -> Result<Option<u64>, Packet> {
+        let pieces = Self::pieces(&packet);
+        if pieces == 0 || pieces > u32::from(self.max_fragments) {
+            let bytes = packet.length();
+            counters.tx_refused.add(1);
+            packet.release(cpu);
+            return Ok(Some(bytes.into()));
+        }
+        if pieces > u32::from(self.free()) {
+            self.stopped.set(true);
+            self.flush(cpu);
+            return Err(packet);
+        }
+        cpu.work(self.costs.send);
+        let first = self.tail.get();
+        if self.map(cpu, &packet).is_err() {
+            let bytes = packet.length();
+            counters.tx_map_errors.add(1);
+            packet.release(cpu);
+            return Ok(Some(bytes.into()));
+        }
+        let last = first.wrapping_add(pieces as u16 - 1);
+        self.write(cpu, &packet, first, last, more);
+        self.slots.borrow_mut()[self.ring.index(last)].packet = Some(packet);
+        self.tail.set(last.wrapping_add(1));
+        if !more {
+            self.flush(cpu);
+        }
+        Ok(None)
+    }
+
+    /// Lets the device reach a packet, piece by piece.
+    fn map(&self, cpu: &Cpu, packet: &Packet) -> Result<(), platform::Error> {
+        let mut slots = self.slots.borrow_mut();
+        let mut count = self.tail.get();
+        for fragment in &packet.fragments {
+            cpu.work(self.costs.fragment);
+            let mut done = 0;
+            while done < fragment.length {
+                let length = u64::from((fragment.length - done).min(PIECE));
+                match self.dma.map(cpu, fragment.at + u64::from(done), length, Direction::ToDevice) {
+                    Ok(bus) => slots[self.ring.index(count)].mapping = Some((bus, length)),
+                    Err(error) => {
+                        while count != self.tail.get() {
+                            count = count.wrapping_sub(1);
+                            let mapping = slots[self.ring.index(count)].mapping.take();
+                            if let Some((bus, length)) = mapping {
+                                self.dma.unmap(cpu, bus, length, Direction::ToDevice);
+                            }
+                        }
+                        return Err(error);
+                    }
+                }
+                count = count.wrapping_add(1);
+                done += length as u32;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, cpu: &Cpu, packet: &Packet, first: u16, last: u16, more: bool) {
+        let unreported = self.unreported.get() + 1;
+        let report = !more || unreported >= self.report_every;
+        self.unreported.set(if report { 0 } else { unreported });
+        let offload = matches!(packet.checksum, Checksum::Offload { .. });
+        let slots = self.slots.borrow();
+        let mut count = first;
+        loop {
+            let mut descriptor = TxDescriptor::default();
+            if count == first {
+                descriptor.segment = packet.segment;
+                descriptor.headers = packet.headers as u8;
+                descriptor.flags = if offload { TRANSPORT_CHECKSUM } else { 0 };
+            }
+            if let Some((bus, length)) = slots[self.ring.index(count)].mapping {
+                (descriptor.address, descriptor.length) = (bus.get(), length as u16);
+            }
+            if count == last {
+                descriptor.flags |= END | if report { REPORT } else { 0 };
+            }
+            cpu.store(self.ring.descriptor(count), &descriptor.emit());
+            if count == last {
+                return;
+            }
+            count = count.wrapping_add(1);
+        }
+    }
+
+    /// Rings the doorbell if there is something new.
+    pub fn flush(&self, cpu: &Cpu) {
+        if self.rung.replace(self.tail.get()) != self.tail.get() {
+            self.ring.ring(cpu, self.tail.get());
+        }
+    }
+
+    /// Lets go of what the device has sent; says how many packets that were.
+    ///
+    /// # Errors
+    /// If a completion makes no sense.
+    pub fn reap(
+        &self,
+        cpu: &Cpu,
+        number: u16,
+        core: &dyn NetCore,
+        counters: &Counters,
+    ) -> Result<u32, Broken> {
+        let (mut packets, mut bytes) = (0, 0);
+        let mut broken = false;
+        while self.outstanding() > 0
+            && let Some(completion) = self.ring.completion(cpu, self.seen.get())
+        {
+            let newly = completion.count.wrapping_sub(self.done.get());
+            if completion.kind != Kind::Sent || newly == 0 || newly > self.outstanding() {
+                broken = true;
+                break;
+            }
+            self.seen.set(self.seen.get().wrapping_add(1));
+            if completion.has(FAILED) {
+                counters.tx_failed.add(1);
+            }
+            for _ in 0..newly {
+                let (n, b) = self.finish(cpu);
+                (packets, bytes) = (packets + n, bytes + b);
+            }
+        }
+        if packets > 0 {
+            core.sent(cpu, number, packets, bytes);
+        }
+        if self.stopped.get() && self.free() >= 2 * self.max_fragments.min(self.ring.entries() / 4) {
+            self.stopped.set(false);
+            core.wake_queue(cpu, number);
+        }
+        if broken { Err(Broken) } else { Ok(packets) }
+    }
+
+    /// Lets go of the oldest descriptor: packets and bytes that end with it.
+    fn finish(&self, cpu: &Cpu) -> (u32, u64) {
+        let slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
+        self.done.set(self.done.get().wrapping_add(1));
+        if let Some((bus, length)) = slot.mapping {
+            self.dma.unmap(cpu, bus, length, Direction::ToDevice);
+        }
+        let Some(packet) = slot.packet else { return (0, 0) };
+        cpu.work(self.costs.sent);
+        let bytes = packet.length().into();
+        packet.release(cpu);
+        (1, bytes)
+    }
+
+    /// Whether there is a completion that nobody has looked at.
+    pub fn has_news(&self, cpu: &Cpu) -> bool {
+        self.outstanding() > 0 && self.ring.completion(cpu, self.seen.get()).is_some()
+    }
+
+    /// Asks for an interrupt when more has been sent.
+    pub fn arm(&self, cpu: &Cpu) {
+        self.ring.arm(cpu, self.done.get());
+    }
+
+    /// Lets go of everything: the device has stopped. Says how many packets and bytes were not sent.
+    pub fn abandon(&self, cpu: &Cpu) -> (u32, u64) {
+        let mut left = (0, 0);
+        while self.outstanding() > 0 {
+            let (packets, bytes) = self.finish(cpu);
+            left = (left.0 + packets, left.1 + bytes);
+        }
+        left
+    }
+}

@@ -1,0 +1,257 @@
+//! Two hosts with kernels and a NIC each, a cable between them.
+#![allow(dead_code)]
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use devices::nic::{Nic, NicHandle, NicParams};
+use drivers::nic::{NicDriver, NicDriverParams};
+use engine::{Seed, Simulation};
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::ethernet::{CableId, CableParams, FaultParams};
+use hardware::iommu::{Iommu, IommuParams};
+use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
+use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::root::{HostId, RootPortParams};
+use kernel::{CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams};
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::ethernet::EthernetPort;
+use platform::kernel::TaskParams;
+use platform::memory::{PAGE, Pages, PhysAddr, Policy};
+use platform::net::{Fragment, Packet, PacketDevice, PacketOwner};
+use platform::sync::Completion;
+use units::{BitRate, Duration, Frequency};
+use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
+use wire::pcie::{Generation, Width};
+
+pub struct Setup {
+    pub mode: DmaMode,
+    pub rate: BitRate,
+    pub driver: NicDriverParams,
+    pub costs: KernelCosts,
+    pub faults: Option<FaultParams>,
+    pub nic: fn(&mut NicParams),
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            mode: DmaMode::Off,
+            rate: BitRate::gbit_per_s(40),
+            driver: NicDriverParams { channels: Some(2), ..NicDriverParams::default() },
+            costs: KernelCosts::linux(),
+            faults: None,
+            nic: |_| {},
+        }
+    }
+}
+
+pub struct HostSide {
+    pub kernel: Kernel,
+    pub driver: Rc<NicDriver>,
+    pub nic: EndpointId,
+    pub handle: NicHandle,
+    pub host: HostId,
+}
+
+pub struct Pair {
+    // Dropped first: tasks hold what the kernels hold.
+    pub simulation: Simulation<Fabric>,
+    pub hosts: [HostSide; 2],
+    pub cable: CableId,
+}
+
+pub fn link() -> LinkParams {
+    let receiver = ReceiverParams {
+        credits: CreditLimits::default(),
+        ack_delay: Duration::from_ns(50),
+        credit_update_delay: Duration::from_ns(30),
+        replay_tlps: 64,
+        cut_through: false,
+    };
+    LinkParams {
+        generation: Generation::Gen3,
+        width: Width::X8,
+        latency: Duration::from_ns(60),
+        beats: [1, 1],
+        receivers: [receiver.clone(), receiver],
+        retrain_time: Duration::from_us(1),
+    }
+}
+
+impl Pair {
+    pub fn new(setup: &Setup) -> Self {
+        let mut fabric = Fabric::new();
+        let mut plug = |n: u32| {
+            let mut params = NicParams::modern(MacAddr::local(n));
+            params.rate = setup.rate;
+            (setup.nic)(&mut params);
+            let (nic, handle) = Nic::new(params).unwrap();
+            let iommus = match setup.mode {
+                DmaMode::Off => Vec::new(),
+                _ => (0..2)
+                    .map(|n| Iommu::new(IommuParams::default(), NodeId(n), Seed::new(7)).unwrap())
+                    .collect(),
+            };
+            let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), iommus);
+            let link = fabric.add_root_port(host, RootPortParams::ideal(), link(), 0..=0);
+            let card = fabric.add_endpoint(EndpointParams::ideal(256), &[link], Box::new(nic));
+            (host, handle, card)
+        };
+        let (a, b) = (plug(1), plug(2));
+        let ports = [a.2, b.2].map(|card| fabric.ethernet_port(card, EthernetPort(0)));
+        let params = CableParams {
+            rate: setup.rate,
+            propagation: Duration::from_ns(10),
+            faults: setup.faults.clone(),
+        };
+        let cable = fabric.connect_ethernet(ports, params);
+        let simulation = Simulation::new(fabric);
+        let hosts = [a, b].map(|(host, handle, nic)| {
+            let params = KernelParams {
+                core: CoreParams::haswell(Frequency::mhz(2_500)),
+                costs: setup.costs,
+                sched: SchedParams::linux(),
+                pci: PciParams::default(),
+                dma: DmaParams::linux(setup.mode),
+            };
+            let kernel = Kernel::new(&simulation.handle(), host, params);
+            let driver = NicDriver::new(setup.driver.clone());
+            kernel.add_driver(Rc::clone(&driver) as _);
+            HostSide { kernel, driver, nic, handle, host }
+        });
+        let pair = Self { simulation, hosts, cable };
+        for host in &pair.hosts {
+            pair.simulation.block_on(host.kernel.boot()).expect("the kernel boots");
+        }
+        pair
+    }
+
+    /// Boots and opens both devices.
+    pub fn up(setup: &Setup) -> Self {
+        let pair = Self::new(setup);
+        for n in 0..2 {
+            let device = pair.device(n);
+            pair.run(n, 0, move |cpu| Box::pin(async move { device.open(&cpu).await })).unwrap();
+        }
+        pair
+    }
+
+    pub fn device(&self, host: usize) -> Rc<dyn PacketDevice> {
+        self.hosts[host].kernel.face().packet_device("eth0").expect("the NIC was found")
+    }
+
+    /// Starts a program on a core.
+    pub fn spawn<T: 'static>(
+        &self,
+        host: usize,
+        on: u16,
+        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> Completion<T> {
+        let result = Completion::new();
+        let end = result.clone();
+        self.hosts[host].kernel.spawn(TaskParams::named("test").on(CpuId(on)), move |cpu| {
+            Box::pin(async move {
+                let value = program(cpu).await;
+                end.complete(value);
+            })
+        });
+        result
+    }
+
+    /// Runs a program on a core to its end.
+    pub fn run<T: 'static>(
+        &self,
+        host: usize,
+        on: u16,
+        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> T {
+        let result = self.spawn(host, on, program);
+        self.simulation.block_on(async move { result.wait().await }).expect("the program ends")
+    }
+
+    pub fn run_for(&self, time: Duration) {
+        let end = self.simulation.now() + time;
+        self.simulation.run_until(end);
+    }
+
+    /// A counter of a driver's.
+    pub fn counters(&self, host: usize) -> Rc<drivers::nic::Counters> {
+        Rc::clone(&self.hosts[host].driver.functions()[0].1)
+    }
+
+    /// Mappings that a driver has.
+    pub fn mapped(&self, host: usize) -> u64 {
+        self.hosts[host].kernel.pci().iter().map(|function| function.mapped_pages).sum()
+    }
+}
+
+/// Pages for frames, one each; counts those that are out.
+pub struct Buffers {
+    kernel: Rc<dyn platform::kernel::Kernel>,
+    free: RefCell<Vec<Pages>>,
+    pub out: Cell<u64>,
+    pub released: Cell<u64>,
+}
+
+impl Buffers {
+    pub fn new(kernel: &Kernel) -> Rc<Self> {
+        Rc::new(Self {
+            kernel: kernel.face(),
+            free: RefCell::default(),
+            out: Cell::new(0),
+            released: Cell::new(0),
+        })
+    }
+
+    /// A packet with these bytes, in pieces of at most `piece`.
+    pub fn packet(self: &Rc<Self>, cpu: &Cpu, bytes: &[u8], piece: usize) -> Packet {
+        let mut packet = Packet { owner: Some(Rc::clone(self) as _), ..Packet::default() };
+        for chunk in bytes.chunks(piece.min(PAGE as usize)) {
+            let free = self.free.borrow_mut().pop();
+            let pages = free.unwrap_or_else(|| self.kernel.alloc_pages(cpu, 0, Policy::Local).unwrap());
+            cpu.store(pages.start, chunk);
+            self.out.set(self.out.get() + 1);
+            let length = chunk.len() as u32;
+            packet.fragments.push(Fragment { pages: Some(pages), at: pages.start, length });
+        }
+        packet
+    }
+}
+
+impl PacketOwner for Buffers {
+    fn released(&self, _: &Cpu, packet: &mut Packet) {
+        self.released.set(self.released.get() + 1);
+        for fragment in &packet.fragments {
+            self.out.set(self.out.get() - 1);
+            self.free.borrow_mut().push(fragment.pages.expect("they were given with their pages"));
+        }
+    }
+}
+
+pub const TYPE: EtherType = EtherType::EXPERIMENTAL;
+
+/// A frame from host `from` to the other, without check sequence.
+pub fn frame(from: u32, length: usize, number: u32) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..length).map(|n| (n as u32 ^ number) as u8).collect();
+    EthernetHeader::new(MacAddr::local(from), MacAddr::local(3 - from), TYPE).emit(&mut frame);
+    frame[HEADER_LEN..HEADER_LEN + 4].copy_from_slice(&number.to_le_bytes());
+    frame
+}
+
+/// The number of a frame, and whether its bytes are those that were sent.
+pub fn check(frame_bytes: &[u8], from: u32) -> u32 {
+    let number = u32::from_le_bytes(frame_bytes[HEADER_LEN..HEADER_LEN + 4].try_into().unwrap());
+    assert!(frame_bytes == frame(from, frame_bytes.len(), number), "frame {number} is damaged");
+    number
+}
+
+/// All of a packet's bytes.
+pub fn bytes_of(cpu: &Cpu, packet: &Packet) -> Vec<u8> {
+    let mut bytes = vec![0; packet.length() as usize];
+    packet.load(cpu, &mut bytes);
+    bytes
+}
+
+pub const NOWHERE: PhysAddr = PhysAddr(0);

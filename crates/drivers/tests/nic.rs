@@ -1,0 +1,63 @@
+//! Two hosts exchange frames through drivers, devices and the fabric.
+
+mod common;
+
+use std::rc::Rc;
+
+use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
+use kernel::DmaMode;
+use units::Duration;
+
+/// Sends frames of these lengths from host 0 and gives the numbers of those that arrive, each checked.
+fn exchange(pair: &Pair, lengths: Vec<usize>, piece: usize) -> Vec<u32> {
+    let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+    let device = pair.device(0);
+    let buffers = Buffers::new(&pair.hosts[0].kernel);
+    let mine = Rc::clone(&buffers);
+    let count = lengths.len();
+    pair.run(0, 0, move |cpu| {
+        Box::pin(async move {
+            for (n, length) in lengths.into_iter().enumerate() {
+                let packet = mine.packet(&cpu, &frame(1, length, n as u32), piece);
+                device.send(&cpu, packet, n % 8 != 7 && n + 1 != count).unwrap();
+                cpu.sync().await;
+            }
+        })
+    });
+    pair.run_for(Duration::from_ms(1));
+    let received = pair.run(1, 0, move |cpu| {
+        Box::pin(async move {
+            let mut received = Vec::new();
+            while let Some(packet) = listener.try_take() {
+                received.push(check(&bytes_of(&cpu, &packet), 1));
+                packet.release(&cpu);
+            }
+            received
+        })
+    });
+    assert_eq!(buffers.out.get(), 0, "all buffers came back");
+    received
+}
+
+#[test]
+fn frames_cross_two_hosts_in_order_and_unchanged() {
+    for mode in [DmaMode::Off, DmaMode::Strict, DmaMode::Lazy] {
+        let pair = Pair::up(&Setup { mode, ..Setup::default() });
+        let lengths: Vec<usize> = (60..1514).step_by(7).collect();
+        let count = lengths.len() as u32;
+        let received = exchange(&pair, lengths, 4096);
+        assert_eq!(received, (0..count).collect::<Vec<_>>(), "{mode:?}");
+        let (sent, got) = (pair.device(0).counters(), pair.device(1).counters());
+        assert_eq!((sent.tx_packets, sent.tx_done, got.rx_packets), (count.into(), count.into(), count.into()));
+        assert_eq!(pair.counters(0).resets.get() + pair.counters(1).malformed.get(), 0);
+    }
+}
+
+#[test]
+fn frames_in_pieces_and_over_several_buffers() {
+    let mut setup = Setup::default();
+    setup.driver.buffer = 2048;
+    let pair = Pair::up(&setup);
+    let lengths = vec![9014, 60, 4097, 2048, 2049, 5000, 9000];
+    assert_eq!(exchange(&pair, lengths, 700), [0, 1, 2, 3, 4, 5, 6]);
+}
