@@ -48,7 +48,10 @@ fn frames_cross_two_hosts_in_order_and_unchanged() {
         let received = exchange(&pair, lengths, 4096);
         assert_eq!(received, (0..count).collect::<Vec<_>>(), "{mode:?}");
         let (sent, got) = (pair.device(0).counters(), pair.device(1).counters());
-        assert_eq!((sent.tx_packets, sent.tx_done, got.rx_packets), (count.into(), count.into(), count.into()));
+        assert_eq!(
+            (sent.tx_packets, sent.tx_done, got.rx_packets),
+            (count.into(), count.into(), count.into())
+        );
         assert_eq!(pair.counters(0).resets.get() + pair.counters(1).malformed.get(), 0);
     }
 }

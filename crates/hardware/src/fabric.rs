@@ -236,8 +236,14 @@ impl World for Fabric {
             Event::LinkWake(end) => {
                 self.wires
                     .with(scheduler, end.link, |link, cx, released| link.on_wake(cx, end.side, released));
-                if let Attached::Endpoint(id) = self.attached[usize::from(end.link.0)][end.side as usize] {
-                    self.endpoints[usize::from(id.0)].link_drained(&mut self.wires, scheduler);
+                match self.attached[usize::from(end.link.0)][end.side as usize] {
+                    Attached::Endpoint(id) => {
+                        self.endpoints[usize::from(id.0)].link_drained(&mut self.wires, scheduler);
+                    }
+                    Attached::RootPort(host, port) => {
+                        self.hosts[usize::from(host.0)].link_drained(&mut self.wires, scheduler, port);
+                    }
+                    Attached::Nothing => {}
                 }
             }
             Event::Replay(end) => {

@@ -5,6 +5,7 @@
 //! wants something to happen plugs a device model into it, or lets a core of a
 //! host access one.
 
+pub mod core;
 mod detected;
 mod enables;
 pub mod endpoint;

@@ -17,12 +17,20 @@ pub struct CoreParams {
     /// Cycles from one access to a line to the next of the same instruction stream: 64 B copied with two 32 B
     /// loads or stores (Intel optimisation manual).
     pub issue: Cycles,
+    /// Cycles from one store to the next (Intel optimisation manual: one a cycle, of up to 16 bytes on Sandy Bridge).
+    pub store_interval: Cycles,
 }
 
 impl CoreParams {
     /// A Haswell-like core at `frequency`.
     pub const fn haswell(frequency: Frequency) -> Self {
-        Self { frequency, fill_buffers: 10, store_buffer: 42, issue: Cycles::new(2) }
+        Self {
+            frequency,
+            fill_buffers: 10,
+            store_buffer: 42,
+            issue: Cycles::new(2),
+            store_interval: Cycles::new(1),
+        }
     }
 }
 
@@ -82,10 +90,16 @@ costs! {
     page = 60,
     /// Cycles to take pages that a core's list does not have (assumed).
     page_slow = 400,
-    /// Cycles of an uncached store until the next instruction (assumed: the store buffer drains first).
+    /// Cycles of an uncached store until the next instruction (assumed). What the one before it, the core's
+    /// write-combining buffers and the link add comes from those.
     mmio_write = 100,
-    /// Cycles of an `sfence` (kPIO+WC paper: about 100).
+    /// Cycles of an `sfence` or `mfence` that finds nothing to wait for (kPIO+WC paper, III.A: about 100).
     fence = 100,
+    /// Cycles that a locked instruction takes for being locked (Intel optimisation manual and instruction tables: about
+    /// 20 on Sandy Bridge and later).
+    locked = 20,
+    /// Cycles to issue a `clflush` (instruction tables: a few; its way to memory is not waited for).
+    line_flush = 5,
     /// Cycles to map or unmap with no IOMMU: address arithmetic and checks (assumed).
     dma_direct = 20,
     /// Cycles to find an address range in a core's cache of them (Peleg et al., USENIX ATC 2015: short).

@@ -186,6 +186,16 @@ impl Link {
         self.transmitters[side as usize].waiting()
     }
 
+    /// TLPs of one class of `side` that wait for credits or for older ones.
+    pub fn waiting_of(&self, side: Side, class: FlowClass) -> usize {
+        self.transmitters[side as usize].waiting_of(class)
+    }
+
+    /// When `side` will have sent all TLPs that have their turn on the wire.
+    pub fn wire_free(&self, side: Side) -> Time {
+        self.transmitters[side as usize].wire_free
+    }
+
     /// Credits of `class` that `side` may use, that are on their way to it, or that its receiver
     /// holds or has freed: always the limit advertised. `None` is infinite.
     pub fn credits_in_all_places(&self, side: Side, class: FlowClass) -> Option<Credits> {

@@ -157,6 +157,11 @@ impl Transmitter {
         self.queues.iter().map(VecDeque::len).sum()
     }
 
+    /// How many TLPs of `class` wait.
+    pub fn waiting_of(&self, class: FlowClass) -> usize {
+        self.queues[class as usize].len()
+    }
+
     /// Takes the TLP that the ordering rules and the credits let go first, if any.
     ///
     /// The oldest goes first. Where it lacks credits, a younger one of another

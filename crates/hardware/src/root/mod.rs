@@ -3,10 +3,12 @@
 mod inbound;
 mod outbound;
 mod params;
+mod posted;
 mod power;
 mod recent;
 mod registers;
 mod split;
+mod stores;
 
 use engine::{Completer, Scheduler};
 use units::{HostPhysical, Time};
@@ -19,11 +21,12 @@ pub use params::RootPortParams;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};
 pub use split::CompletionSplit;
 
+use crate::core::{StoreParams, StoreUnit};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, Iommu, MsiMessage};
 use crate::link::LinkEnd;
-use crate::memory::MemorySystem;
+use crate::memory::{CoreId, MemorySystem};
 use crate::packet::PacketId;
 use crate::wires::Wires;
 
@@ -45,6 +48,23 @@ pub enum RootEvent {
         port: u8,
         /// The completion.
         packet: PacketId,
+    },
+    /// A posted write of a core has come to its port.
+    SendPosted {
+        /// Which port.
+        port: u8,
+        /// The write.
+        packet: PacketId,
+    },
+    /// A posted write has left a port for which cores wait.
+    PlaceFree {
+        /// Which port.
+        port: u8,
+    },
+    /// A core's stores to devices may move on.
+    Stores {
+        /// Which core.
+        core: CoreId,
     },
     /// A message-signalled interrupt is due at the cores.
     Interrupt {
@@ -107,6 +127,8 @@ pub struct RootPort {
     last_completion: Time,
     /// Lines whose reads may be under way.
     recent: recent::RecentLines,
+    /// Places for posted writes of cores.
+    places: posted::PostedPlaces,
 }
 
 /// Counts of a root complex.
@@ -168,14 +190,18 @@ pub struct Host {
     power: Option<Power>,
     /// Kept so that a read allocates nothing.
     scratch: inbound::Scratch,
+    /// How each core stores to devices.
+    stores: Vec<StoreUnit>,
 }
 
 impl Host {
     /// A host without root ports.
     pub fn new(id: HostId, memory: MemorySystem, iommus: Vec<Iommu>) -> Self {
+        let stores = stores::units(&memory, &StoreParams::ideal());
         Self {
             id,
             memory,
+            stores,
             iommus,
             ports: Vec::new(),
             deferred: Vec::new(),
@@ -210,6 +236,7 @@ impl Host {
             deferred: 0,
             last_completion: Time::ZERO,
             recent: recent::RecentLines::default(),
+            places: posted::PostedPlaces::default(),
         });
         number
     }
@@ -304,6 +331,9 @@ impl Host {
             RootEvent::Remapped { requester, interrupt } => {
                 self.deliver_interrupt(scheduler.now(), requester, interrupt);
             }
+            RootEvent::SendPosted { port, packet } => self.posted_arrived(wires, scheduler, port, packet),
+            RootEvent::PlaceFree { port } => self.places_freed(wires, scheduler, port),
+            RootEvent::Stores { core } => self.run_stores(wires, scheduler, core),
             RootEvent::CoreHasData { slot } => self.core_has_data(slot),
             RootEvent::Timeout { tag, generation } => self.access_timeout(scheduler, tag, generation),
         }

@@ -134,7 +134,7 @@ impl Host {
         self.outbound.windows.retain(|w| w.base < base.get() || w.base >= base.get() + length);
     }
 
-    fn window(&self, address: HostPhysical, length: usize) -> Result<u8, OutboundError> {
+    pub(super) fn window(&self, address: HostPhysical, length: usize) -> Result<u8, OutboundError> {
         let crosses = address.offset_in(4096) + length as u64 > 4096;
         if crosses || length == 0 {
             return Err(OutboundError::TooLong { address, length });
@@ -194,13 +194,19 @@ impl Host {
         data: &[u8],
     ) -> Result<Time, OutboundError> {
         let port = self.window(address, data.len())?;
+        let packet = self.uncached_write(wires, port, address.get(), data);
+        self.send_posted(scheduler, when, port, packet);
+        Ok(when + self.ports[usize::from(port)].params.outbound_latency)
+    }
+
+    /// The write request for a few bytes.
+    pub(super) fn uncached_write(&self, wires: &mut Wires, port: u8, address: u64, data: &[u8]) -> PacketId {
         let requester = self.ports[usize::from(port)].id;
-        let request = MemoryRequest::for_bytes(requester, 0, address.get(), data.len() as u32);
-        let lead = address.offset_in(4) as usize;
-        let packet = wires.packets.encode_with(&Tlp::new(TlpKind::MemoryWrite(request)), |payload| {
+        let request = MemoryRequest::for_bytes(requester, 0, address, data.len() as u32);
+        let lead = (address & 3) as usize;
+        wires.packets.encode_with(&Tlp::new(TlpKind::MemoryWrite(request)), |payload| {
             payload[lead..lead + data.len()].copy_from_slice(data);
-        });
-        Ok(self.send_outbound(scheduler, when, port, packet))
+        })
     }
 
     /// A core reads a doubleword of a function's configuration space; all ones where nothing answers.

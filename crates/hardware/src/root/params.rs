@@ -34,6 +34,8 @@ pub struct RootPortParams {
     pub posted_release_latency: Duration,
     /// From an access of a core leaving its socket's mesh or ring until its TLP can go on the wire.
     pub outbound_latency: Duration,
+    /// Posted writes of cores that the port has room for, until they have left on the wire.
+    pub posted_places: u32,
     /// From a completion for a core arriving until the core has the data.
     pub inbound_completion_latency: Duration,
 }
@@ -55,6 +57,7 @@ impl RootPortParams {
             max_payload: 256,
             posted_release_latency: Duration::ZERO,
             outbound_latency: Duration::ZERO,
+            posted_places: 16,
             inbound_completion_latency: Duration::ZERO,
         }
     }

@@ -1,5 +1,6 @@
 //! Loads and stores of a core: which lines, which of them overlap, and when they are done.
 
+use hardware::core::Store;
 use hardware::memory::{CoreOp, LINE, Source};
 use platform::cpu::CpuOps;
 use platform::memory::PhysAddr;
@@ -48,7 +49,9 @@ impl Context {
             if host.memory.bytes().read(convert::physical(at), into).is_err() {
                 into.fill(0xff);
             }
-            self.touch(&mut host.memory, self.now(), at, length, CoreOp::Load)
+            let combining = host.stores_of(convert::core(self.core.get())).combining() as u16;
+            let buffers = self.cores.params.fill_buffers.saturating_sub(combining);
+            self.touch(&mut host.memory, self.now(), at, length, CoreOp::Load, buffers)
         });
         self.advance_to(done);
     }
@@ -72,7 +75,11 @@ impl Context {
                     stores.pop_front();
                 }
                 // Stores are written in order.
-                let done = host.memory.core(now, convert::core(core.id), line, op).ready;
+                let access = host.memory.core(now, convert::core(core.id), line, op);
+                if access.source != Source::OwnCache {
+                    host.line_fill(convert::core(core.id), access.ready);
+                }
+                let done = access.ready;
                 let after = stores.back().copied().unwrap_or(Time::ZERO);
                 stores.push_back(done.max(after));
                 now += issue;
@@ -100,13 +107,18 @@ impl Context {
     }
 
     pub(super) fn flush(&self, at: PhysAddr) {
+        self.cycles(self.part(), self.cores.costs.line_flush);
         let now = self.now();
         let core = convert::core(self.core.get());
-        self.cores.with(|host, _, _| host.memory.core(now, core, convert::physical(at), CoreOp::FlushLine));
-        self.advance_to(now + self.cores.issue);
+        let access = self
+            .cores
+            .with(|host, _, _| host.memory.core(now, core, convert::physical(at), CoreOp::FlushLine));
+        if access.source == Source::Unmapped {
+            self.cores.store(self.core.get(), now, Store::Flush(at.0));
+        }
     }
 
-    /// Accesses all lines of a range, as many at once as there are fill buffers: when the last is there.
+    /// Accesses all lines of a range, as many at once as fill buffers are free: when the last is there.
     fn touch(
         &self,
         memory: &mut hardware::memory::MemorySystem,
@@ -114,13 +126,14 @@ impl Context {
         at: PhysAddr,
         length: u64,
         op: CoreOp,
+        buffers: u16,
     ) -> Time {
         let issue = self.cores.issue;
         let core = convert::core(self.core.get());
         if at.offset_in(LINE) + length <= LINE {
             return memory.core(start, core, HostPhysical::new(at.0), op).ready;
         }
-        let mut window = Window::new(self.cores.params.fill_buffers);
+        let mut window = Window::new(buffers);
         let mut now = start;
         let mut last = start;
         for line in lines(at, length) {

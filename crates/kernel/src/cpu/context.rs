@@ -1,13 +1,14 @@
 //! A program's hold on its core: its clock, and how the simulation catches up with it.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future as _;
+use std::future::{Future as _, poll_fn};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context as PollContext, Poll, Waker};
 
-use engine::Sleep;
+use engine::{Completion, Sleep};
 use hardware::Fabric;
+use hardware::core::Store;
 use hardware::memory::CoreOp;
 use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part};
 use platform::memory::PhysAddr;
@@ -39,6 +40,8 @@ pub(crate) struct Context {
     timer: RefCell<Option<Sleep<Fabric>>>,
     waker: RefCell<Option<Waker>>,
     part: Cell<Part>,
+    /// Resolves when the store buffer has room again.
+    room: RefCell<Option<Completion<()>>>,
     pub task: RefCell<Weak<Task>>,
 }
 
@@ -54,6 +57,7 @@ impl Context {
             timer: RefCell::new(None),
             waker: RefCell::new(None),
             part: Cell::new(part),
+            room: RefCell::new(None),
             task: RefCell::default(),
         })
     }
@@ -72,6 +76,10 @@ impl Context {
     /// Computes for some cycles on account of `part`.
     pub fn cycles(&self, part: Part, cycles: u64) {
         self.charge(part, self.cores.time_for(cycles));
+    }
+
+    pub(super) fn part(&self) -> Part {
+        self.part.get()
     }
 
     fn account(&self, part: Part, time: Duration) {
@@ -117,6 +125,27 @@ impl Context {
     /// Moves the program's clock to `time`, if that is later, on account of what it does.
     pub fn advance_to(&self, time: Time) {
         self.charge(self.part.get(), time.since(self.now()));
+    }
+
+    /// Waits until no more stores to devices are pending than the store buffer holds.
+    fn poll_store_buffer(&self, context: &mut PollContext<'_>) -> Poll<()> {
+        let mut room = self.room.borrow_mut();
+        if room.is_none() {
+            let (core, most) = (self.core.get(), usize::from(self.cores.params.store_buffer));
+            *room = self.cores.stores_pending_at_most(core, most);
+            if room.is_some() {
+                self.hold(true);
+            }
+        }
+        if let Some(completion) = &mut *room {
+            if Pin::new(completion).poll(context).is_pending() {
+                self.remember(context);
+                return Poll::Pending;
+            }
+            *room = None;
+            self.hold(false);
+        }
+        Poll::Ready(())
     }
 
     fn wait_until(&self, end: Time, context: &mut PollContext<'_>) -> Poll<()> {
@@ -172,12 +201,27 @@ impl CpuOps for Context {
         self.fetch_ahead(at, length);
     }
 
-    fn barrier(&self, _: Barrier) {
-        self.work(Cycles::new(self.cores.costs.fence));
+    fn barrier(&self, kind: Barrier) {
+        let costs = &self.cores.costs;
+        self.work(Cycles::new(match kind {
+            Barrier::Stores | Barrier::All => costs.fence,
+            Barrier::Locked => costs.locked,
+            // Part of what it belongs to.
+            Barrier::Serialising => 0,
+        }));
+        self.cores.store(self.core.get(), self.now(), Store::Barrier);
     }
 
     fn stores_accepted(&self) -> Async<'_, ()> {
-        Box::pin(std::future::poll_fn(|context| self.poll_sync(context)))
+        Box::pin(async move {
+            poll_fn(|context| self.poll_sync(context)).await;
+            if let Some(accepted) = self.cores.stores_pending_at_most(self.core.get(), 0) {
+                self.hold(true);
+                // The completer is the core's own and does not go away.
+                let _ = accepted.await;
+                self.hold(false);
+            }
+        })
     }
 
     fn flush_line(&self, at: PhysAddr) {
@@ -205,7 +249,7 @@ impl CpuOps for Context {
                     let task = self.task.borrow().upgrade();
                     let over = task.is_some_and(|task| self.cores.turn_is_over(&task));
                     if left.is_zero() && !over && core.lets(self) {
-                        return Poll::Ready(());
+                        return self.poll_store_buffer(context);
                     }
                     self.phase.set(Phase::Stopped { left });
                 }

@@ -12,7 +12,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use engine::{Handle, Scheduler};
+use engine::{Completion, Handle, Scheduler};
+use hardware::core::Store;
 use hardware::root::{Host, HostId};
 use hardware::wires::Wires;
 use hardware::{Event, Fabric};
@@ -158,6 +159,21 @@ impl Cores {
         self.hw.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.host);
             act(host, wires, scheduler)
+        })
+    }
+
+    /// A core that is at `when` stores to a device.
+    pub fn store(&self, core: CpuId, when: Time, store: Store<'_>) {
+        let core = crate::convert::core(core);
+        // Where no window is, a store is lost, as on a real bus.
+        let _ = self.with(|host, wires, scheduler| host.store(wires, scheduler, core, when, store));
+    }
+
+    /// Resolves when no more than `most` of a core's stores to devices are pending; `None` if that is so now.
+    pub fn stores_pending_at_most(&self, core: CpuId, most: usize) -> Option<Completion<()>> {
+        let core = crate::convert::core(core);
+        self.with(|host, _, _| {
+            (host.stores_of(core).pending() > most).then(|| host.stores_pending_at_most(core, most))
         })
     }
 

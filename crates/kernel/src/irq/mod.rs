@@ -13,7 +13,7 @@ use std::rc::Rc;
 use engine::Notify;
 use hardware::root::{InterruptMessage, InterruptSink};
 use platform::Error;
-use platform::cpu::{CpuId, Part};
+use platform::cpu::{Barrier, CpuId, CpuOps as _, Part};
 use platform::irq::{Irq, IrqHandler, IrqReturn, IrqThread};
 use platform::kernel::TaskParams;
 use platform::sync::WaitQueue;
@@ -250,6 +250,8 @@ impl Inner {
                 let next = inbox.pending.borrow_mut().pop_front();
                 inbox.serving.set(next);
                 let Some(vector) = next else { break };
+                // It serialises the core: what write combining holds leaves.
+                context.barrier(Barrier::Serialising);
                 context.cycles(Part::Irq, costs.irq_entry);
                 cpu.sync().await;
                 self.handle(&cpu, id, vector);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use hardware::memory::LINE;
+use hardware::core::{LINE, Store};
 use platform::cpu::{Async, Cpu};
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, MmioOps};
@@ -71,6 +71,7 @@ impl MmioOps for Region {
             let at = self.base + offset;
             for piece in pieces(at, into.len(), WORD) {
                 cpu.sync().await;
+                self.flush(cpu).await;
                 let target = convert::physical(at + piece.start as u64);
                 let length = piece.len();
                 let access = self
@@ -98,35 +99,50 @@ impl MmioOps for Region {
         self.store(cpu, offset, from, 2 * WORD);
     }
 
-    fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; 64]) {
-        self.store(cpu, offset, line, LINE);
+    fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; LINE as usize]) {
+        let at = self.base + offset;
+        if !self.inside(offset, line.len()) || !self.present.get() || at.offset_in(LINE) != 0 {
+            return;
+        }
+        cpu.work(self.cores.params.store_interval.get());
+        self.cores.store(cpu.id(), cpu.now(), Store::Direct(at.0, line));
     }
 }
 
 impl Region {
+    /// Stores of `width` bytes.
     fn store(&self, cpu: &Cpu, offset: u64, from: &[u8], width: u64) {
         if !self.inside(offset, from.len()) || !self.present.get() {
             return;
         }
         let at = self.base + offset;
-        let unit = match self.kind {
-            // Stores to one line leave together when nothing else wants its buffer first.
-            MemoryType::WriteCombining => LINE,
-            _ if width == LINE => LINE,
-            _ => WORD,
-        };
-        for piece in pieces(at, from.len(), unit) {
-            let target = convert::physical(at + piece.start as u64);
-            let stores = piece.len().div_ceil(width as usize) as u64;
-            match self.kind {
-                MemoryType::WriteCombining => cpu.work(stores * self.cores.params.issue.get()),
-                _ => cpu.work(self.cores.costs.mmio_write),
+        let combines = self.kind != MemoryType::Uncached;
+        for piece in pieces(at, from.len(), if combines { LINE } else { WORD }) {
+            let address = (at + piece.start as u64).0;
+            let bytes = &from[piece];
+            if combines {
+                // Stores are aligned to their width.
+                let first = address / width;
+                let last = (address + bytes.len() as u64 - 1) / width;
+                cpu.work((last - first + 1) * self.cores.params.store_interval.get());
+                let store = Store::Combining { address, bytes, width: width as u8 };
+                self.cores.store(cpu.id(), cpu.now(), store);
+            } else {
+                cpu.work(self.cores.costs.mmio_write);
+                self.cores.store(cpu.id(), cpu.now(), Store::Uncached(address, bytes));
             }
-            let when = cpu.now();
-            // Where no window is, a write is lost, as on a real bus.
-            let _ = self.cores.with(|host, wires, scheduler| {
-                host.mmio_write_at(wires, scheduler, when, target, &from[piece])
-            });
+        }
+    }
+
+    /// Lets everything leave that the core has stored to devices: an uncached access comes after it.
+    async fn flush(&self, cpu: &Cpu) {
+        let holds = self.cores.with(|host, _, _| !host.stores_of(convert::core(cpu.id())).is_empty());
+        if holds {
+            self.cores.store(cpu.id(), cpu.now(), Store::Barrier);
+            if let Some(accepted) = self.cores.stores_pending_at_most(cpu.id(), 0) {
+                // The completer is the core's own and does not go away.
+                let _ = cpu.stall_on(accepted).await;
+            }
         }
     }
 }

@@ -1,0 +1,201 @@
+//! The buffers that combine stores, shared with the lines that the core fetches.
+
+use engine::Rng;
+use units::Time;
+
+use super::pieces::{LINE, next_piece};
+use super::{EvictionOrder, StoreParams};
+
+/// What a buffer does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It collects.
+    Open,
+    /// It has bytes that the root complex has not taken.
+    Leaving,
+    /// All its bytes are under way; it is free at that time.
+    Gone(Time),
+}
+
+/// A line that is being combined.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer {
+    /// Address of the line.
+    pub line: u64,
+    /// The root port that it goes to.
+    pub port: u8,
+    pub bytes: [u8; LINE as usize],
+    /// Bytes that have been stored and not sent.
+    pub mask: u64,
+    pub state: State,
+    /// A direct store's: it takes no other store.
+    pub direct: bool,
+    /// Place in the order in which buffers were told to leave.
+    pub order: u64,
+}
+
+/// All buffers of a core.
+pub(super) struct Buffers {
+    fill_buffers: usize,
+    combining_buffers: usize,
+    held: Vec<Buffer>,
+    /// When the line fills under way end.
+    fills: Vec<Time>,
+    order: EvictionOrder,
+    rng: Rng,
+    leaving: u64,
+    /// The latest of the buffers that have left, by that order.
+    last_gone: u64,
+}
+
+impl Buffers {
+    pub fn new(params: &StoreParams, rng: Rng) -> Self {
+        let fill_buffers = params.fill_buffers.max(1);
+        Self {
+            fill_buffers: usize::from(fill_buffers),
+            combining_buffers: usize::from(params.combining_buffers.clamp(1, fill_buffers)),
+            order: params.eviction_order,
+            held: Vec::new(),
+            fills: Vec::new(),
+            rng,
+            leaving: 0,
+            last_gone: 0,
+        }
+    }
+
+    /// How many combine or have not been accepted.
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// A line is fetched until `end`.
+    pub fn line_fill(&mut self, end: Time) {
+        if self.fills.len() < self.fill_buffers {
+            self.fills.push(end);
+        } else if let Some(first) = self.fills.iter_mut().min() {
+            // That one has ended, or this could not have begun.
+            *first = end;
+        }
+    }
+
+    /// Frees what has been accepted or fetched by `now`.
+    pub fn settle(&mut self, now: Time) {
+        self.held.retain(|buffer| !matches!(buffer.state, State::Gone(at) if at <= now));
+        self.fills.retain(|&end| end > now);
+    }
+
+    /// When the next buffer will be free, of those of which it is known.
+    pub fn next_free(&self) -> Option<Time> {
+        let gone = self.held.iter().filter_map(|buffer| match buffer.state {
+            State::Gone(at) => Some(at),
+            _ => None,
+        });
+        gone.chain(self.fills.iter().copied()).min()
+    }
+
+    /// The buffer that has a line, in whatever state.
+    pub fn find(&mut self, line: u64) -> Option<&mut Buffer> {
+        self.held.iter_mut().find(|buffer| buffer.line == line)
+    }
+
+    /// Takes a free buffer for a line; `None` if there is none.
+    pub fn allocate(&mut self, line: u64, port: u8) -> Option<&mut Buffer> {
+        let taken = self.held.len();
+        if taken >= self.combining_buffers || taken + self.fills.len() >= self.fill_buffers {
+            return None;
+        }
+        let bytes = [0; LINE as usize];
+        self.held.push(Buffer { line, port, bytes, mask: 0, state: State::Open, direct: false, order: 0 });
+        self.held.last_mut()
+    }
+
+    /// Lets a line leave if it is being combined. Whether it was.
+    pub fn evict(&mut self, line: u64) -> bool {
+        let next = self.leaving + 1;
+        let open = self.held.iter_mut().find(|b| b.line == line && b.state == State::Open);
+        let Some(buffer) = open else { return false };
+        buffer.state = State::Leaving;
+        buffer.order = next;
+        self.leaving = next;
+        true
+    }
+
+    /// Lets every line leave. How many there were.
+    pub fn evict_all(&mut self) -> u64 {
+        let mut count = 0;
+        for buffer in self.held.iter_mut().filter(|buffer| buffer.state == State::Open) {
+            self.leaving += 1;
+            count += 1;
+            buffer.state = State::Leaving;
+            buffer.order = self.leaving;
+        }
+        count
+    }
+
+    /// Lets some line leave to make room, unless one is leaving already. Whether it did.
+    pub fn press(&mut self) -> bool {
+        if self.held.iter().any(|buffer| buffer.state != State::Open) || self.held.is_empty() {
+            return false;
+        }
+        let victim = self.rng.below(self.held.len() as u64) as usize;
+        let line = self.held[victim].line;
+        self.evict(line)
+    }
+
+    /// Whether lines wait to leave.
+    pub fn any_leaving(&self) -> bool {
+        self.held.iter().any(|buffer| buffer.state == State::Leaving)
+    }
+
+    /// The ports that lines wait to leave through.
+    pub fn leaving_ports(&self) -> impl Iterator<Item = u8> + '_ {
+        self.held.iter().filter(|buffer| buffer.state == State::Leaving).map(|buffer| buffer.port)
+    }
+
+    /// Chooses one of the lines that wait to leave and whose port has room.
+    pub fn choose(&mut self, mut has_room: impl FnMut(u8) -> bool) -> Option<usize> {
+        let mut candidates = 0;
+        let mut chosen: Option<usize> = None;
+        for (index, buffer) in self.held.iter().enumerate() {
+            if buffer.state != State::Leaving || !has_room(buffer.port) {
+                continue;
+            }
+            candidates += 1;
+            let better = match (self.order, chosen) {
+                (_, None) => true,
+                (EvictionOrder::AsTold, Some(other)) => buffer.order < self.held[other].order,
+                // Each of n is kept with probability 1/n.
+                (EvictionOrder::Any, Some(_)) => self.rng.below(candidates) == 0,
+            };
+            if better {
+                chosen = Some(index);
+            }
+        }
+        chosen
+    }
+
+    /// Takes the next bytes of a line that leaves: the line, its bytes, which of them go now, whether they are the
+    /// last. The buffer is free at `accepted` if they are.
+    pub fn take_piece(&mut self, index: usize, chunk: u32, accepted: Time) -> (Buffer, u64, bool) {
+        let buffer = &mut self.held[index];
+        let piece = next_piece(buffer.mask, chunk);
+        let line = buffer.clone();
+        buffer.mask &= !piece;
+        let last = buffer.mask == 0;
+        if last {
+            buffer.state = State::Gone(accepted);
+        }
+        (line, piece, last)
+    }
+
+    /// Notes that the last bytes of a line have left: whether one told to leave later went before it.
+    pub fn left(&mut self, order: u64) -> bool {
+        let overtaken = order < self.last_gone;
+        self.last_gone = self.last_gone.max(order);
+        overtaken
+    }
+}

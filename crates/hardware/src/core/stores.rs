@@ -1,0 +1,360 @@
+//! The store buffer: stores to devices in program order, and what moves out of it when.
+
+use std::collections::VecDeque;
+
+use engine::{Completer, Completion, Rng, oneshot};
+use units::{Duration, Time};
+
+use super::buffers::{Buffers, State};
+use super::pieces::{LINE, request, span};
+use super::{StoreCounters, StoreParams};
+use wire::pcie::tlp::MemoryRequest;
+
+/// What a core does to device memory. Addresses are host-physical; bytes lie within one line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Store<'a> {
+    /// A store of at most 8 bytes, uncached.
+    Uncached(u64, &'a [u8]),
+    /// Stores of `width` bytes each that combine.
+    Combining {
+        /// Where.
+        address: u64,
+        /// What.
+        bytes: &'a [u8],
+        /// Bytes of one store instruction.
+        width: u8,
+    },
+    /// A store of a whole line that leaves as one TLP.
+    Direct(u64, &'a [u8; LINE as usize]),
+    /// Out with the line that holds an address.
+    Flush(u64),
+    /// Out with all lines; what follows waits until they are accepted.
+    Barrier,
+}
+
+/// What is to be done for an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Uncached,
+    Combining,
+    Direct,
+    Flush,
+    Barrier,
+}
+
+/// A line's share of what the core stored, or a barrier.
+#[derive(Clone, Debug)]
+struct Entry {
+    when: Time,
+    kind: Kind,
+    port: u8,
+    line: u64,
+    mask: u64,
+    bytes: [u8; LINE as usize],
+    /// Places in the store buffer.
+    stores: u16,
+}
+
+/// A TLP that leaves a core.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// Through which root port.
+    pub port: u8,
+    /// The request, but for who asks.
+    pub request: MemoryRequest,
+    /// Its line.
+    bytes: [u8; LINE as usize],
+    /// Where in it the payload begins.
+    start: usize,
+}
+
+impl Departure {
+    /// The payload, bytes that are not enabled being zero or older data of the same line.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + usize::from(self.request.length_dw) * 4]
+    }
+}
+
+/// What a store unit wants next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A TLP leaves, for which the port has a place.
+    Leave(Departure),
+    /// Nothing until then; nothing at all with `None`. Also if `blocked`, when a port has room.
+    Wait { until: Option<Time>, blocked: bool },
+}
+
+/// A core's way of storing to devices.
+pub struct StoreUnit {
+    params: StoreParams,
+    queue: VecDeque<Entry>,
+    buffers: Buffers,
+    /// The oldest entry is an uncached store under way, accepted at that time.
+    uncached: Option<Time>,
+    /// When the next TLP can leave the core.
+    next_departure: Time,
+    /// Since when the oldest entry waits.
+    waits_since: Option<Time>,
+    waiters: Vec<(usize, Completer<()>)>,
+    counters: StoreCounters,
+    /// When the unit will be looked at again.
+    pub(crate) wake: Option<Time>,
+}
+
+impl StoreUnit {
+    /// A unit that holds nothing.
+    pub fn new(params: StoreParams, rng: Rng) -> Self {
+        Self {
+            buffers: Buffers::new(&params, rng),
+            params,
+            queue: VecDeque::new(),
+            uncached: None,
+            next_departure: Time::ZERO,
+            waits_since: None,
+            waiters: Vec::new(),
+            counters: StoreCounters::default(),
+            wake: None,
+        }
+    }
+
+    /// What it is made of.
+    pub fn params(&self) -> &StoreParams {
+        &self.params
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> &StoreCounters {
+        &self.counters
+    }
+
+    /// Line buffers that combine or have not been accepted.
+    pub fn combining(&self) -> usize {
+        self.buffers.held()
+    }
+
+    /// Whether it holds nothing: no store, no line.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.buffers.is_empty()
+    }
+
+    /// Whether an uncached store can pass straight through at `when`.
+    pub(crate) fn is_free(&mut self, when: Time) -> bool {
+        self.buffers.settle(when);
+        self.is_empty()
+            && self.next_departure <= when
+            && self.uncached.is_none_or(|accepted| accepted <= when)
+    }
+
+    /// An uncached store passed straight through at `when`.
+    pub(crate) fn passed(&mut self, when: Time, bytes: usize) {
+        self.uncached = Some(when + self.params.accept_latency);
+        self.next_departure = when + self.params.evict_interval;
+        self.counters.stores += 1;
+        self.counters.uncached_tlps += 1;
+        self.counters.bytes += bytes as u64;
+    }
+
+    /// Stores that have been executed and moved nowhere yet.
+    pub fn pending(&self) -> usize {
+        self.queue.iter().map(|entry| usize::from(entry.stores)).sum()
+    }
+
+    /// The core fetches a line until `end`.
+    pub fn line_fill(&mut self, end: Time) {
+        self.buffers.line_fill(end);
+    }
+
+    /// Resolves when no more than `most` stores are pending.
+    pub fn pending_at_most(&mut self, most: usize) -> Completion<()> {
+        let (completer, completion) = oneshot();
+        if self.pending() <= most {
+            completer.complete(());
+        } else {
+            self.waiters.push((most, completer));
+        }
+        completion
+    }
+
+    /// Takes what the core executes at `when`, its last store of several then, for a device below `port`.
+    pub(crate) fn push(&mut self, when: Time, port: u8, store: Store<'_>) {
+        let (kind, address, from, width) = match store {
+            Store::Uncached(address, bytes) => (Kind::Uncached, address, bytes, LINE as u8),
+            Store::Combining { address, bytes, width } => (Kind::Combining, address, bytes, width),
+            Store::Direct(address, line) => (Kind::Direct, address, &line[..], LINE as u8),
+            Store::Flush(address) => (Kind::Flush, address, &[][..], 1),
+            Store::Barrier => (Kind::Barrier, 0, &[][..], 1),
+        };
+        let start = (address % LINE) as usize;
+        debug_assert!(start + from.len() <= LINE as usize, "a store lies within one line");
+        let mut bytes = [0; LINE as usize];
+        bytes[start..start + from.len()].copy_from_slice(from);
+        let mask = if from.is_empty() { 0 } else { span(start as u32, from.len() as u32) };
+        let stores = from.len().div_ceil(usize::from(width.max(1))).max(1) as u16;
+        self.counters.stores += if from.is_empty() { 0 } else { u64::from(stores) };
+        let entry = Entry { when, kind, port, line: address - start as u64, mask, bytes, stores };
+        // An interrupt may have computed up to an earlier time than what it interrupted.
+        let behind = self.queue.iter().rev().take_while(|other| other.when > when).count();
+        self.queue.insert(self.queue.len() - behind, entry);
+    }
+
+    /// What happens at `now` where a port has room for another TLP if `has_room` says so.
+    pub(crate) fn step(&mut self, now: Time, mut has_room: impl FnMut(u8) -> bool) -> Step {
+        self.buffers.settle(now);
+        let mut head_waits = false;
+        while self.queue.front().is_some_and(|head| head.when <= now) {
+            if !self.absorb(now) {
+                head_waits = true;
+                break;
+            }
+            self.queue.pop_front();
+            if let Some(since) = self.waits_since.take() {
+                self.counters.waited += now.since(since);
+            }
+            self.tell_waiters();
+        }
+        if head_waits {
+            self.waits_since.get_or_insert(now);
+        }
+        let uncached_ready = head_waits
+            && self.uncached.is_none()
+            && self.buffers.is_empty()
+            && self.queue.front().is_some_and(|head| head.kind == Kind::Uncached);
+        let wants_out = uncached_ready || self.buffers.any_leaving();
+        let mut blocked = false;
+        if wants_out && self.next_departure <= now {
+            if uncached_ready {
+                let head = self.queue.front().expect("an uncached store is the oldest");
+                if has_room(head.port) {
+                    return Step::Leave(self.uncached_leaves(now));
+                }
+            } else if let Some(index) = self.buffers.choose(&mut has_room) {
+                return Step::Leave(self.piece_leaves(now, index));
+            }
+            blocked = true;
+        }
+        let next_store = self.queue.front().filter(|_| !head_waits).map(|head| head.when);
+        let accepted = self.uncached.filter(|_| head_waits);
+        let free = if head_waits { self.buffers.next_free() } else { None };
+        let departure = (wants_out && !blocked).then_some(self.next_departure);
+        let until = [next_store, accepted, free, departure].into_iter().flatten().min();
+        Step::Wait { until, blocked }
+    }
+
+    /// Moves the oldest entry on; `false` if it must wait.
+    fn absorb(&mut self, now: Time) -> bool {
+        if let Some(accepted) = self.uncached {
+            if accepted > now {
+                return false;
+            }
+            self.uncached = None;
+            // An uncached store that left from here is done; one that passed straight through is long gone.
+            if self.queue.front().is_some_and(|head| head.kind == Kind::Uncached && head.mask == 0) {
+                return true;
+            }
+        }
+        let Some(head) = self.queue.front() else { return false };
+        match head.kind {
+            Kind::Barrier => {
+                self.counters.partial_lines += self.buffers.evict_all();
+                self.buffers.is_empty()
+            }
+            Kind::Uncached => {
+                self.counters.partial_lines += self.buffers.evict_all();
+                false
+            }
+            Kind::Flush => {
+                self.counters.partial_lines += u64::from(self.buffers.evict(head.line));
+                true
+            }
+            Kind::Combining | Kind::Direct => self.combine(),
+        }
+    }
+
+    /// Puts the oldest entry into a buffer; `false` if there is none.
+    fn combine(&mut self) -> bool {
+        let Self { queue, buffers, counters, .. } = self;
+        let Some(head) = queue.front() else { return false };
+        let direct = head.kind == Kind::Direct;
+        let (line, port) = (head.line, head.port);
+        let open = match buffers.find(line) {
+            Some(buffer) if buffer.state == State::Open && !direct => buffer,
+            // Bytes stored later must not arrive earlier: the line leaves first.
+            Some(_) => {
+                counters.partial_lines += u64::from(buffers.evict(line));
+                return false;
+            }
+            None => match buffers.allocate(line, port) {
+                Some(buffer) => buffer,
+                None => {
+                    let pressed = u64::from(buffers.press());
+                    counters.partial_lines += pressed;
+                    counters.pressed_lines += pressed;
+                    return false;
+                }
+            },
+        };
+        open.mask |= head.mask;
+        for (to, (&from, _)) in open
+            .bytes
+            .iter_mut()
+            .zip(head.bytes.iter().zip(0u32..))
+            .filter(|(_, (_, n))| head.mask >> n & 1 == 1)
+        {
+            *to = from;
+        }
+        open.direct = direct;
+        if open.mask == u64::MAX {
+            counters.full_lines += u64::from(!direct);
+            buffers.evict(line);
+        }
+        true
+    }
+
+    fn uncached_leaves(&mut self, now: Time) -> Departure {
+        let accepted = now + self.params.accept_latency;
+        let head = self.queue.front_mut().expect("an uncached store is the oldest");
+        let (request, start) = request(head.line, head.mask);
+        let departure = Departure { port: head.port, request, bytes: head.bytes, start };
+        self.counters.bytes += u64::from(head.mask.count_ones());
+        self.counters.uncached_tlps += 1;
+        head.mask = 0;
+        self.uncached = Some(accepted);
+        self.next_departure = now + self.params.evict_interval;
+        departure
+    }
+
+    fn piece_leaves(&mut self, now: Time, index: usize) -> Departure {
+        let accepted = now + self.params.accept_latency;
+        let (line, piece, last) = self.buffers.take_piece(index, self.params.partial_chunk, accepted);
+        let (request, start) = request(line.line, piece);
+        if last && self.buffers.left(line.order) {
+            self.counters.overtakes += 1;
+        }
+        self.counters.bytes += u64::from(piece.count_ones());
+        self.counters.direct_tlps += u64::from(line.direct);
+        self.counters.partial_tlps += u64::from(piece != u64::MAX);
+        self.next_departure = now + self.params.evict_interval;
+        Departure { port: line.port, request, bytes: line.bytes, start }
+    }
+
+    fn tell_waiters(&mut self) {
+        if self.waiters.is_empty() {
+            return;
+        }
+        let pending = self.pending();
+        for (_, completer) in self.waiters.extract_if(.., |(most, _)| pending <= *most) {
+            completer.complete(());
+        }
+    }
+
+    /// How long the oldest store has waited so far, that which waits now included.
+    pub fn waited(&self, now: Time) -> Duration {
+        self.counters.waited + self.waits_since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+
+    /// The ports that something waits to leave through.
+    pub(crate) fn wanted_ports(&self) -> impl Iterator<Item = u8> + '_ {
+        let uncached = self.queue.front().filter(|head| head.kind == Kind::Uncached).map(|head| head.port);
+        self.buffers.leaving_ports().chain(uncached)
+    }
+}

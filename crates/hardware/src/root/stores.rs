@@ -1,0 +1,232 @@
+//! Stores of cores to devices: from a core's buffers through a root port to the link.
+
+use engine::{Completion, Scheduler, Seed};
+use units::{HostPhysical, Time};
+use wire::pcie::tlp::MemoryRequest;
+use wire::pcie::{FlowClass, Tlp, TlpKind};
+
+use super::{Host, OutboundError, RootEvent};
+use crate::core::{Departure, LINE, Step, Store, StoreParams, StoreUnit};
+use crate::event::Event;
+use crate::link::Side;
+use crate::memory::{CoreId, MemorySystem};
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// The store units of all cores of a host.
+pub(super) fn units(memory: &MemorySystem, params: &StoreParams) -> Vec<StoreUnit> {
+    let seed = Seed::new(memory.params().seed);
+    (0..)
+        .map_while(|n| memory.node_of_core(CoreId(n)).map(|_| n))
+        .map(|n| StoreUnit::new(params.clone(), seed.component(&format!("core{n}/stores"))))
+        .collect()
+}
+
+impl Host {
+    /// Makes the cores store to devices by these parameters, from an empty state on.
+    pub fn set_store_params(&mut self, params: &StoreParams) {
+        self.stores = units(&self.memory, params);
+    }
+
+    /// A core's way of storing to devices.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn stores_of(&self, core: CoreId) -> &StoreUnit {
+        &self.stores[core.index()]
+    }
+
+    /// A core fetches a line until `end`: it takes one of the buffers that combine stores too.
+    pub fn line_fill(&mut self, core: CoreId, end: Time) {
+        self.stores[core.index()].line_fill(end);
+    }
+
+    /// Resolves when no more than `most` of a core's stores to devices have moved nowhere yet.
+    pub fn stores_pending_at_most(&mut self, core: CoreId, most: usize) -> Completion<()> {
+        self.stores[core.index()].pending_at_most(most)
+    }
+
+    /// A core that is at `when`, now or later, stores to a device.
+    ///
+    /// # Errors
+    /// If no port forwards the address or the bytes do not lie within one line: the store is lost.
+    pub fn store(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        core: CoreId,
+        when: Time,
+        store: Store<'_>,
+    ) -> Result<(), OutboundError> {
+        let port = match store {
+            Store::Uncached(address, bytes) | Store::Combining { address, bytes, .. } => {
+                self.port_for(address, bytes.len())?
+            }
+            Store::Direct(address, line) => self.port_for(address, line.len())?,
+            Store::Flush(_) | Store::Barrier => {
+                // Nothing to flush, nothing to order: the usual case.
+                if self.stores[core.index()].is_free(when) {
+                    return Ok(());
+                }
+                0
+            }
+        };
+        if let Store::Uncached(address, bytes) = store
+            && self.stores[core.index()].is_free(when)
+            && self.has_place(scheduler.now(), port)
+        {
+            self.stores[core.index()].passed(when, bytes.len());
+            let packet = self.uncached_write(wires, port, address, bytes);
+            self.send_posted(scheduler, when, port, packet);
+            return Ok(());
+        }
+        self.stores[core.index()].push(when, port, store);
+        self.look_again(scheduler, core, when);
+        Ok(())
+    }
+
+    fn port_for(&self, address: u64, length: usize) -> Result<u8, OutboundError> {
+        let address = HostPhysical::new(address);
+        if address.offset_in(LINE) + length as u64 > LINE {
+            return Err(OutboundError::TooLong { address, length });
+        }
+        self.window(address, length)
+    }
+
+    /// Lets a core's stores move as far as they can.
+    pub(super) fn run_stores(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, core: CoreId) {
+        let now = scheduler.now();
+        let unit = &mut self.stores[core.index()];
+        if unit.wake.is_some_and(|wake| wake <= now) {
+            unit.wake = None;
+        }
+        loop {
+            let Self { stores, ports, .. } = self;
+            let step = stores[core.index()].step(now, |port| {
+                let port = &mut ports[usize::from(port)];
+                port.places.taken(now) < port.params.posted_places
+            });
+            match step {
+                Step::Leave(departure) => self.leave(wires, scheduler, departure),
+                Step::Wait { until, blocked } => {
+                    if let Some(until) = until {
+                        self.look_again(scheduler, core, until);
+                    }
+                    if blocked {
+                        self.wait_for_place(scheduler, core);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, departure: Departure) {
+        let requester = self.ports[usize::from(departure.port)].id;
+        let request = MemoryRequest { requester, ..departure.request };
+        let tlp = Tlp::new(TlpKind::MemoryWrite(request));
+        let packet = wires.packets.encode(&tlp, departure.payload());
+        self.send_posted(scheduler, scheduler.now(), departure.port, packet);
+    }
+
+    /// Whether a port has room for another posted write of a core.
+    fn has_place(&mut self, now: Time, port: u8) -> bool {
+        let port = &mut self.ports[usize::from(port)];
+        port.places.taken(now) < port.params.posted_places
+    }
+
+    /// Sends a posted write that leaves its core at `when`; it takes a place in the port.
+    pub(super) fn send_posted(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        when: Time,
+        port: u8,
+        packet: PacketId,
+    ) {
+        let state = &mut self.ports[usize::from(port)];
+        state.places.grant();
+        let at = when + state.params.outbound_latency;
+        scheduler.at(at, Event::Root(self.id, RootEvent::SendPosted { port, packet }));
+    }
+
+    /// A posted write of a core has come to its port.
+    pub(super) fn posted_arrived(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        packet: PacketId,
+    ) {
+        let end = self.ports[usize::from(port)].end;
+        wires.send(scheduler, end, packet);
+        self.ports[usize::from(port)].places.handed_over();
+        self.count_places(wires, port);
+        self.places_freed(wires, scheduler, port);
+    }
+
+    fn count_places(&mut self, wires: &Wires, port: u8) {
+        let state = &mut self.ports[usize::from(port)];
+        let link = wires.link(state.end.link);
+        let starved = link.waiting_of(Side::Upstream, FlowClass::Posted);
+        state.places.starved(starved, link.wire_free(Side::Upstream));
+    }
+
+    /// The link of a port may have sent something that waited there, or lost it.
+    pub fn link_drained(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+        self.count_places(wires, port);
+        self.places_freed(wires, scheduler, port);
+    }
+
+    /// Lets the cores go on that wait for a place in a port, as long as there is one.
+    pub(super) fn places_freed(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+        let now = scheduler.now();
+        let places = &mut self.ports[usize::from(port)].places;
+        if places.wake.is_some_and(|wake| wake <= now) {
+            places.wake = None;
+        }
+        let asked = places.waiting.len();
+        for _ in 0..asked {
+            if !self.has_place(now, port) {
+                break;
+            }
+            let Some(core) = self.ports[usize::from(port)].places.waiting.pop_front() else { break };
+            self.run_stores(wires, scheduler, core);
+        }
+        self.arrange_look(scheduler, port);
+    }
+
+    /// Puts a core into the queues of the ports that its stores wait for.
+    fn wait_for_place(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId) {
+        let wanted: Vec<u8> = self.stores[core.index()].wanted_ports().collect();
+        for port in wanted {
+            let waiting = &mut self.ports[usize::from(port)].places.waiting;
+            if !waiting.contains(&core) {
+                waiting.push_back(core);
+            }
+            self.arrange_look(scheduler, port);
+        }
+    }
+
+    /// Arranges for a port to be looked at when its next TLP has left, if a core waits for that.
+    fn arrange_look(&mut self, scheduler: &mut Scheduler<Event>, port: u8) {
+        let now = scheduler.now();
+        let places = &mut self.ports[usize::from(port)].places;
+        if places.waiting.is_empty() {
+            return;
+        }
+        // Without a departure, a TLP's coming to the link or the link itself brings one here.
+        let Some(at) = places.next_departure().filter(|&at| at > now) else { return };
+        if places.wake.is_none_or(|wake| wake > at) {
+            places.wake = Some(at);
+            scheduler.at(at, Event::Root(self.id, RootEvent::PlaceFree { port }));
+        }
+    }
+
+    fn look_again(&mut self, scheduler: &mut Scheduler<Event>, core: CoreId, at: Time) {
+        let unit = &mut self.stores[core.index()];
+        if unit.wake.is_none_or(|wake| wake > at) {
+            unit.wake = Some(at);
+            scheduler.at(at.max(scheduler.now()), Event::Root(self.id, RootEvent::Stores { core }));
+        }
+    }
+}
