@@ -6,6 +6,7 @@ use wire::ethernet::MacAddr;
 use wire::nic::registers::NO_VECTOR;
 use wire::pcie::config::ConfigSpace;
 
+use super::kpio::KpioQueue;
 use super::params::{NicFunctionParams, NicParams};
 use super::ring::Ring;
 use super::rx::RxQueue;
@@ -78,6 +79,7 @@ pub struct NicFunction {
     pub flow: FlowRegisters,
     pub tx: Vec<TxQueue>,
     pub rx: Vec<RxQueue>,
+    pub kpio: Vec<KpioQueue>,
     pub vectors: Vec<Vector>,
 }
 
@@ -97,6 +99,7 @@ impl NicFunction {
             flow: FlowRegisters::RESET,
             tx: (0..params.tx_queues).map(|_| TxQueue::new(params.tx.cache)).collect(),
             rx: (0..params.rx_queues).map(|_| RxQueue::new(params.rx.cache)).collect(),
+            kpio: params.kpio.iter().flat_map(|k| (0..k.queues).map(|_| KpioQueue::new(k))).collect(),
             vectors: vec![Vector::default(); usize::from(params.vectors)],
         }
     }
@@ -127,7 +130,9 @@ impl NicFunction {
         let lives: Vec<(u16, u16)> = (0..self.tx.len().max(self.rx.len()))
             .map(|n| (self.tx.get(n).map_or(0, |q| q.ring.life), self.rx.get(n).map_or(0, |q| q.ring.life)))
             .collect();
+        let kpio = std::mem::take(&mut self.kpio);
         *self = Self::new(params, self.params, self.config.clone());
+        self.kpio = kpio;
         for (n, (tx, rx)) in lives.into_iter().enumerate() {
             if let Some(queue) = self.tx.get_mut(n) {
                 queue.ring.life = (tx + 1) & 0xfff;

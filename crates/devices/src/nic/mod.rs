@@ -5,6 +5,9 @@
 //! sequence, internal switch, flow rules or receive hash ([`steering`]), buffers ([`rx`]). Completions are written
 //! in batches ([`completions`]) and told of by coalesced interrupts ([`interrupts`]).
 //!
+//! Beside the rings there may be queues that take frames by programmed I/O ([`kpio`]); a multiplexer ([`mux`]) joins
+//! both ways in front of the wire, or of a loop inside the device ([`around`]).
+//!
 //! The functions share the Ethernet ports; the internal switch (MPFS) gives a frame to the function whose
 //! address it bears, or, where functions share an address, to the one that a rule names. What a function sends to
 //! another behind the same port does not reach the wire.
@@ -12,10 +15,13 @@
 //! Constant latencies are told to the wire (`ready`, `receive_latency`) rather than waited for, so that in steady
 //! state a packet costs the events of its DMA requests and of its arrival, and no allocation.
 
+mod around;
 mod completions;
 mod function;
 mod handle;
 mod interrupts;
+mod kpio;
+mod mux;
 mod params;
 mod registers;
 mod ring;
@@ -31,15 +37,17 @@ use platform::device::{
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use units::Duration;
 use wire::nic::CLASS;
-use wire::nic::registers::{BAR_BYTES, MSIX_PENDING, MSIX_TABLE, event};
+use wire::nic::registers::{BAR_BYTES, KPIO_BAR, MSIX_PENDING, MSIX_TABLE, event, feature};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigError, ConfigSpace};
 
 pub use handle::NicHandle;
-pub use params::{NicFunctionParams, NicParams, PathParams};
+pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams};
 pub use segment::{Cutter, NotCuttable};
 
+use around::Around;
 use function::NicFunction;
+use mux::Mux;
 use rx::Receiver;
 use steering::FlowTable;
 use token::{Kind, Note};
@@ -58,6 +66,9 @@ pub struct Nic {
     switch_rules: FlowTable,
     sender: Sender,
     receiver: Receiver,
+    /// In front of each Ethernet port.
+    muxes: Vec<Mux>,
+    around: Around,
     handle: NicHandle,
     /// Kept so that neither completions nor segments allocate.
     scratch: Vec<u8>,
@@ -69,7 +80,10 @@ impl Nic {
     ///
     /// # Errors
     /// If the capabilities do not fit together.
-    pub fn new(params: NicParams) -> Result<(Self, NicHandle), ConfigError> {
+    pub fn new(mut params: NicParams) -> Result<(Self, NicHandle), ConfigError> {
+        if params.kpio.is_some() {
+            params.features |= feature::KPIO;
+        }
         let mut functions = Vec::new();
         for &function in &params.functions {
             functions.push(NicFunction::new(&params, function, config(&params)?));
@@ -80,6 +94,8 @@ impl Nic {
             functions,
             sender: Sender::default(),
             receiver: Receiver::default(),
+            muxes: (0..params.ports).map(|_| Mux::default()).collect(),
+            around: Around::default(),
             handle: handle.clone(),
             scratch: Vec::new(),
             frame: Vec::new(),
@@ -102,7 +118,12 @@ fn config(params: &NicParams) -> Result<ConfigSpace, ConfigError> {
     if params.functions.len() > 1 {
         config = config.multi_function();
     }
-    config.bar64(0, BAR_BYTES, false).power_management().msix(layout).pcie(params.pcie).aer().build()
+    config = config.bar64(0, BAR_BYTES, false);
+    if let Some(kpio) = &params.kpio {
+        let windows = u64::from(kpio.queues) * kpio.window();
+        config = config.bar64(KPIO_BAR, windows.next_power_of_two(), true);
+    }
+    config.power_management().msix(layout).pcie(params.pcie).aer().build()
 }
 
 impl Device for Nic {
@@ -119,6 +140,8 @@ impl Device for Nic {
                 }
                 self.forget_sending();
                 self.forget_receiving();
+                self.muxes.iter_mut().for_each(|mux| *mux = Mux::default());
+                self.around = Around::default();
             }
             Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {
                 self.reset_function(function);
@@ -143,11 +166,12 @@ impl Device for Nic {
     fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
         let offset = at.offset.get();
         let is_whole = offset % 4 == 0 && data.len() % 4 == 0;
-        if at.bar != 0
-            || !is_whole
-            || usize::from(at.function.0) >= self.functions.len()
-            || self.handle.is_hung()
-        {
+        let is_ours = usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung();
+        if at.bar == KPIO_BAR && is_ours {
+            self.kpio_write(bus, at.function.0, offset, data);
+            return;
+        }
+        if at.bar != 0 || !is_whole || !is_ours {
             return;
         }
         for (n, word) in data.chunks_exact(4).enumerate() {
@@ -185,6 +209,10 @@ impl Device for Nic {
             Kind::TxPump => self.pump(bus),
             Kind::RxPump => self.rx_pump(bus),
             Kind::Vector => self.vector_due(bus, note.function, note.first.into()),
+            Kind::KpioPatience => self.kpio_patience_due(bus, note),
+            Kind::KpioReport => self.kpio_report_due(bus, note),
+            Kind::Mux => self.mux_due(bus, note.first),
+            Kind::Loopback => self.come_round(bus, note.first),
             _ => {}
         }
     }

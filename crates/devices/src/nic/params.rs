@@ -49,6 +49,11 @@ pub struct NicParams {
     pub doorbell_latency: Duration,
     /// How long a register read takes the device.
     pub register_latency: Duration,
+    /// Queues that take frames by programmed I/O.
+    pub kpio: Option<KpioParams>,
+    /// Frames go round inside, from port 0 to port 1 and back, instead of to the wire: from a frame's last byte until
+    /// the other port has it.
+    pub loopback: Option<Duration>,
     /// PCI vendor and device number.
     pub ids: (u16, u16),
     /// Capabilities that each function announces.
@@ -83,6 +88,44 @@ pub struct PathParams {
     pub memory: u32,
     /// TX: from a packet's data being there to its first bit. RX: from its last bit to its first DMA write.
     pub latency: Duration,
+}
+
+/// Queues that take frames by programmed I/O (kPIO+WC, Figure 2: queue, EOP filter).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KpioParams {
+    /// Queues of each function, at most 64.
+    pub queues: u16,
+    /// Log2 of the lines that each queue has memory for.
+    pub log2_lines: u8,
+    /// Log2 of the positions in its window, at least as much. With as much, lines that come too late are not known.
+    pub log2_positions: u8,
+    /// From a line's arrival until the frame that it ends can leave.
+    pub latency: Duration,
+    /// How long a line is waited for that others have passed.
+    pub patience: Duration,
+    /// How long freed lines wait for others before the driver is told.
+    pub report_delay: Duration,
+}
+
+impl KpioParams {
+    /// The paper's 4 KB (section III.A) in a window of eight times as many positions, one queue for each of 16 cores.
+    /// Patience and delay are assumed: well above what a line stays in a core, or a link takes to retrain; the 82599's
+    /// delay of write-backs. The latency is assumed: a few cycles of 250 MHz.
+    pub const fn example() -> Self {
+        Self {
+            queues: 16,
+            log2_lines: 6,
+            log2_positions: 9,
+            latency: Duration::from_ns(20),
+            patience: Duration::from_us(20),
+            report_delay: Duration::from_us(2),
+        }
+    }
+
+    /// Bytes of a queue's window.
+    pub const fn window(&self) -> u64 {
+        128 << self.log2_positions
+    }
 }
 
 const ALL_FEATURES: u32 = feature::RX_CHECKSUM
@@ -135,6 +178,8 @@ impl NicParams {
             read_chunk: 4096,
             doorbell_latency: Duration::ZERO,
             register_latency: Duration::from_ns(100),
+            kpio: None,
+            loopback: None,
             ids: (wire::nic::VENDOR, wire::nic::DEVICE),
             pcie: PcieParams::endpoint(Generation::Gen3, Width::X8),
         }

@@ -19,8 +19,12 @@ impl Nic {
     /// Reads the 4 bytes at `at`.
     pub(super) fn register(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64) -> u32 {
         let functions = self.functions.len() as u32;
+        let kpio_limits = self.kpio_limits();
         let params = &self.params;
         let state = &mut self.functions[usize::from(function)];
+        if let Some((queue, register)) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, state.kpio.len()) {
+            return self.kpio_register(function, queue, register);
+        }
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {
             return queue_register(&state.tx[queue].ring, register);
         }
@@ -51,7 +55,8 @@ impl Nic {
             regs::CONTROL if state.enabled => control::ENABLE,
             regs::STATUS => {
                 let port = state.port();
-                let up = bus.ethernet().is_some_and(|ethernet| ethernet.has_carrier(port));
+                let up = params.loopback.is_some()
+                    || bus.ethernet().is_some_and(|ethernet| ethernet.has_carrier(port));
                 status::READY | if up { status::LINK_UP } else { 0 }
             }
             regs::SPEED => (params.rate.bits_per_s() / 1_000_000) as u32,
@@ -71,6 +76,7 @@ impl Nic {
             regs::EVENT_VECTOR => state.event_vector,
             regs::FUNCTION => u32::from(function) | functions << 8,
             regs::TSO_MAX => params.tso_max,
+            regs::KPIO => kpio_limits,
             regs::RSS_TYPES => state.rss.types,
             flow::SOURCE => le(&state.flow.source),
             flow::DESTINATION => le(&state.flow.destination),
@@ -88,6 +94,10 @@ impl Nic {
     /// Writes the 4 bytes at `at`.
     pub(super) fn set_register(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, value: u32) {
         let state = &mut self.functions[usize::from(function)];
+        if let Some((queue, register)) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, state.kpio.len()) {
+            self.set_kpio_register(function, queue, register, value);
+            return;
+        }
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {
             self.set_queue_register(bus, function, queue as u8, true, register, value);
             return;
@@ -228,6 +238,7 @@ impl Nic {
         for queue in 0..self.params.rx_queues {
             self.stop_queue(function, queue as u8, false);
         }
+        self.kpio_reset(function);
         let state = &mut self.functions[usize::from(function)];
         state.reset(&self.params);
         if function == 0 {

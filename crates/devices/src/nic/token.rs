@@ -29,9 +29,17 @@ pub enum Kind {
     RxPump,
     /// Timer: a vector has waited long enough (`queue` is the lower half of its number).
     Vector,
+    /// Timer: a kPIO queue has waited long enough for a line.
+    KpioPatience,
+    /// Timer: the driver is told of a kPIO queue's lines.
+    KpioReport,
+    /// Timer: a port's multiplexer can hand on a frame.
+    Mux,
+    /// Timer: a frame has gone round inside.
+    Loopback,
 }
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 16] = [
     Kind::TxFetch,
     Kind::RxFetch,
     Kind::TxData,
@@ -44,6 +52,10 @@ const KINDS: [Kind; 12] = [
     Kind::TxPump,
     Kind::RxPump,
     Kind::Vector,
+    Kind::KpioPatience,
+    Kind::KpioReport,
+    Kind::Mux,
+    Kind::Loopback,
 ];
 
 /// A token's content: `kind` 4 bits, `life` 12, `function` 8, `queue` 8, two numbers of 16.
@@ -101,6 +113,6 @@ mod tests {
             let note = Note::new(kind, 0xabc, 3, 255).with(0xffff, 17);
             assert_eq!(Note::of(note.token()), Some(note));
         }
-        assert_eq!(Note::of(Token(u64::MAX)), None);
+        assert_eq!(Note::of(Token(u64::MAX)).map(|note| note.kind), Some(Kind::Loopback));
     }
 }

@@ -15,6 +15,7 @@ use wire::nic::descriptor::{
 };
 use wire::nic::registers::{counter, event, feature};
 
+use super::mux::FromDma;
 use super::ring::{CompletionMode, Ring};
 use super::segment::{Cutter, fill_checksums, finish};
 use super::token::{Kind, Note};
@@ -68,6 +69,17 @@ pub struct Job {
     held: u32,
 }
 
+/// A packet that is done with, for the completion of its descriptors.
+#[derive(Clone, Copy)]
+pub struct Done {
+    function: u8,
+    queue: u8,
+    life: u16,
+    descriptors: u16,
+    failed: bool,
+    report: bool,
+}
+
 /// The life of a job that is no more: no queue has it.
 const NO_LIFE: u16 = u16::MAX;
 
@@ -82,6 +94,8 @@ pub struct Sender {
     held: u32,
     /// Frames that wait for the wire, and when they will have left.
     leaving: VecDeque<(Time, u32)>,
+    /// Buffers of frames that have left.
+    pub spare: Vec<Vec<u8>>,
     /// When the next packet can be begun.
     free: Time,
     /// When a timer will look again.
@@ -390,18 +404,44 @@ impl Nic {
         self.frame = frame;
     }
 
-    /// Hands a frame to the wire, or to another function behind the same port.
+    /// A frame is whole: it goes to the wire, at once or in its turn.
     fn emit(&mut self, bus: &mut dyn DeviceBus, function: u8, frame: &[u8], held: u32) {
+        let port = self.functions[usize::from(function)].port();
+        if self.is_muxed(port) {
+            let mut bytes = self.sender.spare.pop().unwrap_or_default();
+            bytes.clear();
+            bytes.extend_from_slice(frame);
+            self.mux_dma(bus, port, FromDma::Frame { function, bytes, held });
+        } else {
+            let now = bus.now();
+            self.hand_on(bus, function, frame, now, held);
+        }
+    }
+
+    /// Hands a frame, not before `ready`, to the wire, or to another function behind the same port. Gives when it will
+    /// have left by the wire.
+    pub(super) fn hand_on(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        function: u8,
+        frame: &[u8],
+        ready: Time,
+        held: u32,
+    ) -> Option<Time> {
         let length = frame.len() - FCS_LEN;
         let port = self.functions[usize::from(function)].port();
         if self.functions.len() > 1 && !self.send_inside(bus, function, frame) {
             self.sender.held -= held;
             self.handle.add(function, counter::TX_FRAMES, 1);
             self.handle.add(function, counter::TX_BYTES, length as u64);
-            return;
+            return None;
         }
-        let ready = bus.now() + self.params.tx.latency;
-        match bus.ethernet().and_then(|ethernet| ethernet.send(port, ready, frame)) {
+        let ready = ready.max(bus.now() + self.params.tx.latency);
+        let left = match self.params.loopback {
+            Some(latency) => Some(self.send_around(bus, port, ready, latency, frame)),
+            None => bus.ethernet().and_then(|ethernet| ethernet.send(port, ready, frame)),
+        };
+        match left {
             Some(left) => {
                 self.handle.add(function, counter::TX_FRAMES, 1);
                 self.handle.add(function, counter::TX_BYTES, length as u64);
@@ -412,15 +452,36 @@ impl Nic {
                 self.handle.add(function, counter::TX_NO_CARRIER, 1);
             }
         }
+        left
     }
 
-    /// A packet has been handed to the wire, or has failed: its descriptors are done.
+    /// A packet has been handed to the wire, or has failed: its descriptors are done, in its turn.
     fn finish_job(&mut self, bus: &mut dyn DeviceBus, index: u16) {
         let job = &self.sender.jobs[usize::from(index)];
-        let (function, queue, descriptors) = (job.function, job.queue, job.descriptors);
-        let (failed, report) = (job.failed, job.report);
+        let done = Done {
+            function: job.function,
+            queue: job.queue,
+            life: job.life,
+            descriptors: job.descriptors,
+            failed: job.failed,
+            report: job.report,
+        };
         self.end(index);
+        let port = self.functions[usize::from(done.function)].port();
+        if self.is_muxed(port) {
+            self.mux_dma(bus, port, FromDma::Done(done));
+        } else {
+            self.report_done(bus, done);
+        }
+    }
+
+    /// Tells the driver of a packet's descriptors.
+    pub(super) fn report_done(&mut self, bus: &mut dyn DeviceBus, done: Done) {
+        let Done { function, queue, life, descriptors, failed, report } = done;
         let ring = &mut self.functions[usize::from(function)].tx[usize::from(queue)].ring;
+        if ring.life != life {
+            return;
+        }
         if failed {
             ring.dropped += 1;
             self.handle.add(function, counter::TX_ERRORS, 1);

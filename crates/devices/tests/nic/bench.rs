@@ -171,7 +171,11 @@ impl Bench {
     }
 
     pub fn write(&mut self, device: usize, function: u8, at: u64, data: &[u8]) {
-        let access = BarAccess { function: FunctionIndex(function), bar: 0, offset: BarOffset::new(at) };
+        self.write_bar(device, function, 0, at, data);
+    }
+
+    pub fn write_bar(&mut self, device: usize, function: u8, bar: u8, at: u64, data: &[u8]) {
+        let access = BarAccess { function: FunctionIndex(function), bar, offset: BarOffset::new(at) };
         self.with(device, |device, bus| device.bar_write(bus, access, data));
     }
 

@@ -4,6 +4,8 @@ mod bench;
 mod driver;
 mod faults;
 mod interrupts;
+mod kpio;
+mod kpio_faults;
 mod moving;
 mod offloads;
 mod properties;

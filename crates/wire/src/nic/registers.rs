@@ -36,6 +36,9 @@ pub const EVENT_VECTOR: u64 = 0x34;
 pub const FUNCTION: u64 = 0x38;
 /// Most bytes of a frame that is cut (TSO), headers included (read only).
 pub const TSO_MAX: u64 = 0x3c;
+/// kPIO queues in bits 7 to 0, log2 of the lines that each has memory for in bits 15 to 8, log2 of the positions in
+/// its window in bits 23 to 16 (read only). All 0 if there are none.
+pub const KPIO: u64 = 0x40;
 /// What the RSS hash covers: [`rss`] bits.
 pub const RSS_TYPES: u64 = 0x80;
 /// The RSS key, 40 bytes as the specification's examples print it.
@@ -106,6 +109,12 @@ pub const QUEUE_STRIDE: u64 = 0x80;
 pub const VECTORS: u64 = 0x3_0000;
 /// Bytes from one vector's registers to the next one's.
 pub const VECTOR_STRIDE: u64 = 0x20;
+/// kPIO queues, [`KPIO_STRIDE`] apart: see [`kpio`].
+pub const KPIO_QUEUES: u64 = 0x3_8000;
+/// Bytes from one kPIO queue's registers to the next one's.
+pub const KPIO_STRIDE: u64 = 0x40;
+/// The BAR of the kPIO queues' windows, one behind the other: see [`crate::kpio`].
+pub const KPIO_BAR: u8 = 2;
 /// No vector.
 pub const NO_VECTOR: u32 = 0xffff;
 
@@ -169,6 +178,39 @@ pub mod vector {
     pub const ADAPTIVE: u64 = 0x08;
 }
 
+/// Registers of a kPIO queue, relative to its first.
+pub mod kpio {
+    /// Enable and modes, below. Writing [`ENABLE`] where it was clear starts with position 0 and frame number 0.
+    pub const CONTROL: u64 = 0x00;
+    /// State (read only), below.
+    pub const STATUS: u64 = 0x04;
+    /// How many lines are free again in all, 32 bits (read only).
+    pub const FREED: u64 = 0x08;
+    /// Lines after which [`FREED`] is written to memory; 0 counts as 1.
+    pub const REPORT_EVERY: u64 = 0x0c;
+    /// Bus address of 4 bytes that [`FREED`] is written to, 8 bytes; 0 for nowhere.
+    pub const REPORT: u64 = 0x10;
+    /// The end-of-packet signature, 8 bytes.
+    pub const SIGNATURE: u64 = 0x18;
+    /// Frames given up (read only).
+    pub const DROPPED: u64 = 0x20;
+    /// Frame numbers that were skipped (read only).
+    pub const MISSING: u64 = 0x24;
+    /// The position that is awaited next, counted as lines are, 32 bits: where a driver that has lost its place goes
+    /// on (read only).
+    pub const NEXT: u64 = 0x28;
+
+    /// Control: the queue runs.
+    pub const ENABLE: u32 = 1 << 0;
+    /// Control: frames have length and checksum; else the paper's signature.
+    pub const FRAMED: u32 = 1 << 4;
+    /// Control, with [`FRAMED`]: the filling behind a frame is not written.
+    pub const SHORT_LINES: u32 = 1 << 5;
+
+    /// Status: runs.
+    pub const RUNNING: u32 = 1 << 0;
+}
+
 /// Bits of [`CONTROL`].
 pub mod control {
     /// Frames are received. TX queues send as soon as they run.
@@ -201,6 +243,8 @@ pub mod feature {
     pub const PROMISCUOUS: u32 = 1 << 5;
     /// Receives frames of all groups; broadcast is always received.
     pub const ALL_GROUPS: u32 = 1 << 6;
+    /// Takes frames by programmed I/O.
+    pub const KPIO: u32 = 1 << 7;
 }
 
 /// Bits of [`EVENTS`].
@@ -255,6 +299,24 @@ pub mod counter {
     pub const FETCHES: usize = 14;
     /// Completion writes.
     pub const WRITE_BACKS: usize = 15;
+    /// Frames that came by kPIO and were sent.
+    pub const KPIO_FRAMES: usize = 16;
+    /// Lines of kPIO queues that were whole.
+    pub const KPIO_LINES: usize = 17;
+    /// Writes to kPIO queues that were not a whole line.
+    pub const KPIO_PIECES: usize = 18;
+    /// Writes to a line before which another was not whole.
+    pub const KPIO_AHEAD: usize = 19;
+    /// Frames whose first line came by kPIO and that were given up.
+    pub const KPIO_DROPPED: usize = 20;
+    /// Frame numbers that were skipped: of frames that were given up, and of those that never began.
+    pub const KPIO_MISSING: usize = 21;
+    /// Writes to kPIO positions for which there was no room, or that were over.
+    pub const KPIO_OUTSIDE: usize = 22;
+    /// Writes over bytes of kPIO queues that had been written.
+    pub const KPIO_TWICE: usize = 23;
+    /// Times that a line which did not come was given up.
+    pub const KPIO_WAITS: usize = 24;
     /// How many there are.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 25;
 }

@@ -1,0 +1,216 @@
+//! The memory of a kPIO queue: lines at positions, written in any order and in pieces, handed on in order.
+
+use wire::kpio::{LINE, Line};
+
+/// A line as far as it has been written.
+#[derive(Clone)]
+struct Slot {
+    bytes: [u8; LINE],
+    /// A bit for each byte that was written.
+    written: u64,
+    is_first: bool,
+    is_intact: bool,
+}
+
+const EMPTY: Slot = Slot { bytes: [0; LINE], written: 0, is_first: false, is_intact: true };
+
+/// What a write was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Written {
+    /// To a line that is wanted.
+    Wanted {
+        /// An earlier line is not there.
+        is_ahead: bool,
+    },
+    /// Over bytes that had been written.
+    Twice {
+        /// Another frame begins there.
+        begins: bool,
+    },
+    /// To a position for which there is no room, or that is over.
+    Outside {
+        /// A frame begins there.
+        begins: bool,
+    },
+}
+
+/// A ring of lines.
+///
+/// Positions are counts that run on. Lines from `freed` on are in memory: up to `head` they have been handed on and
+/// belong to frames that have not left, behind it they are awaited.
+pub struct Lines {
+    slots: Vec<Slot>,
+    /// Positions in the window, less one.
+    mask: u32,
+    head: u32,
+    freed: u32,
+    /// The highest position that was written, and one.
+    end: u32,
+}
+
+impl Lines {
+    pub fn new(log2_lines: u8, log2_positions: u8) -> Self {
+        let mask = (1 << log2_positions.max(log2_lines)) - 1;
+        Self { slots: vec![EMPTY; 1 << log2_lines], mask, head: 0, freed: 0, end: 0 }
+    }
+
+    /// Begins at position 0 with nothing.
+    pub fn restart(&mut self) {
+        self.slots.fill(EMPTY);
+        (self.head, self.freed, self.end) = (0, 0, 0);
+    }
+
+    fn slot(&mut self, position: u32) -> &mut Slot {
+        let index = position as usize & (self.slots.len() - 1);
+        &mut self.slots[index]
+    }
+
+    fn peek(&self, position: u32) -> &Slot {
+        &self.slots[position as usize & (self.slots.len() - 1)]
+    }
+
+    /// Writes `data`, which stays inside a line, at a place in the window.
+    pub fn write(&mut self, at: u64, data: &[u8]) -> Written {
+        let line = (at / LINE as u64) as u32;
+        let is_first = line > self.mask;
+        let ahead = line.wrapping_sub(self.head) & self.mask;
+        let room = self.slots.len() as u32 - self.head.wrapping_sub(self.freed);
+        let begins = is_first && at as usize % LINE == 0;
+        if ahead >= room {
+            return Written::Outside { begins };
+        }
+        let position = self.head.wrapping_add(ahead);
+        let begin = at as usize % LINE;
+        let bits = (u64::MAX >> (LINE - data.len())) << begin;
+        let is_ahead = ahead > 0 && self.peek(self.head).written != u64::MAX;
+        let slot = self.slot(position);
+        let is_twice = slot.written & bits != 0 || slot.written != 0 && slot.is_first != is_first;
+        slot.bytes[begin..begin + data.len()].copy_from_slice(data);
+        slot.written |= bits;
+        slot.is_first = is_first;
+        slot.is_intact &= !is_twice;
+        if position.wrapping_sub(self.head) >= self.end.wrapping_sub(self.head) {
+            self.end = position.wrapping_add(1);
+        }
+        if is_twice { Written::Twice { begins } } else { Written::Wanted { is_ahead } }
+    }
+
+    /// The next line, if the bytes that it needs are there: as many as `needs` says for a line that begins so.
+    pub fn next(&self, needs: impl Fn(bool, &[u8]) -> usize) -> Option<Line<'_>> {
+        let slot = self.peek(self.head);
+        let begun = slot.written.trailing_ones() as usize;
+        let needed = if begun == LINE { LINE } else { needs(slot.is_first, &slot.bytes[..begun]) };
+        let line = Line { bytes: &slot.bytes[..begun], is_first: slot.is_first, is_intact: slot.is_intact };
+        (begun >= needed && begun > 0).then_some(line)
+    }
+
+    /// Goes on behind the next line, whatever is there.
+    pub fn advance(&mut self) {
+        let head = self.head;
+        *self.slot(head) = EMPTY;
+        self.head = head.wrapping_add(1);
+        if self.end.wrapping_sub(self.head) > self.slots.len() as u32 {
+            self.end = self.head;
+        }
+    }
+
+    /// Whether something was written at or behind the next line.
+    pub fn has_more(&self) -> bool {
+        self.end != self.head
+    }
+
+    /// Whether the next line, or a piece of it, was written as a first one.
+    pub fn is_at_first(&self) -> bool {
+        let slot = self.peek(self.head);
+        slot.written != 0 && slot.is_first
+    }
+
+    /// Whether the next line's first byte was written as a frame's first.
+    pub fn is_begun(&self) -> bool {
+        self.is_at_first() && self.peek(self.head).written & 1 == 1
+    }
+
+    /// Whether nothing of the next line was written.
+    pub fn is_at_nothing(&self) -> bool {
+        self.peek(self.head).written == 0
+    }
+
+    /// Count of lines that were handed on.
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Count of lines whose memory is free again.
+    pub fn freed(&self) -> u32 {
+        self.freed
+    }
+
+    /// Frees the memory of lines before `position`.
+    pub fn free(&mut self, position: u32) {
+        self.freed = position;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: fn(bool, &[u8]) -> usize = |_, _| LINE;
+
+    fn take(lines: &mut Lines) -> Option<(u8, bool, bool)> {
+        let line = lines.next(WHOLE).map(|line| (line.bytes[0], line.is_first, line.is_intact));
+        if line.is_some() {
+            lines.advance();
+        }
+        line
+    }
+
+    #[test]
+    fn pieces_and_lines_in_any_order() {
+        let mut lines = Lines::new(2, 3);
+        assert_eq!(lines.write(64, &[2; 64]), Written::Wanted { is_ahead: true });
+        assert_eq!(lines.write(8 * 64 + 8, &[1; 56]), Written::Wanted { is_ahead: false });
+        assert_eq!(take(&mut lines), None);
+        assert_eq!(lines.write(8 * 64, &[1; 8]), Written::Wanted { is_ahead: false });
+        assert_eq!(take(&mut lines), Some((1, true, true)));
+        assert_eq!(take(&mut lines), Some((2, false, true)));
+        assert!(!lines.has_more());
+    }
+
+    #[test]
+    fn lines_too_late_or_too_early_are_outside() {
+        let mut lines = Lines::new(2, 3);
+        assert_eq!(lines.write(4 * 64, &[0; 64]), Written::Outside { begins: false }, "a fifth of four");
+        for n in 0..4 {
+            assert_eq!(lines.write(n * 64, &[n as u8; 64]), Written::Wanted { is_ahead: false });
+        }
+        assert_eq!(take(&mut lines), Some((0, false, true)));
+        assert_eq!(
+            lines.write(4 * 64, &[4; 64]),
+            Written::Outside { begins: false },
+            "its memory is not free"
+        );
+        lines.free(1);
+        assert_eq!(lines.write(0, &[0; 64]), Written::Outside { begins: false }, "over");
+        assert_eq!(lines.write(8 * 64, &[0; 64]), Written::Outside { begins: true });
+        assert_eq!(lines.write(4 * 64, &[4; 64]), Written::Wanted { is_ahead: false });
+        for n in 1..5 {
+            assert_eq!(take(&mut lines), Some((n, false, true)));
+        }
+    }
+
+    #[test]
+    fn what_was_written_twice_is_known() {
+        let mut lines = Lines::new(2, 3);
+        lines.write(0, &[1; 32]);
+        assert_eq!(lines.write(16, &[2; 48]), Written::Twice { begins: false });
+        assert_eq!(take(&mut lines), Some((1, false, false)));
+        lines.write(64, &[1; 32]);
+        assert_eq!(
+            lines.write(9 * 64 + 32, &[1; 32]),
+            Written::Twice { begins: false },
+            "a first line and one that is none"
+        );
+        assert_eq!(take(&mut lines), Some((1, true, false)));
+    }
+}

@@ -1,0 +1,120 @@
+//! The multiplexer in front of a port (kPIO+WC, Figure 2): frames that DMA brought and frames that came by programmed
+//! I/O take turns, one each; so do the kPIO queues among themselves.
+//!
+//! It is in the way only while a function of the port has a kPIO queue that runs. Then a frame is handed to the wire
+//! when the one before it has left, and completions of DMA wait until their frame has been handed on.
+
+use std::collections::VecDeque;
+
+use platform::device::DeviceBus;
+use platform::ethernet::EthernetPort;
+use units::Time;
+use wire::nic::registers::counter;
+
+use super::Nic;
+use super::token::{Kind, Note};
+use super::tx::Done;
+
+/// What DMA has for the wire, in order.
+pub enum FromDma {
+    /// A frame, check sequence included, and the bytes of packet memory that it holds.
+    Frame { function: u8, bytes: Vec<u8>, held: u32 },
+    /// All frames of a packet are before this.
+    Done(Done),
+}
+
+/// A port's multiplexer.
+#[derive(Default)]
+pub struct Mux {
+    dma: VecDeque<FromDma>,
+    /// kPIO queues with frames.
+    kpio: VecDeque<(u8, u8)>,
+    kpio_was_last: bool,
+    /// kPIO queues that run.
+    pub queues: u16,
+    /// When the wire takes the next frame.
+    free: Time,
+    wake: Option<Time>,
+}
+
+impl Nic {
+    /// Whether frames of a port go through its multiplexer.
+    pub(super) fn is_muxed(&self, port: EthernetPort) -> bool {
+        let mux = &self.muxes[usize::from(port.0)];
+        mux.queues > 0 || !mux.dma.is_empty()
+    }
+
+    /// Something from DMA waits for its turn.
+    pub(super) fn mux_dma(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, what: FromDma) {
+        self.muxes[usize::from(port.0)].dma.push_back(what);
+        self.mux_pump(bus, port);
+    }
+
+    /// A kPIO queue has a frame.
+    pub(super) fn mux_list(&mut self, function: u8, queue: u8) {
+        let port = self.functions[usize::from(function)].port();
+        let waiting = &mut self.muxes[usize::from(port.0)].kpio;
+        if !waiting.contains(&(function, queue)) {
+            waiting.push_back((function, queue));
+        }
+    }
+
+    /// Hands on what can be.
+    pub(super) fn mux_pump(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort) {
+        let now = bus.now();
+        loop {
+            let mux = &mut self.muxes[usize::from(port.0)];
+            if let Some(FromDma::Done(_)) = mux.dma.front() {
+                if let Some(FromDma::Done(done)) = mux.dma.pop_front() {
+                    self.report_done(bus, done);
+                }
+                continue;
+            }
+            if mux.dma.is_empty() && mux.kpio.is_empty() {
+                return;
+            }
+            if mux.free > now {
+                let at = mux.free;
+                if mux.wake.is_none_or(|set| set > at || set <= now) {
+                    mux.wake = Some(at);
+                    let note = Note::new(Kind::Mux, 0, 0, 0).with(port.0.into(), 0);
+                    bus.wake_at(at, note.token());
+                }
+                return;
+            }
+            let takes_kpio = !mux.kpio.is_empty() && (mux.dma.is_empty() || !mux.kpio_was_last);
+            mux.kpio_was_last = takes_kpio;
+            let left = if takes_kpio {
+                let Some((function, queue)) = mux.kpio.pop_front() else { continue };
+                let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
+                // The queue was stopped meanwhile.
+                let Some(frame) = state.ready.pop_front() else { continue };
+                if !state.ready.is_empty() {
+                    self.mux_list(function, queue);
+                }
+                let left = self.hand_on(bus, function, &frame.bytes, frame.at, 0);
+                self.handle.add(function, counter::KPIO_FRAMES, u64::from(left.is_some()));
+                self.kpio_left(bus, function, queue, frame);
+                left
+            } else {
+                let Some(FromDma::Frame { function, bytes, held }) = mux.dma.pop_front() else { continue };
+                let left = self.hand_on(bus, function, &bytes, now, held);
+                self.sender.spare.push(bytes);
+                left
+            };
+            if let Some(left) = left {
+                // So that the next one is there when the wire is free.
+                let latency = self.params.tx.latency;
+                let ahead = left.since(now).saturating_sub(latency);
+                self.muxes[usize::from(port.0)].free = now + ahead;
+            }
+        }
+    }
+
+    /// A frame's turn may have come.
+    pub(super) fn mux_due(&mut self, bus: &mut dyn DeviceBus, port: u16) {
+        self.muxes[usize::from(port)].wake = None;
+        self.mux_pump(bus, EthernetPort(port as u8));
+        self.pump(bus);
+    }
+}
