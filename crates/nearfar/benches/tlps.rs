@@ -2,7 +2,8 @@
 //!
 //! The aim is 5 million for 64 B reads from a warm window behind an IOMMU whose IOTLB holds it; it is printed, not
 //! asserted. Time is that of the processor where the system tells it, so that a busy machine does not count.
-//! `cargo bench -p nearfar -- QUICK` takes a tenth of the time.
+//! `cargo bench -p nearfar -- QUICK` takes a tenth of the time; any other argument names the lines to measure by a
+//! part of them, as in `cargo bench -p nearfar -- BW_DMA_WR`.
 
 use std::sync::LazyLock;
 use std::time::Instant;
@@ -13,7 +14,10 @@ use results::pciebench::{Cache, Pattern, Run, Test};
 use units::Bytes;
 
 fn main() {
-    let quick = std::env::args().any(|argument| argument == "QUICK");
+    // cargo passes `--bench` on.
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let quick = arguments.iter().any(|argument| argument == "QUICK");
+    let wanted: Vec<&String> = arguments.iter().filter(|&argument| argument != "QUICK").collect();
     let transactions = if quick { 100_000 } else { 1_000_000 };
     let iommu = IommuMode::Pages4k;
     println!("TLPs per second of one core, dell-t430 with nfp6000 (aim: 5 million in the first two lines)");
@@ -27,7 +31,10 @@ fn main() {
         (Test::BwDmaRw, 256, 256 << 10, IommuMode::Off),
     ];
     for (test, transfer, window, iommu) in first.into_iter().chain(misses).chain(others) {
-        measure(test, transfer, window, iommu, transactions);
+        let label = format!("{test:<10} {transfer:>5} of {:>8}, IOMMU {iommu:<4}", Bytes::new(window));
+        if wanted.is_empty() || wanted.iter().any(|part| label.contains(*part)) {
+            measure(&label, test, transfer, window, iommu, transactions);
+        }
     }
     // Linux keeps the peak of the process for those who ask.
     if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
@@ -36,7 +43,7 @@ fn main() {
     }
 }
 
-fn measure(test: Test, transfer: u64, window: u64, iommu: IommuMode, transactions: u64) {
+fn measure(label: &str, test: Test, transfer: u64, window: u64, iommu: IommuMode, transactions: u64) {
     let library = Library::built_in();
     let load = |text: Result<Machine, machine::Diagnostics>| text.unwrap_or_else(|error| panic!("{error}"));
     let bench = Bench {
@@ -67,12 +74,9 @@ fn measure(test: Test, transfer: u64, window: u64, iommu: IommuMode, transaction
     let seconds = many.0 - few.0;
     let tlps = many.1.tlps - few.1.tlps;
     println!(
-        "{:<10} {:>5} of {:>8}, IOMMU {:<4}  {:>6.2} M TLP/s  {:>7.0} ns of host time per transfer  {:.2} Gbit/s",
-        test.to_string(),
-        transfer,
-        run.window.to_string(),
-        iommu.to_string(),
+        "{label}  {:>6.2} M TLP/s  {:.2} events per TLP  {:>7.0} ns of host time per transfer  {:.2} Gbit/s",
         tlps as f64 / seconds / 1e6,
+        (many.1.events - few.1.events) as f64 / tlps as f64,
         seconds * 1e9 / (transactions * 9 / 10) as f64,
         many.1.headline()
     );

@@ -97,6 +97,8 @@ pub struct Outcome {
     pub half_width: f64,
     /// TLPs that the link carried.
     pub tlps: u64,
+    /// Events that the simulation took.
+    pub events: u64,
     /// Reads that ended in an error or brought wrong bytes.
     pub faulty: u64,
 }
@@ -106,6 +108,13 @@ impl Outcome {
     pub fn headline(&self) -> f64 {
         self.row.headline()
     }
+}
+
+/// What a simulation had to do.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    tlps: u64,
+    events: u64,
 }
 
 /// Bus, device and function of the card: the first behind its root port.
@@ -198,7 +207,8 @@ impl Bench {
                 .map(|&side| link.counters(side).tlps.iter().sum::<u64>())
                 .sum()
         });
-        self.outcome(run, &journal, tlps).map(Some)
+        let work = Work { tlps, events: simulation.processed() };
+        self.outcome(run, &journal, work).map(Some)
     }
 
     /// A machine that stops for milliseconds has to be watched for as long.
@@ -249,7 +259,8 @@ impl Bench {
         preparation.apply(&mut fabric.host_mut(host).memory, run);
     }
 
-    fn outcome(&self, run: &Run, journal: &Rc<RefCell<Journal>>, tlps: u64) -> Result<Outcome, BenchError> {
+    fn outcome(&self, run: &Run, journal: &Rc<RefCell<Journal>>, work: Work) -> Result<Outcome, BenchError> {
+        let Work { tlps, events } = work;
         let journal = journal.borrow();
         let nothing = || BenchError::Nothing(run.to_string());
         let faulty = journal.failed + journal.corrupt;
@@ -264,7 +275,14 @@ impl Bench {
             let total = samples.iter().sum::<u64>() + cycles(gap) * samples.len() as u64;
             let row = LatencyRow::from_samples(*run, &mut samples, total, CARD_CLOCK).ok_or_else(nothing)?;
             let distribution = Cdf::from_histogram(counts, CARD_CLOCK);
-            return Ok(Outcome { row: Row::Latency(row), distribution, half_width: 0.0, tlps, faulty });
+            return Ok(Outcome {
+                row: Row::Latency(row),
+                distribution,
+                half_width: 0.0,
+                tlps,
+                events,
+                faulty,
+            });
         }
         let steady = Steady::of(&journal).ok_or_else(nothing)?;
         // pcie-bench counts a test that reads and writes by direction.
@@ -276,6 +294,7 @@ impl Bench {
             distribution: Cdf::default(),
             half_width: steady.half_width,
             tlps,
+            events,
             faulty,
         })
     }

@@ -102,7 +102,7 @@ impl Bench {
         start(&simulation, host, FIRST_SLOT, setup_of(card), &first_buffer, run, effort, address_seed)?;
         let done = journal.clone();
         simulation.run_while(|_| !done.borrow().done);
-        self.outcome(run, &journal, 0)
+        self.outcome(run, &journal, Work::default())
     }
 }
 
