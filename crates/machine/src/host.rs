@@ -6,7 +6,9 @@ mod memory;
 mod power;
 mod root;
 
-pub use cache::{CacheGeometry, Core, EvictionNotice, Inclusion, Llc, PrivateCache, Replacement, SliceFold};
+pub use cache::{
+    CacheGeometry, CombiningOrder, Core, EvictionNotice, Inclusion, Llc, PrivateCache, Replacement, SliceFold,
+};
 pub use iommu::{Invalidation, Iommu, Iotlb, StructureCaches, TranslationOrder};
 pub use memory::{Dram, Interconnect, RemoteHit, RemoteWrite, SnoopMode};
 pub use power::{IdleState, PackageController, Power};

@@ -20,6 +20,39 @@ record! {
         store_buffer: Figure<Count>,
         /// From one access to a line to the next of the same instruction stream.
         access_interval: Figure<Cycles>,
+        /// From one store to the next of the same instruction stream.
+        store_interval: Figure<Cycles>,
+        /// A partly filled write-combining buffer leaves in chunks of this size (bytes).
+        combining_chunk: Figure<Bytes>,
+        /// In which order write-combining buffers leave that wait to.
+        combining_order: Figure<CombiningOrder>,
+        /// From one TLP's leaving a core to the next.
+        eviction_interval: Figure<Cycles>,
+    }
+    check |core: &Core, check: &mut Check<'_>| {
+        let chunk = core.combining_chunk.value;
+        check.require(
+            chunk.get().is_power_of_two() && (8..=LINE).contains(&chunk.get()),
+            "combining_chunk",
+            format!("a buffer does not leave in chunks of {chunk}"),
+            "8 B, 16 B, 32 B or 64 B",
+        );
+        check.require(
+            core.write_combining_buffers.value <= core.line_fill_buffers.value,
+            "write_combining_buffers",
+            format!("{} of {} line-fill buffers", core.write_combining_buffers.value, core.line_fill_buffers.value),
+            "at most `line_fill_buffers`: they are the same buffers",
+        );
+    }
+}
+
+names! {
+    /// In which order write-combining buffers leave that wait to.
+    pub enum CombiningOrder {
+        /// As they were filled or driven out.
+        AsTold = "as-told",
+        /// In any.
+        Any = "any",
     }
 }
 

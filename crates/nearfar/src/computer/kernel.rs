@@ -15,6 +15,7 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             fill_buffers: core.line_fill_buffers.value.get() as u16,
             store_buffer: core.store_buffer.value.get() as u16,
             issue: core.access_interval.value,
+            store_interval: core.store_interval.value,
         },
         costs: costs(host)?,
         sched: SchedParams {

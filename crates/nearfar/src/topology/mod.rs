@@ -116,6 +116,7 @@ pub fn add_host(
         _ => Vec::new(),
     };
     let host = fabric.add_host(memory, iommus);
+    fabric.host_mut(host).set_store_params(&root::store_params(&machine.host));
     if let Some(power) = &machine.host.power {
         let power = Power::new(power::power_params(power), seed.component("power"));
         fabric.host_mut(host).manage_power(power);

@@ -1,9 +1,10 @@
 //! From a machine file to root ports and their links.
 
+use hardware::core::{EvictionOrder, StoreParams};
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
 use hardware::root::{CompletionSplit, RootPortParams};
-use machine::{CompletionOrder, Host, LinkCapability, RootPort};
+use machine::{CombiningOrder, CompletionOrder, Host, LinkCapability, RootPort};
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
@@ -27,8 +28,24 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         max_payload,
         posted_release_latency: root.posted_release_latency.value,
         outbound_latency: root.outbound_latency.value,
-        posted_places: 16,
+        posted_places: root.posted_places.value.get() as u32,
         inbound_completion_latency: root.inbound_completion_latency.value,
+    }
+}
+
+/// How the cores of `host` store to devices.
+pub fn store_params(host: &Host) -> StoreParams {
+    let core = &host.core;
+    StoreParams {
+        fill_buffers: core.line_fill_buffers.value.get() as u16,
+        combining_buffers: core.write_combining_buffers.value.get() as u16,
+        partial_chunk: core.combining_chunk.value.get() as u32,
+        eviction_order: match core.combining_order.value {
+            CombiningOrder::AsTold => EvictionOrder::AsTold,
+            CombiningOrder::Any => EvictionOrder::Any,
+        },
+        accept_latency: host.root_complex.outbound_accept.value,
+        evict_interval: core.frequency.value.time_for(core.eviction_interval.value),
     }
 }
 
