@@ -39,20 +39,26 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let began = Instant::now();
     let options =
         Options { library: input::library(common), data: data_folder(), seed: arguments.random_seed };
-    let done = reproduce::pcie_bench(&options, progress::of(common).as_ref())?;
-    output::json(arguments.json.as_deref(), &done.results)?;
-    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
-        show(&done, began);
+    let seeds = arguments.seed.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
+    let mut all = Vec::new();
+    for seed in seeds {
+        let began = Instant::now();
+        let done = reproduce::reproduce(seed, &options, progress::of(common).as_ref())?;
+        if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+            show(&done, began);
+        }
+        if let Some(folder) = &arguments.report {
+            let path = folder.join(format!("{seed}.html"));
+            output::write(&path, done.report().to_html().as_bytes())?;
+            eprintln!("report: {}", path.display());
+        }
+        all.push(done);
     }
-    if let Some(folder) = &arguments.report {
-        let path = folder.join("pcie-bench.html");
-        output::write(&path, done.report()?.to_html().as_bytes())?;
-        eprintln!("report: {}", path.display());
-    }
-    let outside = done.outside();
+    let results: Vec<_> = all.iter().flat_map(|done| &done.results).collect();
+    output::json(arguments.json.as_deref(), &results)?;
+    let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
         eprintln!("outside its tolerance: {}", claim.id);
     }
@@ -61,13 +67,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 
 fn show(done: &Reproduction, began: Instant) {
     let claims = done.claims();
+    output::print(&format!("{}\n", done.file.seed));
     output::print(&claims_table(&claims));
     output::print(&format!("\nclaims: {}", count_line(&claims)));
     let points = done.file.judge_figures(&done.evidence);
     output::print(&format!("points of figures: {}", count_line(&points)));
     output::print(&format!(
-        "{} experiments simulated in {:.1} s",
-        done.evidence.outcomes.len(),
+        "{} experiments simulated in {:.1} s\n",
+        done.experiments,
         began.elapsed().as_secs_f64()
     ));
     for note in &done.notes {

@@ -1,32 +1,22 @@
-//! A paper's claims judged by simulation.
+//! A paper's claims judged by simulation: one module for each paper.
 
 mod data;
-mod model;
-mod report;
+mod kpio_wc;
+mod pcie_bench;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use machine::{Diagnostics, Doc, IommuMode, Library, Machine, Part, Sockets};
-use rayon::prelude::*;
-use results::claims::{
-    AnalyticPoint, Axis, ClaimFile, ClaimResult, Evidence, Experiment, Outcome, Statistic, Verdict,
-};
-use units::{BitRate, Bytes};
+use machine::{Diagnostics, Library};
+use results::claims::{ClaimFile, ClaimResult, Evidence, Verdict};
+use results::report::{Report, Section};
 
-use crate::batch::{self, Job, Length};
-use crate::bench::{Bench, BenchError, Effort};
 use crate::progress::Progress;
 
 pub use data::{data_folder, measured_evidence};
-pub use model::{Compared, against_the_closed_form};
+pub use pcie_bench::{Compared, against_the_closed_form};
 
 /// Papers whose claims are there to be judged.
-pub const SEEDS: [&str; 1] = ["pcie-bench"];
-/// The card with which the paper's machines were measured.
-const CARD: &str = "nfp6000";
-/// Samples of an experiment whose tail is asked for.
-const SAMPLES_OF_A_TAIL: u64 = 20_000;
+pub const SEEDS: [&str; 2] = ["pcie-bench", "kpio-wc"];
 
 /// What to judge by.
 #[derive(Clone, Debug)]
@@ -46,19 +36,51 @@ pub struct Reproduction {
     pub file: ClaimFile,
     /// What the simulations gave.
     pub evidence: Evidence,
-    /// What the measured directories say themselves; `None` where they are absent.
-    pub measured: Option<Evidence>,
     /// Claims and points of figures, judged.
     pub results: Vec<ClaimResult>,
-    /// The machines by CPU.
-    pub machines: BTreeMap<String, Doc<Machine>>,
-    /// Simulated and closed-form goodput.
-    pub closed_form: Vec<Compared>,
+    /// How many experiments were simulated.
+    pub experiments: usize,
     /// What could not be simulated, and what was not there.
     pub notes: Vec<String>,
+    /// The report's title.
+    title: String,
+    /// The report's sections beside claims and curves.
+    sections: Vec<Section>,
+}
+
+/// Simulates everything that the claims and figures of the paper called `seed` rest on, each experiment once, and
+/// judges them.
+///
+/// # Errors
+/// A machine, part or scenario file that is wrong.
+///
+/// # Panics
+/// If `seed` is none of [`SEEDS`].
+pub fn reproduce(
+    seed: &str,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Reproduction, Diagnostics> {
+    match seed {
+        "pcie-bench" => pcie_bench::reproduce(options, progress),
+        "kpio-wc" => kpio_wc::reproduce(options, progress),
+        other => panic!("`{other}` is not among the papers"),
+    }
 }
 
 impl Reproduction {
+    fn new(
+        title: &str,
+        file: ClaimFile,
+        evidence: Evidence,
+        experiments: usize,
+        sections: Vec<Section>,
+        notes: Vec<String>,
+    ) -> Self {
+        let results = file.judge(&evidence);
+        Self { file, evidence, results, experiments, notes, title: title.to_owned(), sections }
+    }
+
     /// The claims alone, without the figures' points.
     pub fn claims(&self) -> Vec<ClaimResult> {
         self.file.judge_claims(&self.evidence)
@@ -75,145 +97,16 @@ impl Reproduction {
         };
         claims.iter().filter(|c| c.verdict == Verdict::Outside && !answered(c)).cloned().collect()
     }
-}
 
-/// Simulates everything that the claims and figures of pcie-bench rest on, each experiment once, and judges them.
-///
-/// # Errors
-/// A machine or part file that is wrong.
-pub fn pcie_bench(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
-    let file = ClaimFile::pcie_bench();
-    let card = Doc::<Part>::load(&options.library, CARD)?.read()?;
-    let machines = machines_by_cpu(&options.library)?;
-    let mut read = BTreeMap::new();
-    for (cpu, doc) in &machines {
-        read.insert(cpu.clone(), doc.read()?);
-    }
-    let experiments: Vec<Experiment> = file.experiments().into_iter().collect();
-    let why = reasons(&file);
-    let tails = tails(&file);
-    progress.begin("pcie-bench", experiments.len() as u64);
-    let outcomes: Vec<Result<Outcome, String>> = experiments
-        .par_iter()
-        .with_max_len(1)
-        .map(|experiment| {
-            let outcome = simulate(experiment, &read, &card, options.seed, tails.contains(experiment));
-            progress.step(why.get(experiment).map_or("", String::as_str));
-            outcome
-        })
-        .collect();
-    progress.end();
-    let mut evidence = Evidence::default();
-    let mut notes = Vec::new();
-    for (experiment, outcome) in experiments.into_iter().zip(outcomes) {
-        match outcome {
-            Ok(outcome) => {
-                evidence.outcomes.insert(experiment, outcome);
-            }
-            Err(error) => notes.push(format!("{} {}: {error}", experiment.cpu, experiment.run)),
+    /// The report as one page.
+    pub fn report(&self) -> Report {
+        let mut report = Report::of_claims(self.title.clone(), &self.file, &self.evidence);
+        report.sections.extend(self.sections.iter().cloned());
+        if !self.notes.is_empty() {
+            let title = "What was not simulated or not there".into();
+            report.sections.push(Section { title, prose: self.notes.clone(), ..Section::default() });
         }
-    }
-    for point in file.analytic() {
-        evidence.analytic.insert(point, closed_form(point));
-    }
-    let closed_form = against_the_closed_form(&options.library, options.seed, progress)?;
-    let measured = match measured_evidence(&options.data) {
-        Ok(measured) => Some(measured),
-        Err(reason) => {
-            notes.push(format!("Skipped the comparison with measured files: {reason}"));
-            None
-        }
-    };
-    let results = file.judge(&evidence);
-    Ok(Reproduction { file, evidence, measured, results, machines, closed_form, notes })
-}
-
-/// Machine files by the CPU under which results know them.
-fn machines_by_cpu(library: &Library) -> Result<BTreeMap<String, Doc<Machine>>, Diagnostics> {
-    let mut machines = BTreeMap::new();
-    for name in library.names("machines") {
-        let doc = Doc::<Machine>::load(library, &name)?;
-        if let Some(known) = doc.read()?.measured_as {
-            machines.entry(known.cpu).or_insert(doc);
-        }
-    }
-    Ok(machines)
-}
-
-/// For the progress: a claim or figure that each experiment is for.
-fn reasons(file: &ClaimFile) -> BTreeMap<Experiment, String> {
-    let mut reasons = BTreeMap::new();
-    for claim in &file.claims {
-        for point in claim.point.values().flat_map(results::claims::PointSpec::points) {
-            reasons.entry(point.experiment).or_insert_with(|| claim.id.clone());
-        }
-    }
-    for figure in &file.figures {
-        for (_, point, reference) in figure.line.iter().flat_map(|line| line.points(figure.axis)) {
-            for experiment in std::iter::once(point.experiment).chain(reference.map(|r| r.experiment)) {
-                reasons.entry(experiment).or_insert_with(|| format!("{}/{}", file.seed, figure.id));
-            }
-        }
-    }
-    reasons
-}
-
-/// Experiments of which a tail is asked for.
-fn tails(file: &ClaimFile) -> BTreeSet<Experiment> {
-    let mut tails = BTreeSet::new();
-    for point in
-        file.claims.iter().flat_map(|c| c.point.values()).flat_map(results::claims::PointSpec::points)
-    {
-        if matches!(point.statistic, Statistic::P95 | Statistic::P999 | Statistic::Maximum) {
-            tails.insert(point.experiment);
-        }
-    }
-    for figure in file.figures.iter().filter(|f| f.axis == Axis::Percentile) {
-        for (_, point, _) in figure.line.iter().flat_map(|line| line.points(figure.axis)) {
-            tails.insert(point.experiment);
-        }
-    }
-    tails
-}
-
-fn simulate(
-    experiment: &Experiment,
-    machines: &BTreeMap<String, Machine>,
-    card: &Part,
-    seed: u64,
-    tail: bool,
-) -> Result<Outcome, String> {
-    let machine = machines
-        .get(&experiment.cpu)
-        .ok_or_else(|| format!("no machine file has `cpu = \"{}\"` under `measured_as`", experiment.cpu))?;
-    let sockets = experiment.sockets;
-    let bench = Bench {
-        machine: machine.clone(),
-        card: card.clone(),
-        sockets: Sockets { device: sockets.device, memory: sockets.memory, warming: sockets.program },
-        iommu: match experiment.iommu {
-            results::pciebench::IommuMode::Off => IommuMode::Off,
-            results::pciebench::IommuMode::SmallPages => IommuMode::Pages4k,
-            results::pciebench::IommuMode::Superpages => IommuMode::Superpages,
-        },
-        seed,
-    };
-    let effort = match tail {
-        true => Length::Exactly(Effort { samples: SAMPLES_OF_A_TAIL, ..Effort::default() }),
-        false => Length::Steady,
-    };
-    let outcome: Result<_, BenchError> = match &experiment.aggressor {
-        Some(aggressor) => bench.run_beside(&experiment.run, Effort::default(), aggressor),
-        None => batch::run(&Job { bench: &bench, run: experiment.run, effort }),
-    };
-    outcome.map(|outcome| Outcome::of(&outcome.row)).map_err(|error| error.to_string())
-}
-
-fn closed_form(point: AnalyticPoint) -> f64 {
-    match point {
-        AnalyticPoint::FrameInterval { gbit_per_s, frame_bytes } => {
-            let line = analytic::Ethernet::new(BitRate::gbit_per_s(gbit_per_s));
-            line.frame_interval(Bytes::new(frame_bytes)).as_ns_f64()
-        }
+        report.colophon.push(format!("Made by `nearfar reproduce {} --report DIR`.", self.file.seed));
+        report
     }
 }

@@ -23,7 +23,9 @@ pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
     let mut open: BTreeMap<(Bdf, u16), Open> = BTreeMap::new();
     let mut slices = Vec::with_capacity(capture.packets.len());
     for link in &capture.links {
-        TRACKS.map(|name| timeline.track(&format!("link {}", link.name), name));
+        for name in TRACKS {
+            timeline.track(&format!("link {}", link.name), name);
+        }
     }
     for (index, passed) in capture.packets.iter().enumerate() {
         let row = Row::of(capture, index + 1, passed, capture.origin());

@@ -85,6 +85,9 @@ pub struct Claim {
     /// Closed forms that it rests on, by name.
     #[serde(default)]
     pub analytic: BTreeMap<String, AnalyticPoint>,
+    /// Observed values that it rests on, by name: `experiment/value`.
+    #[serde(default)]
+    pub observed: BTreeMap<String, String>,
     /// The computation.
     pub measure: Measure,
 }
@@ -92,7 +95,8 @@ pub struct Claim {
 impl Claim {
     /// Judges the claim by what is known.
     pub fn judge(&self, seed: &str, evidence: &Evidence) -> ClaimResult {
-        let names = Names { points: &self.point, analytic: &self.analytic, evidence };
+        let names =
+            Names { points: &self.point, analytic: &self.analytic, observed: &self.observed, evidence };
         let simulated = self.measure.compute(&names);
         let mut result = ClaimResult {
             id: self.id.clone(),
@@ -111,6 +115,11 @@ impl Claim {
             contradicts: self.contradicts.clone(),
         };
         result.judge(self.bound);
+        if result.verdict == Verdict::NotModelled {
+            let reason = self.observed.values().find_map(|key| evidence.reason(key));
+            let parts = [reason.map(|reason| format!("Not simulated: {reason}.")), result.note.take()];
+            result.note = parts.into_iter().flatten().reduce(|a, b| format!("{a} {b}"));
+        }
         result
     }
 }

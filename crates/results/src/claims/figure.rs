@@ -14,6 +14,12 @@ pub enum Axis {
     Transfer,
     /// The share of transactions, percent.
     Percentile,
+    /// The size of a message, bytes.
+    Message,
+    /// Write-combining buffers of a core.
+    Buffers,
+    /// The generation of the link.
+    Generation,
 }
 
 /// A figure.
@@ -39,6 +45,8 @@ pub struct Figure {
     /// Whether minimum and 95th percentile are shown as bars.
     #[serde(default)]
     pub bars: bool,
+    /// It goes beyond what the paper measured: what is assumed to do so.
+    pub assumes: Option<String>,
     /// Its lines.
     pub line: Vec<FigureLine>,
 }
@@ -53,13 +61,25 @@ pub struct FigureLine {
     pub label: String,
     /// Whether a parameter has seen its values.
     pub role: Role,
-    /// Its points.
-    pub point: PointSpec,
+    /// Its points, where they are runs of pcie-bench.
+    pub point: Option<PointSpec>,
+    /// Its points, where they are observed values.
+    pub observed: Option<ObservedLine>,
     /// The set-up that a change is relative to; the rest of the point is the same.
     pub relative_to: Option<Reference>,
     /// Percentiles instead of one number per point.
     #[serde(default)]
     pub statistics: Vec<Statistic>,
+}
+
+/// Observed values over an axis: `key/x` for each place.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObservedLine {
+    /// What their keys begin with.
+    pub key: String,
+    /// The places.
+    pub at: Vec<u64>,
 }
 
 /// A set-up to compare with.
@@ -86,10 +106,17 @@ pub struct Sample {
 }
 
 impl FigureLine {
+    /// Its observed values: place and key.
+    pub fn keys(&self) -> Vec<(f64, String)> {
+        let places =
+            |line: &ObservedLine| line.at.iter().map(|&x| (x as f64, format!("{}/{x}", line.key))).collect();
+        self.observed.as_ref().map_or_else(Vec::new, places)
+    }
+
     /// Its points with their places on the axis and, for a change, the points it is relative to.
     pub fn points(&self, axis: Axis) -> Vec<(f64, Point, Option<Point>)> {
         let mut places = Vec::new();
-        for point in self.point.points() {
+        for point in self.point.iter().flat_map(PointSpec::points) {
             let run = &point.experiment.run;
             if axis == Axis::Percentile {
                 for &statistic in &self.statistics {
@@ -139,6 +166,10 @@ impl Figure {
             };
             samples.push(Sample { x, y, low, high });
         }
+        for (x, key) in line.keys() {
+            let sample = |y| Sample { x, y, low: None, high: None };
+            samples.extend(evidence.observed(&key).map(sample));
+        }
         samples
     }
 
@@ -147,7 +178,15 @@ impl Figure {
         let mut results = Vec::new();
         for line in &self.line {
             let simulated = self.samples(line, evidence);
-            for (x, point, _) in line.points(self.axis) {
+            let runs = line
+                .points(self.axis)
+                .into_iter()
+                .map(|(x, point, _)| (x, point.experiment.run.to_string(), None));
+            let keys = line.keys().into_iter().map(|(x, key)| {
+                let reason = evidence.reason(&key).map(|reason| format!("Not simulated: {reason}."));
+                (x, key, reason)
+            });
+            for (x, run, note) in runs.chain(keys) {
                 let at = |s: &&Sample| s.x == x;
                 let known = published.iter().filter(|(name, _)| *name == line.name).map(|(_, s)| s).find(at);
                 let mut result = ClaimResult {
@@ -162,8 +201,8 @@ impl Figure {
                     role: line.role,
                     tolerance_pct: self.tolerance_pct,
                     verdict: Verdict::NotModelled,
-                    text: format!("{}: {} ({})", self.title, line.label, point.experiment.run),
-                    note: None,
+                    text: format!("{}: {} ({run})", self.title, line.label),
+                    note,
                     contradicts: None,
                 };
                 result.judge(Bound::Exact);

@@ -67,6 +67,22 @@ impl ClaimFile {
         .expect("published/pcie-bench.* are well-formed")
     }
 
+    /// kPIO+WC's claims, from `published/kpio-wc.toml`. No values of its figures are known.
+    ///
+    /// # Panics
+    /// If that file, which is part of the program, is malformed.
+    pub fn kpio_wc() -> Self {
+        Self::parse(include_str!("../../../../published/kpio-wc.toml"), VALUES_HEADER)
+            .expect("published/kpio-wc.toml is well-formed")
+    }
+
+    /// Every observed value that its claims and figures rest on.
+    pub fn observed(&self) -> BTreeSet<String> {
+        let claims = self.claims.iter().flat_map(|claim| claim.observed.values().cloned());
+        let lines = self.figures.iter().flat_map(|figure| &figure.line);
+        claims.chain(lines.flat_map(|line| line.keys().into_iter().map(|(_, key)| key))).collect()
+    }
+
     /// Reads claims and the values of figures.
     ///
     /// # Errors
@@ -80,8 +96,9 @@ impl ClaimFile {
                 return Err(ClaimFileError::Id(claim.id.clone()));
             }
             for name in claim.measure.names() {
-                if !claim.point.contains_key(name) && !claim.analytic.contains_key(name) {
-                    let points: Vec<_> = claim.point.keys().chain(claim.analytic.keys()).cloned().collect();
+                let names = || claim.point.keys().chain(claim.analytic.keys()).chain(claim.observed.keys());
+                if !names().any(|known| known == name) {
+                    let points: Vec<_> = names().cloned().collect();
                     let (claim, name, points) = (claim.id.clone(), name.to_owned(), points.join(", "));
                     return Err(ClaimFileError::Name { claim, name, points });
                 }

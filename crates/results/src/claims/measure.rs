@@ -21,6 +21,13 @@ pub enum Measure {
         /// What is taken off.
         minus: String,
     },
+    /// How many times another value.
+    Ratio {
+        /// The value.
+        of: String,
+        /// What it is divided by.
+        per: String,
+    },
     /// Change in percent of a reference.
     PercentChange {
         /// The changed value.
@@ -88,6 +95,7 @@ pub enum Measure {
 pub(super) struct Names<'a> {
     pub(super) points: &'a BTreeMap<String, PointSpec>,
     pub(super) analytic: &'a BTreeMap<String, AnalyticPoint>,
+    pub(super) observed: &'a BTreeMap<String, String>,
     pub(super) evidence: &'a Evidence,
 }
 
@@ -95,6 +103,9 @@ impl Names<'_> {
     fn value(&self, name: &str) -> Option<f64> {
         if let Some(analytic) = self.analytic.get(name) {
             return self.evidence.analytic.get(analytic).copied();
+        }
+        if let Some(key) = self.observed.get(name) {
+            return self.evidence.observed(key);
         }
         match self.series(name)?[..] {
             [(_, value)] => Some(value),
@@ -117,6 +128,7 @@ impl Measure {
             Self::Difference { of, minus: other }
             | Self::PercentChange { of, from: other }
             | Self::Count { of, per: other }
+            | Self::Ratio { of, per: other }
             | Self::Reach { of, from: other, .. }
             | Self::Below { of, than: other, .. } => vec![of, other],
             Self::Entries { of, hit, miss, .. } => vec![of, hit, miss],
@@ -133,6 +145,7 @@ impl Measure {
                 let from = names.value(from)?;
                 Some(100.0 * (names.value(of)? - from) / from)
             }
+            Self::Ratio { of, per } => Some(names.value(of)? / names.value(per)?),
             Self::Count { of, per } => Some((names.value(of)? / names.value(per)?).ceil()),
             Self::Spread { of } => {
                 let series = names.series(of)?;

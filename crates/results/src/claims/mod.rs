@@ -12,7 +12,7 @@ mod point;
 mod table;
 
 pub use claim::{Bound, Claim, ClaimResult, Role, Verdict};
-pub use figure::{Axis, Figure, FigureLine, Reference, Sample};
+pub use figure::{Axis, Figure, FigureLine, ObservedLine, Reference, Sample};
 pub use file::{ClaimFile, ClaimFileError, VALUES_HEADER};
 pub use measure::Measure;
 pub use point::{Aggressor, AnalyticPoint, Evidence, Experiment, Outcome, Point, PointSpec, Statistic};

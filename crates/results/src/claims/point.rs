@@ -190,12 +190,24 @@ pub struct Evidence {
     pub outcomes: BTreeMap<Experiment, Outcome>,
     /// Values of closed forms.
     pub analytic: BTreeMap<AnalyticPoint, f64>,
+    /// Values that experiments of other kinds gave, by `experiment/value`, or why they gave none.
+    pub observed: BTreeMap<String, Result<f64, String>>,
 }
 
 impl Evidence {
     /// The value of a point, if its experiment was run.
     pub fn value(&self, point: &Point) -> Option<f64> {
         self.outcomes.get(&point.experiment)?.get(point.statistic)
+    }
+
+    /// An observed value, if there is one.
+    pub fn observed(&self, key: &str) -> Option<f64> {
+        self.observed.get(key)?.as_ref().ok().copied()
+    }
+
+    /// Why there is none.
+    pub fn reason(&self, key: &str) -> Option<&str> {
+        self.observed.get(key)?.as_ref().err().map(String::as_str)
     }
 
     /// Takes the rows of a measured directory as outcomes, so that claims can

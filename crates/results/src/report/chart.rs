@@ -95,13 +95,19 @@ impl Chart {
             Axis::Window => ("window (bytes)".into(), Scale::Log2),
             Axis::Transfer => ("transfer size (bytes)".into(), Scale::Log2),
             Axis::Percentile => ("share of reads that take at most".into(), Scale::Nines),
+            Axis::Message => ("message (bytes)".into(), Scale::Log2),
+            Axis::Buffers => ("write-combining buffers of the core".into(), Scale::Linear),
+            Axis::Generation => ("generation of PCI Express".into(), Scale::Linear),
         };
         let unit = if figure.unit == "%" { "change (%)" } else { &figure.unit };
         let y_scale = if figure.axis == Axis::Percentile { Scale::Log10 } else { Scale::Linear };
         Self {
             id: figure.id.clone(),
             title: figure.title.clone(),
-            text: figure.text.clone(),
+            text: match &figure.assumes {
+                Some(assumes) => format!("{} Assumed: {assumes}", figure.text),
+                None => figure.text.clone(),
+            },
             x,
             y: (unit.into(), y_scale),
             from_zero: figure.unit == "Gbit/s",

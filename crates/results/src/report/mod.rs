@@ -66,22 +66,40 @@ impl Report {
     /// caller adds the sections on what its machine files assume.
     pub fn of_claims(title: impl Into<String>, file: &ClaimFile, evidence: &Evidence) -> Self {
         let claims = file.judge_claims(evidence);
-        let charts = file.figures.iter().map(|f| Chart::of_figure(file, f, evidence)).collect();
+        let charts = |beyond: bool| {
+            let figures = file.figures.iter().filter(move |f| f.assumes.is_some() == beyond);
+            figures.map(|f| Chart::of_figure(file, f, evidence)).collect::<Vec<_>>()
+        };
         let prose = vec![
             "Lines are simulated, rings are measured on the real machine. Where there are no rings, nothing was \
              measured or given: the line is a prediction."
                 .to_owned(),
         ];
-        let figures = Section { title: "Curves".into(), prose, charts, tables: Vec::new() };
+        let mut sections =
+            vec![Section { title: "Curves".into(), prose, charts: charts(false), tables: Vec::new() }];
+        let beyond = charts(true);
+        if !beyond.is_empty() {
+            let prose = vec![
+                "Nobody has measured these: the model is taken to where the paper did not go. Each chart says what was \
+                 assumed."
+                    .to_owned(),
+            ];
+            sections.push(Section {
+                title: "Beyond the paper".into(),
+                prose,
+                charts: beyond,
+                tables: Vec::new(),
+            });
+        }
         let mut report = Self {
             title: title.into(),
             lead: vec![file.about.trim().into(), simulated(evidence), Self::count(&claims)],
             facts: point_facts(&file.judge_figures(evidence)),
-            sections: vec![figures],
+            sections,
             claims,
             colophon: vec![format!("Published values: {}.", file.paper)],
         };
-        if evidence.outcomes.is_empty() {
+        if evidence.outcomes.is_empty() && evidence.observed.values().all(Result::is_err) {
             report.lead = vec![file.about.trim().into(), "Nothing was simulated.".into()];
         }
         report
@@ -126,6 +144,10 @@ impl Report {
 fn simulated(evidence: &Evidence) -> String {
     let machines: BTreeSet<&str> = evidence.outcomes.keys().map(|e| e.cpu.as_str()).collect();
     let names: Vec<&str> = machines.iter().copied().collect();
+    if names.is_empty() {
+        let values = evidence.observed.values().filter(|value| value.is_ok()).count();
+        return format!("Here {values} values were observed in simulations of its experiments.");
+    }
     format!(
         "Here {} of its runs were simulated on models of {} machines (Xeon {}).",
         evidence.outcomes.len(),

@@ -1,0 +1,66 @@
+//! "Reevaluation of Programmed I/O with Write-Combining Buffers", NAS 2015.
+//!
+//! Every value that the claims name is observed in an experiment: a simulation that is watched from the link, as the
+//! paper's authors watched theirs with an analyser.
+
+use std::collections::BTreeMap;
+
+use machine::Diagnostics;
+use rayon::prelude::*;
+use results::claims::{ClaimFile, Evidence};
+
+use super::{Options, Reproduction};
+use crate::progress::Progress;
+
+/// Values by the names that claims use.
+type Values = BTreeMap<String, f64>;
+
+/// An experiment: a simulation or several, and the values that it gives.
+struct Experiment {
+    /// What it is, for the progress.
+    name: &'static str,
+    /// What the keys of its values begin with.
+    keys: &'static [&'static str],
+    /// Runs it.
+    run: fn(&Options) -> Result<Values, String>,
+}
+
+const EXPERIMENTS: [Experiment; 0] = [];
+
+/// Runs every experiment and judges the claims and figures by what was observed.
+///
+/// # Errors
+/// A machine, part or scenario file that is wrong.
+pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
+    let file = ClaimFile::kpio_wc();
+    progress.begin("kpio-wc", EXPERIMENTS.len() as u64);
+    let outcomes: Vec<Result<Values, String>> = EXPERIMENTS
+        .par_iter()
+        .with_max_len(1)
+        .map(|experiment| {
+            let outcome = (experiment.run)(options);
+            progress.step(experiment.name);
+            outcome
+        })
+        .collect();
+    progress.end();
+    let mut evidence = Evidence::default();
+    for key in file.observed() {
+        let of = |experiment: &&Experiment| experiment.keys.iter().any(|start| key.starts_with(start));
+        let place = EXPERIMENTS.iter().position(|experiment| of(&experiment));
+        let value = match place.map(|place| &outcomes[place]) {
+            Some(Ok(values)) => {
+                values.get(&key).copied().ok_or_else(|| "the experiment does not give it".to_owned())
+            }
+            Some(Err(reason)) => Err(reason.clone()),
+            None => Err("there is no experiment for it yet".to_owned()),
+        };
+        evidence.observed.insert(key, value);
+    }
+    let ran = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let failed = EXPERIMENTS.iter().zip(&outcomes).filter_map(|(experiment, outcome)| {
+        outcome.as_ref().err().map(|reason| format!("{}: {reason}.", experiment.name))
+    });
+    let notes = failed.collect();
+    Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, ran, Vec::new(), notes))
+}

@@ -1,0 +1,56 @@
+//! The claims of kPIO+WC: well-formed, and without a verdict where nothing was observed.
+
+use results::claims::{ClaimFile, Evidence, Role, Verdict};
+
+#[test]
+fn claims_are_well_formed() {
+    let file = ClaimFile::kpio_wc();
+    for claim in &file.claims {
+        assert!(claim.text.ends_with('.'), "{}: a sentence ends with a full stop", claim.id);
+        assert!(claim.published.is_some() || claim.role == Role::Prediction, "{}", claim.id);
+        let place = claim.id.split('/').nth(1).unwrap();
+        assert!(place == "text" || place.starts_with("fig") || place.starts_with("table"), "{}", claim.id);
+        assert!(claim.observed.values().all(|key| key.contains('/')), "{}", claim.id);
+    }
+    // Calibration is what Figures 5 and 6 say, and Table 1 where it repeats them.
+    let fitted = |id: &str| ["fig5", "fig6", "table1"].contains(&id.split('/').nth(1).unwrap());
+    assert!(file.claims.iter().filter(|c| c.role == Role::Calibration).all(|c| fitted(&c.id)));
+}
+
+#[test]
+fn why_nothing_was_observed_is_said() {
+    let file = ClaimFile::kpio_wc();
+    let mut evidence = Evidence::default();
+    for key in file.observed() {
+        evidence.observed.insert(key, Err("no card".into()));
+    }
+    let results = file.judge(&evidence);
+    let ids: std::collections::BTreeSet<&str> = results.iter().map(|r| r.id.as_str()).collect();
+    assert_eq!(ids.len(), results.len(), "ids are unique");
+    assert!(results.iter().all(|r| r.id.split('/').count() == 4 && r.verdict == Verdict::NotModelled));
+    let said =
+        |note: &Option<String>| note.as_ref().is_some_and(|note| note.starts_with("Not simulated: no card."));
+    assert!(results.iter().all(|r| said(&r.note)));
+}
+
+/// The paper's own numbers, observed, are within every tolerance.
+#[test]
+fn the_papers_own_numbers_hold_together() {
+    let file = ClaimFile::kpio_wc();
+    let mut evidence = Evidence::default();
+    let values = [
+        ("dma-ping/payload", 1736.0),
+        ("kpio-ping/payload", 232.0),
+        ("buffers/gbit/10", 6.0),
+        ("buffers/gbit/1", 2.0),
+        ("latency/uncached/56", 500.0),
+        ("latency/dma/56", 1700.0),
+    ];
+    for (key, value) in values {
+        evidence.observed.insert(key.into(), Ok(value));
+    }
+    let judged: Vec<_> =
+        file.judge_claims(&evidence).into_iter().filter(|c| c.verdict != Verdict::NotModelled).collect();
+    assert!(judged.len() >= 7, "{judged:?}");
+    assert!(judged.iter().all(|c| c.verdict == Verdict::Within), "{judged:?}");
+}
