@@ -21,6 +21,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/dell-t620-sandy.toml",
     "machines/dell-t630.toml",
     "machines/fujitsu-tx1310.toml",
+    "machines/i5-2400s.toml",
     "machines/supermicro-e5-2637v3.toml",
     "machines/drives/optane-900p.toml",
     "machines/drives/optane-p4800x.toml",

@@ -52,6 +52,12 @@ record! {
         extended_tags: Figure<bool>,
         /// Receive buffer space that the card advertises.
         credits: crate::host::Credits,
+        /// From the last symbol of a TLP leaving one end to the other end having it; the slot's if not given.
+        latency: Option<Figure<Duration>>,
+        /// For how long the card lets a TLP wait for others to be acknowledged with it; as the slot if not given.
+        ack_delay: Option<Figure<Duration>>,
+        /// For how long the card lets freed buffer space wait for more; as the slot if not given.
+        credit_update_delay: Option<Figure<Duration>>,
     }
 }
 

@@ -504,13 +504,13 @@ fn unknown_machine() {
         "dell-t430",
         "dell-t340",
         expect![[r#"
-        error: there is no machine called `dell-t340`
-         --> my.toml:4:11
-          |
-        4 | machine = "dell-t340"
-          |           ^^^^^^^^^^^
-          |
-          = help: did you mean `dell-t430`? there are `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `fujitsu-tx1310`, `supermicro-e5-2637v3`; or give the path of a .toml file"#]],
+            error: there is no machine called `dell-t340`
+             --> my.toml:4:11
+              |
+            4 | machine = "dell-t340"
+              |           ^^^^^^^^^^^
+              |
+              = help: did you mean `dell-t430`? there are `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `fujitsu-tx1310`, `i5-2400s`, `supermicro-e5-2637v3`; or give the path of a .toml file"#]],
     );
 }
 

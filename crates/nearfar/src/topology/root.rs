@@ -4,7 +4,7 @@ use hardware::core::{EvictionOrder, StoreParams};
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
 use hardware::root::{CompletionSplit, RootPortParams};
-use machine::{CombiningOrder, CompletionOrder, Host, LinkCapability, RootPort};
+use machine::{CombiningOrder, CompletionOrder, Figure, Host, LinkCapability, RootPort};
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
@@ -73,20 +73,26 @@ pub fn link_params(
     generation: Generation,
     width: Width,
 ) -> LinkParams {
-    let receiver = |credits: &machine::Credits| ReceiverParams {
-        credits: credit_limits(credits),
-        ack_delay: port.ack_delay.value,
-        credit_update_delay: port.credit_update_delay.value,
-        replay_tlps: port.replay_tlps.value.get() as usize,
-        cut_through: false,
-    };
+    let receiver =
+        |credits, ack_delay: &Figure<Duration>, credit_update_delay: &Figure<Duration>| ReceiverParams {
+            credits: credit_limits(credits),
+            ack_delay: ack_delay.value,
+            credit_update_delay: credit_update_delay.value,
+            replay_tlps: port.replay_tlps.value.get() as usize,
+            cut_through: false,
+        };
+    let device_acks = device.ack_delay.as_ref().unwrap_or(&port.ack_delay);
+    let device_updates = device.credit_update_delay.as_ref().unwrap_or(&port.credit_update_delay);
     LinkParams {
         generation,
         width,
-        latency: port.link_latency.value,
+        latency: device.latency.as_ref().unwrap_or(&port.link_latency).value,
         // The card's own transmitter is part of its core.
         beats: [ROOT_PORT_BEAT, 1],
-        receivers: [receiver(&port.credits), receiver(&device.credits)],
+        receivers: [
+            receiver(&port.credits, &port.ack_delay, &port.credit_update_delay),
+            receiver(&device.credits, device_acks, device_updates),
+        ],
         retrain_time: Duration::from_us(10),
     }
 }
