@@ -1,5 +1,6 @@
 //! The multiplexer in front of a port (kPIO+WC, Figure 2): frames that DMA brought and frames that came by programmed
-//! I/O take turns, one each; so do the kPIO queues among themselves.
+//! I/O take turns, one each. Those of different kPIO queues leave in the order in which they became whole, so that a
+//! flow whose sender moves to another core, and so to another queue, stays in order.
 //!
 //! It is in the way only while a function of the port has a kPIO queue that runs. Then a frame is handed to the wire
 //! when the one before it has left, and completions of DMA wait until their frame has been handed on.
@@ -27,7 +28,7 @@ pub enum FromDma {
 #[derive(Default)]
 pub struct Mux {
     dma: VecDeque<FromDma>,
-    /// kPIO queues with frames.
+    /// Frames in kPIO queues, by queue.
     kpio: VecDeque<(u8, u8)>,
     kpio_was_last: bool,
     /// kPIO queues that run.
@@ -50,13 +51,10 @@ impl Nic {
         self.mux_pump(bus, port);
     }
 
-    /// A kPIO queue has a frame.
+    /// A frame in a kPIO queue is whole.
     pub(super) fn mux_list(&mut self, function: u8, queue: u8) {
         let port = self.functions[usize::from(function)].port();
-        let waiting = &mut self.muxes[usize::from(port.0)].kpio;
-        if !waiting.contains(&(function, queue)) {
-            waiting.push_back((function, queue));
-        }
+        self.muxes[usize::from(port.0)].kpio.push_back((function, queue));
     }
 
     /// Hands on what can be.
@@ -89,9 +87,6 @@ impl Nic {
                 let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
                 // The queue was stopped meanwhile.
                 let Some(frame) = state.ready.pop_front() else { continue };
-                if !state.ready.is_empty() {
-                    self.mux_list(function, queue);
-                }
                 let left = self.hand_on(bus, function, &frame.bytes, frame.at, 0);
                 self.handle.add(function, counter::KPIO_FRAMES, u64::from(left.is_some()));
                 self.kpio_left(bus, function, queue, frame);

@@ -95,7 +95,7 @@ impl Nic {
     pub(super) fn set_register(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, value: u32) {
         let state = &mut self.functions[usize::from(function)];
         if let Some((queue, register)) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, state.kpio.len()) {
-            self.set_kpio_register(function, queue, register, value);
+            self.set_kpio_register(bus, function, queue, register, value);
             return;
         }
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {

@@ -205,8 +205,16 @@ fn the_driver_is_told_of_room() {
     assert_eq!((word(&mut bench), writer.freed(&mut bench)), (20, 20), "four frames");
     bench.run_for(Duration::from_us(30));
     assert_eq!(word(&mut bench), 50, "what is below the number is told, too");
+    // Told by an interrupt when asked for.
+    bench.write32(0, 0, writer.register(kpio::VECTOR), 5);
+    bench.write32(0, 0, writer.register(kpio::ARM_AT), 53);
+    assert!(bench.world.interrupts.is_empty());
+    writer.send(&mut bench, &frame(1, mac(2), 300, 10));
+    bench.run_for(Duration::from_us(1));
+    assert_eq!((word(&mut bench), &bench.world.interrupts[..]), (55, &[(0, 0, 5)][..]));
+    bench.run_for(Duration::from_us(10));
     // Overrun: more than there is room for is not taken, and what was there stays whole.
-    for n in 10..40 {
+    for n in 11..41 {
         writer.send(&mut bench, &frame(1, mac(2), 300, n));
     }
     bench.run_for(Duration::from_us(200));

@@ -17,6 +17,7 @@ use wire::nic::registers::{self as regs, control, event, feature, queue, status,
 
 use super::Counters;
 use super::channel::Channel;
+use super::kpio::{Kpio, KpioLimits};
 use super::params::NicDriverParams;
 use super::pool::Pool;
 use super::ring::Ring;
@@ -38,6 +39,7 @@ pub(super) struct Limits {
     pub max_frame: u16,
     pub tso_max: u32,
     pub mbit: u32,
+    pub kpio: Option<KpioLimits>,
 }
 
 impl Limits {
@@ -65,6 +67,7 @@ impl Limits {
             max_frame: registers.read_u32(cpu, regs::MAX_FRAME).await as u16,
             tso_max: registers.read_u32(cpu, regs::TSO_MAX).await,
             mbit: registers.read_u32(cpu, regs::SPEED).await,
+            kpio: KpioLimits::of(registers.read_u32(cpu, regs::KPIO).await),
         };
         let is_sane = found.queues > 0 && found.vectors > 1 && found.max_fragments > 0 && found.mbit > 0;
         if is_sane { Ok(found) } else { Err(Error::Io) }
@@ -100,6 +103,9 @@ pub(super) struct Adapter {
     core: RefCell<Option<Rc<dyn NetCore>>>,
     pub state: Cell<State>,
     pub rules: RefCell<Rules>,
+    pub kpio: Option<Kpio>,
+    /// Channels whose packets wait for others to leave by the rings.
+    pub waiting: RefCell<Vec<u16>>,
     /// Features that are on, and the table of the hash.
     pub features: Cell<u32>,
     pub table: RefCell<Vec<u16>>,
@@ -110,7 +116,13 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    pub fn new(device: PciDevice, registers: Mmio, limits: Limits, params: NicDriverParams) -> Rc<Self> {
+    pub fn new(
+        device: PciDevice,
+        registers: Mmio,
+        limits: Limits,
+        params: NicDriverParams,
+        kpio: Option<Kpio>,
+    ) -> Rc<Self> {
         let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
@@ -126,6 +138,8 @@ impl Adapter {
             core: RefCell::new(None),
             state: Cell::new(State::Down),
             rules: RefCell::new(Rules::new(limits.rules)),
+            kpio,
+            waiting: RefCell::default(),
             features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
             table: RefCell::default(),
             recovering: Cell::new(false),
@@ -235,6 +249,7 @@ impl Adapter {
         self.registers.write_u32(cpu, at + vector::ADAPTIVE, p.adaptive.into());
         tx.ring.start(cpu, channel.number);
         rx.ring.start(cpu, channel.number);
+        self.start_kpio(cpu, channel)?;
         rx.fill(cpu, &self.counters);
         if rx.given() == 0 { Err(Error::NoMemory) } else { Ok(()) }
     }
@@ -264,6 +279,7 @@ impl Adapter {
             }
             channel.give_up_receiving(cpu);
         }
+        self.free_kpio(cpu);
         lost
     }
 
@@ -279,6 +295,9 @@ impl Adapter {
             }
             if let Some(rx) = &*channel.rx.borrow() {
                 rx.ring.stop(cpu);
+            }
+            if let Some(queue) = &*channel.kpio.borrow() {
+                queue.stop(cpu);
             }
         }
         // The answer comes behind what the device had under way.
@@ -339,6 +358,15 @@ impl Adapter {
                     core.set_carrier(false);
                 }
             }
+        }
+    }
+
+    /// Lets channels look again whose packets wait for others to leave by the rings.
+    pub fn wake_waiting(&self, cpu: &Cpu, core: &dyn NetCore) {
+        if !self.waiting.borrow().is_empty() {
+            self.end_hold(cpu);
+            let waiting = self.waiting.take();
+            waiting.into_iter().for_each(|channel| core.wake_queue(cpu, channel));
         }
     }
 

@@ -10,6 +10,7 @@ use platform::net::NetCore;
 use units::Duration;
 
 use super::adapter::Adapter;
+use super::kpio::KpioQueue;
 use super::params::NicCosts;
 use super::rx::RxQueue;
 use super::tx::TxQueue;
@@ -28,6 +29,7 @@ pub(super) struct Channel {
     napi: RefCell<Option<NapiHandle>>,
     pub tx: RefCell<Option<Rc<TxQueue>>>,
     pub rx: RefCell<Option<Rc<RxQueue>>>,
+    pub kpio: RefCell<Option<Rc<KpioQueue>>>,
     /// A task waits for memory.
     starved: Cell<bool>,
 }
@@ -53,6 +55,7 @@ impl Channel {
                 napi: RefCell::new(Some(napi)),
                 tx: RefCell::new(None),
                 rx: RefCell::new(None),
+                kpio: RefCell::new(None),
                 starved: Cell::new(false),
             }
         })
@@ -105,6 +108,10 @@ impl Channel {
         cpu.work(adapter.params.costs.poll);
         adapter.notice_activity();
         let sent = tx.reap(cpu, self.number, &*core, &adapter.counters);
+        if let Some(queue) = self.kpio.borrow().clone() {
+            queue.poll(cpu, &*core);
+        }
+        adapter.wake_waiting(cpu, &*core);
         let received = rx.poll(cpu, self.number, budget, (&*core, &napi), &adapter.counters).await;
         core.poll_end(cpu, self.number);
         let (Ok(sent), Ok(received)) = (sent, received) else {

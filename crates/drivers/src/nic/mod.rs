@@ -7,6 +7,7 @@
 //! | `channel` | an interrupt and its two queues, polled together |
 //! | `tx`, `rx`, `ring` | the queues |
 //! | `pool` | receive buffers |
+//! | `kpio` | sending by programmed I/O, and which packets do |
 //! | `steering` | receive hash and flow rules |
 //!
 //! Each core has a channel of its own, as far as the device has queues. Nothing a device writes is trusted: a completion
@@ -15,6 +16,7 @@
 
 mod adapter;
 mod channel;
+mod kpio;
 mod netdev;
 mod params;
 mod pool;
@@ -32,12 +34,15 @@ use platform::irq::{Affinity, IrqReturn};
 use platform::mmio::MemoryType;
 use platform::net::NetDriver;
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
+use wire::nic::registers::KPIO_BAR;
 use wire::nic::{CLASS, DEVICE, VENDOR};
 
+pub use kpio::{Ending, KpioCosts, KpioParams, Select, Stores};
 pub use params::{NicCosts, NicDriverParams};
 
 use adapter::{Adapter, Limits, State};
 use channel::Channel;
+use kpio::Kpio;
 
 /// The device wrote something that makes no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +72,10 @@ pub struct Counters {
     pub tx_refused: Count,
     /// Packets that found no DMA mapping.
     pub tx_map_errors: Count,
+    /// Packets sent by programmed I/O.
+    pub tx_lines: Count,
+    /// Packets that waited for others to leave by another path, or for room in a kPIO queue.
+    pub tx_held: Count,
     /// Packets that were in the device when it was stopped or reset.
     pub tx_lost: Count,
     /// Frames that the device could not put into their buffers.
@@ -96,6 +105,15 @@ impl NicDriver {
         Rc::new(Self { params, bound: RefCell::default() })
     }
 
+    /// Changes which packets go by programmed I/O, at all functions that have such a path. No packet is lost, and none
+    /// passes another of its connection.
+    pub fn set_select(&self, cpu: &Cpu, select: Select) {
+        for bound in self.bound.borrow().iter().filter_map(Weak::upgrade) {
+            // A function without the path goes on with its rings.
+            let _ = bound.0.set_select(cpu, select);
+        }
+    }
+
     /// Device names and counters of the functions that it drives, in the order in which they were found.
     pub fn functions(&self) -> Vec<(String, Rc<Counters>)> {
         let bound = self.bound.borrow();
@@ -122,7 +140,17 @@ impl PciDriver for NicDriver {
             let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
             let limits = Limits::read(cpu, &registers).await?;
             device.dma().set_mask(64)?;
-            let adapter = Adapter::new(device, registers, limits, self.params.clone());
+            let kpio = match (self.params.kpio, limits.kpio) {
+                (Some(params), Some(limits)) => {
+                    let kind = match params.stores {
+                        Stores::Uncached => MemoryType::Uncached,
+                        Stores::Combining | Stores::Direct => MemoryType::WriteCombining,
+                    };
+                    Some(Kpio::new(params, limits, device.ioremap_bar(KPIO_BAR, kind)?))
+                }
+                _ => None,
+            };
+            let adapter = Adapter::new(device, registers, limits, self.params.clone(), kpio);
             adapter.prepare_channels(cpu).await?;
             let core = adapter.kernel.register_net(Rc::clone(&adapter) as Rc<dyn NetDriver>);
             adapter.set_core(Some(core));

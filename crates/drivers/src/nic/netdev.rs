@@ -31,6 +31,14 @@ impl Adapter {
         features
     }
 
+    /// Features that packets by programmed I/O have no use for.
+    fn hidden(&self) -> u32 {
+        match &self.kpio {
+            Some(kpio) if kpio.takes_connections() => feature::TSO,
+            _ => 0,
+        }
+    }
+
     fn set_bits(&self, cpu: &Cpu, bits: u32) {
         self.features.set(bits & self.limits.features);
         if self.state.get() == State::Up {
@@ -49,7 +57,7 @@ impl NetDriver for Adapter {
             rx_queues: channels,
             max_mtu: self.limits.max_frame - HEADER_LEN as u16,
             speed: BitRate::from_bits_per_s(u64::from(self.limits.mbit) * 1_000_000),
-            features: self.features_of(self.limits.features),
+            features: self.features_of(self.limits.features & !self.hidden()),
         }
     }
 
@@ -78,10 +86,26 @@ impl NetDriver for Adapter {
 
     fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
         let _part = cpu.book(Part::Driver);
-        let tx = self.channel(queue).and_then(|channel| channel.tx.borrow().clone());
+        let Some(channel) = self.channel(queue) else { return Err(packet) };
+        let tx = channel.tx.borrow().clone();
         // While it is being reset, the queue is full.
         let Some(tx) = tx.filter(|_| self.state.get() == State::Up) else { return Err(packet) };
         self.notice_activity();
+        let packet = match self.send_by_lines(cpu, &channel, packet) {
+            Ok(Ok(bytes)) => {
+                self.counters.tx_lines.add(1);
+                if let Some(core) = self.core() {
+                    core.sent(cpu, queue, 1, bytes);
+                }
+                return Ok(());
+            }
+            Ok(Err(packet)) => packet,
+            Err(packet) => {
+                self.counters.tx_held.add(1);
+                tx.flush(cpu);
+                return Err(packet);
+            }
+        };
         if let Some(bytes) = tx.send(cpu, packet, more, &self.counters)?
             && let Some(core) = self.core()
         {
@@ -104,7 +128,8 @@ impl NetDriver for Adapter {
                 return;
             };
             // Perhaps only the interrupt was lost.
-            if tx.has_news(cpu) {
+            let lines = self.channel(queue).and_then(|channel| channel.kpio.borrow().clone());
+            if tx.has_news(cpu) || lines.is_some_and(|lines| lines.has_news(cpu)) {
                 self.counters.lost_interrupts.add(1);
                 if let Some(channel) = self.channel(queue) {
                     channel.kick(cpu);

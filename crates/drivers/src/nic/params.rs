@@ -2,6 +2,8 @@
 
 use units::Duration;
 
+use super::kpio::KpioParams;
+
 /// Cycles that the driver computes; its loads, stores and register accesses cost by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NicCosts {
@@ -59,6 +61,8 @@ pub struct NicDriverParams {
     pub adaptive: bool,
     /// How often queues are looked at without an interrupt, as long as something happens.
     pub service: Duration,
+    /// Sending by programmed I/O, where the device can.
+    pub kpio: Option<KpioParams>,
     /// What its code costs.
     pub costs: NicCosts,
 }
@@ -78,6 +82,7 @@ impl Default for NicDriverParams {
             coalescing_packets: 64,
             adaptive: true,
             service: Duration::from_ms(2_000),
+            kpio: None,
             costs: NicCosts::linux(),
         }
     }

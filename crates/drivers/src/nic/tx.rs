@@ -40,6 +40,8 @@ pub(super) struct TxQueue {
     done: Cell<u16>,
     /// Completions seen: a count.
     seen: Cell<u16>,
+    /// Completions looked at before their time, and what they say is done.
+    looked: Cell<(u16, u16)>,
     /// Packets since a completion was asked for.
     unreported: Cell<u16>,
     /// A packet was refused.
@@ -66,6 +68,7 @@ impl TxQueue {
             rung: Cell::new(0),
             done: Cell::new(0),
             seen: Cell::new(0),
+            looked: Cell::new((0, 0)),
             unreported: Cell::new(0),
             stopped: Cell::new(false),
         }
@@ -74,6 +77,30 @@ impl TxQueue {
     /// Descriptors that the device has not done.
     pub fn outstanding(&self) -> u16 {
         self.tail.get().wrapping_sub(self.done.get())
+    }
+
+    /// The count of descriptors at which a packet that is sent now is done.
+    pub fn mark_behind(&self, packet: &Packet) -> u32 {
+        self.tail.get().wrapping_add(Self::pieces(packet) as u16).into()
+    }
+
+    /// Whether a packet with that mark is done, by completions that may not have been dealt with.
+    pub fn is_past(&self, cpu: &Cpu, mark: u32) -> bool {
+        // The packet that it was noted for may have found no room.
+        let tail = self.tail.get();
+        let mark = if tail.wrapping_sub(mark as u16) < 1 << 15 { mark as u16 } else { tail };
+        let is_past = |done: u16| done.wrapping_sub(mark) < 1 << 15;
+        let (mut seen, mut done) = self.looked.get();
+        if self.seen.get().wrapping_sub(seen) < 1 << 15 {
+            (seen, done) = (self.seen.get(), self.done.get());
+        }
+        while !is_past(done)
+            && let Some(completion) = self.ring.completion(cpu, seen)
+        {
+            (seen, done) = (seen.wrapping_add(1), completion.count);
+        }
+        self.looked.set((seen, done));
+        is_past(done)
     }
 
     fn free(&self) -> u16 {

@@ -19,6 +19,29 @@ pub struct Flow {
     pub ports: Option<(u16, u16)>,
 }
 
+impl Flow {
+    /// The flow of an IPv4 packet whose frame begins with `headers`, however long it is.
+    pub fn of_headers(headers: &[u8]) -> Option<Self> {
+        let (ethernet, network) = EthernetHeader::parse(headers).ok()?;
+        let packet = &headers[network..];
+        let h: &[u8; 20] = packet.first_chunk()?;
+        let length = usize::from(h[0] & 0xf) * 4;
+        if ethernet.ether_type != EtherType::IPV4 || h[0] >> 4 != 4 || length < 20 {
+            return None;
+        }
+        let protocol = h[9];
+        let is_fragment = u16::from_be_bytes([h[6], h[7]]) & 0x3fff != 0;
+        let has_ports = !is_fragment && matches!(protocol, protocol::TCP | protocol::UDP);
+        let first = packet.get(length..).and_then(|transport| transport.first_chunk());
+        let ports = first
+            .filter(|_| has_ports)
+            .map(|&[a, b, c, d]| (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])));
+        let source = [h[12], h[13], h[14], h[15]];
+        let destination = [h[16], h[17], h[18], h[19]];
+        Some(Self { protocol, source: source.into(), destination: destination.into(), ports })
+    }
+}
+
 /// Where the parts of an IP packet are in its frame. The frame is taken without check sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dissection {

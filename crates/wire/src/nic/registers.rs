@@ -199,6 +199,10 @@ pub mod kpio {
     /// The position that is awaited next, counted as lines are, 32 bits: where a driver that has lost its place goes
     /// on (read only).
     pub const NEXT: u64 = 0x28;
+    /// Interrupt vector.
+    pub const VECTOR: u64 = 0x2c;
+    /// Count of lines, 32 bits: interrupt, once, when as many are free again.
+    pub const ARM_AT: u64 = 0x30;
 
     /// Control: the queue runs.
     pub const ENABLE: u32 = 1 << 0;

@@ -13,7 +13,7 @@ use platform::device::DeviceBus;
 use units::Time;
 use wire::ethernet::HEADER_LEN;
 use wire::kpio::{Decoder, Format, LINE, Outcome, framed, signature};
-use wire::nic::registers::{counter, kpio as register};
+use wire::nic::registers::{NO_VECTOR, counter, kpio as register};
 
 use super::Nic;
 use super::completions::write;
@@ -51,6 +51,9 @@ pub struct KpioQueue {
     waits: bool,
     reported: u32,
     reports: bool,
+    vector: u32,
+    /// The driver wants to be interrupted when so many lines are free again.
+    armed: Option<u32>,
 }
 
 impl KpioQueue {
@@ -71,6 +74,8 @@ impl KpioQueue {
             waits: false,
             reported: 0,
             reports: false,
+            vector: NO_VECTOR,
+            armed: None,
         }
     }
 
@@ -86,7 +91,7 @@ impl KpioQueue {
         self.decoder = Decoder::new(format, longest);
         self.told = (0, 0);
         self.ready.clear();
-        (self.unplaced, self.stuck) = (0, None);
+        (self.unplaced, self.stuck, self.armed) = (0, None, None);
         (self.waits, self.reports, self.reported) = (false, false, 0);
     }
 
@@ -96,6 +101,11 @@ impl KpioQueue {
 
     fn dropped(&self) -> u64 {
         self.unplaced + self.decoder.dropped().frames()
+    }
+
+    /// Whether as many lines are free as the driver waits for.
+    fn is_due(&self) -> bool {
+        self.armed.is_some_and(|at| self.lines.freed().wrapping_sub(at) < 1 << 31)
     }
 
     /// Lines that belong to no frame that waits are free.
@@ -194,7 +204,7 @@ impl Nic {
         }
         if frames > 0 {
             let port = self.functions[usize::from(function)].port();
-            self.mux_list(function, queue);
+            (0..frames).for_each(|_| self.mux_list(function, queue));
             self.mux_pump(bus, port);
         }
         self.kpio_report(bus, function, queue);
@@ -270,6 +280,16 @@ impl Nic {
         let delay = self.params.kpio.map(|kpio| kpio.report_delay).unwrap_or_default();
         let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
         let unreported = state.lines.freed().wrapping_sub(state.reported);
+        if state.is_due() {
+            let vector = state.vector;
+            state.armed = None;
+            // The interrupt comes behind the write.
+            if unreported > 0 && state.report_at != 0 {
+                self.kpio_write_report(bus, function, queue);
+            }
+            self.raise(bus, function, vector);
+            return;
+        }
         if unreported == 0 || state.report_at == 0 {
             return;
         }
@@ -308,6 +328,8 @@ impl Nic {
             register::CONTROL => state.control,
             register::STATUS if state.running => register::RUNNING,
             register::FREED => state.lines.freed(),
+            register::VECTOR => state.vector,
+            register::ARM_AT => state.armed.unwrap_or(0),
             register::NEXT => state.lines.head(),
             register::REPORT_EVERY => state.report_every,
             register::REPORT => state.report_at as u32,
@@ -324,7 +346,14 @@ impl Nic {
     }
 
     /// Writes a register of a queue.
-    pub(super) fn set_kpio_register(&mut self, function: u8, queue: usize, at: u64, value: u32) {
+    pub(super) fn set_kpio_register(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        function: u8,
+        queue: usize,
+        at: u64,
+        value: u32,
+    ) {
         let longest = self.kpio_longest();
         let state = &mut self.functions[usize::from(function)].kpio[queue];
         let (low, high) = (u64::from(value), u64::from(value) << 32);
@@ -338,6 +367,11 @@ impl Nic {
                 }
             }
             register::REPORT_EVERY => state.report_every = value,
+            register::VECTOR => state.vector = value,
+            register::ARM_AT => {
+                state.armed = Some(value);
+                self.kpio_report(bus, function, queue as u8);
+            }
             _ if state.running => {}
             register::REPORT => state.report_at = state.report_at & !0xffff_ffff | low,
             0x14 => state.report_at = state.report_at & 0xffff_ffff | high,
@@ -352,7 +386,7 @@ impl Nic {
         for state in &mut self.functions[usize::from(function)].kpio {
             state.restart(false, 0);
             (state.control, state.report_at, state.report_every) = (0, 0, 1);
-            state.signature = signature::EOP;
+            (state.signature, state.vector) = (signature::EOP, NO_VECTOR);
         }
         self.count_kpio();
     }

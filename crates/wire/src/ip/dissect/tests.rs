@@ -71,3 +71,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn headers_tell_the_flow_as_the_whole_frame_does() {
+    let frame = frame(protocol::TCP, &[1; 20], false);
+    let whole = Dissection::of(&frame).unwrap().flow;
+    assert_eq!(Flow::of_headers(&frame[..40]), Some(whole));
+    assert_eq!(Flow::of_headers(&frame[..36]), Some(Flow { ports: None, ..whole }));
+    assert_eq!(Flow::of_headers(&frame[..30]), None);
+}

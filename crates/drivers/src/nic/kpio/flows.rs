@@ -1,0 +1,97 @@
+//! By which path the packets of each connection went last, so that none passes another when the path changes.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::kernel::Kernel;
+use platform::memory::{Pages, Policy};
+use wire::ip::Flow;
+
+/// Connections that are told apart; those that share a place are taken for one.
+const PLACES: usize = 256;
+/// Bytes of a place in memory.
+const PLACE: u64 = 16;
+
+/// A way out of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Path {
+    /// Descriptors and DMA.
+    Ring,
+    /// Lines of a kPIO queue.
+    Lines,
+}
+
+/// Where a connection's last packet went.
+#[derive(Clone, Copy, Debug)]
+pub struct Last {
+    pub path: Path,
+    pub channel: u16,
+    /// The count at which it has left: of descriptors or of lines.
+    pub mark: u32,
+    /// Packets that kept to the path although another was wanted.
+    pub stays: u16,
+}
+
+/// The table. What it holds is looked up through the core's caches.
+pub struct Flows {
+    kernel: Rc<dyn Kernel>,
+    pages: Pages,
+    places: RefCell<Vec<Option<Last>>>,
+}
+
+impl Flows {
+    /// An empty table in pages of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn new(cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Self, Error> {
+        let order = Pages::order_for(PLACES as u64 * PLACE);
+        let pages = kernel.alloc_pages(cpu, order, Policy::Local)?;
+        Ok(Self { kernel: Rc::clone(kernel), pages, places: RefCell::new(vec![None; PLACES]) })
+    }
+
+    /// Gives the pages back.
+    pub fn free(&self, cpu: &Cpu) {
+        self.kernel.free_pages(cpu, self.pages);
+    }
+
+    /// The place of a packet's connection; all that have none share one.
+    pub fn place(flow: Option<&Flow>) -> usize {
+        let Some(flow) = flow else { return 0 };
+        let (source, destination) = flow.ports.unwrap_or_default();
+        let fold = |address: std::net::IpAddr| match address {
+            std::net::IpAddr::V4(address) => u32::from(address),
+            std::net::IpAddr::V6(address) => address
+                .octets()
+                .chunks_exact(4)
+                .fold(0, |all, four| all ^ u32::from_be_bytes([four[0], four[1], four[2], four[3]])),
+        };
+        let words =
+            [fold(flow.source), fold(flow.destination), u32::from(source) << 16 | u32::from(destination)];
+        // A multiplicative hash (Knuth, TAOCP 3, 6.4): the upper bits are well mixed.
+        let hash = words.into_iter().fold(u32::from(flow.protocol), |hash, word| {
+            (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b1)
+        });
+        (hash >> 24) as usize % PLACES
+    }
+
+    /// Where the last packet of a place went.
+    pub fn get(&self, cpu: &Cpu, place: usize) -> Option<Last> {
+        cpu.load_u64(self.pages.start + place as u64 * PLACE);
+        self.places.borrow()[place]
+    }
+
+    /// Notes where one goes.
+    pub fn set(&self, cpu: &Cpu, place: usize, last: Last) {
+        let word = u64::from(last.mark) << 32 | u64::from(last.channel) << 16 | u64::from(last.stays);
+        cpu.store_u64(self.pages.start + place as u64 * PLACE, word);
+        self.places.borrow_mut()[place] = Some(last);
+    }
+
+    /// Nothing is under way any more.
+    pub fn clear(&self) {
+        self.places.borrow_mut().fill(None);
+    }
+}

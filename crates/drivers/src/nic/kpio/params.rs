@@ -1,0 +1,126 @@
+//! Settings of the path by programmed I/O.
+
+/// How lines are stored to the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Stores {
+    /// Non-temporal stores to a write-combining mapping, which leave when a line is full.
+    #[default]
+    Combining,
+    /// Uncached stores of eight bytes.
+    Uncached,
+    /// Direct stores of 64 bytes (`movdir64b`).
+    Direct,
+}
+
+/// How the last line of a frame leaves a write-combining buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ending {
+    /// It is filled up.
+    #[default]
+    Stuffed,
+    /// It is flushed by a fence. For the format with length and checksum alone.
+    Fenced,
+}
+
+/// Which packets go by programmed I/O, as far as they are short enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Select {
+    /// None.
+    #[default]
+    None,
+    /// All.
+    All,
+    /// Those of TCP connections one of whose ports is in the range.
+    TcpPorts {
+        /// The first.
+        first: u16,
+        /// The last.
+        last: u16,
+    },
+    /// Those of at most so many bytes.
+    UpTo(u32),
+}
+
+/// What the code costs in cycles, apart from its loads and stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KpioCosts {
+    /// To write a packet: length, lines, room (assumed: half of what a descriptor's packet costs, as there is neither a
+    /// mapping nor a slot to keep).
+    pub send: u64,
+    /// To choose the path of a packet by its connection or size (assumed: a dissection of known headers, a hash of four
+    /// words and a table's entry).
+    pub select: u64,
+    /// Checksum of eight bytes of a frame: `crc32` has a latency of three cycles (Intel optimisation manual, latency
+    /// tables; uops.info).
+    pub crc_word: u64,
+    /// Internet checksum of eight bytes by software, where the format cannot ask the device (an add with carry: two
+    /// cycles of latency on Sandy Bridge, Intel optimisation manual).
+    pub sum_word: u64,
+    /// To take and give back a lock that nobody has (assumed: a locked instruction of about 20 cycles).
+    pub lock: u64,
+}
+
+impl KpioCosts {
+    /// The figures above.
+    pub const fn linux() -> Self {
+        Self { send: 25, select: 25, crc_word: 3, sum_word: 2, lock: 20 }
+    }
+
+    /// No costs at all.
+    pub const fn none() -> Self {
+        Self { send: 0, select: 0, crc_word: 0, sum_word: 0, lock: 0 }
+    }
+}
+
+/// Settings of the path by programmed I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KpioParams {
+    /// Which packets take it; can be changed while the device runs.
+    pub select: Select,
+    /// Frames have length and checksum; else the paper's signature.
+    pub framed: bool,
+    /// How lines are stored.
+    pub stores: Stores,
+    /// How the last line of a frame leaves.
+    pub ending: Ending,
+    /// Lines after which a fence lets all buffers empty; 0 for never. 1 uses one buffer at a time.
+    pub fence_every: u16,
+    /// One queue under a lock, in place of one for each channel.
+    pub shared: bool,
+    /// Lines after which the device tells of free ones.
+    pub report_every: u16,
+    /// Packets of a connection that keep to a path which the others of their size would not take, until that path has
+    /// let go of the connection; then the next one waits for that.
+    pub most_stays: u16,
+    /// What the code costs.
+    pub costs: KpioCosts,
+}
+
+impl Default for KpioParams {
+    /// All packets, with length and checksum, through all buffers, without fences.
+    fn default() -> Self {
+        Self {
+            select: Select::All,
+            framed: true,
+            stores: Stores::Combining,
+            ending: Ending::Stuffed,
+            fence_every: 0,
+            shared: false,
+            report_every: 16,
+            most_stays: 64,
+            costs: KpioCosts::linux(),
+        }
+    }
+}
+
+impl KpioParams {
+    /// As the paper's driver: its format, all connections.
+    pub fn papers() -> Self {
+        Self { framed: false, ..Self::default() }
+    }
+
+    /// Plain programmed I/O: uncached, eight bytes at a time.
+    pub fn uncached() -> Self {
+        Self { stores: Stores::Uncached, ..Self::default() }
+    }
+}

@@ -1,0 +1,205 @@
+//! Frames leave by programmed I/O: in every way of storing and in both formats, chosen by connection, by size and anew
+//! while they flow, from several cores.
+
+mod common;
+
+use std::rc::Rc;
+
+use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
+use devices::nic::{KpioParams as Parts, NicParams};
+use drivers::nic::{Ending, KpioParams, NicDriverParams, Select, Stores};
+use platform::device::FunctionIndex;
+use units::{BitRate, Duration};
+use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
+use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
+use wire::nic::registers::counter;
+
+fn with_kpio(nic: &mut NicParams) {
+    nic.kpio = Some(Parts::example());
+}
+
+fn setup(kpio: KpioParams) -> Setup {
+    let driver = NicDriverParams { channels: Some(2), kpio: Some(kpio), ..NicDriverParams::default() };
+    Setup { driver, nic: with_kpio, ..Setup::default() }
+}
+
+fn count(pair: &Pair, which: usize) -> u64 {
+    pair.hosts[0].handle.counter(FunctionIndex(0), which)
+}
+
+/// Sends frames of these lengths from a core of host 0; `before` each, something may happen.
+fn send(
+    pair: &Pair,
+    core: u16,
+    lengths: Vec<usize>,
+    first: u32,
+    before: impl Fn(&platform::cpu::Cpu, usize) + 'static,
+) {
+    let device = pair.device(0);
+    let buffers = Buffers::new(&pair.hosts[0].kernel);
+    pair.run(0, core, move |cpu| {
+        Box::pin(async move {
+            for (n, length) in lengths.into_iter().enumerate() {
+                before(&cpu, n);
+                let packet = buffers.packet(&cpu, &frame(1, length, first + n as u32), 4096);
+                device.send(&cpu, packet, false).unwrap();
+                cpu.sync().await;
+            }
+        })
+    });
+}
+
+/// Numbers of the frames that arrive, each checked; whole words may have grown.
+fn received(pair: &Pair, listener: Rc<platform::packet::PacketQueue>, grown: bool) -> Vec<u32> {
+    pair.run_for(Duration::from_ms(20));
+    pair.run(1, 0, move |cpu| {
+        Box::pin(async move {
+            let mut numbers = Vec::new();
+            while let Some(packet) = listener.try_take() {
+                let bytes = bytes_of(&cpu, &packet);
+                numbers.push(if grown {
+                    u32::from_le_bytes(bytes[HEADER_LEN..HEADER_LEN + 4].try_into().unwrap())
+                } else {
+                    check(&bytes, 1)
+                });
+                packet.release(&cpu);
+            }
+            numbers
+        })
+    })
+}
+
+#[test]
+fn every_way_of_storing_brings_every_length() {
+    let ways = [
+        KpioParams::default(),
+        KpioParams::papers(),
+        KpioParams::uncached(),
+        KpioParams { stores: Stores::Uncached, ..KpioParams::papers() },
+        KpioParams { stores: Stores::Direct, ..KpioParams::default() },
+        KpioParams { ending: Ending::Fenced, ..KpioParams::default() },
+        KpioParams { fence_every: 2, ..KpioParams::default() },
+    ];
+    for way in ways {
+        let pair = Pair::up(&setup(way));
+        let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+        let lengths: Vec<usize> = (60..1514).step_by(23).collect();
+        let frames = lengths.len() as u32;
+        send(&pair, 0, lengths, 0, |_, _| {});
+        let numbers = received(&pair, listener, !way.framed);
+        assert_eq!(numbers, (0..frames).collect::<Vec<_>>(), "{way:?}");
+        assert_eq!(count(&pair, counter::KPIO_FRAMES), frames.into());
+        assert_eq!(count(&pair, counter::KPIO_DROPPED) + count(&pair, counter::KPIO_MISSING), 0);
+        let pieces = count(&pair, counter::KPIO_PIECES);
+        let short = way.stores == Stores::Uncached || way.ending == Ending::Fenced;
+        assert_eq!(pieces > 0, short, "{way:?}: {pieces} pieces");
+        assert_eq!(pair.counters(0).tx_lines.get(), frames.into());
+    }
+}
+
+#[test]
+fn a_slow_wire_lets_the_driver_wait_and_nothing_is_lost() {
+    for shared in [false, true] {
+        let way = KpioParams { shared, ..KpioParams::default() };
+        let pair = Pair::up(&Setup { rate: BitRate::gbit_per_s(1), ..setup(way) });
+        let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+        send(&pair, 0, vec![900; 60], 0, |_, _| {});
+        send(&pair, 1, vec![1000; 60], 1000, |_, _| {});
+        let numbers = received(&pair, listener, false);
+        let of = |range: std::ops::Range<u32>| {
+            numbers.iter().copied().filter(|n| range.contains(n)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(0..1000), (0..60).collect::<Vec<_>>());
+        assert_eq!(of(1000..2000), (1000..1060).collect::<Vec<_>>());
+        assert!(pair.counters(0).tx_held.get() > 0);
+        assert_eq!(count(&pair, counter::KPIO_OUTSIDE), 0);
+    }
+}
+
+#[test]
+fn by_size_both_paths_are_taken_and_none_passes_another() {
+    for most_stays in [0, 6] {
+        let way = KpioParams { select: Select::UpTo(256), most_stays, ..KpioParams::default() };
+        let pair = Pair::up(&setup(way));
+        let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+        // Large ones first, so that small ones could pass them.
+        let lengths: Vec<usize> = (0..200).map(|n| if n / 10 % 2 == 0 { 1500 } else { 60 + n }).collect();
+        send(&pair, 0, lengths, 0, |_, _| {});
+        let numbers = received(&pair, listener, false);
+        assert_eq!(numbers, (0..200).collect::<Vec<_>>());
+        let lines = pair.counters(0).tx_lines.get();
+        assert!((20..200).contains(&lines), "{lines} by lines, {most_stays}");
+        assert!(count(&pair, counter::FETCHES) > 0);
+    }
+}
+
+#[test]
+fn the_choice_changes_while_frames_flow() {
+    let pair = Pair::up(&setup(KpioParams::default()));
+    let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+    let driver = Rc::clone(&pair.hosts[0].driver);
+    let choices =
+        [Select::None, Select::All, Select::UpTo(500), Select::None, Select::UpTo(1000), Select::All];
+    send(&pair, 0, (0..300).map(|n| 60 + n * 37 % 1400).collect(), 0, move |cpu, n| {
+        if n % 37 == 36 {
+            driver.set_select(cpu, choices[n / 37 % choices.len()]);
+        }
+    });
+    let numbers = received(&pair, listener, false);
+    assert_eq!(numbers, (0..300).collect::<Vec<_>>());
+    let lines = pair.counters(0).tx_lines.get();
+    assert!((50..290).contains(&lines), "{lines} by lines");
+}
+
+/// A TCP segment without options from a port of host 0.
+fn segment(port: u16, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    EthernetHeader::new(MacAddr::local(1), MacAddr::local(2), EtherType::IPV4).emit(&mut bytes);
+    let (a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let carried = (length - HEADER_LEN - ipv4::HEADER_LEN) as u16;
+    Ipv4Header::new(a, b, protocol::TCP, carried).emit(&mut bytes[HEADER_LEN..]);
+    let header = TcpHeader { source: port, destination: 9, ..TcpHeader::default() };
+    header.emit(&mut bytes[HEADER_LEN + ipv4::HEADER_LEN..]);
+    bytes
+}
+
+#[test]
+fn connections_are_chosen_by_their_ports() {
+    let select = Select::TcpPorts { first: 5000, last: 5999 };
+    let pair = Pair::up(&setup(KpioParams { select, ..KpioParams::default() }));
+    let device = pair.device(0);
+    let buffers = Buffers::new(&pair.hosts[0].kernel);
+    pair.run(0, 0, move |cpu| {
+        Box::pin(async move {
+            for n in 0..40 {
+                let bytes = segment(if n % 4 == 0 { 5001 } else { 80 }, 100);
+                device.send(&cpu, buffers.packet(&cpu, &bytes, 4096), false).unwrap();
+                cpu.sync().await;
+            }
+        })
+    });
+    pair.run_for(Duration::from_ms(1));
+    assert_eq!(pair.counters(0).tx_lines.get(), 10);
+    assert_eq!((count(&pair, counter::KPIO_FRAMES), count(&pair, counter::TX_FRAMES)), (10, 40));
+    assert!(!pair.device(0).limits().features.tso, "lines carry single frames");
+}
+
+#[test]
+fn a_reset_and_a_stop_leave_nothing_behind() {
+    let pair = Pair::up(&setup(KpioParams::default()));
+    for round in 0..2 {
+        let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+        send(&pair, 1, vec![300; 20], 100 * round, |_, _| {});
+        assert_eq!(received(&pair, listener, false).len(), 20);
+        let device = pair.device(0);
+        pair.run(0, 0, move |cpu| {
+            Box::pin(async move {
+                device.stop(&cpu).await;
+                device.open(&cpu).await.unwrap();
+            })
+        });
+    }
+    let device = pair.device(0);
+    pair.run(0, 0, move |cpu| Box::pin(async move { device.stop(&cpu).await }));
+    assert_eq!(pair.mapped(0), 0);
+}
