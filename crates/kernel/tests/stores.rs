@@ -242,6 +242,45 @@ fn what_a_program_does_drives_lines_out() {
 }
 
 #[test]
+fn cached_mappings_keep_lines_until_they_are_flushed() {
+    let machine = Machine::new(&setup());
+    machine.run(async |cpu, device| {
+        let through = device.ioremap_bar(0, MemoryType::WriteThrough).unwrap();
+        assert_eq!(through.read_u64(&cpu, 0).await, 0);
+        let before = cpu.now();
+        assert_eq!(through.read_u64(&cpu, 8).await, 0);
+        cpu.sync().await;
+        assert!(cpu.now().since(before) < Duration::from_ns(5), "the line is there");
+        // A store goes through, and to the line.
+        through.write_u64(&cpu, 8, 7);
+        assert_eq!(through.read_u64(&cpu, 8).await, 7);
+        cpu.mfence().await;
+        // What changes behind the cache's back is not seen before the line is flushed.
+        let uncached = device.ioremap_bar(0, MemoryType::Uncached).unwrap();
+        uncached.write_u64(&cpu, 8, 9);
+        assert_eq!(through.read_u64(&cpu, 8).await, 7);
+        cpu.clflush(through.address() + 8, 1);
+        assert_eq!(through.read_u64(&cpu, 8).await, 9);
+    });
+    assert_eq!(machine.lengths(), [8, 8]);
+
+    let machine = Machine::new(&setup());
+    machine.run(async |cpu, device| {
+        let back = device.ioremap_bar(0, MemoryType::WriteBack).unwrap();
+        back.write(&cpu, 0, &line(1));
+        back.write(&cpu, 64, &[2; 12]);
+        assert_eq!(back.read_u64(&cpu, 64).await, 0x0202_0202_0202_0202);
+        cpu.mfence().await;
+        cpu.sleep(Duration::from_us(10)).await;
+        let uncached = device.ioremap_bar(0, MemoryType::Uncached).unwrap();
+        assert_eq!(uncached.read_u64(&cpu, 0).await, 0, "nothing has left");
+        cpu.clflush(back.address(), 128);
+        cpu.mfence().await;
+    });
+    assert_eq!(machine.lengths(), [64, 8, 4]);
+}
+
+#[test]
 fn mfence_waits_and_sfence_does_not() {
     let times = [false, true].map(|waits| {
         Machine::new(&setup()).run(async move |cpu, device| {

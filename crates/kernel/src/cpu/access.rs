@@ -114,6 +114,7 @@ impl Context {
             .cores
             .with(|host, _, _| host.memory.core(now, core, convert::physical(at), CoreOp::FlushLine));
         if access.source == Source::Unmapped {
+            self.cores.evict_device_line(self.core.get(), now, at.0);
             self.cores.store(self.core.get(), now, Store::Flush(at.0));
         }
     }

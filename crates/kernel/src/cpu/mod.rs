@@ -7,6 +7,7 @@
 
 mod access;
 mod context;
+mod device_lines;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -120,6 +121,8 @@ pub(crate) struct Cores {
     pub costs: KernelCosts,
     pub sched: SchedParams,
     pub all: Vec<Core>,
+    /// What mappings that are cached keep of devices.
+    pub device_lines: device_lines::DeviceLines,
     /// Picoseconds of a cycle, times 2^32: no division for each piece of work.
     cycle_q32: u128,
     /// From one access to a line to the next.
@@ -143,7 +146,7 @@ impl Cores {
         });
         let issue = params.frequency.time_for(params.issue);
         let cycle_q32 = (1_000_000_000_000 << 32) / u128::from(params.frequency.hz());
-        Self { hw, host, params, costs, sched, all, cycle_q32, issue }
+        Self { hw, host, params, costs, sched, all, device_lines: Default::default(), cycle_q32, issue }
     }
 
     pub fn get(&self, id: CpuId) -> &Core {

@@ -69,24 +69,13 @@ impl MmioOps for Region {
                 return;
             }
             let at = self.base + offset;
+            if self.is_cached() {
+                return self.read_cached(cpu, at, into).await;
+            }
             for piece in pieces(at, into.len(), WORD) {
                 cpu.sync().await;
                 self.flush(cpu).await;
-                let target = convert::physical(at + piece.start as u64);
-                let length = piece.len();
-                let access = self
-                    .cores
-                    .with(|host, wires, scheduler| host.mmio_read(wires, scheduler, target, length));
-                match access {
-                    Ok(access) => {
-                        let data = cpu.stall_on(access.data).await.unwrap_or_default();
-                        let bytes = &mut into[piece];
-                        bytes.fill(0xff);
-                        let length = data.len().min(bytes.len());
-                        bytes[..length].copy_from_slice(&data[..length]);
-                    }
-                    Err(_) => into[piece].fill(0xff),
-                }
+                self.fetch(cpu, at + piece.start as u64, &mut into[piece]).await;
             }
         })
     }
@@ -110,6 +99,41 @@ impl MmioOps for Region {
 }
 
 impl Region {
+    /// Whether loads may come from a cache.
+    fn is_cached(&self) -> bool {
+        matches!(self.kind, MemoryType::WriteThrough | MemoryType::WriteBack)
+    }
+
+    /// Reads from the device, in one TLP. The core waits.
+    async fn fetch(&self, cpu: &Cpu, at: PhysAddr, into: &mut [u8]) {
+        let (target, length) = (convert::physical(at), into.len());
+        let access =
+            self.cores.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, target, length));
+        into.fill(0xff);
+        if let Ok(access) = access {
+            let data = cpu.stall_on(access.data).await.unwrap_or_default();
+            let length = data.len().min(into.len());
+            into[..length].copy_from_slice(&data[..length]);
+        }
+    }
+
+    async fn read_cached(&self, cpu: &Cpu, at: PhysAddr, into: &mut [u8]) {
+        for piece in pieces(at, into.len(), LINE) {
+            let at = at + piece.start as u64;
+            cpu.work(self.cores.params.issue.get());
+            if self.cores.device_lines.read(at.0, &mut into[piece.clone()]) {
+                continue;
+            }
+            cpu.sync().await;
+            let mut bytes = [0; LINE as usize];
+            let line = at.align_down(LINE);
+            self.fetch(cpu, line, &mut bytes).await;
+            self.cores.device_lines.fill(line.0, &bytes);
+            self.cores.device_lines.read(at.0, &mut into[piece]);
+            self.cores.trim_device_lines(cpu.id(), cpu.now());
+        }
+    }
+
     /// Stores of `width` bytes.
     fn store(&self, cpu: &Cpu, offset: u64, from: &[u8], width: u64) {
         if !self.inside(offset, from.len()) || !self.present.get() {
@@ -120,6 +144,15 @@ impl Region {
         for piece in pieces(at, from.len(), if combines { LINE } else { WORD }) {
             let address = (at + piece.start as u64).0;
             let bytes = &from[piece];
+            if self.kind == MemoryType::WriteBack {
+                cpu.work(self.cores.params.issue.get());
+                self.cores.device_lines.write(address, bytes, true, true);
+                self.cores.trim_device_lines(cpu.id(), cpu.now());
+                continue;
+            }
+            if self.is_cached() {
+                self.cores.device_lines.write(address, bytes, false, false);
+            }
             if combines {
                 // Stores are aligned to their width.
                 let first = address / width;
