@@ -1,7 +1,8 @@
 //! Where the cores' time went.
 
-use platform::cpu::Part;
-use units::Duration;
+use platform::cpu::{CpuId, Part};
+use platform::kernel::TaskId;
+use units::{Duration, Time};
 
 /// Busy time by part of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,4 +36,23 @@ impl core::ops::AddAssign<&Times> for Times {
             *mine += theirs;
         }
     }
+}
+
+/// A core's work on one part without a break, for who watches.
+///
+/// Programs run ahead of the clock: what an interrupt stopped seems to have gone on beside it, on another level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ran {
+    /// The core.
+    pub core: CpuId,
+    /// 0 for tasks, 1 for deferred interrupt work, 2 for handlers.
+    pub level: u8,
+    /// The task, if it was one.
+    pub task: Option<TaskId>,
+    /// On whose account.
+    pub part: Part,
+    /// From then.
+    pub from: Time,
+    /// Until then.
+    pub to: Time,
 }

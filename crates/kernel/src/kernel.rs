@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use engine::{Handle, Notify};
+use engine::{Handle, Notify, Trace};
 use hardware::Fabric;
 use hardware::root::HostId;
 use platform::Error;
@@ -18,7 +18,7 @@ use platform::pci::PciDriver;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
 
-use crate::account::Times;
+use crate::account::{Ran, Times};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::{Context, Cores, Level};
 use crate::dma::{Dma, DmaParams};
@@ -249,6 +249,12 @@ impl Kernel {
     /// Network devices and what is above them.
     pub fn net(&self) -> &Net {
         &self.inner.net
+    }
+
+    /// Records what the cores do from now on.
+    pub fn watch(&self, trace: Trace<Ran>) {
+        self.inner.cores.is_watched.set(trace.is_on());
+        *self.inner.cores.trace.borrow_mut() = trace;
     }
 
     /// Sends block devices to `subsystems`.

@@ -26,7 +26,7 @@ mod net;
 mod pci;
 mod sched;
 
-pub use account::Times;
+pub use account::{Ran, Times};
 pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams};
 pub use irq::IrqCounters;

@@ -32,6 +32,9 @@ pub(super) struct Buffer {
     pub direct: bool,
     /// Place in the order in which buffers were told to leave.
     pub order: u64,
+    /// When it took its first store, and when its first bytes left; for who watches.
+    pub opened: Time,
+    pub left: Option<Time>,
 }
 
 /// All buffers of a core.
@@ -103,13 +106,23 @@ impl Buffers {
     }
 
     /// Takes a free buffer for a line; `None` if there is none.
-    pub fn allocate(&mut self, line: u64, port: u8) -> Option<&mut Buffer> {
+    pub fn allocate(&mut self, line: u64, port: u8, opened: Time) -> Option<&mut Buffer> {
         let taken = self.held.len();
         if taken >= self.combining_buffers || taken + self.fills.len() >= self.fill_buffers {
             return None;
         }
         let bytes = [0; LINE as usize];
-        self.held.push(Buffer { line, port, bytes, mask: 0, state: State::Open, direct: false, order: 0 });
+        self.held.push(Buffer {
+            line,
+            port,
+            bytes,
+            mask: 0,
+            state: State::Open,
+            direct: false,
+            order: 0,
+            opened,
+            left: None,
+        });
         self.held.last_mut()
     }
 
@@ -180,8 +193,9 @@ impl Buffers {
 
     /// Takes the next bytes of a line that leaves: the line, its bytes, which of them go now, whether they are the
     /// last. The buffer is free at `accepted` if they are.
-    pub fn take_piece(&mut self, index: usize, chunk: u32, accepted: Time) -> (Buffer, u64, bool) {
+    pub fn take_piece(&mut self, index: usize, chunk: u32, now: Time, accepted: Time) -> (Buffer, u64, bool) {
         let buffer = &mut self.held[index];
+        buffer.left.get_or_insert(now);
         let piece = next_piece(buffer.mask, chunk);
         let line = buffer.clone();
         buffer.mask &= !piece;

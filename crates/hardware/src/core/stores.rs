@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use engine::{Completer, Completion, Rng, oneshot};
+use engine::{Completer, Completion, Rng, Trace, oneshot};
 use units::{Duration, Time};
 
 use super::buffers::{Buffers, State};
@@ -30,6 +30,19 @@ pub enum Store<'a> {
     Flush(u64),
     /// Out with all lines; what follows waits until they are accepted.
     Barrier,
+}
+
+/// A line's stay in a write-combining buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinePassed {
+    /// Its host-physical address.
+    pub line: u64,
+    /// When a store took the buffer.
+    pub opened: Time,
+    /// When its first bytes left.
+    pub left: Time,
+    /// When the buffer was free again.
+    pub accepted: Time,
 }
 
 /// What is to be done for an entry.
@@ -97,6 +110,7 @@ pub struct StoreUnit {
     waits_since: Option<Time>,
     waiters: Vec<(usize, Completer<()>)>,
     counters: StoreCounters,
+    trace: Trace<LinePassed>,
     /// When the unit will be looked at again.
     pub(crate) wake: Option<Time>,
 }
@@ -113,8 +127,14 @@ impl StoreUnit {
             waits_since: None,
             waiters: Vec::new(),
             counters: StoreCounters::default(),
+            trace: Trace::off(),
             wake: None,
         }
+    }
+
+    /// Records every line that passes a buffer from now on.
+    pub(crate) fn watch(&mut self, trace: Trace<LinePassed>) {
+        self.trace = trace;
     }
 
     /// What it is made of.
@@ -266,12 +286,12 @@ impl StoreUnit {
                 self.counters.partial_lines += u64::from(self.buffers.evict(head.line));
                 true
             }
-            Kind::Combining | Kind::Direct => self.combine(),
+            Kind::Combining | Kind::Direct => self.combine(now),
         }
     }
 
     /// Puts the oldest entry into a buffer; `false` if there is none.
-    fn combine(&mut self) -> bool {
+    fn combine(&mut self, now: Time) -> bool {
         let Self { queue, buffers, counters, .. } = self;
         let Some(head) = queue.front() else { return false };
         let direct = head.kind == Kind::Direct;
@@ -283,7 +303,7 @@ impl StoreUnit {
                 counters.partial_lines += u64::from(buffers.evict(line));
                 return false;
             }
-            None => match buffers.allocate(line, port) {
+            None => match buffers.allocate(line, port, now) {
                 Some(buffer) => buffer,
                 None => {
                     let pressed = u64::from(buffers.press());
@@ -325,10 +345,14 @@ impl StoreUnit {
 
     fn piece_leaves(&mut self, now: Time, index: usize) -> Departure {
         let accepted = now + self.params.accept_latency;
-        let (line, piece, last) = self.buffers.take_piece(index, self.params.partial_chunk, accepted);
+        let (line, piece, last) = self.buffers.take_piece(index, self.params.partial_chunk, now, accepted);
         let (request, start) = request(line.line, piece);
         if last && self.buffers.left(line.order) {
             self.counters.overtakes += 1;
+        }
+        if last {
+            let (opened, left) = (line.opened, line.left.unwrap_or(now));
+            self.trace.record(|| LinePassed { line: line.line, opened, left, accepted });
         }
         self.counters.bytes += u64::from(piece.count_ones());
         self.counters.direct_tlps += u64::from(line.direct);

@@ -1,6 +1,6 @@
 //! A cable: two directions, each as fast as the rate, each a distance long.
 
-use engine::Scheduler;
+use engine::{Scheduler, Trace};
 use units::{BitRate, Bytes, Duration, Time};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::pcap::Direction;
@@ -42,6 +42,19 @@ pub struct CableCounters {
     pub delayed: u64,
 }
 
+/// A frame on a cable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedFrame {
+    /// The end that sent it.
+    pub from: CableEnd,
+    /// When the first bit of its preamble left.
+    pub at: Time,
+    /// When its last bit left.
+    pub until: Time,
+    /// The frame with its check sequence.
+    pub bytes: Box<[u8]>,
+}
+
 #[derive(Default)]
 struct Way {
     /// When the next frame may begin.
@@ -55,6 +68,7 @@ pub struct Cable {
     pub params: CableParams,
     pub ends: [Plug; 2],
     pub taps: [Option<Tap>; 2],
+    pub trace: Trace<PassedFrame>,
     pub is_up: bool,
     /// Counts changes of `is_up`.
     pub life: u32,
@@ -72,6 +86,7 @@ impl Cable {
         Self {
             ends,
             taps: [None, None],
+            trace: Trace::off(),
             is_up: true,
             life: 0,
             ps_per_byte: (8_000_000_000_000 % bits == 0).then_some(8_000_000_000_000 / bits),
@@ -113,6 +128,7 @@ impl Cable {
         if let Some(tap) = &self.taps[usize::from(from.end)] {
             tap.record(scheduler.now(), left, Direction::Out, bytes);
         }
+        self.trace.record(|| PassedFrame { from, at: left + gap - busy, until: left, bytes: bytes.into() });
         let to = from.other();
         let latency = match self.ends[usize::from(to.end)] {
             Plug::Device(_, _, latency) => latency,

@@ -15,12 +15,12 @@ mod switch;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::Scheduler;
+use engine::{Scheduler, Trace};
 use platform::ethernet::EthernetPort;
 use units::{Duration, Time};
 use wire::pcap::Direction;
 
-pub use cable::{CableCounters, CableParams};
+pub use cable::{CableCounters, CableParams, PassedFrame};
 pub use capture::Capture;
 pub use faults::FaultParams;
 pub use switch::{EthernetSwitchParams, SwitchCounters};
@@ -161,6 +161,16 @@ impl Ethernet {
     pub fn capture(&mut self, at: CableEnd, name: &str, into: Rc<RefCell<Capture>>) {
         let cable = &mut self.cables[usize::from(at.cable.0)];
         cable.taps[usize::from(at.end)] = Some(capture::Tap::new(name, cable.params.rate, into));
+    }
+
+    /// Records every frame that a cable carries from now on.
+    pub fn trace(&mut self, cable: CableId, trace: Trace<PassedFrame>) {
+        self.cables[usize::from(cable.0)].trace = trace;
+    }
+
+    /// The cables.
+    pub fn cables(&self) -> impl Iterator<Item = CableId> + use<> {
+        (0..self.cables.len() as u16).map(CableId)
     }
 
     /// What a cable has carried from one of its ends.

@@ -1,12 +1,12 @@
 //! Stores of cores to devices: from a core's buffers through a root port to the link.
 
-use engine::{Completion, Scheduler, Seed};
+use engine::{Completion, Scheduler, Seed, Trace};
 use units::{HostPhysical, Time};
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{FlowClass, Tlp, TlpKind};
 
 use super::{Host, OutboundError, RootEvent};
-use crate::core::{Departure, LINE, Step, Store, StoreParams, StoreUnit};
+use crate::core::{Departure, LINE, LinePassed, Step, Store, StoreParams, StoreUnit};
 use crate::event::Event;
 use crate::link::Side;
 use crate::memory::{CoreId, MemorySystem};
@@ -34,6 +34,14 @@ impl Host {
     /// If there is no such core.
     pub fn stores_of(&self, core: CoreId) -> &StoreUnit {
         &self.stores[core.index()]
+    }
+
+    /// Records every line that passes a write-combining buffer of a core from now on.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn watch_stores(&mut self, core: CoreId, trace: Trace<LinePassed>) {
+        self.stores[core.index()].watch(trace);
     }
 
     /// A core fetches a line until `end`: it takes one of the buffers that combine stores too.

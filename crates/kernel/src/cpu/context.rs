@@ -15,6 +15,7 @@ use platform::memory::PhysAddr;
 use units::{Cycles, Duration, Time};
 
 use super::{Cores, Level};
+use crate::account::Ran;
 use crate::sched::Task;
 
 /// Where a context is between two synchronisations.
@@ -69,6 +70,10 @@ impl Context {
 
     /// Computes for some time on account of `part`.
     pub fn charge(&self, part: Part, time: Duration) {
+        if self.cores.is_watched.get() {
+            let from = self.now();
+            self.report(part, from, from + time);
+        }
         self.ahead.set(self.ahead.get() + time);
         self.account(part, time);
     }
@@ -76,6 +81,14 @@ impl Context {
     /// Computes for some cycles on account of `part`.
     pub fn cycles(&self, part: Part, cycles: u64) {
         self.charge(part, self.cores.time_for(cycles));
+    }
+
+    /// Tells who watches what the core does.
+    #[cold]
+    fn report(&self, part: Part, from: Time, to: Time) {
+        let task = self.task.borrow().upgrade().map(|task| task.id);
+        let (core, level) = (self.core.get(), self.level as u8);
+        self.cores.trace.borrow_mut().record(|| Ran { core, level, task, part, from, to });
     }
 
     pub(super) fn part(&self) -> Part {
@@ -235,6 +248,9 @@ impl CpuOps for Context {
     fn hold(&self, on: bool) {
         let since = self.stalled.replace(on.then(|| self.cores.now()));
         if let Some(since) = since.filter(|_| !on) {
+            if self.cores.is_watched.get() {
+                self.report(self.part.get(), since, self.cores.now());
+            }
             self.account(self.part.get(), self.cores.now().since(since));
         }
     }

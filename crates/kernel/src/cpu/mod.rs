@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use engine::{Completion, Handle, Scheduler};
+use engine::{Completion, Handle, Scheduler, Trace};
 use hardware::core::Store;
 use hardware::root::{Host, HostId};
 use hardware::wires::Wires;
@@ -23,7 +23,7 @@ use units::{Duration, Time};
 
 pub(crate) use context::Context;
 
-use crate::account::Times;
+use crate::account::{Ran, Times};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::sched::{RunQueue, Task};
 
@@ -123,6 +123,9 @@ pub(crate) struct Cores {
     pub all: Vec<Core>,
     /// What mappings that are cached keep of devices.
     pub device_lines: device_lines::DeviceLines,
+    /// Whether somebody wants to know what the cores do, and who.
+    pub is_watched: Cell<bool>,
+    pub trace: RefCell<Trace<Ran>>,
     /// Picoseconds of a cycle, times 2^32: no division for each piece of work.
     cycle_q32: u128,
     /// From one access to a line to the next.
@@ -146,7 +149,19 @@ impl Cores {
         });
         let issue = params.frequency.time_for(params.issue);
         let cycle_q32 = (1_000_000_000_000 << 32) / u128::from(params.frequency.hz());
-        Self { hw, host, params, costs, sched, all, device_lines: Default::default(), cycle_q32, issue }
+        Self {
+            hw,
+            host,
+            params,
+            costs,
+            sched,
+            all,
+            device_lines: Default::default(),
+            is_watched: Cell::new(false),
+            trace: RefCell::default(),
+            cycle_q32,
+            issue,
+        }
     }
 
     pub fn get(&self, id: CpuId) -> &Core {
