@@ -2,3 +2,4 @@
 //! driver here cannot tell whose function it drives.
 
 pub mod nic;
+pub mod nvme;

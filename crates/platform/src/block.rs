@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use units::Duration;
+
 use crate::cpu::Cpu;
 use crate::error::Error;
 use crate::memory::PhysAddr;
@@ -85,6 +87,10 @@ pub struct BlockLimits {
     pub write_cache: bool,
     /// It understands discards.
     pub discard: bool,
+    /// It can fill with zeros.
+    pub write_zeroes: bool,
+    /// How long a request may take before [`timed_out`](BlockDriver::timed_out) is called.
+    pub timeout: Duration,
 }
 
 /// A driver's block device.

@@ -1,10 +1,15 @@
 //! What drivers use to wait for each other, from the standard library's wakers alone.
 
 use core::cell::{Cell, RefCell};
-use core::future::poll_fn;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
 use core::task::{Poll, Waker};
 use std::collections::VecDeque;
 use std::rc::Rc;
+
+use units::Time;
+
+use crate::cpu::Cpu;
 
 /// Those who wait for something to change, in the order in which they came.
 #[derive(Default)]
@@ -85,6 +90,17 @@ impl WaitQueue {
         })
         .await
     }
+}
+
+/// What `future` gives, or `None` if it has not by `deadline`.
+pub async fn until<T>(cpu: &Cpu, deadline: Time, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut timer = pin!(cpu.sleep_until(deadline));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+    })
+    .await
 }
 
 /// One value from whoever finishes something to whoever waits for it.

@@ -1,0 +1,193 @@
+//! NVMe, in the manner of Linux's driver (NVM Express Base Specification 1.4c, whose sections are named).
+//!
+//! A controller has an admin queue and I/O queue pairs, each for a group of cores, with an interrupt of its own that
+//! arrives at one of them. A request takes a slot of its queue; the slot's number and how often it was used name the
+//! command, so that a completion that nobody waits for is seen as one.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | probing, removal, interrupts |
+//! | `controller` | what a controller is; enabling, disabling, setting up |
+//! | `queue` | submission and completion rings, slots |
+//! | `admin` | admin commands, asynchronous events |
+//! | `namespace` | namespaces as block devices |
+//! | `data` | PRPs and SGLs |
+//! | `recovery` | timeouts, aborts, resets, and giving up |
+
+mod admin;
+mod controller;
+mod data;
+mod namespace;
+mod queue;
+mod recovery;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, Part};
+use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
+use units::Duration;
+
+pub use controller::Controller;
+
+/// What can be chosen when the driver is loaded (Linux's module parameters).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NvmeOptions {
+    /// How long an I/O command may take before it is aborted (`io_timeout`, 30 s).
+    pub io_timeout: Duration,
+    /// How long an admin command may take (`admin_timeout`, 60 s).
+    pub admin_timeout: Duration,
+    /// Entries of I/O queues (`io_queue_depth`, 1024).
+    pub queue_entries: u16,
+    /// Most I/O queue pairs; as many as there are cores if none is given.
+    pub queues: Option<u16>,
+    /// How often a command that failed or was interrupted by a reset is tried again (`max_retries`, 5).
+    pub retries: u8,
+    /// Submission queues go into the controller memory buffer, if it has one that takes them (`use_cmb_sqs`).
+    pub use_memory_buffer: bool,
+    /// SGLs are used for segments of at least so many bytes on average (`sgl_threshold`, 32 KiB); 0 for never.
+    pub sgl_threshold: u32,
+    /// What its code costs.
+    pub costs: NvmeCosts,
+}
+
+impl Default for NvmeOptions {
+    fn default() -> Self {
+        Self {
+            io_timeout: Duration::from_ms(30_000),
+            admin_timeout: Duration::from_ms(60_000),
+            queue_entries: 1024,
+            queues: None,
+            retries: 5,
+            use_memory_buffer: true,
+            sgl_threshold: 32 << 10,
+            costs: NvmeCosts::default(),
+        }
+    }
+}
+
+/// What the driver's instructions cost in cycles; memory, registers and the DMA API cost by themselves.
+///
+/// All are assumed: instructions of Linux's paths counted by eye (nvme_queue_rq, nvme_irq), at about two a cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NvmeCosts {
+    /// To build a command and its slot.
+    pub submit: u64,
+    /// For each segment on top.
+    pub segment: u64,
+    /// To end a command.
+    pub complete: u64,
+    /// To look at a completion queue.
+    pub look: u64,
+}
+
+impl Default for NvmeCosts {
+    fn default() -> Self {
+        Self { submit: 250, segment: 25, complete: 150, look: 40 }
+    }
+}
+
+/// What has happened to a controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NvmeCounters {
+    /// Interrupts.
+    pub interrupts: u64,
+    /// Interrupts that had nothing to say.
+    pub idle_interrupts: u64,
+    /// Completions of commands.
+    pub completions: u64,
+    /// Completions that name no command that is under way, or another queue.
+    pub unknown_completions: u64,
+    /// Completions whose submission queue head is impossible.
+    pub wrong_heads: u64,
+    /// Commands found completed when their time was over: an interrupt was lost.
+    pub lost_interrupts: u64,
+    /// Commands that took too long.
+    pub timeouts: u64,
+    /// Abort commands.
+    pub aborts: u64,
+    /// Resets of the controller.
+    pub resets: u64,
+    /// Commands that were tried again.
+    pub retries: u64,
+    /// Requests that ended with an error.
+    pub errors: u64,
+    /// Asynchronous events.
+    pub events: u64,
+}
+
+/// The driver.
+#[derive(Default)]
+pub struct NvmeDriver {
+    options: Cell<NvmeOptions>,
+    controllers: RefCell<Vec<Weak<Controller>>>,
+}
+
+impl NvmeDriver {
+    /// With options.
+    pub fn new(options: NvmeOptions) -> Self {
+        Self { options: Cell::new(options), controllers: RefCell::default() }
+    }
+
+    /// The controllers that it drives.
+    pub fn controllers(&self) -> Vec<Rc<Controller>> {
+        self.controllers.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl PciDriver for NvmeDriver {
+    fn name(&self) -> &'static str {
+        "nvme"
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        const IDS: [PciMatch; 1] = [PciMatch::class(wire::nvme::CLASS)];
+        &IDS
+    }
+
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            let controller = Controller::probe(cpu, device, self.options.get()).await?;
+            let mut known = self.controllers.borrow_mut();
+            known.retain(|controller| controller.strong_count() > 0);
+            known.push(Rc::downgrade(&controller));
+            Ok(controller as Rc<dyn PciBinding>)
+        })
+    }
+}
+
+impl PciBinding for Controller {
+    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            self.shut_down(cpu).await;
+        })
+    }
+
+    fn error_detected(&self, cpu: &Cpu, state: ChannelState) -> Recovery {
+        match state {
+            ChannelState::Normal => Recovery::CanRecover,
+            ChannelState::Frozen => {
+                // What it was asked is asked again after the reset.
+                self.freeze(cpu);
+                Recovery::NeedReset
+            }
+            ChannelState::Gone => {
+                self.give_up(cpu, Error::NoDevice);
+                Recovery::Disconnect
+            }
+        }
+    }
+
+    fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            match self.restart(cpu).await {
+                Ok(()) => Recovery::CanRecover,
+                Err(_) => Recovery::Disconnect,
+            }
+        })
+    }
+}

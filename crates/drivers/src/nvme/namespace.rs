@@ -1,0 +1,260 @@
+//! Namespaces as block devices.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::block::{BlockDriver, BlockLimits, BlockOp, BlockRequest, SECTOR};
+use platform::cpu::{Cpu, CpuId, Part};
+use wire::nvme::io::{Blocks, DatasetRange};
+use wire::nvme::{Command, CompletionEntry, DataPointer, IdentifyNamespace, IoCommand};
+
+use super::admin::error_of;
+use super::controller::{Controller, State};
+use super::data::{MAX_SEGMENTS, Mapped};
+use super::queue::{InFlight, Parked, Queue, Work};
+
+/// A namespace.
+pub(super) struct Namespace {
+    id: u32,
+    controller: Weak<Controller>,
+    /// Bytes of a block as a power of two.
+    shift: u8,
+    sectors: u64,
+    /// What the kernel calls it.
+    name: RefCell<String>,
+}
+
+impl Namespace {
+    fn new(controller: &Controller, id: u32, says: &IdentifyNamespace) -> Self {
+        let shift = says.current_format().block_shift;
+        Self {
+            id,
+            controller: controller.me.clone(),
+            shift,
+            sectors: (says.size << shift) / SECTOR,
+            name: RefCell::default(),
+        }
+    }
+
+    /// The blocks of a request; nothing if it does not consist of whole ones, or of too many.
+    fn blocks(&self, request: &BlockRequest) -> Option<(u64, u32)> {
+        let per_block = (1u64 << self.shift) / SECTOR;
+        let whole = request.sector % per_block == 0 && u64::from(request.sectors) % per_block == 0;
+        let count = u64::from(request.sectors) / per_block;
+        (whole && count > 0).then_some((request.sector / per_block, count as u32))
+    }
+}
+
+impl Controller {
+    /// Finds the namespaces that came and those that went.
+    pub(super) async fn scan(&self, cpu: &Cpu) -> Result<(), Error> {
+        let ids = self.namespace_ids(cpu).await?;
+        let gone: Vec<_> = {
+            let mut known = self.namespaces.borrow_mut();
+            let gone: Vec<u32> = known.keys().copied().filter(|id| !ids.contains(id)).collect();
+            gone.iter().filter_map(|id| known.remove(id)).collect()
+        };
+        for namespace in gone {
+            self.kernel.unregister_block(&namespace.name.borrow());
+        }
+        for id in ids {
+            if self.namespaces.borrow().contains_key(&id) {
+                continue;
+            }
+            let says = self.namespace(cpu, id).await?;
+            let format = says.current_format();
+            if says.size == 0 || !(9..=12).contains(&format.block_shift) || format.metadata > 0 {
+                self.kernel.log(format!("nvme {}: namespace {id} cannot be used", self.device.address()));
+                continue;
+            }
+            let namespace = Rc::new(Namespace::new(self, id, &says));
+            self.namespaces.borrow_mut().insert(id, Rc::clone(&namespace));
+            let name = self.kernel.register_block(Rc::clone(&namespace) as Rc<dyn BlockDriver>);
+            *namespace.name.borrow_mut() = name;
+        }
+        Ok(())
+    }
+
+    /// Takes all block devices back.
+    pub(super) fn unregister(&self) {
+        let all = std::mem::take(&mut *self.namespaces.borrow_mut());
+        for namespace in all.into_values() {
+            self.kernel.unregister_block(&namespace.name.borrow());
+        }
+    }
+
+    /// Gives a request to the controller. Nothing reaches it before the doorbell rings.
+    pub(super) fn start(&self, cpu: &Cpu, queue: &Queue, io: Parked) -> Result<(), Parked> {
+        let Some(slot) = queue.take_slot() else { return Err(io) };
+        cpu.work(self.options.costs.submit + self.options.costs.segment * io.request.segments.len() as u64);
+        match self.build(cpu, queue, slot, &io) {
+            Ok((command, mapped)) => {
+                let Parked { namespace, request, tries } = io;
+                let io = InFlight { namespace, request, mapped, tries, aborted: false };
+                queue.push(cpu, slot, command, Work::Block(Box::new(io)));
+            }
+            Err(error) => {
+                queue.give_slot(slot);
+                self.count(|c| c.errors += 1);
+                io.request.end(cpu, Err(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// The command of a request, its data mapped.
+    fn build(&self, cpu: &Cpu, queue: &Queue, slot: u16, io: &Parked) -> Result<(Command, Mapped), Error> {
+        let request = &io.request;
+        let namespace = self.namespaces.borrow().get(&io.namespace).cloned().ok_or(Error::NoDevice)?;
+        if request.op == BlockOp::Flush {
+            return Ok((IoCommand::Flush.command(0, io.namespace), Mapped::nothing()));
+        }
+        let (start, count) = namespace.blocks(request).ok_or(Error::Invalid)?;
+        let list = || queue.list(cpu, &*self.dma, slot);
+        if request.op == BlockOp::Discard {
+            let list = list()?;
+            cpu.store(list.cpu, &DatasetRange { attributes: 0, length: count, start }.emit());
+            let pointer = DataPointer::Prp { first: list.bus.get(), second: 0 };
+            let command = IoCommand::DatasetManagement { ranges: 0, deallocate: true };
+            return Ok((command.command(0, io.namespace).with_data(pointer), Mapped::nothing()));
+        }
+        if count > 1 << 16 {
+            return Err(Error::Invalid);
+        }
+        let blocks = Blocks::new(start, count);
+        let command = match request.op {
+            BlockOp::Read => IoCommand::Read(blocks),
+            BlockOp::Write { fua } => IoCommand::Write(Blocks { force_unit_access: fua, ..blocks }),
+            _ => {
+                let command = IoCommand::WriteZeroes { blocks, deallocate: false };
+                return Ok((command.command(0, io.namespace), Mapped::nothing()));
+            }
+        };
+        let bytes: u64 = request.segments.iter().map(|segment| u64::from(segment.length)).sum();
+        if bytes != u64::from(request.sectors) * SECTOR || bytes > u64::from(self.abilities.borrow().max_bytes)
+        {
+            return Err(Error::Invalid);
+        }
+        let mapped = Mapped::new(cpu, &*self.dma, request)?;
+        let sgl = self.abilities.borrow().sgl.then_some(self.options.sgl_threshold);
+        match mapped.pointer(cpu, sgl, list) {
+            Ok(pointer) => Ok((command.command(0, io.namespace).with_data(pointer), mapped)),
+            Err(error) => {
+                mapped.unmap(cpu, &*self.dma);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes what has completed in a queue; says how much that was.
+    pub(super) fn reap(&self, cpu: &Cpu, queue: &Queue) -> usize {
+        let _part = cpu.book(Part::Driver);
+        cpu.work(self.options.costs.look);
+        let reaped = queue.reap(cpu, &self.registers);
+        let found = reaped.ended.len() + reaped.unknown as usize;
+        self.count(|c| {
+            c.completions += reaped.ended.len() as u64;
+            c.unknown_completions += reaped.unknown;
+            c.wrong_heads += reaped.wrong_heads;
+        });
+        for (entry, work) in reaped.ended {
+            cpu.work(self.options.costs.complete);
+            match work {
+                Work::Admin(waiting) => waiting.complete(Ok(entry)),
+                Work::Event => self.event(cpu, entry),
+                Work::Block(io) => self.ended(cpu, queue, entry, *io),
+            }
+        }
+        if queue.live.get() && !queue.parked.borrow().is_empty() {
+            self.unpark(cpu, queue);
+        }
+        found
+    }
+
+    fn ended(&self, cpu: &Cpu, queue: &Queue, entry: CompletionEntry, io: InFlight) {
+        let InFlight { namespace, request, mapped, tries, .. } = io;
+        mapped.unmap(cpu, &*self.dma);
+        if entry.status.is_success() {
+            return request.end(cpu, Ok(()));
+        }
+        if !entry.status.do_not_retry && tries < self.options.retries && self.state.get() == State::Live {
+            self.count(|c| c.retries += 1);
+            match self.start(cpu, queue, Parked { namespace, request, tries: tries + 1 }) {
+                Ok(()) => queue.ring(cpu, &self.registers),
+                Err(io) => queue.parked.borrow_mut().push_back(io),
+            }
+            return;
+        }
+        self.count(|c| c.errors += 1);
+        request.end(cpu, Err(error_of(entry.status)));
+    }
+}
+
+impl BlockDriver for Namespace {
+    fn limits(&self) -> BlockLimits {
+        let controller = self.controller.upgrade();
+        let abilities = controller.as_ref().map(|c| c.abilities.borrow().clone()).unwrap_or_default();
+        let queues = controller.as_ref().map_or(1, |c| c.queues());
+        let depth = controller.as_ref().and_then(|c| c.queues.borrow().first().map(|q| q.depth()));
+        BlockLimits {
+            kind: "nvme",
+            sectors: self.sectors,
+            block_bytes: 1 << self.shift,
+            max_bytes: abilities.max_bytes,
+            max_segments: MAX_SEGMENTS,
+            // PRPs are of pages, SGLs of doublewords.
+            boundary_mask: if abilities.sgl { 3 } else { 4095 },
+            queues,
+            depth: depth.unwrap_or(1),
+            write_cache: abilities.write_cache,
+            discard: abilities.discard,
+            write_zeroes: abilities.write_zeroes,
+            timeout: controller.map_or(units::Duration::ZERO, |c| c.options.io_timeout),
+        }
+    }
+
+    fn queue_for(&self, cpu: CpuId) -> u16 {
+        self.controller.upgrade().map_or(0, |controller| controller.queue_for(cpu))
+    }
+
+    fn submit(&self, cpu: &Cpu, queue: u16, request: BlockRequest) -> Result<(), BlockRequest> {
+        let _part = cpu.book(Part::Driver);
+        let io = Parked { namespace: self.id, request, tries: 0 };
+        let Some(controller) = self.controller.upgrade().filter(|c| c.state.get() != State::Dead) else {
+            io.request.end(cpu, Err(Error::NoDevice));
+            return Ok(());
+        };
+        let queue = controller.queues.borrow().get(usize::from(queue)).cloned();
+        let Some(queue) = queue else {
+            io.request.end(cpu, Err(Error::Invalid));
+            return Ok(());
+        };
+        if !queue.live.get() {
+            queue.parked.borrow_mut().push_back(io);
+            return Ok(());
+        }
+        controller.start(cpu, &queue, io).map_err(|io| io.request)
+    }
+
+    fn commit(&self, cpu: &Cpu, queue: u16) {
+        let _part = cpu.book(Part::Driver);
+        if let Some(controller) = self.controller.upgrade() {
+            let queue = controller.queues.borrow().get(usize::from(queue)).cloned();
+            if let Some(queue) = queue.filter(|queue| queue.live.get()) {
+                queue.ring(cpu, &controller.registers);
+            }
+        }
+    }
+
+    fn poll(&self, cpu: &Cpu, queue: u16) -> usize {
+        let Some(controller) = self.controller.upgrade() else { return 0 };
+        let queue = controller.queues.borrow().get(usize::from(queue)).cloned();
+        queue.map_or(0, |queue| controller.reap(cpu, &queue))
+    }
+
+    fn timed_out(self: Rc<Self>, cpu: &Cpu, queue: u16, tag: u16) {
+        let Some(controller) = self.controller.upgrade() else { return };
+        controller.overdue(cpu, self.id, queue, tag);
+    }
+}

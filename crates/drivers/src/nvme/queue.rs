@@ -1,0 +1,291 @@
+//! A queue pair: rings, doorbells, and the commands under way.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use platform::Error;
+use platform::block::BlockRequest;
+use platform::cpu::Cpu;
+use platform::dma::{Coherent, DmaOps};
+use platform::mmio::Mmio;
+use platform::sync::Completion;
+use wire::nvme::completion::LEN as COMPLETION_LEN;
+use wire::nvme::{Command, CompletionEntry, CompletionRing, SubmissionRing};
+
+use super::data::Mapped;
+
+/// Bits of a command identifier that number the slot; those above count the slot's uses.
+const SLOT_BITS: u16 = 12;
+
+/// What a slot's command is for.
+pub(super) enum Work {
+    /// Somebody waits for the completion entry.
+    Admin(Completion<Result<CompletionEntry, Error>>),
+    /// The controller tells of an event when there is one.
+    Event,
+    /// A request of a block device.
+    Block(Box<InFlight>),
+}
+
+/// A block request that the controller has.
+pub(super) struct InFlight {
+    pub namespace: u32,
+    pub request: BlockRequest,
+    pub mapped: Mapped,
+    /// How often it was tried before.
+    pub tries: u8,
+    /// It was told to be aborted.
+    pub aborted: bool,
+}
+
+/// A request that waits for the controller to come back.
+pub(super) struct Parked {
+    pub namespace: u32,
+    pub request: BlockRequest,
+    pub tries: u8,
+}
+
+#[derive(Default)]
+struct Slot {
+    uses: u8,
+    work: Option<Work>,
+    /// Memory for a list of PRPs or an SGL, once one was needed.
+    list: Option<Coherent>,
+}
+
+/// Where submission queue entries are written.
+pub(super) enum Entries {
+    /// In host memory.
+    Memory(Coherent),
+    /// In the controller memory buffer: mapped, and where the controller finds it.
+    Buffer(Mmio, u64),
+}
+
+impl Entries {
+    pub fn bus(&self) -> u64 {
+        match self {
+            Self::Memory(memory) => memory.bus.get(),
+            Self::Buffer(_, bus) => *bus,
+        }
+    }
+}
+
+struct Rings {
+    submission: SubmissionRing,
+    completion: CompletionRing,
+    /// The tail that the doorbell knows.
+    rung: u16,
+}
+
+/// A queue pair.
+pub(super) struct Queue {
+    pub id: u16,
+    pub entries: u16,
+    pub submission: Entries,
+    pub completion: Coherent,
+    /// Offsets of the doorbells.
+    doorbells: [u64; 2],
+    rings: RefCell<Rings>,
+    slots: RefCell<Vec<Slot>>,
+    free: RefCell<Vec<u16>>,
+    pub parked: RefCell<VecDeque<Parked>>,
+    /// The controller knows it.
+    pub live: Cell<bool>,
+}
+
+/// What a completion queue held.
+pub(super) struct Reaped {
+    /// Commands that have ended.
+    pub ended: Vec<(CompletionEntry, Work)>,
+    /// Entries that name no command.
+    pub unknown: u64,
+    /// Entries with an impossible submission queue head.
+    pub wrong_heads: u64,
+}
+
+impl Queue {
+    pub fn new(
+        id: u16,
+        entries: u16,
+        submission: Entries,
+        completion: Coherent,
+        doorbells: [u64; 2],
+    ) -> Self {
+        // One entry of a ring stays free.
+        let slots = (entries - 1).min(1 << SLOT_BITS);
+        Self {
+            id,
+            entries,
+            submission,
+            completion,
+            doorbells,
+            rings: RefCell::new(Self::rings(entries)),
+            slots: RefCell::new((0..slots).map(|_| Slot::default()).collect()),
+            free: RefCell::new((0..slots).rev().collect()),
+            parked: RefCell::default(),
+            live: Cell::new(false),
+        }
+    }
+
+    fn rings(entries: u16) -> Rings {
+        Rings {
+            submission: SubmissionRing::new(entries),
+            completion: CompletionRing::new(entries),
+            rung: 0,
+        }
+    }
+
+    /// Commands that may be under way at once.
+    pub fn depth(&self) -> u16 {
+        self.slots.borrow().len() as u16
+    }
+
+    /// Commands under way.
+    pub fn in_flight(&self) -> usize {
+        usize::from(self.depth()) - self.free.borrow().len()
+    }
+
+    /// Takes a slot.
+    pub fn take_slot(&self) -> Option<u16> {
+        self.free.borrow_mut().pop()
+    }
+
+    /// Gives a slot back that was never used.
+    pub fn give_slot(&self, slot: u16) {
+        self.free.borrow_mut().push(slot);
+    }
+
+    /// The slot's memory for lists.
+    pub fn list(&self, cpu: &Cpu, dma: &dyn DmaOps, slot: u16) -> Result<Coherent, Error> {
+        let slot = &mut self.slots.borrow_mut()[usize::from(slot)];
+        match slot.list {
+            Some(list) => Ok(list),
+            None => Ok(*slot.list.insert(dma.alloc_coherent(cpu, platform::memory::PAGE, None)?)),
+        }
+    }
+
+    /// Puts a command into the ring; the doorbell rings with [`ring`](Self::ring).
+    pub fn push(&self, cpu: &Cpu, slot: u16, command: Command, work: Work) {
+        let id = {
+            let slots = &mut self.slots.borrow_mut();
+            let entry = &mut slots[usize::from(slot)];
+            entry.work = Some(work);
+            entry.uses = entry.uses.wrapping_add(1) & (u16::MAX >> SLOT_BITS) as u8;
+            u16::from(entry.uses) << SLOT_BITS | slot
+        };
+        let place = self.rings.borrow_mut().submission.push();
+        // There are fewer slots than entries, and a slot is free only after its entry was fetched.
+        let at = u64::from(place.unwrap_or(0)) * wire::nvme::command::LEN as u64;
+        let bytes = Command { id, ..command }.emit();
+        match &self.submission {
+            Entries::Memory(memory) => cpu.store(memory.cpu + at, &bytes),
+            Entries::Buffer(buffer, _) => buffer.stream(cpu, at, &bytes),
+        }
+    }
+
+    /// Tells the controller of new commands, if there are any.
+    pub fn ring(&self, cpu: &Cpu, registers: &Mmio) {
+        let mut rings = self.rings.borrow_mut();
+        let tail = rings.submission.tail();
+        if rings.rung != tail {
+            rings.rung = tail;
+            // Writing an uncached register empties the write-combining buffers before it.
+            registers.write_u32(cpu, self.doorbells[0], tail.into());
+        }
+    }
+
+    /// Takes what has completed.
+    pub fn reap(&self, cpu: &Cpu, registers: &Mmio) -> Reaped {
+        let mut reaped = Reaped { ended: Vec::new(), unknown: 0, wrong_heads: 0 };
+        let mut rings = self.rings.borrow_mut();
+        let before = rings.completion.head();
+        // A controller gone mad could fill the queue as fast as it is emptied.
+        for _ in 0..self.entries {
+            let mut bytes = [0; COMPLETION_LEN];
+            let at = u64::from(rings.completion.head()) * COMPLETION_LEN as u64;
+            cpu.load(self.completion.cpu + at, &mut bytes);
+            let Some(entry) = rings.completion.take(&bytes) else { break };
+            if !rings.submission.completed(entry.submission_head) {
+                reaped.wrong_heads += 1;
+            }
+            match self.take_work(&entry) {
+                Some(work) => reaped.ended.push((entry, work)),
+                None => reaped.unknown += 1,
+            }
+        }
+        if rings.completion.head() != before {
+            registers.write_u32(cpu, self.doorbells[1], rings.completion.head().into());
+        }
+        reaped
+    }
+
+    /// The work of the command that a completion names.
+    fn take_work(&self, entry: &CompletionEntry) -> Option<Work> {
+        let number = entry.id & ((1 << SLOT_BITS) - 1);
+        let mut slots = self.slots.borrow_mut();
+        let slot = slots.get_mut(usize::from(number))?;
+        if entry.submission_queue != self.id || u16::from(slot.uses) != entry.id >> SLOT_BITS {
+            return None;
+        }
+        let work = slot.work.take()?;
+        self.free.borrow_mut().push(number);
+        Some(work)
+    }
+
+    /// Takes back everything that is under way. The controller must not know of it any more.
+    pub fn take_all(&self) -> Vec<Work> {
+        let mut slots = self.slots.borrow_mut();
+        let mut free = self.free.borrow_mut();
+        let mut all = Vec::new();
+        for (number, slot) in (0..).zip(slots.iter_mut()) {
+            if let Some(work) = slot.work.take() {
+                free.push(number);
+                all.push(work);
+            }
+        }
+        all
+    }
+
+    /// The identifier of the command of a block request; marks it as aborted. Says whether it was before.
+    pub fn abort(&self, namespace: u32, tag: u16) -> Option<(u16, bool)> {
+        let mut slots = self.slots.borrow_mut();
+        for (number, slot) in (0u16..).zip(slots.iter_mut()) {
+            if let Some(Work::Block(io)) = &mut slot.work
+                && io.namespace == namespace
+                && io.request.tag == tag
+            {
+                let before = std::mem::replace(&mut io.aborted, true);
+                return Some((u16::from(slot.uses) << SLOT_BITS | number, before));
+            }
+        }
+        None
+    }
+
+    /// Whether a block request is with the controller.
+    pub fn has(&self, namespace: u32, tag: u16) -> bool {
+        self.slots.borrow().iter().any(|slot| {
+            matches!(&slot.work, Some(Work::Block(io)) if io.namespace == namespace && io.request.tag == tag)
+        })
+    }
+
+    /// Begins anew, as the controller does after a reset.
+    pub fn rewind(&self, cpu: &Cpu) {
+        *self.rings.borrow_mut() = Self::rings(self.entries);
+        let zeros = [0; 64];
+        for at in (0..self.completion.length).step_by(zeros.len()) {
+            let length = (self.completion.length - at).min(zeros.len() as u64) as usize;
+            cpu.store(self.completion.cpu + at, &zeros[..length]);
+        }
+    }
+
+    /// Gives its memory back.
+    pub fn free_memory(&self, cpu: &Cpu, dma: &dyn DmaOps) {
+        if let Entries::Memory(memory) = &self.submission {
+            dma.free_coherent(cpu, *memory);
+        }
+        dma.free_coherent(cpu, self.completion);
+        for list in self.slots.borrow_mut().iter_mut().filter_map(|slot| slot.list.take()) {
+            dma.free_coherent(cpu, list);
+        }
+    }
+}

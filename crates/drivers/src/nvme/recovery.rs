@@ -1,0 +1,194 @@
+//! What happens when a controller does not do what it should: aborts, resets, and giving up.
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Cpu, Part};
+use platform::kernel::Program;
+use units::Duration;
+use wire::nvme::ControllerStatus;
+use wire::nvme::registers as regs;
+
+use super::controller::{Controller, State};
+use super::queue::{InFlight, Parked, Queue, Work};
+
+/// Between two looks whether requests have ended, before a shutdown.
+const LOOK: Duration = Duration::from_us(20);
+
+impl Controller {
+    /// Somebody has waited too long for a request. What follows takes time, and a task.
+    pub(super) fn overdue(&self, cpu: &Cpu, namespace: u32, queue: u16, tag: u16) {
+        let Some(me) = self.me.upgrade() else { return };
+        let queue = self.queues.borrow().get(usize::from(queue)).cloned();
+        let Some(queue) = queue else { return };
+        let work: Program = Box::new(move |cpu| {
+            Box::pin(async move {
+                let _part = cpu.book(Part::Driver);
+                me.rescue(&cpu, namespace, &queue, tag).await;
+            })
+        });
+        self.kernel.queue_work(cpu, work);
+    }
+
+    /// As Linux's `nvme_timeout`: looks whether the interrupt was lost, then aborts, then resets.
+    async fn rescue(&self, cpu: &Cpu, namespace: u32, queue: &Rc<Queue>, tag: u16) {
+        if !queue.has(namespace, tag) {
+            return;
+        }
+        self.count(|c| c.timeouts += 1);
+        cpu.sync().await;
+        self.reap(cpu, queue);
+        if !queue.has(namespace, tag) {
+            self.count(|c| c.lost_interrupts += 1);
+            return;
+        }
+        let at = self.device.address();
+        match self.registers.read_u32(cpu, regs::CSTS).await {
+            u32::MAX => return self.give_up(cpu, Error::NoDevice),
+            bits if ControllerStatus::from_bits(bits).fatal => {
+                self.kernel.log(format!("nvme {at}: fatal error"));
+                return self.reset(cpu).await;
+            }
+            _ => {}
+        }
+        match queue.abort(namespace, tag) {
+            Some((id, false)) => {
+                self.kernel.log(format!("nvme {at}: queue {} command {id:#x} takes too long", queue.id));
+                if matches!(self.abort(cpu, queue.id, id).await, Err(Error::TimedOut)) {
+                    self.reset(cpu).await;
+                }
+            }
+            Some((_, true)) => self.reset(cpu).await,
+            None => {}
+        }
+    }
+
+    /// Resets the controller and goes on with what was under way; gives it up if that fails.
+    pub(super) async fn reset(&self, cpu: &Cpu) {
+        if self.state.get() != State::Live {
+            return;
+        }
+        self.kernel.log(format!("nvme {}: reset", self.device.address()));
+        self.freeze(cpu);
+        if let Err(error) = self.restart(cpu).await {
+            self.kernel.log(format!("nvme {}: reset failed: {error}", self.device.address()));
+            self.give_up(cpu, error);
+            self.unregister();
+        }
+    }
+
+    /// Takes no more commands; requests wait.
+    pub(super) fn freeze(&self, _: &Cpu) {
+        if self.state.get() != State::Dead {
+            self.state.set(State::Resetting);
+        }
+        self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
+    }
+
+    /// Sets the controller up again, and gives it what waits.
+    pub(super) async fn restart(&self, cpu: &Cpu) -> Result<(), Error> {
+        self.count(|c| c.resets += 1);
+        self.freeze(cpu);
+        // Only a disabled controller leaves memory alone.
+        self.disable(cpu).await?;
+        self.take_back(cpu, None);
+        self.restore_buffer(cpu);
+        self.enable(cpu).await?;
+        let queues = self.queues();
+        if self.ask_for_queues(cpu, queues).await? < queues {
+            return Err(Error::Io);
+        }
+        self.create_queues(cpu).await?;
+        if self.state.get() == State::Dead {
+            return Err(Error::NoDevice);
+        }
+        self.state.set(State::Live);
+        self.listen(cpu).await;
+        let queues = self.queues.borrow().clone();
+        for queue in &queues {
+            self.unpark(cpu, queue);
+        }
+        Ok(())
+    }
+
+    /// Gives the controller what waits for it.
+    pub(super) fn unpark(&self, cpu: &Cpu, queue: &Queue) {
+        loop {
+            let next = queue.parked.borrow_mut().pop_front();
+            let Some(io) = next else { break };
+            if let Err(io) = self.start(cpu, queue, io) {
+                queue.parked.borrow_mut().push_front(io);
+                break;
+            }
+        }
+        queue.ring(cpu, &self.registers);
+    }
+
+    /// Takes back all that the controller had: requests fail with `error`, or else wait to be given again.
+    fn take_back(&self, cpu: &Cpu, error: Option<Error>) {
+        for work in self.admin.take_all() {
+            if let Work::Admin(waiting) = work {
+                waiting.complete(Err(error.unwrap_or(Error::Cancelled)));
+            }
+        }
+        let queues = self.queues.borrow().clone();
+        for queue in &queues {
+            for work in queue.take_all() {
+                let Work::Block(io) = work else { continue };
+                let InFlight { namespace, request, mapped, tries, aborted } = *io;
+                mapped.unmap(cpu, &*self.dma);
+                // What hung the controller once is not tried for ever.
+                let verdict = error.or((tries >= self.options.retries).then_some(match aborted {
+                    true => Error::TimedOut,
+                    false => Error::Io,
+                }));
+                match verdict {
+                    Some(error) => {
+                        self.count(|c| c.errors += 1);
+                        request.end(cpu, Err(error));
+                    }
+                    None => {
+                        self.count(|c| c.retries += 1);
+                        let again = Parked { namespace, request, tries: tries + 1 };
+                        queue.parked.borrow_mut().push_back(again);
+                    }
+                }
+            }
+            if let Some(error) = error {
+                let parked = std::mem::take(&mut *queue.parked.borrow_mut());
+                for io in parked {
+                    self.count(|c| c.errors += 1);
+                    io.request.end(cpu, Err(error));
+                }
+            }
+        }
+    }
+
+    /// The controller is gone, or past help: everything that it has and will be asked fails with `error`.
+    pub(super) fn give_up(&self, cpu: &Cpu, error: Error) {
+        self.state.set(State::Dead);
+        self.admin.live.set(false);
+        self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
+        self.take_back(cpu, Some(error));
+    }
+
+    /// Ends everything, orderly if the controller is still there.
+    pub(super) async fn shut_down(&self, cpu: &Cpu) {
+        // Those who have the block devices open hear that they are gone.
+        self.unregister();
+        if self.state.get() == State::Live && self.device.is_present() {
+            let deadline = cpu.now() + self.admin_timeout();
+            while self.busy() && cpu.now() < deadline && self.state.get() == State::Live {
+                cpu.sleep(LOOK).await;
+            }
+            let _ = self.announce_shutdown(cpu).await;
+            let _ = self.disable(cpu).await;
+        }
+        self.give_up(cpu, Error::NoDevice);
+        self.release(cpu).await;
+    }
+
+    fn busy(&self) -> bool {
+        self.queues.borrow().iter().any(|queue| queue.in_flight() > 0)
+    }
+}
