@@ -116,6 +116,17 @@ costs! {
     net_receive = 150,
     /// Cycles to put a packet into the queue before a driver, or to take it out (assumed).
     net_queue = 50,
+    /// Cycles of a system call's entry and exit (assumed: about 70 ns with mitigations off).
+    syscall = 150,
+    /// Cycles of the block layer for a request from a program to the driver: checks, tag, plug (assumed: half of what
+    /// Linux's direct I/O path takes beside the driver, about 0.5 µs).
+    block_submit = 700,
+    /// Cycles of the block layer for a request's end (assumed: the other part of that path).
+    block_complete = 400,
+    /// Cycles to try to merge a request with the one before it (assumed).
+    block_merge = 40,
+    /// Cycles to find or insert a page of the page cache, and its accounting (assumed: two tree look-ups).
+    cache_page = 150,
     /// Cycles to put an unmapped range onto a lazy flush queue (assumed).
     flush_queue = 40,
 }

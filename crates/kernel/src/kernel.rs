@@ -15,10 +15,12 @@ use platform::kernel::{Kernel as KernelFace, Program, TaskId, TaskParams};
 use platform::memory::{Pages, Policy};
 use platform::net::{NetCore, NetDriver, PacketDevice};
 use platform::pci::PciDriver;
+use platform::storage::BlockFile;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
 
 use crate::account::{Ran, Times};
+use crate::block::{Block, BlockParams};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::{Context, Cores, Level};
 use crate::dma::{Dma, DmaParams};
@@ -41,6 +43,8 @@ pub struct KernelParams {
     pub pci: PciParams,
     /// The DMA API.
     pub dma: DmaParams,
+    /// The block layer.
+    pub block: BlockParams,
 }
 
 /// What a task has used.
@@ -62,14 +66,6 @@ pub struct TaskInfo {
     pub ended: bool,
 }
 
-/// Who takes block devices that drivers announce.
-pub trait Subsystems {
-    /// A block device came; gives its name.
-    fn block_added(&self, driver: Rc<dyn BlockDriver>) -> String;
-    /// A block device goes.
-    fn block_removed(&self, name: &str);
-}
-
 /// What the kernel's parts share.
 pub(crate) struct Inner {
     pub me: Weak<Inner>,
@@ -80,10 +76,10 @@ pub(crate) struct Inner {
     pub pci: Pci,
     pub dma: Dma,
     pub net: Net,
+    pub block: Block,
     tasks: RefCell<BTreeMap<TaskId, Rc<Task>>>,
     next_task: Cell<u32>,
     log: RefCell<Vec<(Time, String)>>,
-    subsystems: RefCell<Option<Rc<dyn Subsystems>>>,
 }
 
 impl Inner {
@@ -186,15 +182,15 @@ impl KernelFace for Inner {
     }
 
     fn register_block(&self, driver: Rc<dyn BlockDriver>) -> String {
-        let subsystems = self.subsystems.borrow().clone();
-        subsystems.map_or_else(String::new, |subsystems| subsystems.block_added(driver))
+        self.block.add(driver)
+    }
+
+    fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>> {
+        self.block.device(name).map(|device| device as _)
     }
 
     fn unregister_block(&self, name: &str) {
-        let subsystems = self.subsystems.borrow().clone();
-        if let Some(subsystems) = subsystems {
-            subsystems.block_removed(name);
-        }
+        self.block.remove(name);
     }
 
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore> {
@@ -230,11 +226,11 @@ impl Kernel {
             pci: Pci::new(params.pci, &memory),
             dma: Dma::new(params.dma, count),
             net: Net::new(me.clone()),
+            block: Block::new(me.clone(), params.block),
             cores,
             tasks: RefCell::default(),
             next_task: Cell::new(1),
             log: RefCell::default(),
-            subsystems: RefCell::new(None),
         });
         let controller = inner.irqs.controller();
         inner.cores.with(|host, _, _| host.connect_interrupts(Box::new(controller)));
@@ -257,9 +253,9 @@ impl Kernel {
         *self.inner.cores.trace.borrow_mut() = trace;
     }
 
-    /// Sends block devices to `subsystems`.
-    pub fn connect(&self, subsystems: Rc<dyn Subsystems>) {
-        *self.inner.subsystems.borrow_mut() = Some(subsystems);
+    /// Block devices.
+    pub fn block(&self) -> &Block {
+        &self.inner.block
     }
 
     /// What drivers and programs see of it.
@@ -414,6 +410,6 @@ impl Drop for Kernel {
         self.inner.net.clear();
         self.inner.irqs.clear();
         self.inner.softirqs.iter().for_each(Softirq::clear);
-        self.inner.subsystems.borrow_mut().take();
+        self.inner.block.clear();
     }
 }

@@ -12,9 +12,11 @@
 //! | `mm` | pages by node, small pieces of coherent memory |
 //! | `pci` | enumeration, resources, MSI-X, drivers, hot-plug |
 //! | `dma` | the DMA API over the IOMMU |
+//! | `block` | block devices: queues, tags, merging, timeouts, the page cache |
 //! | `net` | network devices, and the way of packets to and from their drivers |
 
 mod account;
+mod block;
 mod convert;
 mod costs;
 mod cpu;
@@ -27,10 +29,11 @@ mod pci;
 mod sched;
 
 pub use account::{Ran, Times};
+pub use block::{Block, BlockDevice, BlockParams};
 pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams};
 pub use irq::IrqCounters;
-pub use kernel::{Kernel, KernelParams, Subsystems, TaskInfo};
+pub use kernel::{Kernel, KernelParams, TaskInfo};
 pub use mm::NodeMemory;
 pub use net::{Net, NetDevice, Protocols};
 pub use pci::{ErrorCounters, FunctionInfo, PciParams, TreeText};

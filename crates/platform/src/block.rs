@@ -67,8 +67,8 @@ impl BlockRequest {
 /// What a block device can do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockLimits {
-    /// Prefix of the device's name.
-    pub kind: &'static str,
+    /// The name that it wants; it gets another if that is taken.
+    pub name: String,
     /// Sectors that it has.
     pub sectors: u64,
     /// Bytes of a logical block: the smallest that can be read or written.

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::irq::{Napi, NapiHandle};
 use crate::memory::{Pages, Policy};
 use crate::net::NetDriver;
+use crate::storage::BlockFile;
 
 /// How urgent a task is. Lower nice values get more of a core, a real-time task goes before all others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -92,6 +93,8 @@ pub trait Kernel {
     fn queue_work(&self, cpu: &Cpu, work: Program);
     /// Announces a block device; gives its name.
     fn register_block(&self, driver: Rc<dyn BlockDriver>) -> String;
+    /// A block device, for programs: by its name, with or without `/dev/`.
+    fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>>;
     /// Takes a block device back; requests that come after fail.
     fn unregister_block(&self, name: &str);
     /// Announces a network device; gives what it hands received frames to.

@@ -58,12 +58,7 @@ impl Controller {
     }
 
     /// Gives the controller a command that reads `length` bytes.
-    pub(super) async fn read_data(
-        &self,
-        cpu: &Cpu,
-        command: Command,
-        length: u64,
-    ) -> Result<Vec<u8>, Error> {
+    pub(super) async fn read_data(&self, cpu: &Cpu, command: Command, length: u64) -> Result<Vec<u8>, Error> {
         let memory = self.dma.alloc_coherent(cpu, length, None)?;
         let pointer = DataPointer::Prp { first: memory.bus.get(), second: 0 };
         let done = self.command(cpu, command.with_data(pointer)).await;
@@ -154,7 +149,8 @@ impl Controller {
                 interrupts: true,
                 vector: self.vector_of(id),
             };
-            self.command(cpu, completion.command(0, 0).with_data(pointer(queue.completion.bus.get()))).await?;
+            self.command(cpu, completion.command(0, 0).with_data(pointer(queue.completion.bus.get())))
+                .await?;
             let submission = AdminCommand::CreateSubmissionQueue {
                 queue: id,
                 size,

@@ -9,6 +9,7 @@ use platform::cpu::{Cpu, CpuId};
 use platform::dma::DmaOps;
 use platform::irq::{Affinity, Irq, IrqReturn};
 use platform::kernel::Kernel;
+use platform::memory::PAGE;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
 use units::Duration;
@@ -60,6 +61,8 @@ struct Buffer {
 /// A controller.
 pub struct Controller {
     pub(super) me: Weak<Controller>,
+    /// Its number among the driver's controllers.
+    pub(super) instance: u32,
     pub(super) device: PciDevice,
     pub(super) dma: Rc<dyn DmaOps>,
     pub(super) kernel: Rc<dyn Kernel>,
@@ -81,6 +84,7 @@ impl Controller {
     pub(super) async fn probe(
         cpu: &Cpu,
         device: PciDevice,
+        instance: u32,
         options: NvmeOptions,
     ) -> Result<Rc<Self>, Error> {
         let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
@@ -99,6 +103,7 @@ impl Controller {
         let admin = Rc::new(new_queue(cpu, &*dma, 0, entries, capabilities.doorbell_stride, None)?);
         let controller = Rc::new_cyclic(|me| Self {
             me: me.clone(),
+            instance,
             kernel: device.kernel(),
             device,
             dma,
@@ -153,7 +158,8 @@ impl Controller {
             }
         }
         for id in 1..=count {
-            let entries = self.options.queue_entries.min(self.capabilities.max_queue_entries.saturating_add(1));
+            let entries =
+                self.options.queue_entries.min(self.capabilities.max_queue_entries.saturating_add(1));
             let place = self.in_buffer(entries);
             let stride = self.capabilities.doorbell_stride;
             let queue = new_queue(cpu, &*self.dma, id, entries.max(2), stride, place)?;
@@ -290,7 +296,8 @@ impl Controller {
         let at = MemoryBufferLocation::from_bits(self.registers.read_u32(cpu, regs::CMBLOC).await);
         let Some(bar) = self.device.bar(at.bar).filter(|_| size.submission_queues) else { return };
         let offset = u64::from(at.offset) << (12 + 4 * u32::from(size.unit));
-        let Ok(mapping) = self.device.ioremap(at.bar, offset, size.bytes(), MemoryType::WriteCombining) else {
+        let Ok(mapping) = self.device.ioremap(at.bar, offset, size.bytes(), MemoryType::WriteCombining)
+        else {
             return;
         };
         // The controller tells its buffer from host memory by the address that the host gives it.
@@ -312,15 +319,15 @@ impl Controller {
     fn in_buffer(&self, entries: u16) -> Option<Entries> {
         let mut slot = self.buffer.borrow_mut();
         let buffer = slot.as_mut()?;
-        let bytes = (u64::from(entries) * wire::nvme::command::LEN as u64).next_multiple_of(4096);
+        let bytes = (u64::from(entries) * wire::nvme::command::LEN as u64).next_multiple_of(PAGE);
         if buffer.used + bytes > buffer.mapping.length() {
             return None;
         }
         let location = buffer.mapping.address().0 + buffer.used;
         let bar = (0..6).find(|&bar| {
-            self.device.bar(bar).is_some_and(|range| {
-                (range.start.0..range.start.0 + range.length).contains(&location)
-            })
+            self.device
+                .bar(bar)
+                .is_some_and(|range| (range.start.0..range.start.0 + range.length).contains(&location))
         })?;
         let start = location - self.device.bar(bar)?.start.0;
         let mapping = self.device.ioremap(bar, start, bytes, MemoryType::WriteCombining).ok()?;
@@ -353,7 +360,8 @@ fn new_queue(
     stride: u8,
     place: Option<Entries>,
 ) -> Result<Queue, Error> {
-    let bytes = |entry: usize| u64::from(entries) * entry as u64;
+    // Queues begin at a page; smaller pieces of coherent memory need not.
+    let bytes = |entry: usize| (u64::from(entries) * entry as u64).next_multiple_of(PAGE);
     let completion = dma.alloc_coherent(cpu, bytes(wire::nvme::completion::LEN), None)?;
     let submission = match place {
         Some(place) => place,

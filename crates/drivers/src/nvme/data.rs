@@ -82,11 +82,7 @@ impl Mapped {
         }
     }
 
-    fn prps(
-        &self,
-        cpu: &Cpu,
-        list: impl FnOnce() -> Result<Coherent, Error>,
-    ) -> Result<DataPointer, Error> {
+    fn prps(&self, cpu: &Cpu, list: impl FnOnce() -> Result<Coherent, Error>) -> Result<DataPointer, Error> {
         let pages: Vec<u64> = self
             .pieces
             .iter()
@@ -112,11 +108,7 @@ impl Mapped {
         }
     }
 
-    fn sgl(
-        &self,
-        cpu: &Cpu,
-        list: impl FnOnce() -> Result<Coherent, Error>,
-    ) -> Result<DataPointer, Error> {
+    fn sgl(&self, cpu: &Cpu, list: impl FnOnce() -> Result<Coherent, Error>) -> Result<DataPointer, Error> {
         let block = |(at, length): &(Iova, u32)| SglDescriptor {
             address: at.get(),
             length: *length,

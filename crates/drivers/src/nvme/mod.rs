@@ -149,7 +149,9 @@ impl PciDriver for NvmeDriver {
     fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let controller = Controller::probe(cpu, device, self.options.get()).await?;
+            let taken: Vec<u32> = self.controllers().iter().map(|c| c.instance).collect();
+            let instance = (0..).find(|n| !taken.contains(n)).unwrap_or_default();
+            let controller = Controller::probe(cpu, device, instance, self.options.get()).await?;
             let mut known = self.controllers.borrow_mut();
             known.retain(|controller| controller.strong_count() > 0);
             known.push(Rc::downgrade(&controller));

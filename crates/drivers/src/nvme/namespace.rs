@@ -132,7 +132,8 @@ impl Controller {
             }
         };
         let bytes: u64 = request.segments.iter().map(|segment| u64::from(segment.length)).sum();
-        if bytes != u64::from(request.sectors) * SECTOR || bytes > u64::from(self.abilities.borrow().max_bytes)
+        if bytes != u64::from(request.sectors) * SECTOR
+            || bytes > u64::from(self.abilities.borrow().max_bytes)
         {
             return Err(Error::Invalid);
         }
@@ -198,7 +199,7 @@ impl BlockDriver for Namespace {
         let queues = controller.as_ref().map_or(1, |c| c.queues());
         let depth = controller.as_ref().and_then(|c| c.queues.borrow().first().map(|q| q.depth()));
         BlockLimits {
-            kind: "nvme",
+            name: format!("nvme{}n{}", controller.as_ref().map_or(0, |c| c.instance), self.id),
             sectors: self.sectors,
             block_bytes: 1 << self.shift,
             max_bytes: abilities.max_bytes,

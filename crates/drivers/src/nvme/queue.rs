@@ -128,11 +128,7 @@ impl Queue {
     }
 
     fn rings(entries: u16) -> Rings {
-        Rings {
-            submission: SubmissionRing::new(entries),
-            completion: CompletionRing::new(entries),
-            rung: 0,
-        }
+        Rings { submission: SubmissionRing::new(entries), completion: CompletionRing::new(entries), rung: 0 }
     }
 
     /// Commands that may be under way at once.

@@ -115,6 +115,7 @@ impl Pair {
                 sched: SchedParams::linux(),
                 pci: PciParams::default(),
                 dma: DmaParams::linux(setup.mode),
+                block: kernel::BlockParams::default(),
             };
             let kernel = Kernel::new(&simulation.handle(), host, params);
             let driver = NicDriver::new(setup.driver.clone());

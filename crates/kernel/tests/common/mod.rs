@@ -277,6 +277,7 @@ pub fn params(mode: DmaMode) -> KernelParams {
         sched: SchedParams::linux(),
         pci: PciParams::default(),
         dma: DmaParams::linux(mode),
+        block: kernel::BlockParams::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! From machine and kernel files to a kernel's parameters.
 
-use ::kernel::{CoreParams, DmaParams, KernelCosts, KernelParams, PciParams, SchedParams};
+use ::kernel::{BlockParams, CoreParams, DmaParams, KernelCosts, KernelParams, PciParams, SchedParams};
 use machine::{Diagnostics, DmaMode, HostSetup};
 
 /// The parameters of a host's kernel.
@@ -24,6 +24,7 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             wakeup_granularity: file.scheduler.wakeup_granularity.value,
         },
         pci: PciParams { max_read_request: file.max_read_request.value.get(), ..PciParams::default() },
+        block: BlockParams::default(),
         dma: DmaParams {
             flush_entries: file.dma.flush_entries.value.get() as usize,
             flush_time: file.dma.flush_time.value,

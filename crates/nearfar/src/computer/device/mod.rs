@@ -5,6 +5,7 @@ mod drive;
 
 use std::rc::Rc;
 
+use drivers::nvme::NvmeDriver;
 use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -56,5 +57,5 @@ pub fn plug(
 
 /// The drivers of every kernel.
 pub fn drivers() -> Vec<Rc<dyn PciDriver>> {
-    vec![]
+    vec![Rc::new(NvmeDriver::default())]
 }

@@ -1,0 +1,1 @@
+//! What goes wrong is told to the program, counted, and does not stop the rest.

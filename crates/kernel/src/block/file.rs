@@ -1,0 +1,136 @@
+//! A block device as programs see it.
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::block::{BlockOp, SECTOR, Segment};
+use platform::cpu::{Async, Cpu, Part};
+use platform::kernel::TaskParams;
+use platform::memory::Policy;
+use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
+
+use super::BlockDevice;
+
+impl BlockDevice {
+    /// Books a system call.
+    fn system_call(&self, cpu: &Cpu) -> platform::cpu::Booking {
+        let part = cpu.book(Part::Block);
+        if let Some(kernel) = self.kernel.upgrade() {
+            cpu.work(kernel.cores.costs.syscall);
+        }
+        part
+    }
+
+    fn start(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
+        let mut bios = Vec::new();
+        for request in requests {
+            let (completions, token) = (Rc::clone(completions), request.token);
+            let ended = Box::new(move |_: &Cpu, result| completions.push(IoDone { token, result }));
+            if !matches!(request.op, BlockOp::Read | BlockOp::Flush) {
+                self.invalidate(cpu, Some((request.offset, request.length)));
+            }
+            let IoRequest { op, offset, length, memory, .. } = request;
+            bios.extend(self.prepare(cpu, op, offset, length, &memory, ended));
+        }
+        if !bios.is_empty() {
+            self.dispatch(cpu, bios);
+        }
+    }
+}
+
+impl BlockFile for BlockDevice {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.limits.sectors * SECTOR
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.limits.block_bytes
+    }
+
+    fn counters(&self) -> BlockCounters {
+        BlockCounters {
+            dirty_pages: self.cache.dirty_pages(),
+            cached_pages: self.cache.cached_pages(),
+            ..self.counters.get()
+        }
+    }
+
+    fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
+        let _part = self.system_call(cpu);
+        let dirty = |request: &IoRequest| self.cache.is_dirty(request.offset, request.length);
+        let (wait, go): (Vec<_>, Vec<_>) = requests.into_iter().partition(dirty);
+        self.start(cpu, go, completions);
+        let (Some(kernel), Some(me), false) = (self.kernel.upgrade(), self.me.upgrade(), wait.is_empty())
+        else {
+            return;
+        };
+        // Direct requests find on the device what was written through the cache.
+        let completions = Rc::clone(completions);
+        kernel.spawn_program(
+            TaskParams::named("kworker/direct").on(cpu.id()),
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    let _part = cpu.book(Part::Block);
+                    me.write_back(&cpu).await;
+                    me.start(&cpu, wait, &completions);
+                })
+            }),
+        );
+    }
+
+    fn poll(&self, cpu: &Cpu) -> usize {
+        let _part = self.system_call(cpu);
+        match self.alive() {
+            Ok((_, driver)) => driver.poll(cpu, driver.queue_for(cpu.id())),
+            Err(_) => 0,
+        }
+    }
+
+    fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a [Segment]) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = self.system_call(cpu);
+            self.read_cached(cpu, offset, into).await
+        })
+    }
+
+    fn write<'a>(&'a self, cpu: &'a Cpu, offset: u64, from: &'a [Segment]) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = self.system_call(cpu);
+            self.write_cached(cpu, offset, from).await
+        })
+    }
+
+    fn sync<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = self.system_call(cpu);
+            self.sync_all(cpu).await
+        })
+    }
+
+    fn cached<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        offset: u64,
+        length: u64,
+        policy: Policy,
+    ) -> Async<'a, Result<CachedRange, Error>> {
+        Box::pin(async move {
+            let _part = self.system_call(cpu);
+            let (segments, pages) = self.cached_range(cpu, offset, length, policy).await?;
+            Ok(CachedRange { segments, hold: Rc::new(pages) })
+        })
+    }
+
+    fn drop_cache<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = self.system_call(cpu);
+            self.sync_all(cpu).await?;
+            self.invalidate(cpu, None);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Block devices: the way of requests from programs to drivers, and the page cache.
+//!
+//! ```text
+//! program ─▶ BlockFile::submit ─▶ split ─▶ plug: merge ─▶ tag ─▶ BlockDriver      (a queue for every core)
+//!         ─▶ read, write ─▶ page cache ─▶ missing or dirty pages ─▶ the same way
+//! driver's interrupt ─▶ tag back ─▶ every request that was merged ─▶ program, or who waits for a page
+//! ```
+
+mod cache;
+mod device;
+mod file;
+mod split;
+mod watch;
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use platform::block::BlockDriver;
+use units::Bytes;
+
+pub use device::BlockDevice;
+
+use crate::kernel::Inner;
+
+/// The block layer's parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockParams {
+    /// How far sequential reads are ahead of the program (Linux: `read_ahead_kb`, 128).
+    pub read_ahead: Bytes,
+    /// Dirty pages of a device that let writers wait until they are written (Linux: `vm.dirty_bytes`; a fifth of the
+    /// memory if not set, which is more than simulations write).
+    pub dirty_limit: Bytes,
+    /// Most that the page cache of a device holds (assumed: Linux takes what is free, which is more than simulations
+    /// read).
+    pub cache_limit: Bytes,
+}
+
+impl Default for BlockParams {
+    fn default() -> Self {
+        Self { read_ahead: Bytes::kib(128), dirty_limit: Bytes::mib(64), cache_limit: Bytes::gib(1) }
+    }
+}
+
+/// All block devices of a kernel.
+pub struct Block {
+    kernel: Weak<Inner>,
+    params: BlockParams,
+    devices: RefCell<Vec<Rc<BlockDevice>>>,
+}
+
+impl Block {
+    pub(crate) fn new(kernel: Weak<Inner>, params: BlockParams) -> Self {
+        Self { kernel, params, devices: RefCell::default() }
+    }
+
+    /// The devices, in the order in which they came.
+    pub fn devices(&self) -> Vec<Rc<BlockDevice>> {
+        self.devices.borrow().clone()
+    }
+
+    /// A device by its name, with or without `/dev/`.
+    pub fn device(&self, name: &str) -> Option<Rc<BlockDevice>> {
+        let name = name.strip_prefix("/dev/").unwrap_or(name);
+        self.devices.borrow().iter().find(|device| device.is_called(name)).cloned()
+    }
+
+    /// A driver announces a device.
+    pub(crate) fn add(&self, driver: Rc<dyn BlockDriver>) -> String {
+        let wanted = driver.limits().name;
+        let taken = |name: &str| self.devices.borrow().iter().any(|device| device.is_called(name));
+        let name = match taken(&wanted) {
+            false => wanted,
+            true => (1..).map(|n| format!("{wanted}-{n}")).find(|name| !taken(name)).unwrap_or(wanted),
+        };
+        let device = BlockDevice::new(self.kernel.clone(), name.clone(), driver, self.params);
+        self.devices.borrow_mut().push(device);
+        name
+    }
+
+    /// A driver takes a device back.
+    pub(crate) fn remove(&self, name: &str) {
+        let gone = self.device(name);
+        self.devices.borrow_mut().retain(|device| !device.is_called(name));
+        if let Some(device) = gone {
+            device.close();
+        }
+    }
+
+    /// Lets go of all devices.
+    pub(crate) fn clear(&self) {
+        self.devices.take().iter().for_each(|device| device.close());
+    }
+}
