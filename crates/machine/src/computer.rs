@@ -8,6 +8,8 @@ use crate::drive::Drive;
 use crate::host::Machine;
 use crate::kernel::KernelFile;
 use crate::library::Library;
+use crate::network::{CableEntry, CaptureEntry, NetworkSetup, SwitchEntry};
+use crate::nic::Nic;
 use crate::part::Part;
 use crate::placed::Placed;
 use crate::read::{Check, record};
@@ -28,6 +30,12 @@ record! {
         host: Vec<HostEntry>,
         /// The programs, which all start together.
         program: Vec<ProgramEntry>,
+        /// Ethernet cables.
+        cable: Vec<CableEntry>,
+        /// Ethernet switches.
+        switch: Vec<SwitchEntry>,
+        /// Ports at which frames are captured.
+        capture: Vec<CaptureEntry>,
     }
     check check_names
 }
@@ -72,24 +80,26 @@ record! {
 }
 
 record! {
-    /// A device in a slot: one of `drive` and `card`.
+    /// A device in a slot: one of `drive`, `nic` and `card`.
     pub struct DeviceEntry {
         /// The slot that it is in, or is like; the machine's first if not given. Each device has a link of its own.
         slot: Option<Placed<String>>,
         /// An NVMe drive: a name, or the path of a file.
         drive: Option<Placed<String>>,
+        /// A NIC: a name, or the path of a file.
+        nic: Option<Placed<String>>,
         /// A card with a DMA engine: a name, or the path of a file.
         card: Option<Placed<String>>,
         /// What to change in the device, as its file spells it.
         change: Option<Changes>,
     }
     check |entry: &DeviceEntry, check: &mut Check<'_>| {
-        let kinds = [entry.drive.is_some(), entry.card.is_some()];
+        let kinds = [entry.drive.is_some(), entry.nic.is_some(), entry.card.is_some()];
         check.require(
             kinds.iter().filter(|&&there| there).count() == 1,
             "device",
             "a slot holds one device",
-            "give one of `drive` and `card`",
+            "give one of `drive`, `nic` and `card`",
         );
     }
 }
@@ -149,6 +159,8 @@ pub struct DeviceSetup {
 pub enum DeviceFile {
     /// An NVMe drive.
     Drive(Box<Drive>),
+    /// A NIC.
+    Nic(Box<Nic>),
     /// A card with a DMA engine.
     Card(Box<Part>),
 }
@@ -179,6 +191,8 @@ pub struct ComputerSetup {
     pub hosts: Vec<HostSetup>,
     /// The programs.
     pub programs: Vec<ProgramSetup>,
+    /// What is between the hosts.
+    pub network: NetworkSetup,
 }
 
 impl ComputerSetup {
@@ -194,11 +208,13 @@ impl ComputerSetup {
         let mut wrong = Vec::new();
         let programs =
             scenario.program.iter().filter_map(|entry| program(&hosts, entry, &mut wrong)).collect();
+        let (switches, cables) = (&scenario.switch, &scenario.cable);
+        let network = NetworkSetup::find(&hosts, switches, cables, &scenario.capture, &mut wrong);
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
         }
         let (name, summary) = (scenario.name, scenario.summary);
-        Ok(Self { name, summary, seed: scenario.seed.unwrap_or(1), hosts, programs })
+        Ok(Self { name, summary, seed: scenario.seed.unwrap_or(1), hosts, programs, network })
     }
 }
 
@@ -256,10 +272,11 @@ fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<D
         None => slots.keys().next().cloned().unwrap_or_default(),
     };
     let changes = entry.change.as_ref();
-    let kind = match (&entry.drive, &entry.card) {
-        (Some(name), _) => DeviceFile::Drive(Box::new(file(library, name, changes)?)),
-        (_, Some(name)) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
-        (None, None) => unreachable!("the entry's check asks for one"),
+    let kind = match (&entry.drive, &entry.nic, &entry.card) {
+        (Some(name), ..) => DeviceFile::Drive(Box::new(file(library, name, changes)?)),
+        (_, Some(name), _) => DeviceFile::Nic(Box::new(file(library, name, changes)?)),
+        (.., Some(name)) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
+        (None, None, None) => unreachable!("the entry's check asks for one"),
     };
     Ok(DeviceSetup { slot, kind })
 }

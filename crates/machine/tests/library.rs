@@ -1,7 +1,8 @@
 //! Every file of the repository reads, and all of them are in the program.
 
 use machine::{
-    ComputerScenario, ComputerSetup, Doc, Drive, Kind, Library, Machine, MeasuredRun, Part, Scenario, Setup,
+    ComputerScenario, ComputerSetup, Doc, Drive, Kind, Library, Machine, MeasuredRun, Nic, Part, Scenario,
+    Setup,
 };
 use std::path::Path;
 
@@ -19,7 +20,9 @@ fn files(folder: &str) -> Vec<String> {
 
 #[test]
 fn every_file_is_in_the_program() {
-    for folder in ["machines", "machines/drives", "machines/kernels", "machines/parts", "scenarios"] {
+    for folder in
+        ["machines", "machines/drives", "machines/kernels", "machines/nics", "machines/parts", "scenarios"]
+    {
         assert_eq!(Library::built_in().names(folder), files(folder), "add a line to BUILT_IN in library.rs");
     }
 }
@@ -52,6 +55,18 @@ fn every_drive_reads_and_bears_its_name() {
             .read()
             .unwrap_or_else(|e| panic!("{}", e.render(false)));
         assert_eq!(drive.name, name);
+    }
+}
+
+#[test]
+fn every_nic_reads_and_bears_its_name() {
+    let library = Library::built_in();
+    for name in library.names("machines/nics") {
+        let nic = Doc::<Nic>::load(&library, &name)
+            .unwrap()
+            .read()
+            .unwrap_or_else(|e| panic!("{}", e.render(false)));
+        assert_eq!(nic.name, name);
     }
 }
 

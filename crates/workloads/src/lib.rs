@@ -2,6 +2,7 @@
 //!
 //! [`PROGRAMS`] lists them: a new one takes a module and a line there.
 
+pub mod pktgen;
 mod program;
 mod registry;
 pub mod stream;

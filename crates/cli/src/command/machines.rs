@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{ComputerScenario, Doc, Drive, KernelFile, Kindred, Library, Machine, Part, Scenario};
+use machine::{ComputerScenario, Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part, Scenario};
 
 use crate::failure::Failure;
 use crate::{Common, input, output};
@@ -15,7 +15,7 @@ Examples:
   nearfar machines
   nearfar machines dell-t430")]
 pub struct Arguments {
-    /// A machine, card, drive or kernel whose figures to list.
+    /// A machine, card, drive, NIC or kernel whose figures to list.
     name: Option<String>,
     /// Write the list as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
@@ -36,6 +36,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         for name in library.names("machines/drives") {
             all.push(("drive", name.clone(), read::<Drive>(&library, &name)?.summary));
+        }
+        for name in library.names("machines/nics") {
+            all.push(("NIC", name.clone(), read::<Nic>(&library, &name)?.summary));
         }
         for name in library.names("machines/kernels") {
             all.push(("kernel", name.clone(), read::<KernelFile>(&library, &name)?.summary));
@@ -63,6 +66,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let figures = match () {
         () if is_in("machines/parts") => Doc::<Part>::load(&library, name)?.list()?,
         () if is_in("machines/drives") => Doc::<Drive>::load(&library, name)?.list()?,
+        () if is_in("machines/nics") => Doc::<Nic>::load(&library, name)?.list()?,
         () if is_in("machines/kernels") => Doc::<KernelFile>::load(&library, name)?.list()?,
         () => Doc::<Machine>::load(&library, name)?.list()?,
     };

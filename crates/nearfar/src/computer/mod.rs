@@ -5,6 +5,7 @@
 //! | `mod` | from a scenario's files to booted hosts |
 //! | `kernel` | from a kernel's file to its parameters |
 //! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
+//! | `network` | cables and switches between them, captures |
 //! | `run` | the programs, and what they leave |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer.rs), a
@@ -12,14 +13,21 @@
 
 mod device;
 mod kernel;
+mod network;
 mod run;
+
+use std::rc::Rc;
 
 use ::kernel::Kernel;
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
+use hardware::ethernet::CableId;
 use hardware::root::HostId;
 use machine::{ComputerSetup, Diagnostics, DmaMode};
+use network::Captures;
+use platform::kernel::TaskParams;
+use platform::sync::Completion;
 use thiserror::Error;
 
 use crate::topology::{self, TopologyError};
@@ -35,6 +43,24 @@ pub enum ComputerError {
     /// The hardware cannot be put together.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// A capture cannot be written.
+    #[error("cannot write the capture {file}: {problem}")]
+    Capture {
+        /// The file.
+        file: String,
+        /// What the system says.
+        problem: std::io::Error,
+    },
+    /// A network device does not start.
+    #[error("{host}: {device} does not start: {problem}")]
+    Network {
+        /// Its host.
+        host: String,
+        /// Its name.
+        device: String,
+        /// What its driver says.
+        problem: platform::Error,
+    },
     /// Nothing is left to happen, and yet somebody waits.
     #[error("{0}")]
     Deadlock(#[from] engine::Deadlock),
@@ -45,6 +71,9 @@ pub struct Computers {
     // Dropped first: tasks hold what the kernels hold.
     simulation: Simulation<Fabric>,
     hosts: Vec<Computer>,
+    captures: Captures,
+    /// The cables between them, in the scenario's order.
+    pub cables: Vec<CableId>,
 }
 
 /// A host with its kernel.
@@ -71,11 +100,16 @@ impl Computers {
             let seed = Seed::new(setup.seed).part(&host.name);
             let id = topology::add_host(&mut fabric, &host.machine, host.iommu != DmaMode::Off, seed)?;
             let plugged = |(n, device)| {
-                device::plug(&mut fabric, id, &host.machine.host, device, seed.part(&format!("device{n}")))
+                let seed = seed.part(&format!("device{n}"));
+                device::plug(&mut fabric, id, &host.machine.host, (n, device), seed)
             };
             let devices = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
             hosts.push((host, id, devices));
         }
+        let devices: Vec<Vec<EndpointId>> = hosts.iter().map(|(.., devices)| devices.clone()).collect();
+        let seed = Seed::new(setup.seed).part("network");
+        let (cables, captures) = network::connect(&mut fabric, &setup.network, &devices, seed)
+            .map_err(|(file, problem)| ComputerError::Capture { file, problem })?;
         let simulation = Simulation::new(fabric);
         let boot = |(host, id, devices): (&machine::HostSetup, _, _)| {
             let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
@@ -85,7 +119,7 @@ impl Computers {
             Ok(Computer { name: host.name.clone(), host: id, kernel, devices })
         };
         let hosts = hosts.into_iter().map(boot).collect::<Result<_, ComputerError>>()?;
-        Ok(Self { simulation, hosts })
+        Ok(Self { simulation, hosts, captures, cables })
     }
 
     /// Boots all hosts together.
@@ -99,7 +133,33 @@ impl Computers {
                 host.await;
             }
         })?;
+        self.hosts.iter().try_for_each(|host| self.open_network(host))
+    }
+
+    /// Starts a host's network devices, as its init would.
+    fn open_network(&self, host: &Computer) -> Result<(), ComputerError> {
+        for device in host.kernel.net().devices() {
+            let (done, opened) = (Completion::new(), Rc::clone(&device));
+            let told = done.clone();
+            host.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
+                Box::pin(async move { told.complete(opened.open(&cpu).await) })
+            });
+            self.simulation.block_on(async move { done.wait().await })?.map_err(|problem| {
+                ComputerError::Network { host: host.name.clone(), device: device.name().to_owned(), problem }
+            })?;
+        }
         Ok(())
+    }
+
+    /// Writes what is left of the captures.
+    ///
+    /// # Errors
+    /// If one of them could not be written.
+    pub fn finish_captures(&self) -> Result<(), ComputerError> {
+        self.captures.iter().try_for_each(|(file, capture)| {
+            let written = capture.borrow_mut().finish();
+            written.map(|_| ()).map_err(|problem| ComputerError::Capture { file: file.clone(), problem })
+        })
     }
 
     /// The hosts, in the scenario's order.

@@ -60,6 +60,7 @@ pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, 
         computers.simulation().block_on(async move { ended.news.notified().await })?;
     }
     progress.end();
+    computers.finish_captures()?;
     let mut done = ended.done.take();
     done.sort_by_key(|(n, _)| *n);
     Ok(done.into_iter().map(|(_, done)| done).collect())

@@ -78,7 +78,7 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
 }
 
 /// `8086:2700`, as reading the file has checked.
-fn pci_id(text: &str) -> (u16, u16) {
+pub(super) fn pci_id(text: &str) -> (u16, u16) {
     let number = |text: &str| u16::from_str_radix(text, 16).unwrap_or(0xffff);
     let (vendor, device) = text.split_once(':').unwrap_or((text, ""));
     (number(vendor), number(device))

@@ -2,9 +2,11 @@
 
 mod card;
 mod drive;
+mod nic;
 
 use std::rc::Rc;
 
+use drivers::nic::{NicDriver, NicDriverParams};
 use drivers::nvme::NvmeDriver;
 use engine::Seed;
 use hardware::Fabric;
@@ -22,6 +24,8 @@ struct Slot<'a> {
     machine: &'a Host,
     /// The slot's name; several devices may be in slots like one another, each with its own link.
     name: &'a str,
+    /// The device's number in its host.
+    number: usize,
     seed: Seed,
 }
 
@@ -45,17 +49,18 @@ pub fn plug(
     fabric: &mut Fabric,
     host: HostId,
     machine: &Host,
-    device: &DeviceSetup,
+    (number, device): (usize, &DeviceSetup),
     seed: Seed,
 ) -> Result<EndpointId, TopologyError> {
-    let slot = Slot { fabric, host, machine, name: &device.slot, seed };
+    let slot = Slot { fabric, host, machine, name: &device.slot, number, seed };
     match &device.kind {
         DeviceFile::Drive(drive) => drive::plug(slot, drive),
+        DeviceFile::Nic(nic) => nic::plug(slot, nic),
         DeviceFile::Card(part) => card::plug(slot, part),
     }
 }
 
 /// The drivers of every kernel.
 pub fn drivers() -> Vec<Rc<dyn PciDriver>> {
-    vec![Rc::new(NvmeDriver::default())]
+    vec![NicDriver::new(NicDriverParams::default()), Rc::new(NvmeDriver::default())]
 }

@@ -1,0 +1,95 @@
+//! NICs.
+
+use devices::nic::{NicFunctionParams, NicParams, PathParams};
+use hardware::endpoint::{EndpointId, EndpointParams};
+use machine::{Count, Figure, Nic, NicPath};
+use platform::device::PortIndex;
+use platform::ethernet::EthernetPort;
+use wire::ethernet::MacAddr;
+use wire::nic::registers::feature;
+use wire::pcie::config::PcieParams;
+use wire::pcie::{Generation, Width};
+
+use super::Slot;
+use super::drive::pci_id;
+use crate::topology::TopologyError;
+
+pub fn plug(mut slot: Slot<'_>, nic: &Nic) -> Result<EndpointId, TopologyError> {
+    let (link, generation, width) = slot.link(&nic.link);
+    let (host, number) = (u32::from(slot.host.0), slot.number as u32);
+    let address = |port| MacAddr::local(host << 16 | number << 8 | port);
+    let params = nic_params(nic, generation, width, address);
+    let (device, _) =
+        devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
+    let core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
+    Ok(slot.fabric.add_endpoint(core, &[link], Box::new(device)))
+}
+
+/// The NIC that a file describes, on a link of `generation` and `width`; `address` gives each port's.
+pub fn nic_params(
+    nic: &Nic,
+    generation: Generation,
+    width: Width,
+    address: impl Fn(u32) -> MacAddr,
+) -> NicParams {
+    let controller = &nic.controller;
+    let count = |figure: &Figure<Count>| figure.value.get();
+    let ports = count(&controller.ports).min(8) as u8;
+    let function = |n: u8| NicFunctionParams {
+        pcie_port: PortIndex(0),
+        port: EthernetPort(n),
+        mac: address(u32::from(n) + 1),
+    };
+    let rules = controller.flow_rules.value as u16;
+    let mut features = feature::RX_CHECKSUM
+        | feature::TX_CHECKSUM
+        | feature::TSO
+        | feature::RSS
+        | feature::PROMISCUOUS
+        | feature::ALL_GROUPS;
+    if rules > 0 {
+        features |= feature::FLOW_RULES;
+    }
+    NicParams {
+        functions: (0..ports).map(function).collect(),
+        ports,
+        rate: controller.rate.value,
+        tx_queues: count(&controller.tx_queues) as u16,
+        rx_queues: count(&controller.rx_queues) as u16,
+        vectors: count(&controller.vectors) as u16,
+        log2_ring: count(&controller.ring_entries).ilog2() as u8,
+        max_frame: controller.max_frame.value.get() as u16,
+        max_fragments: count(&controller.max_fragments) as u8,
+        tso_max: controller.tso_max.value.get() as u32,
+        features,
+        rss_entries: count(&controller.rss_entries) as u16,
+        flow_rules: rules,
+        switch_rules: rules,
+        tx: path(&nic.tx),
+        rx: path(&nic.rx),
+        read_chunk: controller.read_chunk.value.get() as u32,
+        doorbell_latency: controller.doorbell.value,
+        register_latency: controller.register_read.value,
+        ids: pci_id(&controller.pci_id.value),
+        pcie: PcieParams {
+            max_payload: nic.link.mps_bytes.value.get(),
+            extended_tags: nic.link.extended_tags.value,
+            ..PcieParams::endpoint(generation, width)
+        },
+        // Queues for programmed I/O and a loop inside are no part of these files.
+        ..NicParams::modern(address(1))
+    }
+}
+
+fn path(path: &NicPath) -> PathParams {
+    let count = |figure: &Figure<Count>| figure.value.get() as u16;
+    PathParams {
+        fetch: count(&path.fetch),
+        cache: count(&path.cache),
+        write_back: count(&path.write_back),
+        write_back_delay: path.write_back_delay.value,
+        packet_time: path.packet_interval.value,
+        memory: path.memory.value.get() as u32,
+        latency: path.latency.value,
+    }
+}

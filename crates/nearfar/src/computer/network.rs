@@ -1,0 +1,97 @@
+//! What is between hosts: cables, switches, captures.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::rc::Rc;
+
+use engine::Seed;
+use hardware::Fabric;
+use hardware::endpoint::EndpointId;
+use hardware::ethernet::{CableEnd, CableId, CableParams, Capture, EthernetSwitchParams, FaultParams, Plug};
+use machine::{CableEntry, CableSetup, NetworkSetup, PortSetup};
+use platform::ethernet::EthernetPort;
+use units::Duration;
+
+/// About 4 m of cable at 5 ns a metre (IEEE 802.3 assumes two thirds of the speed of light).
+const PROPAGATION: Duration = Duration::from_ns(20);
+
+/// Captures under way, by their file.
+pub type Captures = BTreeMap<String, Rc<RefCell<Capture>>>;
+
+/// Connects the hosts' devices.
+///
+/// # Errors
+/// If a capture's file cannot be written, with its name.
+pub fn connect(
+    fabric: &mut Fabric,
+    setup: &NetworkSetup,
+    devices: &[Vec<EndpointId>],
+    seed: Seed,
+) -> Result<(Vec<CableId>, Captures), (String, io::Error)> {
+    let mut switches = Vec::new();
+    for (entry, ports) in &setup.switches {
+        let generic = EthernetSwitchParams::generic(*ports);
+        let params = EthernetSwitchParams {
+            latency: entry.latency.unwrap_or(generic.latency),
+            queue_bytes: entry.queue.map_or(generic.queue_bytes, |bytes| bytes.get() as u32),
+            ..generic
+        };
+        switches.push(fabric.wires.ethernet.add_switch(params));
+    }
+    let plug = |fabric: &Fabric, port: PortSetup| -> Plug {
+        match port {
+            PortSetup::Host(host, device, port) => {
+                fabric.ethernet_port(devices[host][device], EthernetPort(port))
+            }
+            PortSetup::Switch(switch, port) => fabric.switch_port(switches[switch], port),
+        }
+    };
+    let mut cables = Vec::new();
+    for (n, cable) in setup.cables.iter().enumerate() {
+        let ends = cable.ends.map(|end| plug(fabric, end));
+        cables.push(fabric.connect_ethernet(ends, params(cable, seed.part(&format!("cable{n}")))));
+    }
+    let mut captures = Captures::new();
+    for (port, name, file) in &setup.captures {
+        let place = setup.cables.iter().enumerate().find_map(|(n, cable)| {
+            let end = cable.ends.iter().position(|end| end == port)?;
+            Some(CableEnd { cable: cables[n], end: end as u8 })
+        });
+        let Some(place) = place else { continue };
+        let capture = match captures.get(file) {
+            Some(capture) => Rc::clone(capture),
+            None => {
+                let begin = |out| Capture::new(Box::new(BufWriter::new(out)));
+                let capture = File::create(file).and_then(begin).map_err(|error| (file.clone(), error))?;
+                let capture = Rc::new(RefCell::new(capture));
+                captures.insert(file.clone(), Rc::clone(&capture));
+                capture
+            }
+        };
+        fabric.wires.ethernet.capture(place, name, capture);
+    }
+    Ok((cables, captures))
+}
+
+fn params(cable: &CableSetup, seed: Seed) -> CableParams {
+    CableParams {
+        rate: cable.rate,
+        propagation: cable.entry.propagation.unwrap_or(PROPAGATION),
+        faults: faults(&cable.entry, seed),
+    }
+}
+
+fn faults(entry: &CableEntry, seed: Seed) -> Option<FaultParams> {
+    let share = |share: Option<f64>| share.unwrap_or(0.0);
+    let shares = [entry.loss, entry.corruption, entry.duplication, entry.reordering].map(share);
+    shares.iter().any(|&share| share > 0.0).then(|| FaultParams {
+        loss: shares[0],
+        corruption: shares[1],
+        duplication: shares[2],
+        reordering: shares[3],
+        longest_delay: entry.longest_delay.unwrap_or(Duration::from_us(100)),
+        seed,
+    })
+}

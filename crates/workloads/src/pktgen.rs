@@ -1,0 +1,283 @@
+//! pktgen: sends UDP packets as fast as a device takes them, as Linux's in-kernel generator does.
+//!
+//! The options are those of its sample scripts (`samples/pktgen/parameters.sh`). Packets go straight to the driver, past
+//! the stack's queue; each thread has its core's sending queue for itself. A size is that of the frame without
+//! its check sequence: 60 for the smallest.
+
+use std::cell::{Cell, RefCell};
+use std::net::Ipv4Addr;
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, Part};
+use platform::kernel::{Kernel, TaskParams};
+use platform::memory::{Pages, Policy};
+use platform::net::{Fragment, Packet, PacketDevice, PacketOwner};
+use platform::sync::{Completion, WaitQueue};
+use units::{Duration, Time};
+use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
+use wire::ip::{Ipv4Header, UdpHeader, protocol};
+
+use crate::program::{Environment, Failure, Program, Report};
+
+/// The first word of pktgen's own header, in front of sequence number and time.
+const MAGIC: u32 = 0xbe9b_e955;
+/// Bytes of all headers: Ethernet, IPv4, UDP and pktgen's own.
+const HEADERS: usize = HEADER_LEN + 20 + 8 + 16;
+/// Discard, where packets go and come from.
+const PORT: u16 = 9;
+/// Cycles to allocate and fill a packet, its stores apart (assumed).
+const FILL: u64 = 150;
+/// Cycles of the loop for a packet (assumed).
+const LOOP: u64 = 25;
+/// Packets given to the driver before the simulation catches up, if there are no bursts.
+const TURN: u32 = 8;
+
+/// pktgen with its options.
+#[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
+#[command(name = "pktgen", disable_help_flag = true)]
+pub struct Pktgen {
+    /// The device.
+    #[arg(short = 'i', default_value = "eth0")]
+    device: String,
+    /// Bytes of a frame without its check sequence.
+    #[arg(short = 's', default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9014))]
+    size: u16,
+    /// Packets of each thread.
+    #[arg(short = 'n', default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Threads, each on a core of its own.
+    #[arg(short = 't', default_value_t = 1)]
+    threads: u16,
+    /// How often each packet is sent again before a new one is made.
+    #[arg(short = 'c', default_value_t = 0)]
+    clones: u32,
+    /// Packets for one doorbell.
+    #[arg(short = 'b', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    burst: u32,
+    /// Ethernet address of the receiver; everybody if not given.
+    #[arg(short = 'm', default_value = "ff:ff:ff:ff:ff:ff")]
+    mac: MacAddr,
+    /// IPv4 address of the receiver.
+    #[arg(short = 'd', default_value = "198.18.0.42")]
+    address: Ipv4Addr,
+    /// Nanoseconds from one packet to the next; 0 for as fast as it goes.
+    #[arg(short = 'w', default_value_t = 0)]
+    delay_ns: u64,
+}
+
+/// A packet's memory, which may be in the device several times.
+struct Template {
+    pages: Pages,
+    /// How often the device has it, and once more while it may be sent again.
+    holds: Cell<u32>,
+    me: Weak<Self>,
+    home: Weak<Packets>,
+}
+
+impl PacketOwner for Template {
+    fn released(&self, _: &Cpu, packet: &mut Packet) {
+        let Some(home) = self.home.upgrade() else { return };
+        let mut list = core::mem::take(&mut packet.fragments);
+        list.clear();
+        home.lists.borrow_mut().push(list);
+        self.let_go(&home);
+        home.out.set(home.out.get() - 1);
+        if home.out.get() == 0 {
+            home.quiet.wake_all();
+        }
+    }
+}
+
+impl Template {
+    fn let_go(&self, home: &Packets) {
+        self.holds.set(self.holds.get() - 1);
+        if self.holds.get() == 0 {
+            home.free.borrow_mut().extend(self.me.upgrade());
+        }
+    }
+}
+
+/// A thread's packets.
+struct Packets {
+    kernel: Rc<dyn Kernel>,
+    free: RefCell<Vec<Rc<Template>>>,
+    lists: RefCell<Vec<Vec<Fragment>>>,
+    /// The one that is sent again, and how often it may be.
+    current: RefCell<Option<(Rc<Template>, u32)>>,
+    /// Packets that the device has.
+    out: Cell<u64>,
+    quiet: WaitQueue,
+}
+
+impl Packets {
+    fn new(kernel: Rc<dyn Kernel>) -> Rc<Self> {
+        Rc::new(Self {
+            kernel,
+            free: RefCell::default(),
+            lists: RefCell::default(),
+            current: RefCell::new(None),
+            out: Cell::new(0),
+            quiet: WaitQueue::new(),
+        })
+    }
+
+    /// The next packet: one that was sent before, or a new one.
+    fn next(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        what: &Pktgen,
+        source: MacAddr,
+        number: u64,
+    ) -> Result<Packet, Error> {
+        let (template, left) = match self.current.borrow_mut().take() {
+            Some((template, left)) => (template, left - 1),
+            None => (self.make(cpu, what, source, number)?, what.clones),
+        };
+        let fragment = Fragment { pages: None, at: template.pages.start, length: what.size.into() };
+        let mut fragments = self.lists.borrow_mut().pop().unwrap_or_default();
+        fragments.push(fragment);
+        self.out.set(self.out.get() + 1);
+        template.holds.set(template.holds.get() + 1);
+        if left > 0 {
+            *self.current.borrow_mut() = Some((Rc::clone(&template), left));
+        } else {
+            template.let_go(self);
+        }
+        Ok(Packet { fragments, owner: Some(template), ..Packet::default() })
+    }
+
+    /// A template with fresh headers, held once.
+    fn make(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        what: &Pktgen,
+        source: MacAddr,
+        number: u64,
+    ) -> Result<Rc<Template>, Error> {
+        let frame = what.frame(source, cpu.now(), number);
+        let free = self.free.borrow_mut().pop();
+        let template = match free {
+            Some(template) => template,
+            None => {
+                let order = Pages::order_for(what.size.into());
+                let pages = self.kernel.alloc_pages(cpu, order, Policy::Local)?;
+                // The content behind the headers is made once.
+                cpu.store(pages.start, &frame);
+                let home = Rc::downgrade(self);
+                Rc::new_cyclic(|me| Template { pages, holds: Cell::new(0), me: me.clone(), home })
+            }
+        };
+        cpu.work(FILL);
+        cpu.store(template.pages.start, &frame[..HEADERS.min(frame.len())]);
+        template.holds.set(1);
+        Ok(template)
+    }
+
+    /// Waits until the device has none, and gives the memory back.
+    async fn end(&self, cpu: &Cpu) {
+        self.quiet.wait_for(|| (self.out.get() == 0).then_some(())).await;
+        if let Some((template, _)) = self.current.take() {
+            template.let_go(self);
+        }
+        self.free.borrow_mut().drain(..).for_each(|template| self.kernel.free_pages(cpu, template.pages));
+    }
+}
+
+impl Pktgen {
+    fn frame(&self, source: MacAddr, now: Time, number: u64) -> Vec<u8> {
+        let mut frame = vec![0; self.size.into()];
+        EthernetHeader::new(source, self.mac, EtherType::IPV4).emit(&mut frame);
+        let from = Ipv4Addr::new(198, 18, 0, 1);
+        let length = self.size - HEADER_LEN as u16 - 20;
+        Ipv4Header::new(from, self.address, protocol::UDP, length).emit(&mut frame[HEADER_LEN..]);
+        UdpHeader { source: PORT, destination: PORT, len: length, checksum: 0 }
+            .emit(&mut frame[HEADER_LEN + 20..]);
+        let us = now.as_ps() / 1_000_000;
+        let own = [MAGIC, number as u32, (us / 1_000_000) as u32, (us % 1_000_000) as u32];
+        for (word, place) in own.into_iter().zip(frame[HEADER_LEN + 28..].chunks_exact_mut(4)) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        frame
+    }
+
+    /// One thread's packets. Gives how often the queue was full.
+    async fn send(
+        &self,
+        cpu: &Cpu,
+        kernel: Rc<dyn Kernel>,
+        device: Rc<dyn PacketDevice>,
+    ) -> Result<u64, Error> {
+        let _part = cpu.book(Part::Kernel);
+        let packets = Packets::new(kernel);
+        let queue = device.tx_queue_for(cpu);
+        let source = device.limits().mac;
+        let mut refused = 0;
+        let mut next = cpu.now();
+        for number in 0..self.count {
+            cpu.work(LOOP);
+            let is_last_of_burst = (number + 1) % u64::from(self.burst) == 0;
+            let more = !is_last_of_burst && number + 1 < self.count;
+            let mut packet = packets.next(cpu, self, source, number)?;
+            while let Err(back) = device.send_directly(cpu, queue, packet, more) {
+                refused += 1;
+                if !device.room(queue).await {
+                    back.release(cpu);
+                    packets.end(cpu).await;
+                    return Err(Error::NoDevice);
+                }
+                packet = back;
+            }
+            let turn = if self.burst > 1 { self.burst.min(32) } else { TURN };
+            if (number + 1) % u64::from(turn) == 0 {
+                cpu.sync().await;
+            }
+            if self.delay_ns > 0 && !more {
+                next += Duration::from_ns(self.delay_ns * u64::from(self.burst));
+                cpu.sleep_until(next).await;
+            }
+        }
+        cpu.sync().await;
+        packets.end(cpu).await;
+        Ok(refused)
+    }
+}
+
+impl Program for Pktgen {
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let Environment { kernel, cpus, .. } = environment;
+            let device = kernel.packet_device(&self.device);
+            let device = device.ok_or_else(|| Failure::about(&self.device, Error::NoDevice))?;
+            if usize::from(self.threads) > cpus.len() {
+                return Err(Failure(format!("there are {} cores for {} threads", cpus.len(), self.threads)));
+            }
+            let before = device.counters();
+            let began = cpu.now();
+            let mut threads = Vec::new();
+            for (n, &on) in cpus[..usize::from(self.threads)].iter().enumerate() {
+                let done: Completion<Result<u64, Error>> = Completion::new();
+                let (what, device, told) = (Rc::clone(&self), Rc::clone(&device), done.clone());
+                let face = Rc::clone(&kernel);
+                let thread = move |cpu: Cpu| -> Async<'static, ()> {
+                    Box::pin(async move { told.complete(what.send(&cpu, face, device).await) })
+                };
+                kernel.spawn(TaskParams::named(format!("kpktgend_{n}")).on(on), Box::new(thread));
+                threads.push(done);
+            }
+            let mut refused = 0;
+            for thread in threads {
+                refused += thread.wait().await.map_err(|error| Failure::about(&self.device, error))?;
+            }
+            let took = cpu.now().since(began).as_ns_f64();
+            let sent = device.counters().tx_packets - before.tx_packets;
+            let mut report = Report::default();
+            report.add("sent", "packets", sent as f64);
+            report.add("time", "µs", took / 1e3);
+            report.add("rate", "Mpackets/s", sent as f64 / took * 1e3);
+            report.add("throughput", "Mbit/s", sent as f64 * f64::from(self.size) * 8.0 / took * 1e3);
+            report.add("ring full", "times", refused as f64);
+            Ok(report)
+        })
+    }
+}
