@@ -7,12 +7,12 @@ use std::rc::Rc;
 
 use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
-use drivers::nic::{Ending, KpioParams, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, InlineParams, KpioParams, NicDriverParams, Select, Stores};
 use platform::device::FunctionIndex;
 use units::{BitRate, Duration};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
-use wire::nic::registers::counter;
+use wire::nic::registers::{counter, feature};
 
 fn with_kpio(nic: &mut NicParams) {
     nic.kpio = Some(Parts::example());
@@ -182,6 +182,21 @@ fn connections_are_chosen_by_their_ports() {
     assert_eq!(pair.counters(0).tx_lines.get(), 10);
     assert_eq!((count(&pair, counter::KPIO_FRAMES), count(&pair, counter::TX_FRAMES)), (10, 40));
     assert!(!pair.device(0).limits().features.tso, "lines carry single frames");
+}
+
+#[test]
+fn doorbells_bring_short_packets_with_them() {
+    for direct in [false, true] {
+        let inline = Some(InlineParams { up_to: 240, direct });
+        let driver = NicDriverParams { channels: Some(2), inline, ..NicDriverParams::default() };
+        let pair =
+            Pair::up(&Setup { driver, nic: |nic| nic.features |= feature::INLINE, ..Setup::default() });
+        let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+        send(&pair, 0, (0..300).map(|n| 60 + n % 300).collect(), 0, |_, _| {});
+        assert_eq!(received(&pair, listener, false), (0..300).collect::<Vec<_>>());
+        let inline = count(&pair, counter::INLINE_PACKETS);
+        assert!(inline > 20, "{inline} packets by doorbell");
+    }
 }
 
 #[test]

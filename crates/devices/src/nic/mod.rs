@@ -19,6 +19,7 @@ mod around;
 mod completions;
 mod function;
 mod handle;
+mod inline;
 mod interrupts;
 mod kpio;
 mod mux;
@@ -37,7 +38,9 @@ use platform::device::{
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use units::Duration;
 use wire::nic::CLASS;
-use wire::nic::registers::{BAR_BYTES, KPIO_BAR, MSIX_PENDING, MSIX_TABLE, event, feature};
+use wire::nic::registers::{
+    BAR_BYTES, INLINE_BAR, INLINE_PAGE, KPIO_BAR, MSIX_PENDING, MSIX_TABLE, event, feature,
+};
 use wire::pcie::config::msix::MsixLayout;
 use wire::pcie::config::{ConfigError, ConfigSpace};
 
@@ -123,6 +126,10 @@ fn config(params: &NicParams) -> Result<ConfigSpace, ConfigError> {
         let windows = u64::from(kpio.queues) * kpio.window();
         config = config.bar64(KPIO_BAR, windows.next_power_of_two(), true);
     }
+    if params.features & feature::INLINE != 0 {
+        let pages = u64::from(params.tx_queues) * INLINE_PAGE;
+        config = config.bar64(INLINE_BAR, pages.next_power_of_two().max(4096), true);
+    }
     config.power_management().msix(layout).pcie(params.pcie).aer().build()
 }
 
@@ -169,6 +176,10 @@ impl Device for Nic {
         let is_ours = usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung();
         if at.bar == KPIO_BAR && is_ours {
             self.kpio_write(bus, at.function.0, offset, data);
+            return;
+        }
+        if at.bar == INLINE_BAR && is_ours {
+            self.inline_write(bus, at.function.0, offset, data);
             return;
         }
         if at.bar != 0 || !is_whole || !is_ours {

@@ -162,6 +162,19 @@ impl Ring {
         }
     }
 
+    /// Takes `number` entries from an inline doorbell: those behind everything that has been fetched, if there is room.
+    /// The doorbell has been rung.
+    pub fn take_inline(&mut self, count: u16, bytes: &[u8]) -> bool {
+        let number = (bytes.len() / LEN) as u16;
+        let fits = self.held() + number <= self.cache.len() as u16;
+        let is_next = self.fetched == count && self.tail == count.wrapping_add(number);
+        if fits && is_next {
+            self.fetched = self.tail;
+            self.store(count, bytes);
+        }
+        fits && is_next
+    }
+
     /// The descriptor `ahead` of the next one to be used, if it is there.
     pub fn peek(&self, ahead: u16) -> Option<&[u8; LEN]> {
         if ahead >= self.held() {
@@ -180,9 +193,9 @@ impl Ring {
         }
     }
 
-    /// Whether as many descriptors as the cache holds are there.
+    /// Whether as many descriptors as the cache holds are there; those on their way do not count.
     pub fn is_cache_full(&self) -> bool {
-        usize::from(self.held()) == self.cache.len()
+        usize::from(self.held()) == self.cache.len() && self.present.iter().all(|&here| here)
     }
 
     /// Completions that are written at once.

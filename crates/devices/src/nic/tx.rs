@@ -11,10 +11,12 @@ use wire::ethernet::{FCS_LEN, HEADER_LEN};
 use wire::nic::Completion;
 use wire::nic::completion::{END as COMPLETION_END, FAILED, Kind as CompletionKind};
 use wire::nic::descriptor::{
-    END, LEN, NETWORK_CHECKSUM, REPORT, THROUGH_FUNCTION, TRANSPORT_CHECKSUM, TxDescriptor,
+    END, INLINE, LEN, NETWORK_CHECKSUM, REPORT, THROUGH_FUNCTION, TRANSPORT_CHECKSUM, TxDescriptor,
+    inline_entries,
 };
 use wire::nic::registers::{counter, event, feature};
 
+use super::inline::InlinePage;
 use super::mux::FromDma;
 use super::ring::{CompletionMode, Ring};
 use super::segment::{Cutter, fill_checksums, finish};
@@ -30,12 +32,28 @@ pub struct TxQueue {
     pub is_listed: bool,
     /// A packet's first descriptors are here, its last are not.
     pub hungry: bool,
+    /// What has been written to the queue's page.
+    pub page: InlinePage,
 }
 
 impl TxQueue {
     pub fn new(cache: u16) -> Self {
-        Self { ring: Ring::new(cache), jobs: VecDeque::new(), is_listed: false, hungry: false }
+        Self {
+            ring: Ring::new(cache),
+            jobs: VecDeque::new(),
+            is_listed: false,
+            hungry: false,
+            page: InlinePage::default(),
+        }
     }
+}
+
+/// A packet in a ring: its entries, the last of its descriptors among them, and its bytes.
+#[derive(Clone, Copy)]
+struct Next {
+    entries: u16,
+    last: u16,
+    bytes: u32,
 }
 
 /// A part of a packet that one read brings.
@@ -166,7 +184,7 @@ impl Nic {
     }
 
     /// Lets a queue wait for its turn.
-    fn list(&mut self, function: u8, queue: u8) {
+    pub(super) fn list(&mut self, function: u8, queue: u8) {
         let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
         if !state.is_listed {
             state.is_listed = true;
@@ -190,12 +208,12 @@ impl Nic {
                 return;
             }
             let state = &self.functions[usize::from(function)].tx[usize::from(queue)];
-            let Some((descriptors, bytes)) = self.next_packet(&state.ring) else {
+            let Some(next) = self.next_packet(&state.ring) else {
                 self.sender.turns.pop_front();
                 self.unlist(bus, function, queue);
                 continue;
             };
-            let has_room = self.sender.held == 0 || self.sender.held + bytes <= self.params.tx.memory;
+            let has_room = self.sender.held == 0 || self.sender.held + next.bytes <= self.params.tx.memory;
             if !has_room {
                 // Either a frame leaves, or data arrives and becomes one that will.
                 if let Some(&(at, _)) = self.sender.leaving.front() {
@@ -205,7 +223,7 @@ impl Nic {
             }
             self.sender.turns.rotate_left(1);
             self.sender.free = now + self.params.tx.packet_time;
-            self.begin(bus, function, queue, descriptors, bytes);
+            self.begin(bus, function, queue, next);
             self.tx_fetch(bus, function, queue);
         }
     }
@@ -217,18 +235,24 @@ impl Nic {
         }
     }
 
-    /// Descriptors and bytes of the next packet, if all of its descriptors are here, or as many as can be.
-    fn next_packet(&self, ring: &Ring) -> Option<(u16, u32)> {
+    /// The next packet, if all of its descriptors are here, or as many as can be.
+    fn next_packet(&self, ring: &Ring) -> Option<Next> {
         if !ring.running {
             return None;
         }
-        let mut bytes = 0;
-        for n in 0.. {
-            let descriptor = TxDescriptor::parse(ring.peek(n)?);
-            bytes += u32::from(descriptor.length);
+        let mut next = Next { entries: 0, last: 0, bytes: 0 };
+        for n in 1.. {
+            next.last = next.entries;
+            let descriptor = TxDescriptor::parse(ring.peek(next.last)?);
+            next.bytes += u32::from(descriptor.length);
+            next.entries += 1;
+            if descriptor.has(INLINE) {
+                next.entries = next.entries.saturating_add(inline_entries(descriptor.length));
+                ring.peek(next.entries - 1)?;
+            }
             // A packet without an end is refused as a whole.
-            if descriptor.has(END) || n + 1 >= self.params.max_fragments.into() {
-                return Some((n + 1, bytes));
+            if descriptor.has(END) || n >= u16::from(self.params.max_fragments) {
+                return Some(next);
             }
         }
         None
@@ -251,9 +275,10 @@ impl Nic {
     }
 
     /// Takes a packet's descriptors and reads its data.
-    fn begin(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, descriptors: u16, bytes: u32) {
+    fn begin(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, next: Next) {
+        let Next { entries, bytes, .. } = next;
         let ring = &self.functions[usize::from(function)].tx[usize::from(queue)].ring;
-        let last = ring.peek(descriptors - 1).map(TxDescriptor::parse).unwrap_or_default();
+        let last = ring.peek(next.last).map(TxDescriptor::parse).unwrap_or_default();
         if !last.has(END) {
             // More fragments than a packet may have: where the next one begins is anybody's guess.
             self.queue_error(bus, function, queue, true);
@@ -267,7 +292,7 @@ impl Nic {
         let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
         let job = &mut self.sender.jobs[usize::from(index)];
         (job.function, job.queue, job.life) = (function, queue, state.ring.life);
-        (job.descriptors, job.held) = (descriptors, bytes);
+        (job.descriptors, job.held) = (entries, bytes);
         (job.whole_parts, job.whole_bytes, job.outstanding, job.segments) = (0, 0, 0, 0);
         (job.failed, job.report, job.cutter) = (false, false, None);
         job.parts.clear();
@@ -281,14 +306,28 @@ impl Nic {
         let longest = if is_cut { self.params.tso_max } else { u32::from(self.params.max_frame) };
         let mut at = 0;
         job.failed = bytes > longest || bytes < HEADER_LEN as u32;
-        for n in 0..descriptors {
+        let mut n = 0;
+        while n <= next.last {
             let fragment = descriptor(n);
+            n += 1;
             let through = if fragment.has(THROUGH_FUNCTION) { fragment.function } else { function };
             if fragment.length == 0 || usize::from(through) >= functions {
                 job.failed = true;
             }
+            // What is cut is read.
+            job.failed |= fragment.has(INLINE) && is_cut;
             if job.failed {
                 break;
+            }
+            if fragment.has(INLINE) {
+                for piece in job.bytes[at as usize..][..usize::from(fragment.length)].chunks_mut(LEN) {
+                    if let Some(entry) = state.ring.peek(n) {
+                        piece.copy_from_slice(&entry[..piece.len()]);
+                    }
+                    n += 1;
+                }
+                at += u32::from(fragment.length);
+                continue;
             }
             let mut done = 0;
             while done < fragment.length {
@@ -303,7 +342,7 @@ impl Nic {
                 done += length;
             }
         }
-        state.ring.consume(descriptors);
+        state.ring.consume(entries);
         state.jobs.push_back(index);
         if job.outstanding == 0 {
             self.advance(bus, function, queue);
@@ -522,6 +561,7 @@ impl Nic {
     pub(super) fn abandon_jobs(&mut self, function: u8, queue: u8) {
         let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
         state.hungry = false;
+        state.page = InlinePage::default();
         while let Some(index) = self.functions[usize::from(function)].tx[usize::from(queue)].jobs.pop_front()
         {
             self.end(index);

@@ -3,6 +3,7 @@
 mod bench;
 mod driver;
 mod faults;
+mod inline;
 mod interrupts;
 mod kpio;
 mod kpio_faults;

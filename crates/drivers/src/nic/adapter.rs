@@ -17,6 +17,7 @@ use wire::nic::registers::{self as regs, control, event, feature, queue, status,
 
 use super::Counters;
 use super::channel::Channel;
+use super::inline::Inline;
 use super::kpio::{Kpio, KpioLimits};
 use super::params::NicDriverParams;
 use super::pool::Pool;
@@ -94,6 +95,8 @@ pub(super) struct Adapter {
     pub kernel: Rc<dyn Kernel>,
     pub dma: Rc<dyn DmaOps>,
     pub registers: Mmio,
+    /// The pages of inline doorbells.
+    pages: Option<Mmio>,
     pub params: NicDriverParams,
     pub limits: Limits,
     pub counters: Rc<Counters>,
@@ -118,7 +121,7 @@ pub(super) struct Adapter {
 impl Adapter {
     pub fn new(
         device: PciDevice,
-        registers: Mmio,
+        (registers, pages): (Mmio, Option<Mmio>),
         limits: Limits,
         params: NicDriverParams,
         kpio: Option<Kpio>,
@@ -130,6 +133,7 @@ impl Adapter {
             dma: device.dma(),
             device,
             registers,
+            pages,
             params,
             limits,
             counters: Rc::default(),
@@ -233,8 +237,12 @@ impl Adapter {
             Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), log2, node)
         };
         let tx = ring(cpu, regs::TX_QUEUES, p.log2_tx)?;
-        let tx = TxQueue::new(tx, Rc::clone(&self.dma), p.costs, p.report_every, self.limits.max_fragments);
-        let tx = Rc::new(tx);
+        let inline = p
+            .inline
+            .zip(self.pages.clone())
+            .map(|(params, pages)| Inline::new(pages, u64::from(channel.number) * regs::INLINE_PAGE, params));
+        let (dma, most) = (Rc::clone(&self.dma), self.limits.max_fragments);
+        let tx = Rc::new(TxQueue::new(tx, dma, p.costs, p.report_every, most, inline));
         *channel.tx.borrow_mut() = Some(Rc::clone(&tx));
         let rx = ring(cpu, regs::RX_QUEUES, p.log2_rx)?;
         let most_free = usize::from(rx.entries()) * usize::from(p.buffer) / PAGE as usize;

@@ -7,6 +7,7 @@
 //! | `channel` | an interrupt and its two queues, polled together |
 //! | `tx`, `rx`, `ring` | the queues |
 //! | `pool` | receive buffers |
+//! | `inline` | doorbells that bring packet and descriptor |
 //! | `kpio` | sending by programmed I/O, and which packets do |
 //! | `steering` | receive hash and flow rules |
 //!
@@ -16,6 +17,7 @@
 
 mod adapter;
 mod channel;
+mod inline;
 mod kpio;
 mod netdev;
 mod params;
@@ -34,11 +36,11 @@ use platform::irq::{Affinity, IrqReturn};
 use platform::mmio::MemoryType;
 use platform::net::NetDriver;
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
-use wire::nic::registers::KPIO_BAR;
+use wire::nic::registers::{INLINE_BAR, KPIO_BAR, feature};
 use wire::nic::{CLASS, DEVICE, VENDOR};
 
 pub use kpio::{Ending, KpioCosts, KpioParams, Select, Stores};
-pub use params::{NicCosts, NicDriverParams};
+pub use params::{InlineParams, NicCosts, NicDriverParams};
 
 use adapter::{Adapter, Limits, State};
 use channel::Channel;
@@ -150,7 +152,13 @@ impl PciDriver for NicDriver {
                 }
                 _ => None,
             };
-            let adapter = Adapter::new(device, registers, limits, self.params.clone(), kpio);
+            let pages = match self.params.inline {
+                Some(_) if limits.features & feature::INLINE != 0 => {
+                    Some(device.ioremap_bar(INLINE_BAR, MemoryType::WriteCombining)?)
+                }
+                _ => None,
+            };
+            let adapter = Adapter::new(device, (registers, pages), limits, self.params.clone(), kpio);
             adapter.prepare_channels(cpu).await?;
             let core = adapter.kernel.register_net(Rc::clone(&adapter) as Rc<dyn NetDriver>);
             adapter.set_core(Some(core));

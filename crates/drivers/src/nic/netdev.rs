@@ -10,7 +10,10 @@ use wire::nic::registers::{self as regs, feature, vector};
 use super::adapter::{Adapter, State};
 use super::steering::write_table;
 
-const PAIRS: [(u32, fn(&mut NetFeatures) -> &mut bool); 5] = [
+/// Where the kernel keeps a feature.
+type Field = fn(&mut NetFeatures) -> &mut bool;
+
+const PAIRS: [(u32, Field); 5] = [
     (feature::TX_CHECKSUM, |f| &mut f.tx_checksum),
     (feature::RX_CHECKSUM, |f| &mut f.rx_checksum),
     (feature::TSO, |f| &mut f.tso),

@@ -38,6 +38,15 @@ impl NicCosts {
     }
 }
 
+/// Inline doorbells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InlineParams {
+    /// Longest packet that goes into one (bytes).
+    pub up_to: u32,
+    /// By direct stores (`movdir64b`) in place of write-combining buffers that a fence flushes.
+    pub direct: bool,
+}
+
 /// Settings of the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NicDriverParams {
@@ -61,6 +70,8 @@ pub struct NicDriverParams {
     pub adaptive: bool,
     /// How often queues are looked at without an interrupt, as long as something happens.
     pub service: Duration,
+    /// Short packets in their descriptors, and these in the doorbell, where the device can.
+    pub inline: Option<InlineParams>,
     /// Sending by programmed I/O, where the device can.
     pub kpio: Option<KpioParams>,
     /// What its code costs.
@@ -82,6 +93,7 @@ impl Default for NicDriverParams {
             coalescing_packets: 64,
             adaptive: true,
             service: Duration::from_ms(2_000),
+            inline: None,
             kpio: None,
             costs: NicCosts::linux(),
         }

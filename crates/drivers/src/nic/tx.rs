@@ -11,6 +11,7 @@ use wire::nic::TxDescriptor;
 use wire::nic::completion::{FAILED, Kind};
 use wire::nic::descriptor::{END, REPORT, TRANSPORT_CHECKSUM};
 
+use super::inline::Inline;
 use super::params::NicCosts;
 use super::ring::Ring;
 use super::{Broken, Counters};
@@ -33,6 +34,7 @@ pub(super) struct TxQueue {
     costs: NicCosts,
     report_every: u16,
     max_fragments: u16,
+    inline: Option<Inline>,
     slots: RefCell<Vec<Slot>>,
     /// Descriptors written, told to the device, and done: counts.
     tail: Cell<u16>,
@@ -55,6 +57,7 @@ impl TxQueue {
         costs: NicCosts,
         report_every: u16,
         max_fragments: u16,
+        inline: Option<Inline>,
     ) -> Self {
         let slots = (0..ring.entries()).map(|_| Slot::default()).collect();
         Self {
@@ -63,6 +66,7 @@ impl TxQueue {
             costs,
             report_every: report_every.max(1),
             max_fragments,
+            inline,
             slots: RefCell::new(slots),
             tail: Cell::new(0),
             rung: Cell::new(0),
@@ -81,7 +85,7 @@ impl TxQueue {
 
     /// The count of descriptors at which a packet that is sent now is done.
     pub fn mark_behind(&self, packet: &Packet) -> u32 {
-        self.tail.get().wrapping_add(Self::pieces(packet) as u16).into()
+        self.tail.get().wrapping_add(self.pieces(packet) as u16).into()
     }
 
     /// Whether a packet with that mark is done, by completions that may not have been dealt with.
@@ -107,7 +111,11 @@ impl TxQueue {
         self.ring.entries() - self.outstanding()
     }
 
-    fn pieces(packet: &Packet) -> u32 {
+    /// Entries of the ring that a packet takes.
+    fn pieces(&self, packet: &Packet) -> u32 {
+        if let Some(entries) = self.inline.as_ref().and_then(|inline| inline.entries(packet)) {
+            return entries.into();
+        }
         packet.fragments.iter().map(|f| f.length.div_ceil(PIECE)).sum()
     }
 
@@ -122,8 +130,9 @@ impl TxQueue {
         more: bool,
         counters: &Counters,
     ) -> Result<Option<u64>, Packet> {
-        let pieces = Self::pieces(&packet);
-        if pieces == 0 || pieces > u32::from(self.max_fragments) {
+        let pieces = self.pieces(&packet);
+        let inline = self.inline.as_ref().filter(|inline| inline.entries(&packet).is_some());
+        if pieces == 0 || inline.is_none() && pieces > u32::from(self.max_fragments) {
             let bytes = packet.length();
             counters.tx_refused.add(1);
             packet.release(cpu);
@@ -136,6 +145,10 @@ impl TxQueue {
         }
         cpu.work(self.costs.send);
         let first = self.tail.get();
+        if let Some(inline) = inline {
+            self.send_inline(cpu, inline, packet, (first, pieces as u16), more);
+            return Ok(None);
+        }
         if self.map(cpu, &packet).is_err() {
             let bytes = packet.length();
             counters.tx_map_errors.add(1);
@@ -150,6 +163,39 @@ impl TxQueue {
             self.flush(cpu);
         }
         Ok(None)
+    }
+
+    /// Puts a short packet into the ring, and into the doorbell if nothing else waits for that.
+    fn send_inline(
+        &self,
+        cpu: &Cpu,
+        inline: &Inline,
+        packet: Packet,
+        (first, entries): (u16, u16),
+        more: bool,
+    ) {
+        let offload = matches!(packet.checksum, Checksum::Offload { .. });
+        let report = self.reports(more);
+        let flags = END | if report { REPORT } else { 0 } | if offload { TRANSPORT_CHECKSUM } else { 0 };
+        let descriptor = TxDescriptor { flags, ..TxDescriptor::default() };
+        inline.fill(cpu, &self.ring, first, &packet, descriptor);
+        let tail = first.wrapping_add(entries);
+        self.slots.borrow_mut()[self.ring.index(tail.wrapping_sub(1))].packet = Some(packet);
+        self.tail.set(tail);
+        if !more && self.rung.get() == first {
+            self.rung.set(tail);
+            inline.ring(cpu, first);
+        } else if !more {
+            self.flush(cpu);
+        }
+    }
+
+    /// Whether a completion is asked for with this packet.
+    fn reports(&self, more: bool) -> bool {
+        let unreported = self.unreported.get() + 1;
+        let report = !more || unreported >= self.report_every;
+        self.unreported.set(if report { 0 } else { unreported });
+        report
     }
 
     /// Lets the device reach a packet, piece by piece.
@@ -182,9 +228,7 @@ impl TxQueue {
     }
 
     fn write(&self, cpu: &Cpu, packet: &Packet, first: u16, last: u16, more: bool) {
-        let unreported = self.unreported.get() + 1;
-        let report = !more || unreported >= self.report_every;
-        self.unreported.set(if report { 0 } else { unreported });
+        let report = self.reports(more);
         let offload = matches!(packet.checksum, Checksum::Offload { .. });
         let slots = self.slots.borrow();
         let mut count = first;

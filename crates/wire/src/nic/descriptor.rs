@@ -5,6 +5,9 @@
 //! TX      address  length   segment   headers    flags   function   0
 //! RX      address  length   0 .......................................
 //! ```
+//! With [`INLINE`] the fragment's bytes stand in the entries behind the descriptor, and its address is 0. Such a packet
+//! may also be written to the queue's page in the BAR of inline doorbells: the same entries, with [`inline_address`] in
+//! place of the 0. That rings the doorbell, and a device that has nothing else to fetch need not read the ring.
 
 /// Bytes of a descriptor.
 pub const LEN: usize = 16;
@@ -19,6 +22,23 @@ pub const NETWORK_CHECKSUM: u8 = 1 << 2;
 pub const TRANSPORT_CHECKSUM: u8 = 1 << 3;
 /// TX: read the fragment through the function that the descriptor names, not the queue's own.
 pub const THROUGH_FUNCTION: u8 = 1 << 4;
+/// TX: the fragment's bytes follow in the ring.
+pub const INLINE: u8 = 1 << 5;
+
+/// Entries of a ring that `bytes` of inline data take.
+pub const fn inline_entries(bytes: u16) -> u16 {
+    bytes.div_ceil(LEN as u16)
+}
+
+/// What an inline doorbell's first descriptor has for an address: the count of the first entry, and how many there are.
+pub const fn inline_address(count: u16, entries: u16) -> u64 {
+    (entries as u64) << 16 | count as u64
+}
+
+/// The other way round.
+pub const fn of_inline_address(address: u64) -> (u16, u16) {
+    (address as u16, (address >> 16) as u16)
+}
 
 /// A fragment of a frame to be sent. What is said of the frame as a whole is taken from its first descriptor,
 /// [`END`] and [`REPORT`] from its last.

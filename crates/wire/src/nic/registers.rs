@@ -115,6 +115,13 @@ pub const KPIO_QUEUES: u64 = 0x3_8000;
 pub const KPIO_STRIDE: u64 = 0x40;
 /// The BAR of the kPIO queues' windows, one behind the other: see [`crate::kpio`].
 pub const KPIO_BAR: u8 = 2;
+/// The BAR of inline doorbells: a page of [`INLINE_PAGE`] for each TX queue.
+pub const INLINE_BAR: u8 = 4;
+/// Bytes of a queue's page of inline doorbells: two buffers, to be used in turn, so that one can be written while the
+/// other is on its way.
+pub const INLINE_PAGE: u64 = 512;
+/// Bytes of an inline doorbell: descriptor and data.
+pub const INLINE_BYTES: u64 = INLINE_PAGE / 2;
 /// No vector.
 pub const NO_VECTOR: u32 = 0xffff;
 
@@ -249,6 +256,8 @@ pub mod feature {
     pub const ALL_GROUPS: u32 = 1 << 6;
     /// Takes frames by programmed I/O.
     pub const KPIO: u32 = 1 << 7;
+    /// Takes data in descriptors, and descriptors in doorbells.
+    pub const INLINE: u32 = 1 << 8;
 }
 
 /// Bits of [`EVENTS`].
@@ -321,6 +330,8 @@ pub mod counter {
     pub const KPIO_TWICE: usize = 23;
     /// Times that a line which did not come was given up.
     pub const KPIO_WAITS: usize = 24;
+    /// Packets taken from inline doorbells, without a descriptor read.
+    pub const INLINE_PACKETS: usize = 25;
     /// How many there are.
-    pub const COUNT: usize = 25;
+    pub const COUNT: usize = 26;
 }
