@@ -1,0 +1,281 @@
+//! Which packets, lines, frames and work of cores belong to one frame of the network.
+//!
+//! Nobody tells: as with an analyser, it is read off the bytes. A TLP whose data stand in a frame carries it; a read
+//! belongs to the completion with its tag; a descriptor is the data in which a read's address stands. What a core did
+//! is what it was doing when the first of a frame's packets left it, and what came first after the last.
+
+use std::collections::BTreeSet;
+
+use hardware::link::{Packet, Passed, Side};
+use units::{Duration, Time};
+use wire::pcie::{Tlp, TlpKind};
+
+use super::Capture;
+use super::timeline::Timeline;
+
+/// How long before a frame its packets may pass, and after it.
+const REACH: Duration = Duration::from_us(200);
+/// How long a core may pause within one piece of work.
+const PAUSE: Duration = Duration::from_us(2);
+/// Bytes that must agree.
+const WINDOW: usize = 16;
+/// Where messages to interrupt controllers go (Intel SDM volume 3, 11.11: MSI addresses).
+const INTERRUPTS: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
+
+/// A frame on a cable with its slice.
+pub struct FrameSlice {
+    /// Its bytes.
+    pub bytes: Box<[u8]>,
+    /// When it began.
+    pub at: Time,
+    /// When its last bit had left.
+    pub until: Time,
+    /// Its slice.
+    pub slice: usize,
+}
+
+/// Work of a core with its slice.
+pub struct WorkSlice {
+    /// Which host's.
+    pub host: usize,
+    /// The core's number, and the level of urgency.
+    pub context: (u16, u8),
+    /// Whether the network driver did it.
+    pub is_driver: bool,
+    /// Whether a program did it.
+    pub is_user: bool,
+    /// From then.
+    pub from: Time,
+    /// Until then.
+    pub to: Time,
+    /// Its slice.
+    pub slice: usize,
+}
+
+/// What is known of a TLP.
+struct Known {
+    tlp: Tlp,
+    /// Index of its packet.
+    index: usize,
+    taken: bool,
+}
+
+/// Gives each frame a story.
+pub struct Follower<'a> {
+    capture: &'a Capture,
+    /// The slice of each packet.
+    slices: &'a [usize],
+    /// The host of each link of the capture.
+    hosts: &'a [usize],
+    work: &'a [WorkSlice],
+    known: Vec<Known>,
+}
+
+impl<'a> Follower<'a> {
+    /// Prepares to follow what a capture holds.
+    pub fn new(capture: &'a Capture, slices: &'a [usize], hosts: &'a [usize], work: &'a [WorkSlice]) -> Self {
+        let parsed = |(index, passed): (usize, &Passed)| match &passed.packet {
+            Packet::Tlp { bytes, .. } => {
+                let (tlp, _) = Tlp::parse(bytes).ok()?;
+                Some(Known { tlp, index, taken: false })
+            }
+            Packet::Dllp(_) => None,
+        };
+        let known = capture.packets.iter().enumerate().filter_map(parsed).collect();
+        Self { capture, slices, hosts, work, known }
+    }
+
+    /// Adds a story for each frame, in order of time.
+    pub fn follow(&mut self, timeline: &mut Timeline, frames: &[FrameSlice]) {
+        for frame in frames {
+            let mut story = BTreeSet::from([frame.slice]);
+            self.sender(&mut story, frame);
+            self.receiver(&mut story, frame);
+            let flow = timeline.flow();
+            for slice in story {
+                timeline.slices[slice].flows.push(flow);
+            }
+        }
+    }
+
+    fn passed(&self, known: usize) -> &'a Passed {
+        &self.capture.packets[self.known[known].index]
+    }
+
+    fn payload(&self, known: usize) -> &'a [u8] {
+        match &self.passed(known).packet {
+            Packet::Tlp { bytes, .. } => &bytes[self.known[known].tlp.header_len()..],
+            Packet::Dllp(_) => &[],
+        }
+    }
+
+    fn slice(&self, known: usize) -> usize {
+        self.slices[self.known[known].index]
+    }
+
+    fn host(&self, known: usize) -> usize {
+        let link = self.passed(known).link;
+        let place = self.capture.links.iter().position(|info| info.id == link);
+        place.and_then(|place| self.hosts.get(place).copied()).unwrap_or(0)
+    }
+
+    /// TLPs from `side` in a span of time that carry a part of a frame and belong to no earlier one.
+    fn carriers(&mut self, frame: &FrameSlice, side: Side, (from, to): (Time, Time)) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        for known in 0..self.known.len() {
+            let passed = self.passed(known);
+            let fits = passed.from == side && passed.at >= from && passed.at <= to && !self.known[known].taken;
+            if fits && bytes < frame.bytes.len() && carries(&frame.bytes, self.payload(known)) {
+                self.known[known].taken = true;
+                bytes += self.payload(known).len();
+                found.push(known);
+            }
+        }
+        found
+    }
+
+    /// The last TLP before a time for which `wanted` says so, on the link of another.
+    fn before(&self, time: Time, beside: usize, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        let link = self.passed(beside).link;
+        let fits = |&known: &usize| {
+            let passed = self.passed(known);
+            passed.link == link && passed.at < time && passed.at + REACH >= time && wanted(known)
+        };
+        (0..self.known.len()).rev().find(fits)
+    }
+
+    /// The read that a completion answers.
+    fn read_of(&self, completion: usize) -> Option<usize> {
+        let tlp = &self.known[completion].tlp;
+        let of = (tlp.requester(), tlp.tag());
+        self.before(self.passed(completion).at, completion, |known| {
+            let tlp = &self.known[known].tlp;
+            matches!(tlp.kind, TlpKind::MemoryRead(_)) && (tlp.requester(), tlp.tag()) == of
+        })
+    }
+
+    /// The completion that brought the descriptor with a read's address.
+    fn descriptor_of(&self, read: usize) -> Option<usize> {
+        let TlpKind::MemoryRead(request) = &self.known[read].tlp.kind else { return None };
+        let address = request.byte_range().0;
+        self.before(self.passed(read).at, read, |known| {
+            let is_completion = matches!(self.known[known].tlp.kind, TlpKind::CompletionData(_));
+            let names = |word: &[u8]| word.try_into().is_ok_and(|word| u64::from_le_bytes(word) == address);
+            is_completion && self.payload(known).chunks(8).any(names)
+        })
+    }
+
+    /// What led to the frame.
+    fn sender(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) {
+        let reach = Time::from_ps(frame.at.as_ps().saturating_sub(REACH.as_ps()));
+        let carriers = self.carriers(frame, Side::Upstream, (reach, frame.until));
+        let Some(&first) = carriers.first() else { return };
+        story.extend(carriers.iter().map(|&known| self.slice(known)));
+        let reads: Vec<usize> = carriers.iter().filter_map(|&known| self.read_of(known)).collect();
+        let descriptors: Vec<usize> = reads.iter().filter_map(|&read| self.descriptor_of(read)).collect();
+        let fetches: Vec<usize> = descriptors.iter().filter_map(|&known| self.read_of(known)).collect();
+        let all = reads.iter().chain(&descriptors).chain(&fetches);
+        story.extend(all.clone().map(|&known| self.slice(known)));
+        // By descriptor, a doorbell came before; by lines, the lines themselves are the beginning.
+        let earliest = all.chain([&first]).copied().min_by_key(|&known| self.passed(known).at).unwrap_or(first);
+        let begin = match self.known[first].tlp.kind {
+            TlpKind::MemoryWrite(_) => first,
+            _ => {
+                let is_doorbell = |known: usize| {
+                    let is_write = matches!(self.known[known].tlp.kind, TlpKind::MemoryWrite(_));
+                    is_write && self.passed(known).from == Side::Upstream && self.payload(known).len() <= 8
+                };
+                self.before(self.passed(earliest).at, earliest, is_doorbell).unwrap_or(earliest)
+            }
+        };
+        story.insert(self.slice(begin));
+        story.extend(self.work_before(self.host(begin), self.passed(begin).at));
+    }
+
+    /// What the frame led to.
+    fn receiver(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) {
+        let carriers = self.carriers(frame, Side::Downstream, (frame.at, frame.until + REACH));
+        let Some(&last) = carriers.last() else { return };
+        story.extend(carriers.iter().map(|&known| self.slice(known)));
+        let (link, host, end) = (self.passed(last).link, self.host(last), self.passed(last).until);
+        let is_interrupt = |&known: &usize| match &self.known[known].tlp.kind {
+            TlpKind::MemoryWrite(r) => {
+                let passed = self.passed(known);
+                passed.link == link && passed.at >= end && passed.at <= end + REACH && INTERRUPTS.contains(&r.address)
+            }
+            _ => false,
+        };
+        let interrupt = (0..self.known.len()).find(is_interrupt);
+        story.extend(interrupt.map(|known| self.slice(known)));
+        let from = interrupt.map_or(end, |known| self.passed(known).until);
+        story.extend(self.work_after(host, from));
+    }
+
+    /// The driver's work that a packet comes from, and what led to it on the same core without a pause, back to the
+    /// program's own.
+    fn work_before(&self, host: usize, at: Time) -> Vec<usize> {
+        let of_host = |work: &&WorkSlice| work.host == host && work.from <= at && work.from + REACH >= at;
+        let driver = self.work.iter().filter(of_host).filter(|work| work.is_driver).max_by_key(|work| work.from);
+        let Some(driver) = driver else { return Vec::new() };
+        let mut chain = vec![driver.slice];
+        let mut begin = driver.from;
+        let before = self.work.iter().rev().filter(|w| w.host == host && w.context == driver.context);
+        for work in before.filter(|work| work.from < driver.from) {
+            if work.to + PAUSE < begin {
+                break;
+            }
+            chain.push(work.slice);
+            begin = work.from;
+            if work.is_user {
+                break;
+            }
+        }
+        chain
+    }
+
+    /// The first work on each level after a time, up to the program's own.
+    fn work_after(&self, host: usize, at: Time) -> Vec<usize> {
+        let mut chain = Vec::new();
+        let mut from = at;
+        for wanted in [2, 1, 0] {
+            let fits = |work: &&WorkSlice| {
+                work.host == host
+                    && work.context.1 == wanted
+                    && work.from >= from
+                    && work.from <= at + REACH
+                    && (wanted > 0 || work.is_user)
+            };
+            if let Some(work) = self.work.iter().filter(fits).min_by_key(|work| work.from) {
+                chain.push(work.slice);
+                from = work.from;
+            }
+        }
+        chain
+    }
+}
+
+/// Whether data stand in a frame: a window at the beginning of the data or behind a header of eight bytes.
+fn carries(frame: &[u8], data: &[u8]) -> bool {
+    let window = |at: usize| data.get(at..(at + WINDOW).min(data.len())).filter(|window| window.len() >= 8);
+    [0, 8, WINDOW].into_iter().filter_map(window).any(|window| {
+        // Runs of the same byte stand everywhere.
+        let is_plain = window.windows(2).filter(|pair| pair[0] != pair[1]).count() < 4;
+        !is_plain && frame.windows(window.len()).any(|part| part == window)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_are_found_in_a_frame_behind_a_header_or_not() {
+        let frame: Vec<u8> = (0..100u8).map(|n| n.wrapping_mul(37)).collect();
+        assert!(carries(&frame, &frame[20..84]));
+        let with_header = [&[0xaa; 8][..], &frame[..56]].concat();
+        assert!(carries(&frame, &with_header));
+        assert!(!carries(&frame, &[0; 64]));
+        assert!(!carries(&frame, &[1, 2, 3, 4]), "too short to say");
+    }
+}
