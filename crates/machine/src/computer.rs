@@ -10,6 +10,7 @@ use crate::kernel::KernelFile;
 use crate::library::Library;
 use crate::network::{CableEntry, CaptureEntry, NetworkSetup, SwitchEntry};
 use crate::nic::Nic;
+use crate::nic_driver::NicDriverEntry;
 use crate::part::Part;
 use crate::placed::Placed;
 use crate::read::{Check, record};
@@ -74,6 +75,8 @@ record! {
         change: Option<Changes>,
         /// What to change in the kernel, as a kernel file spells it.
         change_kernel: Option<Changes>,
+        /// How the NIC's driver is loaded.
+        nic_driver: Option<NicDriverEntry>,
         /// What is in its slots.
         device: Vec<DeviceEntry>,
     }
@@ -140,6 +143,8 @@ pub struct HostSetup {
     pub kernel: KernelFile,
     /// How the kernel uses the IOMMU.
     pub iommu: DmaMode,
+    /// How the NIC's driver is loaded.
+    pub nic_driver: Option<NicDriverEntry>,
     /// What is in its slots.
     pub devices: Vec<DeviceSetup>,
     place: crate::source::Place,
@@ -255,7 +260,8 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
     let devices =
         entry.device.iter().map(|entry| device(library, &machine, entry)).collect::<Result<_, _>>()?;
     let (name, place) = (entry.name.value.clone(), entry.name.place.clone());
-    Ok(HostSetup { name, machine, kernel, iommu, devices, place })
+    let nic_driver = entry.nic_driver.clone();
+    Ok(HostSetup { name, machine, kernel, iommu, nic_driver, devices, place })
 }
 
 fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<DeviceSetup, Diagnostics> {

@@ -30,6 +30,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/nics/82575eb.toml",
     "machines/nics/82599.toml",
     "machines/nics/connectx4.toml",
+    "machines/nics/kpio-fpga.toml",
     "machines/nics/modern.toml",
     "machines/parts/ideal.toml",
     "machines/parts/netfpga.toml",

@@ -24,6 +24,8 @@ record! {
         tx: NicPath,
         /// Receiving.
         rx: NicPath,
+        /// Queues for programmed I/O, where it has them.
+        kpio: Option<NicKpio>,
     }
     check |nic: &Nic, check: &mut Check<'_>| {
         let entries = nic.controller.ring_entries.value.get();
@@ -99,6 +101,40 @@ record! {
         doorbell: Figure<Duration>,
         /// A register read.
         register_read: Figure<Duration>,
+        /// Frames go round inside, from port 0 to port 1 and back: how long that takes. To the wire if not given.
+        loopback: Option<Figure<Duration>>,
+        /// Whether descriptors can hold short packets, and doorbells descriptors.
+        inline: Option<Figure<bool>>,
+    }
+}
+
+record! {
+    /// A NIC's queues for frames that cores write into it (kPIO+WC).
+    pub struct NicKpio {
+        /// Queues of a function.
+        queues: Figure<Count>,
+        /// Lines of 64 B that each queue has memory for.
+        lines: Figure<Count>,
+        /// Positions of lines in each queue's window, at least as many.
+        positions: Figure<Count>,
+        /// From a line's arrival until the frame that it ends can leave.
+        latency: Figure<Duration>,
+        /// How long a line is waited for that others have passed.
+        patience: Figure<Duration>,
+        /// How long freed lines wait for others before the driver is told.
+        report_delay: Figure<Duration>,
+    }
+    check |kpio: &NicKpio, check: &mut Check<'_>| {
+        let (lines, positions) = (kpio.lines.value.get(), kpio.positions.value.get());
+        check.require(kpio.queues.value.get() <= 64, "queues", format!("{} queues", kpio.queues.value), "at most 64");
+        for (name, count, least) in [("lines", lines, 2), ("positions", positions, lines)] {
+            check.require(
+                count.is_power_of_two() && count >= least && count <= 1 << 16,
+                name,
+                format!("there cannot be {count}"),
+                format!("a power of two from {least} to 65536"),
+            );
+        }
     }
 }
 

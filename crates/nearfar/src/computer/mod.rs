@@ -113,7 +113,7 @@ impl Computers {
         let simulation = Simulation::new(fabric);
         let boot = |(host, id, devices): (&machine::HostSetup, _, _)| {
             let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
-            for driver in device::drivers() {
+            for driver in device::drivers(host) {
                 kernel.add_driver(driver);
             }
             Ok(Computer { name: host.name.clone(), host: id, kernel, devices })

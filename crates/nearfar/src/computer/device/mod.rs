@@ -6,13 +6,13 @@ mod nic;
 
 use std::rc::Rc;
 
-use drivers::nic::{NicDriver, NicDriverParams};
+use drivers::nic::NicDriver;
 use drivers::nvme::NvmeDriver;
 use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
-use machine::{DeviceFile, DeviceSetup, Host, LinkCapability};
+use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability};
 use platform::pci::PciDriver;
 
 use crate::topology::TopologyError;
@@ -60,7 +60,7 @@ pub fn plug(
     }
 }
 
-/// The drivers of every kernel.
-pub fn drivers() -> Vec<Rc<dyn PciDriver>> {
-    vec![NicDriver::new(NicDriverParams::default()), Rc::new(NvmeDriver::default())]
+/// The drivers of a host's kernel.
+pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
+    vec![NicDriver::new(nic::driver_params(host.nic_driver.as_ref())), Rc::new(NvmeDriver::default())]
 }

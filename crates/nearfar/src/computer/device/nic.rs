@@ -1,8 +1,9 @@
 //! NICs.
 
-use devices::nic::{NicFunctionParams, NicParams, PathParams};
+use devices::nic::{KpioParams, NicFunctionParams, NicParams, PathParams};
+use drivers::nic::{Ending, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
-use machine::{Count, Figure, Nic, NicPath};
+use machine::{Count, Figure, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath};
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
 use wire::ethernet::MacAddr;
@@ -76,7 +77,8 @@ pub fn nic_params(
             extended_tags: nic.link.extended_tags.value,
             ..PcieParams::endpoint(generation, width)
         },
-        // Queues for programmed I/O and a loop inside are no part of these files.
+        kpio: nic.kpio.as_ref().map(kpio),
+        loopback: controller.loopback.as_ref().map(|latency| latency.value),
         ..NicParams::modern(address(1))
     }
 }
@@ -92,4 +94,56 @@ fn path(path: &NicPath) -> PathParams {
         memory: path.memory.value.get() as u32,
         latency: path.latency.value,
     }
+}
+
+fn kpio(kpio: &NicKpio) -> KpioParams {
+    let log2 = |figure: &Figure<Count>| figure.value.get().ilog2() as u8;
+    KpioParams {
+        queues: kpio.queues.value.get() as u16,
+        log2_lines: log2(&kpio.lines),
+        log2_positions: log2(&kpio.positions),
+        latency: kpio.latency.value,
+        patience: kpio.patience.value,
+        report_delay: kpio.report_delay.value,
+    }
+}
+
+/// The driver's settings as a scenario has them.
+pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
+    let Some(entry) = entry else { return NicDriverParams::default() };
+    let usual = NicDriverParams::default();
+    NicDriverParams {
+        channels: entry.channels.map(|channels| channels.get() as u16),
+        coalescing: entry.coalescing.unwrap_or(usual.coalescing),
+        adaptive: entry.adaptive.unwrap_or(usual.adaptive),
+        kpio: driver_kpio(entry),
+        ..usual
+    }
+}
+
+fn driver_kpio(entry: &NicDriverEntry) -> Option<drivers::nic::KpioParams> {
+    let port = |port: Option<u32>, otherwise: u16| port.map_or(otherwise, |port| port as u16);
+    let usual = drivers::nic::KpioParams::default();
+    let select = match entry.kpio? {
+        KpioSelect::Off => Select::None,
+        KpioSelect::All => Select::All,
+        KpioSelect::TcpPorts => Select::TcpPorts {
+            first: port(entry.kpio_first_port, 0),
+            last: port(entry.kpio_last_port, u16::MAX),
+        },
+        KpioSelect::UpTo => Select::UpTo(entry.kpio_up_to.map_or(u32::MAX, |bytes| bytes.get() as u32)),
+    };
+    Some(drivers::nic::KpioParams {
+        select,
+        framed: entry.kpio_format.is_none_or(|format| format == KpioFormat::Framed),
+        stores: match entry.kpio_stores {
+            None | Some(KpioStores::Combining) => Stores::Combining,
+            Some(KpioStores::Uncached) => Stores::Uncached,
+            Some(KpioStores::Direct) => Stores::Direct,
+        },
+        ending: if entry.kpio_fenced == Some(true) { Ending::Fenced } else { Ending::Stuffed },
+        fence_every: entry.kpio_fence_every.map_or(usual.fence_every, |lines| lines as u16),
+        shared: entry.kpio_shared.unwrap_or(usual.shared),
+        ..usual
+    })
 }
