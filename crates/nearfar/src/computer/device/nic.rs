@@ -1,7 +1,7 @@
 //! NICs.
 
 use devices::nic::{KpioParams, NicFunctionParams, NicParams, PathParams};
-use drivers::nic::{Ending, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, InlineParams, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use machine::{Count, Figure, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath};
 use platform::device::PortIndex;
@@ -48,6 +48,9 @@ pub fn nic_params(
         | feature::RSS
         | feature::PROMISCUOUS
         | feature::ALL_GROUPS;
+    if controller.inline.as_ref().is_some_and(|inline| inline.value) {
+        features |= feature::INLINE;
+    }
     if rules > 0 {
         features |= feature::FLOW_RULES;
     }
@@ -116,6 +119,10 @@ pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
         channels: entry.channels.map(|channels| channels.get() as u16),
         coalescing: entry.coalescing.unwrap_or(usual.coalescing),
         adaptive: entry.adaptive.unwrap_or(usual.adaptive),
+        inline: entry.inline_up_to.map(|bytes| InlineParams {
+            up_to: bytes.get() as u32,
+            direct: entry.inline_direct.unwrap_or(false),
+        }),
         kpio: driver_kpio(entry),
         ..usual
     }
