@@ -2,8 +2,12 @@
 //!
 //! [`PROGRAMS`] lists them: a new one takes a module and a line there.
 
+pub mod dd;
+pub mod fio;
+mod options;
 pub mod pktgen;
 mod program;
+mod random;
 mod registry;
 pub mod stream;
 

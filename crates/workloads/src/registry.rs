@@ -14,8 +14,12 @@ pub struct Command {
 }
 
 /// Every program there is.
-pub const PROGRAMS: &[Command] =
-    &[command::<crate::pktgen::Pktgen>("pktgen"), command::<crate::stream::Stream>("stream")];
+pub const PROGRAMS: &[Command] = &[
+    command::<crate::dd::Dd>("dd"),
+    command::<crate::fio::Fio>("fio"),
+    command::<crate::pktgen::Pktgen>("pktgen"),
+    command::<crate::stream::Stream>("stream"),
+];
 
 const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
     Command { name, read: read::<P> }

@@ -1,0 +1,191 @@
+//! fio: the flexible I/O tester, as far as block devices go.
+//!
+//! Each job keeps `iodepth` requests under way and submits the next as soon as one ends. With `direct=0` requests go
+//! through the page cache, one at a time, as fio's synchronous engines do. Options are spelt as fio spells them.
+
+mod job;
+mod tally;
+mod verify;
+
+use std::rc::Rc;
+
+use clap::ValueEnum;
+use platform::cpu::{Async, Cpu};
+use platform::kernel::TaskParams;
+use platform::storage::BlockFile;
+use platform::sync::Completion;
+use units::Duration;
+
+use crate::options;
+use crate::program::{Environment, Failure, Program, Report};
+pub(crate) use verify::{holds, store};
+
+use job::Job;
+use tally::Tally;
+
+/// In which way a job accesses the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum Pattern {
+    /// One block after the other is read.
+    Read,
+    /// One block after the other is written.
+    Write,
+    /// Any block is read.
+    RandRead,
+    /// Any block is written.
+    RandWrite,
+    /// One block after the other is read or written.
+    #[value(alias = "readwrite")]
+    Rw,
+    /// Any block is read or written.
+    RandRw,
+}
+
+impl Pattern {
+    const fn is_random(self) -> bool {
+        matches!(self, Self::RandRead | Self::RandWrite | Self::RandRw)
+    }
+    const fn reads(self) -> bool {
+        !matches!(self, Self::Write | Self::RandWrite)
+    }
+    const fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::RandRead)
+    }
+}
+
+/// What written data is checked by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[value(rename_all = "lower")]
+pub enum Verify {
+    /// Every byte is compared with what was written.
+    Pattern,
+}
+
+/// fio with its options.
+#[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
+#[command(name = "fio")]
+pub struct Fio {
+    /// The job's name, for reports.
+    #[arg(long, default_value = "job")]
+    name: String,
+    /// The block device.
+    #[arg(long, default_value = "/dev/nvme0n1")]
+    filename: String,
+    /// The access pattern.
+    #[arg(long, alias = "readwrite", value_enum, default_value = "read")]
+    rw: Pattern,
+    /// Bytes of each request.
+    #[arg(long, alias = "blocksize", default_value = "4k", value_parser = options::size)]
+    bs: u64,
+    /// Requests that a job keeps under way.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    iodepth: u32,
+    /// Requests submitted by one system call.
+    #[arg(long = "iodepth_batch", alias = "iodepth_batch_submit", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+    /// Jobs, each on a core of the program's in turn.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    numjobs: u32,
+    /// Past the page cache (1) or through it (0).
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    direct: u8,
+    /// How long to run; until `size` has been transferred if not given.
+    #[arg(long, value_parser = options::time)]
+    runtime: Option<Duration>,
+    /// How long to run before anything counts.
+    #[arg(long = "ramp_time", default_value = "0s", value_parser = options::time)]
+    ramp_time: Duration,
+    /// Where the range begins.
+    #[arg(long, default_value = "0", value_parser = options::size)]
+    offset: u64,
+    /// How large the range is; to the device's end if not given.
+    #[arg(long, value_parser = options::size)]
+    size: Option<u64>,
+    /// Percentage of reads in a mixture.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rwmixread: u8,
+    /// A flush after so many writes; never if 0.
+    #[arg(long, default_value_t = 0)]
+    fsync: u32,
+    /// Writes every block of the range once, then reads all of them and compares.
+    #[arg(long, value_enum)]
+    verify: Option<Verify>,
+    /// Looks for completions itself rather than waiting for interrupts.
+    #[arg(long)]
+    hipri: bool,
+}
+
+impl Fio {
+    /// The range in bytes, whole blocks of it.
+    fn range(&self, file: &dyn BlockFile) -> Result<core::ops::Range<u64>, Failure> {
+        let wrong = |message: String| Err(Failure(format!("fio: {message}")));
+        let (end, block) = (file.bytes(), u64::from(file.block_bytes()));
+        let least = if self.direct == 1 { block } else { 1 };
+        if self.bs == 0 || self.bs % least != 0 || self.bs > 64 << 20 {
+            return wrong(format!("bs={} is no multiple of the device's {block} bytes up to 64m", self.bs));
+        }
+        if self.offset % least != 0 {
+            return wrong(format!("offset={} is no multiple of the device's {block} bytes", self.offset));
+        }
+        let size = self.size.unwrap_or_else(|| end.saturating_sub(self.offset));
+        if self.offset.checked_add(size).is_none_or(|reach| reach > end) || size < self.bs {
+            return wrong(format!("offset={} and size={size} do not fit into {end} bytes", self.offset));
+        }
+        if self.runtime.is_none() && self.size.is_none() {
+            return wrong("it would not end: give runtime or size".into());
+        }
+        if self.verify.is_some() && self.size.is_none() {
+            return wrong("verify writes the whole range: give size".into());
+        }
+        if self.verify.is_some() && self.numjobs > 1 {
+            return wrong("jobs that write the same range cannot verify it: numjobs=1".into());
+        }
+        if self.verify.is_some() && !self.rw.writes() {
+            return wrong("verify needs a pattern that writes".into());
+        }
+        Ok(self.offset..self.offset + size / self.bs * self.bs)
+    }
+}
+
+impl Program for Fio {
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let file = environment.kernel.open_block(&self.filename);
+            let file = file.ok_or_else(|| Failure(format!("fio: {}: no such device", self.filename)))?;
+            let range = self.range(&*file)?;
+            if self.verify.is_some() {
+                return verify::run(&self, &cpu, &environment, &*file, range).await;
+            }
+            let (began, before) = (cpu.now(), file.counters());
+            let jobs: Vec<Completion<Result<Tally, Failure>>> = (0..self.numjobs)
+                .map(|n| {
+                    let job = Job::new(&self, &environment, n, Rc::clone(&file), range.clone(), began);
+                    let done = Completion::new();
+                    let told = done.clone();
+                    let on = environment.cpus[n as usize % environment.cpus.len()];
+                    let params = TaskParams::named(format!("fio/{n}")).on(on);
+                    environment.kernel.spawn(
+                        params,
+                        Box::new(move |cpu| {
+                            Box::pin(async move {
+                                let result = job.run(&cpu).await;
+                                cpu.sync().await;
+                                told.complete(result);
+                            })
+                        }),
+                    );
+                    done
+                })
+                .collect();
+            let mut all = Tally::new();
+            for job in jobs {
+                all.add(&job.wait().await?);
+            }
+            let mut report = all.report();
+            let after = file.counters();
+            report.add("merged requests", "", (after.merges - before.merges) as f64);
+            Ok(report)
+        })
+    }
+}

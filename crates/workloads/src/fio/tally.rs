@@ -1,0 +1,79 @@
+//! What jobs have done, and how long it took.
+
+use hdrhistogram::Histogram;
+use units::Time;
+
+use crate::program::Report;
+
+/// Requests of one direction.
+pub(super) struct Side {
+    count: u64,
+    bytes: u64,
+    /// In nanoseconds, from submission to the program's knowing.
+    latency: Histogram<u64>,
+    /// When the first was submitted, and when the last ended.
+    first: Time,
+    last: Time,
+}
+
+impl Side {
+    fn new() -> Self {
+        // Three digits, and as wide as needed.
+        let latency = Histogram::new(3).expect("three digits are supported");
+        Self { count: 0, bytes: 0, latency, first: Time::NEVER, last: Time::ZERO }
+    }
+}
+
+/// Reads and writes.
+pub(super) struct Tally {
+    sides: [Side; 2],
+}
+
+impl Tally {
+    pub fn new() -> Self {
+        Self { sides: [Side::new(), Side::new()] }
+    }
+
+    /// A request has ended.
+    pub fn ended(&mut self, write: bool, bytes: u64, since: Time, now: Time) {
+        let side = &mut self.sides[usize::from(write)];
+        side.count += 1;
+        side.bytes += bytes;
+        let nanoseconds = now.since(since).as_ps() / 1000;
+        side.latency.record(nanoseconds).expect("a histogram that grows takes any value");
+        (side.first, side.last) = (side.first.min(since), side.last.max(now));
+    }
+
+    /// Takes another job's requests on.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.sides.iter_mut().zip(&other.sides) {
+            mine.count += theirs.count;
+            mine.bytes += theirs.bytes;
+            mine.latency.add(&theirs.latency).expect("a histogram that grows takes any other");
+            (mine.first, mine.last) = (mine.first.min(theirs.first), mine.last.max(theirs.last));
+        }
+    }
+
+    /// As fio prints it: rates, and completion latencies.
+    pub fn report(&self) -> Report {
+        let mut report = Report::default();
+        for (side, name) in self.sides.iter().zip(["read", "write"]) {
+            if side.count == 0 {
+                continue;
+            }
+            let seconds = side.last.since(side.first).as_s_f64();
+            report.add(format!("{name} iops"), "1/s", side.count as f64 / seconds);
+            report.add(format!("{name} bw"), "MB/s", side.bytes as f64 / seconds / 1e6);
+            report.add(format!("{name} clat mean"), "us", side.latency.mean() / 1e3);
+            for (percent, label) in [(50.0, "50 %"), (99.0, "99 %"), (99.9, "99.9 %")] {
+                let value = side.latency.value_at_percentile(percent) as f64 / 1e3;
+                report.add(format!("{name} clat {label}"), "us", value);
+            }
+            report.add(format!("{name} requests"), "", side.count as f64);
+        }
+        if self.sides.iter().all(|side| side.count == 0) {
+            report.notes.push("no request ended in the time that counts".into());
+        }
+        report
+    }
+}

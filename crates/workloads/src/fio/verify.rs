@@ -1,0 +1,135 @@
+//! `verify`: every block of the range is written once, in the pattern's order, then all are read and compared.
+
+use platform::block::{BlockOp, Segment};
+use platform::cpu::Cpu;
+use platform::storage::{BlockFile, IoCompletions, IoRequest};
+
+use super::Fio;
+use super::job::Buffers;
+use super::tally::Tally;
+use crate::program::{Environment, Failure, Report};
+use crate::random::{Random, content};
+
+pub(super) async fn run(
+    options: &Fio,
+    cpu: &Cpu,
+    environment: &Environment,
+    file: &dyn BlockFile,
+    range: core::ops::Range<u64>,
+) -> Result<Report, Failure> {
+    let mut order: Vec<u64> = range.step_by(options.bs as usize).collect();
+    let mut random = Random::new(environment.seed, 0);
+    if options.rw.is_random() {
+        random.shuffle(&mut order);
+    }
+    let depth = if options.direct == 1 { options.iodepth } else { 1 };
+    let buffers = Buffers::new(&*environment.kernel, cpu, depth, options.bs)?;
+    let mut tally = Tally::new();
+    let mut done = pass(options, cpu, environment, file, &buffers, &order, true, &mut tally).await;
+    if done.is_ok() {
+        done = file.sync(cpu).await.map_err(|error| Failure::about("fio: fsync", error));
+    }
+    if done.is_ok() && options.direct == 0 {
+        // What is read shall come from the device.
+        done = file.drop_cache(cpu).await.map_err(|error| Failure::about("fio: drop_caches", error));
+    }
+    if done.is_ok() {
+        order.sort_unstable();
+        done = pass(options, cpu, environment, file, &buffers, &order, false, &mut tally).await;
+    }
+    buffers.free(&*environment.kernel, cpu);
+    done?;
+    let mut report = tally.report();
+    report.add("verified", "B", (order.len() as u64 * options.bs) as f64);
+    Ok(report)
+}
+
+/// Writes or reads and compares all blocks.
+#[allow(clippy::too_many_arguments)]
+async fn pass(
+    options: &Fio,
+    cpu: &Cpu,
+    environment: &Environment,
+    file: &dyn BlockFile,
+    buffers: &Buffers,
+    order: &[u64],
+    write: bool,
+    tally: &mut Tally,
+) -> Result<(), Failure> {
+    let what = if write { "write" } else { "verify" };
+    let failure =
+        |at: u64, error| Failure::about(format!("fio: {}: {what} at {at}", options.filename), error);
+    let depth = if options.direct == 1 { options.iodepth as usize } else { 1 };
+    let completions = IoCompletions::new();
+    let mut free: Vec<usize> = (0..depth).collect();
+    let mut under_way = vec![(0, cpu.now()); depth];
+    let mut places = order.iter().copied();
+    let mut failed = None;
+    loop {
+        while let Some(slot) = free.pop() {
+            let Some(at) = places.next().filter(|_| failed.is_none()) else {
+                free.push(slot);
+                break;
+            };
+            let memory = buffers.memory(slot);
+            if write {
+                store(cpu, &memory, &content(environment.seed, at, options.bs as usize));
+            }
+            under_way[slot] = (at, cpu.now());
+            if options.direct == 1 {
+                let op = if write { BlockOp::Write { fua: false } } else { BlockOp::Read };
+                let request = IoRequest { op, offset: at, length: options.bs, memory, token: slot as u64 };
+                file.submit(cpu, vec![request], &completions);
+                cpu.sync().await;
+                continue;
+            }
+            let result = match write {
+                true => file.write(cpu, at, &memory).await,
+                false => file.read(cpu, at, &memory).await,
+            };
+            completions.push(platform::storage::IoDone { token: slot as u64, result });
+        }
+        if free.len() == depth {
+            break;
+        }
+        let done = completions.next().await;
+        let slot = done.token as usize;
+        let (at, since) = under_way[slot];
+        free.push(slot);
+        match done.result {
+            Err(error) => failed = failed.or(Some(failure(at, error))),
+            Ok(()) => {
+                tally.ended(write, options.bs, since, cpu.now());
+                if !write
+                    && !holds(cpu, &buffers.memory(slot), &content(environment.seed, at, options.bs as usize))
+                {
+                    let message =
+                        format!("fio: {}: verify: what is at {at} was not written there", options.filename);
+                    failed = failed.or(Some(Failure(message)));
+                }
+            }
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Stores bytes into memory in pieces.
+pub(crate) fn store(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) {
+    let mut done = 0;
+    for segment in memory {
+        cpu.store(segment.at, &bytes[done..done + segment.length as usize]);
+        done += segment.length as usize;
+    }
+}
+
+/// Whether memory in pieces holds bytes.
+pub(crate) fn holds(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) -> bool {
+    let mut done = 0;
+    memory.iter().all(|segment| {
+        let mut found = vec![0; segment.length as usize];
+        cpu.load(segment.at, &mut found);
+        let same = found == bytes[done..done + found.len()];
+        done += found.len();
+        same
+    })
+}

@@ -1,0 +1,51 @@
+//! Sizes and times as the tools' command lines spell them.
+
+use units::Duration;
+
+/// `4k`, `128K`, `1g`, `512`: powers of 1024, as fio and dd take them.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let help = || format!("`{text}` is no size; write a number of bytes, or one with k, m, g or t behind");
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &lower[digits.len()..] {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(help()),
+    };
+    let number: u64 = digits.parse().map_err(|_| help())?;
+    number.checked_mul(1 << shift).ok_or_else(help)
+}
+
+/// `10ms`, `500us`, `2s`; a number alone counts seconds, as with fio.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let help = || format!("`{text}` is no time; write a number with s, ms, us or ns behind");
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let ps: u64 = match &text[digits.len()..] {
+        "" | "s" => 1_000_000_000_000,
+        "ms" => 1_000_000_000,
+        "us" => 1_000_000,
+        "ns" => 1_000,
+        _ => return Err(help()),
+    };
+    let number: u64 = digits.parse().map_err(|_| help())?;
+    number.checked_mul(ps).map(Duration::from_ps).ok_or_else(help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_read_as_the_tools_do() {
+        assert_eq!(size("4k"), Ok(4096));
+        assert_eq!(size("1G"), Ok(1 << 30));
+        assert_eq!(size("512"), Ok(512));
+        assert!(size("4q").is_err() && size("").is_err() && size("99999999t").is_err());
+        assert_eq!(time("10ms"), Ok(Duration::from_ms(10)));
+        assert_eq!(time("2"), Ok(Duration::from_ms(2000)));
+        assert!(time("ms").is_err() && time("1h").is_err());
+    }
+}
