@@ -26,6 +26,9 @@ use super::rx::RxQueue;
 use super::steering::{Rules, write_rss};
 use super::tx::TxQueue;
 
+/// How often the service task looks although nothing has moved.
+const IDLE_LOOKS: u32 = 30;
+
 /// What the device says it has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -410,21 +413,23 @@ impl Adapter {
         }
     }
 
-    /// The task that finds what an interrupt should have told of: it looks at all queues once a while, as long as packets
-    /// move, and once more after that.
+    /// The task that finds what an interrupt should have told of: it looks at all queues once a while, and sleeps without a
+    /// timer when nothing has moved for long (as a simulation ends when nothing is left to happen).
     fn start_service(&self) {
         let me = self.me.clone();
         let interval = self.params.service;
         let program = move |cpu: Cpu| -> platform::cpu::Async<'static, ()> {
             Box::pin(async move {
                 let Some(me) = me.upgrade() else { return };
+                let mut idle = 0;
                 loop {
                     let up = || me.state.get() == State::Up;
-                    me.service.wait_for(|| (me.active.get() || !up()).then_some(())).await;
+                    let goes_on = || me.active.get() || idle < IDLE_LOOKS || !up();
+                    me.service.wait_for(|| goes_on().then_some(())).await;
                     if !up() {
                         return;
                     }
-                    me.active.set(false);
+                    idle = if me.active.replace(false) { 0 } else { idle + 1 };
                     cpu.sleep(interval).await;
                     if up() {
                         me.channels.borrow().iter().for_each(|channel| channel.kick(&cpu));

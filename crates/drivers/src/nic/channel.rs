@@ -106,7 +106,6 @@ impl Channel {
         };
         let _part = cpu.book(Part::Driver);
         cpu.work(adapter.params.costs.poll);
-        adapter.notice_activity();
         let sent = tx.reap(cpu, self.number, &*core, &adapter.counters);
         if let Some(queue) = self.kpio.borrow().clone() {
             queue.poll(cpu, &*core);
@@ -123,6 +122,10 @@ impl Channel {
         if !rx.fill(cpu, &adapter.counters) && rx.given() == 0 {
             self.wait_for_memory(cpu, &*adapter.kernel);
         }
+        match received == 0 && sent == 0 {
+            true => adapter.counters.empty_polls.add(1),
+            false => adapter.notice_activity(),
+        }
         if received >= budget || sent >= MOST_SENT {
             return budget;
         }
@@ -130,9 +133,6 @@ impl Channel {
         cpu.sync().await;
         if napi.complete(cpu) {
             self.arm(cpu);
-        }
-        if received == 0 && sent == 0 {
-            adapter.counters.empty_polls.add(1);
         }
         received
     }

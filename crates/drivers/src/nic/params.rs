@@ -68,7 +68,7 @@ pub struct NicDriverParams {
     pub coalescing_packets: u32,
     /// The device shortens the wait when there is little to do.
     pub adaptive: bool,
-    /// How often queues are looked at without an interrupt, as long as something happens.
+    /// How often queues are looked at without an interrupt, until nothing has moved for 30 times that.
     pub service: Duration,
     /// Short packets in their descriptors, and these in the doorbell, where the device can.
     pub inline: Option<InlineParams>,
