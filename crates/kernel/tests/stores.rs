@@ -2,184 +2,14 @@
 
 mod common;
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
-use engine::Simulation;
-use hardware::Fabric;
-use hardware::core::StoreParams;
-use hardware::endpoint::EndpointParams;
-use hardware::link::{CreditLimits, Credits, LinkParams};
-use hardware::memory::{MemoryParams, MemorySystem};
-use hardware::root::{HostId, RootPortParams};
-use kernel::{DmaMode, Kernel, KernelCosts, KernelParams};
-use platform::Error;
+use common::sink::{Machine, Setup, setup};
+use hardware::link::Credits;
 use platform::cpu::{Async, Cpu, CpuId};
-use platform::device::{BarAccess, Device, DeviceBus, Function, FunctionIndex, PortIndex, Reset, Token};
-use platform::irq::{Affinity, IrqReturn};
 use platform::kernel::TaskParams;
 use platform::mmio::MemoryType;
-use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use platform::sync::Completion;
-use units::{Duration, Time};
-use wire::pcie::config::msix::MsixLayout;
-use wire::pcie::config::{ConfigSpace, PcieParams};
+use units::Duration;
 use wire::pcie::{Generation, Width};
-
-const VENDOR: u16 = 0x1af4;
-const DEVICE: u16 = 0x00c1;
-
-/// A write as the device saw it.
-type Seen = Rc<RefCell<Vec<(Time, u64, Vec<u8>)>>>;
-
-/// Memory behind BAR 0 that notes each write and keeps it in the receive buffer for a while.
-struct Sink {
-    seen: Seen,
-    holds: Duration,
-    memory: Vec<u8>,
-}
-
-impl Device for Sink {
-    fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(VENDOR, DEVICE, 0x05_8000)
-            .bar64(0, 64 << 10, true)
-            .bar64(2, 16 << 10, false)
-            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
-            .msix(MsixLayout {
-                vectors: 1,
-                table_bar: 2,
-                table_offset: 0,
-                pending_bar: 2,
-                pending_offset: 0x1000,
-            })
-            .build()
-            .unwrap();
-        vec![Function { port: PortIndex(0), config }]
-    }
-    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
-    fn bar_read(&mut self, _: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
-        let start = at.offset.get() as usize;
-        data.copy_from_slice(&self.memory[start..start + data.len()]);
-        Duration::from_ns(50)
-    }
-    fn bar_write_holds(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: u32) -> Duration {
-        self.holds
-    }
-    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
-        let start = at.offset.get() as usize;
-        if at.bar == 0 {
-            self.memory[start..start + data.len()].copy_from_slice(data);
-            self.seen.borrow_mut().push((bus.now(), at.offset.get(), data.to_vec()));
-        } else {
-            bus.wake_at(bus.now() + Duration::from_us(1), Token(0));
-        }
-    }
-    fn timer(&mut self, bus: &mut dyn DeviceBus, _: Token) {
-        bus.interrupt(FunctionIndex(0), 0);
-    }
-}
-
-#[derive(Default)]
-struct Driver {
-    bound: RefCell<Option<PciDevice>>,
-}
-
-struct Bound(PciDevice);
-
-impl PciBinding for Bound {
-    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
-        self.0.free_irqs(cpu)
-    }
-}
-
-impl PciDriver for Driver {
-    fn name(&self) -> &'static str {
-        "sink"
-    }
-    fn ids(&self) -> &[PciMatch] {
-        const IDS: [PciMatch; 1] = [PciMatch::device(VENDOR, DEVICE)];
-        &IDS
-    }
-    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
-        Box::pin(async move {
-            device.set_master(cpu, true).await;
-            let irqs = device.alloc_irqs(cpu, 1, 1, Affinity::Spread).await?;
-            device.request_irq(irqs[0], "sink", Rc::new(|_: &Cpu| IrqReturn::Handled), None)?;
-            *self.bound.borrow_mut() = Some(device.clone());
-            Ok(Rc::new(Bound(device)) as Rc<dyn PciBinding>)
-        })
-    }
-}
-
-struct Machine {
-    // Dropped first: tasks hold what the kernel holds.
-    simulation: Simulation<Fabric>,
-    kernel: Kernel,
-    driver: Rc<Driver>,
-    host: HostId,
-    seen: Seen,
-}
-
-#[derive(Clone)]
-struct Setup {
-    stores: StoreParams,
-    port: RootPortParams,
-    link: LinkParams,
-    holds: Duration,
-}
-
-/// A root complex that accepts a store in 100 ns, a Gen1 x4 link, a device that takes what comes.
-fn setup() -> Setup {
-    let stores = StoreParams { accept_latency: Duration::from_ns(100), ..StoreParams::ideal() };
-    let port = RootPortParams { outbound_latency: Duration::from_ns(50), ..RootPortParams::ideal() };
-    let mut link = common::link();
-    (link.generation, link.width) = (Generation::Gen1, Width::X4);
-    let credits = Credits { header: 32, data: 128 };
-    link.receivers[1].credits = CreditLimits { posted: Some(credits), ..CreditLimits::default() };
-    Setup { stores, port, link, holds: Duration::ZERO }
-}
-
-impl Machine {
-    fn new(setup: &Setup) -> Self {
-        let mut fabric = Fabric::new();
-        let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
-        fabric.host_mut(host).set_store_params(&setup.stores);
-        let link = fabric.add_root_port(host, setup.port.clone(), setup.link.clone(), 0..=0);
-        let seen = Seen::default();
-        let sink = Sink { seen: Rc::clone(&seen), holds: setup.holds, memory: vec![0; 64 << 10] };
-        fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(sink));
-        let simulation = Simulation::new(fabric);
-        let params = KernelParams { costs: KernelCosts::none(), ..common::params(DmaMode::Off) };
-        let kernel = Kernel::new(&simulation.handle(), host, params);
-        let driver = Rc::new(Driver::default());
-        kernel.add_driver(Rc::clone(&driver) as Rc<dyn PciDriver>);
-        simulation.block_on(kernel.boot()).expect("the kernel boots");
-        seen.borrow_mut().clear();
-        Self { simulation, kernel, driver, host, seen }
-    }
-
-    /// Runs a program on core 0 to its end, and the simulation until nothing happens any more.
-    fn run<T: 'static>(&self, program: impl AsyncFnOnce(Cpu, PciDevice) -> T + 'static) -> T {
-        let result = Completion::new();
-        let end = result.clone();
-        let device = self.driver.bound.borrow().clone().expect("the device was found");
-        self.kernel.spawn(TaskParams::named("test").on(CpuId(0)), move |cpu| {
-            Box::pin(async move { end.complete(program(cpu, device).await) })
-        });
-        let value = self.simulation.block_on(async move { result.wait().await }).expect("the program ends");
-        self.simulation.run();
-        value
-    }
-
-    fn lengths(&self) -> Vec<usize> {
-        self.seen.borrow().iter().map(|(.., data)| data.len()).collect()
-    }
-
-    fn counters(&self) -> hardware::core::StoreCounters {
-        let core = hardware::memory::CoreId(0);
-        self.simulation.with(|fabric, _| *fabric.host(self.host).stores_of(core).counters())
-    }
-}
 
 fn line(n: u8) -> [u8; 64] {
     [n; 64]
@@ -278,6 +108,37 @@ fn cached_mappings_keep_lines_until_they_are_flushed() {
         cpu.mfence().await;
     });
     assert_eq!(machine.lengths(), [64, 8, 4]);
+}
+
+#[test]
+fn streaming_loads_fetch_lines_side_by_side() {
+    let machine = Machine::new(&setup());
+    let times = machine.run(async |cpu, device| {
+        let map = device.ioremap_bar(0, MemoryType::WriteCombining).unwrap();
+        let bytes: Vec<u8> = (0..640).map(|n| n as u8).collect();
+        map.stream(&cpu, 0, &bytes);
+        // The link shall be idle again.
+        cpu.mfence().await;
+        cpu.sleep(Duration::from_us(5)).await;
+        let mut times = Vec::new();
+        for (start, length) in [(0usize, 64usize), (0, 640), (5, 100)] {
+            let mut read = vec![0; length];
+            let before = cpu.now();
+            map.read_stream(&cpu, start as u64, &mut read).await;
+            times.push(cpu.now().since(before).as_ps() / 1000);
+            assert_eq!(read, bytes[start..start + length]);
+        }
+        let before = cpu.now();
+        map.read(&cpu, 0, &mut [0; 64]).await;
+        times.push(cpu.now().since(before).as_ps() / 1000);
+        times
+    });
+    let [one, ten, two, words] = times[..] else { unreachable!() };
+    // Ten lines come one behind the other: each takes 84 ns of the link.
+    assert!(ten < one + 9 * 90 && ten > one + 9 * 80, "{times:?}");
+    assert!(two < one + 100, "{times:?}");
+    // Eight loads of 8 bytes take a round trip each.
+    assert!(words > 6 * one, "{times:?}");
 }
 
 #[test]

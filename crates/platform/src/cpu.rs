@@ -240,6 +240,11 @@ impl Cpu {
         self.0.barrier(Barrier::Stores);
     }
 
+    /// Orders stores as a kind of instruction does, without waiting: later stores wait.
+    pub fn barrier(&self, kind: Barrier) {
+        self.0.barrier(kind);
+    }
+
     /// `mfence`: waits until the root complex has accepted all stores.
     pub async fn mfence(&self) {
         self.0.barrier(Barrier::All);

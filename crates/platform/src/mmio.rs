@@ -30,6 +30,8 @@ pub trait MmioOps {
     fn address(&self) -> PhysAddr;
     /// Reads; the core waits for the answer. All ones if nothing answers.
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()>;
+    /// Reads with streaming loads of whole lines; the core waits for the last.
+    fn read_stream<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()>;
     /// Writes, posted, with stores of at most 8 bytes.
     fn write(&self, cpu: &Cpu, offset: u64, from: &[u8]);
     /// Writes, posted, with non-temporal stores of 16 bytes.
@@ -61,6 +63,12 @@ impl Mmio {
     /// Reads bytes; the core waits.
     pub async fn read(&self, cpu: &Cpu, offset: u64, into: &mut [u8]) {
         self.0.read(cpu, offset, into).await;
+    }
+
+    /// Reads bytes with streaming loads (`movntdqa`); the core waits for the last. From a write-combining mapping they
+    /// fetch a line of 64 bytes each, as many at once as the core has fill buffers; from others they are plain loads.
+    pub async fn read_stream(&self, cpu: &Cpu, offset: u64, into: &mut [u8]) {
+        self.0.read_stream(cpu, offset, into).await;
     }
 
     /// Reads a 32-bit register.

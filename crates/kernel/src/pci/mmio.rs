@@ -1,9 +1,11 @@
 //! Accesses of cores to BARs.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use hardware::core::{LINE, Store};
+use hardware::root::CoreAccess;
 use platform::cpu::{Async, Cpu};
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, MmioOps};
@@ -53,6 +55,18 @@ fn pieces(at: PhysAddr, length: usize, unit: u64) -> impl Iterator<Item = std::o
     })
 }
 
+/// Waits for a line and takes from it what was asked for; all ones if nothing answered.
+async fn arrived(cpu: &Cpu, (lead, access): (usize, Option<CoreAccess>), into: &mut [u8]) {
+    let data = match access {
+        Some(access) => cpu.stall_on(access.data).await.unwrap_or_default(),
+        None => Vec::new(),
+    };
+    into.fill(0xff);
+    if let Some(bytes) = data.get(lead..lead + into.len()) {
+        into.copy_from_slice(bytes);
+    }
+}
+
 impl MmioOps for Region {
     fn length(&self) -> u64 {
         self.length
@@ -76,6 +90,38 @@ impl MmioOps for Region {
                 cpu.sync().await;
                 self.flush(cpu).await;
                 self.fetch(cpu, at + piece.start as u64, &mut into[piece]).await;
+            }
+        })
+    }
+
+    fn read_stream<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()> {
+        Box::pin(async move {
+            if self.kind != MemoryType::WriteCombining
+                || !self.inside(offset, into.len())
+                || !self.present.get()
+            {
+                return self.read(cpu, offset, into).await;
+            }
+            cpu.sync().await;
+            self.flush(cpu).await;
+            let most = usize::from(self.cores.params.fill_buffers);
+            let mut under_way = VecDeque::with_capacity(most);
+            for piece in pieces(self.base + offset, into.len(), LINE) {
+                if under_way.len() == most
+                    && let Some((piece, data)) = under_way.pop_front()
+                {
+                    arrived(cpu, data, &mut into[piece]).await;
+                }
+                cpu.cycles(self.cores.params.issue.get()).await;
+                let at = convert::physical((self.base + offset + piece.start as u64).align_down(LINE));
+                let lead = (self.base + offset + piece.start as u64).offset_in(LINE) as usize;
+                let access = self
+                    .cores
+                    .with(|host, wires, scheduler| host.mmio_read(wires, scheduler, at, LINE as usize));
+                under_way.push_back((piece, (lead, access.ok())));
+            }
+            for (piece, data) in under_way {
+                arrived(cpu, data, &mut into[piece]).await;
             }
         })
     }

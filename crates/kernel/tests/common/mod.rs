@@ -1,6 +1,8 @@
 //! A two-socket host with a device that copies memory, and its driver.
 #![allow(dead_code)]
 
+pub mod sink;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

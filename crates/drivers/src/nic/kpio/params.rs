@@ -56,19 +56,17 @@ pub struct KpioCosts {
     /// Internet checksum of eight bytes by software, where the format cannot ask the device (an add with carry: two
     /// cycles of latency on Sandy Bridge, Intel optimisation manual).
     pub sum_word: u64,
-    /// To take and give back a lock that nobody has (assumed: a locked instruction of about 20 cycles).
-    pub lock: u64,
 }
 
 impl KpioCosts {
     /// The figures above.
     pub const fn linux() -> Self {
-        Self { send: 25, select: 25, crc_word: 3, sum_word: 2, lock: 20 }
+        Self { send: 25, select: 25, crc_word: 3, sum_word: 2 }
     }
 
     /// No costs at all.
     pub const fn none() -> Self {
-        Self { send: 0, select: 0, crc_word: 0, sum_word: 0, lock: 0 }
+        Self { send: 0, select: 0, crc_word: 0, sum_word: 0 }
     }
 }
 

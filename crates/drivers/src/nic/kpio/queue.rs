@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{Cpu, Node};
+use platform::cpu::{Barrier, Cpu, Node};
 use platform::dma::{Coherent, DmaOps};
 use platform::mmio::Mmio;
 use platform::net::{Checksum, NetCore, Packet};
@@ -236,7 +236,8 @@ impl KpioQueue {
 
     /// Takes the lock: its line comes from whoever had it, and whoever has it is waited for.
     fn lock(&self, cpu: &Cpu) {
-        cpu.work(self.params.costs.lock);
+        // A locked instruction empties the write-combining buffers.
+        cpu.barrier(Barrier::Locked);
         cpu.store_u32(self.shared.cpu + APART, 1);
         cpu.stall(self.locked.get().since(cpu.now()));
     }
