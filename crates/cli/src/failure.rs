@@ -53,3 +53,12 @@ impl From<nearfar::computer::ComputerError> for Failure {
         }
     }
 }
+
+impl From<nearfar::trace::computers::TraceError> for Failure {
+    fn from(error: nearfar::trace::computers::TraceError) -> Self {
+        match error {
+            nearfar::trace::computers::TraceError::Computer(error) => error.into(),
+            other => Self::new(other),
+        }
+    }
+}

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{Doc, Scenario, Setup};
+use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario, Setup};
 use nearfar::scenario::runs_of;
 use nearfar::trace::timeline::Timeline;
-use nearfar::trace::{Capture, Filter, Row, Span, UnknownType, add_links, bench, csv, listing, perfetto};
+use nearfar::trace::{
+    Capture, Filter, Row, Span, UnknownType, add_links, bench, computers, csv, listing, perfetto,
+};
 use units::Duration;
 
 use crate::failure::Failure;
-use crate::{Common, input, output};
+use crate::{Common, input, output, progress};
 
 /// Show what passes a link, packet by packet, as a PCIe analyser does.
 ///
@@ -24,17 +26,18 @@ Types: TLP, DLLP, MRd, MWr, Cpl, CplD, CfgRd0, CfgWr0, Msg, Ack, Nak, UpdateFC; 
 Examples:
   nearfar trace latency-by-size --packets 12
   nearfar trace remote-memory --type MRd,CplD --csv reads.csv
-  nearfar trace latency-by-size --from 10us --perfetto trace.json     open it at https://ui.perfetto.dev")]
+  nearfar trace pktgen --link a/slot-socket0 --from 20us
+  nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
 pub struct Arguments {
     /// The scenario, by name or path.
     scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     set: Vec<(String, String)>,
-    /// Which of the scenario's runs, counted from 1.
+    /// Which of the scenario's runs of pcie-bench, counted from 1.
     #[arg(long, default_value_t = 1, value_name = "N")]
     run: usize,
-    /// Only links of these slots, separated by commas; all if not given.
+    /// Only links of these slots, separated by commas, as SLOT or HOST/SLOT; all if not given.
     #[arg(long, value_name = "SLOTS", value_delimiter = ',')]
     link: Vec<String>,
     /// Begin so long after the start of the experiment.
@@ -64,14 +67,32 @@ fn types(text: &str) -> Result<Filter, UnknownType> {
     text.parse()
 }
 
+impl Arguments {
+    fn span(&self) -> Span {
+        Span { from: self.from, packets: self.packets, filter: self.types.clone().unwrap_or_default() }
+    }
+
+    /// The scenario with the changes of the command line.
+    fn load<T: machine::Kindred>(&self, library: &Library) -> Result<Doc<T>, Failure> {
+        let mut doc = Doc::<T>::load(library, &self.scenario)?;
+        for (path, value) in &self.set {
+            doc.set(path, value)?;
+        }
+        Ok(doc)
+    }
+}
+
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let mut doc = Doc::<Scenario>::load(&library, &arguments.scenario)?;
-    for (path, value) in &arguments.set {
-        doc.set(path, value)?;
+    let doc = arguments.load::<ComputerScenario>(&library)?;
+    if doc.has("host")? {
+        let setup = ComputerSetup::load(&library, &doc)?;
+        let progress = progress::of(common);
+        let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
+        return show(arguments, &setup.summary, &seen.capture, || seen.timeline());
     }
-    let setup = Setup::load(&library, &doc)?;
+    let setup = Setup::load(&library, &arguments.load::<Scenario>(&library)?)?;
     let runs = runs_of(&setup);
     let Some(run) = arguments.run.checked_sub(1).and_then(|index| runs.get(index)) else {
         return Err(Failure::new(format!("{} has runs 1 to {}", setup.scenario.name, runs.len())));
@@ -79,21 +100,34 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     if let Some(other) = arguments.link.iter().find(|&link| *link != setup.slot) {
         return Err(Failure::new(format!("no link leads to a slot `{other}` here; there is {}", setup.slot)));
     }
-    let filter = arguments.types.clone().unwrap_or_default();
-    let span = Span { from: arguments.from, packets: arguments.packets, filter };
-    let (capture, _) = bench::trace(&setup, arguments.run, span)?;
-    let quiet = write(arguments, &capture)?;
-    if !quiet {
-        output::print(&format!(
-            "{} in slot {} of {}: {run}\n",
-            setup.card.name, setup.slot, setup.machine.name
-        ));
-        output::print(listing::listing(&capture, arguments.data).trim_end());
+    let (capture, _) = bench::trace(&setup, arguments.run, arguments.span())?;
+    let title = format!("{} in slot {} of {}: {run}", setup.card.name, setup.slot, setup.machine.name);
+    show(arguments, &title, &capture, || {
+        let mut timeline = Timeline::default();
+        add_links(&mut timeline, &capture);
+        timeline
+    })
+}
+
+/// Writes the files that are asked for, and the listing unless one of them is the standard output.
+fn show(
+    arguments: &Arguments,
+    title: &str,
+    capture: &Capture,
+    timeline: impl FnOnce() -> Timeline,
+) -> Result<ExitCode, Failure> {
+    if let Some(path) = &arguments.perfetto {
+        let text = perfetto::trace(&timeline()).to_string();
+        output::write(path, text.as_bytes())?;
+    }
+    if !write(arguments, capture)? {
+        output::print(&format!("{title}\n"));
+        output::print(listing::listing(capture, arguments.data).trim_end());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the files that are asked for; `true` if one of them is the standard output.
+/// Writes the tables that are asked for; `true` if one of them is the standard output.
 fn write(arguments: &Arguments, capture: &Capture) -> Result<bool, Failure> {
     let is_output = |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if let Some(path) = &arguments.csv {
@@ -107,12 +141,6 @@ fn write(arguments: &Arguments, capture: &Capture) -> Result<bool, Failure> {
     if arguments.json.is_some() {
         let rows: Vec<_> = Row::all(capture).map(|row| json_row(&row)).collect();
         output::json(arguments.json.as_deref(), &rows)?;
-    }
-    if let Some(path) = &arguments.perfetto {
-        let mut timeline = Timeline::default();
-        add_links(&mut timeline, capture);
-        let text = perfetto::trace(&timeline).to_string();
-        output::write(path, text.as_bytes())?;
     }
     Ok(is_output(&arguments.csv) || is_output(&arguments.json))
 }

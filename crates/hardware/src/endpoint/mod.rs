@@ -235,6 +235,11 @@ impl Endpoint {
         Self { core: Core { id, ends, params, registers, requester, unsupported_requests: 0 }, device }
     }
 
+    /// The links that it is at the downstream ends of, port 0 first.
+    pub fn links(&self) -> impl Iterator<Item = crate::link::LinkId> + '_ {
+        self.core.ends.iter().map(|end| end.link)
+    }
+
     /// The device model, to look at.
     pub fn device(&self) -> &dyn Device {
         &*self.device

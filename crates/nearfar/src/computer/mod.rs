@@ -32,7 +32,7 @@ use thiserror::Error;
 
 use crate::topology::{self, TopologyError};
 
-pub use run::{Done, check, run};
+pub use run::{Done, Observer, check, run, run_watched};
 
 /// Why computers cannot be simulated.
 #[derive(Debug, Error)]

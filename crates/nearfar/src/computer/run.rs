@@ -38,11 +38,44 @@ struct Ended {
 /// # Errors
 /// If a command line is not understood, the computers cannot be put together, or all wait for each other.
 pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
+    run_watched(setup, progress, &mut Nobody)
+}
+
+/// Somebody who watches computers while programs run on them.
+pub trait Observer {
+    /// They have booted; no program has started.
+    fn booted(&mut self, computers: &Computers);
+    /// Whether enough has been seen; asked after each event.
+    fn has_enough(&self) -> bool;
+    /// The programs have ended, or enough has been seen.
+    fn ended(&mut self, computers: &Computers);
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn booted(&mut self, _: &Computers) {}
+    fn has_enough(&self) -> bool {
+        false
+    }
+    fn ended(&mut self, _: &Computers) {}
+}
+
+/// As [`run`], with an observer. Programs that have not ended when that has enough leave nothing.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_watched(
+    setup: &ComputerSetup,
+    progress: &dyn Progress,
+    observer: &mut dyn Observer,
+) -> Result<Vec<Done>, ComputerError> {
     let programs: Vec<Rc<dyn Program>> = setup.programs.iter().map(parse).collect::<Result<_, _>>()?;
     progress.begin(&setup.name, 1 + programs.len() as u64);
     let computers = Computers::new(setup)?;
     computers.boot()?;
     progress.step("booted");
+    observer.booted(&computers);
     let ended = Rc::new(Ended::default());
     for n in 0..programs.len() {
         start(setup, n, &programs[n], &computers, &ended);
@@ -56,9 +89,18 @@ pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, 
             break;
         }
         drop(done);
-        let ended = Rc::clone(&ended);
-        computers.simulation().block_on(async move { ended.news.notified().await })?;
+        let before = seen;
+        computers.simulation().run_while(|_| ended.done.borrow().len() == before && !observer.has_enough());
+        if ended.done.borrow().len() == before {
+            if observer.has_enough() {
+                break;
+            }
+            // Nothing is left to happen.
+            let ended = Rc::clone(&ended);
+            computers.simulation().block_on(async move { ended.news.notified().await })?;
+        }
     }
+    observer.ended(&computers);
     progress.end();
     computers.finish_captures()?;
     let mut done = ended.done.take();

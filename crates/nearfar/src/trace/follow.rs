@@ -125,7 +125,8 @@ impl<'a> Follower<'a> {
         let mut bytes = 0;
         for known in 0..self.known.len() {
             let passed = self.passed(known);
-            let fits = passed.from == side && passed.at >= from && passed.at <= to && !self.known[known].taken;
+            let fits =
+                passed.from == side && passed.at >= from && passed.at <= to && !self.known[known].taken;
             if fits && bytes < frame.bytes.len() && carries(&frame.bytes, self.payload(known)) {
                 self.known[known].taken = true;
                 bytes += self.payload(known).len();
@@ -178,7 +179,8 @@ impl<'a> Follower<'a> {
         let all = reads.iter().chain(&descriptors).chain(&fetches);
         story.extend(all.clone().map(|&known| self.slice(known)));
         // By descriptor, a doorbell came before; by lines, the lines themselves are the beginning.
-        let earliest = all.chain([&first]).copied().min_by_key(|&known| self.passed(known).at).unwrap_or(first);
+        let earliest =
+            all.chain([&first]).copied().min_by_key(|&known| self.passed(known).at).unwrap_or(first);
         let begin = match self.known[first].tlp.kind {
             TlpKind::MemoryWrite(_) => first,
             _ => {
@@ -202,7 +204,10 @@ impl<'a> Follower<'a> {
         let is_interrupt = |&known: &usize| match &self.known[known].tlp.kind {
             TlpKind::MemoryWrite(r) => {
                 let passed = self.passed(known);
-                passed.link == link && passed.at >= end && passed.at <= end + REACH && INTERRUPTS.contains(&r.address)
+                passed.link == link
+                    && passed.at >= end
+                    && passed.at <= end + REACH
+                    && INTERRUPTS.contains(&r.address)
             }
             _ => false,
         };
@@ -216,7 +221,8 @@ impl<'a> Follower<'a> {
     /// program's own.
     fn work_before(&self, host: usize, at: Time) -> Vec<usize> {
         let of_host = |work: &&WorkSlice| work.host == host && work.from <= at && work.from + REACH >= at;
-        let driver = self.work.iter().filter(of_host).filter(|work| work.is_driver).max_by_key(|work| work.from);
+        let driver =
+            self.work.iter().filter(of_host).filter(|work| work.is_driver).max_by_key(|work| work.from);
         let Some(driver) = driver else { return Vec::new() };
         let mut chain = vec![driver.slice];
         let mut begin = driver.from;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hardware::link::{Packet, Passed, Side};
+use hardware::link::{LinkId, Packet, Passed, Side};
 use units::Time;
 use wire::pcie::{Bdf, TlpKind};
 
@@ -20,7 +20,7 @@ struct Open {
 
 /// Adds the packets of all links to a timeline. Gives the slice of each packet of the capture.
 pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
-    let mut open: BTreeMap<(Bdf, u16), Open> = BTreeMap::new();
+    let mut open: BTreeMap<(LinkId, Bdf, u16), Open> = BTreeMap::new();
     let mut slices = Vec::with_capacity(capture.packets.len());
     for link in &capture.links {
         for name in TRACKS {
@@ -34,7 +34,7 @@ pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
         timeline.slices[slice].details = details(&row);
         slices.push(slice);
         let Decoded::Tlp { tlp, .. } = &row.decoded else { continue };
-        let of = (tlp.requester(), tlp.tag());
+        let of = (passed.link, tlp.requester(), tlp.tag());
         match &tlp.kind {
             TlpKind::MemoryRead(r) => {
                 let flow = timeline.flow();
@@ -47,7 +47,8 @@ pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
                 let Some(read) = open.get(&of) else { continue };
                 timeline.slices[slice].flows.push(read.flow);
                 if c.is_last() {
-                    let track = timeline.track(&format!("reads of {}", of.0), &format!("tag {}", of.1));
+                    let track =
+                        timeline.track(&format!("reads on {}", row.link), &format!("{} tag {}", of.1, of.2));
                     timeline.slice(track, (read.begin, passed.until), read.name.clone());
                     open.remove(&of);
                 }

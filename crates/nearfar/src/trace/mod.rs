@@ -4,8 +4,10 @@
 //! time. [`Row`] decodes a packet from its bytes; [`listing`], [`csv`] and [`perfetto`] write rows and timelines.
 
 pub mod bench;
+pub mod computers;
 pub mod csv;
 pub mod filter;
+pub mod follow;
 mod links;
 pub mod listing;
 pub mod perfetto;

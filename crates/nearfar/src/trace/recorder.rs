@@ -69,6 +69,11 @@ impl Recorder {
         self.starts = Some(begin + self.span.from);
     }
 
+    /// Whether what happens at `time` is within what it records.
+    pub fn wants(&self, time: Time) -> bool {
+        self.starts.is_some_and(|starts| time >= starts) && self.horizon.is_none_or(|horizon| time <= horizon)
+    }
+
     /// Whether it has all that it is to show.
     pub fn is_full(&self) -> bool {
         self.horizon.is_some()
@@ -87,11 +92,8 @@ impl Recorder {
 
 impl Sink<Passed> for Recorder {
     fn write(&mut self, passed: Passed) {
-        if self.starts.is_none_or(|starts| passed.at < starts) {
-            return;
-        }
         // DLLPs are recorded late: one from before the horizon may still come.
-        if self.horizon.is_some_and(|horizon| passed.at > horizon) {
+        if !self.wants(passed.at) {
             return;
         }
         if self.span.filter.shows(&passed) {

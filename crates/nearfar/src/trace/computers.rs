@@ -1,0 +1,314 @@
+//! Computers, watched: links, cores, write-combining buffers and cables at once.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::Trace;
+use hardware::core::LinePassed;
+use hardware::ethernet::{CableId, PassedFrame};
+use hardware::memory::CoreId;
+use kernel::Ran;
+use machine::ComputerSetup;
+use platform::cpu::Part;
+use units::Time;
+
+use super::follow::{Follower, FrameSlice, WorkSlice};
+use super::timeline::Timeline;
+use super::{Capture, Recorder, Span, add_links};
+use crate::computer::{self, ComputerError, Computers, Done, Observer};
+use crate::progress::Progress;
+
+/// Records until told otherwise, within what a recorder of links records.
+struct Log<R>(Rc<RefCell<Vec<R>>>);
+
+impl<R: 'static> Log<R> {
+    fn new() -> Self {
+        Self(Rc::default())
+    }
+
+    /// A trace that keeps what begins after recording did and before it is over.
+    fn trace(&self, recorder: &Rc<RefCell<Recorder>>, begins: fn(&R) -> Time) -> Trace<R> {
+        let (log, recorder) = (Rc::clone(&self.0), Rc::clone(recorder));
+        Trace::to(move |record: R| {
+            if recorder.borrow().wants(begins(&record)) {
+                log.borrow_mut().push(record);
+            }
+        })
+    }
+}
+
+/// What is watched of computers.
+pub struct Watch {
+    recorder: Rc<RefCell<Recorder>>,
+    names: Vec<String>,
+    /// The host of each link of the recorder.
+    link_hosts: Vec<usize>,
+    work: Vec<Log<Ran>>,
+    /// By host, then core.
+    lines: Vec<Vec<Log<LinePassed>>>,
+    cables: Vec<(String, Log<PassedFrame>)>,
+    tasks: Vec<Vec<String>>,
+}
+
+/// What was seen.
+pub struct Seen {
+    /// The links.
+    pub capture: Capture,
+    watch: Watch,
+}
+
+impl Watch {
+    /// Watches booted computers from now on: the links of these slots, or all.
+    ///
+    /// # Errors
+    /// A slot in which there is no device, with those in which there are some.
+    pub fn new(
+        computers: &Computers,
+        setup: &ComputerSetup,
+        span: Span,
+        slots: &[String],
+    ) -> Result<Self, String> {
+        let recorder = Recorder::new(span);
+        let mut watch = Self {
+            recorder: Rc::clone(&recorder),
+            names: Vec::new(),
+            link_hosts: Vec::new(),
+            work: Vec::new(),
+            lines: Vec::new(),
+            cables: Vec::new(),
+            tasks: Vec::new(),
+        };
+        let mut known = Vec::new();
+        computers.simulation().with(|fabric, scheduler| {
+            for (n, host) in computers.hosts().iter().enumerate() {
+                for (number, &device) in host.devices.iter().enumerate() {
+                    let links: Vec<_> = fabric.endpoint(device).links().collect();
+                    for link in links {
+                        let name = link_name(setup, n, number);
+                        if slots.is_empty() || slots.contains(&name) {
+                            Recorder::tap(&recorder, fabric, link, name.clone());
+                            watch.link_hosts.push(n);
+                        }
+                        known.push(name);
+                    }
+                }
+                let work = Log::new();
+                host.kernel.watch(work.trace(&recorder, |ran: &Ran| ran.from));
+                watch.work.push(work);
+                let cores = usize::from(host.kernel.face().cpus());
+                let lines: Vec<Log<LinePassed>> = (0..cores).map(|_| Log::new()).collect();
+                for (core, log) in lines.iter().enumerate() {
+                    let trace = log.trace(&recorder, |line: &LinePassed| line.opened);
+                    fabric.host_mut(host.host).watch_stores(CoreId(core as u16), trace);
+                }
+                watch.lines.push(lines);
+                watch.names.push(host.name.clone());
+            }
+            for cable in fabric.wires.ethernet.cables().collect::<Vec<CableId>>() {
+                let log = Log::new();
+                fabric.wires.ethernet.trace(cable, log.trace(&recorder, |frame: &PassedFrame| frame.at));
+                watch.cables.push((format!("cable {}", cable.0), log));
+            }
+            recorder.borrow_mut().start(scheduler.now());
+        });
+        match slots.iter().find(|slot| !known.contains(slot)) {
+            Some(slot) => Err(format!("no device is in a slot `{slot}`; there are {}", known.join(", "))),
+            None => Ok(watch),
+        }
+    }
+
+    /// The recorder of the links.
+    pub fn recorder(&self) -> &Rc<RefCell<Recorder>> {
+        &self.recorder
+    }
+
+    /// Ends watching.
+    pub fn finish(mut self, computers: &Computers) -> Seen {
+        computers.simulation().with(|fabric, scheduler| fabric.wires.report_dllps(scheduler));
+        for host in computers.hosts() {
+            let name = |task: &kernel::TaskInfo| (usize::try_from(task.id.0).unwrap_or(0), task.name.clone());
+            let mut names = Vec::new();
+            for (id, name) in host.kernel.tasks().iter().map(name) {
+                names.resize(names.len().max(id + 1), String::new());
+                names[id] = name;
+            }
+            self.tasks.push(names);
+        }
+        let capture = self.recorder.borrow_mut().capture();
+        Seen { capture, watch: self }
+    }
+}
+
+/// What the link to a device is called: its slot, with the host where there are several, and a number where a host has
+/// several devices in slots of that name.
+fn link_name(setup: &ComputerSetup, host: usize, number: usize) -> String {
+    let devices = &setup.hosts[host].devices;
+    let slot = &devices[number].slot;
+    let before = devices[..number].iter().filter(|other| other.slot == *slot).count();
+    let alone = devices.iter().filter(|other| other.slot == *slot).count() == 1;
+    let slot = if alone { slot.clone() } else { format!("{slot}.{before}") };
+    if setup.hosts.len() == 1 { slot } else { format!("{}/{slot}", setup.hosts[host].name) }
+}
+
+impl Seen {
+    /// Everything as a timeline, each frame's story marked.
+    pub fn timeline(&self) -> Timeline {
+        let mut timeline = Timeline::default();
+        let work = self.add_cores(&mut timeline);
+        let packets = add_links(&mut timeline, &self.capture);
+        let frames = self.add_cables(&mut timeline);
+        Follower::new(&self.capture, &packets, &self.watch.link_hosts, &work).follow(&mut timeline, &frames);
+        timeline
+    }
+
+    /// Frames on cables, for who counts them.
+    pub fn frames(&self) -> Vec<PassedFrame> {
+        self.watch.cables.iter().flat_map(|(_, log)| log.0.borrow().clone()).collect()
+    }
+
+    /// Lines that passed a core's write-combining buffers.
+    pub fn lines(&self, host: usize, core: usize) -> Vec<LinePassed> {
+        self.watch.lines[host][core].0.borrow().clone()
+    }
+
+    /// What a host's cores did.
+    pub fn work(&self, host: usize) -> Vec<Ran> {
+        self.watch.work[host].0.borrow().clone()
+    }
+
+    fn add_cores(&self, timeline: &mut Timeline) -> Vec<WorkSlice> {
+        let mut all = Vec::new();
+        for (host, name) in self.watch.names.iter().enumerate() {
+            let mut work = merged(&self.watch.work[host].0.borrow());
+            work.sort_by_key(|ran| (ran.core, std::cmp::Reverse(ran.level), ran.from));
+            let mut slices = Vec::new();
+            for ran in &work {
+                let level = ["tasks", "deferred interrupts", "interrupts"][usize::from(ran.level.min(2))];
+                let track = timeline.track(&format!("host {name}"), &format!("core {}, {level}", ran.core.0));
+                let task = ran.task.and_then(|id| self.watch.tasks[host].get(id.0 as usize));
+                let slice = timeline.slice(track, (ran.from, ran.to), format!("{:?}", ran.part));
+                timeline.slices[slice].details.extend(task.map(|name| ("task", name.clone())));
+                slices.push(WorkSlice {
+                    host,
+                    context: (ran.core.0, ran.level),
+                    is_driver: ran.part == Part::Driver,
+                    is_user: ran.part == Part::User,
+                    from: ran.from,
+                    to: ran.to,
+                    slice,
+                });
+            }
+            slices.sort_by_key(|work| work.from);
+            all.extend(slices);
+            for (core, log) in self.watch.lines[host].iter().enumerate() {
+                add_lines(timeline, &format!("host {name}"), core, &log.0.borrow());
+            }
+        }
+        all
+    }
+
+    fn add_cables(&self, timeline: &mut Timeline) -> Vec<FrameSlice> {
+        let mut all = Vec::new();
+        for (name, log) in &self.watch.cables {
+            for frame in log.0.borrow().iter() {
+                let track =
+                    timeline.track(name, if frame.from.end == 0 { "from end 0" } else { "from end 1" });
+                let text = format!("frame {} B", frame.bytes.len());
+                let slice = timeline.slice(track, (frame.at, frame.until), text);
+                all.push(FrameSlice { bytes: frame.bytes.clone(), at: frame.at, until: frame.until, slice });
+            }
+        }
+        all.sort_by_key(|frame| frame.at);
+        all
+    }
+}
+
+/// Work without a break on the same account as one piece.
+fn merged(work: &[Ran]) -> Vec<Ran> {
+    let mut merged: Vec<Ran> = Vec::new();
+    for ran in work {
+        let same = |last: &&mut Ran| {
+            let of = |ran: &Ran| (ran.core, ran.level, ran.task, ran.part);
+            of(last) == of(ran) && last.to == ran.from
+        };
+        match merged.iter_mut().rev().take(8).find(same) {
+            Some(last) => last.to = ran.to,
+            None if ran.from == ran.to => {}
+            None => merged.push(*ran),
+        }
+    }
+    merged
+}
+
+/// A core's write-combining buffers, each line on the first track that is free.
+fn add_lines(timeline: &mut Timeline, process: &str, core: usize, lines: &[LinePassed]) {
+    let mut lines = lines.to_vec();
+    lines.sort_by_key(|line| (line.opened, line.line));
+    let mut free: Vec<Time> = Vec::new();
+    for line in lines {
+        let buffer = free.iter().position(|&at| at <= line.opened).unwrap_or_else(|| {
+            free.push(Time::ZERO);
+            free.len() - 1
+        });
+        free[buffer] = line.accepted;
+        let track = timeline.track(process, &format!("core {core}, write-combining buffer {buffer}"));
+        let slice = timeline.slice(track, (line.opened, line.accepted), format!("line {:#x}", line.line));
+        let left = line.left.since(line.opened).as_ns_f64();
+        timeline.slices[slice].details.push(("left after", format!("{left:.1} ns")));
+    }
+}
+
+/// Runs a scenario's programs and watches, until the span is full or they end.
+///
+/// # Errors
+/// As [`computer::run`], or a slot that there is not.
+pub fn trace(
+    setup: &ComputerSetup,
+    span: Span,
+    slots: &[String],
+    progress: &dyn Progress,
+) -> Result<(Seen, Vec<Done>), TraceError> {
+    let mut watcher = Watcher { setup, span, slots, watch: None, seen: None, wrong: String::new() };
+    let done = computer::run_watched(setup, progress, &mut watcher)?;
+    match watcher.seen {
+        Some(seen) => Ok((seen, done)),
+        None => Err(TraceError::Slot(watcher.wrong)),
+    }
+}
+
+struct Watcher<'a> {
+    setup: &'a ComputerSetup,
+    span: Span,
+    slots: &'a [String],
+    watch: Option<Watch>,
+    seen: Option<Seen>,
+    wrong: String,
+}
+
+impl Observer for Watcher<'_> {
+    fn booted(&mut self, computers: &Computers) {
+        match Watch::new(computers, self.setup, self.span.clone(), self.slots) {
+            Ok(watch) => self.watch = Some(watch),
+            Err(wrong) => self.wrong = wrong,
+        }
+    }
+
+    fn has_enough(&self) -> bool {
+        self.watch.as_ref().is_none_or(|watch| watch.recorder.borrow().is_full())
+    }
+
+    fn ended(&mut self, computers: &Computers) {
+        self.seen = self.watch.take().map(|watch| watch.finish(computers));
+    }
+}
+
+/// Why nothing can be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// As a run.
+    #[error(transparent)]
+    Computer(#[from] ComputerError),
+    /// There is no such link.
+    #[error("{0}")]
+    Slot(String),
+}
