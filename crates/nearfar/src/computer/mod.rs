@@ -27,6 +27,7 @@ use hardware::root::HostId;
 use machine::{ComputerSetup, Diagnostics, DmaMode};
 use network::Captures;
 use platform::kernel::TaskParams;
+use platform::pci::PciDriver;
 use platform::sync::Completion;
 use thiserror::Error;
 
@@ -94,6 +95,17 @@ impl Computers {
     /// # Errors
     /// If the files do not fit together.
     pub fn new(setup: &ComputerSetup) -> Result<Self, ComputerError> {
+        Self::with_drivers(setup, device::drivers)
+    }
+
+    /// As [`new`](Self::new), with other drivers.
+    ///
+    /// # Errors
+    /// If the files do not fit together.
+    pub fn with_drivers(
+        setup: &ComputerSetup,
+        drivers: impl Fn(&machine::HostSetup) -> Vec<Rc<dyn PciDriver>>,
+    ) -> Result<Self, ComputerError> {
         let mut fabric = Fabric::new();
         let mut hosts = Vec::new();
         for host in &setup.hosts {
@@ -113,7 +125,7 @@ impl Computers {
         let simulation = Simulation::new(fabric);
         let boot = |(host, id, devices): (&machine::HostSetup, _, _)| {
             let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
-            for driver in device::drivers(host) {
+            for driver in drivers(host) {
                 kernel.add_driver(driver);
             }
             Ok(Computer { name: host.name.clone(), host: id, kernel, devices })

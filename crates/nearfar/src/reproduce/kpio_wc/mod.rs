@@ -3,6 +3,10 @@
 //! Every value that the claims name is observed in an experiment: a simulation that is watched from the link, as the
 //! paper's authors watched theirs with an analyser.
 
+mod lines;
+mod rig;
+mod sizes;
+
 use std::collections::BTreeMap;
 
 use machine::Diagnostics;
@@ -25,7 +29,17 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 0] = [];
+const EXPERIMENTS: [Experiment; 5] = [
+    Experiment {
+        name: "lines",
+        keys: &["lines/", "one-line/", "uncached/", "fill/"],
+        run: lines::single_and_many,
+    },
+    Experiment { name: "buffers", keys: &["buffers/"], run: lines::buffers },
+    Experiment { name: "generations", keys: &["generation/"], run: lines::generations },
+    Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },
+    Experiment { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
+];
 
 /// Runs every experiment and judges the claims and figures by what was observed.
 ///

@@ -1,0 +1,128 @@
+//! What a core does when it writes line after line: the rate, the interval, the link's efficiency, the number of
+//! buffers, newer links. Without kernel or driver, as the paper's writes of 4 KB were.
+
+use platform::mmio::MemoryType;
+
+use super::Values;
+use super::rig::{Card, FPGA, Kind, Rig, Seen, Window};
+use crate::reproduce::Options;
+
+const LINE: usize = 64;
+/// Lines of 4 KB, as in section III.A.
+const LINES: usize = 64;
+
+/// How a core stores a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Width {
+    /// Eight bytes at a time.
+    Word,
+    /// 16 bytes at a time, as the paper's `movntdq`.
+    Double,
+}
+
+/// Writes `count` lines; gives the core's time in nanoseconds, and the writes on the link.
+fn write(
+    options: &Options,
+    card: Card<'_>,
+    kind: MemoryType,
+    (width, count): (Width, usize),
+    waits: bool,
+) -> Result<(f64, Vec<Seen>), String> {
+    let driver = Window::new(kind);
+    let rig = Rig::new(options, card, vec![driver.clone()])?;
+    let window = driver.get()?;
+    let (took, mut seen) = rig.record(move |cpu| {
+        Box::pin(async move {
+            let begin = cpu.now();
+            for n in 0..count {
+                let at = (n * LINE) as u64 % window.length();
+                match width {
+                    Width::Word => window.write(&cpu, at, &[0x11; LINE]),
+                    Width::Double => window.stream(&cpu, at, &[0x11; LINE]),
+                }
+                if waits {
+                    cpu.sync().await;
+                }
+            }
+            let took = cpu.now().since(begin).as_ns_f64();
+            cpu.sync().await;
+            took
+        })
+    })?;
+    seen.retain(|seen| seen.is_down && seen.kind == Kind::Write);
+    if seen.is_empty() { Err("nothing was written".to_owned()) } else { Ok((took, seen)) }
+}
+
+fn combining(options: &Options, card: Card<'_>, count: usize) -> Result<Vec<Seen>, String> {
+    Ok(write(options, card, MemoryType::WriteCombining, (Width::Double, count), true)?.1)
+}
+
+/// Share of data among the bytes on the lanes, in percent.
+fn efficiency(seen: &[Seen]) -> f64 {
+    let (payload, wire) = seen.iter().fold((0, 0), |sum, seen| (sum.0 + seen.payload, sum.1 + seen.wire));
+    payload as f64 / wire as f64 * 100.0
+}
+
+fn interval(seen: &[Seen]) -> f64 {
+    let (first, last) = (seen[0].at, seen[seen.len() - 1].at);
+    last.since(first).as_ns_f64() / (seen.len() - 1).max(1) as f64
+}
+
+fn gbit_per_s(seen: &[Seen]) -> f64 {
+    // From line to line, so that the first one's way does not count.
+    LINE as f64 * 8.0 / interval(seen)
+}
+
+/// Single lines and 4 KB of them.
+pub fn single_and_many(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    let many = combining(options, FPGA, LINES)?;
+    values.insert("lines/interval".into(), interval(&many));
+    values.insert("lines/efficiency".into(), efficiency(&many));
+    let one = combining(options, FPGA, 1)?;
+    values.insert("one-line/payload".into(), one[0].until.since(one[0].at).as_ns_f64());
+    let (_, uncached) = write(options, FPGA, MemoryType::Uncached, (Width::Word, LINES), true)?;
+    values.insert("uncached/efficiency".into(), efficiency(&uncached));
+    // As many lines as there are buffers, which the core fills before the link holds it up.
+    let buffers = 10;
+    let (took, _) = write(options, FPGA, MemoryType::WriteCombining, (Width::Word, buffers), false)?;
+    values.insert("fill/rate".into(), (buffers * LINE) as f64 / took);
+    Ok(values)
+}
+
+/// A core with so many buffers.
+fn buffers_of_core(number: u32) -> String {
+    format!(
+        "change.host.core.line_fill_buffers = {number}\nchange.host.core.write_combining_buffers = {number}"
+    )
+}
+
+/// From one buffer to ten.
+pub fn buffers(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    for buffers in 1..=10 {
+        let change_host = buffers_of_core(buffers);
+        let card = Card { change_host: &change_host, ..FPGA };
+        values.insert(format!("buffers/gbit/{buffers}"), gbit_per_s(&combining(options, card, 4 * LINES)?));
+    }
+    Ok(values)
+}
+
+/// Links of five generations.
+pub fn generations(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    for generation in 1..=5 {
+        for (name, width, buffers) in [("x4", 4, 10), ("x16", 16, 10), ("x16-20", 16, 20)] {
+            let change = format!("change.link.generation = {generation}\nchange.link.width = {width}");
+            let buffers = buffers_of_core(buffers);
+            let change_host = format!("change.host.port.slot.generation = {generation}\n{buffers}");
+            let card = Card { change: &change, change_host: &change_host, ..FPGA };
+            let seen = combining(options, card, 4 * LINES)?;
+            values.insert(format!("generation/gbit-{name}/{generation}"), gbit_per_s(&seen));
+            if name == "x4" {
+                values.insert(format!("generation/interval/{generation}"), interval(&seen));
+            }
+        }
+    }
+    Ok(values)
+}

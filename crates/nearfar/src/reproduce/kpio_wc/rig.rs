@@ -1,0 +1,254 @@
+//! The paper's host with a card in its slot, and an analyser on the card's link.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use hardware::link::{LinkId, Packet, Side};
+use machine::{ComputerScenario, ComputerSetup, Doc};
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::kernel::{Kernel, TaskParams};
+use platform::memory::{Pages, Policy};
+use platform::mmio::{MemoryType, Mmio};
+use platform::net::{Fragment, Packet as Frame, PacketDevice, PacketOwner};
+use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
+use platform::sync::Completion;
+use units::{Duration, Time};
+use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use wire::nic::CLASS;
+use wire::nic::registers::KPIO_BAR;
+use wire::pcie::TlpKind;
+
+use crate::computer::Computers;
+use crate::reproduce::Options;
+use crate::trace::{Capture, Decoded, Recorder, Row, Span};
+
+/// The link of the only card.
+const LINK: LinkId = LinkId(0);
+/// The core that sends; interrupts come to another.
+const SENDER: CpuId = CpuId(1);
+/// Time for everything to come to rest.
+const REST: Duration = Duration::from_us(200);
+
+/// What is in the slot.
+#[derive(Clone, Copy)]
+pub struct Card<'a> {
+    /// The NIC's file.
+    pub nic: &'a str,
+    /// What to change in it and in the host, as a scenario has it below `[[host.device]]` and `[[host]]`.
+    pub change: &'a str,
+    pub change_host: &'a str,
+    /// A cable between its ports, where it has no loop inside.
+    pub cable: bool,
+}
+
+/// The paper's FPGA.
+pub const FPGA: Card<'static> = Card { nic: "kpio-fpga", change: "", change_host: "", cable: false };
+/// The paper's ordinary NIC of Figure 6.
+pub const ORDINARY: Card<'static> = Card { nic: "82575eb", change: "", change_host: "", cable: true };
+
+/// A TLP that the analyser saw.
+pub struct Seen {
+    pub at: Time,
+    pub until: Time,
+    /// From the host to the card.
+    pub is_down: bool,
+    pub kind: Kind,
+    /// Bytes of data, and of everything on the lanes.
+    pub payload: u64,
+    pub wire: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Write,
+    Read,
+    Completion,
+    Other,
+}
+
+/// The host, booted.
+pub struct Rig {
+    computers: Computers,
+    recorder: Rc<RefCell<Recorder>>,
+}
+
+impl Rig {
+    /// Boots it with the drivers.
+    ///
+    /// # Errors
+    /// What is wrong with the files, or keeps it from booting.
+    pub fn new(options: &Options, card: Card<'_>, drivers: Vec<Rc<dyn PciDriver>>) -> Result<Self, String> {
+        let Card { nic, change, change_host, cable } = card;
+        let cable = if cable { "[[cable]]\nends = [\"a:0\", \"a:1\"]\n" } else { "" };
+        let text = format!(
+            "name = \"kpio-wc\"\nsummary = \"An experiment of the kPIO+WC paper\"\nseed = {}\n\
+             [[host]]\nname = \"a\"\nmachine = \"i5-2400s\"\n{change_host}\n\
+             [[host.device]]\nnic = \"{nic}\"\n{change}\n{cable}",
+            options.seed
+        );
+        let doc = Doc::<ComputerScenario>::from_text(&options.library, "kpio-wc", &text);
+        let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
+        let computers =
+            Computers::with_drivers(&setup, |_| drivers.clone()).map_err(|error| error.to_string())?;
+        let recorder = Recorder::new(Span::default());
+        computers.simulation().with(|fabric, _| Recorder::tap(&recorder, fabric, LINK, "card"));
+        computers.boot().map_err(|error| error.to_string())?;
+        Ok(Self { computers, recorder })
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> Rc<dyn Kernel> {
+        self.computers.hosts()[0].kernel.face()
+    }
+
+    /// The first network device.
+    ///
+    /// # Errors
+    /// If its driver did not take it.
+    pub fn device(&self) -> Result<Rc<dyn PacketDevice>, String> {
+        self.kernel().packet_device("eth0").ok_or_else(|| "the card has no network device".to_owned())
+    }
+
+    /// Runs a program on a core of its own, and what follows from it; gives what it gave, and what passed the link.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn record<T: 'static>(
+        &self,
+        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> Result<(T, Vec<Seen>), String> {
+        let simulation = self.computers.simulation();
+        self.recorder.borrow_mut().start(simulation.now());
+        let (result, end) = (Completion::new(), Completion::new());
+        let (told, ended) = (result.clone(), end.clone());
+        self.computers.hosts()[0].kernel.spawn(TaskParams::named("sender").on(SENDER), move |cpu| {
+            Box::pin(async move {
+                told.complete(program(cpu).await);
+                ended.complete(());
+            })
+        });
+        simulation.block_on(async move { end.wait().await }).map_err(|error| error.to_string())?;
+        simulation.run_until(simulation.now() + REST);
+        let capture = self.recorder.borrow_mut().capture();
+        let result = result.try_take().ok_or("the program gave nothing")?;
+        Ok((result, seen(&capture)))
+    }
+}
+
+/// The capture's TLPs.
+fn seen(capture: &Capture) -> Vec<Seen> {
+    let tlps = capture.packets.iter().filter(|passed| matches!(passed.packet, Packet::Tlp { .. }));
+    let seen = tlps.enumerate().map(|(n, passed)| {
+        let row = Row::of(capture, n + 1, passed, Time::ZERO);
+        let (kind, payload) = match &row.decoded {
+            Decoded::Tlp { tlp, payload, .. } => match &tlp.kind {
+                TlpKind::MemoryWrite(r) => (Kind::Write, r.byte_range().1 as u64),
+                TlpKind::MemoryRead(r) => (Kind::Read, 0),
+                TlpKind::CompletionData(_) => (Kind::Completion, payload.len() as u64),
+                _ => (Kind::Other, 0),
+            },
+            _ => (Kind::Other, 0),
+        };
+        let is_down = passed.from == Side::Upstream;
+        Seen { at: passed.at, until: passed.until, is_down, kind, payload, wire: row.wire_bytes }
+    });
+    seen.collect()
+}
+
+/// Frames from one page, for nobody: the device at the other end does not take them.
+pub struct Frames {
+    pages: Pages,
+    out: Cell<u32>,
+}
+
+impl PacketOwner for Frames {
+    fn released(&self, _: &Cpu, _: &mut Frame) {
+        self.out.set(self.out.get() - 1);
+    }
+}
+
+impl Frames {
+    /// A page of memory.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn new(cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Rc<Self>, Error> {
+        Ok(Rc::new(Self { pages: kernel.alloc_pages(cpu, 0, Policy::Local)?, out: Cell::new(0) }))
+    }
+
+    fn frame(self: &Rc<Self>, length: u32) -> Frame {
+        self.out.set(self.out.get() + 1);
+        let fragment = Fragment { pages: None, at: self.pages.start, length };
+        Frame::of(fragment, Some(Rc::clone(self) as _))
+    }
+
+    /// Sends `count` frames of `length` bytes straight to the driver, waiting where it has no room.
+    pub async fn send(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32, count: u32) {
+        let mut bytes = vec![0x5a; length as usize];
+        let (nobody, me) = (MacAddr([2, 0, 0, 0, 0xff, 0xff]), device.limits().mac);
+        EthernetHeader::new(me, nobody, EtherType::EXPERIMENTAL).emit(&mut bytes);
+        cpu.store(self.pages.start, &bytes);
+        cpu.sync().await;
+        let queue = device.tx_queue_for(cpu);
+        for _ in 0..count {
+            let mut frame = self.frame(length);
+            while let Err(back) = device.send_directly(cpu, queue, frame, false) {
+                if !device.room(queue).await {
+                    back.release(cpu);
+                    return;
+                }
+                frame = back;
+            }
+            cpu.sync().await;
+        }
+    }
+}
+
+/// A driver that lets programs write to a card's window.
+pub struct Window {
+    kind: MemoryType,
+    mapped: RefCell<Option<Mmio>>,
+}
+
+struct Bound;
+
+impl PciBinding for Bound {
+    fn remove<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+impl Window {
+    pub fn new(kind: MemoryType) -> Rc<Self> {
+        Rc::new(Self { kind, mapped: RefCell::new(None) })
+    }
+
+    /// The window of the card.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self) -> Result<Mmio, String> {
+        self.mapped.borrow().clone().ok_or_else(|| "the card has no window".to_owned())
+    }
+}
+
+impl PciDriver for Window {
+    fn name(&self) -> &'static str {
+        "window"
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        const IDS: [PciMatch; 1] = [PciMatch::class(CLASS)];
+        &IDS
+    }
+
+    fn probe<'a>(&'a self, _: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            if self.mapped.borrow().is_none() {
+                *self.mapped.borrow_mut() = Some(device.ioremap_bar(KPIO_BAR, self.kind)?);
+            }
+            Ok(Rc::new(Bound) as Rc<dyn PciBinding>)
+        })
+    }
+}

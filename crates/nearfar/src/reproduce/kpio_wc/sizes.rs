@@ -1,0 +1,149 @@
+//! Latency and throughput over message size (Figures 7 and 8), by every path.
+//!
+//! A message is what follows the Ethernet and IP headers, as the paper's ping of 64 B does; so a message below 20 B and
+//! its signature fit a line (section IV.A).
+
+use std::collections::BTreeMap;
+
+use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
+use wire::kpio::signature;
+
+use super::Values;
+use super::rig::{Card, FPGA, Frames, Kind, ORDINARY, Rig, Seen};
+use crate::reproduce::Options;
+
+/// Bytes of the Ethernet and IP headers.
+const HEADERS: u32 = 34;
+/// Messages for which both figures are given: those of the claims, and their neighbours at lines' ends.
+const SIZES: [u32; 33] = [
+    8, 16, 22, 23, 24, 32, 40, 48, 56, 57, 64, 72, 86, 87, 88, 104, 120, 121, 128, 160, 192, 256, 320, 384,
+    448, 512, 640, 768, 896, 1024, 1280, 1400, 1472,
+];
+/// Messages up to which latency is given byte by byte.
+const FINE: u32 = 216;
+/// Messages sent for a throughput.
+const COUNT: u32 = 200;
+
+/// A way out of the host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Path {
+    Kpio,
+    Dma,
+    Uncached,
+}
+
+impl Path {
+    const ALL: [Self; 3] = [Self::Kpio, Self::Dma, Self::Uncached];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kpio => "kpio",
+            Self::Dma => "dma",
+            Self::Uncached => "uncached",
+        }
+    }
+
+    fn rig(self, options: &Options, card: Card<'_>) -> Result<Rig, String> {
+        let kpio = match self {
+            Self::Kpio => Some(KpioParams::papers()),
+            Self::Dma => None,
+            Self::Uncached => Some(KpioParams::uncached()),
+        };
+        let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
+        Rig::new(options, card, vec![NicDriver::new(params) as _])
+    }
+
+    /// Whether a TLP brings a message's bytes into the card.
+    fn carries(self, seen: &Seen) -> bool {
+        let kind = if self == Self::Dma { Kind::Completion } else { Kind::Write };
+        seen.is_down && seen.kind == kind
+    }
+}
+
+/// Sends `count` messages; gives what passed the link.
+fn send(rig: &Rig, message: u32, count: u32) -> Result<Vec<Seen>, String> {
+    let (kernel, device) = (rig.kernel(), rig.device()?);
+    let (sent, seen) = rig.record(move |cpu| {
+        Box::pin(async move {
+            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+            frames.send(&cpu, &device, HEADERS + message, count).await;
+            Ok::<(), String>(())
+        })
+    })?;
+    sent.map(|()| seen)
+}
+
+/// From the first symbol of the first TLP that belongs to a message to the last one of its last in the card.
+fn latency(path: Path, seen: &[Seen]) -> Option<f64> {
+    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == Kind::Write)?.at;
+    let end = seen.iter().filter(|seen| path.carries(seen)).map(|seen| seen.until).max()?;
+    Some(end.since(begin).as_ns_f64())
+}
+
+fn lines(message: u32) -> usize {
+    signature::lines((HEADERS + message) as usize)
+}
+
+/// Figure 7. The descriptor path is that of the 82575EB, as in Figure 6.
+pub fn latencies(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    let mut all: BTreeMap<Path, BTreeMap<u32, f64>> = BTreeMap::new();
+    let mut sizes: Vec<u32> = (8..FINE).chain(SIZES).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for path in Path::ALL {
+        let rig = path.rig(options, if path == Path::Dma { ORDINARY } else { FPGA })?;
+        for &message in &sizes {
+            let found = latency(path, &send(&rig, message, 1)?);
+            let found = found.ok_or_else(|| format!("a message of {message} B did not leave"))?;
+            all.entry(path).or_default().insert(message, found);
+            values.insert(format!("latency/{}/{message}", path.name()), found);
+        }
+    }
+    let (kpio, dma, uncached) = (&all[&Path::Kpio], &all[&Path::Dma], &all[&Path::Uncached]);
+    let growth = |of: &BTreeMap<u32, f64>| -> Vec<(u32, f64)> {
+        (9..FINE).map(|m| (m, of[&m] - of[&(m - 1)])).collect()
+    };
+    let mean = |of: Vec<f64>| of.iter().sum::<f64>() / of.len().max(1) as f64;
+    let is_step = |m: u32| lines(m) > lines(m - 1);
+    let steps = growth(kpio).into_iter().filter(|&(m, _)| is_step(m)).map(|(_, d)| d).collect();
+    let within = growth(kpio).into_iter().filter(|&(m, _)| !is_step(m)).map(|(_, d)| d).collect();
+    values.insert("latency/kpio-within-line".into(), mean(within));
+    values.insert("latency/kpio-step-tenth".into(), mean(steps) / 10.0);
+    let greatest = |of| growth(of).into_iter().map(|(_, d)| d).fold(f64::MIN, f64::max);
+    values.insert("latency/kpio-greatest-step".into(), greatest(kpio));
+    values.insert("latency/dma-greatest-step".into(), greatest(dma));
+    if let Some(at) = sizes.iter().find(|m| dma[m] < uncached[m]) {
+        values.insert("latency/uncached-crossover".into(), f64::from(*at));
+    }
+    Ok(values)
+}
+
+/// Bits of messages per second, sent back to back: from the first message's end to the last one's.
+fn throughput(path: Path, message: u32, seen: &[Seen]) -> Option<f64> {
+    let begin = seen.iter().find(|seen| seen.is_down && seen.kind == Kind::Write)?.at;
+    let end = seen.iter().filter(|seen| path.carries(seen)).map(|seen| seen.until).max()?;
+    Some(f64::from(message) * 8.0 * f64::from(COUNT) / end.since(begin).as_ns_f64())
+}
+
+/// Figure 8. Both paths are the FPGA's, so that link and loop are the same.
+pub fn throughputs(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    let mut all: BTreeMap<Path, BTreeMap<u32, f64>> = BTreeMap::new();
+    for path in Path::ALL {
+        let rig = path.rig(options, FPGA)?;
+        for message in SIZES {
+            let found = throughput(path, message, &send(&rig, message, COUNT)?);
+            let found = found.ok_or_else(|| format!("messages of {message} B did not leave"))?;
+            all.entry(path).or_default().insert(message, found);
+            values.insert(format!("throughput/{}/{message}", path.name()), found);
+        }
+    }
+    let (kpio, dma) = (&all[&Path::Kpio], &all[&Path::Dma]);
+    values.insert("throughput/kpio-before-step".into(), kpio[&86]);
+    values.insert("throughput/kpio-after-step".into(), kpio[&87]);
+    if let Some(at) = SIZES.iter().find(|m| dma[m] > kpio[m]) {
+        values.insert("throughput/crossover".into(), f64::from(*at));
+    }
+    Ok(values)
+}
