@@ -20,8 +20,15 @@ enum Request {
 
 enum Pending {
     Free,
-    Read(Completer<ReadOutcome>),
-    Write(Completer<()>),
+    Read(FunctionIndex, Completer<ReadOutcome>),
+    Write(FunctionIndex, Completer<()>),
+}
+
+/// A place for a request under way.
+struct Slot {
+    pending: Pending,
+    /// How often it was used: an outcome of before a reset is not taken for one of after.
+    uses: u32,
 }
 
 /// What lies between tasks and bus.
@@ -29,7 +36,7 @@ struct Ports {
     requests: Vec<Request>,
     /// Data of the writes among them.
     data: Vec<u8>,
-    pending: Vec<Pending>,
+    slots: Vec<Slot>,
     free: Vec<usize>,
 }
 
@@ -43,22 +50,24 @@ impl World for Ports {
 
 impl Ports {
     fn token(&mut self, pending: Pending) -> Token {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.pending.push(Pending::Free);
-            self.pending.len() - 1
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { pending: Pending::Free, uses: 0 });
+            self.slots.len() - 1
         });
-        self.pending[slot] = pending;
-        Token(slot as u64 + 1)
+        let slot = &mut self.slots[number];
+        slot.pending = pending;
+        slot.uses = slot.uses.wrapping_add(1);
+        Token(u64::from(slot.uses) << 32 | (number as u64 + 1))
     }
 
     fn take(&mut self, token: Token) -> Pending {
-        let Some(slot) = (token.0 as usize).checked_sub(1) else { return Pending::Free };
-        match self.pending.get_mut(slot) {
-            None | Some(Pending::Free) => Pending::Free,
-            Some(pending) => {
-                self.free.push(slot);
-                core::mem::replace(pending, Pending::Free)
+        let Some(number) = (token.0 as u32 as usize).checked_sub(1) else { return Pending::Free };
+        match self.slots.get_mut(number) {
+            Some(slot) if slot.uses == (token.0 >> 32) as u32 && !matches!(slot.pending, Pending::Free) => {
+                self.free.push(number);
+                core::mem::replace(&mut slot.pending, Pending::Free)
             }
+            _ => Pending::Free,
         }
     }
 }
@@ -81,7 +90,7 @@ impl Default for Firmware {
 impl Firmware {
     /// No tasks.
     pub fn new() -> Self {
-        let ports = Ports { requests: Vec::new(), data: Vec::new(), pending: Vec::new(), free: Vec::new() };
+        let ports = Ports { requests: Vec::new(), data: Vec::new(), slots: Vec::new(), free: Vec::new() };
         Self { tasks: Simulation::new(ports), armed: None }
     }
 
@@ -134,7 +143,7 @@ impl Firmware {
     /// A DMA read ended.
     pub fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
         self.catch_up(bus);
-        if let Pending::Read(completer) = self.tasks.with(|ports, _| ports.take(token)) {
+        if let Pending::Read(_, completer) = self.tasks.with(|ports, _| ports.take(token)) {
             completer.complete(outcome.map(<[u8]>::to_vec));
         }
         self.run(bus);
@@ -143,7 +152,7 @@ impl Firmware {
     /// A DMA write left.
     pub fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         self.catch_up(bus);
-        if let Pending::Write(completer) = self.tasks.with(|ports, _| ports.take(token)) {
+        if let Pending::Write(_, completer) = self.tasks.with(|ports, _| ports.take(token)) {
             completer.complete(());
         }
         self.run(bus);
@@ -152,13 +161,34 @@ impl Firmware {
     /// The bus forgot all requests and timers: the device was reset. Tasks that waited for DMA are cancelled.
     pub fn forget(&mut self) {
         self.armed = None;
-        let pending = self.tasks.with(|ports, _| {
-            ports.requests.clear();
-            ports.data.clear();
-            ports.free.clear();
-            core::mem::take(&mut ports.pending)
+        self.cancel(|_| true);
+    }
+
+    /// The bus forgot one function's requests: it was reset. Its tasks that waited for DMA are cancelled.
+    pub fn forget_function(&mut self, function: FunctionIndex) {
+        self.cancel(|whose| whose == function);
+    }
+
+    fn cancel(&mut self, meant: impl Fn(FunctionIndex) -> bool) {
+        let cancelled = self.tasks.with(|ports, _| {
+            ports.requests.retain(|request| match request {
+                Request::Read(dma) | Request::Write(dma, _) => !meant(dma.function),
+                Request::Interrupt(function, _) => !meant(*function),
+            });
+            let mut cancelled = Vec::new();
+            for (number, slot) in ports.slots.iter_mut().enumerate() {
+                let (Pending::Read(function, _) | Pending::Write(function, _)) = &slot.pending else {
+                    continue;
+                };
+                if meant(*function) {
+                    cancelled.push(core::mem::replace(&mut slot.pending, Pending::Free));
+                    ports.free.push(number);
+                }
+            }
+            cancelled
         });
-        drop(pending);
+        // Not before the ports are free: it wakes who waits.
+        drop(cancelled);
     }
 }
 
@@ -188,7 +218,7 @@ impl Port {
     pub fn read(&self, request: Dma) -> Completion<ReadOutcome> {
         self.handle.with(|ports, _| {
             let (completer, completion) = oneshot();
-            let token = ports.token(Pending::Read(completer));
+            let token = ports.token(Pending::Read(request.function, completer));
             ports.requests.push(Request::Read(Dma { token, ..request }));
             completion
         })
@@ -198,7 +228,7 @@ impl Port {
     pub fn write(&self, request: Dma, data: &[u8]) -> Completion<()> {
         self.handle.with(|ports, _| {
             let (completer, completion) = oneshot();
-            let token = ports.token(Pending::Write(completer));
+            let token = ports.token(Pending::Write(request.function, completer));
             let start = ports.data.len();
             ports.data.extend_from_slice(data);
             let length = data.len() as u32;

@@ -71,13 +71,7 @@ impl Wires {
         let result = act(&mut self.links[id.0 as usize], &mut cx, &mut released);
         for held in released.drain(..) {
             let now = cx.scheduler.now();
-            self.links[held.end.link.0 as usize].release(
-                &mut cx,
-                held.end.side,
-                held.class,
-                held.credits,
-                now,
-            );
+            self.links[held.end.link.0 as usize].give_back(&mut cx, held, now);
         }
         self.released = released;
         result
@@ -108,6 +102,6 @@ impl Wires {
     /// Frees receive buffer space at `at`.
     pub fn release(&mut self, scheduler: &mut Scheduler<Event>, held: Held, at: Time) {
         let mut cx = LinkContext { packets: &mut self.packets, scheduler };
-        self.links[held.end.link.0 as usize].release(&mut cx, held.end.side, held.class, held.credits, at);
+        self.links[held.end.link.0 as usize].give_back(&mut cx, held, at);
     }
 }

@@ -30,9 +30,7 @@ mod transfer;
 
 use std::rc::Rc;
 
-use platform::device::{
-    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
-};
+use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
 use units::Duration;
 use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::{AdminQueues, CLASS, Capabilities, Configuration};
@@ -252,18 +250,19 @@ impl Device for Nvme {
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
         self.firmware.catch_up(bus);
         match reset {
-            Reset::Function(FunctionIndex(number)) => {
-                if let Some(controller) = self.controllers.get(usize::from(number)) {
+            Reset::Function(function) => {
+                if let Some(controller) = self.controllers.get(usize::from(function.0)) {
                     controller.reset();
                 }
+                self.firmware.forget_function(function);
             }
             Reset::Fundamental | Reset::Hot => {
                 for controller in &self.controllers {
                     controller.reset();
                 }
+                self.firmware.forget();
             }
         }
-        self.firmware.forget();
         self.firmware.run(bus);
     }
 

@@ -29,7 +29,7 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
 use units::Duration;
 
-pub use controller::Controller;
+pub use controller::{Controller, State};
 
 /// What can be chosen when the driver is loaded (Linux's module parameters).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -88,6 +88,7 @@ impl Machine {
         }
         let mut params = NvmeParams::example();
         (setup.drive)(&mut params);
+        let ports = params.ports;
         let nvme = Nvme::new(params, Box::new(MemoryMedia::default())).unwrap();
         let control = nvme.control();
         let iommus = match setup.mode {
@@ -99,8 +100,9 @@ impl Machine {
         let mut fabric = Fabric::new();
         let host = fabric.add_host(MemorySystem::new(&memory), iommus);
         let port = RootPortParams { node: NodeId(setup.node), ..RootPortParams::ideal() };
-        let link = fabric.add_root_port(host, port, link(), 0..=0);
-        let drive = fabric.add_endpoint(EndpointParams::ideal(256), &[link], Box::new(nvme));
+        let links: Vec<_> =
+            (0..ports).map(|_| fabric.add_root_port(host, port.clone(), link(), 0..=0)).collect();
+        let drive = fabric.add_endpoint(EndpointParams::ideal(256), &links, Box::new(nvme));
         let simulation = Simulation::new(fabric);
         let params = KernelParams {
             core: CoreParams::haswell(Frequency::mhz(2_500)),

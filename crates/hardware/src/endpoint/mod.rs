@@ -18,7 +18,7 @@ pub use params::{
     WriteOutParams,
 };
 pub use registers::Registers;
-pub use requester::{Requester, RequesterCounters};
+pub use requester::{Life, Requester, RequesterCounters};
 
 use crate::detected::Detected;
 use crate::enables::enabled_runs;
@@ -78,6 +78,8 @@ pub enum EndpointEvent {
         token: Token,
         /// Life of the device.
         epoch: u16,
+        /// Which life of the function it was asked for in.
+        life: Life,
     },
     /// A timer of the device ran out.
     Timer {
@@ -143,7 +145,11 @@ impl DeviceBus for Bus<'_> {
     fn write(&mut self, request: Dma, data: &[u8]) {
         let Some((end, requester)) = self.core.master(request.function) else {
             // A function that may not master the bus sends nothing, and its write is lost.
-            let event = EndpointEvent::WriteDone { token: request.token, epoch: self.core.requester.epoch() };
+            let event = EndpointEvent::WriteDone {
+                token: request.token,
+                epoch: self.core.requester.epoch(),
+                life: self.core.requester.life(request.function),
+            };
             self.scheduler.at(self.scheduler.now(), Event::Endpoint(self.core.id, event));
             return;
         };
@@ -501,7 +507,11 @@ impl Endpoint {
 
     /// Resets the device.
     pub fn reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, reset: Reset) {
-        self.core.requester.reset();
+        match reset {
+            // The device's other functions go on.
+            Reset::Function(function) => self.core.requester.reset_function(function),
+            Reset::Fundamental | Reset::Hot => self.core.requester.reset(),
+        }
         self.core.registers.reset(reset);
         let (payload, read) = self.core.registers.request_sizes();
         self.core.requester.max_payload = payload;
@@ -544,7 +554,9 @@ impl Endpoint {
                     self.core.requester.recycle(read.data);
                 }
             }
-            EndpointEvent::WriteDone { token, epoch: sent } if sent == epoch => {
+            EndpointEvent::WriteDone { token, epoch: sent, life }
+                if sent == epoch && life == self.core.requester.life(life.function) =>
+            {
                 self.with_device(wires, scheduler, |device, bus| device.write_done(bus, token));
             }
             EndpointEvent::Timer { token, epoch: sent } if sent == epoch => {

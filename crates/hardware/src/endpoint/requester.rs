@@ -37,6 +37,16 @@ struct Read {
     pieces: u32,
     completions: u32,
     failed: Option<DmaError>,
+    /// Its function was reset since: the device is not told.
+    forgotten: bool,
+}
+
+/// A function between two resets of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Life {
+    /// The function.
+    pub function: FunctionIndex,
+    number: u16,
 }
 
 /// A DMA write that waits for its engine.
@@ -138,6 +148,8 @@ pub struct Requester {
     pub(super) detected: Option<(FunctionIndex, Detected)>,
     /// Counts resets: events of before the last one mean nothing any more.
     epoch: u16,
+    /// Counts each function's own resets.
+    lives: Vec<u16>,
 }
 
 /// Smallest payload and read request sizes, in force after a reset (PCIe base specification, Device Control register).
@@ -173,6 +185,7 @@ impl Requester {
             counters: RequesterCounters::default(),
             detected: None,
             epoch: 0,
+            lives: Vec::new(),
             params,
         }
     }
@@ -400,7 +413,11 @@ impl Requester {
         let stages =
             engine.write_done.map(|stage| stage.time_for(length).saturating_sub(engine.start_latency));
         let known = stages.into_iter().fold(gone, |at, stage| at.max(now + stage));
-        let event = EndpointEvent::WriteDone { token: write.dma.token, epoch: self.epoch };
+        let event = EndpointEvent::WriteDone {
+            token: write.dma.token,
+            epoch: self.epoch,
+            life: self.life(write.dma.function),
+        };
         scheduler.at(known, self.event(event));
         self.spare_buffers.push(write.data);
     }
@@ -615,9 +632,11 @@ impl Requester {
     pub fn take_finished(&mut self, read: u32) -> Option<Finished> {
         let slot = &mut self.reads[read as usize];
         let token = slot.dma.take()?.token;
-        let finished = Finished { token, data: std::mem::take(&mut slot.data), failed: slot.failed };
         self.free_reads.push(read);
-        Some(finished)
+        if slot.forgotten {
+            return None;
+        }
+        Some(Finished { token, data: std::mem::take(&mut slot.data), failed: slot.failed })
     }
 
     /// Takes a finished read's buffer back for the next one.
@@ -655,6 +674,36 @@ impl Requester {
             scheduler.at(at, self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch }));
         }
         late
+    }
+
+    /// What a function is between two resets of its own.
+    pub fn life(&self, function: FunctionIndex) -> Life {
+        let number = self.lives.get(usize::from(function.0)).copied().unwrap_or_default();
+        Life { function, number }
+    }
+
+    /// Forgets what one function has under way. Requests that have been sent keep their tags until they are
+    /// answered, since the tags are everybody's; what is answered then is dropped (base spec 6.6.2).
+    pub fn reset_function(&mut self, function: FunctionIndex) {
+        let index = usize::from(function.0);
+        self.lives.resize(self.lives.len().max(index + 1), 0);
+        self.lives[index] = self.lives[index].wrapping_add(1);
+        self.to_write.retain(|write| write.dma.function != function);
+        for number in 0..self.reads.len() as u32 {
+            let read = &mut self.reads[number as usize];
+            if read.dma.is_none_or(|dma| dma.function != function) {
+                continue;
+            }
+            read.forgotten = true;
+            // What it has not asked for yet it never will.
+            let waiting = self.to_issue.len();
+            self.to_issue.retain(|&other| other != number);
+            read.left = 0;
+            if read.outstanding == 0 && self.to_issue.len() < waiting {
+                read.dma = None;
+                self.free_reads.push(number);
+            }
+        }
     }
 
     /// Forgets everything under way: the device was reset.

@@ -75,6 +75,8 @@ pub struct Held {
     pub class: FlowClass,
     /// How much.
     pub credits: Credits,
+    /// Which time the link was up: nothing of before is held once it has gone down.
+    pub epoch: u32,
 }
 
 /// Whether a link carries TLPs.
@@ -243,7 +245,7 @@ impl Link {
         credits: Credits,
         released: &mut Released,
     ) {
-        let held = Held { end: self.end(side.opposite()), class, credits };
+        let held = Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch };
         released.extend(cx.packets.hop_mut(packet).held.replace(held));
         self.transmit(cx, side, class, packet, credits);
     }
@@ -419,8 +421,14 @@ impl Link {
         false
     }
 
-    /// Frees the receive buffer that a TLP held at `side` at time `at`.
-    pub fn release(
+    /// Frees the receive buffer that a TLP held at time `at`.
+    pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: Held, at: Time) {
+        if held.epoch == self.epoch {
+            self.release(cx, held.end.side, held.class, held.credits, at);
+        }
+    }
+
+    fn release(
         &mut self,
         cx: &mut LinkContext<'_>,
         side: Side,
@@ -572,7 +580,8 @@ impl Link {
             let Some(copy) = copy else { continue };
             let again = cx.packets.duplicate(copy);
             let Summary { class, credits, .. } = cx.packets.summary(again);
-            cx.packets.hop_mut(again).held = Some(Held { end: self.end(side.opposite()), class, credits });
+            cx.packets.hop_mut(again).held =
+                Some(Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch });
             self.put_on_wire(cx, side, again, sequence, u64::from(wire_bytes));
         }
     }
@@ -590,9 +599,6 @@ impl Link {
             });
             self.receivers[side as usize].clear();
         }
-        // Buffers of this very link have just been cleared; only those of other links are given back.
-        let id = self.id;
-        released.retain(|held| held.end.link != id);
     }
 
     /// Trains the link again; it carries TLPs from the end of training on.

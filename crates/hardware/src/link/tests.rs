@@ -106,7 +106,7 @@ impl Bench {
                     let held = cx.packets.hop(packet).held.expect("a delivered TLP holds its buffer");
                     let at = cx.scheduler.now() + self.hold;
                     cx.packets.free(packet);
-                    self.link.release(&mut cx, end.side, held.class, held.credits, at);
+                    self.link.give_back(&mut cx, held, at);
                     let sent = &self.sent[end.side as usize];
                     let arrived = &mut self.arrived[end.side as usize];
                     let number = sent
