@@ -97,6 +97,10 @@ record! {
         tags: Figure<Count>,
         /// Largest single read of a frame's data (bytes).
         read_chunk: Figure<Bytes>,
+        /// Largest single write of a frame's data (bytes); whole buffers if not given.
+        write_chunk: Option<Figure<Bytes>>,
+        /// From a read's last completion until what it brought is used; at once if not given.
+        read_use: Option<Figure<Duration>>,
         /// From a doorbell's arrival until the queue is looked at.
         doorbell: Figure<Duration>,
         /// A register read.

@@ -45,6 +45,8 @@ pub struct NicParams {
     pub rx: PathParams,
     /// Largest single DMA read of a frame's data in bytes. Cutting begins with the first one's arrival.
     pub read_chunk: u32,
+    /// Largest single DMA write of a frame's data in bytes.
+    pub write_chunk: u32,
     /// From a doorbell's arrival until the queue is looked at.
     pub doorbell_latency: Duration,
     /// How long a register read takes the device.
@@ -176,6 +178,7 @@ impl NicParams {
             tx,
             rx,
             read_chunk: 4096,
+            write_chunk: u32::MAX,
             doorbell_latency: Duration::ZERO,
             register_latency: Duration::from_ns(100),
             kpio: None,

@@ -253,10 +253,14 @@ impl Nic {
             let length = usize::from(buffer.length).min(frame.len() - done);
             let mut flags = seen.flags | if n == buffers { END } else { 0 };
             if fits {
-                let note = Note::new(Kind::RxData, life, function, queue).with(length as u16, 0);
                 self.receiver.held += length as u32;
-                let request = write(function, buffer.address, length as u32, note.token());
-                bus.write(request, &frame[done..done + length]);
+                let chunks = frame[done..done + length].chunks(self.params.write_chunk.max(16) as usize);
+                let mut at = buffer.address;
+                for chunk in chunks {
+                    let note = Note::new(Kind::RxData, life, function, queue).with(chunk.len() as u16, 0);
+                    bus.write(write(function, at, chunk.len() as u32, note.token()), chunk);
+                    at = at.wrapping_add(chunk.len() as u64);
+                }
             } else {
                 flags = FAILED | flags & END;
             }

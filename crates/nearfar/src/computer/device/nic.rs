@@ -22,7 +22,10 @@ pub fn plug(mut slot: Slot<'_>, nic: &Nic) -> Result<EndpointId, TopologyError> 
     let params = nic_params(nic, generation, width, address);
     let (device, _) =
         devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
-    let core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
+    let mut core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
+    if let Some(read_use) = &nic.controller.read_use {
+        core.engines.iter_mut().for_each(|engine| engine.read_done_latency = read_use.value);
+    }
     Ok(slot.fabric.add_endpoint(core, &[link], Box::new(device)))
 }
 
@@ -72,6 +75,7 @@ pub fn nic_params(
         tx: path(&nic.tx),
         rx: path(&nic.rx),
         read_chunk: controller.read_chunk.value.get() as u32,
+        write_chunk: controller.write_chunk.as_ref().map_or(u32::MAX, |chunk| chunk.value.get() as u32),
         doorbell_latency: controller.doorbell.value,
         register_latency: controller.register_read.value,
         ids: pci_id(&controller.pci_id.value),

@@ -4,6 +4,7 @@
 //! paper's authors watched theirs with an analyser.
 
 mod lines;
+mod pings;
 mod rig;
 mod sizes;
 
@@ -29,7 +30,9 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 5] = [
+const EXPERIMENTS: [Experiment; 7] = [
+    Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
+    Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
         name: "lines",
         keys: &["lines/", "one-line/", "uncached/", "fill/"],

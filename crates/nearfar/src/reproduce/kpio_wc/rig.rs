@@ -110,7 +110,8 @@ impl Rig {
         self.kernel().packet_device("eth0").ok_or_else(|| "the card has no network device".to_owned())
     }
 
-    /// Runs a program on a core of its own, and what follows from it; gives what it gave, and what passed the link.
+    /// Runs a program on a core of its own, and what follows from it; gives what it gave, and the TLPs that passed the
+    /// link.
     ///
     /// # Errors
     /// If it does not end.
@@ -118,6 +119,18 @@ impl Rig {
         &self,
         program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
     ) -> Result<(T, Vec<Seen>), String> {
+        let (result, capture) = self.capture(program)?;
+        Ok((result, seen(&capture)))
+    }
+
+    /// As [`record`](Self::record), with all that passed the link.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn capture<T: 'static>(
+        &self,
+        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> Result<(T, Capture), String> {
         let simulation = self.computers.simulation();
         self.recorder.borrow_mut().start(simulation.now());
         let (result, end) = (Completion::new(), Completion::new());
@@ -132,19 +145,19 @@ impl Rig {
         simulation.run_until(simulation.now() + REST);
         let capture = self.recorder.borrow_mut().capture();
         let result = result.try_take().ok_or("the program gave nothing")?;
-        Ok((result, seen(&capture)))
+        Ok((result, capture))
     }
 }
 
 /// The capture's TLPs.
-fn seen(capture: &Capture) -> Vec<Seen> {
+pub fn seen(capture: &Capture) -> Vec<Seen> {
     let tlps = capture.packets.iter().filter(|passed| matches!(passed.packet, Packet::Tlp { .. }));
     let seen = tlps.enumerate().map(|(n, passed)| {
         let row = Row::of(capture, n + 1, passed, Time::ZERO);
         let (kind, payload) = match &row.decoded {
             Decoded::Tlp { tlp, payload, .. } => match &tlp.kind {
                 TlpKind::MemoryWrite(r) => (Kind::Write, r.byte_range().1 as u64),
-                TlpKind::MemoryRead(r) => (Kind::Read, 0),
+                TlpKind::MemoryRead(_) => (Kind::Read, 0),
                 TlpKind::CompletionData(_) => (Kind::Completion, payload.len() as u64),
                 _ => (Kind::Other, 0),
             },
@@ -156,7 +169,7 @@ fn seen(capture: &Capture) -> Vec<Seen> {
     seen.collect()
 }
 
-/// Frames from one page, for nobody: the device at the other end does not take them.
+/// Frames from one page.
 pub struct Frames {
     pages: Pages,
     out: Cell<u32>,
@@ -183,11 +196,22 @@ impl Frames {
         Frame::of(fragment, Some(Rc::clone(self) as _))
     }
 
-    /// Sends `count` frames of `length` bytes straight to the driver, waiting where it has no room.
+    /// Sends `count` frames of `length` bytes straight to the driver, for nobody, waiting where it has no room.
     pub async fn send(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32, count: u32) {
+        self.send_to(cpu, device, MacAddr([2, 0, 0, 0, 0xff, 0xff]), length, count).await;
+    }
+
+    /// As [`send`](Self::send), for `to`.
+    pub async fn send_to(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        device: &Rc<dyn PacketDevice>,
+        to: MacAddr,
+        length: u32,
+        count: u32,
+    ) {
         let mut bytes = vec![0x5a; length as usize];
-        let (nobody, me) = (MacAddr([2, 0, 0, 0, 0xff, 0xff]), device.limits().mac);
-        EthernetHeader::new(me, nobody, EtherType::EXPERIMENTAL).emit(&mut bytes);
+        EthernetHeader::new(device.limits().mac, to, EtherType::EXPERIMENTAL).emit(&mut bytes);
         cpu.store(self.pages.start, &bytes);
         cpu.sync().await;
         let queue = device.tx_queue_for(cpu);
