@@ -51,15 +51,41 @@ pub struct Hop {
 
 #[derive(Default)]
 struct Slot {
+    /// Header, payload and digest: the first `length` bytes.
     bytes: Vec<u8>,
+    length: usize,
+    /// The header as it was encoded; `None` once the bytes may say something else.
+    tlp: Option<Tlp>,
     summary: Option<Summary>,
     hop: Hop,
+}
+
+impl Slot {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Makes the bytes those of `tlp` and gives the room for its payload, which holds anything.
+    fn encode(&mut self, tlp: &Tlp) -> &mut [u8] {
+        let header = tlp.header_len();
+        self.length = header + tlp.payload_len();
+        if self.bytes.len() < self.length {
+            self.bytes.resize(self.length, 0);
+        }
+        self.summary = Some(Summary::of(tlp));
+        self.tlp = Some(*tlp);
+        let (head, payload) = self.bytes[..self.length].split_at_mut(header);
+        tlp.emit(head);
+        debug_assert_eq!(Tlp::parse(head), Ok((*tlp, header)), "a header says what was encoded");
+        payload
+    }
 }
 
 /// All TLPs in flight of a simulation.
 ///
 /// Slots and their buffers are reused, so that nothing is allocated once the
-/// largest number of TLPs in flight has been seen.
+/// largest number of TLPs in flight has been seen. Beside the bytes stands the
+/// header as it was encoded, so that no hop has to decode it again.
 #[derive(Default)]
 pub struct PacketPool {
     slots: Vec<Slot>,
@@ -78,39 +104,39 @@ impl PacketPool {
     /// the bytes that the byte enables leave out are on the wire.
     pub fn encode(&mut self, tlp: &Tlp, payload: &[u8]) -> PacketId {
         let id = self.allocate();
-        let slot = &mut self.slots[id.0 as usize];
-        let header = tlp.header_len();
-        slot.summary = Some(Summary::of(tlp));
-        slot.bytes.resize(header, 0);
-        tlp.emit(&mut slot.bytes);
-        slot.bytes.extend_from_slice(payload);
-        slot.bytes.resize(header + tlp.payload_len(), 0);
+        let room = self.slots[id.0 as usize].encode(tlp);
+        let (data, padding) = room.split_at_mut(payload.len().min(room.len()));
+        data.copy_from_slice(&payload[..data.len()]);
+        padding.fill(0);
         id
     }
 
-    /// Encodes `tlp` whose payload the caller fills in, padding included.
+    /// Encodes `tlp` whose payload the caller fills in: all of it, but for bytes of the first and the last
+    /// doubleword, which are zero if they are left alone.
     pub fn encode_with(&mut self, tlp: &Tlp, fill: impl FnOnce(&mut [u8])) -> PacketId {
         let id = self.allocate();
-        let slot = &mut self.slots[id.0 as usize];
-        let header = tlp.header_len();
-        slot.summary = Some(Summary::of(tlp));
-        // The fill overwrites what it needs; clearing keeps stale bytes of an earlier packet out of the rest.
-        slot.bytes.clear();
-        slot.bytes.resize(header + tlp.payload_len(), 0);
-        tlp.emit(&mut slot.bytes[..header]);
-        fill(&mut slot.bytes[header..]);
+        let room = self.slots[id.0 as usize].encode(tlp);
+        // Nothing of an earlier packet may show where the caller leaves bytes out.
+        if let Some(first) = room.first_chunk_mut::<4>() {
+            *first = [0; 4];
+        }
+        if let Some(last) = room.last_chunk_mut::<4>() {
+            *last = [0; 4];
+        }
+        fill(room);
         id
     }
 
     /// A second packet with the same bytes, for a replay buffer.
     pub fn duplicate(&mut self, id: PacketId) -> PacketId {
         let copy = self.allocate();
-        let bytes = std::mem::take(&mut self.slots[copy.0 as usize].bytes);
-        let mut bytes = bytes;
-        bytes.clear();
-        bytes.extend_from_slice(&self.slots[id.0 as usize].bytes);
-        self.slots[copy.0 as usize].bytes = bytes;
-        self.slots[copy.0 as usize].summary = self.slots[id.0 as usize].summary;
+        let (from, to) = (id.0 as usize, copy.0 as usize);
+        let Ok([from, to]) = self.slots.get_disjoint_mut([from, to]) else {
+            unreachable!("a packet in flight and a fresh one are two");
+        };
+        to.bytes.clear();
+        to.bytes.extend_from_slice(from.bytes());
+        (to.length, to.tlp, to.summary) = (from.length, from.tlp, from.summary);
         copy
     }
 
@@ -132,14 +158,18 @@ impl PacketPool {
         self.free.push(id.0);
     }
 
-    /// Decodes the packet's header from its bytes.
+    /// The packet's header, decoded, and its payload.
     ///
     /// # Errors
     /// If the bytes are no TLP, as after an injected error that no CRC caught.
+    #[inline]
     pub fn decode(&self, id: PacketId) -> Result<(Tlp, &[u8]), TlpError> {
-        let bytes = &self.slots[id.0 as usize].bytes;
-        let (tlp, header) = Tlp::parse(bytes)?;
-        Ok((tlp, &bytes[header..]))
+        let slot = &self.slots[id.0 as usize];
+        let (tlp, header) = match slot.tlp {
+            Some(tlp) => (tlp, tlp.header_len()),
+            None => Tlp::parse(slot.bytes())?,
+        };
+        Ok((tlp, &slot.bytes()[header..]))
     }
 
     /// What the link layer needs to know of the packet.
@@ -152,12 +182,19 @@ impl PacketPool {
 
     /// Header, payload and digest as they stand on the wire, without framing.
     pub fn bytes(&self, id: PacketId) -> &[u8] {
-        &self.slots[id.0 as usize].bytes
+        self.slots[id.0 as usize].bytes()
     }
 
     /// The bytes, to corrupt or poison them.
     pub fn bytes_mut(&mut self, id: PacketId) -> &mut [u8] {
-        &mut self.slots[id.0 as usize].bytes
+        let slot = &mut self.slots[id.0 as usize];
+        slot.tlp = None;
+        &mut slot.bytes[..slot.length]
+    }
+
+    /// How many bytes the packet has on the wire, without framing.
+    pub fn length(&self, id: PacketId) -> usize {
+        self.slots[id.0 as usize].length
     }
 
     /// The link layer's notes about the packet.

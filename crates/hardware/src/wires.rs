@@ -66,15 +66,22 @@ impl Wires {
         id: LinkId,
         act: impl FnOnce(&mut Link, &mut LinkContext<'_>, &mut Released) -> R,
     ) -> R {
-        let mut released = std::mem::take(&mut self.released);
         let mut cx = LinkContext { packets: &mut self.packets, scheduler };
-        let result = act(&mut self.links[id.0 as usize], &mut cx, &mut released);
+        let result = act(&mut self.links[id.0 as usize], &mut cx, &mut self.released);
+        if !self.released.is_empty() {
+            self.give_back(scheduler);
+        }
+        result
+    }
+
+    /// Frees the receive buffers of TLPs that have been sent on.
+    fn give_back(&mut self, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        let mut released = std::mem::take(&mut self.released);
         for held in released.drain(..) {
-            let now = cx.scheduler.now();
-            self.links[held.end.link.0 as usize].give_back(&mut cx, held, now);
+            self.release(scheduler, held, now);
         }
         self.released = released;
-        result
     }
 
     /// Judges a TLP that arrived; `false` if the link layer dropped it.

@@ -551,7 +551,7 @@ impl Endpoint {
                     self.with_device(wires, scheduler, |device, bus| {
                         device.read_done(bus, read.token, outcome)
                     });
-                    self.core.requester.recycle(read.data);
+                    self.core.requester.recycle(read);
                 }
             }
             EndpointEvent::WriteDone { token, epoch: sent, life }

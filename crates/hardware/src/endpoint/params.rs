@@ -1,5 +1,6 @@
 //! What a device's PCIe core and its DMA engines are made of.
 
+use platform::device::EngineIndex;
 use units::Duration;
 
 /// The PCIe core of a device, apart from what its registers and firmware do.
@@ -163,7 +164,23 @@ impl LocalMemoryParams {
     }
 }
 
+/// An engine that takes no time.
+static IDEAL: EngineParams = EngineParams {
+    start_latency: Duration::ZERO,
+    read_done_latency: Duration::ZERO,
+    hand_over_ps_per_byte: 0,
+    write_done: [Linear { base: Duration::ZERO, ps_per_byte: 0 }; 2],
+    memory: None,
+};
+
 impl EndpointParams {
+    /// The engine that a DMA names; the last one where the part does not have it, an ideal one where it has none.
+    #[inline]
+    pub fn engine(&self, index: EngineIndex) -> &EngineParams {
+        let known = self.engines.get(usize::from(index.0));
+        known.or(self.engines.last()).unwrap_or(&IDEAL)
+    }
+
     /// A core that takes no time, for tests and as an upper bound.
     pub fn ideal(tags: u16) -> Self {
         Self {

@@ -49,6 +49,40 @@ pub struct Life {
     number: u16,
 }
 
+impl Read {
+    /// Works out when the bytes of a completion that began to arrive at `begin` are in the device's memory.
+    fn place(&mut self, engine: &EngineParams, now: Time, begin: Time, bytes: u64, ps_per_byte: f64) {
+        let Some(memory) = &engine.memory else {
+            self.in_place = now + Duration::from_ps(bytes * u64::from(engine.hand_over_ps_per_byte));
+            return;
+        };
+        let out = &memory.write_out;
+        let chunk = u64::from(memory.chunk);
+        let byte_time = |bytes: u64| Duration::from_ps((bytes as f64 * ps_per_byte) as u64);
+        let mut arrived = begin + byte_time(COMPLETION_OVERHEAD);
+        self.completions += 1;
+        let (mut left, mut first_of_completion) = (bytes, true);
+        while left > 0 {
+            let piece = left.min(chunk);
+            left -= piece;
+            arrived = if left == 0 { now } else { arrived + byte_time(piece) };
+            let mut time = Duration::from_ps(
+                piece.max(if self.pieces == 0 { 64 } else { 0 }) * u64::from(out.ps_per_byte),
+            );
+            if self.pieces == 0 {
+                // The first piece waits for a whole line's worth, less what it can tell is missing.
+                let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
+                time = time.saturating_sub(Duration::from_ps(missing));
+            } else if first_of_completion {
+                time += out.per_completion;
+            }
+            self.in_place = self.in_place.max(arrived) + time;
+            self.pieces += 1;
+            first_of_completion = false;
+        }
+    }
+}
+
 /// A DMA write that waits for its engine.
 struct Write {
     dma: Dma,
@@ -76,6 +110,8 @@ struct Outstanding {
 
 /// How a read ended, as the device will be told.
 pub struct Finished {
+    read: u32,
+    epoch: u16,
     /// The device's own number.
     pub token: Token,
     /// The data, to be given back with [`Requester::recycle`].
@@ -209,12 +245,6 @@ impl Requester {
         Event::Endpoint(self.id, event)
     }
 
-    fn engine(&self, dma: &Dma) -> EngineParams {
-        // A device model that names an engine which its part does not have gets the last one.
-        let last = self.params.engines.len().saturating_sub(1);
-        self.params.engines.get(usize::from(dma.engine.0).min(last)).copied().unwrap_or_default()
-    }
-
     fn allocate_read(&mut self) -> u32 {
         self.free_reads.pop().unwrap_or_else(|| {
             self.reads.push(Read::default());
@@ -232,11 +262,11 @@ impl Requester {
         dma: Dma,
     ) {
         // A read never leaves before the writes that were sent before it.
-        let ready = (scheduler.now() + self.engine(&dma).start_latency).max(self.last_posted);
+        let ready = (scheduler.now() + self.params.engine(dma.engine).start_latency).max(self.last_posted);
         let index = self.allocate_read();
         let read = &mut self.reads[index as usize];
         let mut data = std::mem::take(&mut read.data);
-        data.clear();
+        // What an earlier read left there is seen by nobody: all of it is overwritten, or the read fails.
         data.resize(dma.length as usize, 0);
         *read = Read {
             dma: Some(dma),
@@ -250,7 +280,10 @@ impl Requester {
         };
         self.counters.bytes_read += u64::from(dma.length);
         self.to_issue.push_back(index);
-        self.issue_reads(wires, scheduler);
+        // One that finds others before it waits for what they wait for.
+        if self.to_issue.len() == 1 {
+            self.issue_reads(wires, scheduler);
+        }
     }
 
     /// Tells the device that a read came to nothing, without a TLP.
@@ -273,7 +306,10 @@ impl Requester {
         while let Some(&index) = self.to_issue.front() {
             let due = self.reads[index as usize].ready.max(self.next_issue);
             if due > now {
-                if self.issue_wake.is_none_or(|at| at > due) {
+                if self.free_tags.is_empty() {
+                    // The tag that comes free first is the event that is waited for.
+                    self.starved_since.get_or_insert(due);
+                } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
                     scheduler.at(due, self.event(EndpointEvent::IssueReads { epoch: self.epoch }));
                 }
@@ -283,10 +319,10 @@ impl Requester {
             let has_room = self.buffered == 0 || self.buffered + next <= self.params.read_buffer;
             let Some(tag) = has_room.then(|| self.free_tags.pop_front()).flatten() else {
                 self.starved_since.get_or_insert(now);
-                return;
+                break;
             };
             if let Some(since) = self.starved_since.take() {
-                self.counters.waited_for_tags += now - since;
+                self.counters.waited_for_tags += now.since(since);
             }
             self.next_issue = now + self.params.issue_interval;
             let read = &mut self.reads[index as usize];
@@ -339,7 +375,7 @@ impl Requester {
         buffer.clear();
         buffer.extend_from_slice(data);
         self.counters.bytes_written += data.len() as u64;
-        let ready = scheduler.now() + self.engine(&dma).start_latency;
+        let ready = scheduler.now() + self.params.engine(dma.engine).start_latency;
         self.to_write.push_back(Write { dma, end, requester, data: buffer, ready });
         self.start_writes(wires, scheduler);
     }
@@ -371,7 +407,8 @@ impl Requester {
     /// Fetches a write's data and sends its TLPs as the stages on the way get to them.
     fn start_write(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, write: Write) {
         let now = scheduler.now();
-        let engine = self.engine(&write.dma);
+        let engine = self.params.engine(write.dma.engine);
+        let (write_done, start_latency) = (engine.write_done, engine.start_latency);
         let length = write.data.len() as u64;
         let fetched = match &engine.memory {
             Some(memory) => {
@@ -410,8 +447,7 @@ impl Requester {
             self.send_posted(wires, scheduler, write.end, packet, start);
         }
         // Counted from the request's reaching the engine: what the engine's start took has passed already.
-        let stages =
-            engine.write_done.map(|stage| stage.time_for(length).saturating_sub(engine.start_latency));
+        let stages = write_done.map(|stage| stage.time_for(length).saturating_sub(start_latency));
         let known = stages.into_iter().fold(gone, |at, stage| at.max(now + stage));
         let event = EndpointEvent::WriteDone {
             token: write.dma.token,
@@ -517,72 +553,32 @@ impl Requester {
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
         let out = self.drain.take(now, wire_bytes, first);
-        let engine = self.engine(&dma);
+        let engine = self.params.engine(dma.engine);
         let drained = match engine.memory {
             Some(_) => self.bus.pass(now, Direction::In, u64::from(here)).max(out),
             None => out,
         };
         let arrived = now - link.wire_time(end.side.opposite(), wire_bytes);
-        self.place(&engine, index, now, arrived, u64::from(here), link.wire_time_per_byte_ps());
+        let ps_per_byte = link.wire_time_per_byte_ps();
+        self.reads[index as usize].place(engine, now, arrived, u64::from(here), ps_per_byte);
         if last {
-            self.request_answered(scheduler, &engine, header.tag, entry, index, drained);
+            self.request_answered(scheduler, header.tag, entry, index, drained);
         }
         drained
-    }
-
-    /// Works out when the bytes of a completion that began to arrive at `begin` are in the device's memory.
-    fn place(
-        &mut self,
-        engine: &EngineParams,
-        index: u32,
-        now: Time,
-        begin: Time,
-        bytes: u64,
-        ps_per_byte: f64,
-    ) {
-        let read = &mut self.reads[index as usize];
-        let Some(memory) = &engine.memory else {
-            read.in_place = now + Duration::from_ps(bytes * u64::from(engine.hand_over_ps_per_byte));
-            return;
-        };
-        let out = &memory.write_out;
-        let chunk = u64::from(memory.chunk);
-        let byte_time = |bytes: u64| Duration::from_ps((bytes as f64 * ps_per_byte) as u64);
-        let mut arrived = begin + byte_time(COMPLETION_OVERHEAD);
-        read.completions += 1;
-        let (mut left, mut first_of_completion) = (bytes, true);
-        while left > 0 {
-            let piece = left.min(chunk);
-            left -= piece;
-            arrived = if left == 0 { now } else { arrived + byte_time(piece) };
-            let mut time = Duration::from_ps(
-                piece.max(if read.pieces == 0 { 64 } else { 0 }) * u64::from(out.ps_per_byte),
-            );
-            if read.pieces == 0 {
-                // The first piece waits for a whole line's worth, less what it can tell is missing.
-                let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
-                time = time.saturating_sub(Duration::from_ps(missing));
-            } else if first_of_completion {
-                time += out.per_completion;
-            }
-            read.in_place = read.in_place.max(arrived) + time;
-            read.pieces += 1;
-            first_of_completion = false;
-        }
     }
 
     /// All completions of a request have come.
     fn request_answered(
         &mut self,
         scheduler: &mut Scheduler<Event>,
-        engine: &EngineParams,
         tag: u16,
         entry: Outstanding,
         index: u32,
         drained: Time,
     ) {
         let read = &mut self.reads[index as usize];
-        let dma = read.dma.expect("a read with a tag has been asked for");
+        let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
+        let engine = self.params.engine(dma.engine);
         read.outstanding -= 1;
         let mut free = drained;
         if let Some(memory) = &engine.memory {
@@ -632,18 +628,25 @@ impl Requester {
     pub fn take_finished(&mut self, read: u32) -> Option<Finished> {
         let slot = &mut self.reads[read as usize];
         let token = slot.dma.take()?.token;
-        self.free_reads.push(read);
         if slot.forgotten {
+            self.free_reads.push(read);
             return None;
         }
-        Some(Finished { token, data: std::mem::take(&mut slot.data), failed: slot.failed })
+        Some(Finished {
+            read,
+            epoch: self.epoch,
+            token,
+            data: std::mem::take(&mut slot.data),
+            failed: slot.failed,
+        })
     }
 
-    /// Takes a finished read's buffer back for the next one.
-    pub fn recycle(&mut self, data: Vec<u8>) {
-        // The slot freed last is the one taken next.
-        if let Some(&index) = self.free_reads.last() {
-            self.reads[index as usize].data = data;
+    /// Takes a finished read's place and buffer back for another one.
+    pub fn recycle(&mut self, finished: Finished) {
+        // After a reset, nobody knows of the read any more.
+        if finished.epoch == self.epoch {
+            self.reads[finished.read as usize].data = finished.data;
+            self.free_reads.push(finished.read);
         }
     }
 
@@ -663,8 +666,7 @@ impl Requester {
                 self.tags[usize::from(tag)].left = 0;
                 let dma = self.reads[index as usize].dma.expect("a read with a tag has been asked for");
                 late.push(dma.function);
-                let engine = self.engine(&dma);
-                self.request_answered(scheduler, &engine, tag, entry, index, now);
+                self.request_answered(scheduler, tag, entry, index, now);
             } else {
                 next = Some(next.map_or(entry.deadline, |n| n.min(entry.deadline)));
             }

@@ -28,7 +28,7 @@ use receiver::Receiver;
 pub use receiver::{Acceptance, Dllp};
 use tap::Tap;
 pub use tap::{Packet, Passed};
-use transmitter::{CLASSES, Transmitter, Unacknowledged};
+use transmitter::{CLASSES, Replayable, Transmitter};
 
 use crate::detected::Detected;
 use crate::event::Event;
@@ -213,14 +213,15 @@ impl Link {
     /// Sends a TLP from `side`: at once if credits, replay space and the ordering rules allow it.
     ///
     /// Receive buffers freed because of it (its own, where a switch passes it on) are appended to `released`.
+    #[inline]
     pub fn send(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, released: &mut Released) {
         if self.state == LinkState::Down {
             self.lose(cx, packet, released);
             return;
         }
         let Summary { class, credits, relaxed } = cx.packets.summary(packet);
-        self.settle(cx, side, cx.scheduler.now());
         let now = cx.scheduler.now();
+        self.settle(cx, side, now);
         // With nothing waiting there is no order to keep: the usual case.
         if self.has_replay_space(side) && self.transmitters[side as usize].pay_at_once(now, class, credits) {
             self.launch(cx, side, class, packet, credits, released);
@@ -230,12 +231,14 @@ impl Link {
         self.drain(cx, side, released);
     }
 
+    #[inline]
     fn has_replay_space(&self, side: Side) -> bool {
-        self.transmitters[side as usize].unacknowledged.len()
+        self.transmitters[side as usize].unacknowledged()
             < self.receivers[side.opposite() as usize].params.replay_tlps
     }
 
     /// Sends a TLP whose credits have been paid.
+    #[inline]
     fn launch(
         &mut self,
         cx: &mut LinkContext<'_>,
@@ -246,7 +249,9 @@ impl Link {
         released: &mut Released,
     ) {
         let held = Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch };
-        released.extend(cx.packets.hop_mut(packet).held.replace(held));
+        if let Some(before) = cx.packets.hop_mut(packet).held.replace(held) {
+            released.push(before);
+        }
         self.transmit(cx, side, class, packet, credits);
     }
 
@@ -283,7 +288,8 @@ impl Link {
 
     /// Time that a TLP of `bytes`, framing included, takes on the wire when `side` sends it.
     pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
-        self.time_for(bytes.next_multiple_of(u64::from(self.params.beats[side as usize].max(1))))
+        // Bytes of a TLP fit into 32 bits, which divide faster.
+        self.time_for((bytes as u32).next_multiple_of(self.params.beats[side as usize].max(1)).into())
     }
 
     /// Picoseconds that a byte takes on the wire.
@@ -300,6 +306,7 @@ impl Link {
     }
 
     /// Gives a TLP its place on the wire and schedules its delivery.
+    #[inline]
     fn transmit(
         &mut self,
         cx: &mut LinkContext<'_>,
@@ -309,16 +316,13 @@ impl Link {
         credits: Credits,
     ) {
         let wire_bytes =
-            cx.packets.bytes(packet).len() as u64 + wire::pcie::link::framing_bytes(self.params.generation);
+            cx.packets.length(packet) as u64 + wire::pcie::link::framing_bytes(self.params.generation);
         let transmitter = &mut self.transmitters[side as usize];
-        let sequence = transmitter.next_sequence;
-        transmitter.next_sequence = (sequence + 1) & 0xfff;
-        let copy = self.injector.is_some().then(|| cx.packets.duplicate(packet));
-        transmitter.unacknowledged.push_back(Unacknowledged {
-            sequence,
-            copy,
-            wire_bytes: wire_bytes as u32,
-        });
+        let sequence = transmitter.number();
+        if self.injector.is_some() {
+            let copy = cx.packets.duplicate(packet);
+            transmitter.replayable.push_back(Replayable { sequence, copy, wire_bytes: wire_bytes as u32 });
+        }
         self.receivers[side.opposite() as usize].occupy(class, credits);
         let counters = &mut self.counters[side as usize];
         counters.tlps[class as usize] += 1;
@@ -327,6 +331,7 @@ impl Link {
     }
 
     /// Puts a TLP's bytes on the wire, the first time or again.
+    #[inline]
     fn put_on_wire(
         &mut self,
         cx: &mut LinkContext<'_>,
@@ -338,17 +343,10 @@ impl Link {
         let now = cx.scheduler.now();
         let on_wire = self.wire_time(side, wire_bytes + u64::from(cx.packets.hop(packet).padding));
         let to_route = self.time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes));
-        let (skip_interval, skip_time) = self.skip;
         let transmitter = &mut self.transmitters[side as usize];
         let mut start = now.max(transmitter.wire_free);
         if start >= transmitter.next_skip {
-            // Sets that fell into an idle wire cost nothing; this one is in the way.
-            let since = start - transmitter.next_skip;
-            transmitter.next_skip =
-                start + skip_interval - Duration::from_ps(since.as_ps() % skip_interval.as_ps().max(1));
-            if since < skip_time {
-                start += skip_time - since;
-            }
+            start = transmitter.after_skip(start, self.skip);
         }
         let end = start + on_wire;
         transmitter.wire_free = end;
@@ -362,9 +360,26 @@ impl Link {
         } else {
             hop.tail
         };
+        if self.injector.is_some() || self.tap.is_some() {
+            self.interfere(cx, side, packet, sequence, (start, end));
+        }
+        cx.scheduler.at(arrival, Event::Deliver { end: self.end(side.opposite()), packet });
+    }
+
+    /// Lets the injector and the tap see a TLP that is on the wire from `span.0` until `span.1`.
+    #[cold]
+    fn interfere(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        packet: PacketId,
+        sequence: u16,
+        span: (Time, Time),
+    ) {
+        let transmitter = &mut self.transmitters[side as usize];
         if let Some(injector) = &mut self.injector {
             injector.damage(cx.packets, packet, sequence);
-            let deadline = end + injector.replay_timeout;
+            let deadline = span.1 + injector.replay_timeout;
             if transmitter.replay_deadline.is_none() {
                 cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
             }
@@ -372,31 +387,34 @@ impl Link {
         }
         if let Some(tap) = &mut self.tap {
             let lcrc = cx.packets.hop(packet).lcrc;
-            tap.tlp(side, (start, end), sequence, cx.packets.bytes(packet), lcrc);
+            tap.tlp(side, span, sequence, cx.packets.bytes(packet), lcrc);
         }
-        cx.scheduler.at(arrival, Event::Deliver { end: self.end(side.opposite()), packet });
     }
 
     /// Judges a TLP that arrived at `side`. `false` means that it was dropped and is freed.
+    #[inline]
     pub fn receive(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
         let now = cx.scheduler.now();
-        let hop = *cx.packets.hop(packet);
+        let hop = cx.packets.hop(packet);
         if hop.epoch != self.epoch || self.state == LinkState::Down {
             cx.packets.free(packet);
             return false;
         }
         let intact = hop.lcrc.is_none_or(|lcrc| lcrc == errors::lcrc(hop.sequence, cx.packets.bytes(packet)));
-        match self.receivers[side as usize].accept(now, hop.sequence, intact) {
+        let sequence = hop.sequence;
+        match self.receivers[side as usize].accept(now, sequence, intact) {
             Acceptance::Accepted => {
                 // Its Ack may be what a TLP waits for that found the replay buffer full.
                 if self.transmitters[side.opposite() as usize].is_waiting() {
                     self.arrange_wake(cx, side.opposite());
                 }
-                let Summary { class, credits, .. } = cx.packets.summary(packet);
-                if self.injector.as_mut().is_some_and(|injector| injector.loses(class)) {
-                    cx.packets.free(packet);
-                    self.release(cx, side, class, credits, now);
-                    return false;
+                if let Some(injector) = &mut self.injector {
+                    let Summary { class, credits, .. } = cx.packets.summary(packet);
+                    if injector.loses(class) {
+                        cx.packets.free(packet);
+                        self.release(cx, side, class, credits, now);
+                        return false;
+                    }
                 }
                 true
             }
@@ -422,12 +440,14 @@ impl Link {
     }
 
     /// Frees the receive buffer that a TLP held at time `at`.
+    #[inline]
     pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: Held, at: Time) {
         if held.epoch == self.epoch {
             self.release(cx, held.end.side, held.class, held.credits, at);
         }
     }
 
+    #[inline]
     fn release(
         &mut self,
         cx: &mut LinkContext<'_>,
@@ -444,16 +464,30 @@ impl Link {
     }
 
     /// Works out what `side`, as a sender, has heard from the other end by `now`.
+    #[inline]
     fn settle(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         // What the other end sends back uses the opposite direction's wire; what this end's own
         // receiver sends uses this one, and goes before the next TLP.
-        self.send_due_dllps(cx, side, now);
-        self.send_due_dllps(cx, side.opposite(), now);
+        if self.receivers[side as usize].is_due(now) {
+            self.send_due_dllps(cx, side, now);
+        }
+        if self.receivers[side.opposite() as usize].is_due(now) {
+            self.send_due_dllps(cx, side.opposite(), now);
+        }
+        if self.transmitters[side as usize].has_heard(now) {
+            self.retire(cx, side, now);
+        }
+    }
+
+    /// Drops what has been acknowledged by `now` from the replay buffer of `side`.
+    fn retire(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         let packets = &mut *cx.packets;
         let transmitter = &mut self.transmitters[side as usize];
-        if transmitter.retire(now, |copy| packets.free(copy)) && self.injector.is_some() {
-            let timeout = self.injector.as_ref().map_or(Duration::ZERO, |i| i.replay_timeout);
-            transmitter.replay_deadline = (!transmitter.unacknowledged.is_empty()).then_some(now + timeout);
+        if transmitter.retire(now, |copy| packets.free(copy))
+            && let Some(injector) = &self.injector
+        {
+            let timeout = injector.replay_timeout;
+            transmitter.replay_deadline = (transmitter.unacknowledged() > 0).then_some(now + timeout);
             if let Some(deadline) = transmitter.replay_deadline {
                 cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
             }
@@ -479,25 +513,21 @@ impl Link {
                 let other = LinkEnd { link: self.id, side: side.opposite() };
                 cx.scheduler.at(found, Event::LinkError(other, Detected::BadDllp));
                 // Credits are announced as running totals: a later update makes up for the lost one.
-                if let Dllp::UpdateCredits(_) = dllp {
-                    self.receivers[side as usize]
-                        .repeat(due + self.receivers[side as usize].params.credit_update_delay, dllp);
+                if let Dllp::UpdateCredits(class, credits) = dllp {
+                    self.receivers[side as usize].repeat(due, class, credits);
                 }
                 continue;
             }
             let heard = due + on_wire + self.params.latency;
-            let receiver = &mut self.receivers[side as usize];
             let sender = &mut self.transmitters[side.opposite() as usize];
             match dllp {
-                Dllp::Ack => {
-                    let sequence = receiver.acknowledge(due);
+                Dllp::Ack(sequence) => {
                     sender.acks.push_back((heard, sequence));
                     if let Some(tap) = &mut self.tap {
                         tap.dllp(side, span, pcie::Dllp::Ack(Sequence::new(sequence)));
                     }
                 }
-                Dllp::Nak => {
-                    let sequence = receiver.acknowledge(due);
+                Dllp::Nak(sequence) => {
                     sender.acks.push_back((heard, sequence));
                     counters.naks += 1;
                     if let Some(tap) = &mut self.tap {
@@ -505,8 +535,7 @@ impl Link {
                     }
                     cx.scheduler.at(heard, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
                 }
-                Dllp::UpdateCredits(class) => {
-                    let credits = receiver.announce(due, class);
+                Dllp::UpdateCredits(class, credits) => {
                     sender.account(class).receive(heard, credits);
                     if let Some(tap) = &mut self.tap {
                         let update = tap.update(side, class, credits);
@@ -549,7 +578,7 @@ impl Link {
         let transmitter = &mut self.transmitters[side as usize];
         if transmitter.replay_deadline.is_some_and(|deadline| deadline <= now) {
             transmitter.replay_deadline = None;
-            if !transmitter.unacknowledged.is_empty() {
+            if transmitter.unacknowledged() > 0 {
                 self.counters[side as usize].replay_timeouts += 1;
                 cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayTimeout));
                 self.replay(cx, side);
@@ -573,11 +602,10 @@ impl Link {
             }
         }
         self.counters[side as usize].replays += 1;
-        for index in 0..self.transmitters[side as usize].unacknowledged.len() {
-            let Unacknowledged { sequence, copy, wire_bytes, .. } =
-                self.transmitters[side as usize].unacknowledged[index];
-            // Without a copy nothing can have damaged the original, which is still under way.
-            let Some(copy) = copy else { continue };
+        // A TLP without a copy is one that nothing can have damaged: it is still under way.
+        for index in 0..self.transmitters[side as usize].replayable.len() {
+            let Replayable { sequence, copy, wire_bytes } =
+                self.transmitters[side as usize].replayable[index];
             let again = cx.packets.duplicate(copy);
             let Summary { class, credits, .. } = cx.packets.summary(again);
             cx.packets.hop_mut(again).held =

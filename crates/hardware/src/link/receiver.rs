@@ -7,15 +7,15 @@ use wire::pcie::FlowClass;
 
 use super::params::{Credits, ReceiverParams};
 
-/// A data link layer packet that waits to be sent.
+/// A data link layer packet that is due, with what it says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dllp {
-    /// All TLPs accepted so far are acknowledged.
-    Ack,
-    /// Like an Ack, and everything after the last good one is to be sent again.
-    Nak,
+    /// All TLPs up to this sequence number are acknowledged.
+    Ack(u16),
+    /// Like an Ack, and everything after it is to be sent again.
+    Nak(u16),
     /// Buffer space of a class has been freed.
-    UpdateCredits(FlowClass),
+    UpdateCredits(FlowClass, Credits),
 }
 
 /// What became of a TLP that arrived.
@@ -30,19 +30,25 @@ pub enum Acceptance {
 }
 
 /// Receiver of one direction of a link.
+///
+/// DLLPs are not sent when they are due but worked out later, when somebody asks. What each of them
+/// says is fixed as it comes up: a DLLP speaks of everything up to the instant at which it is due,
+/// and what comes later needs another one.
 #[derive(Debug)]
 pub struct Receiver {
     /// What it is made of.
     pub params: ReceiverParams,
     expected: u16,
     nak_outstanding: bool,
-    /// Accepted and not yet acknowledged: when, sequence number.
-    unacknowledged: VecDeque<(Time, u16)>,
-    /// Freed and not yet announced, by class.
-    freed: [VecDeque<(Time, Credits)>; 3],
-    /// DLLPs to be sent on the opposite direction, by the time at which each is due.
-    due: Vec<(Time, Dllp)>,
-    /// The earliest of them.
+    /// Acks to be sent: when each is due, the last sequence number that it covers.
+    acks: VecDeque<(Time, u16)>,
+    /// The Nak to be sent.
+    nak: Option<(Time, u16)>,
+    /// By class: UpdateFCs to be sent, when each is due and what it announces.
+    updates: [VecDeque<(Time, Credits)>; 3],
+    /// By class: when the last space was freed.
+    last_freed: [Time; 3],
+    /// When the first of all these is due.
     next_due: Time,
     /// Buffer space in use, by class.
     pub occupied: [Credits; 3],
@@ -55,39 +61,57 @@ impl Receiver {
             params,
             expected: 0,
             nak_outstanding: false,
-            unacknowledged: VecDeque::new(),
-            freed: Default::default(),
-            due: Vec::with_capacity(8),
+            acks: VecDeque::new(),
+            nak: None,
+            updates: Default::default(),
+            last_freed: [Time::ZERO; 3],
             next_due: Time::NEVER,
             occupied: Default::default(),
         }
     }
 
     /// Judges a TLP with `sequence` that arrived at `now`, `intact` if its LCRC matched.
+    #[inline]
     pub fn accept(&mut self, now: Time, sequence: u16, intact: bool) -> Acceptance {
         let ahead = sequence.wrapping_sub(self.expected) & 0xfff;
         if intact && ahead == 0 {
             self.expected = (self.expected + 1) & 0xfff;
             self.nak_outstanding = false;
-            self.unacknowledged.push_back((now, sequence));
-            self.schedule(now + self.params.ack_delay, Dllp::Ack);
+            self.acknowledge(now, sequence);
             Acceptance::Accepted
         } else if intact && ahead >= 2048 {
             // The Ack of the first copy was lost: say it again.
-            self.unacknowledged.push_back((now, self.expected.wrapping_sub(1) & 0xfff));
-            self.schedule(now + self.params.ack_delay, Dllp::Ack);
+            self.acknowledge(now, self.last_accepted());
             Acceptance::Duplicate
         } else {
             // One Nak until the expected TLP comes; more would replay it more than once.
             if !self.nak_outstanding {
                 self.nak_outstanding = true;
-                self.schedule(now, Dllp::Nak);
+                self.nak = Some((now, self.last_accepted()));
+                self.next_due = self.next_due.min(now);
             }
             Acceptance::Rejected
         }
     }
 
+    fn last_accepted(&self) -> u16 {
+        self.expected.wrapping_sub(1) & 0xfff
+    }
+
+    #[inline]
+    fn acknowledge(&mut self, now: Time, sequence: u16) {
+        match self.acks.back_mut() {
+            Some((due, covered)) if now <= *due => *covered = sequence,
+            _ => {
+                let due = now + self.params.ack_delay;
+                self.acks.push_back((due, sequence));
+                self.next_due = self.next_due.min(due);
+            }
+        }
+    }
+
     /// Notes that `credits` of `class` are free again from `at` on.
+    #[inline]
     pub fn release(&mut self, at: Time, class: FlowClass, credits: Credits) {
         let occupied = &mut self.occupied[class as usize];
         occupied.header -= credits.header;
@@ -95,80 +119,83 @@ impl Receiver {
         if self.params.credits.of(class).is_none() {
             return;
         }
-        let queue = &mut self.freed[class as usize];
         // Space is freed in order of arrival within a class.
-        let at = queue.back().map_or(at, |&(last, _)| at.max(last));
-        queue.push_back((at, credits));
-        self.schedule(at + self.params.credit_update_delay, Dllp::UpdateCredits(class));
+        let last = &mut self.last_freed[class as usize];
+        let at = at.max(*last);
+        *last = at;
+        match self.updates[class as usize].back_mut() {
+            Some((due, announced)) if at <= *due => {
+                announced.header += credits.header;
+                announced.data += credits.data;
+            }
+            _ => self.announce(at + self.params.credit_update_delay, class, credits),
+        }
+    }
+
+    /// Lets an UpdateFC of `class` be sent at `due`.
+    fn announce(&mut self, due: Time, class: FlowClass, credits: Credits) {
+        self.updates[class as usize].push_back((due, credits));
+        self.next_due = self.next_due.min(due);
     }
 
     /// Notes that `credits` of `class` are taken.
+    #[inline]
     pub fn occupy(&mut self, class: FlowClass, credits: Credits) {
         let occupied = &mut self.occupied[class as usize];
         occupied.header += credits.header;
         occupied.data += credits.data;
     }
 
-    fn schedule(&mut self, at: Time, dllp: Dllp) {
-        if !self.due.iter().any(|&(_, pending)| pending == dllp) {
-            self.due.push((at, dllp));
-            self.next_due = self.next_due.min(at);
-        }
+    /// Lets the UpdateFC that was sent at `sent` and lost be followed by another one.
+    pub fn repeat(&mut self, sent: Time, class: FlowClass, credits: Credits) {
+        let due = sent + self.params.credit_update_delay;
+        // Those behind it were freed after `sent` and are due later.
+        self.updates[class as usize].push_front((due, credits));
+        self.next_due = self.next_due.min(due);
     }
 
-    /// Sends a DLLP again at `at`, since the last one was lost.
-    pub fn repeat(&mut self, at: Time, dllp: Dllp) {
-        self.schedule(at, dllp);
+    /// Whether a DLLP is due at `now` or before.
+    #[inline]
+    pub fn is_due(&self, now: Time) -> bool {
+        self.next_due <= now
     }
 
     /// Time of the next DLLP that is due, if any.
     pub fn next_due(&self) -> Option<Time> {
-        (!self.due.is_empty()).then_some(self.next_due)
+        (self.next_due < Time::NEVER).then_some(self.next_due)
     }
 
     /// Takes the earliest DLLP that is due at `now` or before.
     pub fn take_due(&mut self, now: Time) -> Option<(Time, Dllp)> {
-        let (index, _) =
-            self.due.iter().enumerate().filter(|(_, (at, _))| *at <= now).min_by_key(|(_, (at, _))| *at)?;
-        let taken = self.due.swap_remove(index);
-        self.next_due = self.due.iter().map(|&(at, _)| at).min().unwrap_or(Time::NEVER);
-        Some(taken)
-    }
-
-    /// The last sequence number that an Ack or Nak sent at `at` covers.
-    pub fn acknowledge(&mut self, at: Time) -> u16 {
-        while self.unacknowledged.front().is_some_and(|&(arrived, _)| arrived <= at) {
-            self.unacknowledged.pop_front();
+        if !self.is_due(now) {
+            return None;
         }
-        if let Some(&(arrived, sequence)) = self.unacknowledged.front() {
-            // Later arrivals need an Ack of their own.
-            self.schedule(arrived + self.params.ack_delay, Dllp::Ack);
-            return sequence.wrapping_sub(1) & 0xfff;
-        }
-        self.expected.wrapping_sub(1) & 0xfff
-    }
-
-    /// Credits of `class` that an UpdateFC sent at `at` announces.
-    pub fn announce(&mut self, at: Time, class: FlowClass) -> Credits {
-        let queue = &mut self.freed[class as usize];
-        let mut sum = Credits::default();
-        while let Some(&(freed, credits)) = queue.front() {
-            if freed > at {
-                break;
-            }
-            sum.header += credits.header;
-            sum.data += credits.data;
-            queue.pop_front();
-        }
-        if let Some(&(freed, _)) = queue.front() {
-            self.schedule(freed + self.params.credit_update_delay, Dllp::UpdateCredits(class));
-        }
-        sum
+        let due = self.next_due;
+        let is_next = |at: Option<Time>| at == Some(due);
+        let dllp = if is_next(self.nak.map(|(at, _)| at)) {
+            self.nak.take().map(|(_, sequence)| Dllp::Nak(sequence))
+        } else if is_next(self.acks.front().map(|&(at, _)| at)) {
+            self.acks.pop_front().map(|(_, sequence)| Dllp::Ack(sequence))
+        } else {
+            FlowClass::ALL
+                .into_iter()
+                .find(|&class| is_next(self.updates[class as usize].front().map(|&(at, _)| at)))
+                .and_then(|class| {
+                    let (_, credits) = self.updates[class as usize].pop_front()?;
+                    Some(Dllp::UpdateCredits(class, credits))
+                })
+        };
+        let first = |at: Option<Time>| at.unwrap_or(Time::NEVER);
+        self.next_due = self.updates.iter().map(|queue| first(queue.front().map(|&(at, _)| at))).fold(
+            first(self.nak.map(|(at, _)| at)).min(first(self.acks.front().map(|&(at, _)| at))),
+            Time::min,
+        );
+        dllp.map(|dllp| (due, dllp))
     }
 
     /// Credits of `class` freed and not yet announced.
     pub fn unannounced(&self, class: FlowClass) -> Credits {
-        self.freed[class as usize].iter().fold(Credits::default(), |sum, (_, c)| Credits {
+        self.updates[class as usize].iter().fold(Credits::default(), |sum, (_, c)| Credits {
             header: sum.header + c.header,
             data: sum.data + c.data,
         })

@@ -76,13 +76,13 @@ impl CreditAccount {
     }
 }
 
-/// A TLP sent and not yet acknowledged.
+/// A TLP that can be sent again.
 #[derive(Clone, Copy, Debug)]
-pub struct Unacknowledged {
+pub struct Replayable {
     /// Its sequence number.
     pub sequence: u16,
-    /// Its bytes, kept only where something can corrupt the first copy.
-    pub copy: Option<PacketId>,
+    /// Its bytes.
+    pub copy: PacketId,
     /// Its length on the wire in bytes.
     pub wire_bytes: u32,
 }
@@ -98,9 +98,11 @@ pub struct Transmitter {
     /// When the next SKP ordered set is due.
     pub next_skip: Time,
     /// Sequence number of the next TLP.
-    pub next_sequence: u16,
-    /// TLPs that may have to be replayed, oldest first.
-    pub unacknowledged: VecDeque<Unacknowledged>,
+    next_sequence: u16,
+    /// Sequence number of the oldest TLP that is not acknowledged.
+    oldest: u16,
+    /// TLPs not yet acknowledged, oldest first; kept only where something can damage or lose them.
+    pub replayable: VecDeque<Replayable>,
     /// Acks under way: when they take effect, the last sequence number they cover.
     pub acks: VecDeque<(Time, u16)>,
     /// When the link will look again whether a waiting TLP can go.
@@ -123,7 +125,8 @@ impl Transmitter {
             wire_free: Time::ZERO,
             next_skip: Time::ZERO,
             next_sequence: 0,
-            unacknowledged: VecDeque::new(),
+            oldest: 0,
+            replayable: VecDeque::new(),
             acks: VecDeque::new(),
             wake: None,
             starved_since: None,
@@ -208,6 +211,36 @@ impl Transmitter {
         arrivals.filter(|&at| at > now).min()
     }
 
+    /// Gives the next TLP its sequence number.
+    #[inline]
+    pub fn number(&mut self) -> u16 {
+        let sequence = self.next_sequence;
+        self.next_sequence = (sequence + 1) & 0xfff;
+        sequence
+    }
+
+    /// TLPs sent and not acknowledged: they stay in the replay buffer.
+    #[inline]
+    pub fn unacknowledged(&self) -> usize {
+        usize::from(self.next_sequence.wrapping_sub(self.oldest) & 0xfff)
+    }
+
+    /// Whether an Ack has arrived by `now` that has not been looked at.
+    #[inline]
+    pub fn has_heard(&self, now: Time) -> bool {
+        self.acks.front().is_some_and(|&(at, _)| at <= now)
+    }
+
+    /// When a TLP begins that would begin at `start`, if the SKP ordered set that is due, one in every
+    /// `interval`, takes `time`.
+    #[cold]
+    pub fn after_skip(&mut self, start: Time, (interval, time): (Duration, Duration)) -> Time {
+        // Sets that fell into an idle wire cost nothing; this one is in the way.
+        let since = start - self.next_skip;
+        self.next_skip = start + interval - Duration::from_ps(since.as_ps() % interval.as_ps().max(1));
+        start + time.saturating_sub(since)
+    }
+
     /// Drops from the replay buffer what Acks covered up to `now`; hands the copies to `free`.
     ///
     /// Returns whether anything was acknowledged.
@@ -218,20 +251,18 @@ impl Transmitter {
                 break;
             }
             self.acks.pop_front();
-            while let Some(oldest) = self.unacknowledged.front() {
-                // Sequence numbers are compared modulo 4096, at most half of it apart.
-                if sequence.wrapping_sub(oldest.sequence) & 0xfff >= 2048 {
-                    break;
-                }
-                if let Some(copy) = oldest.copy {
-                    free(copy);
-                }
-                self.unacknowledged.pop_front();
-                progress = true;
+            if !is_covered(self.oldest, sequence) {
+                continue;
             }
-        }
-        if progress {
+            self.oldest = (sequence + 1) & 0xfff;
             self.replays_in_a_row = 0;
+            progress = true;
+            while let Some(first) =
+                self.replayable.front().filter(|first| is_covered(first.sequence, sequence))
+            {
+                free(first.copy);
+                self.replayable.pop_front();
+            }
         }
         progress
     }
@@ -241,7 +272,7 @@ impl Transmitter {
         for queue in &mut self.queues {
             queue.drain(..).for_each(|waiting| free(waiting.packet));
         }
-        self.unacknowledged.drain(..).filter_map(|u| u.copy).for_each(&mut free);
+        self.replayable.drain(..).for_each(|replayable| free(replayable.copy));
         let wire_free = self.wire_free;
         *self = Self::new(limits);
         self.wire_free = wire_free;
@@ -261,4 +292,10 @@ impl Transmitter {
             _ => Duration::ZERO,
         }
     }
+}
+
+/// Whether an Ack of `acknowledged` covers `sequence`: numbers are compared modulo 4096, at most half of it apart.
+#[inline]
+fn is_covered(sequence: u16, acknowledged: u16) -> bool {
+    acknowledged.wrapping_sub(sequence) & 0xfff < 2048
 }

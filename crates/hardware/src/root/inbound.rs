@@ -51,7 +51,7 @@ impl Host {
         let is_write = matches!(tlp.kind, TlpKind::MemoryWrite(_));
         let (address, length) = request.byte_range();
         let state = &mut self.ports[usize::from(port)];
-        let lines = lines_of(address, length).count() as u64;
+        let lines = lines_of(address, length).len() as u64;
         let intake = state.params.intake_per_request + state.params.intake_per_line * lines;
         state.intake_free = state.intake_free.max(now) + intake;
         let start = state.intake_free + state.params.request_latency;
@@ -276,10 +276,10 @@ fn write_lines(
 }
 
 /// The addresses of the cache lines that `length` bytes from `address` on touch.
-fn lines_of(address: u64, length: u32) -> impl Iterator<Item = u64> {
-    let first = address & !(LINE - 1);
-    let last = (address + u64::from(length.max(1)) - 1) & !(LINE - 1);
-    (first..=last).step_by(LINE as usize)
+fn lines_of(address: u64, length: u32) -> impl ExactSizeIterator<Item = u64> {
+    let first = address / LINE;
+    let count = (address % LINE + u64::from(length.max(1))).div_ceil(LINE) as u32;
+    (0..count).map(move |line| (first + u64::from(line)) * LINE)
 }
 
 fn first_dword(payload: &[u8]) -> u32 {

@@ -121,6 +121,11 @@ impl CompletionSplit {
         pieces.clear();
         let end = address + u64::from(length.max(1));
         let (first_line, last_line) = (address / LINE, (end - 1) / LINE);
+        if first_line == last_line {
+            // The usual case of small transfers has one answer.
+            pieces.push(Piece { address, length: length.max(1), first: 0, last: 0 });
+            return;
+        }
         let lines = (last_line - first_line + 1) as u32;
         let largest = combining != Combining::Nothing
             && self.is_largest(address, length, lines, combining == Combining::Waiting);
