@@ -191,6 +191,14 @@ impl Device for Nic {
         }
     }
 
+    fn bar_write_holds(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, _length: u32) -> Duration {
+        if at.bar == KPIO_BAR && usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung() {
+            self.kpio_holds(bus, at.function.0, at.offset.get())
+        } else {
+            Duration::ZERO
+        }
+    }
+
     fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
         let Some(note) = Note::of(token) else { return };
         match note.kind {

@@ -45,6 +45,11 @@ impl Nic {
         mux.queues > 0 || !mux.dma.is_empty()
     }
 
+    /// When a port's wire takes the next frame.
+    pub(super) fn mux_free(&self, port: EthernetPort) -> Time {
+        self.muxes[usize::from(port.0)].free
+    }
+
     /// Something from DMA waits for its turn.
     pub(super) fn mux_dma(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, what: FromDma) {
         self.muxes[usize::from(port.0)].dma.push_back(what);
@@ -82,27 +87,29 @@ impl Nic {
             }
             let takes_kpio = !mux.kpio.is_empty() && (mux.dma.is_empty() || !mux.kpio_was_last);
             mux.kpio_was_last = takes_kpio;
-            let left = if takes_kpio {
+            if takes_kpio {
                 let Some((function, queue)) = mux.kpio.pop_front() else { continue };
                 let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
                 // The queue was stopped meanwhile.
                 let Some(frame) = state.ready.pop_front() else { continue };
                 let left = self.hand_on(bus, function, &frame.bytes, frame.at, 0);
                 self.handle.add(function, counter::KPIO_FRAMES, u64::from(left.is_some()));
+                self.mux_taken(bus, port, left);
                 self.kpio_left(bus, function, queue, frame);
-                left
             } else {
                 let Some(FromDma::Frame { function, bytes, held }) = mux.dma.pop_front() else { continue };
                 let left = self.hand_on(bus, function, &bytes, now, held);
+                self.mux_taken(bus, port, left);
                 self.sender.spare.push(bytes);
-                left
-            };
-            if let Some(left) = left {
-                // So that the next one is there when the wire is free.
-                let latency = self.params.tx.latency;
-                let ahead = left.since(now).saturating_sub(latency);
-                self.muxes[usize::from(port.0)].free = now + ahead;
             }
+        }
+    }
+
+    /// The wire has taken a frame, which will have left then: the next one is to be there when the wire is free.
+    fn mux_taken(&mut self, bus: &dyn DeviceBus, port: EthernetPort, left: Option<Time>) {
+        if let Some(left) = left {
+            let ahead = left.since(bus.now()).saturating_sub(self.params.tx.latency);
+            self.muxes[usize::from(port.0)].free = bus.now() + ahead;
         }
     }
 

@@ -225,6 +225,32 @@ fn the_driver_is_told_of_room() {
 }
 
 #[test]
+fn writes_wait_in_the_port_for_room() {
+    for format in [PAPERS, Format::Framed] {
+        let (mut bench, handles) = kpio_pair(KpioParams::example());
+        let mut writer = Writer::start(&mut bench, 0, format, kpio::HOLD);
+        bench.world.rate = units::BitRate::gbit_per_s(1);
+        let frames: Vec<Vec<u8>> = (0..40).map(|n| frame(1, mac(2), 304, n)).collect();
+        let mut held = Duration::ZERO;
+        for frame in &frames {
+            for (at, line) in writer.lines(frame) {
+                let access = platform::device::BarAccess {
+                    function: F0,
+                    bar: regs::KPIO_BAR,
+                    offset: units::BarOffset::new(at),
+                };
+                held = held.max(bench.with(0, |device, bus| device.bar_write_holds(bus, access, 64)));
+                bench.write_bar(0, 0, regs::KPIO_BAR, at, &line);
+            }
+        }
+        assert!(held > Duration::from_us(2), "{held:?}");
+        bench.run_for(Duration::from_us(200));
+        assert!(sent(&bench) == frames, "{format:?}");
+        assert_eq!(handles[0].counter(F0, counter::KPIO_OUTSIDE), 0);
+    }
+}
+
+#[test]
 fn checksums_are_filled_in_where_the_header_asks() {
     let (mut bench, _) = kpio_pair(KpioParams::example());
     let mut writer = Writer::start(&mut bench, 0, Format::Framed, 0);

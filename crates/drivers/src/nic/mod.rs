@@ -39,7 +39,7 @@ use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Re
 use wire::nic::registers::{INLINE_BAR, KPIO_BAR, feature};
 use wire::nic::{CLASS, DEVICE, VENDOR};
 
-pub use kpio::{Ending, KpioCosts, KpioParams, Select, Stores};
+pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 pub use params::{InlineParams, NicCosts, NicDriverParams};
 
 use adapter::{Adapter, Limits, State};

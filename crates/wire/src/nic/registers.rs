@@ -218,6 +218,10 @@ pub mod kpio {
     /// Control, with [`FRAMED`]: the filling behind a frame is not written.
     pub const SHORT_LINES: u32 = 1 << 5;
 
+    /// Control: writes for which there is no room wait in the port, with their credits, until there is. Who writes need
+    /// not count lines.
+    pub const HOLD: u32 = 1 << 6;
+
     /// Status: runs.
     pub const RUNNING: u32 = 1 << 0;
 }

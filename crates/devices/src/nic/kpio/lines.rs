@@ -69,6 +69,16 @@ impl Lines {
         &self.slots[position as usize & (self.slots.len() - 1)]
     }
 
+    /// How many lines must have been freed in all before there is room for a write at a place in the window, if there is
+    /// none now. Whatever is behind what is awaited is taken to be ahead.
+    pub fn wants_freed(&self, at: u64) -> Option<u32> {
+        let line = (at / LINE as u64) as u32;
+        let ahead = line.wrapping_sub(self.head) & self.mask;
+        let depth = self.slots.len() as u32;
+        let room = depth - self.head.wrapping_sub(self.freed);
+        (ahead >= room).then(|| self.head.wrapping_add(ahead + 1).wrapping_sub(depth))
+    }
+
     /// Writes `data`, which stays inside a line, at a place in the window.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Written {
         let line = (at / LINE as u64) as u32;

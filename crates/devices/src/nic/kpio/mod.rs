@@ -10,16 +10,16 @@ mod lines;
 use std::collections::VecDeque;
 
 use platform::device::DeviceBus;
-use units::Time;
+use units::{Bytes, Duration, Time};
 use wire::ethernet::HEADER_LEN;
 use wire::kpio::{Decoder, Format, LINE, Outcome, framed, signature};
 use wire::nic::registers::{NO_VECTOR, counter, kpio as register};
 
-use super::Nic;
 use super::completions::write;
 use super::params::KpioParams;
 use super::segment::{fill_checksums, finish};
 use super::token::{Kind, Note};
+use super::{Nic, NicHandle};
 use lines::{Lines, Written};
 
 /// A whole frame, check sequence included, that waits for its turn.
@@ -44,6 +44,8 @@ pub struct KpioQueue {
     /// What the counters have been told of the decoder's.
     told: (u64, u64),
     pub ready: VecDeque<Ready>,
+    /// Writes that wait in the port for room, in order.
+    held: VecDeque<(u64, Vec<u8>)>,
     /// Frames that began where there was no place for them, or did not get further than a piece of their first line.
     unplaced: u64,
     /// Since when a line is missing that others wait for.
@@ -69,6 +71,7 @@ impl KpioQueue {
             decoder: Decoder::new(Format::Framed, 0),
             told: (0, 0),
             ready: VecDeque::new(),
+            held: VecDeque::new(),
             unplaced: 0,
             stuck: None,
             waits: false,
@@ -91,6 +94,7 @@ impl KpioQueue {
         self.decoder = Decoder::new(format, longest);
         self.told = (0, 0);
         self.ready.clear();
+        self.held.clear();
         (self.unplaced, self.stuck, self.armed) = (0, None, None);
         (self.waits, self.reports, self.reported) = (false, false, 0);
     }
@@ -101,6 +105,31 @@ impl KpioQueue {
 
     fn dropped(&self) -> u64 {
         self.unplaced + self.decoder.dropped().frames()
+    }
+
+    /// Takes a write that stays inside a line.
+    fn write(&mut self, handle: &NicHandle, function: u8, at: u64, piece: &[u8]) {
+        let what = self.lines.write(at, piece);
+        let count = |which| handle.add(function, which, 1);
+        if piece.len() < LINE {
+            count(counter::KPIO_PIECES);
+        }
+        match what {
+            Written::Wanted { is_ahead: false } => {}
+            Written::Wanted { is_ahead: true } => count(counter::KPIO_AHEAD),
+            Written::Twice { .. } => count(counter::KPIO_TWICE),
+            Written::Outside { .. } => count(counter::KPIO_OUTSIDE),
+        }
+        // Of two frames in one place the decoder will drop one.
+        if let Written::Twice { begins: true } | Written::Outside { begins: true } = what {
+            self.unplaced += 1;
+        }
+    }
+
+    /// Whether a write has to wait in the port.
+    fn holds(&self, at: u64) -> bool {
+        let may = self.control & register::HOLD != 0;
+        may && (!self.held.is_empty() || self.lines.wants_freed(at).is_some())
     }
 
     /// Whether as many lines are free as the driver waits for.
@@ -134,20 +163,13 @@ impl Nic {
         let mut rest = data;
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.len().min(LINE - at as usize % LINE));
-            let what = state.lines.write(at, piece);
-            let count = |which| self.handle.add(function, which, 1);
-            if piece.len() < LINE {
-                count(counter::KPIO_PIECES);
-            }
-            match what {
-                Written::Wanted { is_ahead: false } => {}
-                Written::Wanted { is_ahead: true } => count(counter::KPIO_AHEAD),
-                Written::Twice { .. } => count(counter::KPIO_TWICE),
-                Written::Outside { .. } => count(counter::KPIO_OUTSIDE),
-            }
-            // Of two frames in one place the decoder will drop one.
-            if let Written::Twice { begins: true } | Written::Outside { begins: true } = what {
-                state.unplaced += 1;
+            if state.holds(at) {
+                let mut bytes = self.sender.spare.pop().unwrap_or_default();
+                bytes.clear();
+                bytes.extend_from_slice(piece);
+                state.held.push_back((at, bytes));
+            } else {
+                state.write(&self.handle, function, at, piece);
             }
             at += piece.len() as u64;
             rest = behind;
@@ -272,7 +294,43 @@ impl Nic {
         state.lines.free(frame.end);
         state.free_idle_lines();
         self.sender.spare.push(frame.bytes);
-        self.kpio_report(bus, function, queue);
+        let mut has_room = false;
+        while let Some((at, bytes)) = state.held.front()
+            && state.lines.wants_freed(*at).is_none()
+        {
+            let (at, bytes) = (*at, bytes.clone());
+            state.held.pop_front();
+            state.write(&self.handle, function, at, &bytes);
+            has_room = true;
+        }
+        if has_room {
+            self.kpio_drain(bus, function, queue);
+        } else {
+            self.kpio_report(bus, function, queue);
+        }
+    }
+
+    /// How long a write to the windows waits in the port: until the frames that are in its way have left, if nothing else
+    /// takes their turns.
+    pub(super) fn kpio_holds(&self, bus: &dyn DeviceBus, function: u8, at: u64) -> Duration {
+        let Some(params) = self.params.kpio else { return Duration::ZERO };
+        let (queue, at) = ((at / params.window()) as usize, at % params.window());
+        let state = &self.functions[usize::from(function)];
+        let port = state.port();
+        let Some(queue) = state.kpio.get(queue).filter(|queue| queue.running && queue.holds(at)) else {
+            return Duration::ZERO;
+        };
+        let wanted = queue.lines.wants_freed(at).unwrap_or(queue.lines.freed());
+        let mut leaves = self.mux_free(port).max(bus.now());
+        for frame in &queue.ready {
+            if frame.end.wrapping_sub(wanted) < 1 << 31 {
+                break;
+            }
+            leaves += self.params.rate.time_for(Bytes::new(frame.bytes.len() as u64));
+        }
+        // What waits in front of it has to go through the queue, too.
+        let waiting: u64 = queue.held.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        (leaves + self.params.rate.time_for(Bytes::new(waiting))).since(bus.now())
     }
 
     /// Tells the driver of freed lines if there are enough, or later.

@@ -17,9 +17,9 @@ use platform::Error;
 use platform::cpu::Cpu;
 use platform::mmio::Mmio;
 use platform::net::Packet;
-use wire::ip::{Flow, protocol};
+use wire::ip::{Flow as Connection, protocol};
 
-pub use params::{Ending, KpioCosts, KpioParams, Select, Stores};
+pub use params::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 
 use super::adapter::Adapter;
 use super::channel::Channel;
@@ -164,7 +164,7 @@ impl Adapter {
         cpu.work(kpio.params.costs.select);
         let mut bytes = [0; HEADERS];
         let length = packet.load(cpu, &mut bytes);
-        let flow = Flow::of_headers(&bytes[..length]);
+        let flow = Connection::of_headers(&bytes[..length]);
         let wanted = match select {
             Select::TcpPorts { first, last } => flow.is_some_and(|flow| {
                 let ours = |port| (first..=last).contains(&port);

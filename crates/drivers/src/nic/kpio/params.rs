@@ -22,6 +22,16 @@ pub enum Ending {
     Fenced,
 }
 
+/// What keeps the driver from writing more than the device has room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Flow {
+    /// It counts lines: the device writes to memory how many are free, and interrupts who waits.
+    #[default]
+    Counted,
+    /// The link's credits: the core stands still until the device takes its stores.
+    Link,
+}
+
 /// Which packets go by programmed I/O, as far as they are short enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Select {
@@ -81,6 +91,8 @@ pub struct KpioParams {
     pub stores: Stores,
     /// How the last line of a frame leaves.
     pub ending: Ending,
+    /// What keeps it from writing too much.
+    pub flow: Flow,
     /// Lines after which a fence lets all buffers empty; 0 for never. 1 uses one buffer at a time.
     pub fence_every: u16,
     /// One queue under a lock, in place of one for each channel.
@@ -102,6 +114,7 @@ impl Default for KpioParams {
             framed: true,
             stores: Stores::Combining,
             ending: Ending::Stuffed,
+            flow: Flow::Counted,
             fence_every: 0,
             shared: false,
             report_every: 16,
@@ -112,9 +125,10 @@ impl Default for KpioParams {
 }
 
 impl KpioParams {
-    /// As the paper's driver: its format, all connections.
+    /// As the paper's driver: its format, all connections, and a core that stalls when the link does not drain (section
+    /// IV).
     pub fn papers() -> Self {
-        Self { framed: false, ..Self::default() }
+        Self { framed: false, flow: Flow::Link, ..Self::default() }
     }
 
     /// Plain programmed I/O: uncached, eight bytes at a time.

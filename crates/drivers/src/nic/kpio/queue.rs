@@ -13,7 +13,7 @@ use wire::ip::Dissection;
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{self as regs, kpio};
 
-use super::params::{Ending, KpioParams, Stores};
+use super::params::{Ending, Flow, KpioParams, Stores};
 
 /// Bytes of a cache line: what the device writes and what writers share lie apart.
 const APART: u64 = 64;
@@ -117,7 +117,8 @@ impl KpioQueue {
         write(kpio::VECTOR, vector.into());
         let framed = if self.params.framed { kpio::FRAMED } else { 0 };
         let short = if self.is_short() { kpio::SHORT_LINES } else { 0 };
-        write(kpio::CONTROL, kpio::ENABLE | framed | short);
+        let hold = if self.params.flow == Flow::Link { kpio::HOLD } else { 0 };
+        write(kpio::CONTROL, kpio::ENABLE | framed | short | hold);
     }
 
     pub fn stop(&self, cpu: &Cpu) {
@@ -197,7 +198,7 @@ impl KpioQueue {
         let length = packet.length() as usize;
         let end = self.line.get().wrapping_add(self.format.lines(length) as u32);
         let needs = end.wrapping_sub(1 << self.limits.log2_lines);
-        if !self.is_past(cpu, needs) {
+        if self.params.flow == Flow::Counted && !self.is_past(cpu, needs) {
             self.wait(cpu, channel, needs);
             return Err(packet);
         }

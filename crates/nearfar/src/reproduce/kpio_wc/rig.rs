@@ -196,7 +196,8 @@ impl Frames {
         Frame::of(fragment, Some(Rc::clone(self) as _))
     }
 
-    /// Sends `count` frames of `length` bytes straight to the driver, for nobody, waiting where it has no room.
+    /// Sends `count` frames of `length` bytes straight to the driver, for nobody, waiting where it has no room, and until
+    /// they have come back.
     pub async fn send(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32, count: u32) {
         self.send_to(cpu, device, MacAddr([2, 0, 0, 0, 0xff, 0xff]), length, count).await;
     }
@@ -225,6 +226,9 @@ impl Frames {
                 frame = back;
             }
             cpu.sync().await;
+        }
+        while self.out.get() > 0 {
+            cpu.sleep(REST).await;
         }
     }
 }

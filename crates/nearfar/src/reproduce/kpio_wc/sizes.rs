@@ -142,7 +142,9 @@ pub fn throughputs(options: &Options) -> Result<Values, String> {
     let (kpio, dma) = (&all[&Path::Kpio], &all[&Path::Dma]);
     values.insert("throughput/kpio-before-step".into(), kpio[&86]);
     values.insert("throughput/kpio-after-step".into(), kpio[&87]);
-    if let Some(at) = SIZES.iter().find(|m| dma[m] > kpio[m]) {
+    // The teeth of kPIO+WC cross the other curve several times: what is sought is the end of it.
+    let behind = SIZES.iter().rev().take_while(|m| dma[m] > kpio[m]).last();
+    if let Some(at) = behind {
         values.insert("throughput/crossover".into(), f64::from(*at));
     }
     Ok(values)
