@@ -4,6 +4,7 @@
 //! paper's authors watched theirs with an analyser.
 
 mod lines;
+mod overhead;
 mod pings;
 mod rig;
 mod sizes;
@@ -30,7 +31,7 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 7] = [
+const EXPERIMENTS: [Experiment; 8] = [
     Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
     Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
@@ -40,6 +41,11 @@ const EXPERIMENTS: [Experiment; 7] = [
     },
     Experiment { name: "buffers", keys: &["buffers/"], run: lines::buffers },
     Experiment { name: "generations", keys: &["generation/"], run: lines::generations },
+    Experiment {
+        name: "overhead of descriptors",
+        keys: &["iperf-64/overhead", "iperf-64K/overhead"],
+        run: overhead::descriptors,
+    },
     Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },
     Experiment { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
 ];
