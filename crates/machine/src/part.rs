@@ -155,6 +155,10 @@ record! {
         write_out_first_per_byte: Figure<Duration>,
         /// For each completion after the first.
         write_out_per_completion: Figure<Duration>,
+        /// The same for a completion whose data begins within the first chunk.
+        write_out_within_chunk: Figure<Duration>,
+        /// For each operation on a last chunk of which less than half is written, a lone tail apart.
+        write_out_short_chunk: Figure<Duration>,
         /// For a first byte that does not begin a word.
         unaligned_head: Figure<Duration>,
         /// For a last byte that does not end a word.
@@ -187,8 +191,10 @@ record! {
         start_latency: Figure<Duration>,
         /// From a read's data being in place until whoever asked knows.
         read_done_latency: Figure<Duration>,
-        /// For each byte of a read's last completion, where data goes straight to who asked.
+        /// For each byte of a completion, where data goes straight to who asked.
         hand_over_per_byte: Figure<Duration>,
+        /// For each completion of such a read after its first.
+        hand_over_per_completion: Figure<Duration>,
         /// Until who asked for a write knows that it has left; the later of this way ..
         write_done: Figure<Duration>,
         /// .. with each byte adding this ..

@@ -79,8 +79,10 @@ pub struct EngineParams {
     pub start_latency: Duration,
     /// From a read's data being in place until whoever asked knows.
     pub read_done_latency: Duration,
-    /// Picoseconds for each byte of a read's last completion, where the engine hands data straight to who asked.
+    /// Picoseconds for each byte of a completion, where the engine hands data straight to who asked.
     pub hand_over_ps_per_byte: u32,
+    /// For each completion of such a read after its first.
+    pub hand_over_per_completion: Duration,
     /// When who asked for a write knows that it has left: the later of the two, counted from its reaching the engine.
     pub write_done: [Linear; 2],
     /// The device memory that the engine works on, if any.
@@ -129,6 +131,10 @@ pub struct WriteOutParams {
     pub first_ps_per_byte: u32,
     /// Time for each completion after the first.
     pub per_completion: Duration,
+    /// The same for one whose data begins within the first chunk, which has to be taken up again.
+    pub within_chunk: Duration,
+    /// Time for each operation on a last chunk that less than half of which is written, a lone tail apart.
+    pub short_chunk: Duration,
     /// Time for a first byte that is not at the beginning of a word.
     pub unaligned_head: Duration,
     /// Time for a last byte that is not at the end of a word.
@@ -158,6 +164,18 @@ impl LocalMemoryParams {
         (operations, chunks)
     }
 
+    /// Operations that write the last chunk of a transfer if less than half of it is written: its words and, after
+    /// them, its tail. A tail by itself, and a transfer of one chunk, need none of them.
+    pub fn short_chunk_operations(&self, local: u64, length: u32) -> u64 {
+        let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
+        let end = local % word + u64::from(length);
+        let rest = end % chunk;
+        if end < chunk || rest < word || rest >= chunk / 2 {
+            return 0;
+        }
+        1 + u64::from(rest % word != 0)
+    }
+
     /// Chunks that reading `length` bytes at `local` touches: one operation each.
     pub fn read_chunks(&self, local: u64, length: u64) -> u64 {
         (local % u64::from(self.word) + length).div_ceil(u64::from(self.chunk))
@@ -169,6 +187,7 @@ static IDEAL: EngineParams = EngineParams {
     start_latency: Duration::ZERO,
     read_done_latency: Duration::ZERO,
     hand_over_ps_per_byte: 0,
+    hand_over_per_completion: Duration::ZERO,
     write_done: [Linear { base: Duration::ZERO, ps_per_byte: 0 }; 2],
     memory: None,
 };
@@ -214,10 +233,18 @@ mod tests {
             ps_per_byte: 0,
             first_ps_per_byte: 0,
             per_completion: Duration::ZERO,
+            within_chunk: Duration::ZERO,
+            short_chunk: Duration::ZERO,
             unaligned_head: Duration::ZERO,
             unaligned_tail: Duration::ZERO,
         },
     };
+
+    #[test]
+    fn a_short_last_chunk_costs_its_words_and_its_tail() {
+        let operations = |length| MEMORY.short_chunk_operations(0, length);
+        assert_eq!([32, 255, 256, 263, 264, 265, 319, 320].map(operations), [0, 0, 0, 0, 1, 2, 2, 0]);
+    }
 
     #[test]
     fn ends_within_a_word_cost_an_operation_each() {

@@ -50,10 +50,25 @@ pub struct Life {
 }
 
 impl Read {
-    /// Works out when the bytes of a completion that began to arrive at `begin` are in the device's memory.
-    fn place(&mut self, engine: &EngineParams, now: Time, begin: Time, bytes: u64, ps_per_byte: f64) {
+    /// Works out when the bytes of a completion that began to arrive at `begin` are in the device's memory, `offset`
+    /// bytes from the beginning of the read's data.
+    fn place(
+        &mut self,
+        engine: &EngineParams,
+        now: Time,
+        begin: Time,
+        offset: u64,
+        bytes: u64,
+        ps_per_byte: f64,
+    ) {
         let Some(memory) = &engine.memory else {
-            self.in_place = now + Duration::from_ps(bytes * u64::from(engine.hand_over_ps_per_byte));
+            // One completion is handed over after the other.
+            let mut time = Duration::from_ps(bytes * u64::from(engine.hand_over_ps_per_byte));
+            if self.completions > 0 {
+                time += engine.hand_over_per_completion;
+            }
+            self.completions += 1;
+            self.in_place = self.in_place.max(now) + time;
             return;
         };
         let out = &memory.write_out;
@@ -74,7 +89,8 @@ impl Read {
                 let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
                 time = time.saturating_sub(Duration::from_ps(missing));
             } else if first_of_completion {
-                time += out.per_completion;
+                // The first chunk is taken up again; data for later ones is gathered behind it.
+                time += if offset < chunk { out.within_chunk } else { out.per_completion };
             }
             self.in_place = self.in_place.max(arrived) + time;
             self.pieces += 1;
@@ -560,7 +576,8 @@ impl Requester {
         };
         let arrived = now - link.wire_time(end.side.opposite(), wire_bytes);
         let ps_per_byte = link.wire_time_per_byte_ps();
-        self.reads[index as usize].place(engine, now, arrived, u64::from(here), ps_per_byte);
+        let offset = u64::from(entry.offset + entry.length - entry.left - here);
+        self.reads[index as usize].place(engine, now, arrived, offset, u64::from(here), ps_per_byte);
         if last {
             self.request_answered(scheduler, header.tag, entry, index, drained);
         }
@@ -603,6 +620,7 @@ impl Requester {
                 if (dma.local + u64::from(dma.length)) % word != 0 {
                     done += memory.write_out.unaligned_tail;
                 }
+                done += memory.write_out.short_chunk * memory.short_chunk_operations(dma.local, dma.length);
             }
             if read.left > 0 {
                 // The rest of a read that failed is not asked for.

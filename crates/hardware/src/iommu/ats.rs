@@ -90,7 +90,7 @@ impl Iommu {
         memory: &mut M,
     ) -> AtsReply {
         self.counters.lookups += 1;
-        let place = self.pipeline.enter(now, Access::Read);
+        let place = self.pipeline.enter_again(now, Access::Read);
         let (at, found, record) = self.find_for_ats(place, requester, address, memory);
         let ready = self.pipeline.leave(at, Access::Read);
         let absent = AtsEntry {

@@ -136,6 +136,9 @@ pub struct IommuParams {
     pub read_depth: usize,
     /// The same for writes.
     pub write_depth: usize,
+    /// *Quirk*: whether requests for one 4 KiB page, one right after the other, share a place. Sandy Bridge, from the
+    /// measured bandwidths of writes that take two TLPs.
+    pub same_page_shares_place: bool,
     /// Who waits for whom: whether hits wait behind misses.
     pub order: PipelineOrder,
 
@@ -145,7 +148,7 @@ pub struct IommuParams {
     pub walk_overhead: Duration,
     /// Time of each step apart from reading memory (time).
     pub step_overhead: Duration,
-    /// How long a walker stays occupied after a walk for a read (time).
+    /// How long a walker, and the region that it walked, stay occupied after a walk for a read (time).
     pub walker_hold_read: Duration,
     /// How long a walker stays occupied after a walk for a write (time).
     pub walker_hold_write: Duration,
@@ -194,6 +197,7 @@ impl Default for IommuParams {
             lookup_interval: Duration::ZERO,
             read_depth: 10,
             write_depth: 24,
+            same_page_shares_place: false,
             order: PipelineOrder::Global,
             walkers: 6,
             walk_overhead: Duration::from_ns(160),

@@ -10,15 +10,31 @@ struct Lane {
     leaves: Vec<Time>,
     next: usize,
     last_leave: Time,
+    /// The page of the request that entered last.
+    page: Option<u64>,
 }
 
 impl Lane {
     fn new(depth: usize) -> Self {
-        Self { leaves: vec![Time::ZERO; depth], next: 0, last_leave: Time::ZERO }
+        Self { leaves: vec![Time::ZERO; depth], next: 0, last_leave: Time::ZERO, page: None }
     }
     #[inline]
     fn enter(&self, now: Time) -> Time {
         if self.leaves.is_empty() { now } else { now.max(self.leaves[self.next]) }
+    }
+    /// Whether a request for `page` follows one for the same page, and becomes the last one.
+    #[inline]
+    fn follows(&mut self, page: u64) -> bool {
+        self.page.replace(page) == Some(page)
+    }
+    /// A request that shares the place of the one before leaves.
+    #[inline]
+    fn leave_along(&mut self, at: Time) {
+        self.last_leave = self.last_leave.max(at);
+        let last = self.next.checked_sub(1).unwrap_or(self.leaves.len().saturating_sub(1));
+        if let Some(leave) = self.leaves.get_mut(last) {
+            *leave = (*leave).max(at);
+        }
     }
     #[inline]
     fn leave(&mut self, at: Time) {
@@ -39,6 +55,10 @@ pub(crate) struct Pipeline {
     lanes: [Lane; 2],
     order: PipelineOrder,
     interval: Duration,
+    /// Whether requests for one page, one right after the other, share a place.
+    pages_share: bool,
+    /// Whether the request being looked up shares the place of the one before it.
+    shares: bool,
     last_lookup: Option<Time>,
 }
 
@@ -48,13 +68,24 @@ impl Pipeline {
             lanes: [Lane::new(params.read_depth), Lane::new(params.write_depth)],
             order: params.order,
             interval: params.lookup_interval,
+            pages_share: params.same_page_shares_place,
+            shares: false,
             last_lookup: None,
         }
     }
 
-    /// When a request that arrives at `now` gets its place.
+    /// When a request for `page` that arrives at `now` gets its place.
     #[inline]
-    pub(crate) fn enter(&self, now: Time, access: Access) -> Time {
+    pub(crate) fn enter(&mut self, now: Time, access: Access, page: u64) -> Time {
+        let lane = &mut self.lanes[access as usize];
+        self.shares = self.pages_share && lane.follows(page);
+        if self.shares { now } else { lane.enter(now) }
+    }
+
+    /// When a piece of a request, or anything else, gets a place of its own.
+    #[inline]
+    pub(crate) fn enter_again(&mut self, now: Time, access: Access) -> Time {
+        self.shares = false;
         self.lanes[access as usize].enter(now)
     }
 
@@ -78,7 +109,12 @@ impl Pipeline {
             PipelineOrder::PerDirection => ready.max(self.lanes[access as usize].last_leave),
             PipelineOrder::Global => ready.max(self.last_leave()),
         };
-        self.lanes[access as usize].leave(at);
+        let lane = &mut self.lanes[access as usize];
+        if self.shares {
+            lane.leave_along(at)
+        } else {
+            lane.leave(at)
+        }
         at
     }
 

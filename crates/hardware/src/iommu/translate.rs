@@ -80,7 +80,8 @@ impl Iommu {
             return Translation::unchanged(now, address);
         }
         self.counters.lookups += 1;
-        let place = self.pipeline.enter(now, access);
+        let page = address.get() >> 12 | u64::from(requester.bits()) << 48;
+        let place = self.pipeline.enter(now, access, page);
         self.counters.pipeline_queueing += place.since(now);
         let context = match self.recent_context {
             Some((recent, context)) if recent == requester => {
@@ -119,7 +120,7 @@ impl Iommu {
         let mut ready = self.pipeline.leave(ready, access);
         for _ in 1..pieces {
             // The other pieces take places of their own, but their page has been looked up.
-            let at = self.pipeline.enter(now, access);
+            let at = self.pipeline.enter_again(now, access);
             ready = self.pipeline.leave(ready.max(at), access);
         }
         match found {

@@ -67,12 +67,13 @@ impl Walkers {
 
     /// Gives the walker back at `end`.
     pub(crate) fn end(&mut self, walker: Walker, end: Time) {
-        self.free[walker.index] = end + self.hold[walker.access as usize];
+        let free = end + self.hold[walker.access as usize];
+        self.free[walker.index] = free;
         if let Some(region) = walker.region {
             // Whoever comes later does not begin before the earliest time at which any walker is free.
             let past = self.free.iter().copied().min().unwrap_or(Time::ZERO);
             self.regions.retain(|&(r, free)| r != region && free > past);
-            self.regions.push((region, end));
+            self.regions.push((region, free));
         }
     }
 }

@@ -85,7 +85,7 @@ impl MemorySystem {
                 self.net.line(ready, way, cause, &mut self.counters)
             }
             holder => {
-                let memory = self.dram[home_node].read(home_at, line);
+                let memory = self.dram[home_node].read(home_at, line, self.request);
                 self.counters.nodes[home_node].dram_read.add(cause, super::LINE);
                 let mut ready = memory.max(snooped.at);
                 if let Some((holder, found)) = holder.filter(|_| snooped.dirty) {

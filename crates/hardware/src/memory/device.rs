@@ -40,9 +40,13 @@ impl MemorySystem {
         }
         let back = self.params.sockets[n].llc.device_return;
         let mut ready = fetched.at + back;
-        let spread = self.params.interconnect.spread;
-        if node != home && !spread.is_zero() {
-            ready = ready + Duration::from_ps(self.rng.below(spread.as_ps())) - spread / 2;
+        if node != home {
+            // Requests to another socket queue behind each other at more places than the link.
+            let spread = self.params.interconnect.spread;
+            if self.remote_reads[n].others_until(self.request) > now && !spread.is_zero() {
+                ready = ready + Duration::from_ps(self.rng.below(spread.as_ps())) - spread / 2;
+            }
+            self.remote_reads[n].note(ready);
         }
         Access { ready, source: fetched.source }
     }
@@ -249,7 +253,7 @@ impl MemorySystem {
             match dirty_in {
                 Some(holder) => at = self.write_back::<TIMED>(at, holder, home, line),
                 None if TIMED => {
-                    at = self.dram[home.index()].read(at, line);
+                    at = self.dram[home.index()].read(at, line, self.request);
                     self.counters.nodes[home.index()].dram_read.add(Cause::Dma, super::LINE);
                     self.counters.nodes[n].device.merges += 1;
                 }

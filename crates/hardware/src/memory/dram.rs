@@ -3,6 +3,7 @@
 use super::LINE;
 use super::params::DramParams;
 use super::server::Server;
+use super::under_way::UnderWay;
 use engine::Rng;
 use units::{Bytes, Duration, Time};
 
@@ -17,8 +18,8 @@ pub(super) struct Dram {
     /// Lines on a channel before the next one follows.
     interleave: u64,
     channels: Vec<Server>,
-    /// For each channel: when the last of the reads under way is answered.
-    read_until: Vec<Time>,
+    /// For each channel: the reads under way.
+    under_way: Vec<UnderWay>,
     /// For each rank of each channel: a beginning of a refresh near the last access.
     refreshes: Vec<u64>,
     /// For each bank of each rank: its open row plus one, zero if none is.
@@ -46,7 +47,7 @@ impl Dram {
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
             channels: vec![Server::default(); usize::from(params.channels)],
-            read_until: vec![Time::ZERO; usize::from(params.channels)],
+            under_way: vec![UnderWay::default(); usize::from(params.channels)],
             refreshes: (0..units as u64)
                 .map(|u| if staggered { interval * u / units as u64 } else { 0 })
                 .collect(),
@@ -55,17 +56,17 @@ impl Dram {
         }
     }
 
-    /// Reads a line: when it is at the LLC.
+    /// Reads a line on behalf of a `request`: when it is at the LLC.
     #[inline]
-    pub(super) fn read(&mut self, at: Time, line: u64) -> Time {
+    pub(super) fn read(&mut self, at: Time, line: u64, request: u64) -> Time {
         let place = self.place(line);
         let at = self.after_refresh(at, place.rank);
         let latency = self.latency(line, place.rank);
         let begun = self.channels[place.channel].reserve(at, self.service);
-        let contended = self.read_until[place.channel] > begun;
+        let contended = self.under_way[place.channel].others_until(request) > begun;
         let width = if contended { self.params.contended_spread } else { self.params.access_spread };
         let ready = begun + (latency + self.part_of(width)).saturating_sub(width / 2);
-        self.read_until[place.channel] = self.read_until[place.channel].max(ready);
+        self.under_way[place.channel].note(ready);
         ready
     }
 
@@ -158,7 +159,7 @@ mod tests {
     fn peak_bandwidth_is_reached_and_not_exceeded() {
         let mut dram = Dram::new(&DramParams { refresh: None, ..params() }, rng());
         let lines = 40_000;
-        let last = (0..lines).map(|line| dram.read(Time::ZERO, line)).max().unwrap();
+        let last = (0..lines).map(|line| dram.read(Time::ZERO, line, 0)).max().unwrap();
         let rate = lines as f64 * 64.0 / (last.as_ns_f64() - 70.0);
         assert!((63.0..=64.01).contains(&rate), "{rate} GB/s of 64");
     }
@@ -169,7 +170,7 @@ mod tests {
         let slow = (0..100_000u64)
             .filter(|i| {
                 let at = Time::from_ps(i * 77_777);
-                dram.read(at, i * 1_001) - at > Duration::from_ns(75)
+                dram.read(at, i * 1_001, *i) - at > Duration::from_ns(75)
             })
             .count();
         // 260 of 7,800 ns are 3.3 %; the last 5 ns of a refresh do not count as slow here.
@@ -188,7 +189,7 @@ mod tests {
             Dram::new(&DramParams { refresh: None, row_buffer, channels: 1, ranks: 1, ..params() }, rng());
         let mut took = |at: u64, line| {
             let at = Time::from_ps(at * 1_000_000);
-            dram.read(at, line) - at
+            dram.read(at, line, line) - at
         };
         assert_eq!(took(0, 0), Duration::from_ns(70));
         assert_eq!(took(1, 1), Duration::from_ns(56));

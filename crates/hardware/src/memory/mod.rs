@@ -44,6 +44,7 @@ mod socket;
 mod system;
 #[cfg(test)]
 mod tests;
+mod under_way;
 
 pub use access::{Access, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
 pub use counters::{

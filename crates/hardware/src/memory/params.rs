@@ -251,7 +251,7 @@ pub struct InterconnectParams {
     pub header: Bytes,
     /// What the home node's agent adds to a request from another node.
     pub home_agent: Duration,
-    /// Width of the uniform spread of a read from another node about its mean.
+    /// Width of the uniform spread of a read from another node about its mean while the same node has others under way.
     pub spread: Duration,
     /// Which sockets a home node asks before it answers.
     pub snoop: SnoopMode,

@@ -8,6 +8,7 @@ use super::params::MemoryParams;
 use super::physical::PhysicalMemory;
 use super::server::Server;
 use super::socket::Socket;
+use super::under_way::UnderWay;
 use engine::{Rng, Seed};
 use units::{Bytes, HostPhysical, Time};
 
@@ -26,6 +27,10 @@ pub struct MemorySystem {
     /// For each socket: its root complex's port into the LLC.
     pub(super) ports: Vec<Server>,
     pub(super) net: Interconnect,
+    /// The request whose lines are being accessed.
+    pub(super) request: u64,
+    /// For each socket: its reads of other sockets' memory under way.
+    pub(super) remote_reads: Vec<UnderWay>,
     /// Where in the spread of remote latencies a read falls.
     pub(super) rng: Rng,
     /// By core number: the node and the core's number within it.
@@ -66,11 +71,19 @@ impl MemorySystem {
             params: params.clone(),
             rng: seed.component("interconnect"),
             net,
+            request: 0,
+            remote_reads: vec![UnderWay::default(); params.sockets.len()],
             counters,
             bytes: PhysicalMemory::new(&ranges),
             #[cfg(test)]
             log: Vec::new(),
         }
+    }
+
+    /// The lines that [`dma_read`](Self::dma_read) reads from now on are another request's.
+    #[inline]
+    pub fn begin_request(&mut self) {
+        self.request += 1;
     }
 
     /// Reads a line for a device below a root port of `node`.
@@ -91,6 +104,7 @@ impl MemorySystem {
         address: HostPhysical,
         coverage: Coverage,
     ) -> Access {
+        self.begin_request();
         match self.node_of(address) {
             Some(home) => self.device_write::<true>(now, node, home, address.get() >> LINE_SHIFT, coverage),
             None => self.unmapped(now),
@@ -99,6 +113,7 @@ impl MemorySystem {
 
     /// Reads (part of) a line for the page walker of `node`'s IOMMU.
     pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
+        self.begin_request();
         match self.node_of(address) {
             Some(home) => self.walker_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
             None => self.unmapped(now),
@@ -110,6 +125,7 @@ impl MemorySystem {
     /// # Panics
     /// If there is no such core.
     pub fn core(&mut self, now: Time, core: CoreId, address: HostPhysical, op: CoreOp) -> Access {
+        self.begin_request();
         match self.node_of(address) {
             Some(home) => self.core_access::<true>(now, core, home, address.get() >> LINE_SHIFT, op),
             None => self.unmapped(now),

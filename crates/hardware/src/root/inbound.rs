@@ -150,6 +150,7 @@ impl Host {
         };
         let Scratch { ready, pieces } = &mut self.scratch;
         ready.clear();
+        self.memory.begin_request();
         let mut latest = start;
         for (index, line) in lines_of(target.get(), length).enumerate() {
             // The lines of a request are looked up one after the other.
@@ -174,7 +175,7 @@ impl Host {
         let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
         port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
         if let Some(power) = &mut self.power {
-            power.busy(latest);
+            power.read_until(latest);
         }
         let mut done = 0;
         for piece in pieces.iter() {
@@ -219,8 +220,9 @@ impl Host {
             .filter(|&t| !tlp.common.poisoned && self.memory.bytes().check(t, length as usize).is_ok())
         {
             if let Ok((_, payload)) = wires.packets.decode(what.packet) {
-                let node = port.params.node;
-                ordered = ordered.max(write_lines(&mut self.memory, start, node, target, request, payload));
+                let (node, merge) = (port.params.node, port.params.partial_line);
+                let memory = &mut self.memory;
+                ordered = ordered.max(write_lines(memory, start, node, merge, target, request, payload));
             }
             self.counters.device_write_bytes += u64::from(length);
         } else if tlp.common.poisoned {
@@ -231,7 +233,7 @@ impl Host {
         }
         port.writes_ordered = ordered;
         if let Some(power) = &mut self.power {
-            power.busy(ordered);
+            power.write_until(ordered);
         }
         let free = ordered + port.params.posted_release_latency;
         if poisoned {
@@ -242,10 +244,13 @@ impl Host {
 }
 
 /// Writes the enabled bytes of `payload` at `target` and returns when all lines are globally ordered.
+///
+/// Lines of which only a part is written are merged one after another, which takes `merge` each.
 fn write_lines(
     memory: &mut MemorySystem,
     start: Time,
     node: crate::memory::NodeId,
+    merge: Duration,
     target: HostPhysical,
     request: &MemoryRequest,
     payload: &[u8],
@@ -266,11 +271,17 @@ fn write_lines(
         debug_assert!(written.is_ok(), "the whole request was checked");
     }
     let (first, end) = (target.get(), target.get() + u64::from(length));
-    let mut ordered = start;
+    let (mut ordered, mut merged) = (start, start);
     for line in lines_of(first, length) {
+        let line_at = HostPhysical::new(line);
         let whole = line >= first && line + LINE <= end && !has_gaps(request);
-        let coverage = if whole { Coverage::FullLine } else { Coverage::Partial };
-        ordered = ordered.max(memory.dma_write(start, node, HostPhysical::new(line), coverage).ready);
+        let written = if whole {
+            memory.dma_write(start, node, line_at, Coverage::FullLine)
+        } else {
+            merged += merge;
+            memory.dma_write(merged, node, line_at, Coverage::Partial)
+        };
+        ordered = ordered.max(written.ready);
     }
     ordered
 }

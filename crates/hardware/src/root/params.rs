@@ -24,6 +24,9 @@ pub struct RootPortParams {
     pub translation_unit: u32,
     /// Least interval between lookups of the lines of one request.
     pub line_interval: Duration,
+    /// What merging a partial line of a write takes before it goes on as a line; the partial lines of one write wait for
+    /// each other.
+    pub partial_line: Duration,
     /// What a line waits whose earlier read is still under way.
     pub same_line_wait: Duration,
     /// Whether completions leave in the order of their requests.
@@ -52,6 +55,7 @@ impl RootPortParams {
             split: CompletionSplit::simple(256),
             translation_unit: 4096,
             line_interval: Duration::ZERO,
+            partial_line: Duration::ZERO,
             same_line_wait: Duration::ZERO,
             completions_in_order: true,
             max_payload: 256,

@@ -65,10 +65,23 @@ pub struct Power {
     busy_until: Time,
     /// For each state entered at ticks: when its next tick is.
     next_tick: Vec<Time>,
+    /// When the last read under way has been served.
+    reads_until: Time,
+    /// The controller's request that has not been granted.
+    asked: Option<Asked>,
     /// When the controller ticks next.
     next_period: Time,
     /// When the transition that was granted last is over.
     stopped_until: Time,
+}
+
+/// The controller asks for a transition.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The tick at which it did so.
+    tick: Time,
+    /// Whether it does not wait for an idle instant.
+    forced: bool,
 }
 
 impl Power {
@@ -76,7 +89,8 @@ impl Power {
     pub fn new(params: PowerParams, rng: Rng) -> Self {
         let next_tick = vec![Time::ZERO; params.states.len()];
         let next_period = params.controller.map_or(Time::NEVER, |c| Time::ZERO + c.period);
-        Self { params, rng, busy_until: Time::ZERO, next_tick, next_period, stopped_until: Time::ZERO }
+        let (busy_until, reads_until, stopped_until) = (Time::ZERO, Time::ZERO, Time::ZERO);
+        Self { params, rng, busy_until, next_tick, reads_until, asked: None, next_period, stopped_until }
     }
 
     /// When a request that arrives at `now` finds the fabric awake.
@@ -99,14 +113,20 @@ impl Power {
                 }
             }
         }
-        let awake = (now + by_timer + by_tick).max(self.transition(idle_from, now));
+        let awake = (now + by_timer + by_tick).max(self.transition(now));
         self.busy_until = self.busy_until.max(awake);
         awake
     }
 
-    /// Notes that a request is under way until `until`.
-    pub fn busy(&mut self, until: Time) {
+    /// Notes that a write is under way until `until`.
+    pub fn write_until(&mut self, until: Time) {
         self.busy_until = self.busy_until.max(until);
+    }
+
+    /// Notes that a read is under way until `until`.
+    pub fn read_until(&mut self, until: Time) {
+        self.busy_until = self.busy_until.max(until);
+        self.reads_until = self.reads_until.max(until);
     }
 
     /// Whether a tick of state `index` fell between `from` and `now`.
@@ -128,29 +148,23 @@ impl Power {
     }
 
     /// When a transition that keeps a request of `now` waiting is over; `now` if none does.
-    fn transition(&mut self, idle_from: Time, now: Time) -> Time {
+    fn transition(&mut self, now: Time) -> Time {
         let Some(controller) = self.params.controller else { return now };
         while self.next_period <= now {
             let tick = self.next_period;
             self.next_period += controller.period;
-            if tick < self.stopped_until || self.rng.chance(controller.skipped_share) {
-                continue;
+            if tick >= self.stopped_until && !self.rng.chance(controller.skipped_share) {
+                self.asked = Some(Asked { tick, forced: self.rng.chance(controller.forced_share) });
             }
-            // It takes the first instant without a request under way, unless it is forced.
-            let has_instant = idle_from < now;
-            if !has_instant && !self.rng.chance(controller.forced_share) {
-                // It asks again with the next request.
-                self.next_period = tick + Duration::from_ps(1).max(now.since(tick));
-                if self.next_period <= now {
-                    self.next_period = now + Duration::from_ps(1);
-                }
-                return now;
-            }
+        }
+        // It takes the first instant without a read under way, unless it is forced: what is posted can wait in buffers.
+        if let Some(asked) = self.asked.filter(|asked| asked.forced || self.reads_until < now) {
+            self.asked = None;
             let longer = u32::from(self.rng.chance(controller.longer_share));
             let slow = self.rng.chance(controller.slow_share);
             let exit = if slow { controller.slow_exit } else { controller.exit };
             let periods = u64::from(controller.transition_periods + longer);
-            self.stopped_until = tick + controller.period * periods + exit;
+            self.stopped_until = asked.tick + controller.period * periods + exit;
         }
         now.max(self.stopped_until)
     }
@@ -179,9 +193,9 @@ mod tests {
         let entry = Entry::After(Duration::from_ns(500));
         let state = IdleState { entry, exit: Duration::from_ns(650) };
         let mut power = power(PowerParams { states: vec![state], controller: None });
-        power.busy(at(10_000));
+        power.read_until(at(10_000));
         assert_eq!(power.admit(at(10_400)), at(10_400));
-        power.busy(at(10_500));
+        power.read_until(at(10_500));
         assert_eq!(power.admit(at(11_500)), at(12_150));
     }
 
@@ -201,5 +215,24 @@ mod tests {
         assert_eq!(power.admit(at(900_000)), at(900_000));
         assert_eq!(power.admit(at(1_000_100)), at(3_008_000));
         assert_eq!(power.admit(at(2_000_000)), at(3_008_000));
+    }
+
+    #[test]
+    fn a_transition_waits_for_reads_but_not_for_writes() {
+        let controller = PackageController {
+            period: Duration::from_ms(1),
+            transition_periods: 2,
+            longer_share: 0.0,
+            exit: Duration::from_us(8),
+            slow_exit: Duration::from_us(8),
+            slow_share: 0.0,
+            forced_share: 0.0,
+            skipped_share: 0.0,
+        };
+        let mut power = power(PowerParams { states: Vec::new(), controller: Some(controller) });
+        power.write_until(at(1_000_500));
+        power.read_until(at(1_000_200));
+        assert_eq!(power.admit(at(1_000_100)), at(1_000_100));
+        assert_eq!(power.admit(at(1_000_300)), at(3_008_000));
     }
 }

@@ -25,7 +25,8 @@ pub struct CompletionSplit {
     pub largest: u32,
     /// *Quirk*: an aligned request of an odd number of so many bytes is treated as a very large one; 0 for no such.
     pub odd_multiple_as_largest: u32,
-    /// Lines that arrive further apart than this are not combined.
+    /// Lines that arrive further apart than this are not combined into a completion of two; larger completions wait
+    /// for their lines.
     pub combine_window: Duration,
     /// Whether the last full completion of a large request goes line by line.
     pub splits_last: bool,
@@ -131,14 +132,14 @@ impl CompletionSplit {
             && self.is_largest(address, length, lines, combining == Combining::Waiting);
         let most = if largest && length > self.small_up_to { self.largest } else { self.most(length) };
         let most = u64::from(most.min(max_payload)).max(LINE);
-        let granule = u64::from(self.granule.max(4));
-        let covered = address / granule * granule..end.next_multiple_of(granule);
-        let is_full = |line: u64| line * LINE >= covered.start && (line + 1) * LINE <= covered.end;
+        let is_full = |line: u64| line * LINE >= address && (line + 1) * LINE <= end;
         // A whole-line-by-line group: the last one that holds a full line.
         let split_last = !largest
             && (self.splits_last && length > self.small_up_to || self.splits_partial && !is_full(last_line));
         let last_full_group =
             (first_line..=last_line).rev().find(|&line| is_full(line)).map(|line| line * LINE / most);
+        // A pair leaves with what has come; a larger completion is waited for.
+        let is_hasty = most <= 2 * LINE;
         let arrival = |line: u64| ready[(line - first_line) as usize];
         let mut line = first_line;
         while line <= last_line {
@@ -152,7 +153,7 @@ impl CompletionSplit {
                     break;
                 }
                 let apart = lone_line * (end_line + 1 - line) + self.combine_window;
-                if arrival(end_line + 1).since(arrival(line)) > apart {
+                if is_hasty && arrival(end_line + 1).since(arrival(line)) > apart {
                     break;
                 }
                 end_line += 1;
@@ -213,7 +214,10 @@ mod tests {
         ready[3] = Time::from_ps(20_000);
         let mut pieces = Vec::new();
         split.cut(0, 256, &ready, Combining::Waiting, Duration::ZERO, 256, &mut pieces);
-        assert_eq!(pieces.iter().map(|p| p.length).collect::<Vec<_>>(), [128, 128]);
+        assert_eq!(pieces.iter().map(|p| p.length).collect::<Vec<_>>(), [256]);
+        ready[1] = Time::from_ps(20_000);
+        split.cut(0, 256, &ready, Combining::Waiting, Duration::ZERO, 128, &mut pieces);
+        assert_eq!(pieces.iter().map(|p| p.length).collect::<Vec<_>>(), [64, 64, 128]);
     }
 
     proptest! {

@@ -93,6 +93,8 @@ record! {
         lookup_interval: Figure<Duration>,
         /// Reads that may be in the translation stage at once, in units of `read_unit`.
         read_depth: Figure<Count>,
+        /// *Quirk*: whether requests for one page, one right after the other, share a place; not unless given.
+        same_page_shares_place: Option<Figure<bool>>,
         /// How much of a read one unit of `read_depth` covers (bytes).
         read_unit: Figure<Bytes>,
         /// Writes that may be in the translation stage at once.

@@ -129,7 +129,7 @@ record! {
         header: Figure<Bytes>,
         /// What the home node's agent adds to a request from another node.
         home_agent: Figure<Duration>,
-        /// Width of the uniform spread of a read from another node about its mean.
+        /// Width of the uniform spread of a read from another node about its mean while others are under way.
         spread: Figure<Duration>,
         /// Which sockets a home node asks before it answers.
         snoop: Figure<SnoopMode>,

@@ -83,6 +83,9 @@ record! {
         request_latency: Figure<Duration>,
         /// Least interval between lookups of the lines of one request.
         line_interval: Figure<Duration>,
+        /// What merging a partial line of a write takes before it goes on as a line; the partial lines of one write
+        /// wait for each other.
+        partial_line: Figure<Duration>,
         /// What a request waits that finds another of the same line under way.
         same_line_wait: Figure<Duration>,
         /// From a read's data being there until its completion can go on the wire.

@@ -154,7 +154,7 @@ impl Bench {
         effort: Effort,
         recorder: Option<&Rc<RefCell<Recorder>>>,
     ) -> Result<Option<Outcome>, BenchError> {
-        let effort = self.long_enough(effort);
+        let effort = self.long_enough(run.test, effort);
         let seed = Seed::new(self.seed).part(&run.to_string());
         let socket = self.sockets.device;
         let slot = machine::slot_of(&self.machine, socket)
@@ -211,10 +211,18 @@ impl Bench {
         self.outcome(run, &journal, work).map(Some)
     }
 
-    /// A machine that stops for milliseconds has to be watched for as long.
-    fn long_enough(&self, effort: Effort) -> Effort {
-        let stops = self.machine.host.power.as_ref().is_some_and(|power| power.controller.is_some());
-        Effort { transactions: effort.transactions * if stops { 16 } else { 1 }, ..effort }
+    /// Whether the machine stops for milliseconds now and then.
+    pub fn stops(&self) -> bool {
+        self.machine.host.power.as_ref().is_some_and(|power| power.controller.is_some())
+    }
+
+    /// A machine that stops for milliseconds has to be watched for as long: reads are stopped seldom, writes often.
+    fn long_enough(&self, test: Test, effort: Effort) -> Effort {
+        if !self.stops() {
+            return effort;
+        }
+        let times = if test == Test::BwDmaWr { 50 } else { 6 };
+        Effort { samples: effort.samples.max(12_000), transactions: effort.transactions * times }
     }
 
     fn place_buffer(&self, fabric: &mut Fabric, host: HostId, node: NodeId) -> Result<Buffer, BenchError> {

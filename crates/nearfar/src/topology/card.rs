@@ -76,6 +76,7 @@ fn interface(timing: &InterfaceTiming, memory: Option<LocalMemoryParams>) -> Eng
         start_latency: timing.start_latency.value,
         read_done_latency: timing.read_done_latency.value,
         hand_over_ps_per_byte: per_byte(timing.hand_over_per_byte.value),
+        hand_over_per_completion: timing.hand_over_per_completion.value,
         write_done: [
             Linear { base: timing.write_done.value, ps_per_byte: per_byte(timing.write_done_per_byte.value) },
             Linear {
@@ -98,6 +99,8 @@ fn local_memory(memory: &DeviceMemory) -> LocalMemoryParams {
             ps_per_byte: per_byte(memory.write_out_per_byte.value),
             first_ps_per_byte: per_byte(memory.write_out_first_per_byte.value),
             per_completion: memory.write_out_per_completion.value,
+            within_chunk: memory.write_out_within_chunk.value,
+            short_chunk: memory.write_out_short_chunk.value,
             unaligned_head: memory.unaligned_head.value,
             unaligned_tail: memory.unaligned_tail.value,
         },

@@ -49,6 +49,7 @@ fn iommu_params(params: &machine::Iommu) -> IommuParams {
         ),
         hit_latency: params.hit_latency.value,
         lookup_interval: params.lookup_interval.value,
+        same_page_shares_place: params.same_page_shares_place.as_ref().is_some_and(|shares| shares.value),
         read_depth: params.read_depth.value.get() as usize,
         write_depth: params.write_depth.value.get() as usize,
         order: match params.order.value {

@@ -23,6 +23,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         split: completion_split(&root.completion_split),
         translation_unit: host.iommu.as_ref().map_or(4096, |iommu| iommu.read_unit.value.get().max(1) as u32),
         line_interval: root.line_interval.value,
+        partial_line: root.partial_line.value,
         same_line_wait: root.same_line_wait.value,
         completions_in_order: root.completion_order.value == CompletionOrder::InOrder,
         max_payload,
