@@ -3,9 +3,11 @@
 //! Every value that the claims name is observed in an experiment: a simulation that is watched from the link, as the
 //! paper's authors watched theirs with an analyser.
 
+mod faults;
 mod lines;
 mod overhead;
 mod pings;
+mod relatives;
 mod rig;
 mod sizes;
 
@@ -31,7 +33,7 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 8] = [
+const EXPERIMENTS: [Experiment; 11] = [
     Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
     Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
@@ -48,6 +50,9 @@ const EXPERIMENTS: [Experiment; 8] = [
     },
     Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },
     Experiment { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
+    Experiment { name: "relatives", keys: &["relatives/", "cost/"], run: relatives::ways_by_size },
+    Experiment { name: "selection", keys: &["selection/"], run: relatives::selection },
+    Experiment { name: "urgency", keys: &["urgency/"], run: relatives::urgency },
 ];
 
 /// Runs every experiment and judges the claims and figures by what was observed.
@@ -84,6 +89,11 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let failed = EXPERIMENTS.iter().zip(&outcomes).filter_map(|(experiment, outcome)| {
         outcome.as_ref().err().map(|reason| format!("{}: {reason}.", experiment.name))
     });
-    let notes = failed.collect();
-    Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, ran, Vec::new(), notes))
+    let mut notes: Vec<String> = failed.collect();
+    let mut sections = Vec::new();
+    match faults::section(options.seed) {
+        Ok(section) => sections.push(section),
+        Err(reason) => notes.push(format!("faults: {reason}.")),
+    }
+    Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, ran, sections, notes))
 }

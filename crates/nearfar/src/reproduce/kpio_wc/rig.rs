@@ -14,7 +14,8 @@ use platform::net::{Fragment, Packet as Frame, PacketDevice, PacketOwner};
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use platform::sync::Completion;
 use units::{Duration, Time};
-use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
+use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
+use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
 use wire::nic::CLASS;
 use wire::nic::registers::KPIO_BAR;
 use wire::pcie::TlpKind;
@@ -29,6 +30,9 @@ const LINK: LinkId = LinkId(0);
 const SENDER: CpuId = CpuId(1);
 /// Time for everything to come to rest.
 const REST: Duration = Duration::from_us(200);
+
+/// An address that no card has.
+const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 0xff]);
 
 /// What is in the slot.
 #[derive(Clone, Copy)]
@@ -108,6 +112,20 @@ impl Rig {
     /// If its driver did not take it.
     pub fn device(&self) -> Result<Rc<dyn PacketDevice>, String> {
         self.kernel().packet_device("eth0").ok_or_else(|| "the card has no network device".to_owned())
+    }
+
+    /// An address that no card has.
+    pub fn nobody(&self) -> MacAddr {
+        NOBODY
+    }
+
+    /// The address of the card's other port.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn other(&self) -> Result<MacAddr, String> {
+        let device = self.kernel().packet_device("eth1");
+        device.map(|device| device.limits().mac).ok_or_else(|| "the card has one port".to_owned())
     }
 
     /// Runs a program on a core of its own, and what follows from it; gives what it gave, and the TLPs that passed the
@@ -199,7 +217,7 @@ impl Frames {
     /// Sends `count` frames of `length` bytes straight to the driver, for nobody, waiting where it has no room, and until
     /// they have come back.
     pub async fn send(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32, count: u32) {
-        self.send_to(cpu, device, MacAddr([2, 0, 0, 0, 0xff, 0xff]), length, count).await;
+        self.send_to(cpu, device, NOBODY, length, count).await;
     }
 
     /// As [`send`](Self::send), for `to`.
@@ -213,24 +231,51 @@ impl Frames {
     ) {
         let mut bytes = vec![0x5a; length as usize];
         EthernetHeader::new(device.limits().mac, to, EtherType::EXPERIMENTAL).emit(&mut bytes);
-        cpu.store(self.pages.start, &bytes);
-        cpu.sync().await;
-        let queue = device.tx_queue_for(cpu);
+        self.store(cpu, &bytes).await;
         for _ in 0..count {
-            let mut frame = self.frame(length);
-            while let Err(back) = device.send_directly(cpu, queue, frame, false) {
-                if !device.room(queue).await {
-                    back.release(cpu);
-                    return;
-                }
-                frame = back;
-            }
-            cpu.sync().await;
+            self.send_again(cpu, device, length).await;
         }
+        self.wait(cpu).await;
+    }
+
+    /// Puts a frame into the page.
+    pub async fn store(&self, cpu: &Cpu, bytes: &[u8]) {
+        cpu.store(self.pages.start, bytes);
+        cpu.sync().await;
+    }
+
+    /// Sends what is in the page straight to the driver, waiting where it has no room.
+    pub async fn send_again(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32) {
+        let queue = device.tx_queue_for(cpu);
+        let mut frame = self.frame(length);
+        while let Err(back) = device.send_directly(cpu, queue, frame, false) {
+            if !device.room(queue).await {
+                back.release(cpu);
+                return;
+            }
+            frame = back;
+        }
+        cpu.sync().await;
+    }
+
+    /// Waits until all have come back.
+    pub async fn wait(&self, cpu: &Cpu) {
         while self.out.get() > 0 {
             cpu.sleep(REST).await;
         }
     }
+}
+
+/// A TCP segment over IPv4 of `length` bytes in all, from a port.
+pub fn tcp_frame(to: MacAddr, port: u16, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0x5a; length];
+    EthernetHeader::new(MacAddr::local(1), to, EtherType::IPV4).emit(&mut bytes);
+    let carried = (length - HEADER_LEN - ipv4::HEADER_LEN) as u16;
+    Ipv4Header::new([10, 0, 0, 1].into(), [10, 0, 1, 1].into(), protocol::TCP, carried)
+        .emit(&mut bytes[HEADER_LEN..]);
+    let header = TcpHeader { source: port, destination: 9, ..TcpHeader::default() };
+    header.emit(&mut bytes[HEADER_LEN + ipv4::HEADER_LEN..]);
+    bytes
 }
 
 /// A driver that lets programs write to a card's window.

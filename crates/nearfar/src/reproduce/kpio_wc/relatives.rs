@@ -1,0 +1,136 @@
+//! Beyond the paper: the ways of programmed I/O and their relatives beside each other, what the choice of a path costs,
+//! and what a core that decides about urgency gains.
+
+use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriver, NicDriverParams, Select, Stores};
+use units::Time;
+
+use super::Values;
+use super::rig::{Card, FPGA, Frames, Kind, Rig, Seen, tcp_frame};
+use crate::reproduce::Options;
+
+/// Messages for which all ways are given.
+const SIZES: [u32; 13] = [8, 16, 22, 23, 40, 64, 86, 128, 200, 256, 512, 1024, 1472];
+/// Bytes of the Ethernet and IP headers.
+const HEADERS: u32 = 34;
+/// Clock of the paper's host, to count cycles.
+const GHZ: f64 = 2.5;
+
+/// The FPGA with doorbells that take packets.
+const CARD: Card<'static> =
+    Card { change: "change.controller.inline = { value = true, source = \"assumed: to compare\" }", ..FPGA };
+
+/// The ways, by name.
+fn ways() -> [(&'static str, NicDriverParams); 8] {
+    let driver =
+        |kpio, inline| NicDriverParams { channels: Some(1), kpio, inline, ..NicDriverParams::default() };
+    let lines = |params: KpioParams| driver(Some(params), None);
+    let framed = KpioParams { flow: Flow::Link, ..KpioParams::default() };
+    let doorbell = |direct| driver(None, Some(InlineParams { up_to: 240, direct }));
+    [
+        ("signature", lines(KpioParams::papers())),
+        ("framed", lines(framed)),
+        ("fenced", lines(KpioParams { ending: Ending::Fenced, ..framed })),
+        ("direct", lines(KpioParams { stores: Stores::Direct, ..framed })),
+        ("uncached", lines(KpioParams::uncached())),
+        ("descriptor", driver(None, None)),
+        ("inline", doorbell(false)),
+        ("inline-direct", doorbell(true)),
+    ]
+}
+
+/// When the last byte of a message was in the card: before the card says anything itself.
+fn arrival(seen: &[Seen]) -> Option<Time> {
+    let said = seen.iter().filter(|s| !s.is_down && s.kind == Kind::Write).map(|s| s.at).min();
+    let brings = |s: &&Seen| s.is_down && matches!(s.kind, Kind::Write | Kind::Completion);
+    seen.iter().filter(brings).filter(|s| said.is_none_or(|said| s.at < said)).map(|s| s.until).max()
+}
+
+/// Sends one message; gives when the program began and ended, and what passed the link.
+fn send(rig: &Rig, bytes: Vec<u8>) -> Result<((Time, Time), Vec<Seen>), String> {
+    let (kernel, device) = (rig.kernel(), rig.device()?);
+    let (times, seen) = rig.record(move |cpu| {
+        Box::pin(async move {
+            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+            frames.store(&cpu, &bytes).await;
+            let begin = cpu.now();
+            frames.send_again(&cpu, &device, bytes.len() as u32).await;
+            Ok::<_, String>((begin, cpu.now()))
+        })
+    })?;
+    Ok((times?, seen))
+}
+
+/// From the driver's call until the message is in the card, and the core's time for it, by every way.
+pub fn ways_by_size(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    for (name, driver) in ways() {
+        let rig = Rig::new(options, CARD, vec![NicDriver::new(driver) as _])?;
+        for message in SIZES {
+            let frame = || tcp_frame(rig.nobody(), 5001, (HEADERS + message).max(54) as usize);
+            // The first of a size finds cold caches.
+            send(&rig, frame())?;
+            let ((begin, end), seen) = send(&rig, frame())?;
+            let arrived = arrival(&seen).ok_or_else(|| format!("{name}: {message} B did not arrive"))?;
+            values.insert(format!("relatives/{name}/{message}"), arrived.since(begin).as_ns_f64());
+            values.insert(format!("cost/{name}/{message}"), end.since(begin).as_ns_f64() * GHZ);
+        }
+    }
+    Ok(values)
+}
+
+/// Cycles that the choice of a path costs a packet, against no choice.
+pub fn selection(options: &Options) -> Result<Values, String> {
+    let cycles = |select| -> Result<f64, String> {
+        let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
+        let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
+        let rig = Rig::new(options, FPGA, vec![NicDriver::new(driver) as _])?;
+        let frame = || tcp_frame(rig.nobody(), 5001, 60);
+        // One at a time, so that no wait for the link hides anything; the first finds cold caches.
+        send(&rig, frame())?;
+        let ((begin, end), _) = send(&rig, frame())?;
+        Ok(end.since(begin).as_ns_f64() * GHZ)
+    };
+    let all = cycles(Select::All)?;
+    let mut values = Values::new();
+    values.insert("selection/by-port".into(), cycles(Select::TcpPorts { first: 5001, last: 5001 })? - all);
+    values.insert("selection/by-size".into(), cycles(Select::UpTo(2048))? - all);
+    Ok(values)
+}
+
+/// How long an urgent message of 64 B takes to the other side while 100 large ones of another connection wait: behind
+/// them in the ring, or past them by lines.
+pub fn urgency(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    for (name, select) in [("ring", Select::None), ("lines", Select::UpTo(256))] {
+        let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
+        let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
+        let rig = Rig::new(options, FPGA, vec![NicDriver::new(driver) as _])?;
+        let (kernel, device) = (rig.kernel(), rig.device()?);
+        let bulk = tcp_frame(rig.nobody(), 80, 1506);
+        let urgent = tcp_frame(rig.other()?, 5001, 98);
+        let (sent, seen) = rig.record(move |cpu| {
+            Box::pin(async move {
+                let [large, small] = [Frames::new(&cpu, &kernel), Frames::new(&cpu, &kernel)];
+                let (large, small) = (large.ok()?, small.ok()?);
+                large.store(&cpu, &bulk).await;
+                small.store(&cpu, &urgent).await;
+                for _ in 0..100 {
+                    large.send_again(&cpu, &device, bulk.len() as u32).await;
+                }
+                let begin = cpu.now();
+                small.send_again(&cpu, &device, urgent.len() as u32).await;
+                large.wait(&cpu).await;
+                small.wait(&cpu).await;
+                Some(begin)
+            })
+        })?;
+        let begin = sent.ok_or("there is no memory for frames")?;
+        // Nobody takes the large ones. What the card writes else are descriptors' completions, of 16 B each, and counts.
+        let is_data =
+            |s: &&Seen| !s.is_down && s.kind == Kind::Write && s.payload > 16 && s.payload % 16 != 0;
+        let arrived = seen.iter().find(is_data);
+        let arrived = arrived.ok_or_else(|| format!("{name}: the urgent message did not arrive"))?;
+        values.insert(format!("urgency/{name}"), arrived.at.since(begin).as_ns_f64() / 1e3);
+    }
+    Ok(values)
+}
