@@ -5,8 +5,10 @@
 
 mod faults;
 mod lines;
+mod memory;
 mod overhead;
 mod pings;
+mod receive;
 mod relatives;
 mod rig;
 mod sizes;
@@ -33,7 +35,7 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 11] = [
+const EXPERIMENTS: [Experiment; 13] = [
     Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
     Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
@@ -48,6 +50,8 @@ const EXPERIMENTS: [Experiment; 11] = [
         keys: &["iperf-64/overhead", "iperf-64K/overhead"],
         run: overhead::descriptors,
     },
+    Experiment { name: "memory traffic", keys: &["memory/"], run: memory::traffic },
+    Experiment { name: "receiving", keys: &["receive/"], run: receive::ways },
     Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },
     Experiment { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
     Experiment { name: "relatives", keys: &["relatives/", "cost/"], run: relatives::ways_by_size },

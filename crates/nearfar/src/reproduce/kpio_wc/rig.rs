@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use hardware::link::{LinkId, Packet, Side};
+use hardware::memory::NodeCounters;
 use machine::{ComputerScenario, ComputerSetup, Doc};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
@@ -104,6 +105,12 @@ impl Rig {
     /// The kernel.
     pub fn kernel(&self) -> Rc<dyn Kernel> {
         self.computers.hosts()[0].kernel.face()
+    }
+
+    /// What the host's memory has done so far.
+    pub fn memory(&self) -> NodeCounters {
+        let host = self.computers.hosts()[0].host;
+        self.computers.simulation().with(|fabric, _| fabric.host(host).memory.counters().nodes[0].clone())
     }
 
     /// The first network device.
