@@ -388,6 +388,9 @@ impl Nic {
             }
             if job.head.segment == 0 && !job.failed {
                 self.send_whole(bus, index);
+            } else if job.cutter.is_none() {
+                // Its headers would be longer than all of it: nothing was cut.
+                job.failed = true;
             }
             self.functions[usize::from(function)].tx[usize::from(queue)].jobs.pop_front();
             self.finish_job(bus, index);

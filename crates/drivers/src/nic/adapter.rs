@@ -12,7 +12,8 @@ use platform::memory::PAGE;
 use platform::mmio::Mmio;
 use platform::net::{MacAddr, NetCore};
 use platform::pci::PciDevice;
-use platform::sync::WaitQueue;
+use platform::sync::{Semaphore, WaitQueue};
+use units::Duration;
 use wire::nic::registers::{self as regs, control, event, feature, queue, status, vector};
 
 use super::Counters;
@@ -26,6 +27,9 @@ use super::rx::RxQueue;
 use super::steering::{Rules, write_rss};
 use super::tx::TxQueue;
 
+/// For how long sending that has begun on other cores goes on before a queue is taken down (Linux: `synchronize_net`, which
+/// takes longer).
+const GRACE: Duration = Duration::from_us(20);
 /// How often the service task looks although nothing has moved.
 const IDLE_LOOKS: u32 = 30;
 
@@ -116,6 +120,8 @@ pub(super) struct Adapter {
     pub features: Cell<u32>,
     pub table: RefCell<Vec<u16>>,
     recovering: Cell<bool>,
+    /// Who starts or stops it does so alone.
+    pub change: Semaphore,
     /// Something has happened since the service task looked.
     active: Cell<bool>,
     service: WaitQueue,
@@ -150,6 +156,7 @@ impl Adapter {
             features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
             table: RefCell::default(),
             recovering: Cell::new(false),
+            change: Semaphore::new(1),
             active: Cell::new(false),
             service: WaitQueue::new(),
         })
@@ -278,6 +285,7 @@ impl Adapter {
         if self.state.get() == State::Up {
             self.state.set(State::Down);
         }
+        cpu.sleep(GRACE).await;
         for channel in &channels {
             channel.quiet().await;
         }
@@ -342,9 +350,14 @@ impl Adapter {
     }
 
     async fn restart(&self, cpu: &Cpu) {
-        if self.state.get() != State::Up {
-            return;
+        self.change.acquire().await;
+        if self.state.get() == State::Up {
+            self.restart_alone(cpu).await;
         }
+        self.change.release();
+    }
+
+    async fn restart_alone(&self, cpu: &Cpu) {
         self.counters.resets.add(1);
         let lost = self.halt(cpu).await;
         self.counters.tx_lost.add(lost.into());

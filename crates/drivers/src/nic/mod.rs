@@ -221,8 +221,11 @@ impl PciBinding for Bound {
             if let Some(core) = adapter.core() {
                 core.unregister(cpu).await;
             }
-            adapter.halt(cpu).await;
+            adapter.change.acquire().await;
+            let lost = adapter.halt(cpu).await;
+            adapter.counters.tx_lost.add(lost.into());
             adapter.state.set(State::Gone);
+            adapter.change.release();
             adapter.end_service();
             let channels = adapter.channels.take();
             for channel in &channels {

@@ -67,19 +67,24 @@ impl NetDriver for Adapter {
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            match self.state.get() {
+            self.change.acquire().await;
+            let started = match self.state.get() {
                 State::Up => Ok(()),
                 State::Gone => Err(Error::NoDevice),
                 State::Down | State::Broken => self.start(cpu).await,
-            }
+            };
+            self.change.release();
+            started
         })
     }
 
     fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
+            self.change.acquire().await;
             let lost = self.halt(cpu).await;
             self.counters.tx_lost.add(lost.into());
+            self.change.release();
             self.end_service();
             if let Some(core) = self.core() {
                 core.set_carrier(false);

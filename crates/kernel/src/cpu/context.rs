@@ -41,6 +41,8 @@ pub(crate) struct Context {
     timer: RefCell<Option<Sleep<Fabric>>>,
     waker: RefCell<Option<Waker>>,
     part: Cell<Part>,
+    /// Time that has not been booked yet, and on what: most pieces of work follow others of their part.
+    owed: Cell<(Part, Duration)>,
     /// Resolves when the store buffer has room again.
     room: RefCell<Option<Completion<()>>>,
     pub task: RefCell<Weak<Task>>,
@@ -58,6 +60,7 @@ impl Context {
             timer: RefCell::new(None),
             waker: RefCell::new(None),
             part: Cell::new(part),
+            owed: Cell::new((part, Duration::ZERO)),
             room: RefCell::new(None),
             task: RefCell::default(),
         })
@@ -96,6 +99,22 @@ impl Context {
     }
 
     fn account(&self, part: Part, time: Duration) {
+        let (before, owed) = self.owed.get();
+        if part == before {
+            self.owed.set((part, owed + time));
+            return;
+        }
+        self.settle_account();
+        self.owed.set((part, time));
+    }
+
+    /// Books what is owed.
+    pub fn settle_account(&self) {
+        let (part, time) = self.owed.get();
+        if time.is_zero() {
+            return;
+        }
+        self.owed.set((part, Duration::ZERO));
         self.cores.book(self.core.get(), part, time);
         if let Some(task) = self.task.borrow().upgrade() {
             task.ran(part, time);
@@ -256,6 +275,7 @@ impl CpuOps for Context {
     }
 
     fn poll_sync(&self, context: &mut PollContext<'_>) -> Poll<()> {
+        self.settle_account();
         loop {
             let core = self.cores.get(self.core.get());
             let now = self.cores.now();

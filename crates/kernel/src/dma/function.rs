@@ -1,7 +1,7 @@
 //! The DMA API of one function.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
 
 use hardware::iommu::Permissions;
@@ -14,13 +14,14 @@ use wire::pcie::Bdf;
 
 use super::DmaMode;
 use super::domain::Domain;
+use super::mixing::Mixing;
 use super::unit::pass_through;
 use crate::convert;
 use crate::kernel::Inner;
 use crate::mm::Pool;
 
 /// A mapping that has not been ended.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Live {
     at: Iova,
     length: u64,
@@ -36,7 +37,8 @@ pub(crate) struct FunctionDma {
     domain: RefCell<Option<Rc<Domain>>>,
     passes: Cell<bool>,
     counters: Cell<DmaCounters>,
-    live: RefCell<BTreeMap<Live, u32>>,
+    /// Walked only in the order of its keys.
+    live: RefCell<HashMap<Live, u32, Mixing>>,
     pool: RefCell<Pool>,
     /// Pages behind coherent memory, by where the core finds them.
     coherent: RefCell<BTreeMap<PhysAddr, (Pages, Iova)>>,
@@ -199,7 +201,8 @@ impl FunctionDma {
     pub fn close(&self, cpu: &Cpu) -> u64 {
         let Some(kernel) = self.kernel.upgrade() else { return 0 };
         let left = self.counters.get().live();
-        let live = std::mem::take(&mut *self.live.borrow_mut());
+        let mut live: Vec<(Live, u32)> = self.live.borrow_mut().drain().collect();
+        live.sort_unstable();
         for (mapping, count) in live {
             for _ in 0..count {
                 self.unreach(cpu, mapping.at, mapping.length);

@@ -7,6 +7,7 @@
 mod domain;
 mod function;
 mod iova;
+mod mixing;
 mod unit;
 
 use std::cell::{Cell, RefCell};

@@ -211,7 +211,10 @@ impl NetDevice {
         let bytes = u64::from(packet.length());
         // The driver may report what it has done before it returns.
         queue.given(bytes);
-        match driver.transmit(cpu, number, packet, more) {
+        queue.lock(cpu);
+        let taken = driver.transmit(cpu, number, packet, more);
+        queue.unlock(cpu);
+        match taken {
             Ok(()) => {
                 queue.unrung.set(more);
                 self.count(|c| {
@@ -236,7 +239,10 @@ impl NetDevice {
         if self.queues[usize::from(number)].unrung.replace(false)
             && let Some(driver) = self.driver()
         {
+            let queue = &self.queues[usize::from(number)];
+            queue.lock(cpu);
             driver.flush(cpu, number);
+            queue.unlock(cpu);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use platform::cpu::Cpu;
 use platform::net::Packet;
 use platform::sync::WaitQueue;
 use units::Time;
@@ -62,10 +63,25 @@ pub(super) struct TxQueue {
     outstanding: Cell<u64>,
     /// Somebody hands packets to the driver right now.
     pub busy: Cell<bool>,
+    /// Its lock is free from then on: whoever has it may be ahead of the clock.
+    unlocked: Cell<Time>,
     pub room: WaitQueue,
 }
 
 impl TxQueue {
+    /// Waits for the queue's lock: another core may be in the middle of sending.
+    pub fn lock(&self, cpu: &Cpu) {
+        let (now, unlocked) = (cpu.now(), self.unlocked.get());
+        if now < unlocked {
+            cpu.stall(unlocked - now);
+        }
+    }
+
+    /// Gives the lock back.
+    pub fn unlock(&self, cpu: &Cpu) {
+        self.unlocked.set(self.unlocked.get().max(cpu.now()));
+    }
+
     /// Whether the driver can be given a packet now.
     pub fn is_open(&self) -> bool {
         self.stopped.get().is_none() && self.bytes.borrow_mut().allows()

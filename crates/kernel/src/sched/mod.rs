@@ -19,6 +19,7 @@ use crate::cpu::{Context, Core, Cores, Level};
 impl Cores {
     /// A task wants to run: finds it a core, and gives it the core if that is free.
     pub fn enqueue(&self, task: &Rc<Task>) {
+        task.context.settle_account();
         let id = self.place(task);
         let core = self.get(id);
         let floor = core.queue.borrow().floor();

@@ -189,6 +189,7 @@ impl TaskFuture {
             if ended {
                 self.program = None;
             }
+            context.settle_account();
             if context.is_ahead() && !context.keeps_core() {
                 self.settling = true;
             } else if ended {
