@@ -22,6 +22,8 @@ pub struct Store {
     media: Box<dyn Media>,
     timing: MediaTiming,
     staged: VecDeque<Staged>,
+    /// Bytes of all staged writes.
+    held: u64,
     last_due: Time,
     channels: Vec<Time>,
     dies: Vec<Time>,
@@ -39,6 +41,7 @@ impl Store {
             media,
             timing,
             staged: VecDeque::new(),
+            held: 0,
             last_due: Time::ZERO,
             channels: vec![Time::ZERO; channels],
             dies: vec![Time::ZERO; channels * usize::from(timing.dies.max(1))],
@@ -95,6 +98,7 @@ impl Store {
     pub fn stage(&mut self, now: Time, at: u64, data: Vec<u8>) -> Time {
         let due = self.schedule_write(now, at, data.len() as u64).max(self.last_due);
         self.last_due = due;
+        self.held += data.len() as u64;
         self.staged.push_back(Staged { at, data, due });
         due
     }
@@ -102,14 +106,16 @@ impl Store {
     /// When the write buffer has room for `length` bytes: now, or later.
     pub fn room_at(&self, now: Time, length: u64) -> Time {
         let capacity = self.timing.write_buffer.get();
-        let mut held: u64 = self.staged.iter().filter(|s| s.due > now).map(|s| s.data.len() as u64).sum();
-        let mut at = now;
-        for staged in self.staged.iter().filter(|s| s.due > now) {
-            if held + length <= capacity {
-                break;
+        let (mut held, mut at) = (self.held, now);
+        // The first are due first.
+        for staged in &self.staged {
+            if staged.due > now {
+                if held + length <= capacity {
+                    break;
+                }
+                at = staged.due;
             }
             held -= staged.data.len() as u64;
-            at = staged.due;
         }
         at
     }
@@ -131,6 +137,7 @@ impl Store {
     pub fn settle(&mut self, now: Time) -> io::Result<()> {
         while self.staged.front().is_some_and(|staged| staged.due <= now) {
             if let Some(staged) = self.staged.pop_front() {
+                self.held -= staged.data.len() as u64;
                 self.media.write(staged.at, &staged.data)?;
             }
         }
@@ -186,6 +193,7 @@ impl Store {
     /// If the media fail.
     pub fn power_cut(&mut self, now: Time) -> io::Result<()> {
         self.settle(now)?;
+        self.held = 0;
         for staged in std::mem::take(&mut self.staged) {
             let piece = if staged.data.len() as u64 <= self.atomic { staged.data.len() } else { 512 };
             for (n, part) in staged.data.chunks(piece.max(1)).enumerate() {

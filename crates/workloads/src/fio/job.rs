@@ -144,8 +144,14 @@ impl Job {
         Failure::about(format!("fio: {}: {what} at {at}", self.options.filename), error)
     }
 
+    /// The time that counts.
+    fn window(&self) -> Option<(Time, Time)> {
+        let start = self.began + self.options.ramp_time;
+        self.options.runtime.map(|runtime| (start, start + runtime))
+    }
+
     fn ended(&mut self, write: bool, since: Time, now: Time) {
-        if since >= self.began + self.options.ramp_time {
+        if self.window().is_none_or(|(start, end)| (start..end).contains(&now)) {
             self.tally.ended(write, self.options.bs, since, now);
         }
     }
@@ -158,6 +164,9 @@ impl Job {
             _ => self.buffered(cpu, &buffers).await,
         };
         buffers.free(&*self.kernel, cpu);
+        if let Some((start, end)) = self.window() {
+            self.tally.took(start, end);
+        }
         done.map(|()| self.tally)
     }
 

@@ -11,7 +11,7 @@ pub(super) struct Side {
     bytes: u64,
     /// In nanoseconds, from submission to the program's knowing.
     latency: Histogram<u64>,
-    /// When the first was submitted, and when the last ended.
+    /// The time that counts: from the first's submission to the last's end, if nothing else was said.
     first: Time,
     last: Time,
 }
@@ -42,6 +42,11 @@ impl Tally {
         let nanoseconds = now.since(since).as_ps() / 1000;
         side.latency.record(nanoseconds).expect("a histogram that grows takes any value");
         (side.first, side.last) = (side.first.min(since), side.last.max(now));
+    }
+
+    /// What ended between these two times was counted, and nothing else.
+    pub fn took(&mut self, start: Time, end: Time) {
+        self.sides.iter_mut().for_each(|side| (side.first, side.last) = (start, end));
     }
 
     /// Takes another job's requests on.

@@ -1,0 +1,105 @@
+//! Programs on computers with drives, from files to figures.
+
+use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+use nearfar::computer::{self, Done};
+use nearfar::progress::Silent;
+
+fn run(text: &str) -> Vec<Done> {
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", text);
+    let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+    computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn on_drive(drive: &str, iommu: &str, command: &str) -> Done {
+    let text = format!(
+        r#"
+        name = "test"
+        summary = "test"
+        [[host]]
+        name = "a"
+        machine = "dell-t430"
+        iommu = "{iommu}"
+        [[host.device]]
+        drive = "{drive}"
+        [[program]]
+        cpus = "0-3"
+        run = "{command}"
+        "#
+    );
+    run(&text).remove(0)
+}
+
+/// What a drive's data sheet promises, simulated with the whole computer above it. Where the media model is known to
+/// do more or less than the sheet says, `machines/README.md` has the figures.
+#[test]
+fn drives_do_what_their_data_sheets_say() {
+    let cases = [
+        ("optane-900p", "--rw=randread --bs=4k --iodepth=32 --numjobs=4", "read iops", 550e3, 3.0),
+        ("optane-900p", "--rw=read --bs=128k --iodepth=16", "read bw", 2500.0, 5.0),
+        ("optane-p4800x", "--rw=read --bs=128k --iodepth=16", "read bw", 2400.0, 5.0),
+        ("pm1725a", "--rw=read --bs=128k --iodepth=16", "read bw", 6200.0, 5.0),
+    ];
+    for (drive, options, quantity, sheet, tolerance) in cases {
+        let done = on_drive(drive, "off", &format!("fio {options} --runtime=3ms --ramp_time=2ms"));
+        let found = done.outcome.unwrap().get(quantity).unwrap();
+        let error = 100.0 * (found / sheet - 1.0);
+        assert!(error.abs() <= tolerance, "{drive} {options}: {quantity} {found:.0}, sheet {sheet:.0}");
+    }
+    let alone = on_drive("optane-900p", "off", "fio --rw=randread --bs=4k --runtime=500us");
+    let latency = alone.outcome.unwrap().get("read clat mean").unwrap();
+    assert!((6.0..10.0).contains(&latency), "the sheet says less than 10 us: {latency}");
+}
+
+#[test]
+fn what_programs_write_they_verify() {
+    for (iommu, command) in [
+        ("strict", "dd if=/dev/urandom of=/dev/nvme0n1 bs=24k count=9 seek=3 conv=fsync verify=yes"),
+        ("lazy", "dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=4 oflag=direct verify=yes"),
+        ("off", "fio --rw=randwrite --bs=512 --size=64k --offset=1m --iodepth=8 --verify=pattern"),
+        ("pass-through", "fio --rw=write --bs=12k --size=480k --direct=0 --verify=pattern"),
+    ] {
+        let done = on_drive("optane-900p", iommu, command);
+        let report = done.outcome.unwrap_or_else(|failure| panic!("{command}: {failure}"));
+        assert!(report.get("verified").unwrap() > 0.0, "{command}");
+    }
+}
+
+#[test]
+fn the_same_scenario_gives_the_same_figures() {
+    let once = || {
+        let done =
+            on_drive("pm1725a", "lazy", "fio --rw=randrw --bs=4k --iodepth=8 --numjobs=3 --runtime=300us");
+        (done.took, done.outcome)
+    };
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn a_program_that_cannot_run_says_why() {
+    for (command, words) in [
+        ("fio --filename=/dev/sda --runtime=1ms", "no such device"),
+        ("fio --bs=100 --runtime=1ms", "multiple of the device's 512 bytes"),
+        ("fio --rw=read", "would not end"),
+        ("fio --size=999t", "do not fit"),
+        ("dd if=/dev/zero of=/dev/null", "count="),
+        ("dd if=/dev/nvme3n1 of=/dev/null count=1", "failed to open"),
+    ] {
+        let failure = on_drive("optane-900p", "off", command).outcome.unwrap_err();
+        assert!(failure.to_string().contains(words), "{command}: {failure}");
+    }
+}
+
+#[test]
+fn stream_gets_more_from_more_cores() {
+    let rate = |cpus: &str| {
+        let text = format!(
+            "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
+             [[program]]\ncpus = \"{cpus}\"\nrun = \"stream --array-size 1000000 --ntimes 2\"\n"
+        );
+        run(&text).remove(0).outcome.unwrap().get("triad").unwrap()
+    };
+    let (one, four) = (rate("0"), rate("0-3"));
+    // Less than it should be: see `Server` in the memory system, which forgets idle gaps of programs that run ahead.
+    assert!(four > one && four < 4.1 * one, "{one:.0} MB/s by one core, {four:.0} by four");
+}
