@@ -12,7 +12,7 @@ use machine::ComputerSetup;
 use platform::cpu::Part;
 use units::Time;
 
-use super::follow::{Follower, FrameSlice, WorkSlice};
+use super::follow::{Follower, FrameSlice, LineSlice, WorkSlice};
 use super::timeline::Timeline;
 use super::{Capture, Recorder, Span, add_links};
 use crate::computer::{self, ComputerError, Computers, Done, Observer};
@@ -58,7 +58,7 @@ pub struct Seen {
 }
 
 impl Watch {
-    /// Watches booted computers from now on: the links of these slots, or all.
+    /// Watches booted computers from the first program's start on: the links of these slots, or all.
     ///
     /// # Errors
     /// A slot in which there is no device, with those in which there are some.
@@ -109,7 +109,9 @@ impl Watch {
                 fabric.wires.ethernet.trace(cable, log.trace(&recorder, |frame: &PassedFrame| frame.at));
                 watch.cables.push((format!("cable {}", cable.0), log));
             }
-            recorder.borrow_mut().start(scheduler.now());
+            // What the drivers still do when the first program starts is not of interest.
+            let start = setup.programs.iter().map(|program| program.start).min().unwrap_or_default();
+            recorder.borrow_mut().start(scheduler.now() + start);
         });
         match slots.iter().find(|slot| !known.contains(slot)) {
             Some(slot) => Err(format!("no device is in a slot `{slot}`; there are {}", known.join(", "))),
@@ -154,10 +156,11 @@ impl Seen {
     /// Everything as a timeline, each frame's story marked.
     pub fn timeline(&self) -> Timeline {
         let mut timeline = Timeline::default();
-        let work = self.add_cores(&mut timeline);
+        let (work, lines) = self.add_cores(&mut timeline);
         let packets = add_links(&mut timeline, &self.capture);
         let frames = self.add_cables(&mut timeline);
-        Follower::new(&self.capture, &packets, &self.watch.link_hosts, &work).follow(&mut timeline, &frames);
+        let hosts = &self.watch.link_hosts;
+        Follower::new(&self.capture, &packets, hosts, &work, &lines).follow(&mut timeline, &frames);
         timeline
     }
 
@@ -176,8 +179,8 @@ impl Seen {
         self.watch.work[host].0.borrow().clone()
     }
 
-    fn add_cores(&self, timeline: &mut Timeline) -> Vec<WorkSlice> {
-        let mut all = Vec::new();
+    fn add_cores(&self, timeline: &mut Timeline) -> (Vec<WorkSlice>, Vec<LineSlice>) {
+        let (mut all, mut lines) = (Vec::new(), Vec::new());
         for (host, name) in self.watch.names.iter().enumerate() {
             let mut work = merged(&self.watch.work[host].0.borrow());
             work.sort_by_key(|ran| (ran.core, std::cmp::Reverse(ran.level), ran.from));
@@ -201,10 +204,16 @@ impl Seen {
             slices.sort_by_key(|work| work.from);
             all.extend(slices);
             for (core, log) in self.watch.lines[host].iter().enumerate() {
-                add_lines(timeline, &format!("host {name}"), core, &log.0.borrow());
+                let slices = add_lines(timeline, &format!("host {name}"), core, &log.0.borrow());
+                lines.extend(slices.into_iter().map(|(line, opened, slice)| LineSlice {
+                    host,
+                    line,
+                    opened,
+                    slice,
+                }));
             }
         }
-        all
+        (all, lines)
     }
 
     fn add_cables(&self, timeline: &mut Timeline) -> Vec<FrameSlice> {
@@ -240,8 +249,14 @@ fn merged(work: &[Ran]) -> Vec<Ran> {
     merged
 }
 
-/// A core's write-combining buffers, each line on the first track that is free.
-fn add_lines(timeline: &mut Timeline, process: &str, core: usize, lines: &[LinePassed]) {
+/// A core's write-combining buffers, each line on the first track that is free. Gives addresses, beginnings and slices.
+fn add_lines(
+    timeline: &mut Timeline,
+    process: &str,
+    core: usize,
+    lines: &[LinePassed],
+) -> Vec<(u64, Time, usize)> {
+    let mut slices = Vec::new();
     let mut lines = lines.to_vec();
     lines.sort_by_key(|line| (line.opened, line.line));
     let mut free: Vec<Time> = Vec::new();
@@ -255,7 +270,9 @@ fn add_lines(timeline: &mut Timeline, process: &str, core: usize, lines: &[LineP
         let slice = timeline.slice(track, (line.opened, line.accepted), format!("line {:#x}", line.line));
         let left = line.left.since(line.opened).as_ns_f64();
         timeline.slices[slice].details.push(("left after", format!("{left:.1} ns")));
+        slices.push((line.line, line.opened, slice));
     }
+    slices
 }
 
 /// Runs a scenario's programs and watches, until the span is full or they end.

@@ -52,6 +52,18 @@ pub struct WorkSlice {
     pub slice: usize,
 }
 
+/// A line in a write-combining buffer with its slice.
+pub struct LineSlice {
+    /// Which host's core.
+    pub host: usize,
+    /// Its address.
+    pub line: u64,
+    /// When it was opened.
+    pub opened: Time,
+    /// Its slice.
+    pub slice: usize,
+}
+
 /// What is known of a TLP.
 struct Known {
     tlp: Tlp,
@@ -68,12 +80,19 @@ pub struct Follower<'a> {
     /// The host of each link of the capture.
     hosts: &'a [usize],
     work: &'a [WorkSlice],
+    lines: &'a [LineSlice],
     known: Vec<Known>,
 }
 
 impl<'a> Follower<'a> {
     /// Prepares to follow what a capture holds.
-    pub fn new(capture: &'a Capture, slices: &'a [usize], hosts: &'a [usize], work: &'a [WorkSlice]) -> Self {
+    pub fn new(
+        capture: &'a Capture,
+        slices: &'a [usize],
+        hosts: &'a [usize],
+        work: &'a [WorkSlice],
+        lines: &'a [LineSlice],
+    ) -> Self {
         let parsed = |(index, passed): (usize, &Passed)| match &passed.packet {
             Packet::Tlp { bytes, .. } => {
                 let (tlp, _) = Tlp::parse(bytes).ok()?;
@@ -82,7 +101,7 @@ impl<'a> Follower<'a> {
             Packet::Dllp(_) => None,
         };
         let known = capture.packets.iter().enumerate().filter_map(parsed).collect();
-        Self { capture, slices, hosts, work, known }
+        Self { capture, slices, hosts, work, lines, known }
     }
 
     /// Adds a story for each frame, in order of time.
@@ -96,6 +115,63 @@ impl<'a> Follower<'a> {
                 timeline.slices[slice].flows.push(flow);
             }
         }
+        self.inside(timeline);
+    }
+
+    /// Gives a story to each frame that a card wrote to memory and no cable carried: it went round inside.
+    fn inside(&mut self, timeline: &mut Timeline) {
+        let mut next = 0;
+        while next < self.known.len() {
+            let Some((frame, parts, after)) = self.written(next) else {
+                next += 1;
+                continue;
+            };
+            next = after;
+            let mut story = BTreeSet::new();
+            self.sender(&mut story, &frame);
+            if story.is_empty() {
+                continue;
+            }
+            story.extend(parts.iter().map(|&known| self.slice(known)));
+            let last = parts[parts.len() - 1];
+            self.arrival(&mut story, last);
+            let flow = timeline.flow();
+            for slice in story {
+                timeline.slices[slice].flows.push(flow);
+            }
+        }
+    }
+
+    /// What a card wrote from a packet on, address after address: the bytes, their packets, and what follows.
+    fn written(&self, from: usize) -> Option<(FrameSlice, Vec<usize>, usize)> {
+        let write = |known: usize| match &self.known[known].tlp.kind {
+            TlpKind::MemoryWrite(request) if self.passed(known).from == Side::Downstream => {
+                Some(request.byte_range())
+            }
+            _ => None,
+        };
+        let (mut end, length) = write(from)?;
+        if self.known[from].taken || length < 2 * WINDOW as u32 {
+            return None;
+        }
+        let (mut bytes, mut parts, mut next) = (Vec::new(), Vec::new(), from);
+        while next < self.known.len() {
+            let Some((address, length)) = write(next) else {
+                next += 1;
+                continue;
+            };
+            if !parts.is_empty() && address != end {
+                break;
+            }
+            bytes.extend_from_slice(self.payload(next));
+            parts.push(next);
+            end = address + u64::from(length);
+            next += 1;
+        }
+        let (first, last) = (self.passed(parts[0]), self.passed(parts[parts.len() - 1]));
+        let frame =
+            FrameSlice { bytes: bytes.into(), at: first.at, until: last.until, slice: self.slice(parts[0]) };
+        Some((frame, parts, next))
     }
 
     fn passed(&self, known: usize) -> &'a Passed {
@@ -156,6 +232,56 @@ impl<'a> Follower<'a> {
         })
     }
 
+    /// The completions of a read.
+    fn completions_of(&self, read: usize) -> Vec<usize> {
+        let (link, of) =
+            (self.passed(read).link, (self.known[read].tlp.requester(), self.known[read].tlp.tag()));
+        let mut found = Vec::new();
+        for known in read..self.known.len() {
+            let tlp = &self.known[known].tlp;
+            if let TlpKind::CompletionData(completion) = &tlp.kind
+                && self.passed(known).link == link
+                && (tlp.requester(), tlp.tag()) == of
+            {
+                found.push(known);
+                if completion.is_last() {
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// The lines that a core wrote behind a frame's first one, as far as the frame reaches.
+    fn lines_behind(&self, first: usize, bytes: usize) -> Vec<usize> {
+        let TlpKind::MemoryWrite(request) = &self.known[first].tlp.kind else { return Vec::new() };
+        let (begin, link) = (request.address, self.passed(first).link);
+        let within = begin + 1..begin + bytes as u64;
+        let reach = self.passed(first).at + REACH;
+        let fits = |&known: &usize| match &self.known[known].tlp.kind {
+            TlpKind::MemoryWrite(request) => {
+                let passed = self.passed(known);
+                let in_time = passed.from == Side::Upstream && passed.link == link && passed.at <= reach;
+                in_time && !self.known[known].taken && within.contains(&request.address)
+            }
+            _ => false,
+        };
+        (first + 1..self.known.len()).filter(fits).collect()
+    }
+
+    /// The write-combining buffer that a write came from.
+    fn line_of(&self, write: usize) -> Option<usize> {
+        let TlpKind::MemoryWrite(request) = &self.known[write].tlp.kind else { return None };
+        let (host, at) = (self.host(write), self.passed(write).at);
+        let fits = |line: &&LineSlice| {
+            line.host == host
+                && line.line == request.address & !63
+                && line.opened <= at
+                && line.opened + REACH >= at
+        };
+        self.lines.iter().filter(fits).max_by_key(|line| line.opened).map(|line| line.slice)
+    }
+
     /// The completion that brought the descriptor with a read's address.
     fn descriptor_of(&self, read: usize) -> Option<usize> {
         let TlpKind::MemoryRead(request) = &self.known[read].tlp.kind else { return None };
@@ -172,8 +298,16 @@ impl<'a> Follower<'a> {
         let reach = Time::from_ps(frame.at.as_ps().saturating_sub(REACH.as_ps()));
         let carriers = self.carriers(frame, Side::Upstream, (reach, frame.until));
         let Some(&first) = carriers.first() else { return };
-        story.extend(carriers.iter().map(|&known| self.slice(known)));
         let reads: Vec<usize> = carriers.iter().filter_map(|&known| self.read_of(known)).collect();
+        let rest = match self.known[first].tlp.kind {
+            TlpKind::MemoryWrite(_) => self.lines_behind(first, frame.bytes.len()),
+            _ => reads.iter().flat_map(|&read| self.completions_of(read)).collect(),
+        };
+        for &known in carriers.iter().chain(&rest) {
+            self.known[known].taken = true;
+            story.insert(self.slice(known));
+            story.extend(self.line_of(known));
+        }
         let descriptors: Vec<usize> = reads.iter().filter_map(|&read| self.descriptor_of(read)).collect();
         let fetches: Vec<usize> = descriptors.iter().filter_map(|&known| self.read_of(known)).collect();
         let all = reads.iter().chain(&descriptors).chain(&fetches);
@@ -182,6 +316,7 @@ impl<'a> Follower<'a> {
         let earliest =
             all.chain([&first]).copied().min_by_key(|&known| self.passed(known).at).unwrap_or(first);
         let begin = match self.known[first].tlp.kind {
+            // A piece of a line is as short as a doorbell.
             TlpKind::MemoryWrite(_) => first,
             _ => {
                 let is_doorbell = |known: usize| {
@@ -200,6 +335,11 @@ impl<'a> Follower<'a> {
         let carriers = self.carriers(frame, Side::Downstream, (frame.at, frame.until + REACH));
         let Some(&last) = carriers.last() else { return };
         story.extend(carriers.iter().map(|&known| self.slice(known)));
+        self.arrival(story, last);
+    }
+
+    /// What follows a card's last write of a frame: an interrupt, and work.
+    fn arrival(&self, story: &mut BTreeSet<usize>, last: usize) {
         let (link, host, end) = (self.passed(last).link, self.host(last), self.passed(last).until);
         let is_interrupt = |&known: &usize| match &self.known[known].tlp.kind {
             TlpKind::MemoryWrite(r) => {

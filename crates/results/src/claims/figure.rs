@@ -45,6 +45,9 @@ pub struct Figure {
     /// Whether minimum and 95th percentile are shown as bars.
     #[serde(default)]
     pub bars: bool,
+    /// Whether its vertical axis is logarithmic.
+    #[serde(default)]
+    pub log: bool,
     /// It goes beyond what the paper measured: what is assumed to do so.
     pub assumes: Option<String>,
     /// Its lines.

@@ -100,7 +100,8 @@ impl Chart {
             Axis::Generation => ("generation of PCI Express".into(), Scale::Linear),
         };
         let unit = if figure.unit == "%" { "change (%)" } else { &figure.unit };
-        let y_scale = if figure.axis == Axis::Percentile { Scale::Log10 } else { Scale::Linear };
+        let is_log = figure.log || figure.axis == Axis::Percentile;
+        let y_scale = if is_log { Scale::Log10 } else { Scale::Linear };
         Self {
             id: figure.id.clone(),
             title: figure.title.clone(),

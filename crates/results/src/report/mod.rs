@@ -127,8 +127,11 @@ impl Report {
             part(of(Role::Calibration), "that helped to fit one")
         );
         let missing = claims.iter().filter(|c| c.verdict == Verdict::NotModelled).count();
-        let missing =
-            if missing == 0 { String::new() } else { format!(" {missing} statements were not simulated.") };
+        let missing = match missing {
+            0 => String::new(),
+            1 => " One statement was not simulated.".to_owned(),
+            _ => format!(" {missing} statements were not simulated."),
+        };
         let mut letters = text.chars();
         let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
         format!("{first}{}{missing}", letters.as_str())

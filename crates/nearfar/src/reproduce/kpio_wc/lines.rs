@@ -97,7 +97,11 @@ fn buffers_of_core(number: u32) -> String {
     )
 }
 
-/// From one buffer to ten.
+/// A card that is no FPGA: more credits, less latency (assumed for extrapolation).
+const NEWER_CARD: &str =
+    "change.link.latency = \"60 ns\"\nchange.link.credits.ph = 64\nchange.link.credits.pd = 512";
+
+/// From one buffer to ten, and to twenty on a faster link.
 pub fn buffers(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for buffers in 1..=10 {
@@ -105,22 +109,35 @@ pub fn buffers(options: &Options) -> Result<Values, String> {
         let card = Card { change_host: &change_host, ..FPGA };
         values.insert(format!("buffers/gbit/{buffers}"), gbit_per_s(&combining(options, card, 4 * LINES)?));
     }
+    for buffers in (1..=10).chain([12, 16, 20]) {
+        let gbit = newer(options, (3, 16), buffers)?;
+        values.insert(format!("buffers/gbit-newer/{buffers}"), gbit_per_s(&gbit));
+    }
     Ok(values)
+}
+
+/// Lines to a newer card on a link of that generation and width.
+fn newer(options: &Options, (generation, width): (u32, u32), buffers: u32) -> Result<Vec<Seen>, String> {
+    let change = format!("{NEWER_CARD}\nchange.link.generation = {generation}\nchange.link.width = {width}");
+    let buffers = buffers_of_core(buffers);
+    let change_host = format!("change.host.port.slot.generation = {generation}\n{buffers}");
+    combining(options, Card { change: &change, change_host: &change_host, ..FPGA }, 4 * LINES)
 }
 
 /// Links of five generations.
 pub fn generations(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for generation in 1..=5 {
+        let change = format!("change.link.generation = {generation}");
+        let change_host = format!("change.host.port.slot.generation = {generation}");
+        let seen =
+            combining(options, Card { change: &change, change_host: &change_host, ..FPGA }, 4 * LINES)?;
+        values.insert(format!("generation/interval/{generation}"), interval(&seen));
         for (name, width, buffers) in [("x4", 4, 10), ("x16", 16, 10), ("x16-20", 16, 20)] {
-            let change = format!("change.link.generation = {generation}\nchange.link.width = {width}");
-            let buffers = buffers_of_core(buffers);
-            let change_host = format!("change.host.port.slot.generation = {generation}\n{buffers}");
-            let card = Card { change: &change, change_host: &change_host, ..FPGA };
-            let seen = combining(options, card, 4 * LINES)?;
+            let seen = newer(options, (generation, width), buffers)?;
             values.insert(format!("generation/gbit-{name}/{generation}"), gbit_per_s(&seen));
             if name == "x4" {
-                values.insert(format!("generation/interval/{generation}"), interval(&seen));
+                values.insert(format!("generation/interval-newer/{generation}"), interval(&seen));
             }
         }
     }

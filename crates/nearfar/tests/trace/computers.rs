@@ -1,0 +1,83 @@
+//! Computers watched: Figure 5 of the kPIO+WC paper as a listing, stories, and programs that do not notice.
+
+use expect_test::expect;
+use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+use nearfar::computer;
+use nearfar::progress::Silent;
+use nearfar::trace::timeline::Timeline;
+use nearfar::trace::{Row, Span, computers};
+
+fn setup(scenario: &str) -> ComputerSetup {
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::load(&library, scenario).unwrap();
+    ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn seen(scenario: &str, packets: usize) -> computers::Seen {
+    let span = Span { packets, ..Span::default() };
+    computers::trace(&setup(scenario), span, &[], &Silent).unwrap().0
+}
+
+/// Names of the tracks of the longest story.
+fn longest_story(timeline: &Timeline) -> Vec<String> {
+    let stories = timeline.stories();
+    let story = stories.values().max_by_key(|slices| slices.len()).unwrap();
+    let track = |&slice: &usize| {
+        let track = &timeline.tracks[timeline.slices[slice].track];
+        format!("{}: {}", track.process, track.name)
+    };
+    story.iter().map(track).collect()
+}
+
+#[test]
+fn a_frame_by_lines_as_in_figure_5() {
+    let seen = seen("kpio-send", 10);
+    let row = |row: Row<'_>| {
+        format!("{:<4}  {:>6.0} ns  {}\n", row.direction(), row.since_t0.as_ns_f64(), row.kind())
+    };
+    let rows: String = Row::all(&seen.capture).map(row).collect();
+    expect![[r#"
+        down       0 ns  MWr(64)
+        down      96 ns  MWr(64)
+        up       492 ns  Ack
+        up       492 ns  UpdateFC-P
+        up       588 ns  Ack
+        up       588 ns  UpdateFC-P
+        up      1292 ns  MWr(32)
+        up      1376 ns  MWr(32)
+        up      1436 ns  MWr(32)
+        up      1472 ns  MRd(32)
+    "#]].assert_eq(&rows);
+}
+
+#[test]
+fn a_frame_is_followed_from_the_program_to_memory() {
+    let by_lines = longest_story(&seen("kpio-send", 60).timeline());
+    let by_descriptor = longest_story(&seen("descriptor-send", 60).timeline());
+    let begins = |story: &[String], what: &str| assert!(story[0].starts_with(what), "{story:?}");
+    begins(&by_lines, "host a: core 0, tasks");
+    begins(&by_descriptor, "host a: core 0, tasks");
+    let count = |story: &[String], what: &str| story.iter().filter(|track| track.contains(what)).count();
+    assert_eq!(count(&by_lines, "write-combining buffer"), 2, "{by_lines:?}");
+    assert_eq!(count(&by_lines, "down, TLPs"), 2, "{by_lines:?}");
+    assert!(count(&by_lines, "up, TLPs") >= 2, "{by_lines:?}");
+    // Doorbell, descriptor, data in two completions.
+    assert_eq!(count(&by_descriptor, "down, TLPs"), 4, "{by_descriptor:?}");
+    assert_eq!(count(&by_descriptor, "cable 0"), 1, "{by_descriptor:?}");
+    assert!(count(&by_descriptor, "up, TLPs") >= 3, "{by_descriptor:?}");
+}
+
+#[test]
+fn programs_do_not_notice() {
+    for scenario in ["kpio-send", "descriptor-send"] {
+        let setup = setup(scenario);
+        let alone = computer::run(&setup, &Silent).unwrap();
+        let (_, watched) = computers::trace(&setup, Span::default(), &[], &Silent).unwrap();
+        assert_eq!(alone.len(), watched.len());
+        for (alone, watched) in alone.iter().zip(&watched) {
+            assert_eq!(alone.took, watched.took);
+            let (alone, watched) = (alone.outcome.as_ref().unwrap(), watched.outcome.as_ref().unwrap());
+            assert_eq!(format!("{alone:?}"), format!("{watched:?}"), "{scenario}");
+        }
+    }
+}
