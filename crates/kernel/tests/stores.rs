@@ -3,11 +3,13 @@
 mod common;
 
 use common::sink::{Machine, Setup, setup};
-use hardware::link::Credits;
+use hardware::core::EvictionOrder;
+use hardware::link::{Credits, LinkId, Side};
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::TaskParams;
 use platform::mmio::MemoryType;
 use platform::sync::Completion;
+use proptest::prelude::*;
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
@@ -288,4 +290,118 @@ fn stores_to_a_device_that_goes_away_are_not_waited_for() {
     });
     let ended = machine.simulation.block_on(async move { done.wait().await }).expect("the core goes on");
     assert!(ended.since(start) < Duration::from_us(200), "{}", ended.since(start));
+}
+
+/// What a program does next to the device.
+#[derive(Clone, Debug)]
+enum Act {
+    Write(u64, usize),
+    Stream(u64, usize),
+    Direct(u64),
+    Fence,
+    Flush(u64),
+    Sleep(u64),
+    Read(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => (0u64..4000, 1usize..200).prop_map(|(at, n)| Act::Write(at, n)),
+        4 => (0u64..4000, 1usize..200).prop_map(|(at, n)| Act::Stream(at, n)),
+        1 => (0u64..60).prop_map(|line| Act::Direct(line * 64)),
+        1 => Just(Act::Fence),
+        1 => (0u64..4000).prop_map(Act::Flush),
+        1 => (0u64..2000).prop_map(Act::Sleep),
+        1 => (0u64..4000).prop_map(Act::Read),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// However the link stalls, retrains and starves: what a program stored last is what the device has, and what the
+    /// program reads back; nothing arrives twice; no buffer, place or credit is lost.
+    #[test]
+    fn the_device_ends_up_with_what_was_stored_last(
+        acts in prop::collection::vec(act(), 1..60),
+        buffers in 1u16..11,
+        places in 1u32..5,
+        headers in 1u32..6,
+        holds_ns in 0u64..400,
+        any_order: bool,
+        retrain_ns in prop::option::of(500u64..5000),
+    ) {
+        let mut setup = setup();
+        setup.stores.combining_buffers = buffers;
+        setup.stores.eviction_order = if any_order { EvictionOrder::Any } else { EvictionOrder::AsTold };
+        setup.port.posted_places = places;
+        setup.holds = Duration::from_ns(holds_ns);
+        setup.link.receivers[1].credits.posted = Some(Credits { header: headers, data: 128 });
+        let machine = Machine::new(&setup);
+        if let Some(ns) = retrain_ns {
+            let handle = machine.simulation.handle();
+            machine.simulation.spawn(async move {
+                handle.sleep(Duration::from_ns(ns)).await;
+                handle.with(|fabric, scheduler| {
+                    fabric.wires.with(scheduler, LinkId(0), |link, cx, _| link.retrain(cx));
+                });
+            });
+        }
+        let stored = machine.run(async move |cpu, device| {
+            let map = device.ioremap_bar(0, MemoryType::WriteCombining).unwrap();
+            let mut model = vec![0u8; 8192];
+            let mut written = vec![0u32; 8192];
+            let mut value = 0u8;
+            for act in acts {
+                value = value.wrapping_add(1);
+                let mut note = |at: u64, n: usize| {
+                    model[at as usize..at as usize + n].fill(value);
+                    written[at as usize..at as usize + n].iter_mut().for_each(|w| *w += 1);
+                };
+                match act {
+                    Act::Write(at, n) => {
+                        note(at, n);
+                        map.write(&cpu, at, &vec![value; n]);
+                    }
+                    Act::Stream(at, n) => {
+                        note(at, n);
+                        map.stream(&cpu, at, &vec![value; n]);
+                    }
+                    Act::Direct(at) => {
+                        note(at, 64);
+                        map.write_direct(&cpu, at, &line(value));
+                    }
+                    Act::Fence => cpu.sfence(),
+                    Act::Flush(at) => cpu.clflush(map.address() + at, 1),
+                    Act::Sleep(ns) => cpu.sleep(Duration::from_ns(ns)).await,
+                    Act::Read(at) => {
+                        let mut read = [0; 16];
+                        map.read(&cpu, at, &mut read).await;
+                        assert_eq!(read, model[at as usize..at as usize + 16]);
+                    }
+                }
+                cpu.sync().await;
+            }
+            cpu.mfence().await;
+            (model, written)
+        });
+        let (model, written) = stored;
+        let mut memory = vec![0u8; 8192];
+        let mut arrived = vec![0u32; 8192];
+        for (_, at, data) in machine.seen.borrow().iter() {
+            let at = *at as usize;
+            memory[at..at + data.len()].copy_from_slice(data);
+            arrived[at..at + data.len()].iter_mut().for_each(|a| *a += 1);
+        }
+        prop_assert_eq!(memory, model);
+        prop_assert!(arrived.iter().zip(&written).all(|(a, w)| a <= w && (*w == 0 || *a > 0)));
+        machine.simulation.with(|fabric, _| {
+            let host = fabric.host(machine.host);
+            prop_assert!(host.stores_of(hardware::memory::CoreId(0)).is_empty());
+            let link = fabric.wires.link(LinkId(0));
+            let credits = link.credits_in_all_places(Side::Upstream, wire::pcie::FlowClass::Posted);
+            prop_assert_eq!(credits, Some(Credits { header: headers, data: 128 }));
+            Ok(())
+        })?;
+    }
 }
