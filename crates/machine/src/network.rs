@@ -162,6 +162,8 @@ impl NetworkSetup {
     }
 }
 
+// A diagnostic is large, and made once before the program ends.
+#[allow(clippy::result_large_err)]
 impl Finder<'_> {
     /// A port for the end of a cable, which must be free.
     fn end(&mut self, end: &Placed<String>) -> Result<PortSetup, Diagnostic> {
