@@ -138,7 +138,7 @@ mod tests {
 
     fn segments() -> impl Strategy<Value = Vec<Segment>> {
         let segment = (0u64..64, 0u64..8, 1u32..20).prop_map(|(page, eighth, blocks)| Segment {
-            at: PhysAddr(page << 16 | eighth * 512),
+            at: PhysAddr((page << 16) | (eighth * 512)),
             length: blocks * 512,
         });
         proptest::collection::vec(segment, 1..12)

@@ -48,7 +48,7 @@ fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
     let costs = KernelCosts::by_name(|name| file.cost.get(name).map(|cost| cost.value.get()));
     costs.map_err(|missing| {
         let message = format!("kernel `{}` does not say what `cost.{missing}` is", file.name);
-        host.complaint(message, Some(format!("add it to the kernel's file, or `extends = \"linux\"`")))
+        host.complaint(message, Some("add it to the kernel's file, or `extends = \"linux\"`".to_owned()))
     })
 }
 

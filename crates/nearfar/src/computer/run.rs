@@ -77,8 +77,8 @@ pub fn run_watched(
     progress.step("booted");
     observer.booted(&computers);
     let ended = Rc::new(Ended::default());
-    for n in 0..programs.len() {
-        start(setup, n, &programs[n], &computers, &ended);
+    for (n, program) in programs.iter().enumerate() {
+        start(setup, n, program, &computers, &ended);
     }
     let mut seen = 0;
     loop {

@@ -29,7 +29,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         max_payload,
         posted_release_latency: root.posted_release_latency.value,
         outbound_latency: root.outbound_latency.value,
-        posted_places: root.posted_places.value.get() as u32,
+        posted_places: root.posted_places.value.get(),
         inbound_completion_latency: root.inbound_completion_latency.value,
     }
 }

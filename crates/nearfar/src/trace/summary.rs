@@ -59,7 +59,7 @@ impl Summary {
             for passed in capture.packets.iter().filter(|passed| passed.link == link.id) {
                 let to = &mut directions[passed.from as usize];
                 let bytes = wire_bytes(passed, framing);
-                to.busy = to.busy + passed.until.since(passed.at);
+                to.busy += passed.until.since(passed.at);
                 match (&passed.packet, Decoded::of(&passed.packet)) {
                     (Packet::Dllp(_), _) => to.dllps = (to.dllps.0 + 1, to.dllps.1 + bytes),
                     (_, decoded) => {

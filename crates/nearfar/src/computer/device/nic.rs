@@ -86,7 +86,6 @@ pub fn nic_params(
         },
         kpio: nic.kpio.as_ref().map(kpio),
         loopback: controller.loopback.as_ref().map(|latency| latency.value),
-        ..NicParams::modern(address(1))
     }
 }
 
