@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machine::{Doc, Library, Scenario, Setup};
+use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario, Setup};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -14,6 +14,14 @@ fuzz_target!(|data: &[u8]| {
     let doc = Doc::<Scenario>::from_text(&library, "fuzz.toml", text);
     match Setup::load(&library, &doc) {
         Ok(setup) => assert!(!setup.scenario.pcie_bench.runs().is_empty()),
+        Err(complaints) => {
+            assert!(complaints.iter().count() > 0);
+            let _ = complaints.render(false);
+        }
+    }
+    let doc = Doc::<ComputerScenario>::from_text(&library, "fuzz.toml", text);
+    match ComputerSetup::load(&library, &doc) {
+        Ok(setup) => assert!(!setup.hosts.is_empty()),
         Err(complaints) => {
             assert!(complaints.iter().count() > 0);
             let _ = complaints.render(false);

@@ -124,3 +124,27 @@ fn a_sweep_has_a_row_for_each_value() {
     assert_eq!(rows.len(), 2 * 9);
     assert_eq!(rows[0]["host.llc.ddio_ways"], "1");
 }
+
+/// Programs on computers: rows with what they measured, and exit codes that say how it went.
+#[test]
+fn programs_of_a_scenario_are_run_and_reported() {
+    let output = nearfar(&["run", "dd-verify", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let verified = rows.iter().filter(|row| row["quantity"] == "verified").count();
+    assert_eq!(verified, 2, "{rows:?}");
+    let folder = folder("programs");
+    let run = |program: &str| {
+        let path = folder.join("x.toml");
+        let host = "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n";
+        std::fs::write(&path, format!("{host}[[program]]\nrun = \"{program}\"\n")).unwrap();
+        nearfar(&["run", path.to_str().unwrap()])
+    };
+    let failed = run("dd if=/dev/nvme0n1 of=/dev/null count=1");
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stdout).contains("failed to open '/dev/nvme0n1'"), "{}", text(&failed.stdout));
+    let wrong = run("fio --rw=randomread");
+    assert_eq!(wrong.status.code(), Some(2));
+    let message = text(&wrong.stderr);
+    assert!(message.contains("x.toml:7") && message.contains("randread"), "{message}");
+}

@@ -123,7 +123,7 @@ impl NetworkSetup {
             for end in &entry.ends {
                 match finder.end(end) {
                     Ok(port) => ends.push(port),
-                    Err(diagnostic) => wrong.push(diagnostic),
+                    Err(diagnostic) => wrong.push(*diagnostic),
                 }
             }
             if let [first, second] = ends[..] {
@@ -141,7 +141,7 @@ impl NetworkSetup {
                     let message = format!("no cable leads to `{}`", capture.port.value);
                     wrong.push(Diagnostic::new(&capture.port.place, message));
                 }
-                Err(diagnostic) => wrong.push(diagnostic),
+                Err(diagnostic) => wrong.push(*diagnostic),
             }
         }
         let highest = |switch: usize| {
@@ -166,7 +166,7 @@ impl NetworkSetup {
 #[allow(clippy::result_large_err)]
 impl Finder<'_> {
     /// A port for the end of a cable, which must be free.
-    fn end(&mut self, end: &Placed<String>) -> Result<PortSetup, Diagnostic> {
+    fn end(&mut self, end: &Placed<String>) -> Result<PortSetup, Box<Diagnostic>> {
         let mut port = self.port(end)?;
         if let PortSetup::Switch(switch, number) = &mut port
             && !end.value.contains(':')
@@ -176,18 +176,18 @@ impl Finder<'_> {
             }
         }
         if self.used.contains(&port) {
-            return Err(Diagnostic::new(&end.place, format!("`{}` has a cable already", end.value)));
+            return Err(Diagnostic::new(&end.place, format!("`{}` has a cable already", end.value)).into());
         }
         if let PortSetup::Switch(switch, number) = port
             && self.switches[switch].ports.is_some_and(|ports| u32::from(number) >= ports)
         {
-            return Err(Diagnostic::new(&end.place, format!("the switch has no port {number}")));
+            return Err(Diagnostic::new(&end.place, format!("the switch has no port {number}")).into());
         }
         self.used.push(port);
         Ok(port)
     }
 
-    fn port(&self, end: &Placed<String>) -> Result<PortSetup, Diagnostic> {
+    fn port(&self, end: &Placed<String>) -> Result<PortSetup, Box<Diagnostic>> {
         let (name, number) = match end.value.split_once(':') {
             None => (end.value.as_str(), 0),
             Some((name, number)) => (name, self.number(end, number)?),
@@ -199,7 +199,7 @@ impl Finder<'_> {
             let names = self.hosts.iter().map(|host| host.name.as_str());
             let names = names.chain(self.switches.iter().map(|switch| switch.name.value.as_str()));
             let help = format!("there are {}", crate::suggest::list(names));
-            return Err(Diagnostic::new(&end.place, format!("there is no `{name}`")).help(help));
+            return Err(Diagnostic::new(&end.place, format!("there is no `{name}`")).help(help).into());
         };
         let ports = self.ports_of(host);
         match ports.get(usize::from(number)) {
@@ -210,15 +210,15 @@ impl Finder<'_> {
                     0 => "put a NIC into it: `[[host.device]]` with `nic`".to_owned(),
                     n => format!("it has ports 0 to {}", n - 1),
                 };
-                Err(Diagnostic::new(&end.place, message).help(help))
+                Err(Diagnostic::new(&end.place, message).help(help).into())
             }
         }
     }
 
-    fn number(&self, end: &Placed<String>, text: &str) -> Result<u8, Diagnostic> {
+    fn number(&self, end: &Placed<String>, text: &str) -> Result<u8, Box<Diagnostic>> {
         let wrong =
             || Diagnostic::new(&end.place, format!("`{text}` is no port")).help("a number, as in `a:0`");
-        text.parse().map_err(|_| wrong())
+        text.parse().map_err(|_| wrong().into())
     }
 
     /// The Ethernet ports of a host: device and port.

@@ -6,11 +6,14 @@ use clap::Parser;
 
 use crate::program::Program;
 
+/// Reads a command line, the program's name included.
+type Reader = fn(&[String]) -> Result<Rc<dyn Program>, clap::Error>;
+
 /// A program by its name.
 pub struct Command {
     /// The name, as the first word of a command line.
     pub name: &'static str,
-    read: fn(&[String]) -> Result<Rc<dyn Program>, clap::Error>,
+    read: Reader,
 }
 
 /// Every program there is.
