@@ -47,7 +47,8 @@ fn a_frame_by_lines_as_in_figure_5() {
         up      1376 ns  MWr(32)
         up      1436 ns  MWr(32)
         up      1472 ns  MRd(32)
-    "#]].assert_eq(&rows);
+    "#]]
+    .assert_eq(&rows);
 }
 
 #[test]
