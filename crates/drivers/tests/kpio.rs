@@ -200,6 +200,19 @@ fn doorbells_bring_short_packets_with_them() {
 }
 
 #[test]
+fn short_frames_come_with_their_completions() {
+    let driver = NicDriverParams { channels: Some(2), rx_slot: Some(7), ..NicDriverParams::default() };
+    let pair = Pair::up(&Setup { driver, nic: |nic| nic.features |= feature::INLINE, ..Setup::default() });
+    let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+    // 128 B for a completion leave 112 for a frame.
+    send(&pair, 0, (0..300).map(|n| 60 + n % 120).collect(), 0, |_, _| {});
+    assert_eq!(received(&pair, listener, false), (0..300).collect::<Vec<_>>());
+    assert_eq!(pair.counters(1).malformed.get() + pair.counters(1).resets.get(), 0);
+    let writes = pair.hosts[1].handle.counter(FunctionIndex(0), counter::WRITE_BACKS);
+    assert_eq!(writes, 300, "one write for each");
+}
+
+#[test]
 fn a_reset_and_a_stop_leave_nothing_behind() {
     let pair = Pair::up(&setup(KpioParams::default()));
     for round in 0..2 {

@@ -3,7 +3,7 @@
 use platform::device::{DeviceBus, Dma, DmaAttributes, FunctionIndex, Token};
 use units::Iova;
 use wire::nic::Completion;
-use wire::nic::completion::LEN;
+use wire::nic::completion::{END, LEN};
 use wire::nic::registers::counter;
 
 use super::ring::CompletionMode;
@@ -21,6 +21,10 @@ impl Nic {
         completion: Completion,
         packets: u16,
     ) {
+        if !is_tx && self.functions[usize::from(function)].ring(queue, false).has_slots().is_some() {
+            self.complete_slot(bus, function, queue, completion, &[]);
+            return;
+        }
         let mut bytes = completion.emit(false);
         if self.handle.spoils_completion() {
             bytes[..15].fill(0xa5);
@@ -38,6 +42,37 @@ impl Nic {
         ring.waiting_packets += packets;
         ring.reported = if is_tx { completion.count } else { completion.count.wrapping_add(1) };
         self.flush_if_due(bus, function, queue, is_tx, path.write_back, path.write_back_delay);
+    }
+
+    /// Writes a completion of an RX queue and the frame that goes with it, in one.
+    pub(super) fn complete_slot(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        function: u8,
+        queue: u8,
+        completion: Completion,
+        frame: &[u8],
+    ) {
+        let ring = self.functions[usize::from(function)].ring(queue, false);
+        let Some(slot) = ring.has_slots() else { return };
+        let owner = Completion::owner_in_ring(ring.written, ring.setup.log2);
+        self.scratch.clear();
+        self.scratch.extend_from_slice(frame);
+        let spoilt = self.handle.spoils_completion();
+        let mut bytes = completion.emit(owner);
+        if spoilt {
+            bytes[..15].fill(0xa5);
+        }
+        self.scratch.extend_from_slice(&bytes);
+        let index = u32::from(ring.written) & (ring.entries() - 1);
+        let end = ring.setup.completions.wrapping_add(u64::from(index + 1) * slot);
+        ring.written = ring.written.wrapping_add(1);
+        ring.reported = completion.count.wrapping_add(1);
+        let packets = u16::from(completion.has(END));
+        let note = Note::new(Kind::RxCompletion, ring.life, function, queue).with(packets, ring.reported);
+        let length = self.scratch.len() as u32;
+        self.handle.add(function, counter::WRITE_BACKS, 1);
+        bus.write(write(function, end - u64::from(length), length, note.token()), &self.scratch);
     }
 
     fn flush_if_due(

@@ -190,6 +190,7 @@ impl Nic {
         value: u32,
     ) {
         let most = self.params.log2_ring;
+        let takes_inline = self.params.features & feature::INLINE != 0;
         let ring = self.functions[usize::from(function)].ring(number, is_tx);
         let setup = &mut ring.setup;
         // Where a ring is does not change under a queue that runs.
@@ -201,6 +202,9 @@ impl Nic {
             0x0c if is_open => setup.ring = with_high(setup.ring, value),
             queue::SIZE if is_open => setup.log2 = (value & 0xff) as u8,
             queue::VECTOR => setup.vector = value,
+            queue::STRIDE if is_open && !is_tx && takes_inline => {
+                setup.stride = (5..=8).contains(&value).then_some(value as u8);
+            }
             queue::COMPLETIONS if is_open => setup.completions = with_low(setup.completions, value),
             0x1c if is_open => setup.completions = with_high(setup.completions, value),
             queue::BATCH => setup.batch = value as u16,
@@ -260,6 +264,7 @@ fn queue_register(ring: &super::ring::Ring, register: u64) -> u32 {
         queue::COMPLETIONS => setup.completions as u32,
         0x1c => (setup.completions >> 32) as u32,
         queue::CONTROL => setup.control,
+        queue::STRIDE => setup.stride.unwrap_or(4).into(),
         queue::BATCH => setup.batch.into(),
         queue::DELAY_NS => setup.delay_ns,
         queue::STATUS => {

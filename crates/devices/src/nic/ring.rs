@@ -14,6 +14,8 @@ pub struct Setup {
     pub control: u32,
     pub batch: u16,
     pub delay_ns: u32,
+    /// Log2 of the bytes from one completion to the next, if they have room for frames.
+    pub stride: Option<u8>,
 }
 
 /// Where completions go.
@@ -104,6 +106,11 @@ impl Ring {
 
     pub fn entries(&self) -> u32 {
         1 << self.setup.log2
+    }
+
+    /// Bytes from one completion to the next, if they have room for frames.
+    pub fn has_slots(&self) -> Option<u64> {
+        self.setup.stride.filter(|_| self.setup.mode() == CompletionMode::Ring).map(|log2| 1 << log2)
     }
 
     /// Stops the queue because what it was given makes no sense.

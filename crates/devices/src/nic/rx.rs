@@ -9,8 +9,8 @@ use wire::ethernet::{EthernetHeader, FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::ip::Dissection;
 use wire::ip::dissect::Verdict;
 use wire::nic::completion::{
-    END, FAILED, HASHED, HASHED_PORTS, Kind as CompletionKind, NETWORK_RIGHT, NETWORK_WRONG, STEERED,
-    TRANSPORT_RIGHT, TRANSPORT_WRONG,
+    END, FAILED, HASHED, HASHED_PORTS, INLINE, Kind as CompletionKind, LEN as COMPLETION_LEN, NETWORK_RIGHT,
+    NETWORK_WRONG, STEERED, TRANSPORT_RIGHT, TRANSPORT_WRONG,
 };
 use wire::nic::descriptor::LEN;
 use wire::nic::registers::{counter, feature};
@@ -252,7 +252,11 @@ impl Nic {
             ring.done = ring.done.wrapping_add(1);
             let length = usize::from(buffer.length).min(frame.len() - done);
             let mut flags = seen.flags | if n == buffers { END } else { 0 };
-            if fits {
+            let slot = ring.has_slots().map_or(0, |slot| slot as usize - COMPLETION_LEN);
+            let is_inline = fits && buffers == 1 && frame.len() <= slot;
+            if is_inline {
+                flags |= INLINE;
+            } else if fits {
                 self.receiver.held += length as u32;
                 let chunks = frame[done..done + length].chunks(self.params.write_chunk.max(16) as usize);
                 let mut at = buffer.address;
@@ -273,7 +277,11 @@ impl Nic {
                 kind: CompletionKind::Received,
             };
             done += length;
-            self.complete(bus, function, queue, false, completion, u16::from(n == buffers));
+            if is_inline {
+                self.complete_slot(bus, function, queue, completion, frame);
+            } else {
+                self.complete(bus, function, queue, false, completion, u16::from(n == buffers));
+            }
         }
         self.rx_fetch(bus, function, queue);
         Placed::Yes

@@ -3,9 +3,10 @@
 use devices::nic::{NicHandle, NicParams};
 use platform::device::FunctionIndex;
 use units::Duration;
-use wire::nic::TxDescriptor;
+use wire::nic::completion::{END as WHOLE, INLINE as WITH};
 use wire::nic::descriptor::{END, INLINE, LEN, REPORT, inline_address, inline_entries};
 use wire::nic::registers::{INLINE_BAR, INLINE_BYTES, counter, feature, queue};
+use wire::nic::{Completion, TxDescriptor};
 
 use super::bench::Bench;
 use super::driver::{Queue, enable};
@@ -91,4 +92,35 @@ fn an_inline_doorbell_behind_others_is_a_plain_one() {
     bench.run_for(Duration::from_us(10));
     assert!(sent(&bench) == frames);
     assert_eq!(handles[0].counter(F0, counter::INLINE_PACKETS), 0);
+}
+
+#[test]
+fn short_frames_stand_in_front_of_their_completions() {
+    let (mut bench, handles) = pair();
+    let mut rx = Queue::start(&mut bench, (0, 0, 0, false), 5, queue::TO_RING);
+    let completions = 0x8_0000u64;
+    rx.set(&mut bench, queue::CONTROL, 0);
+    bench.write(0, 0, rx.register(queue::COMPLETIONS), &completions.to_le_bytes());
+    rx.set(&mut bench, queue::STRIDE, 7);
+    rx.set(&mut bench, queue::CONTROL, queue::TO_RING | queue::ENABLE);
+    rx.give(&mut bench, 32);
+    bench.run_for(Duration::from_us(2));
+    let lengths = [60usize, 112, 113, 300, 100];
+    for (n, &length) in lengths.iter().enumerate() {
+        let mut bytes = frame(2, mac(1), length, n as u32);
+        wire::ethernet::append_fcs(&mut bytes);
+        bench.inject(0, 0, &bytes);
+    }
+    bench.run_for(Duration::from_us(10));
+    for (n, &length) in lengths.iter().enumerate() {
+        let end = completions + 128 * (n as u64 + 1);
+        let entry: [u8; LEN] = bench.world.bytes(0, end - 16, 16).unwrap().try_into().unwrap();
+        let (completion, owner) = Completion::parse(&entry);
+        assert!(owner && completion.has(WHOLE) && usize::from(completion.length) == length);
+        assert_eq!(completion.has(WITH), length <= 112);
+        let at = if length <= 112 { end - 16 - length as u64 } else { rx.buffer_at(n as u16) };
+        let bytes = bench.world.bytes(0, at, length).unwrap().to_vec();
+        assert!(bytes == frame(2, mac(1), length, n as u32), "{length} B");
+    }
+    assert_eq!(handles[0].counter(F0, counter::WRITE_BACKS), 5);
 }

@@ -14,6 +14,7 @@ use platform::net::{MacAddr, NetCore};
 use platform::pci::PciDevice;
 use platform::sync::{Semaphore, WaitQueue};
 use units::Duration;
+use wire::nic::completion::LEN;
 use wire::nic::registers::{self as regs, control, event, feature, queue, status, vector};
 
 use super::Counters;
@@ -242,11 +243,14 @@ impl Adapter {
     fn start_channel(&self, cpu: &Cpu, channel: &Channel) -> Result<(), Error> {
         let (p, most) = (&self.params, self.limits.log2_ring);
         let node = self.kernel.node_of(channel.cpu);
-        let ring = |cpu: &Cpu, first, log2: u8| {
-            let log2 = log2.min(most);
-            Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), log2, node)
+        let ring = |cpu: &Cpu, first, log2: u8, stride| {
+            let sizes = (log2.min(most), stride);
+            Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), sizes, node)
         };
-        let tx = ring(cpu, regs::TX_QUEUES, p.log2_tx)?;
+        let plain = LEN.ilog2() as u8;
+        let has_slots = self.limits.features & feature::INLINE != 0;
+        let slots = p.rx_slot.filter(|slot| has_slots && (5..=8).contains(slot)).unwrap_or(plain);
+        let tx = ring(cpu, regs::TX_QUEUES, p.log2_tx, plain)?;
         let inline = p
             .inline
             .zip(self.pages.clone())
@@ -254,7 +258,7 @@ impl Adapter {
         let (dma, most) = (Rc::clone(&self.dma), self.limits.max_fragments);
         let tx = Rc::new(TxQueue::new(tx, dma, p.costs, p.report_every, most, inline));
         *channel.tx.borrow_mut() = Some(Rc::clone(&tx));
-        let rx = ring(cpu, regs::RX_QUEUES, p.log2_rx)?;
+        let rx = ring(cpu, regs::RX_QUEUES, p.log2_rx, slots)?;
         let most_free = usize::from(rx.entries()) * usize::from(p.buffer) / PAGE as usize;
         let (kernel, dma) = (Rc::clone(&self.kernel), Rc::clone(&self.dma));
         let pool = Pool::new(kernel, dma, p.buffer.min(PAGE as u16), most_free, p.costs.pool);

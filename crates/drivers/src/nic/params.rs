@@ -72,6 +72,9 @@ pub struct NicDriverParams {
     pub service: Duration,
     /// Short packets in their descriptors, and these in the doorbell, where the device can.
     pub inline: Option<InlineParams>,
+    /// Log2 of the bytes that the device has for a completion, 5 to 8, where it can put frames there that fit: they are
+    /// copied into their buffers from there. `None` for completions alone.
+    pub rx_slot: Option<u8>,
     /// Sending by programmed I/O, where the device can.
     pub kpio: Option<KpioParams>,
     /// What its code costs.
@@ -94,6 +97,7 @@ impl Default for NicDriverParams {
             adaptive: true,
             service: Duration::from_ms(2_000),
             inline: None,
+            rx_slot: None,
             kpio: None,
             costs: NicCosts::linux(),
         }

@@ -18,6 +18,8 @@ pub(super) struct Ring {
     descriptors: Coherent,
     completions: Coherent,
     pub log2: u8,
+    /// Log2 of the bytes from one completion to the next.
+    stride: u8,
 }
 
 impl Ring {
@@ -30,16 +32,23 @@ impl Ring {
         dma: &Rc<dyn DmaOps>,
         registers: &Mmio,
         (first, number): (u64, u16),
-        log2: u8,
+        (log2, stride): (u8, u8),
         node: Node,
     ) -> Result<Self, Error> {
-        let bytes = (LEN as u64) << log2;
-        let descriptors = dma.alloc_coherent(cpu, bytes, Some(node))?;
-        let completions = dma.alloc_coherent(cpu, bytes, Some(node)).inspect_err(|_| {
+        let descriptors = dma.alloc_coherent(cpu, (LEN as u64) << log2, Some(node))?;
+        let completions = dma.alloc_coherent(cpu, 1 << (log2 + stride), Some(node)).inspect_err(|_| {
             dma.free_coherent(cpu, descriptors);
         })?;
         let base = first + u64::from(number) * regs::QUEUE_STRIDE;
-        Ok(Self { dma: Rc::clone(dma), registers: registers.clone(), base, descriptors, completions, log2 })
+        Ok(Self {
+            dma: Rc::clone(dma),
+            registers: registers.clone(),
+            base,
+            descriptors,
+            completions,
+            log2,
+            stride,
+        })
     }
 
     /// Gives the memory back. The device must have stopped.
@@ -64,6 +73,7 @@ impl Ring {
         let write = |register, value| self.registers.write_u32(cpu, self.base + register, value);
         write(queue::SIZE, self.log2.into());
         write(queue::VECTOR, vector.into());
+        write(queue::STRIDE, self.stride.into());
         self.registers.write_u64(cpu, self.base + queue::RING, self.descriptors.bus.get());
         self.registers.write_u64(cpu, self.base + queue::COMPLETIONS, self.completions.bus.get());
         self.registers.write_u32(cpu, self.base + queue::CONTROL, queue::ENABLE | queue::TO_RING);
@@ -86,9 +96,25 @@ impl Ring {
     /// The completion of a count, if the device has written it.
     pub fn completion(&self, cpu: &Cpu, count: u16) -> Option<Completion> {
         let mut bytes = [0; LEN];
-        cpu.load(self.completions.cpu + (self.index(count) * LEN) as u64, &mut bytes);
+        cpu.load(self.inline_frame(count, 0), &mut bytes);
         let (completion, owner) = Completion::parse(&bytes);
         (owner == Completion::owner_in_ring(count, self.log2)).then_some(completion)
+    }
+
+    /// Where what the device writes for a count ends.
+    fn slot_end(&self, count: u16) -> PhysAddr {
+        self.completions.cpu + ((self.index(count) as u64 + 1) << self.stride)
+    }
+
+    /// Where a frame is that stands in front of its completion.
+    pub fn inline_frame(&self, count: u16, length: u16) -> PhysAddr {
+        let before = LEN as u64 + u64::from(length);
+        PhysAddr(self.slot_end(count).0 - before)
+    }
+
+    /// Longest frame that has room there.
+    pub fn inline_room(&self) -> u16 {
+        (1 << self.stride) - LEN as u16
     }
 
     /// Rings the doorbell.

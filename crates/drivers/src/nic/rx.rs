@@ -7,7 +7,7 @@ use platform::cpu::Cpu;
 use platform::irq::NapiHandle;
 use platform::net::{Checksum, Fragment, NetCore, Packet};
 use wire::nic::RxDescriptor;
-use wire::nic::completion::{END, FAILED, Kind, NETWORK_WRONG, TRANSPORT_RIGHT};
+use wire::nic::completion::{END, FAILED, INLINE, Kind, NETWORK_WRONG, TRANSPORT_RIGHT};
 use wire::nic::descriptor::LEN;
 
 use super::params::NicCosts;
@@ -141,6 +141,13 @@ impl RxQueue {
                 self.buffers.borrow_mut()[self.ring.index(count)] = buffer;
                 return Err(Broken);
             };
+            if completion.has(INLINE) {
+                if completion.length > self.ring.inline_room() {
+                    return Err(Broken);
+                }
+                let from = self.ring.inline_frame(count, completion.length);
+                cpu.copy(buffer.at, from, completion.length.into());
+            }
             self.done.set(count.wrapping_add(1));
             let mut partial = self.partial.borrow_mut();
             if partial.is_none() {

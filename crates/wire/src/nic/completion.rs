@@ -29,6 +29,9 @@ pub const HASHED: u16 = 1 << 7;
 /// The hash covers ports.
 pub const HASHED_PORTS: u16 = 1 << 8;
 
+/// The frame stands right in front of the completion; the buffer is empty.
+pub const INLINE: u16 = 1 << 9;
+
 /// What was completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Kind {

@@ -152,6 +152,10 @@ pub mod queue {
     /// Frames dropped for want of descriptors (RX) or for bad ones (TX) (read only).
     pub const DROPPED: u64 = 0x34;
 
+    /// Log2 of the bytes from one completion in a ring of their own to the next: 4, or up to 8 (RX only); 0 for 4. The
+    /// completion is at the end; what is free in front of it takes frames that fit, and their buffer stays empty.
+    pub const STRIDE: u64 = 0x38;
+
     /// Control: the queue runs.
     pub const ENABLE: u32 = 1 << 0;
     /// Control: where completions go, two bits. Nowhere: the driver reads [`HEAD`].
@@ -260,7 +264,7 @@ pub mod feature {
     pub const ALL_GROUPS: u32 = 1 << 6;
     /// Takes frames by programmed I/O.
     pub const KPIO: u32 = 1 << 7;
-    /// Takes data in descriptors, and descriptors in doorbells.
+    /// Takes data in descriptors and descriptors in doorbells; gives data with completions.
     pub const INLINE: u32 = 1 << 8;
 }
 
