@@ -35,7 +35,7 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 13] = [
+const EXPERIMENTS: [Experiment; 14] = [
     Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
     Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
@@ -56,6 +56,7 @@ const EXPERIMENTS: [Experiment; 13] = [
     Experiment { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
     Experiment { name: "relatives", keys: &["relatives/", "cost/"], run: relatives::ways_by_size },
     Experiment { name: "selection", keys: &["selection/"], run: relatives::selection },
+    Experiment { name: "receive slots", keys: &["slots/"], run: relatives::receive_slots },
     Experiment { name: "urgency", keys: &["urgency/"], run: relatives::urgency },
 ];
 

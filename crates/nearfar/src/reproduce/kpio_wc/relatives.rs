@@ -134,3 +134,26 @@ pub fn urgency(options: &Options) -> Result<Values, String> {
     }
     Ok(values)
 }
+
+/// The receive side: how long a short frame is on its way into memory by buffer and completion, and in front of its
+/// completion, in one write.
+pub fn receive_slots(options: &Options) -> Result<Values, String> {
+    const SIZES: [u32; 6] = [8, 22, 40, 64, 128, 200];
+    let mut values = Values::new();
+    for (name, rx_slot) in [("buffer", None), ("inline", Some(8))] {
+        let kpio = Some(KpioParams::papers());
+        let driver = NicDriverParams { channels: Some(1), kpio, rx_slot, ..NicDriverParams::default() };
+        let rig = Rig::new(options, CARD, vec![NicDriver::new(driver) as _])?;
+        for message in SIZES {
+            let frame = tcp_frame(rig.other()?, 5001, (HEADERS + message).max(54) as usize);
+            let (_, seen) = send(&rig, frame)?;
+            // Counts of lines have four bytes.
+            let up = || seen.iter().filter(|s| !s.is_down && s.kind == Kind::Write && s.payload >= 8);
+            let (first, last) = (up().map(|s| s.at).min(), up().map(|s| s.until).max());
+            let took = last.zip(first).map(|(last, first)| last.since(first).as_ns_f64());
+            let took = took.ok_or_else(|| format!("{message} B did not come by {name}"))?;
+            values.insert(format!("slots/{name}/{message}"), took);
+        }
+    }
+    Ok(values)
+}
