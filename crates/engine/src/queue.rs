@@ -45,7 +45,7 @@ impl<E> Scheduler<E> {
     ///
     /// An instant in the past is an error of the caller: a panic in debug builds, the present
     /// otherwise.
-    #[inline]
+    #[inline(always)]
     pub fn at(&mut self, when: Time, event: E) {
         self.insert(when, Entry::World(event));
     }
@@ -105,7 +105,7 @@ impl<E> Scheduler<E> {
         self.processed
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, when: Time, entry: Entry<E>) -> Key {
         debug_assert!(when >= self.now, "an event at {when} when it is already {}", self.now);
         self.wheel.insert(when.max(self.now).as_ps(), entry)

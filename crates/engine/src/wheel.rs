@@ -90,16 +90,16 @@ impl<T> Wheel<T> {
     /// Adds `value` at `time`, which must not lie before the last popped time.
     #[inline]
     pub(crate) fn insert(&mut self, time: u64, value: T) -> Key {
-        let node = self.allocate(time, value);
+        let key = self.allocate(time, value);
         self.len += 1;
         let tick = time >> TICK_SHIFT;
         debug_assert!(tick >= self.base, "time must not run backwards");
         if tick - self.base < SLOTS as u64 {
-            self.link_after_equals((tick & MASK) as usize, node, time);
+            self.link_after_equals((tick & MASK) as usize, key.node, time);
         } else {
-            self.insert_beyond(tick, time, node);
+            self.insert_beyond(tick, time, key.node);
         }
-        Key { node, stamp: self.nodes[node as usize].stamp }
+        key
     }
 
     #[cold]
@@ -278,28 +278,27 @@ impl<T> Wheel<T> {
     }
 
     #[inline]
-    fn allocate(&mut self, time: u64, value: T) -> u32 {
-        if self.free != NIL {
-            let index = self.free;
-            let node = &mut self.nodes[index as usize];
+    fn allocate(&mut self, time: u64, value: T) -> Key {
+        if let Some(node) = self.nodes.get_mut(self.free as usize) {
+            let key = Key { node: self.free, stamp: node.stamp };
             self.free = node.next;
             node.time = time;
             // A free node holds nothing: forgetting that spares a look at what would have to be dropped.
             core::mem::forget(node.value.replace(value));
-            index
+            key
         } else {
             self.grow(time, value)
         }
     }
 
     #[cold]
-    fn grow(&mut self, time: u64, value: T) -> u32 {
+    fn grow(&mut self, time: u64, value: T) -> Key {
         let index = u32::try_from(self.nodes.len())
             .ok()
             .filter(|&i| i != NIL)
             .expect("fewer than 2^32 pending events");
         self.nodes.push(Node { time, next: NIL, stamp: 0, value: Some(value) });
-        index
+        Key { node: index, stamp: 0 }
     }
 
     /// The first occupied near bucket and its tick.
@@ -320,16 +319,21 @@ impl<T> Wheel<T> {
             self.link_behind(last, node);
             self.near[slot] = node;
         } else {
-            let mut previous = last;
-            loop {
-                let next = self.nodes[previous as usize].next;
-                if self.nodes[next as usize].time > time {
-                    break;
-                }
-                previous = next;
-            }
-            self.link_behind(previous, node);
+            self.link_among(last, node, time);
         }
+    }
+
+    /// Links `node` behind what is due at or before its time, in a bucket whose `last` node is due later.
+    fn link_among(&mut self, last: u32, node: u32, time: u64) {
+        let mut previous = last;
+        loop {
+            let next = self.nodes[previous as usize].next;
+            if self.nodes[next as usize].time > time {
+                break;
+            }
+            previous = next;
+        }
+        self.link_behind(previous, node);
     }
 
     /// Links `node` behind what is due strictly before its time.

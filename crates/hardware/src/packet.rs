@@ -22,6 +22,7 @@ pub struct Summary {
 
 impl Summary {
     /// What the link layer needs to know of `tlp`.
+    #[inline]
     pub fn of(tlp: &Tlp) -> Self {
         let data = (tlp.payload_len() as u32).div_ceil(16);
         Self {
@@ -61,16 +62,29 @@ struct Slot {
 }
 
 impl Slot {
+    /// Decodes bytes that may have been changed.
+    #[cold]
+    fn parse(&self) -> Result<(Tlp, usize), TlpError> {
+        Tlp::parse(self.bytes())
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        self.bytes.resize(self.length, 0);
+    }
+
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
     /// Makes the bytes those of `tlp` and gives the room for its payload, which holds anything.
+    // Inlined, since who encodes a TLP knows of what kind it is: most of the work then folds away.
+    #[inline(always)]
     fn encode(&mut self, tlp: &Tlp) -> &mut [u8] {
         let header = tlp.header_len();
         self.length = header + tlp.payload_len();
         if self.bytes.len() < self.length {
-            self.bytes.resize(self.length, 0);
+            self.make_room();
         }
         self.summary = Some(Summary::of(tlp));
         self.tlp = Some(*tlp);
@@ -102,6 +116,7 @@ impl PacketPool {
     ///
     /// A payload whose length is no multiple of four is padded with zeros, as
     /// the bytes that the byte enables leave out are on the wire.
+    #[inline(always)]
     pub fn encode(&mut self, tlp: &Tlp, payload: &[u8]) -> PacketId {
         let id = self.allocate();
         let room = self.slots[id.0 as usize].encode(tlp);
@@ -113,6 +128,7 @@ impl PacketPool {
 
     /// Encodes `tlp` whose payload the caller fills in: all of it, but for bytes of the first and the last
     /// doubleword, which are zero if they are left alone.
+    #[inline(always)]
     pub fn encode_with(&mut self, tlp: &Tlp, fill: impl FnOnce(&mut [u8])) -> PacketId {
         let id = self.allocate();
         let room = self.slots[id.0 as usize].encode(tlp);
@@ -140,17 +156,17 @@ impl PacketPool {
         copy
     }
 
+    #[inline]
     fn allocate(&mut self) -> PacketId {
-        match self.free.pop() {
-            Some(index) => {
-                self.slots[index as usize].hop = Hop::default();
-                PacketId(index)
-            }
-            None => {
-                self.slots.push(Slot::default());
-                PacketId(self.slots.len() as u32 - 1)
-            }
-        }
+        let Some(index) = self.free.pop() else { return self.grow() };
+        self.slots[index as usize].hop = Hop::default();
+        PacketId(index)
+    }
+
+    #[cold]
+    fn grow(&mut self) -> PacketId {
+        self.slots.push(Slot::default());
+        PacketId(self.slots.len() as u32 - 1)
     }
 
     /// Gives the packet's slot back. The id must not be used afterwards.
@@ -162,12 +178,12 @@ impl PacketPool {
     ///
     /// # Errors
     /// If the bytes are no TLP, as after an injected error that no CRC caught.
-    #[inline]
+    #[inline(always)]
     pub fn decode(&self, id: PacketId) -> Result<(Tlp, &[u8]), TlpError> {
         let slot = &self.slots[id.0 as usize];
         let (tlp, header) = match slot.tlp {
             Some(tlp) => (tlp, tlp.header_len()),
-            None => Tlp::parse(slot.bytes())?,
+            None => slot.parse()?,
         };
         Ok((tlp, &slot.bytes()[header..]))
     }

@@ -206,7 +206,8 @@ impl Tlp {
     ///
     /// # Panics
     /// If `buf` is shorter than the header.
-    #[inline]
+    // Who emits a header has just made it: inlined, the choice of its kind folds away.
+    #[inline(always)]
     pub fn emit(&self, buf: &mut [u8]) {
         let c = &self.common;
         match &self.kind {
