@@ -16,16 +16,17 @@ tools:
 build: tools
 	cargo build --release --workspace
 
-# Simulates pcie-bench on five real machines, judges the paper's claims and writes a report; then, if the measured
+# Simulates pcie-bench on five real machines and kPIO+WC on one, judges the papers' claims and writes reports; then, if the measured
 # files are there, compares one directory of them with the simulation, row by row.
 demo: build
 	$(NEARFAR) reproduce pcie-bench --report report --json report/claims.json
+	$(NEARFAR) reproduce kpio-wc --report report
 	@if [ -d "$(MEASURED)" ]; then \
 		$(NEARFAR) compare "$(MEASURED)" --json report/compare.json; \
 	else \
 		echo "Skipped the comparison with measured files: no directory $(MEASURED) (set NEARFAR_DATA)."; \
 	fi
-	@echo "Open report/pcie-bench.html in a browser."
+	@echo "Open report/pcie-bench.html and report/kpio-wc.html in a browser."
 
 test: tools lint
 	cargo test --workspace --quiet

@@ -20,12 +20,16 @@ fn folder(name: &str) -> PathBuf {
 
 #[test]
 fn wrong_names_are_told_with_the_right_ones() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 10] = [
         (&["run", "latency-by-sizes"], "did you mean `latency-by-size`"),
         (&["bench", "--machine", "dell-t43"], "did you mean `dell-t430`"),
         (&["run", "latency-by-size", "--set", "change.host.llc.ddio_wys=1"], "did you mean `ddio_ways`"),
         (&["bench", "--machine", "dell-t630", "--sockets", "s0-s1-s1", "--short"], "numbered 0 to 0"),
         (&["model", "--lanes", "3"], "x3 is not a link width"),
+        (&["trace", "latency-by-size", "--type", "MRdd"], "MRd, MRd(32)"),
+        (&["trace", "latency-by-size", "--link", "nowhere"], "there is slot"),
+        (&["trace", "kpio-send", "--link", "nowhere"], "there are slot"),
+        (&["trace", "latency-by-size", "--run", "99"], "has runs 1 to"),
         (&["compare", "/nowhere"], "/nowhere"),
     ];
     for (arguments, wanted) in cases {
@@ -147,4 +151,25 @@ fn programs_of_a_scenario_are_run_and_reported() {
     assert_eq!(wrong.status.code(), Some(2));
     let message = text(&wrong.stderr);
     assert!(message.contains("x.toml:7") && message.contains("randread"), "{message}");
+}
+
+/// What `trace` writes is what it shows, in the formats of its files.
+#[test]
+fn trace_formats_tell_the_same_packets() {
+    let folder = folder("trace");
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (csv, json, perfetto) = (path("t.csv"), path("t.json"), path("t.perfetto.json"));
+    let arguments =
+        ["trace", "kpio-send", "--packets", "8", "--csv", &csv, "--json", &json, "--perfetto", &perfetto];
+    let output = nearfar(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let listing = text(&output.stdout);
+    assert!(listing.contains("MWr(64)") && listing.contains("Gen1 x4"), "{listing}");
+    let read = |path: &str| std::fs::read_to_string(path).unwrap();
+    assert_eq!(read(&csv).lines().count(), 1 + 8);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&read(&json)).unwrap();
+    assert_eq!(rows.len(), 8);
+    assert_eq!((rows[0]["type"].as_str(), rows[0]["time_ns"].as_f64()), (Some("MWr(64)"), Some(0.0)));
+    let trace: serde_json::Value = serde_json::from_str(&read(&perfetto)).unwrap();
+    assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["ph"] == "f"));
 }
