@@ -100,14 +100,25 @@ impl Nic {
     /// # Panics
     /// If `packet` is zero.
     pub fn goodput(&self, link: &Link, traffic: Traffic, packet: Bytes, omission: Omission) -> BitRate {
-        let size = packet.get();
+        self.wire(link, traffic, packet.get(), omission).goodput(link, packet.get())
+    }
+
+    /// Bytes of TLPs that a packet takes of the link, framing included: from the NIC and to it.
+    ///
+    /// # Panics
+    /// If `packet` is zero.
+    pub fn wire_bytes(&self, link: &Link, traffic: Traffic, packet: Bytes) -> (f64, f64) {
+        let wire = self.wire(link, traffic, packet.get(), Omission::None);
+        (wire.up, wire.down)
+    }
+
+    fn wire(&self, link: &Link, traffic: Traffic, size: u64, omission: Omission) -> WireBytes {
         assert!(size > 0, "a packet has bytes");
-        let wire = match traffic {
+        match traffic {
             Traffic::Transmit => self.transmit(link, size),
             Traffic::Receive => self.receive(link, size, omission),
             Traffic::Both => self.transmit(link, size) + self.receive(link, size, omission),
-        };
-        wire.goodput(link, size)
+        }
     }
 
     /// Tail pointer, descriptors, packet, write-back, interrupt, head pointer.

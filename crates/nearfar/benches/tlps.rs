@@ -5,9 +5,10 @@
 //! `cargo bench -p nearfar -- QUICK` takes a tenth of the time; a number says how many transactions each line measures;
 //! any other argument names the lines to measure by a part of them, as in `cargo bench -p nearfar -- BW_DMA_WR`.
 
-use std::sync::LazyLock;
-use std::time::Instant;
+#[path = "clock/mod.rs"]
+mod clock;
 
+use clock::seconds_of_work;
 use machine::{Doc, IommuMode, Library, Machine, Part, Sockets};
 use nearfar::bench::{Bench, Effort};
 use results::pciebench::{Cache, Pattern, Run, Test};
@@ -82,18 +83,4 @@ fn measure(label: &str, test: Test, transfer: u64, window: u64, iommu: IommuMode
         seconds * 1e9 / (transactions * 9 / 10) as f64,
         many.1.headline()
     );
-}
-
-/// Processor time of this process where Linux tells it (in hundredths of a second), else time on the wall.
-fn seconds_of_work() -> f64 {
-    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let wall = BEGAN.elapsed().as_secs_f64();
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return wall };
-    // After the name in parentheses: user and system time are the fields 14 and 15 of the whole.
-    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks = |field: usize| fields.get(field).and_then(|text| text.parse::<f64>().ok());
-    match (ticks(11), ticks(12)) {
-        (Some(user), Some(system)) => (user + system) / 100.0,
-        _ => wall,
-    }
 }

@@ -6,6 +6,7 @@
 //! | `kernel` | from a kernel's file to its parameters |
 //! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
 //! | `network` | cables and switches between them, captures |
+//! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
 //! | `run` | the programs, and what they leave |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer.rs), a
@@ -14,6 +15,7 @@
 mod device;
 mod kernel;
 mod network;
+mod packets;
 mod run;
 
 use std::rc::Rc;
@@ -33,6 +35,7 @@ use thiserror::Error;
 
 use crate::topology::{self, TopologyError};
 
+pub use packets::{PacketCost, PacketCosts};
 pub use run::{Done, Observer, check, run, run_watched};
 
 /// Why computers cannot be simulated.

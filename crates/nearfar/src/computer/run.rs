@@ -10,7 +10,7 @@ use platform::kernel::TaskParams;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
-use super::{Computer, ComputerError, Computers};
+use super::{Computer, ComputerError, Computers, PacketCosts};
 use crate::progress::Progress;
 
 /// A program that has ended.
@@ -38,7 +38,10 @@ struct Ended {
 /// # Errors
 /// If a command line is not understood, the computers cannot be put together, or all wait for each other.
 pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
-    run_watched(setup, progress, &mut Nobody)
+    let mut costs = PacketCosts::default();
+    let mut done = run_watched(setup, progress, &mut costs)?;
+    costs.explain(setup, &mut done);
+    Ok(done)
 }
 
 /// Somebody who watches computers while programs run on them.
@@ -49,16 +52,6 @@ pub trait Observer {
     fn has_enough(&self) -> bool;
     /// The programs have ended, or enough has been seen.
     fn ended(&mut self, computers: &Computers);
-}
-
-struct Nobody;
-
-impl Observer for Nobody {
-    fn booted(&mut self, _: &Computers) {}
-    fn has_enough(&self) -> bool {
-        false
-    }
-    fn ended(&mut self, _: &Computers) {}
 }
 
 /// As [`run`], with an observer. Programs that have not ended when that has enough leave nothing.

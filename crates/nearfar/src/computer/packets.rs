@@ -1,0 +1,200 @@
+//! What a sent packet takes of the link to its NIC, held against the analytic model of pcie-bench's section 3.
+//!
+//! The model knows what must cross the link: descriptors, data, doorbells, write-backs, interrupts. It sets a share of the
+//! link aside for DLLPs by the specification's guidance on how often they may be sent; here they are counted. What is
+//! left between the two is what only the simulation has, and the notes say so.
+
+use analytic::{Generation, Link, Nic, Traffic};
+use hardware::link::{DirectionCounters, Side};
+use machine::{ComputerSetup, DeviceFile, HostSetup};
+use units::Bytes;
+use workloads::Report;
+
+use super::run::{Done, Observer};
+use super::{Computer, Computers};
+
+/// What one packet takes of one direction of a link, in bytes.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct PacketCost {
+    /// TLPs, framing included.
+    pub tlp_bytes: f64,
+    /// DLLPs.
+    pub dllp_bytes: f64,
+    /// Requests among the TLPs, a number.
+    pub requests: f64,
+    /// Completions among them, a number.
+    pub completions: f64,
+}
+
+impl PacketCost {
+    fn of(before: &DirectionCounters, after: &DirectionCounters, packets: f64) -> Self {
+        let bytes = |counters: &DirectionCounters| counters.tlp_bytes.iter().map(|b| b.get()).sum::<u64>();
+        // Posted and non-posted ones.
+        let requests = |counters: &DirectionCounters| counters.tlps[0] + counters.tlps[1];
+        Self {
+            requests: (requests(after) - requests(before)) as f64 / packets,
+            completions: (after.tlps[2] - before.tlps[2]) as f64 / packets,
+            tlp_bytes: (bytes(after) - bytes(before)) as f64 / packets,
+            dllp_bytes: (after.dllp_bytes.get() - before.dllp_bytes.get()) as f64 / packets,
+        }
+    }
+
+    /// Both together.
+    pub fn total(&self) -> f64 {
+        self.tlp_bytes + self.dllp_bytes
+    }
+}
+
+/// What has passed the first NIC of a host.
+#[derive(Clone, Default)]
+struct Counted {
+    up: DirectionCounters,
+    down: DirectionCounters,
+    interrupts: u64,
+}
+
+/// Counts what passes NICs' links while programs run.
+#[derive(Default)]
+pub struct PacketCosts {
+    before: Vec<Counted>,
+    after: Vec<Counted>,
+}
+
+fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> Counted {
+    let Some(&device) = nic.and_then(|nic| host.devices.get(nic)) else { return Counted::default() };
+    let interrupts = host.kernel.interrupts();
+    let interrupts = interrupts.iter().filter(|line| line.1.starts_with("nic-")).map(|line| line.3).sum();
+    computers.simulation().with(|fabric, _| {
+        let Some(link) = fabric.endpoint(device).links().next() else { return Counted::default() };
+        let link = fabric.wires.link(link);
+        let counters = |side| link.counters(side).clone();
+        Counted { up: counters(Side::Downstream), down: counters(Side::Upstream), interrupts }
+    })
+}
+
+/// The first NIC of a host.
+fn nic_of(host: &HostSetup) -> Option<(usize, &machine::Nic)> {
+    host.devices.iter().enumerate().find_map(|(n, device)| match &device.kind {
+        DeviceFile::Nic(nic) => Some((n, &**nic)),
+        _ => None,
+    })
+}
+
+/// What follows `option` on a command line.
+fn option(run: &str, option: &str) -> Option<u32> {
+    let mut words = run.split_whitespace();
+    words.find(|word| *word == option)?;
+    words.next()?.parse().ok()
+}
+
+impl Observer for PacketCosts {
+    fn booted(&mut self, computers: &Computers) {
+        self.before = Self::count_all(computers);
+    }
+
+    fn has_enough(&self) -> bool {
+        false
+    }
+
+    fn ended(&mut self, computers: &Computers) {
+        self.after = Self::count_all(computers);
+    }
+}
+
+impl PacketCosts {
+    fn count_all(computers: &Computers) -> Vec<Counted> {
+        let nic = |host: &Computer| {
+            host.devices.iter().position(|&device| {
+                computers
+                    .simulation()
+                    .with(|fabric, _| !fabric.endpoint(device).device().ethernet_ports().is_empty())
+            })
+        };
+        computers.hosts().iter().map(|host| count(computers, host, nic(host))).collect()
+    }
+
+    /// What a packet took from the NIC of a host and to it, if so many were sent.
+    pub fn of(&self, host: usize, packets: f64) -> Option<[PacketCost; 2]> {
+        let (before, after) = (self.before.get(host)?, self.after.get(host)?);
+        (packets > 0.0).then(|| {
+            [
+                PacketCost::of(&before.up, &after.up, packets),
+                PacketCost::of(&before.down, &after.down, packets),
+            ]
+        })
+    }
+
+    /// Adds a note on the link to each pktgen that was alone on its host.
+    pub fn explain(&self, setup: &ComputerSetup, done: &mut [Done]) {
+        for (host, described) in setup.hosts.iter().enumerate() {
+            let mut programs = done.iter_mut().filter(|done| done.host == described.name);
+            let (Some(only), None) = (programs.next(), programs.next()) else { continue };
+            if only.run.split_whitespace().next() != Some("pktgen") {
+                continue;
+            }
+            let run = only.run.clone();
+            if let (Ok(report), Some((_, nic))) = (&mut only.outcome, nic_of(described)) {
+                self.note(host, described, nic, &run, report);
+            }
+        }
+    }
+
+    fn note(&self, host: usize, described: &HostSetup, nic: &machine::Nic, run: &str, report: &mut Report) {
+        let sent = report.get("sent").unwrap_or_default();
+        let (Some([up, down]), Some(link)) = (self.of(host, sent), link_of(described, nic)) else { return };
+        let size = option(run, "-s").unwrap_or(60);
+        let interrupts = self.after[host].interrupts - self.before[host].interrupts;
+        let figure = |figure: &machine::Figure<machine::Count>| figure.value.get();
+        let model = Nic {
+            tx_fetch: figure(&nic.tx.fetch),
+            tx_write_back: figure(&nic.tx.write_back),
+            tx_doorbell: option(run, "-b").unwrap_or(1),
+            free_list: 1,
+            rx_pointer: 1,
+            interrupt: (sent as u64).checked_div(interrupts).unwrap_or(0) as u32,
+            reads_pointers: false,
+        };
+        let packet = Bytes::new(size.into());
+        let (model_up, model_down) = model.wire_bytes(&link, Traffic::Transmit, packet);
+        let own =
+            model.goodput(&link, Traffic::Transmit, packet, analytic::Omission::None).as_gbit_per_s_f64();
+        let raw = link.raw_rate().as_gbit_per_s_f64();
+        let bits = |bytes: f64| raw * f64::from(size) / bytes;
+        let fuller = if up.total() > down.total() { up } else { down };
+        let allowance = 100.0 * (1.0 - link.tlp_rate().as_gbit_per_s_f64() / raw);
+        let share = 100.0 * fuller.dllp_bytes / fuller.total();
+        let carried = bits(fuller.total());
+        let counted = bits(model_up.max(model_down) / (1.0 - share / 100.0));
+        report.notes.push(format!(
+            "a packet takes {:.1} B of TLPs from the NIC (model {model_up:.1}) and {:.1} B to it (model \
+             {model_down:.1}), and {:.1} and {:.1} B of DLLPs",
+            up.tlp_bytes, down.tlp_bytes, up.dllp_bytes, down.dllp_bytes
+        ));
+        report.notes.push(format!(
+            "the link carries {carried:.1} Gbit/s of such packets; the model says {own:.1} with {allowance:.1} % for \
+             DLLPs and skips, {counted:.1} with the {share:.1} % counted; what is left are {:.2} \
+             completions a packet, as the host cuts them, arming registers, the ends of rings, and headers of requests to \
+             addresses below 4 GiB, 4 B shorter than the model's",
+            down.completions
+        ));
+        let rate = report.get("throughput").unwrap_or_default() / 1e3;
+        let wire = nic.controller.rate.value.as_gbit_per_s_f64() * f64::from(size) / f64::from(size + 24);
+        let limit = match () {
+            () if rate > 0.93 * wire => "the Ethernet limits",
+            () if rate > 0.93 * carried => "the link limits",
+            () => "the core limits: neither link nor Ethernet is full",
+        };
+        report.notes.push(format!("{limit} ({rate:.1} Gbit/s)"));
+    }
+}
+
+/// The link to a NIC as the analytic model has it.
+fn link_of(described: &HostSetup, nic: &machine::Nic) -> Option<Link> {
+    let slot = &described.devices.iter().find(|d| matches!(d.kind, DeviceFile::Nic(_)))?.slot;
+    let port = described.machine.host.port.get(slot)?;
+    let (generation, width) = crate::topology::negotiate(&nic.link, port);
+    let generation = Generation::ALL.into_iter().nth(usize::from(generation as u8).saturating_sub(1))?;
+    let payload = port.mps_bytes.value.get().min(nic.link.mps_bytes.value.get());
+    let request = described.kernel.max_read_request.value.get();
+    Link::new(generation, width.lanes().into(), Bytes::new(payload.into()), Bytes::new(request.into())).ok()
+}

@@ -1,0 +1,132 @@
+//! pktgen, driver, NIC and link together against the analytic model of pcie-bench's section 3, and a capture of it.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use analytic::{Driver, Link, Nic, Omission, Traffic};
+use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+use nearfar::computer::{Done, PacketCosts, run, run_watched};
+use nearfar::progress::Silent;
+use units::Bytes;
+
+fn setup(name: &str, text: &str) -> ComputerSetup {
+    let path = scratch(&format!("{name}.toml"));
+    std::fs::write(&path, text).unwrap();
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::load(&library, &path.to_string_lossy());
+    let setup = doc.and_then(|doc| ComputerSetup::load(&library, &doc));
+    std::fs::remove_file(&path).unwrap();
+    setup.unwrap_or_else(|error| panic!("{}", error.render(false)))
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("nearfar-{}-{name}", std::process::id()))
+}
+
+fn reading(done: &[Done], quantity: &str) -> f64 {
+    done[0].outcome.as_ref().unwrap().get(quantity).unwrap()
+}
+
+/// A run of pktgen on the ten cores of a socket, each with so many packets.
+fn send(size: u32, count: u32) -> (PacketCosts, f64, f64) {
+    let text = format!(
+        r#"
+name = "model"
+summary = "pktgen on a wire faster than the slot"
+switch = [{{ name = "s", ports = 2, rate = "400 Gbit/s" }}]
+cable = [{{ ends = ["a", "s"] }}]
+[[host]]
+name = "a"
+machine = "dell-t430"
+[[host.device]]
+nic = "modern"
+change.controller.rate = {{ value = "400 Gbit/s", source = "assumed: faster than the slot" }}
+[[program]]
+cpus = "0-9"
+run = "pktgen -s {size} -n {count} -t 10 -c 1000 -b 32"
+"#
+    );
+    let mut costs = PacketCosts::default();
+    let done = run_watched(&setup(&format!("model{size}"), &text), &Silent, &mut costs).unwrap();
+    (costs, reading(&done, "sent"), reading(&done, "time") * 1e3)
+}
+
+/// Ten cores send more than fits through a link that is slower than the wire.
+#[test]
+fn the_link_carries_what_the_model_says() {
+    for size in [124u32, 252, 508, 1020] {
+        let (_, few, began) = send(size, 1000);
+        let (costs, sent, ended) = send(size, 2500);
+        let simulated = (sent - few) * f64::from(size) * 8.0 / (ended - began);
+        let [up, down] = costs.of(0, sent).unwrap();
+        let link = Link::new(analytic::Generation::Gen3, 8, Bytes::new(256), Bytes::new(512)).unwrap();
+        let nic = Nic::modern(Driver::Dpdk);
+        let packet = Bytes::new(size.into());
+        let (model_up, model_down) = nic.wire_bytes(&link, Traffic::Transmit, packet);
+        let own = nic.goodput(&link, Traffic::Transmit, packet, Omission::None).as_gbit_per_s_f64();
+        println!(
+            "{size} B: {simulated:.2} Gbit/s, model {own:.2}; from the NIC {:.1} + {:.1} B (model {model_up:.1}), to it \
+             {:.1} + {:.1} B (model {model_down:.1})",
+            up.tlp_bytes, up.dllp_bytes, down.tlp_bytes, down.dllp_bytes
+        );
+        // The model's completions are as long as payloads may be; this host cuts them at 128 B.
+        let model_completions = f64::from(size.div_ceil(256)) + 3.0 / 40.0;
+        let uncut = down.tlp_bytes - 20.0 * (down.completions - model_completions);
+        assert!((uncut / model_down - 1.0).abs() < 0.05, "{down:?}, model {model_down}");
+        // The emptier direction decides nothing: requests to memory below 4 GiB have headers shorter than the model's, and
+        // write-backs that time out are more.
+        assert!((up.tlp_bytes / model_up - 1.0).abs() < 0.15, "{up:?}, model {model_up}");
+        // With completions as they are, the rates agree: the model's allowance for DLLPs, of which fewer are sent, is about
+        // what the host's root complex takes.
+        let expected = own * model_down / down.tlp_bytes;
+        assert!((simulated / expected - 1.0).abs() < 0.05, "{simulated:.2} of {expected:.2} Gbit/s");
+        assert!(down.dllp_bytes / down.total() < 0.03);
+    }
+}
+
+#[test]
+fn a_scenario_captures_what_tshark_reads() {
+    let file = scratch("capture.pcapng");
+    let text = format!(
+        r#"
+name = "captured"
+summary = "pktgen through a switch, captured at three ports"
+switch = [{{ name = "s" }}]
+cable = [{{ ends = ["a", "s"] }}, {{ ends = ["s", "b:1"] }}]
+capture = [{{ port = "a", file = {file:?} }}, {{ port = "s:1", file = {file:?} }}, {{ port = "b:1", file = {file:?} }}]
+[[host]]
+name = "a"
+machine = "dell-t430"
+device = [{{ nic = "connectx4" }}]
+[[host]]
+name = "b"
+machine = "dell-t430"
+device = [{{ nic = "82599" }}]
+[[program]]
+host = "a"
+run = "pktgen -n 10 -s 100 -m 02:00:00:01:00:02"
+"#
+    );
+    let done = run(&setup("captured", &text), &Silent).unwrap();
+    let notes = &done[0].outcome.as_ref().unwrap().notes;
+    assert!(notes.iter().any(|note| note.contains("DLLPs")), "{notes:?}");
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(bytes[..4], [0x0a, 0x0d, 0x0d, 0x0a], "a section header of pcapng");
+    if Command::new("tshark").arg("-v").output().is_err() {
+        eprintln!("skipped: tshark is not installed");
+    } else {
+        let mut tshark = Command::new("tshark");
+        tshark.arg("-r").arg(&file).args(["-o", "eth.check_fcs:TRUE", "-o", "ip.check_checksum:TRUE"]);
+        tshark.args(["-T", "fields", "-e", "frame.interface_name", "-e", "eth.fcs.status"]);
+        let said = tshark.args(["-e", "ip.checksum.status", "-e", "_ws.malformed"]).output().unwrap();
+        let lines = String::from_utf8_lossy(&said.stdout).into_owned();
+        let mut lines: Vec<&str> = lines.lines().collect();
+        lines.sort_unstable();
+        let mut expected = Vec::new();
+        for port in ["a", "b:1", "s:1"] {
+            expected.extend(std::iter::repeat_n(format!("{port}\t1\t1\t"), 10));
+        }
+        assert_eq!(lines, expected, "{}", String::from_utf8_lossy(&said.stderr));
+    }
+    std::fs::remove_file(&file).unwrap();
+}
