@@ -116,6 +116,25 @@ costs! {
     net_receive = 150,
     /// Cycles to put a packet into the queue before a driver, or to take it out (assumed).
     net_queue = 50,
+    /// Cycles to look whether a received segment continues another one, and to join it (assumed).
+    gro = 100,
+    /// Cycles of IP for a received packet: checks, whose it is (assumed).
+    ip_input = 150,
+    /// Cycles of IP for a packet to send: route, header, neighbour (assumed).
+    ip_output = 200,
+    /// Cycles of TCP for a received packet, of one or more segments (assumed: the established path of
+    /// Linux's `tcp_v4_rcv` takes some hundred instructions).
+    tcp_input = 600,
+    /// Cycles of TCP for a packet to send (assumed: as much).
+    tcp_output = 600,
+    /// Cycles of UDP for a received datagram, and once more for its reader (assumed).
+    udp_input = 200,
+    /// Cycles of UDP for a datagram to send (assumed).
+    udp_output = 300,
+    /// Cycles to answer, ask or take an echo (assumed).
+    icmp = 300,
+    /// Cycles of a socket's call beside the protocol: file, lock, checks (assumed).
+    socket = 150,
     /// Cycles of a system call's entry and exit (assumed: about 70 ns with mitigations off).
     syscall = 150,
     /// Cycles of the block layer for a request from a program to the driver: checks, tag, plug (assumed: half of what

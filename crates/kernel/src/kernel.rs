@@ -15,6 +15,7 @@ use platform::kernel::{Kernel as KernelFace, Program, TaskId, TaskParams};
 use platform::memory::{Pages, Policy};
 use platform::net::{NetCore, NetDriver, PacketDevice};
 use platform::pci::PciDriver;
+use platform::socket::Network;
 use platform::storage::BlockFile;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
@@ -27,6 +28,7 @@ use crate::dma::{Dma, DmaParams};
 use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
 use crate::mm::{NodeMemory, PageAllocator};
 use crate::net::Net;
+use crate::net::inet::Stack;
 use crate::pci::{ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
 use crate::sched::{State, Task, TaskFuture};
 
@@ -76,6 +78,7 @@ pub(crate) struct Inner {
     pub pci: Pci,
     pub dma: Dma,
     pub net: Net,
+    pub inet: Rc<Stack>,
     pub block: Block,
     tasks: RefCell<BTreeMap<TaskId, Rc<Task>>>,
     next_task: Cell<u32>,
@@ -201,6 +204,15 @@ impl KernelFace for Inner {
         self.net.device(name).map(|device| device as _)
     }
 
+    fn network(&self) -> Rc<dyn Network> {
+        Rc::clone(&self.inet) as _
+    }
+
+    fn busy(&self, cpu: CpuId) -> [Duration; Part::ALL.len()] {
+        let times = *self.cores.get(cpu).times.borrow();
+        Part::ALL.map(|part| times.of(part))
+    }
+
     fn log(&self, line: String) {
         Inner::log(self, line);
     }
@@ -226,12 +238,14 @@ impl Kernel {
             pci: Pci::new(params.pci, &memory),
             dma: Dma::new(params.dma, count),
             net: Net::new(me.clone()),
+            inet: Stack::new(me, memory.sockets.len()),
             block: Block::new(me.clone(), params.block),
             cores,
             tasks: RefCell::default(),
             next_task: Cell::new(1),
             log: RefCell::default(),
         });
+        inner.net.connect(Rc::clone(&inner.inet) as _);
         let controller = inner.irqs.controller();
         inner.cores.with(|host, _, _| host.connect_interrupts(Box::new(controller)));
         for core in &inner.cores.all {
@@ -408,6 +422,7 @@ impl Drop for Kernel {
         self.inner.pci.functions.borrow_mut().clear();
         self.inner.pci.drivers.borrow_mut().clear();
         self.inner.net.clear();
+        self.inner.inet.clear();
         self.inner.irqs.clear();
         self.inner.softirqs.iter().for_each(Softirq::clear);
         self.inner.block.clear();

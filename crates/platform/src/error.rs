@@ -25,6 +25,18 @@ pub enum Error {
     Cancelled,
     /// EPERM: not allowed.
     NotPermitted,
+    /// ECONNREFUSED: nobody listens there.
+    Refused,
+    /// ECONNRESET: the peer gave the connection up.
+    Reset,
+    /// EHOSTUNREACH: no way leads there, or nobody answers.
+    Unreachable,
+    /// EADDRINUSE: somebody else has the port.
+    AddressInUse,
+    /// EPIPE: the connection has ended.
+    Ended,
+    /// EMSGSIZE: too long for a packet.
+    TooLong,
 }
 
 impl fmt::Display for Error {
@@ -40,6 +52,12 @@ impl fmt::Display for Error {
             Self::NoSpace => "no space left",
             Self::Cancelled => "cancelled",
             Self::NotPermitted => "not permitted",
+            Self::Refused => "connection refused",
+            Self::Reset => "connection reset by peer",
+            Self::Unreachable => "no route to host",
+            Self::AddressInUse => "address already in use",
+            Self::Ended => "the connection has ended",
+            Self::TooLong => "message too long",
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use units::Time;
+use units::{Duration, Time};
 
 use crate::block::BlockDriver;
 use crate::cpu::{Async, Cpu, CpuId, Node};
@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::irq::{Napi, NapiHandle};
 use crate::memory::{Pages, Policy};
 use crate::net::NetDriver;
+use crate::socket::Network;
 use crate::storage::BlockFile;
 
 /// How urgent a task is. Lower nice values get more of a core, a real-time task goes before all others.
@@ -101,6 +102,10 @@ pub trait Kernel {
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn crate::net::NetCore>;
     /// A network device, for programs that make their own frames.
     fn packet_device(&self, name: &str) -> Option<Rc<dyn crate::packet::PacketDevice>>;
+    /// The Internet protocols.
+    fn network(&self) -> Rc<dyn Network>;
+    /// How long a core has been busy, by [part](crate::cpu::Part::ALL).
+    fn busy(&self, cpu: CpuId) -> [Duration; crate::cpu::Part::ALL.len()];
     /// Writes a line into the kernel's log.
     fn log(&self, line: String);
 }

@@ -22,6 +22,7 @@ pub mod mmio;
 pub mod net;
 pub mod packet;
 pub mod pci;
+pub mod socket;
 pub mod storage;
 pub mod sync;
 pub mod testing;

@@ -4,7 +4,11 @@
 
 pub mod dd;
 pub mod fio;
+pub mod iperf;
+mod latency;
+pub mod netperf;
 mod options;
+pub mod ping;
 pub mod pktgen;
 mod program;
 mod random;

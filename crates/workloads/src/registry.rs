@@ -20,6 +20,10 @@ pub struct Command {
 pub const PROGRAMS: &[Command] = &[
     command::<crate::dd::Dd>("dd"),
     command::<crate::fio::Fio>("fio"),
+    command::<crate::iperf::Iperf>("iperf"),
+    command::<crate::netperf::Netperf>("netperf"),
+    command::<crate::netperf::Netserver>("netserver"),
+    command::<crate::ping::Ping>("ping"),
     command::<crate::pktgen::Pktgen>("pktgen"),
     command::<crate::stream::Stream>("stream"),
 ];

@@ -6,6 +6,7 @@
 //! ```
 
 mod device;
+pub(crate) mod inet;
 mod queue;
 
 use std::cell::{Cell, RefCell};

@@ -31,12 +31,20 @@ impl UdpHeader {
     /// # Errors
     /// If it is cut off or its length cannot be.
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
-        let h: &[u8; HEADER_LEN] = datagram.first_chunk().ok_or(Malformed::Truncated)?;
+        Self::parse_header(datagram, datagram.len() as u32)
+    }
+
+    /// Reads a header of whose datagram `available` bytes are there, if not here.
+    ///
+    /// # Errors
+    /// If it is cut off or its length cannot be.
+    pub fn parse_header(header: &[u8], available: u32) -> Result<Self, Malformed> {
+        let h: &[u8; HEADER_LEN] = header.first_chunk().ok_or(Malformed::Truncated)?;
         let u16_at = |at: usize| u16::from_be_bytes([h[at], h[at + 1]]);
         let header = Self { source: u16_at(0), destination: u16_at(2), len: u16_at(4), checksum: u16_at(6) };
         match usize::from(header.len) {
             len if len < HEADER_LEN => Err(Malformed::Length),
-            len if len > datagram.len() => Err(Malformed::Truncated),
+            len if len > available as usize => Err(Malformed::Truncated),
             _ => Ok(header),
         }
     }

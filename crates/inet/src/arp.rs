@@ -1,0 +1,141 @@
+//! The neighbour cache: which Ethernet address an IPv4 address of the same network has (RFC 826, and as a host is to
+//! behave: RFC 1122, 2.3.2).
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use units::{Duration, Time};
+use wire::ethernet::MacAddr;
+
+/// How long what was learnt counts (Linux: `base_reachable_time`, 30 s).
+const REACHABLE: Duration = Duration::from_ms(30_000);
+/// How long an answer is waited for (Linux: `retrans_time`, 1 s).
+const RETRY: Duration = Duration::from_ms(1_000);
+/// How often is asked (Linux: `mcast_solicit`, 3).
+const TRIES: u8 = 3;
+/// How long a failure counts.
+const FAILED: Duration = Duration::from_ms(3_000);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Entry {
+    Asked { tries: u8, again: Time },
+    Known { mac: MacAddr, until: Time },
+    Failed { until: Time },
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// Its address.
+    Known(MacAddr),
+    /// Nothing: ask, and wait.
+    Ask,
+    /// It has been asked: wait.
+    Wait,
+    /// It does not answer.
+    Failed,
+}
+
+/// The cache. Packets that wait for an answer are its owner's.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours {
+    entries: BTreeMap<Ipv4Addr, Entry>,
+}
+
+impl Neighbours {
+    /// The address of `neighbour`, or what to do.
+    pub fn resolve(&mut self, now: Time, neighbour: Ipv4Addr) -> Answer {
+        match self.entries.get(&neighbour) {
+            Some(&Entry::Known { mac, until }) if now < until => Answer::Known(mac),
+            Some(Entry::Asked { .. }) => Answer::Wait,
+            Some(&Entry::Failed { until }) if now < until => Answer::Failed,
+            _ => {
+                self.entries.insert(neighbour, Entry::Asked { tries: 1, again: now + RETRY });
+                Answer::Ask
+            }
+        }
+    }
+
+    /// A neighbour said who it is. Whether that had been asked or known: others need not be remembered.
+    pub fn learn(&mut self, now: Time, neighbour: Ipv4Addr, mac: MacAddr, unasked: bool) -> bool {
+        if !unasked && !self.entries.contains_key(&neighbour) {
+            return false;
+        }
+        self.entries.insert(neighbour, Entry::Known { mac, until: now + REACHABLE });
+        true
+    }
+
+    /// When [`timer`](Self::timer) is to be called.
+    pub fn deadline(&self) -> Option<Time> {
+        self.entries
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::Asked { again, .. } => Some(*again),
+                _ => None,
+            })
+            .min()
+    }
+
+    /// Who is to be asked again, and who does not answer.
+    pub fn timer(&mut self, now: Time) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
+        let (mut ask, mut lost) = (Vec::new(), Vec::new());
+        for (&neighbour, entry) in &mut self.entries {
+            let Entry::Asked { tries, again } = entry else { continue };
+            if *again > now {
+                continue;
+            }
+            if *tries >= TRIES {
+                *entry = Entry::Failed { until: now + FAILED };
+                lost.push(neighbour);
+            } else {
+                *tries += 1;
+                *again = now + RETRY;
+                ask.push(neighbour);
+            }
+        }
+        (ask, lost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_ms(ms)
+    }
+
+    #[test]
+    fn asks_once_then_knows_until_it_is_too_old() {
+        let mut cache = Neighbours::default();
+        assert_eq!(cache.resolve(at(0), HOST), Answer::Ask);
+        assert_eq!(cache.resolve(at(1), HOST), Answer::Wait);
+        assert!(cache.learn(at(2), HOST, MacAddr::local(7), false));
+        assert_eq!(cache.resolve(at(30_001), HOST), Answer::Known(MacAddr::local(7)));
+        assert_eq!(cache.deadline(), None);
+        assert_eq!(cache.resolve(at(30_002), HOST), Answer::Ask);
+    }
+
+    #[test]
+    fn gives_up_after_three_questions_and_tries_again_later() {
+        let mut cache = Neighbours::default();
+        cache.resolve(at(0), HOST);
+        for second in 1..=2 {
+            assert_eq!(cache.deadline(), Some(at(1000 * second)));
+            assert_eq!(cache.timer(at(1000 * second)), (vec![HOST], vec![]));
+        }
+        assert_eq!(cache.timer(at(3000)), (vec![], vec![HOST]));
+        assert_eq!(cache.resolve(at(3001), HOST), Answer::Failed);
+        assert_eq!(cache.resolve(at(6000), HOST), Answer::Ask);
+    }
+
+    #[test]
+    fn strangers_are_not_remembered_unless_they_want_something() {
+        let mut cache = Neighbours::default();
+        assert!(!cache.learn(at(0), HOST, MacAddr::local(7), false));
+        assert!(cache.learn(at(0), HOST, MacAddr::local(7), true));
+        assert_eq!(cache.resolve(at(1), HOST), Answer::Known(MacAddr::local(7)));
+    }
+}

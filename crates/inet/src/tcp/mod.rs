@@ -1,0 +1,67 @@
+//! TCP (RFC 9293) as a state machine.
+//!
+//! A [`Connection`] is told what arrived ([`Connection::receive`]) and what time it is ([`Connection::timer`]), and
+//! asked what is to be sent ([`Connection::transmit`]) and when it wants to be asked again
+//! ([`Connection::deadline`]). It does not hold what is sent: it speaks of offsets in the stream, and its owner keeps
+//! the bytes until [`Connection::acknowledged`] has passed them. Received data is whatever the owner says it is
+//! ([`Payload`]), kept in order and handed back.
+//!
+//! In it: window scaling and timestamps (RFC 7323), selective acknowledgements and loss recovery with them (RFC 2018,
+//! RFC 6675), fast recovery without (RFC 6582), retransmission timeouts (RFC 6298), delayed acknowledgements,
+//! Nagle's algorithm as Minshall changed it, zero-window probes, defences against blind resets (RFC 5961), Reno and CUBIC.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `connection` | the machine: opening, closing, reading, writing |
+//! | `input` | what a segment does |
+//! | `output` | what is sent next |
+//! | `timers` | what happens when nothing happens |
+//! | `receive` | data in order and too early, the offered window |
+//! | `scoreboard` | what the peer holds and what is lost |
+//! | `rtt`, `congestion` | how long to wait, how much to send |
+
+pub mod congestion;
+mod connection;
+mod input;
+mod output;
+mod params;
+mod receive;
+mod rtt;
+mod scoreboard;
+mod seq;
+mod timers;
+
+pub use connection::{Connection, Counters, Failure, State};
+pub use output::{Segment, reset_for};
+pub use params::TcpParams;
+
+/// A piece of received data, wherever its bytes are.
+pub trait Payload {
+    /// One without bytes.
+    fn empty() -> Self;
+    /// Bytes.
+    fn len(&self) -> u32;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Forgets the first `bytes`.
+    fn drop_front(&mut self, bytes: u32);
+    /// Forgets all but the first `bytes`.
+    fn truncate(&mut self, bytes: u32);
+}
+
+impl Payload for Vec<u8> {
+    fn empty() -> Self {
+        Self::new()
+    }
+    fn len(&self) -> u32 {
+        Vec::len(self) as u32
+    }
+    fn drop_front(&mut self, bytes: u32) {
+        self.drain(..bytes as usize);
+    }
+    fn truncate(&mut self, bytes: u32) {
+        Vec::truncate(self, bytes as usize);
+    }
+}

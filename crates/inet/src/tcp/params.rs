@@ -1,0 +1,79 @@
+//! What a connection is made with.
+
+use units::Duration;
+
+use super::congestion::Algorithm;
+
+/// Parameters of a connection. [`TcpParams::linux`] gives the values of Linux and where they stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TcpParams {
+    /// Bytes behind the TCP header's 20 that a packet of the interface holds, options included: MTU less 40.
+    pub mss: u16,
+    /// Bytes that are held for the reader at first.
+    pub receive_buffer: u32,
+    /// Bytes that they may grow to.
+    pub receive_buffer_max: u32,
+    /// Offer timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Offer selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// Offer window scaling (RFC 7323).
+    pub window_scaling: bool,
+    /// Segments that may be sent at first.
+    pub initial_window: u16,
+    /// The congestion control.
+    pub congestion: Algorithm,
+    /// Send what there is at once, however little.
+    pub no_delay: bool,
+    /// Timeout before a round trip was measured.
+    pub rto_initial: Duration,
+    /// Least timeout, more exactly least share of the variation in it.
+    pub rto_min: Duration,
+    /// Longest timeout.
+    pub rto_max: Duration,
+    /// How long an acknowledgement may wait for data to go with.
+    pub delayed_ack: Duration,
+    /// Acknowledgements that are not delayed at first.
+    pub quick_acks: u8,
+    /// Retransmissions of a SYN.
+    pub syn_retries: u8,
+    /// Retransmissions of data.
+    pub retries: u8,
+    /// How long a closed connection is remembered.
+    pub time_wait: Duration,
+    /// How long the peer may take to close after we have closed for good.
+    pub fin_timeout: Duration,
+}
+
+impl TcpParams {
+    /// Linux's defaults for an interface with this MTU.
+    pub const fn linux(mtu: u16) -> Self {
+        Self {
+            mss: mtu.saturating_sub(40),
+            // net.ipv4.tcp_rmem, 131072 and 6291456, of which half is window (tcp_adv_win_scale = 1).
+            receive_buffer: 65_536,
+            receive_buffer_max: 3 << 20,
+            timestamps: true,
+            sack: true,
+            window_scaling: true,
+            initial_window: 10, // TCP_INIT_CWND, RFC 6928
+            congestion: Algorithm::Cubic,
+            no_delay: false,
+            rto_initial: Duration::from_ms(1000),   // TCP_TIMEOUT_INIT
+            rto_min: Duration::from_ms(200),        // TCP_RTO_MIN
+            rto_max: Duration::from_ms(120_000),    // TCP_RTO_MAX
+            delayed_ack: Duration::from_ms(40),     // TCP_DELACK_MIN
+            quick_acks: 16,                         // TCP_MAX_QUICKACKS
+            syn_retries: 6,                         // net.ipv4.tcp_syn_retries
+            retries: 15,                            // net.ipv4.tcp_retries2
+            time_wait: Duration::from_ms(60_000),   // TCP_TIMEWAIT_LEN
+            fin_timeout: Duration::from_ms(60_000), // net.ipv4.tcp_fin_timeout
+        }
+    }
+
+    /// The shift that lets the largest buffer fit into a window field of 16 bits.
+    pub(super) fn window_shift(&self) -> u8 {
+        let most = self.receive_buffer_max.max(self.receive_buffer);
+        (0..14).find(|&shift| most >> shift <= u32::from(u16::MAX)).unwrap_or(14)
+    }
+}

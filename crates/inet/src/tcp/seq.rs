@@ -1,0 +1,34 @@
+//! Sequence numbers: 32 bits on the wire, 64 bits in here, so that they never wrap and compare as numbers do.
+//!
+//! Zero is the SYN, one the first byte of data.
+
+/// The 64-bit position for a number on the wire, near `reference`, in a stream that began at `initial`.
+///
+/// `None` if it lies before the stream's beginning.
+pub(super) fn widen(wire: u32, initial: u32, reference: u64) -> Option<u64> {
+    let near = initial.wrapping_add(reference as u32);
+    let distance = wire.wrapping_sub(near) as i32;
+    reference.checked_add_signed(i64::from(distance))
+}
+
+/// The number on the wire of a position.
+pub(super) const fn narrow(position: u64, initial: u32) -> u32 {
+    initial.wrapping_add(position as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn there_and_back(initial in any::<u32>(), reference in 0u64..1 << 40, away in -0x7fff_ffffi64..0x7fff_ffff) {
+            if let Some(position) = reference.checked_add_signed(away) {
+                prop_assert_eq!(widen(narrow(position, initial), initial, reference), Some(position));
+            } else {
+                prop_assert_eq!(widen(initial.wrapping_sub(1), initial, 0), None);
+            }
+        }
+    }
+}

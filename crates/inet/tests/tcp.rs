@@ -1,0 +1,490 @@
+//! Two TCP machines over a network that loses, damages, repeats and reorders.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use inet::tcp::congestion::Algorithm;
+use inet::tcp::{Connection, Failure, Segment, State, TcpParams, reset_for};
+use proptest::prelude::*;
+use units::{Duration, Time};
+use wire::ip::{TcpFlags, TcpHeader};
+
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
+
+/// A small generator (SplitMix64), so that a failure is reproduced by its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+    fn chance(&mut self, per_mille: u16) -> bool {
+        self.below(1000) < per_mille.into()
+    }
+}
+
+/// What a network does to packets, in thousandths of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    loss: u16,
+    damage: u16,
+    repeat: u16,
+    reorder: u16,
+}
+
+struct End {
+    tcp: Connection<Vec<u8>>,
+    to_send: Vec<u8>,
+    written: usize,
+    /// What has been written and not acknowledged may be no more.
+    send_buffer: usize,
+    received: Vec<u8>,
+    limit: u32,
+    /// Reads at most so many bytes at a time.
+    reads: usize,
+}
+
+impl End {
+    fn new(tcp: Connection<Vec<u8>>, to_send: Vec<u8>) -> Self {
+        Self {
+            tcp,
+            to_send,
+            written: 0,
+            send_buffer: 1 << 20,
+            received: Vec::new(),
+            limit: 1448,
+            reads: usize::MAX,
+        }
+    }
+
+    fn bytes(&self, segment: &Segment) -> Vec<u8> {
+        let payload = &self.to_send[segment.data.start as usize..segment.data.end as usize];
+        let mut bytes = vec![0; segment.header.len()];
+        segment.header.emit(&mut bytes);
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+}
+
+struct Network {
+    now: Time,
+    ends: [Option<End>; 2],
+    wire: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
+    count: u64,
+    faults: Faults,
+    random: Random,
+    delay: Duration,
+    params: TcpParams,
+    answer: Vec<u8>,
+    segments: u64,
+    listening: bool,
+}
+
+impl Network {
+    fn new(params: TcpParams, faults: Faults, seed: u64, question: Vec<u8>, answer: Vec<u8>) -> Self {
+        let mut random = Random(seed);
+        let initial = random.next() as u32;
+        let client = Connection::connect(params, (40_000, 80), initial);
+        Self {
+            now: Time::from_ps(1_000_000_000_000),
+            ends: [Some(End::new(client, question)), None],
+            wire: BTreeMap::new(),
+            count: 0,
+            faults,
+            random,
+            delay: Duration::from_us(50),
+            params,
+            answer,
+            segments: 0,
+            listening: true,
+        }
+    }
+
+    fn send(&mut self, from: usize, mut bytes: Vec<u8>) {
+        self.segments += 1;
+        TcpHeader::fill_checksum(&mut bytes, ADDRESSES[from], ADDRESSES[1 - from]);
+        if self.random.chance(self.faults.loss) {
+            return;
+        }
+        let copies = 1 + u64::from(self.random.chance(self.faults.repeat));
+        for _ in 0..copies {
+            let mut bytes = bytes.clone();
+            if self.random.chance(self.faults.damage) {
+                let bit = self.random.below(bytes.len() as u64 * 8);
+                bytes[bit as usize / 8] ^= 1 << (bit % 8);
+            }
+            let extra = if self.random.chance(self.faults.reorder) { self.random.below(200) } else { 0 };
+            self.count += 1;
+            let at = self.now + self.delay + Duration::from_us(extra);
+            self.wire.insert((at, self.count), (1 - from, bytes));
+        }
+    }
+
+    /// Lets an end write, send and read.
+    fn serve(&mut self, who: usize) {
+        let Some(mut end) = self.ends[who].take() else { return };
+        loop {
+            let room = end.send_buffer.saturating_sub(end.tcp.unacknowledged() as usize);
+            let more = (end.to_send.len() - end.written).min(room);
+            let open = !matches!(end.tcp.state(), State::SynSent | State::SynReceived);
+            if open && end.tcp.may_write() {
+                end.tcp.write(more as u64);
+                end.written += more;
+                if end.written == end.to_send.len() {
+                    end.tcp.finish();
+                }
+            }
+            let mut left = end.reads;
+            while left > 0
+                && let Some(mut data) = end.tcp.read(self.now)
+            {
+                let rest = data.split_off(data.len().min(left));
+                left -= data.len();
+                end.received.extend(data);
+                if !rest.is_empty() {
+                    end.tcp.unread(rest);
+                }
+            }
+            end.tcp.reading_done();
+            end.tcp.discarded().for_each(drop);
+            let Some(segment) = end.tcp.transmit(self.now, end.limit) else { break };
+            let bytes = end.bytes(&segment);
+            self.cut(who, &segment, bytes);
+        }
+        self.ends[who] = Some(end);
+    }
+
+    /// Cuts a large segment as a device would.
+    fn cut(&mut self, who: usize, segment: &Segment, bytes: Vec<u8>) {
+        let head = segment.header.len();
+        if bytes.len() - head <= usize::from(segment.size).max(1) {
+            return self.send(who, bytes);
+        }
+        let pieces: Vec<&[u8]> = bytes[head..].chunks(segment.size.into()).collect();
+        for (n, piece) in pieces.iter().enumerate() {
+            let mut header = segment.header;
+            header.sequence = header.sequence.wrapping_add(n as u32 * u32::from(segment.size));
+            if n + 1 < pieces.len() {
+                header.flags = header.flags.without(TcpFlags::FIN).without(TcpFlags::PSH);
+            }
+            let mut bytes = vec![0; head];
+            header.emit(&mut bytes);
+            bytes.extend_from_slice(piece);
+            self.send(who, bytes);
+        }
+    }
+
+    fn arrive(&mut self, who: usize, bytes: &[u8]) {
+        if !TcpHeader::checksum_is_right(bytes, ADDRESSES[1 - who], ADDRESSES[who]) {
+            return;
+        }
+        let (header, len) = TcpHeader::parse(bytes).expect("what has its checksum is whole");
+        let data = bytes[len..].to_vec();
+        if let Some(end) = &mut self.ends[who] {
+            return end.tcp.receive(self.now, &header, data, 1);
+        }
+        let initial = self.random.next() as u32;
+        match Connection::accept(self.params, initial, self.now, &header).filter(|_| self.listening) {
+            Some(tcp) => {
+                let limit = self.ends[0].as_ref().map_or(1448, |end| end.limit);
+                let mut end = End::new(tcp, self.answer.clone());
+                end.limit = limit;
+                self.ends[who] = Some(end);
+            }
+            None => {
+                if let Some(reset) = reset_for(&header, data.len() as u32) {
+                    let mut bytes = vec![0; reset.len()];
+                    reset.emit(&mut bytes);
+                    self.send(who, bytes);
+                }
+            }
+        }
+    }
+
+    /// The next thing that happens; `false` if nothing will.
+    fn step(&mut self) -> bool {
+        let deadline = |end: &Option<End>| end.as_ref().and_then(|end| end.tcp.deadline());
+        let timers = self.ends.iter().filter_map(deadline).min();
+        let arrival = self.wire.first_key_value().map(|(key, _)| key.0);
+        let Some(next) = timers.into_iter().chain(arrival).min() else { return false };
+        self.now = self.now.max(next);
+        if arrival == Some(next) {
+            let (_, (who, bytes)) = self.wire.pop_first().unwrap();
+            self.arrive(who, &bytes);
+            self.serve(who);
+        } else {
+            for who in 0..2 {
+                let now = self.now;
+                if let Some(end) = &mut self.ends[who] {
+                    end.tcp.timer(now);
+                }
+                self.serve(who);
+            }
+        }
+        true
+    }
+
+    fn run(&mut self) {
+        self.serve(0);
+        let mut steps = 0;
+        while self.step() {
+            steps += 1;
+            assert!(steps < 500_000, "it goes on for ever: {:?}", self.states());
+        }
+    }
+
+    fn states(&self) -> Vec<Option<(State, Option<Failure>, usize)>> {
+        let state = |end: &Option<End>| {
+            end.as_ref().map(|end| (end.tcp.state(), end.tcp.failure(), end.received.len()))
+        };
+        self.ends.iter().map(state).collect()
+    }
+
+    fn end(&self, who: usize) -> &End {
+        self.ends[who].as_ref().expect("it is open")
+    }
+
+    fn assert_identical(&self) {
+        let (a, b) = (self.end(0), self.end(1));
+        assert_eq!(b.received.len(), a.to_send.len(), "{:?}", self.states());
+        assert!(b.received == a.to_send, "the question differs");
+        assert!(a.received == b.to_send, "the answer differs");
+        for who in 0..2 {
+            assert_eq!(self.end(who).tcp.state(), State::Closed);
+            assert_eq!(self.end(who).tcp.failure(), None);
+        }
+    }
+}
+
+fn stream(length: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
+    (0..length).map(|_| random.next() as u8).collect()
+}
+
+fn params() -> TcpParams {
+    // Enough retries for networks that lose a quarter.
+    TcpParams { retries: 60, syn_retries: 60, rto_max: Duration::from_ms(2000), ..TcpParams::linux(1500) }
+}
+
+#[test]
+fn a_stream_each_way_without_faults_sends_nothing_twice() {
+    let mut net = Network::new(params(), Faults::default(), 1, stream(500_000, 2), stream(300_000, 3));
+    net.run();
+    net.assert_identical();
+    for who in 0..2 {
+        let counters = net.end(who).tcp.counters();
+        assert_eq!(counters.retransmissions, 0, "{counters:?}");
+        assert_eq!(counters.refused, 0, "{counters:?}");
+        assert_eq!(counters.timeouts, 0, "{counters:?}");
+    }
+    assert_eq!(net.end(0).tcp.round_trip().map(|t| t.as_ps() / 1_000_000), Some(100));
+}
+
+#[test]
+fn one_lost_segment_is_sent_again_without_a_timeout() {
+    for sack in [true, false] {
+        let params = TcpParams { sack, ..params() };
+        let mut net = Network::new(params, Faults::default(), 1, stream(400_000, 2), Vec::new());
+        net.serve(0);
+        let mut lost = false;
+        while net.step() {
+            let full = net.wire.iter().filter(|(_, (who, bytes))| *who == 1 && bytes.len() > 1400).nth(5);
+            if let Some((&key, _)) = full.filter(|_| !lost && net.segments > 40) {
+                net.wire.remove(&key);
+                lost = true;
+            }
+        }
+        assert!(lost);
+        net.assert_identical();
+        let counters = net.end(0).tcp.counters();
+        assert_eq!(
+            (counters.retransmissions, counters.timeouts, counters.recoveries),
+            (1, 0, 1),
+            "sack {sack}"
+        );
+    }
+}
+
+#[test]
+fn a_reader_that_stops_closes_the_window_and_is_probed() {
+    let mut net = Network::new(params(), Faults::default(), 9, stream(400_000, 2), Vec::new());
+    net.serve(0);
+    for _ in 0..5 {
+        net.step();
+    }
+    net.ends[1].as_mut().unwrap().reads = 0;
+    let start = net.now;
+    while net.step() && net.now.since(start) < Duration::from_ms(60_000) {}
+    assert!(net.end(0).tcp.counters().probes > 3);
+    assert_eq!(net.end(0).tcp.state(), State::FinWait1);
+    assert!(net.end(1).tcp.readable() <= 65_536);
+    net.ends[1].as_mut().unwrap().reads = 3000;
+    net.serve(1);
+    for _ in 0..10_000 {
+        net.serve(1);
+        if !net.step() {
+            break;
+        }
+    }
+    net.assert_identical();
+}
+
+#[test]
+fn nobody_listens() {
+    let mut net = Network::new(params(), Faults::default(), 1, stream(100, 2), Vec::new());
+    net.listening = false;
+    net.run();
+    assert_eq!(net.end(0).tcp.failure(), Some(Failure::Refused));
+}
+
+#[test]
+fn nobody_answers() {
+    let params = TcpParams::linux(1500);
+    let faults = Faults { loss: 1000, ..Faults::default() };
+    let mut net = Network::new(params, faults, 1, stream(100, 2), Vec::new());
+    let start = net.now;
+    net.run();
+    assert_eq!(net.end(0).tcp.failure(), Some(Failure::TimedOut));
+    assert_eq!(net.segments, 7, "a SYN and six more");
+    assert_eq!(net.now.since(start), Duration::from_ms(127_000), "1 + 2 + 4 + … + 64 s");
+}
+
+#[test]
+fn an_abort_reaches_the_peer() {
+    let mut net = Network::new(params(), Faults::default(), 1, stream(3_000_000, 2), Vec::new());
+    net.serve(0);
+    (0..50).for_each(|_| assert!(net.step()));
+    net.ends[0].as_mut().unwrap().tcp.abort();
+    net.run();
+    assert_eq!(net.end(0).tcp.failure(), Some(Failure::Aborted));
+    assert_eq!(net.end(1).tcp.failure(), Some(Failure::Reset));
+}
+
+#[test]
+fn small_writes_wait_for_an_acknowledgement_unless_told_not_to() {
+    let count = |no_delay: bool| {
+        let params = TcpParams { no_delay, ..params() };
+        let mut net = Network::new(params, Faults::default(), 1, Vec::new(), Vec::new());
+        net.ends[0].as_mut().unwrap().to_send = vec![1; 10];
+        net.ends[0].as_mut().unwrap().send_buffer = 0;
+        net.serve(0);
+        (0..2).for_each(|_| assert!(net.step()));
+        let (now, before) = (net.now, net.segments);
+        let tcp = &mut net.ends[0].as_mut().unwrap().tcp;
+        let mut sent = 0;
+        for _ in 0..10 {
+            tcp.write(1);
+            sent += u32::from(tcp.transmit_one(now).is_some_and(|s| !s.data.is_empty()));
+        }
+        assert_eq!(before, 3, "SYN, SYN-ACK, ACK");
+        sent
+    };
+    assert_eq!(count(false), 1);
+    assert_eq!(count(true), 10);
+}
+
+#[test]
+fn both_open_at_once() {
+    let params = params();
+    let mut a = Connection::<Vec<u8>>::connect(params, (1, 2), 100);
+    let mut b = Connection::<Vec<u8>>::connect(params, (2, 1), 7000);
+    let mut now = Time::from_ps(1_000_000_000);
+    for _ in 0..20 {
+        now += Duration::from_us(10);
+        let (from_a, from_b) = (a.transmit_one(now), b.transmit_one(now));
+        if let Some(segment) = from_a {
+            b.receive(now, &segment.header, Vec::new(), 1);
+        }
+        if let Some(segment) = from_b {
+            a.receive(now, &segment.header, Vec::new(), 1);
+        }
+    }
+    assert_eq!((a.state(), b.state()), (State::Established, State::Established));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// What is written arrives, whatever the network does, and both ends close.
+    #[test]
+    fn streams_arrive_identical(
+        seed in any::<u64>(), question in 0usize..120_000, answer in 0usize..60_000,
+        loss in 0u16..200, damage in 0u16..60, repeat in 0u16..100, reorder in 0u16..300,
+        sack in any::<bool>(), stamps in any::<bool>(), scaling in any::<bool>(), reno in any::<bool>(),
+        limit in prop::sample::select(vec![0u32, 4000, 65_000]), buffer in prop::sample::select(vec![3000u32, 20_000, 65_536]),
+        reads in prop::sample::select(vec![700usize, 10_000, usize::MAX]), no_delay in any::<bool>(),
+    ) {
+        let params = TcpParams {
+            sack, no_delay, timestamps: stamps, window_scaling: scaling, receive_buffer: buffer,
+            congestion: if reno { Algorithm::Reno } else { Algorithm::Cubic },
+            ..params()
+        };
+        let faults = Faults { loss, damage, repeat, reorder };
+        let mut net = Network::new(params, faults, seed, stream(question, seed ^ 1), stream(answer, seed ^ 2));
+        let client = net.ends[0].as_mut().unwrap();
+        (client.limit, client.reads) = (limit, reads);
+        net.run();
+        // The last acknowledgement may be lost for good: the end that waits for it then gives up or is reset, with all
+        // data delivered.
+        prop_assert!(net.end(1).received == net.end(0).to_send, "{:?}", net.states());
+        prop_assert!(net.end(0).received == net.end(1).to_send, "{:?}", net.states());
+    }
+
+    /// Any segments at all, in any state: nothing panics, and what is asked for stays within what was written.
+    #[test]
+    fn any_segments(
+        seed in any::<u64>(), steps in prop::collection::vec((0u8..8, any::<u8>(), 0u32..5000, 0u32..3000, any::<u16>(), 0usize..2000), 1..60),
+    ) {
+        let params = params();
+        let mut random = Random(seed);
+        let initial = random.next() as u32;
+        let mut now = Time::from_ps(1_000_000_000_000);
+        let mut tcp = match seed % 2 {
+            0 => Connection::<Vec<u8>>::connect(params, (1, 2), initial),
+            _ => {
+                let syn = TcpHeader { sequence: initial, flags: TcpFlags::SYN, window: 5000, ..TcpHeader::default() };
+                Connection::accept(params, initial, now, &syn).unwrap()
+            }
+        };
+        let (mut written, mut finished) = (0, false);
+        for (what, flags, sequence, ack, window, length) in steps {
+            now += Duration::from_us(u64::from(window));
+            match what {
+                0 if tcp.may_write() => {
+                    tcp.write(length as u64);
+                    written += length as u64;
+                }
+                1 => tcp.timer(now),
+                2 if length % 7 == 0 => { tcp.finish(); finished = true; }
+                3 => { while tcp.read(now).is_some() {} tcp.reading_done(); }
+                _ => {
+                    let mut header = TcpHeader {
+                        sequence: initial.wrapping_add(sequence).wrapping_sub(500),
+                        acknowledgement: initial.wrapping_add(ack).wrapping_sub(50),
+                        flags: TcpFlags(flags & 0x1f), window, ..TcpHeader::default()
+                    };
+                    if what == 7 {
+                        header.flags = TcpFlags::ACK;
+                        header.options.sack = wire::ip::tcp::SackBlocks::new(&[
+                            (header.acknowledgement.wrapping_add(100), header.acknowledgement.wrapping_add(u32::from(flags) * 10)),
+                        ]);
+                    }
+                    tcp.receive(now, &header, vec![0; length], 1);
+                }
+            }
+            tcp.discarded().for_each(drop);
+            for turn in 0..2000 {
+                let Some(segment) = tcp.transmit(now, 10_000) else { break };
+                prop_assert!(segment.data.end <= written && segment.data.start <= segment.data.end);
+                prop_assert!(turn < 1999, "it sends for ever");
+                prop_assert!(!segment.header.flags.contains(TcpFlags::FIN) || finished);
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Memory of packets that this host makes, and views of those that it receives.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use inet::tcp::Payload;
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::memory::{PAGE, Pages, PhysAddr, Policy};
+use platform::net::{Fragment, Packet, PacketOwner};
+
+use super::tcp::TcpSocket;
+use crate::kernel::Inner;
+
+/// Bytes for the headers of a packet (Linux: the linear part of an skb, 512 bytes with its shared info).
+pub const HEAD: u64 = 512;
+
+/// Small pieces for headers and socket structures, by node, the warmest on top.
+pub struct Heads {
+    kernel: Weak<Inner>,
+    free: Vec<RefCell<Vec<PhysAddr>>>,
+    pages: RefCell<Vec<Pages>>,
+}
+
+impl Heads {
+    pub fn new(kernel: Weak<Inner>, nodes: usize) -> Rc<Self> {
+        Rc::new(Self {
+            kernel,
+            free: (0..nodes).map(|_| RefCell::default()).collect(),
+            pages: RefCell::default(),
+        })
+    }
+
+    /// A piece on the core's node.
+    pub fn take(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let free = &self.free[usize::from(cpu.node().0)];
+        if let Some(at) = free.borrow_mut().pop() {
+            cpu.work(kernel.cores.costs.page);
+            return Ok(at);
+        }
+        let pages = kernel.take_pages(cpu, 0, Policy::Local)?;
+        self.pages.borrow_mut().push(pages);
+        let mut free = free.borrow_mut();
+        free.extend((1..PAGE / HEAD).map(|n| pages.start + n * HEAD));
+        Ok(pages.start)
+    }
+
+    /// Gives a piece back.
+    pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
+        if let Some(kernel) = self.kernel.upgrade() {
+            cpu.work(kernel.cores.costs.page);
+        }
+        self.free[usize::from(cpu.node().0)].borrow_mut().push(at);
+    }
+}
+
+/// Pages that hold what is sent, by several packets and a socket's buffer at once.
+pub struct PageHold {
+    kernel: Weak<Inner>,
+    pub pages: Pages,
+}
+
+/// Keeps what a packet sends where it is.
+#[derive(Clone)]
+pub enum Hold {
+    /// Pages of the socket.
+    Pages(Rc<PageHold>),
+    /// Pages of the page cache.
+    Cached(#[expect(dead_code, reason = "what keeps the pages is kept, not looked at")] Rc<dyn Any>),
+}
+
+impl Hold {
+    /// Takes pages on the core's node: so many, or one.
+    pub fn pages(kernel: &Inner, me: &Weak<Inner>, cpu: &Cpu, order: u8) -> Result<Rc<PageHold>, Error> {
+        let pages = kernel
+            .take_pages(cpu, order, Policy::Local)
+            .or_else(|_| kernel.take_pages(cpu, 0, Policy::Local))?;
+        Ok(Rc::new(PageHold { kernel: me.clone(), pages }))
+    }
+
+    /// Lets it go; the last one gives the pages back.
+    pub fn let_go(self, cpu: &Cpu) {
+        if let Self::Pages(hold) = self
+            && let Some(hold) = Rc::into_inner(hold)
+            && let Some(kernel) = hold.kernel.upgrade()
+        {
+            kernel.give_pages(cpu, hold.pages);
+        }
+    }
+}
+
+/// A packet that this host made.
+pub struct Made {
+    pub heads: Rc<Heads>,
+    pub head: PhysAddr,
+    pub holds: RefCell<Vec<Hold>>,
+    /// Told when the packet has gone.
+    pub socket: Option<Weak<TcpSocket>>,
+}
+
+impl PacketOwner for Made {
+    fn released(&self, cpu: &Cpu, _: &mut Packet) {
+        self.heads.give(cpu, self.head);
+        self.holds.borrow_mut().drain(..).for_each(|hold| hold.let_go(cpu));
+        if let Some(socket) = self.socket.as_ref().and_then(Weak::upgrade) {
+            socket.packet_gone(cpu);
+        }
+    }
+}
+
+/// A part of a received packet, or of several that were joined.
+#[derive(Default)]
+pub struct Piece {
+    pub packet: Option<Packet>,
+    skip: u32,
+    length: u32,
+}
+
+impl Piece {
+    /// `length` bytes of a packet from `skip` on.
+    pub fn of(packet: Packet, skip: u32, length: u32) -> Self {
+        Self { packet: Some(packet), skip, length }
+    }
+
+    /// Where its bytes lie, in order.
+    pub fn runs(&self) -> impl Iterator<Item = Fragment> + '_ {
+        let fragments = self.packet.as_ref().map_or(&[][..], |packet| &packet.fragments);
+        let (mut skip, mut left) = (self.skip, self.length);
+        fragments.iter().filter_map(move |fragment| {
+            let from = skip.min(fragment.length);
+            skip -= from;
+            let length = (fragment.length - from).min(left);
+            left -= length;
+            let at = fragment.at + u64::from(from);
+            (length > 0).then_some(Fragment { pages: None, at, length })
+        })
+    }
+
+    /// Gives the packet's buffers back.
+    pub fn release(self, cpu: &Cpu) {
+        if let Some(packet) = self.packet {
+            packet.release(cpu);
+        }
+    }
+}
+
+impl Payload for Piece {
+    fn empty() -> Self {
+        Self::default()
+    }
+    fn len(&self) -> u32 {
+        self.length
+    }
+    fn drop_front(&mut self, bytes: u32) {
+        let bytes = bytes.min(self.length);
+        self.skip += bytes;
+        self.length -= bytes;
+    }
+    fn truncate(&mut self, bytes: u32) {
+        self.length = self.length.min(bytes);
+    }
+}
+
+/// The first `length` bytes of user memory from `skip` on.
+pub fn copy_out(cpu: &Cpu, piece: &Piece, to: PhysAddr, most: u32) -> u32 {
+    let mut done = 0;
+    for run in piece.runs() {
+        let length = run.length.min(most - done);
+        if length == 0 {
+            break;
+        }
+        cpu.copy(to + u64::from(done), run.at, length.into());
+        done += length;
+    }
+    done
+}

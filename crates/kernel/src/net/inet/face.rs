@@ -1,0 +1,107 @@
+//! The protocols as programs see them.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+
+use inet::arp::Neighbours;
+use inet::route::Route;
+use platform::Error;
+use platform::cpu::{Async, Cpu, Part};
+use platform::socket::{InetCounters, InterfaceInfo, Network, PingSocket, TcpListener, TcpStream, UdpSocket};
+
+use super::{Interface, Stack};
+
+impl Stack {
+    fn system_call(&self, cpu: &Cpu) {
+        if let Some(kernel) = self.kernel.upgrade() {
+            cpu.work(kernel.cores.costs.syscall);
+        }
+    }
+}
+
+impl Network for Stack {
+    fn interfaces(&self) -> Vec<InterfaceInfo> {
+        let interfaces = self.interfaces.borrow();
+        let there = interfaces.iter().filter(|i| i.device.is_some());
+        there
+            .map(|i| InterfaceInfo { device: i.name.clone(), address: i.address, prefix: i.prefix })
+            .collect()
+    }
+
+    fn configure<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        device: &'a str,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.system_call(cpu);
+            let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+            let device = kernel.net.device(device).ok_or(Error::NoDevice)?;
+            if prefix > 32 || address.is_unspecified() || address.is_multicast() {
+                return Err(Error::Invalid);
+            }
+            device.open(cpu).await?;
+            let number = {
+                let mut interfaces = self.interfaces.borrow_mut();
+                let (name, neighbours) = (device.name().to_owned(), Neighbours::default());
+                let place = interfaces.iter().position(|i| i.name == name).unwrap_or(interfaces.len());
+                let interface = Interface { device: Some(device), name, address, prefix, neighbours };
+                match interfaces.get_mut(place) {
+                    Some(old) => *old = interface,
+                    None => interfaces.push(interface),
+                }
+                place
+            };
+            self.routes.borrow_mut().remove_interface(number);
+            let route = Route { network: address, prefix, gateway: None, interface: number };
+            self.routes.borrow_mut().add(route);
+            Ok(())
+        })
+    }
+
+    fn add_route(&self, network: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> Result<(), Error> {
+        let (interface, hop) = self.routes.borrow().lookup(gateway).ok_or(Error::Unreachable)?;
+        if hop != gateway || prefix > 32 {
+            return Err(Error::Unreachable);
+        }
+        self.routes.borrow_mut().add(Route { network, prefix, gateway: Some(gateway), interface });
+        Ok(())
+    }
+
+    fn connect<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4) -> Async<'a, Result<Rc<dyn TcpStream>, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            self.system_call(cpu);
+            let socket = self.open_connection(cpu, to)?;
+            cpu.sync().await;
+            match socket.opened().await {
+                Ok(()) => Ok(super::tcp::stream(socket)),
+                Err(error) => {
+                    socket.close(cpu);
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    fn listen(&self, cpu: &Cpu, at: SocketAddrV4, backlog: usize) -> Result<Rc<dyn TcpListener>, Error> {
+        self.system_call(cpu);
+        self.listen_at(at, backlog)
+    }
+
+    fn udp(&self, cpu: &Cpu, at: SocketAddrV4) -> Result<Rc<dyn UdpSocket>, Error> {
+        self.system_call(cpu);
+        self.udp_socket(at)
+    }
+
+    fn ping(&self, cpu: &Cpu) -> Result<Rc<dyn PingSocket>, Error> {
+        self.system_call(cpu);
+        self.ping_socket()
+    }
+
+    fn counters(&self) -> InetCounters {
+        self.counters.get()
+    }
+}

@@ -1,0 +1,182 @@
+//! Echo requests, answered and asked (RFC 792).
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::net::Ipv4Addr;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, Part};
+use platform::net::Packet;
+use platform::socket::{Echo, PingSocket};
+use platform::sync::WaitQueue;
+use units::Time;
+use wire::Malformed;
+use wire::ip::icmp::HEADER_LEN;
+use wire::ip::{IcmpEcho, protocol};
+
+use super::Stack;
+use super::buffers::Hold;
+use super::input::{Headers, load};
+use super::output::Outgoing;
+use platform::memory::Pages;
+use platform::net::Fragment;
+
+/// Bytes of a message that lie beside the headers; the rest gets pages.
+const IN_HEAD: usize = 56;
+
+/// All sockets for echo requests, by their identifier.
+#[derive(Default)]
+pub(super) struct Icmp {
+    sockets: RefCell<BTreeMap<u16, Weak<Socket>>>,
+}
+
+impl Icmp {
+    pub fn clear(&self) {
+        self.sockets.borrow_mut().clear();
+    }
+
+    /// A host cannot be found.
+    pub fn unreachable(&self, host: Ipv4Addr) {
+        for socket in self.sockets.borrow().values().filter_map(Weak::upgrade) {
+            if *socket.asked.borrow() == Some(host) {
+                socket.answers.borrow_mut().push_back(Err(Error::Unreachable));
+                socket.arrived.wake_one();
+            }
+        }
+    }
+}
+
+struct Socket {
+    stack: Weak<Stack>,
+    identifier: u16,
+    asked: RefCell<Option<Ipv4Addr>>,
+    answers: RefCell<VecDeque<Result<Echo, Error>>>,
+    arrived: WaitQueue,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Some(stack) = self.stack.upgrade() {
+            stack.icmp.sockets.borrow_mut().remove(&self.identifier);
+        }
+    }
+}
+
+/// The data of a request: a pattern, as ping sends.
+fn pattern(length: usize) -> impl Iterator<Item = u8> {
+    (0..length).map(|n| n as u8)
+}
+
+impl Stack {
+    /// A socket for echo requests.
+    pub(super) fn ping_socket(&self) -> Result<Rc<dyn PingSocket>, Error> {
+        let mut sockets = self.icmp.sockets.borrow_mut();
+        let identifier = (1..u16::MAX).find(|id| !sockets.contains_key(id)).ok_or(Error::NoSpace)?;
+        let socket = Rc::new(Socket {
+            stack: self.me.clone(),
+            identifier,
+            asked: RefCell::default(),
+            answers: RefCell::default(),
+            arrived: WaitQueue::new(),
+        });
+        sockets.insert(identifier, Rc::downgrade(&socket));
+        Ok(socket)
+    }
+
+    /// A message arrived.
+    pub(super) fn icmp_input(&self, cpu: &Cpu, packet: &Packet, headers: &Headers) -> Result<(), Malformed> {
+        let Some(kernel) = self.kernel.upgrade() else { return Ok(()) };
+        cpu.work(kernel.cores.costs.icmp);
+        let message = load(cpu, packet, headers.transport as u32, headers.above_len());
+        let echo = IcmpEcho::parse(&message)?;
+        if !echo.is_reply {
+            let answer = IcmpEcho { is_reply: true, ..echo };
+            // Answers to a broadcast would flood whoever sent it.
+            if self.is_own(headers.ip.destination) {
+                let _ = self.send_echo(cpu, headers.ip.destination, headers.ip.source, answer, message);
+            }
+            return Ok(());
+        }
+        let socket = self.icmp.sockets.borrow().get(&echo.identifier).and_then(Weak::upgrade);
+        let Some(socket) = socket else {
+            self.count(|c| c.unwanted += 1);
+            return Ok(());
+        };
+        let data = &message[HEADER_LEN..];
+        socket.answers.borrow_mut().push_back(Ok(Echo {
+            sequence: echo.sequence,
+            from: headers.ip.source,
+            bytes: message.len() as u32,
+            ttl: headers.ip.ttl,
+            intact: data.iter().copied().eq(pattern(data.len())),
+        }));
+        cpu.work(kernel.cores.costs.wake_up);
+        socket.arrived.wake_one();
+        Ok(())
+    }
+
+    /// Sends a message: its beginning with the headers, the rest from a page.
+    fn send_echo(
+        &self,
+        cpu: &Cpu,
+        source: Ipv4Addr,
+        to: Ipv4Addr,
+        echo: IcmpEcho,
+        mut message: Vec<u8>,
+    ) -> Result<(), Error> {
+        let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
+        echo.emit(&mut message);
+        let (head, rest) = message.split_at(message.len().min(IN_HEAD));
+        let mut outgoing = Outgoing::bare(source, to, protocol::ICMP, head);
+        if !rest.is_empty() {
+            let order = Pages::order_for(rest.len() as u64);
+            let hold = Hold::pages(&kernel, &self.kernel, cpu, order)?;
+            if hold.pages.len() < rest.len() as u64 {
+                Hold::Pages(hold).let_go(cpu);
+                return Err(Error::NoMemory);
+            }
+            cpu.store(hold.pages.start, rest);
+            outgoing.payload =
+                vec![Fragment { pages: None, at: hold.pages.start, length: rest.len() as u32 }];
+            outgoing.holds = vec![Hold::Pages(hold)];
+        }
+        self.send(cpu, outgoing)
+    }
+}
+
+impl PingSocket for Socket {
+    fn send(&self, cpu: &Cpu, to: Ipv4Addr, sequence: u16, data: u16) -> Result<(), Error> {
+        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
+        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let _part = cpu.book(Part::Net);
+        cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.icmp);
+        let (_, source, _) = stack.way(to).ok_or(Error::Unreachable)?;
+        if usize::from(data) + HEADER_LEN > stack.most_payload(to) {
+            return Err(Error::TooLong);
+        }
+        *self.asked.borrow_mut() = Some(to);
+        let mut message = vec![0; HEADER_LEN];
+        message.extend(pattern(data.into()));
+        let echo = IcmpEcho { is_reply: false, identifier: self.identifier, sequence };
+        stack.send_echo(cpu, source, to, echo, message)
+    }
+
+    fn recv<'a>(&'a self, cpu: &'a Cpu, deadline: Time) -> Async<'a, Result<Echo, Error>> {
+        Box::pin(async move {
+            if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
+                cpu.work(kernel.cores.costs.syscall);
+            }
+            let mut sleep = pin!(cpu.sleep_until(deadline));
+            let mut arrived = pin!(self.arrived.wait_for(|| self.answers.borrow_mut().pop_front()));
+            poll_fn(|context| match arrived.as_mut().poll(context) {
+                Poll::Ready(answer) => Poll::Ready(answer),
+                Poll::Pending => sleep.as_mut().poll(context).map(|()| Err(Error::TimedOut)),
+            })
+            .await
+        })
+    }
+}

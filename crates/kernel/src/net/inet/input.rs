@@ -1,0 +1,218 @@
+//! The way up: what a packet is, whether it is whole, and who gets it.
+
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+
+use platform::cpu::{Cpu, Part};
+use platform::net::{Checksum, Packet};
+use wire::Malformed;
+use wire::ethernet::{Arp, ArpOperation, EtherType, EthernetHeader};
+use wire::ip::checksum::Sum;
+use wire::ip::{Ipv4Header, TcpHeader, UdpHeader, protocol};
+
+use super::Stack;
+use crate::net::{NetDevice, Protocols};
+
+/// Most bytes of all headers: Ethernet with a tag, IPv4 and TCP with options.
+const HEADERS: usize = 18 + 60 + 60;
+
+/// A packet's headers, found so far.
+pub(super) struct Headers {
+    pub bytes: [u8; HEADERS],
+    pub count: usize,
+    /// Where the header above IP begins.
+    pub transport: usize,
+    pub ip: Ipv4Header,
+}
+
+impl Headers {
+    /// The bytes from the header above IP on.
+    pub fn above(&self) -> &[u8] {
+        &self.bytes[self.transport..self.count]
+    }
+
+    /// Bytes from the header above IP to the packet's end.
+    pub fn above_len(&self) -> u32 {
+        self.ip.payload_len() as u32
+    }
+}
+
+impl Protocols for Stack {
+    fn receive(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, packet: Packet) {
+        self.input(cpu, Some((device, queue)), packet);
+    }
+
+    fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16) {
+        self.flush_coalesced(cpu, (device.number(), queue));
+    }
+
+    fn device_removed(&self, device: &Rc<NetDevice>) {
+        let mut interfaces = self.interfaces.borrow_mut();
+        for (number, interface) in interfaces.iter_mut().enumerate() {
+            if interface.device.as_ref().is_some_and(|own| Rc::ptr_eq(own, device)) {
+                interface.device = None;
+                self.routes.borrow_mut().remove_interface(number);
+            }
+        }
+    }
+}
+
+impl Stack {
+    /// A packet arrived at a device's queue, or from this host itself.
+    pub(super) fn input(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, packet: Packet) {
+        let _part = cpu.book(Part::Net);
+        let mut bytes = [0; HEADERS];
+        let count = packet.load(cpu, &mut bytes);
+        let (packet, result) = match EthernetHeader::parse(&bytes[..count]) {
+            Ok((ethernet, at)) if ethernet.ether_type == EtherType::ARP => {
+                let known = Arp::parse(&bytes[at..count]);
+                (Some(packet), known.map(|arp| self.arp_input(cpu, from, &arp)))
+            }
+            Ok((ethernet, at)) if ethernet.ether_type == EtherType::IPV4 => {
+                self.ip_input(cpu, from, packet, bytes, count, at)
+            }
+            Ok(_) => (Some(packet), Err(Malformed::Unsupported)),
+            Err(error) => (Some(packet), Err(error)),
+        };
+        match result {
+            Ok(()) => {}
+            Err(Malformed::Checksum) => self.count(|c| c.bad_checksums += 1),
+            Err(_) => self.count(|c| c.refused += 1),
+        }
+        if let Some(packet) = packet {
+            packet.release(cpu);
+        }
+    }
+
+    fn arp_input(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, arp: &Arp) {
+        let Some((device, _)) = from else { return };
+        let interfaces = self.interfaces.borrow();
+        let same = |own: &Option<Rc<NetDevice>>| own.as_ref().is_some_and(|own| Rc::ptr_eq(own, device));
+        let Some(interface) = interfaces.iter().position(|i| same(&i.device)) else { return };
+        let (own, mac) = (interfaces[interface].address, device.mac());
+        drop(interfaces);
+        let for_us = arp.target_ip == own;
+        let asked = for_us && arp.operation == ArpOperation::Request;
+        let learnt = self.interfaces.borrow_mut()[interface].neighbours.learn(
+            cpu.now(),
+            arp.sender_ip,
+            arp.sender_mac,
+            asked,
+        );
+        if learnt {
+            self.neighbour_known(cpu, interface, arp.sender_ip, arp.sender_mac);
+        }
+        if asked {
+            let answer = Arp {
+                operation: ArpOperation::Reply,
+                sender_mac: mac,
+                sender_ip: own,
+                target_mac: arp.sender_mac,
+                target_ip: arp.sender_ip,
+            };
+            self.send_arp(cpu, interface, &answer, arp.sender_mac);
+        }
+    }
+
+    /// An IPv4 packet. It comes back if it was not used up.
+    fn ip_input(
+        &self,
+        cpu: &Cpu,
+        from: Option<(&Rc<NetDevice>, u16)>,
+        packet: Packet,
+        bytes: [u8; HEADERS],
+        count: usize,
+        at: usize,
+    ) -> (Option<Packet>, Result<(), Malformed>) {
+        let Some(kernel) = self.kernel.upgrade() else { return (Some(packet), Ok(())) };
+        let costs = kernel.cores.costs;
+        cpu.work(costs.ip_input);
+        let (ip, length) = match Ipv4Header::parse_checked(&bytes[at..count]) {
+            Ok(parsed) => parsed,
+            Err(error) => return (Some(packet), Err(error)),
+        };
+        if packet.length() < (at + usize::from(ip.total_len)) as u32 {
+            return (Some(packet), Err(Malformed::Truncated));
+        }
+        // Fragments are not put together again: nobody in here sends any, since all sockets mind the MTU.
+        if ip.is_fragment() || !(self.is_own(ip.destination) || ip.destination.is_broadcast()) {
+            return (Some(packet), Err(Malformed::Unsupported));
+        }
+        let transport = at + length;
+        // What the padding of a short frame adds is none of the packet's.
+        let end = (at + usize::from(ip.total_len)).min(count);
+        let headers = Headers { bytes, count: end, transport, ip };
+        if matches!(headers.ip.protocol, protocol::TCP | protocol::UDP)
+            && packet.checksum != Checksum::Good
+            && !self.checksum_is_right(cpu, &headers, &packet)
+        {
+            return (Some(packet), Err(Malformed::Checksum));
+        }
+        match headers.ip.protocol {
+            protocol::TCP => match TcpHeader::parse(headers.above()) {
+                Ok((header, own)) => {
+                    self.count(|c| c.tcp_segments_in += 1);
+                    cpu.work(costs.gro);
+                    self.coalesce(
+                        cpu,
+                        from.map(|(d, queue)| (d.number(), queue)),
+                        packet,
+                        &headers,
+                        header,
+                        own,
+                    );
+                    (None, Ok(()))
+                }
+                Err(error) => (Some(packet), Err(error)),
+            },
+            protocol::UDP => match UdpHeader::parse_header(headers.above(), headers.above_len()) {
+                Ok(header) => {
+                    self.udp_input(cpu, packet, &headers, &header);
+                    (None, Ok(()))
+                }
+                Err(error) => (Some(packet), Err(error)),
+            },
+            protocol::ICMP => {
+                let result = self.icmp_input(cpu, &packet, &headers);
+                (Some(packet), result)
+            }
+            _ => (Some(packet), Err(Malformed::Unsupported)),
+        }
+    }
+
+    /// Sums a packet up that no device has.
+    fn checksum_is_right(&self, cpu: &Cpu, headers: &Headers, packet: &Packet) -> bool {
+        let length = headers.above_len();
+        let bytes = load(cpu, packet, headers.transport as u32, length);
+        // A UDP checksum of zero is none (RFC 768).
+        if headers.ip.protocol == protocol::UDP && bytes.get(6..8) == Some(&[0, 0]) {
+            return true;
+        }
+        let Ipv4Header { source, destination, protocol, .. } = headers.ip;
+        Sum::new().with_pseudo_header(source, destination, protocol, length as u16).with(&bytes).finish() == 0
+    }
+
+    /// Whether packets for an address come to a socket that is bound to another.
+    pub(super) fn matches(bound: Ipv4Addr, address: Ipv4Addr) -> bool {
+        bound.is_unspecified() || bound == address
+    }
+}
+
+/// Loads bytes of a packet through the caches.
+pub(super) fn load(cpu: &Cpu, packet: &Packet, skip: u32, length: u32) -> Vec<u8> {
+    let mut bytes = vec![0; (skip + length) as usize];
+    let mut at = 0;
+    for fragment in &packet.fragments {
+        let end = (at + fragment.length).min(skip + length);
+        let from = at.max(skip);
+        if from < end {
+            cpu.load(fragment.at + u64::from(from - at), &mut bytes[from as usize..end as usize]);
+        }
+        at += fragment.length;
+        if at >= skip + length {
+            break;
+        }
+    }
+    bytes.drain(..skip as usize);
+    bytes
+}

@@ -1,0 +1,81 @@
+//! Packets of the host to itself: a backlog per core, worked off as deferred work (Linux: `process_backlog`).
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::irq::{Napi, NapiHandle};
+use platform::kernel::Kernel;
+use platform::net::Packet;
+
+use super::Stack;
+
+/// A core's packets.
+struct Backlog {
+    stack: Weak<Stack>,
+    packets: RefCell<VecDeque<Packet>>,
+    napi: RefCell<Option<NapiHandle>>,
+}
+
+impl Napi for Backlog {
+    fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
+        Box::pin(async move {
+            let mut done = 0;
+            while done < budget {
+                let Some(packet) = self.packets.borrow_mut().pop_front() else { break };
+                match self.stack.upgrade() {
+                    Some(stack) => stack.input(cpu, None, packet),
+                    None => packet.release(cpu),
+                }
+                done += 1;
+                cpu.sync().await;
+            }
+            if done < budget
+                && let Some(napi) = self.napi.borrow().clone()
+            {
+                napi.complete(cpu);
+            }
+            done
+        })
+    }
+}
+
+/// All cores' packets.
+pub(super) struct Loopback {
+    stack: Weak<Stack>,
+    backlogs: RefCell<BTreeMap<CpuId, Rc<Backlog>>>,
+}
+
+impl Loopback {
+    pub fn new(stack: Weak<Stack>) -> Self {
+        Self { stack, backlogs: RefCell::default() }
+    }
+
+    /// A packet for this host.
+    pub fn put(&self, cpu: &Cpu, packet: Packet) {
+        let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) else {
+            return packet.release(cpu);
+        };
+        let backlog = Rc::clone(self.backlogs.borrow_mut().entry(cpu.id()).or_insert_with(|| {
+            let stack = self.stack.clone();
+            let backlog = Rc::new(Backlog { stack, packets: RefCell::default(), napi: RefCell::default() });
+            let napi = kernel.napi(Rc::clone(&backlog) as Rc<dyn Napi>);
+            napi.enable();
+            *backlog.napi.borrow_mut() = Some(napi);
+            backlog
+        }));
+        backlog.packets.borrow_mut().push_back(packet);
+        let napi = backlog.napi.borrow().clone();
+        if let Some(napi) = napi {
+            napi.schedule(cpu);
+        }
+    }
+
+    pub fn clear(&self) {
+        for (_, backlog) in core::mem::take(&mut *self.backlogs.borrow_mut()) {
+            backlog.packets.borrow_mut().clear();
+            backlog.napi.borrow_mut().take();
+        }
+    }
+}

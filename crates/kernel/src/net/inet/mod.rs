@@ -1,0 +1,132 @@
+//! The Internet protocols: what arrives finds its socket, what programs send finds its way.
+//!
+//! The protocols themselves are state machines of the `inet` crate; here they get their packets, their time, their
+//! memory and their costs.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `buffers` | memory of packets, views of received ones |
+//! | `output` | the way down: headers, checksums, neighbours |
+//! | `input` | the way up: checks, ARP, who gets what |
+//! | `loopback` | packets of the host to itself |
+//! | `timers` | one task that wakes sockets and asks neighbours again |
+//! | `icmp`, `udp` | echo and datagrams |
+//! | `tcp` | connections: buffers, coalescing, sockets |
+//! | `face` | what programs see |
+
+mod buffers;
+mod face;
+mod icmp;
+mod input;
+mod loopback;
+mod output;
+mod tcp;
+mod timers;
+mod udp;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::rc::{Rc, Weak};
+
+use inet::arp::Neighbours;
+use inet::route::Routes;
+use platform::socket::InetCounters;
+
+use super::NetDevice;
+use crate::kernel::Inner;
+use buffers::Heads;
+use icmp::Icmp;
+use loopback::Loopback;
+use output::Waiting;
+use tcp::Tcp;
+use timers::Timers;
+use udp::Udp;
+
+/// First port for sockets that do not ask for one (Linux: `ip_local_port_range`).
+const FIRST_PORT: u16 = 32_768;
+/// The last of them.
+const LAST_PORT: u16 = 60_999;
+
+/// A device with an address.
+struct Interface {
+    /// Gone if the device is.
+    device: Option<Rc<NetDevice>>,
+    name: String,
+    address: Ipv4Addr,
+    prefix: u8,
+    neighbours: Neighbours,
+}
+
+/// A kernel's Internet protocols.
+pub(crate) struct Stack {
+    me: Weak<Self>,
+    kernel: Weak<Inner>,
+    interfaces: RefCell<Vec<Interface>>,
+    routes: RefCell<Routes>,
+    waiting: RefCell<BTreeMap<(usize, Ipv4Addr), Vec<Waiting>>>,
+    heads: Rc<Heads>,
+    loopback: Loopback,
+    timers: Timers,
+    tcp: Tcp,
+    udp: Udp,
+    icmp: Icmp,
+    counters: Cell<InetCounters>,
+    identification: Cell<u16>,
+    next_port: Cell<u16>,
+}
+
+impl Stack {
+    /// For a kernel with so many nodes.
+    pub fn new(kernel: &Weak<Inner>, nodes: usize) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            kernel: kernel.clone(),
+            interfaces: RefCell::default(),
+            routes: RefCell::default(),
+            waiting: RefCell::default(),
+            heads: Heads::new(kernel.clone(), nodes),
+            loopback: Loopback::new(me.clone()),
+            timers: Timers::default(),
+            tcp: Tcp::default(),
+            udp: Udp::default(),
+            icmp: Icmp::default(),
+            counters: Cell::default(),
+            identification: Cell::new(1),
+            next_port: Cell::new(FIRST_PORT),
+        })
+    }
+
+    fn count(&self, change: impl FnOnce(&mut InetCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Whether an address is this host's.
+    fn is_own(&self, address: Ipv4Addr) -> bool {
+        address.is_loopback() || self.interfaces.borrow().iter().any(|i| i.address == address)
+    }
+
+    /// A port for a socket that did not ask for one, if one is free.
+    fn free_port(&self, is_free: impl Fn(u16) -> bool) -> Option<u16> {
+        for _ in FIRST_PORT..=LAST_PORT {
+            let port = self.next_port.get();
+            self.next_port.set(if port == LAST_PORT { FIRST_PORT } else { port + 1 });
+            if is_free(port) {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    /// Lets go of everything that holds the kernel.
+    pub fn clear(&self) {
+        self.interfaces.borrow_mut().clear();
+        self.waiting.borrow_mut().clear();
+        self.tcp.clear();
+        self.udp.clear();
+        self.icmp.clear();
+        self.loopback.clear();
+    }
+}

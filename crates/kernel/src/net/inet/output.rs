@@ -1,0 +1,271 @@
+//! The way down: IP and Ethernet headers, neighbours, devices.
+
+use std::cell::RefCell;
+use std::net::Ipv4Addr;
+use std::rc::{Rc, Weak};
+
+use inet::arp::Answer;
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::memory::PhysAddr;
+use platform::net::{Checksum, Fragment, Packet, TxFlow};
+use wire::ethernet::{Arp, ArpOperation, EtherType, EthernetHeader, HEADER_LEN as ETHERNET, MacAddr};
+use wire::ip::checksum::{Sum, udp_on_wire};
+use wire::ip::ipv4::HEADER_LEN as IPV4;
+use wire::ip::{Ipv4Header, protocol, tcp, udp};
+
+use super::Stack;
+use super::buffers::{Hold, Made};
+use super::tcp::TcpSocket;
+
+/// Packets that may wait for one neighbour (Linux: `unres_qlen_bytes`, about a hundred).
+const MOST_WAITING: usize = 101;
+/// Most bytes of all headers: Ethernet, IPv4, TCP with options.
+const HEADERS: usize = ETHERNET + IPV4 + 60;
+
+/// A packet for the protocols below.
+pub struct Outgoing<'a> {
+    pub source: Ipv4Addr,
+    pub to: Ipv4Addr,
+    pub protocol: u8,
+    /// The header of the protocol above IP, its checksum zero; of ICMP the whole message.
+    pub transport: &'a [u8],
+    /// What follows.
+    pub payload: Vec<Fragment>,
+    /// What keeps it.
+    pub holds: Vec<Hold>,
+    /// Bytes of each segment if a device is to cut it, or 0.
+    pub segment: u16,
+    pub flow: Option<&'a Rc<TxFlow>>,
+    pub socket: Option<Weak<TcpSocket>>,
+    pub more: bool,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A packet of a header and nothing else.
+    pub fn bare(source: Ipv4Addr, to: Ipv4Addr, protocol: u8, transport: &'a [u8]) -> Self {
+        Self {
+            source,
+            to,
+            protocol,
+            transport,
+            payload: Vec::new(),
+            holds: Vec::new(),
+            segment: 0,
+            flow: None,
+            socket: None,
+            more: false,
+        }
+    }
+}
+
+/// A packet whose neighbour has been asked for its address.
+pub struct Waiting {
+    packet: Packet,
+    to: Ipv4Addr,
+}
+
+impl Stack {
+    /// Interface, own address and next hop for a destination.
+    pub fn way(&self, to: Ipv4Addr) -> Option<(usize, Ipv4Addr, Ipv4Addr)> {
+        if self.is_own(to) {
+            return Some((usize::MAX, to, to));
+        }
+        let (interface, hop) = self.routes.borrow().lookup(to)?;
+        let interfaces = self.interfaces.borrow();
+        let address = interfaces.get(interface).filter(|i| i.device.is_some())?.address;
+        Some((interface, address, hop))
+    }
+
+    /// Sends a packet.
+    ///
+    /// # Errors
+    /// If there is no way, no memory or no room; what it held has been let go.
+    pub fn send(&self, cpu: &Cpu, what: Outgoing<'_>) -> Result<(), Error> {
+        let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
+        cpu.work(kernel.cores.costs.ip_output);
+        let Some((interface, _, hop)) = self.way(what.to) else {
+            what.holds.into_iter().for_each(|hold| hold.let_go(cpu));
+            self.count(|c| c.unreachable += 1);
+            return Err(Error::Unreachable);
+        };
+        let device = self.interfaces.borrow().get(interface).and_then(|i| i.device.clone());
+        let head = match self.heads.take(cpu) {
+            Ok(head) => head,
+            Err(error) => {
+                what.holds.into_iter().for_each(|hold| hold.let_go(cpu));
+                self.count(|c| c.no_memory += 1);
+                return Err(error);
+            }
+        };
+        let offload = device.as_ref().is_none_or(|device| device.features().tx_checksum);
+        let payload: u32 = what.payload.iter().map(|f| f.length).sum();
+        let mut bytes = [0; HEADERS];
+        let length = IPV4 + what.transport.len() + payload as usize;
+        let mut ip = Ipv4Header::new(what.source, what.to, what.protocol, (length - IPV4) as u16);
+        ip.identification = self.identification.replace(self.identification.get().wrapping_add(1));
+        let transport = ETHERNET + ip.emit(&mut bytes[ETHERNET..]);
+        bytes[transport..transport + what.transport.len()].copy_from_slice(what.transport);
+        let end = transport + what.transport.len();
+        let checksum = self.fill_checksum(cpu, &what, &mut bytes[transport..end], payload, offload);
+        let mac = device.as_ref().map_or(MacAddr::default(), |device| device.mac());
+        let answer = match &device {
+            Some(_) => self.interfaces.borrow_mut()[interface].neighbours.resolve(cpu.now(), hop),
+            None => Answer::Known(mac),
+        };
+        let to = if let Answer::Known(mac) = answer { mac } else { MacAddr::default() };
+        EthernetHeader::new(mac, to, EtherType::IPV4).emit(&mut bytes);
+        cpu.store(head, &bytes[..end]);
+        let mut fragments = Vec::with_capacity(1 + what.payload.len());
+        fragments.push(Fragment { pages: None, at: head, length: end as u32 });
+        fragments.extend(what.payload);
+        let made = Made {
+            heads: Rc::clone(&self.heads),
+            head,
+            holds: RefCell::new(what.holds),
+            socket: what.socket,
+        };
+        let mut packet = Packet {
+            fragments,
+            checksum: match checksum {
+                Some(offset) => Checksum::Offload { start: transport as u16, offset },
+                None => Checksum::None,
+            },
+            segment: what.segment,
+            headers: if what.segment > 0 { end as u16 } else { 0 },
+            owner: Some(Rc::new(made)),
+            ..Packet::default()
+        };
+        if let Some(flow) = what.flow {
+            packet.join(flow);
+        }
+        let Some(device) = device else {
+            // To this host itself: nothing was damaged on the way.
+            packet.checksum = Checksum::Good;
+            self.loopback.put(cpu, packet);
+            return Ok(());
+        };
+        match answer {
+            Answer::Known(_) => device.transmit(cpu, packet, what.more),
+            Answer::Failed => {
+                packet.release(cpu);
+                self.count(|c| c.unreachable += 1);
+                Err(Error::Unreachable)
+            }
+            Answer::Ask | Answer::Wait => {
+                self.wait_for_neighbour(cpu, interface, hop, Waiting { packet, to: what.to });
+                if answer == Answer::Ask {
+                    self.ask(cpu, interface, hop);
+                    self.arm(cpu, super::timers::NEIGHBOURS);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Fills a checksum in; where it lies if the device is to finish it.
+    fn fill_checksum(
+        &self,
+        cpu: &Cpu,
+        what: &Outgoing<'_>,
+        header: &mut [u8],
+        payload: u32,
+        offload: bool,
+    ) -> Option<u16> {
+        let at = match what.protocol {
+            protocol::TCP => tcp::CHECKSUM_AT,
+            protocol::UDP => udp::CHECKSUM_AT,
+            _ => return None,
+        };
+        let length = (header.len() + payload as usize) as u16;
+        let mut sum = Sum::new().with_pseudo_header(what.source, what.to, what.protocol, length);
+        let value = if offload {
+            sum.partial()
+        } else {
+            sum = sum.with(header);
+            for fragment in &what.payload {
+                let mut bytes = vec![0; fragment.length as usize];
+                cpu.load(fragment.at, &mut bytes);
+                sum = sum.with(&bytes);
+            }
+            let sum = sum.finish();
+            if what.protocol == protocol::UDP { udp_on_wire(sum) } else { sum }
+        };
+        header[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        offload.then_some(at as u16)
+    }
+
+    fn wait_for_neighbour(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr, waiting: Waiting) {
+        let mut all = self.waiting.borrow_mut();
+        let queue = all.entry((interface, hop)).or_default();
+        let oldest = (queue.len() >= MOST_WAITING).then(|| queue.remove(0));
+        queue.push(waiting);
+        drop(all);
+        if let Some(oldest) = oldest {
+            self.count(|c| c.unreachable += 1);
+            oldest.packet.release(cpu);
+        }
+    }
+
+    /// Broadcasts the question who has an address.
+    pub fn ask(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) {
+        let (device, address) = {
+            let interfaces = self.interfaces.borrow();
+            let Some(device) = interfaces[interface].device.clone() else { return };
+            (device, interfaces[interface].address)
+        };
+        let question = Arp {
+            operation: ArpOperation::Request,
+            sender_mac: device.mac(),
+            sender_ip: address,
+            target_mac: MacAddr::default(),
+            target_ip: hop,
+        };
+        self.send_arp(cpu, interface, &question, MacAddr::BROADCAST);
+    }
+
+    /// Sends an ARP message.
+    pub fn send_arp(&self, cpu: &Cpu, interface: usize, message: &Arp, to: MacAddr) {
+        let Some(device) = self.interfaces.borrow()[interface].device.clone() else { return };
+        let Ok(head) = self.heads.take(cpu) else { return self.count(|c| c.no_memory += 1) };
+        let mut bytes = [0; ETHERNET + wire::ethernet::arp::LEN];
+        EthernetHeader::new(device.mac(), to, EtherType::ARP).emit(&mut bytes);
+        message.emit(&mut bytes[ETHERNET..]);
+        cpu.store(head, &bytes);
+        let made = Made { heads: Rc::clone(&self.heads), head, holds: RefCell::default(), socket: None };
+        let fragment = Fragment { pages: None, at: head, length: bytes.len() as u32 };
+        // One that is lost is asked for again.
+        let _ = device.transmit(cpu, Packet::of(fragment, Some(Rc::new(made))), false);
+    }
+
+    /// A neighbour is known: what waited for it goes out.
+    pub fn neighbour_known(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr, mac: MacAddr) {
+        let waiting = self.waiting.borrow_mut().remove(&(interface, hop)).unwrap_or_default();
+        let device = self.interfaces.borrow()[interface].device.clone();
+        for Waiting { packet, .. } in waiting {
+            match (&device, packet.fragments.first().map(|f| f.at)) {
+                (Some(device), Some(at)) => {
+                    set_destination(cpu, at, mac);
+                    let _ = device.transmit(cpu, packet, false);
+                }
+                _ => packet.release(cpu),
+            }
+        }
+    }
+
+    /// A neighbour does not answer: what waited for it is dropped and who sent it hears of it.
+    pub fn neighbour_lost(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) {
+        let waiting = self.waiting.borrow_mut().remove(&(interface, hop)).unwrap_or_default();
+        for Waiting { packet, to } in waiting {
+            self.count(|c| c.unreachable += 1);
+            packet.release(cpu);
+            self.tcp.unreachable(cpu, to);
+            self.icmp.unreachable(to);
+        }
+    }
+}
+
+/// Writes the receiver's address into a frame that has been made already.
+fn set_destination(cpu: &Cpu, frame: PhysAddr, mac: MacAddr) {
+    cpu.store(frame, &mac.0);
+}

@@ -1,0 +1,85 @@
+//! Those who wait for connections.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::socket::{TcpListener, TcpStream};
+use platform::sync::WaitQueue;
+
+use super::super::Stack;
+use super::TcpSocket;
+
+/// A socket that connections come to.
+pub struct Listener {
+    stack: Weak<Stack>,
+    pub local: SocketAddrV4,
+    backlog: usize,
+    /// Connections that are being opened.
+    pub coming: Cell<usize>,
+    ready: RefCell<VecDeque<Rc<TcpSocket>>>,
+    arrived: WaitQueue,
+    closed: Cell<bool>,
+}
+
+impl Listener {
+    pub fn new(stack: Weak<Stack>, local: SocketAddrV4, backlog: usize) -> Rc<Self> {
+        Rc::new(Self {
+            stack,
+            local,
+            backlog: backlog.max(1),
+            coming: Cell::new(0),
+            ready: RefCell::default(),
+            arrived: WaitQueue::new(),
+            closed: Cell::new(false),
+        })
+    }
+
+    /// Whether another connection may come.
+    pub fn has_room(&self) -> bool {
+        self.coming.get() + self.ready.borrow().len() < self.backlog
+    }
+
+    /// A connection is open, or came to nothing.
+    pub fn came(&self, cpu: &Cpu, socket: Option<Rc<TcpSocket>>) {
+        self.coming.set(self.coming.get().saturating_sub(1));
+        let Some(socket) = socket else { return };
+        if self.closed.get() {
+            return socket.close(cpu);
+        }
+        self.ready.borrow_mut().push_back(socket);
+        self.arrived.wake_one();
+    }
+}
+
+impl TcpListener for Listener {
+    fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    fn accept<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<Rc<dyn TcpStream>, Error>> {
+        Box::pin(async move {
+            if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
+                cpu.work(kernel.cores.costs.syscall);
+            }
+            let next = || match self.ready.borrow_mut().pop_front() {
+                Some(socket) => Some(Ok(super::stream(socket))),
+                None => self.closed.get().then_some(Err(Error::Ended)),
+            };
+            self.arrived.wait_for(next).await
+        })
+    }
+
+    fn close(&self, cpu: &Cpu) {
+        self.closed.set(true);
+        self.arrived.wake_all();
+        let ready = core::mem::take(&mut *self.ready.borrow_mut());
+        ready.iter().for_each(|socket| socket.close(cpu));
+        if let Some(stack) = self.stack.upgrade() {
+            stack.remove_listener(self.local.port());
+        }
+    }
+}

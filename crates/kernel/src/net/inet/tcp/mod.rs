@@ -1,0 +1,232 @@
+//! TCP: connections by their addresses, those who listen, and what arrives for them.
+
+mod buffer;
+mod coalesce;
+mod listener;
+mod socket;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::{Rc, Weak};
+
+use inet::tcp::{Connection, Failure, Payload, State, TcpParams, reset_for};
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::socket::{TcpListener, TcpStream};
+use units::Time;
+use wire::ip::{TcpFlags, TcpHeader, protocol};
+
+use super::Stack;
+use super::buffers::Piece;
+use super::output::Outgoing;
+use super::timers::Owner;
+use coalesce::Coalescing;
+use listener::Listener;
+pub(super) use socket::TcpSocket;
+
+/// Both ends of a connection: own first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Ends {
+    pub local: SocketAddrV4,
+    pub peer: SocketAddrV4,
+}
+
+/// All connections.
+#[derive(Default)]
+pub(super) struct Tcp {
+    sockets: RefCell<BTreeMap<Ends, Rc<TcpSocket>>>,
+    by_number: RefCell<BTreeMap<Owner, Weak<TcpSocket>>>,
+    listeners: RefCell<BTreeMap<u16, Rc<Listener>>>,
+    coalescing: RefCell<BTreeMap<(u32, u16), Coalescing>>,
+    last: Cell<Owner>,
+}
+
+impl Tcp {
+    pub fn clear(&self) {
+        self.sockets.borrow_mut().clear();
+        self.by_number.borrow_mut().clear();
+        self.listeners.borrow_mut().clear();
+        self.coalescing.borrow_mut().clear();
+    }
+
+    fn of(&self, number: Owner) -> Option<Rc<TcpSocket>> {
+        self.by_number.borrow().get(&number).and_then(Weak::upgrade)
+    }
+
+    /// When a socket wants to be called.
+    pub fn deadline(&self, number: Owner) -> Option<Time> {
+        self.of(number)?.deadline()
+    }
+
+    /// A socket's timer is due.
+    pub fn timer(&self, cpu: &Cpu, number: Owner) {
+        if let Some(socket) = self.of(number) {
+            socket.timer(cpu);
+        }
+    }
+
+    /// A host cannot be found: who waits for it to answer gives up.
+    pub fn unreachable(&self, cpu: &Cpu, host: Ipv4Addr) {
+        let concerned: Vec<_> =
+            self.sockets.borrow().values().filter(|s| *s.ends.peer.ip() == host).cloned().collect();
+        concerned.iter().for_each(|socket| socket.unreachable(cpu));
+    }
+}
+
+impl Stack {
+    /// Most bytes behind the IP header of a packet to an address.
+    pub(super) fn most_payload(&self, to: Ipv4Addr) -> usize {
+        usize::from(self.mtu_to(to)) - wire::ip::ipv4::HEADER_LEN
+    }
+
+    fn mtu_to(&self, to: Ipv4Addr) -> u16 {
+        let interface = self.way(to).map_or(usize::MAX, |(interface, _, _)| interface);
+        let interfaces = self.interfaces.borrow();
+        // Linux's loopback device has 65536; a multiple of a page keeps segments whole.
+        interfaces.get(interface).and_then(|i| i.device.as_ref()).map_or(61_480, |device| device.mtu())
+    }
+
+    fn tcp_params(&self, to: Ipv4Addr) -> TcpParams {
+        TcpParams::linux(self.mtu_to(to))
+    }
+
+    /// A number that a connection begins with: from its ends and the clock (RFC 6528; no secret is kept from anybody
+    /// in a simulation).
+    fn initial_number(&self, cpu: &Cpu, ends: &Ends) -> u32 {
+        let words = [
+            u32::from(*ends.local.ip()),
+            u32::from(*ends.peer.ip()),
+            u32::from(ends.local.port()) << 16 | u32::from(ends.peer.port()),
+        ];
+        let mixed = words
+            .into_iter()
+            .fold(0x9e37_79b9u32, |h, word| (h ^ word).wrapping_mul(0x85eb_ca6b).rotate_left(13));
+        // A number every 4 microseconds, as the RFC's clock has it.
+        mixed.wrapping_add((cpu.now().as_ps() / 4_000_000) as u32)
+    }
+
+    /// Puts a connection among the others.
+    fn add_socket(
+        &self,
+        cpu: &Cpu,
+        ends: Ends,
+        connection: Connection<Piece>,
+        listener: Option<Weak<Listener>>,
+    ) -> Result<Rc<TcpSocket>, Error> {
+        let number = self.tcp.last.get() + 1;
+        self.tcp.last.set(number);
+        let memory = self.heads.take(cpu)?;
+        let socket = TcpSocket::new(self.me.clone(), number, ends, connection, memory, listener);
+        self.tcp.sockets.borrow_mut().insert(ends, Rc::clone(&socket));
+        self.tcp.by_number.borrow_mut().insert(number, Rc::downgrade(&socket));
+        Ok(socket)
+    }
+
+    /// A connection has ended and nobody uses it.
+    pub(super) fn remove_socket(&self, cpu: &Cpu, socket: &TcpSocket) {
+        let removed = self.tcp.by_number.borrow_mut().remove(&socket.number);
+        if removed.is_some() {
+            self.tcp.sockets.borrow_mut().remove(&socket.ends);
+            self.heads.give(cpu, socket.memory);
+        }
+    }
+
+    /// Opens a connection; it is under way when this returns.
+    pub(super) fn open_connection(&self, cpu: &Cpu, to: SocketAddrV4) -> Result<Rc<TcpSocket>, Error> {
+        let (_, own, _) = self.way(*to.ip()).ok_or(Error::Unreachable)?;
+        let taken = |port| {
+            let ends = Ends { local: SocketAddrV4::new(own, port), peer: to };
+            self.tcp.sockets.borrow().contains_key(&ends)
+        };
+        let port = self.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?;
+        let ends = Ends { local: SocketAddrV4::new(own, port), peer: to };
+        let params = self.tcp_params(*to.ip());
+        let connection = Connection::connect(params, (port, to.port()), self.initial_number(cpu, &ends));
+        let socket = self.add_socket(cpu, ends, connection, None)?;
+        socket.push(cpu);
+        Ok(socket)
+    }
+
+    /// Lets connections come to a port.
+    pub(super) fn listen_at(&self, at: SocketAddrV4, backlog: usize) -> Result<Rc<dyn TcpListener>, Error> {
+        let mut listeners = self.tcp.listeners.borrow_mut();
+        if listeners.contains_key(&at.port()) || at.port() == 0 {
+            return Err(Error::AddressInUse);
+        }
+        let listener = Listener::new(self.me.clone(), at, backlog);
+        listeners.insert(at.port(), Rc::clone(&listener));
+        Ok(listener)
+    }
+
+    /// A segment arrived, or several that were joined.
+    pub(super) fn tcp_input(&self, cpu: &Cpu, ends: Ends, header: &TcpHeader, piece: Piece, segments: u16) {
+        let Some(kernel) = self.kernel.upgrade() else { return piece.release(cpu) };
+        cpu.work(kernel.cores.costs.tcp_input);
+        let socket = self.tcp.sockets.borrow().get(&ends).cloned();
+        if let Some(socket) = socket {
+            return socket.input(cpu, header, piece, segments);
+        }
+        let listener = self.tcp.listeners.borrow().get(&ends.local.port()).cloned();
+        if let Some(listener) = listener.filter(|l| Self::matches(*l.local.ip(), *ends.local.ip()))
+            && header.flags.contains(TcpFlags::SYN)
+            && !header.flags.contains(TcpFlags::ACK)
+        {
+            let refused = self.accept_connection(cpu, ends, header, &listener).is_err();
+            if refused {
+                self.count(|c| c.socket_full += 1);
+            }
+            return piece.release(cpu);
+        }
+        self.count(|c| c.unwanted += 1);
+        if let Some(reset) = reset_for(header, piece.len()) {
+            self.count(|c| c.resets += 1);
+            let mut bytes = [0; 60];
+            let length = reset.emit(&mut bytes);
+            let (own, peer) = (*ends.local.ip(), *ends.peer.ip());
+            let _ = self.send(cpu, Outgoing::bare(own, peer, protocol::TCP, &bytes[..length]));
+        }
+        piece.release(cpu);
+    }
+
+    fn accept_connection(
+        &self,
+        cpu: &Cpu,
+        ends: Ends,
+        syn: &TcpHeader,
+        listener: &Rc<Listener>,
+    ) -> Result<(), Error> {
+        if !listener.has_room() {
+            return Err(Error::NoSpace);
+        }
+        let (params, initial) = (self.tcp_params(*ends.peer.ip()), self.initial_number(cpu, &ends));
+        let connection = Connection::accept(params, initial, cpu.now(), syn).ok_or(Error::Invalid)?;
+        let socket = self.add_socket(cpu, ends, connection, Some(Rc::downgrade(listener)))?;
+        listener.coming.set(listener.coming.get() + 1);
+        socket.push(cpu);
+        Ok(())
+    }
+
+    pub(super) fn remove_listener(&self, port: u16) {
+        self.tcp.listeners.borrow_mut().remove(&port);
+    }
+}
+
+/// What a program is told of a connection that has ended.
+fn error_of(connection: &Connection<Piece>) -> Option<Error> {
+    if connection.state() != State::Closed {
+        return None;
+    }
+    Some(match connection.failure() {
+        None => Error::Ended,
+        Some(Failure::Refused) => Error::Refused,
+        Some(Failure::Reset) => Error::Reset,
+        Some(Failure::TimedOut) => Error::TimedOut,
+        Some(Failure::Aborted) => Error::Cancelled,
+    })
+}
+
+/// A stream as a program has it.
+pub(super) fn stream(socket: Rc<TcpSocket>) -> Rc<dyn TcpStream> {
+    socket
+}

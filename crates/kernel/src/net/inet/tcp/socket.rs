@@ -1,0 +1,496 @@
+//! A connection's socket: between the protocol's machine, its memory, and the program.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddrV4;
+use std::rc::{Rc, Weak};
+
+use inet::tcp::{Connection, Payload, Segment as TcpSegment, State};
+use platform::Error;
+use platform::block::Segment;
+use platform::cpu::{Async, Cpu, Part};
+use platform::memory::PhysAddr;
+use platform::net::TxFlow;
+use platform::socket::{TcpInfo, TcpStream};
+use platform::storage::BlockFile;
+use platform::sync::WaitQueue;
+use units::Time;
+use wire::ip::{TcpHeader, protocol};
+
+use super::super::Stack;
+use super::super::buffers::{Hold, Piece, copy_out};
+use super::super::output::Outgoing;
+use super::super::timers::Owner;
+use super::buffer::{ORDER, SendBuffer};
+use super::listener::Listener;
+use super::{Ends, error_of};
+
+/// Packets of a connection that may be with the device or before it (Linux: TCP small queues, about 2 of the largest).
+const MOST_BELOW: u32 = 4;
+/// Bytes that a socket's buffer holds at least and at most (Linux: `net.ipv4.tcp_wmem`).
+const BUFFER: (u64, u64) = (87_040, 4 << 20);
+/// Bytes of the socket's structure that an operation on it touches (Linux: `struct tcp_sock`'s hot lines).
+const HOT: usize = 256;
+
+/// A connection.
+pub struct TcpSocket {
+    stack: Weak<Stack>,
+    me: Weak<Self>,
+    pub number: Owner,
+    pub(super) ends: Ends,
+    connection: RefCell<Connection<Piece>>,
+    buffer: RefCell<SendBuffer>,
+    flow: Rc<TxFlow>,
+    /// Where its structure lies.
+    pub memory: PhysAddr,
+    listener: RefCell<Option<Weak<Listener>>>,
+    readable: WaitQueue,
+    writable: WaitQueue,
+    /// When the timer is set to go off.
+    armed: Cell<Option<Time>>,
+    pushing: Cell<bool>,
+    closed: Cell<bool>,
+    no_way: Cell<bool>,
+}
+
+impl TcpSocket {
+    pub(super) fn new(
+        stack: Weak<Stack>,
+        number: Owner,
+        ends: Ends,
+        connection: Connection<Piece>,
+        memory: PhysAddr,
+        listener: Option<Weak<Listener>>,
+    ) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            stack,
+            me: me.clone(),
+            number,
+            ends,
+            connection: RefCell::new(connection),
+            buffer: RefCell::default(),
+            flow: Rc::default(),
+            memory,
+            listener: RefCell::new(listener),
+            readable: WaitQueue::new(),
+            writable: WaitQueue::new(),
+            armed: Cell::new(None),
+            pushing: Cell::new(false),
+            closed: Cell::new(false),
+            no_way: Cell::new(false),
+        })
+    }
+
+    /// Loads and stores the structure, which moves between the cores that use it.
+    fn touch(&self, cpu: &Cpu) {
+        cpu.load(self.memory, &mut [0; HOT]);
+        cpu.store(self.memory, &[0; HOT / 2]);
+    }
+
+    /// A segment arrived.
+    pub fn input(&self, cpu: &Cpu, header: &TcpHeader, piece: Piece, segments: u16) {
+        self.touch(cpu);
+        self.connection.borrow_mut().receive(cpu.now(), header, piece, segments);
+        self.push(cpu);
+    }
+
+    /// The timer is due.
+    pub fn timer(&self, cpu: &Cpu) {
+        self.armed.set(None);
+        self.touch(cpu);
+        self.connection.borrow_mut().timer(cpu.now());
+        self.push(cpu);
+    }
+
+    /// When the machine wants to be called.
+    pub fn deadline(&self) -> Option<Time> {
+        self.connection.borrow().deadline()
+    }
+
+    /// Nobody answers for the peer's address.
+    pub fn unreachable(&self, cpu: &Cpu) {
+        if self.connection.borrow().state() == State::SynSent {
+            self.no_way.set(true);
+            self.connection.borrow_mut().abort();
+            self.push(cpu);
+        }
+    }
+
+    /// A packet of the connection has left the device.
+    pub fn packet_gone(&self, cpu: &Cpu) {
+        if self.flow.outstanding.get() == MOST_BELOW - 1 {
+            self.push(cpu);
+        }
+    }
+
+    /// Sends what there is to send, and tells whoever waits what has changed.
+    pub fn push(&self, cpu: &Cpu) {
+        let Some(stack) = self.stack.upgrade() else { return };
+        // Packets that are dropped on the spot come back here.
+        if self.pushing.replace(true) {
+            return;
+        }
+        let _part = cpu.book(Part::Net);
+        self.send_segments(cpu, &stack);
+        self.pushing.set(false);
+        let discarded: Vec<Piece> = self.connection.borrow_mut().discarded().collect();
+        discarded.into_iter().for_each(|piece| piece.release(cpu));
+        self.tell(cpu, &stack);
+        self.set_timer(cpu, &stack);
+        if self.connection.borrow().state() == State::Closed {
+            self.buffer.borrow_mut().clear(cpu);
+            if self.closed.get() {
+                stack.remove_socket(cpu, self);
+            }
+        }
+    }
+
+    fn send_segments(&self, cpu: &Cpu, stack: &Stack) {
+        let Some(kernel) = stack.kernel.upgrade() else { return };
+        let (limit, pieces) = self.limits(stack);
+        loop {
+            let full = self.flow.outstanding.get() >= MOST_BELOW;
+            let mut connection = self.connection.borrow_mut();
+            // Acknowledgements go out whatever the queues below hold.
+            if full && connection.unsent() > 0 {
+                break;
+            }
+            // Not more than fits into a packet's pieces.
+            let next = connection.acknowledged() + connection.unacknowledged() - connection.unsent();
+            let reach = self.buffer.borrow().reach(next, pieces).min(limit.into()) as u32;
+            let Some(segment) = connection.transmit(cpu.now(), if limit == 0 { 0 } else { reach }) else {
+                break;
+            };
+            drop(connection);
+            cpu.work(kernel.cores.costs.tcp_output);
+            stack.count(|c| c.tcp_packets_out += 1);
+            self.send_segment(cpu, stack, &segment, pieces);
+        }
+        let acknowledged = self.connection.borrow().acknowledged();
+        self.buffer.borrow_mut().acknowledge(cpu, acknowledged);
+    }
+
+    /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
+    fn limits(&self, stack: &Stack) -> (u32, usize) {
+        let device = stack.way(*self.ends.peer.ip()).and_then(|(interface, _, _)| {
+            stack.interfaces.borrow().get(interface).and_then(|i| i.device.clone())
+        });
+        let Some(device) = device else { return (0, usize::MAX) };
+        let features = device.features();
+        let pieces = usize::from(features.max_fragments).saturating_sub(1).max(1);
+        // Headers, and no more than IPv4 can say.
+        let most = features.tso_max.min(65_535).saturating_sub(120);
+        (if features.tso { most } else { 0 }, pieces)
+    }
+
+    fn send_segment(&self, cpu: &Cpu, stack: &Stack, segment: &TcpSegment, pieces: usize) {
+        let mut bytes = [0; 60];
+        let length = segment.header.emit(&mut bytes);
+        let data = segment.data.end - segment.data.start;
+        let (payload, holds) = match data {
+            0 => (Vec::new(), Vec::new()),
+            _ => self.buffer.borrow().runs(segment.data.clone(), pieces),
+        };
+        let carried: u64 = payload.iter().map(|f| u64::from(f.length)).sum();
+        if carried < data {
+            // A segment in more pieces than the device takes: into one.
+            holds.into_iter().for_each(|hold| hold.let_go(cpu));
+            return self.send_in_one(cpu, stack, segment, &bytes[..length]);
+        }
+        let cut = data > u64::from(segment.size);
+        let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
+        let _ = stack.send(
+            cpu,
+            Outgoing {
+                payload,
+                holds,
+                segment: if cut { segment.size } else { 0 },
+                flow: Some(&self.flow),
+                socket: Some(self.me.clone()),
+                ..Outgoing::bare(own, peer, protocol::TCP, &bytes[..length])
+            },
+        );
+    }
+
+    /// Sends a segment whose data lies in many pieces from a copy.
+    fn send_in_one(&self, cpu: &Cpu, stack: &Stack, segment: &TcpSegment, header: &[u8]) {
+        let (runs, holds) = self.buffer.borrow().runs(segment.data.clone(), usize::MAX);
+        let length: u64 = runs.iter().map(|f| u64::from(f.length)).sum();
+        let Some(kernel) = stack.kernel.upgrade() else { return };
+        let order = platform::memory::Pages::order_for(length);
+        let copy = Hold::pages(&kernel, &stack.kernel, cpu, order);
+        if let Ok(copy) = copy {
+            if copy.pages.len() >= length {
+                let mut done = 0;
+                for run in &runs {
+                    cpu.copy(copy.pages.start + done, run.at, run.length.into());
+                    done += u64::from(run.length);
+                }
+                let fragment =
+                    platform::net::Fragment { pages: None, at: copy.pages.start, length: length as u32 };
+                let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
+                let _ = stack.send(
+                    cpu,
+                    Outgoing {
+                        payload: vec![fragment],
+                        holds: vec![Hold::Pages(copy)],
+                        segment: if length > u64::from(segment.size) { segment.size } else { 0 },
+                        flow: Some(&self.flow),
+                        socket: Some(self.me.clone()),
+                        ..Outgoing::bare(own, peer, protocol::TCP, header)
+                    },
+                );
+            } else {
+                Hold::Pages(copy).let_go(cpu);
+                stack.count(|c| c.no_memory += 1);
+            }
+        } else {
+            // It is sent again when the timer goes off.
+            stack.count(|c| c.no_memory += 1);
+        }
+        holds.into_iter().for_each(|hold| hold.let_go(cpu));
+    }
+
+    /// Wakes whoever waits for what is there now.
+    fn tell(&self, cpu: &Cpu, stack: &Stack) {
+        let connection = self.connection.borrow();
+        let (state, readable) = (connection.state(), connection.readable() > 0 || connection.at_end());
+        drop(connection);
+        let wake = |queue: &WaitQueue| {
+            if !queue.is_empty()
+                && let Some(kernel) = stack.kernel.upgrade()
+            {
+                cpu.work(kernel.cores.costs.wake_up);
+                queue.wake_all();
+            }
+        };
+        if readable || state == State::Closed {
+            wake(&self.readable);
+        }
+        if state > State::SynReceived && self.room() > 0 || state == State::Closed {
+            wake(&self.writable);
+        }
+        if state > State::SynReceived
+            && let Some(listener) = self.listener.borrow_mut().take().and_then(|l| l.upgrade())
+        {
+            let open = state != State::Closed;
+            if !open {
+                self.closed.set(true);
+            }
+            listener.came(cpu, self.me.upgrade().filter(|_| open));
+        }
+    }
+
+    fn set_timer(&self, cpu: &Cpu, stack: &Stack) {
+        let Some(deadline) = self.deadline() else { return };
+        // A timer that goes off early looks again: it is cheaper than moving it for each segment.
+        if self.armed.get().is_none_or(|at| deadline < at) {
+            self.armed.set(Some(deadline));
+            stack.arm_at(cpu, self.number, deadline);
+        }
+    }
+
+    /// Bytes that the buffer takes: twice what may be under way.
+    fn room(&self) -> u64 {
+        let connection = self.connection.borrow();
+        let most = (2 * connection.congestion_window()).clamp(BUFFER.0, BUFFER.1);
+        // A little room is none: waking a writer for it costs more than it brings.
+        let room = most.saturating_sub(connection.unacknowledged());
+        if room >= most / 3 { room } else { 0 }
+    }
+
+    /// Waits until the connection is open.
+    pub async fn opened(&self) -> Result<(), Error> {
+        let ready = || match self.connection.borrow().state() {
+            State::SynSent | State::SynReceived => None,
+            State::Closed if self.no_way.get() => Some(Err(Error::Unreachable)),
+            State::Closed => Some(Err(error_of(&self.connection.borrow()).unwrap_or(Error::Ended))),
+            _ => Some(Ok(())),
+        };
+        self.writable.wait_for(ready).await
+    }
+
+    /// Waits for room in the buffer.
+    async fn wait_for_room(&self) -> Result<u64, Error> {
+        let ready = || {
+            if let Some(error) = error_of(&self.connection.borrow()) {
+                return Some(Err(error));
+            }
+            if !self.connection.borrow().may_write() {
+                return Some(Err(Error::Ended));
+            }
+            Some(self.room()).filter(|&room| room > 0).map(Ok)
+        };
+        self.writable.wait_for(ready).await
+    }
+
+    fn enter(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
+        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
+        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
+        cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.socket);
+        Ok(stack)
+    }
+
+    /// Copies user memory into the buffer's pages; how much went in.
+    fn copy_in(&self, cpu: &Cpu, stack: &Stack, from: PhysAddr, most: u64) -> Result<u64, Error> {
+        let room = self.buffer.borrow().room();
+        let (at, room) = match room {
+            Some(room) => room,
+            None => {
+                let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
+                let pages = Hold::pages(&kernel, &stack.kernel, cpu, ORDER)?;
+                self.buffer.borrow_mut().open(cpu, pages);
+                self.buffer.borrow().room().ok_or(Error::NoMemory)?
+            }
+        };
+        let length = room.min(most);
+        {
+            let _part = cpu.book(Part::Copy);
+            cpu.copy(at, from, length);
+        }
+        self.buffer.borrow_mut().filled(length as u32);
+        Ok(length)
+    }
+}
+
+impl TcpStream for TcpSocket {
+    fn local(&self) -> SocketAddrV4 {
+        self.ends.local
+    }
+
+    fn peer(&self) -> SocketAddrV4 {
+        self.ends.peer
+    }
+
+    fn send<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            let stack = self.enter(cpu)?;
+            let mut done = 0;
+            while done < u64::from(from.length) {
+                let room = self.wait_for_room().await?;
+                self.touch(cpu);
+                let most = room.min(u64::from(from.length) - done);
+                let taken = self.copy_in(cpu, &stack, from.at + done, most)?;
+                // The connection may have ended while this program was away.
+                if !self.connection.borrow().may_write() {
+                    return Err(Error::Ended);
+                }
+                self.connection.borrow_mut().write(taken);
+                done += taken;
+                self.push(cpu);
+                cpu.sync().await;
+            }
+            Ok(())
+        })
+    }
+
+    fn sendfile<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        file: &'a dyn BlockFile,
+        offset: u64,
+        length: u64,
+    ) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            self.enter(cpu)?;
+            let mut done = 0;
+            while done < length {
+                // As many pages as a pipe holds (Linux: 16, 64 KiB).
+                let most = self.wait_for_room().await?.min(length - done).min(64 << 10);
+                let range = file.cached(cpu, offset + done, most, Default::default()).await?;
+                if !self.connection.borrow().may_write() {
+                    return Err(error_of(&self.connection.borrow()).unwrap_or(Error::Ended));
+                }
+                let mut taken = 0;
+                for segment in &range.segments {
+                    let hold = Hold::Cached(Rc::clone(&range.hold));
+                    self.buffer.borrow_mut().append(segment.at, segment.length, hold);
+                    taken += u64::from(segment.length);
+                }
+                self.connection.borrow_mut().write(taken);
+                done += taken;
+                self.touch(cpu);
+                self.push(cpu);
+                cpu.sync().await;
+            }
+            Ok(())
+        })
+    }
+
+    fn recv<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<u32, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            self.enter(cpu)?;
+            let ready = || {
+                let connection = self.connection.borrow();
+                match (connection.readable() > 0, connection.at_end()) {
+                    (true, _) => Some(Ok(true)),
+                    (false, true) => match error_of(&connection) {
+                        None | Some(Error::Ended) => Some(Ok(false)),
+                        Some(error) => Some(Err(error)),
+                    },
+                    _ => None,
+                }
+            };
+            if !self.readable.wait_for(ready).await? {
+                return Ok(0);
+            }
+            self.touch(cpu);
+            let mut done = 0;
+            while done < into.length {
+                let piece = self.connection.borrow_mut().read(cpu.now());
+                let Some(mut piece) = piece else { break };
+                let copied = {
+                    let _part = cpu.book(Part::Copy);
+                    copy_out(cpu, &piece, into.at + u64::from(done), into.length - done)
+                };
+                done += copied;
+                if copied < piece.len() {
+                    piece.drop_front(copied);
+                    self.connection.borrow_mut().unread(piece);
+                    break;
+                }
+                piece.release(cpu);
+            }
+            self.connection.borrow_mut().reading_done();
+            self.push(cpu);
+            cpu.sync().await;
+            Ok(done)
+        })
+    }
+
+    fn shutdown(&self, cpu: &Cpu) {
+        if self.enter(cpu).is_ok() && self.connection.borrow().may_write() {
+            self.connection.borrow_mut().finish();
+            self.push(cpu);
+        }
+    }
+
+    fn close(&self, cpu: &Cpu) {
+        if self.closed.replace(true) {
+            return;
+        }
+        let _ = self.enter(cpu);
+        if self.connection.borrow().state() != State::Closed {
+            self.connection.borrow_mut().close(cpu.now());
+        }
+        self.push(cpu);
+    }
+
+    fn set_no_delay(&self, on: bool) {
+        self.connection.borrow_mut().set_no_delay(on);
+    }
+
+    fn info(&self) -> TcpInfo {
+        let connection = self.connection.borrow();
+        let counters = connection.counters();
+        TcpInfo {
+            round_trip: connection.round_trip(),
+            congestion_window: connection.congestion_window(),
+            retransmissions: counters.retransmissions,
+            timeouts: counters.timeouts,
+            out_of_order: counters.out_of_order,
+        }
+    }
+}

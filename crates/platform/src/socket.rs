@@ -1,0 +1,205 @@
+//! Sockets as programs use them. User memory is named by its physical place; system calls cost what the kernel says.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+
+use units::Duration;
+
+use crate::block::Segment;
+use crate::cpu::{Async, Cpu};
+use crate::error::Error;
+use crate::storage::BlockFile;
+
+/// What a network interface is called and where it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterfaceInfo {
+    /// The device's name.
+    pub device: String,
+    /// Its IPv4 address.
+    pub address: Ipv4Addr,
+    /// Bits of it that name the network.
+    pub prefix: u8,
+}
+
+/// What the protocols have seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InetCounters {
+    /// Packets that were refused: malformed, of unknown kinds, not for this host, fragments.
+    pub refused: u64,
+    /// Packets whose checksum was wrong.
+    pub bad_checksums: u64,
+    /// TCP segments received, as they came from devices.
+    pub tcp_segments_in: u64,
+    /// Those that another one was joined to.
+    pub coalesced: u64,
+    /// TCP packets sent, each for one or more segments.
+    pub tcp_packets_out: u64,
+    /// Resets sent.
+    pub resets: u64,
+    /// Packets that no socket wanted.
+    pub unwanted: u64,
+    /// Packets dropped since a socket's buffer was full.
+    pub socket_full: u64,
+    /// Packets dropped since a neighbour did not answer.
+    pub unreachable: u64,
+    /// Packets dropped for lack of memory.
+    pub no_memory: u64,
+    /// Flows that were steered to the queue of the core that reads them.
+    pub steered: u64,
+}
+
+/// What a TCP connection knows of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TcpInfo {
+    /// Smoothed round-trip time.
+    pub round_trip: Option<Duration>,
+    /// Congestion window, in bytes.
+    pub congestion_window: u64,
+    /// Segments sent again.
+    pub retransmissions: u64,
+    /// Times that the retransmission timer went off.
+    pub timeouts: u64,
+    /// Segments that came before others that were sent earlier.
+    pub out_of_order: u64,
+}
+
+/// A TCP connection. Dropping it closes nothing: [`close`](Self::close) does.
+pub trait TcpStream {
+    /// Own end.
+    fn local(&self) -> SocketAddrV4;
+    /// The other end.
+    fn peer(&self) -> SocketAddrV4;
+    /// Sends bytes from user memory; ends when all of them are in the socket's buffer.
+    ///
+    /// # Errors
+    /// If the connection has ended; [`Error::NoMemory`].
+    fn send<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<(), Error>>;
+    /// Sends a range of a file from the page cache without copying it.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and the file's.
+    fn sendfile<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        file: &'a dyn BlockFile,
+        offset: u64,
+        length: u64,
+    ) -> Async<'a, Result<(), Error>>;
+    /// Waits for bytes and takes as many as there are and fit; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// If the connection broke.
+    fn recv<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<u32, Error>>;
+    /// Ends the own direction of the stream.
+    fn shutdown(&self, cpu: &Cpu);
+    /// Gives the socket back: the connection ends in the background.
+    fn close(&self, cpu: &Cpu);
+    /// Sends small pieces at once (`TCP_NODELAY`).
+    fn set_no_delay(&self, on: bool);
+    /// What it knows of itself.
+    fn info(&self) -> TcpInfo;
+}
+
+/// A socket that connections come to.
+pub trait TcpListener {
+    /// Where it listens.
+    fn local(&self) -> SocketAddrV4;
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// If the socket was closed.
+    fn accept<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<Rc<dyn TcpStream>, Error>>;
+    /// Listens no longer.
+    fn close(&self, cpu: &Cpu);
+}
+
+/// A UDP socket.
+pub trait UdpSocket {
+    /// Where it is.
+    fn local(&self) -> SocketAddrV4;
+    /// Sends a datagram from user memory.
+    ///
+    /// # Errors
+    /// If it is too large for a packet, nobody is there, or there is no room.
+    fn send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error>;
+    /// Waits for a datagram; what does not fit is lost. Gives its size and sender.
+    ///
+    /// # Errors
+    /// If the socket was closed.
+    fn recv_from<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<(u32, SocketAddrV4), Error>>;
+    /// Gives the port back.
+    fn close(&self, cpu: &Cpu);
+}
+
+/// An answer to an echo request, or that there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Echo {
+    /// Which request.
+    pub sequence: u16,
+    /// Who answered.
+    pub from: Ipv4Addr,
+    /// Bytes of ICMP header and data.
+    pub bytes: u32,
+    /// What was left of the packet's time to live.
+    pub ttl: u8,
+    /// The data is what was sent.
+    pub intact: bool,
+}
+
+/// A socket for ICMP echo.
+pub trait PingSocket {
+    /// Sends an echo request with so many bytes of data.
+    ///
+    /// # Errors
+    /// If nobody is there or there is no room.
+    fn send(&self, cpu: &Cpu, to: Ipv4Addr, sequence: u16, data: u16) -> Result<(), Error>;
+    /// Waits for an answer until `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if none came, [`Error::Unreachable`] if the host cannot be found.
+    fn recv<'a>(&'a self, cpu: &'a Cpu, deadline: units::Time) -> Async<'a, Result<Echo, Error>>;
+}
+
+/// The Internet protocols of a kernel.
+pub trait Network {
+    /// The interfaces.
+    fn interfaces(&self) -> Vec<InterfaceInfo>;
+    /// Gives a device an address, and opens it.
+    ///
+    /// # Errors
+    /// If there is no such device, or it cannot be opened.
+    fn configure<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        device: &'a str,
+        address: Ipv4Addr,
+        prefix: u8,
+    ) -> Async<'a, Result<(), Error>>;
+    /// Sends packets for a network by a neighbour.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if the neighbour is on no interface's network.
+    fn add_route(&self, network: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> Result<(), Error>;
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::TimedOut`], [`Error::Unreachable`].
+    fn connect<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4) -> Async<'a, Result<Rc<dyn TcpStream>, Error>>;
+    /// Waits for connections; address 0.0.0.0 is all addresses.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`].
+    fn listen(&self, cpu: &Cpu, at: SocketAddrV4, backlog: usize) -> Result<Rc<dyn TcpListener>, Error>;
+    /// A UDP socket; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// [`Error::AddressInUse`].
+    fn udp(&self, cpu: &Cpu, at: SocketAddrV4) -> Result<Rc<dyn UdpSocket>, Error>;
+    /// A socket for echo requests.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there are too many.
+    fn ping(&self, cpu: &Cpu) -> Result<Rc<dyn PingSocket>, Error>;
+    /// What the protocols have seen.
+    fn counters(&self) -> InetCounters;
+}

@@ -1,0 +1,203 @@
+//! netperf: measures what a stream carries, or how many transactions fit into a second.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+
+use clap::Parser;
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::kernel::Kernel;
+use platform::socket::TcpStream;
+use units::{Duration, Time};
+
+use super::control::{self, Test};
+use super::{Memory, PORT, busy, busy_since, receive_all};
+use crate::latency::Latencies;
+use crate::program::{Environment, Failure, Program, Report};
+
+/// netperf with its options. Those of the test itself follow `--`.
+#[derive(Parser, Clone, PartialEq, Debug)]
+#[command(name = "netperf", disable_help_flag = true)]
+pub struct Netperf {
+    /// The server's address.
+    #[arg(short = 'H')]
+    host: Ipv4Addr,
+    /// The test.
+    #[arg(short = 't', value_enum, default_value_t)]
+    test: Test,
+    /// Seconds that it lasts. The real one's default of 10 would be long for a simulation.
+    #[arg(short = 'l', default_value_t = 0.01)]
+    length: f64,
+    /// Port of the control connection.
+    #[arg(short = 'p', default_value_t = PORT)]
+    port: u16,
+    /// Options of the test: `-m BYTES` for a send, `-M BYTES` for a receive, `-r REQUEST,RESPONSE`.
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
+/// Options of a test.
+#[derive(Parser, Clone, PartialEq, Eq, Debug)]
+#[command(name = "netperf --", disable_help_flag = true, no_binary_name = true)]
+struct TestOptions {
+    /// Bytes of a send.
+    #[arg(short = 'm', default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    send: u32,
+    /// Bytes of a receive.
+    #[arg(short = 'M', default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    receive: u32,
+    /// Bytes of request and response.
+    #[arg(short = 'r', default_value = "1,1", value_parser = request_response)]
+    sizes: (u32, u32),
+}
+
+fn request_response(text: &str) -> Result<(u32, u32), String> {
+    let (request, response) = text.split_once(',').unwrap_or((text, text));
+    let size = |part: &str| match part.trim().parse::<u32>() {
+        Ok(size @ 1..=4_194_304) => Ok(size),
+        _ => Err(format!("`{part}` is no size from 1 to 4194304")),
+    };
+    Ok((size(request)?, size(response)?))
+}
+
+/// What a test brought.
+#[derive(Default)]
+struct Outcome {
+    latencies: Latencies,
+    transactions: u64,
+    notes: Vec<String>,
+}
+
+impl Netperf {
+    async fn stream(
+        &self,
+        cpu: &Cpu,
+        stream: &dyn TcpStream,
+        data: &Memory,
+        until: Time,
+    ) -> Result<Outcome, Error> {
+        while cpu.now() < until {
+            stream.send(cpu, data.segment()).await?;
+        }
+        stream.shutdown(cpu);
+        let info = stream.info();
+        let mut outcome = Outcome::default();
+        if info.retransmissions > 0 {
+            let text =
+                format!("{} segments were sent again, {} timeouts", info.retransmissions, info.timeouts);
+            outcome.notes.push(text);
+        }
+        Ok(outcome)
+    }
+
+    async fn transactions(
+        &self,
+        cpu: &Cpu,
+        stream: &dyn TcpStream,
+        data: &Memory,
+        sizes: (u32, u32),
+        until: Time,
+    ) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        stream.set_no_delay(true);
+        while cpu.now() < until {
+            let began = cpu.now();
+            stream.send(cpu, data.first(sizes.0)).await?;
+            if !receive_all(cpu, stream, data, sizes.1).await? {
+                return Err(Error::Ended);
+            }
+            outcome.latencies.add(cpu.now().since(began));
+            outcome.transactions += 1;
+        }
+        stream.shutdown(cpu);
+        Ok(outcome)
+    }
+
+    async fn datagrams(
+        &self,
+        cpu: &Cpu,
+        kernel: &Rc<dyn Kernel>,
+        to: SocketAddrV4,
+        data: &Memory,
+        sizes: (u32, u32),
+        until: Time,
+    ) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        let socket = kernel.network().udp(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        while cpu.now() < until {
+            let began = cpu.now();
+            socket.send_to(cpu, to, data.first(sizes.0))?;
+            cpu.sync().await;
+            socket.recv_from(cpu, data.segment()).await?;
+            outcome.latencies.add(cpu.now().since(began));
+            outcome.transactions += 1;
+        }
+        // An empty one ends the test.
+        socket.send_to(cpu, to, data.first(0))?;
+        socket.close(cpu);
+        Ok(outcome)
+    }
+}
+
+impl Program for Netperf {
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let kernel = environment.kernel;
+            let network = kernel.network();
+            let options = TestOptions::try_parse_from(&self.options)
+                .map_err(|error| Failure(format!("netperf: {}", error.to_string().trim())))?;
+            let at = |port| SocketAddrV4::new(self.host, port);
+            let fail = |error| Failure::about(format!("netperf to {}", self.host), error);
+            let order = control::order(self.test, options.sizes.0, options.sizes.1, options.receive);
+            let memory = Memory::take(&kernel, &cpu, 64)?;
+            let size = options.send.max(options.sizes.0).max(options.sizes.1);
+            let data = Memory::take(&kernel, &cpu, size)?;
+            let data =
+                Memory { length: if self.test == Test::TcpStream { options.send } else { size }, ..data };
+            let control = network.connect(&cpu, at(self.port)).await.map_err(fail)?;
+            control::send(&cpu, &*control, &memory, order).await.map_err(fail)?;
+            let answer = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
+            let port = answer.ok_or_else(|| fail(Error::Ended))?[0] as u16;
+            let before = busy(&kernel);
+            let began = cpu.now();
+            let until = began + Duration::from_ps((self.length * 1e12) as u64);
+            let outcome = match self.test {
+                Test::UdpRr => self.datagrams(&cpu, &kernel, at(port), &data, options.sizes, until).await,
+                test => {
+                    let stream = network.connect(&cpu, at(port)).await.map_err(fail)?;
+                    let outcome = match test {
+                        Test::TcpStream => self.stream(&cpu, &*stream, &data, until).await,
+                        _ => self.transactions(&cpu, &*stream, &data, options.sizes, until).await,
+                    };
+                    stream.close(&cpu);
+                    outcome
+                }
+            };
+            let mut outcome = outcome.map_err(fail)?;
+            // The server has taken everything in when it tells what it measured.
+            let result = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
+            let [bytes, remote_busy, ..] = result.ok_or_else(|| fail(Error::Ended))?;
+            let took = cpu.now().since(began);
+            control.close(&cpu);
+            kernel.free_pages(&cpu, memory.pages);
+            kernel.free_pages(&cpu, data.pages);
+            let seconds = took.as_ns_f64() / 1e9;
+            let busy = [busy_since(&kernel, before), Duration::from_ps(remote_busy)];
+            let mut report = Report::default();
+            report.add("time", "µs", took.as_ns_f64() / 1e3);
+            if self.test == Test::TcpStream {
+                report.add("received", "bytes", bytes as f64);
+                report.add("throughput", "Mbit/s", bytes as f64 * 8.0 / seconds / 1e6);
+            } else {
+                report.add("transactions", "", outcome.transactions as f64);
+                report.add("rate", "transactions/s", outcome.transactions as f64 / seconds);
+                outcome.latencies.report(&mut report, "latency");
+            }
+            for (name, busy) in ["local cpu", "remote cpu"].into_iter().zip(busy) {
+                report.add(name, "% of a core", 100.0 * busy.as_ns_f64() / took.as_ns_f64());
+            }
+            report.notes = outcome.notes;
+            Ok(report)
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! ping: asks a host for an echo and measures how long that takes.
+
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::socket::PingSocket;
+use units::{Duration, Time};
+
+use crate::latency::Latencies;
+use crate::program::{Environment, Failure, Program, Report};
+
+/// ping with its options.
+#[derive(clap::Parser, Clone, PartialEq, Debug)]
+#[command(name = "ping", disable_help_flag = true)]
+pub struct Ping {
+    /// Requests.
+    #[arg(short = 'c', default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    count: u16,
+    /// Seconds from one request to the next.
+    #[arg(short = 'i', default_value_t = 0.001)]
+    interval: f64,
+    /// Bytes of data.
+    #[arg(short = 's', default_value_t = 56)]
+    size: u16,
+    /// Seconds that an answer may take.
+    #[arg(short = 'W', default_value_t = 1.0)]
+    wait: f64,
+    /// Whom to ask.
+    host: Ipv4Addr,
+}
+
+impl Ping {
+    /// Waits for the answer to a request; `None` if it does not come in time.
+    async fn answer(
+        &self,
+        cpu: &Cpu,
+        socket: &dyn PingSocket,
+        sequence: u16,
+        deadline: Time,
+    ) -> Result<Option<bool>, Error> {
+        loop {
+            match socket.recv(cpu, deadline).await {
+                Ok(echo) if echo.sequence == sequence => return Ok(Some(echo.intact)),
+                // The answer to an earlier one, which came too late.
+                Ok(_) => {}
+                Err(Error::TimedOut) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Program for Ping {
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let network = environment.kernel.network();
+            let fail = |error| Failure::about(format!("ping {}", self.host), error);
+            let socket = network.ping(&cpu).map_err(fail)?;
+            let mut times = Latencies::default();
+            let (mut answers, mut damaged) = (0u32, 0u32);
+            let mut next = cpu.now();
+            for sequence in 1..=self.count {
+                let began = cpu.now();
+                socket.send(&cpu, self.host, sequence, self.size).map_err(fail)?;
+                cpu.sync().await;
+                let deadline = began + Duration::from_ps((self.wait * 1e12) as u64);
+                match self.answer(&cpu, &*socket, sequence, deadline).await.map_err(fail)? {
+                    Some(intact) => {
+                        answers += 1;
+                        damaged += u32::from(!intact);
+                        times.add(cpu.now().since(began));
+                    }
+                    None => {}
+                }
+                next += Duration::from_ps((self.interval * 1e12) as u64);
+                if sequence < self.count && next > cpu.now() {
+                    cpu.sleep_until(next).await;
+                }
+            }
+            let mut report = Report::default();
+            report.add("sent", "packets", self.count.into());
+            report.add("received", "packets", answers.into());
+            report.add("loss", "%", 100.0 * (1.0 - f64::from(answers) / f64::from(self.count)));
+            times.report(&mut report, "round trip");
+            if damaged > 0 {
+                report.notes.push(format!("{damaged} answers brought other data back"));
+            }
+            Ok(report)
+        })
+    }
+}
