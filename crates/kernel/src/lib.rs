@@ -23,6 +23,7 @@ mod cpu;
 mod dma;
 mod irq;
 mod kernel;
+mod lock;
 mod mm;
 mod net;
 mod pci;

@@ -44,6 +44,8 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/kpio-send.toml",
     "scenarios/latency-by-size.toml",
     "scenarios/more-ddio.toml",
+    "scenarios/netperf.toml",
+    "scenarios/ping.toml",
     "scenarios/pktgen.toml",
     "scenarios/remote-memory.toml",
     "scenarios/stream.toml",

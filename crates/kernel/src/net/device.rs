@@ -211,9 +211,9 @@ impl NetDevice {
         let bytes = u64::from(packet.length());
         // The driver may report what it has done before it returns.
         queue.given(bytes);
-        queue.lock(cpu);
+        let lock = queue.lock.lock(cpu);
         let taken = driver.transmit(cpu, number, packet, more);
-        queue.unlock(cpu);
+        drop(lock);
         match taken {
             Ok(()) => {
                 queue.unrung.set(more);
@@ -239,10 +239,8 @@ impl NetDevice {
         if self.queues[usize::from(number)].unrung.replace(false)
             && let Some(driver) = self.driver()
         {
-            let queue = &self.queues[usize::from(number)];
-            queue.lock(cpu);
+            let _lock = self.queues[usize::from(number)].lock.lock(cpu);
             driver.flush(cpu, number);
-            queue.unlock(cpu);
         }
     }
 

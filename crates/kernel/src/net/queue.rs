@@ -8,6 +8,8 @@ use platform::net::Packet;
 use platform::sync::WaitQueue;
 use units::Time;
 
+use crate::lock::SpinLock;
+
 /// Packets that wait before a driver's queue at most (Linux: the default `txqueuelen`).
 const LENGTH: usize = 1000;
 /// Where a driver's limit of bytes begins: two packets of 64 KiB that it cuts (Linux's dynamic queue limits begin at
@@ -63,25 +65,12 @@ pub(super) struct TxQueue {
     outstanding: Cell<u64>,
     /// Somebody hands packets to the driver right now.
     pub busy: Cell<bool>,
-    /// Its lock is free from then on: whoever has it may be ahead of the clock.
-    unlocked: Cell<Time>,
+    /// Held by the core that talks to the driver.
+    pub lock: SpinLock,
     pub room: WaitQueue,
 }
 
 impl TxQueue {
-    /// Waits for the queue's lock: another core may be in the middle of sending.
-    pub fn lock(&self, cpu: &Cpu) {
-        let (now, unlocked) = (cpu.now(), self.unlocked.get());
-        if now < unlocked {
-            cpu.stall(unlocked - now);
-        }
-    }
-
-    /// Gives the lock back.
-    pub fn unlock(&self, cpu: &Cpu) {
-        self.unlocked.set(self.unlocked.get().max(cpu.now()));
-    }
-
     /// Whether the driver can be given a packet now.
     pub fn is_open(&self) -> bool {
         self.stopped.get().is_none() && self.bytes.borrow_mut().allows()

@@ -18,6 +18,7 @@ mod network;
 mod packets;
 mod run;
 
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use ::kernel::Kernel;
@@ -148,16 +149,17 @@ impl Computers {
                 host.await;
             }
         })?;
-        self.hosts.iter().try_for_each(|host| self.open_network(host))
+        self.hosts.iter().enumerate().try_for_each(|(number, host)| self.open_network(number, host))
     }
 
-    /// Starts a host's network devices, as its init would.
-    fn open_network(&self, host: &Computer) -> Result<(), ComputerError> {
-        for device in host.kernel.net().devices() {
-            let (done, opened) = (Completion::new(), Rc::clone(&device));
-            let told = done.clone();
+    /// Starts a host's network devices, as its init would: device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1.
+    fn open_network(&self, number: usize, host: &Computer) -> Result<(), ComputerError> {
+        for (n, device) in host.kernel.net().devices().into_iter().enumerate() {
+            let address = Ipv4Addr::new(10, 0, n as u8, number as u8 + 1);
+            let (done, name) = (Completion::new(), device.name().to_owned());
+            let (told, network) = (done.clone(), host.kernel.face().network());
             host.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
-                Box::pin(async move { told.complete(opened.open(&cpu).await) })
+                Box::pin(async move { told.complete(network.configure(&cpu, &name, address, 24).await) })
             });
             self.simulation.block_on(async move { done.wait().await })?.map_err(|problem| {
                 ComputerError::Network { host: host.name.clone(), device: device.name().to_owned(), problem }

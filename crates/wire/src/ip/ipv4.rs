@@ -88,6 +88,14 @@ impl Ipv4Header {
     /// # Errors
     /// If it is cut off, is not version 4, or its lengths cannot be.
     pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
+        Self::parse_header(bytes, bytes.len())
+    }
+
+    /// Reads a header of whose packet `available` bytes are there, if not here.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn parse_header(bytes: &[u8], available: usize) -> Result<(Self, usize), Malformed> {
         let h: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
         if h[0] >> 4 != 4 {
             return Err(Malformed::Unsupported);
@@ -102,7 +110,7 @@ impl Ipv4Header {
         if usize::from(total_len) < len {
             return Err(Malformed::Length);
         }
-        if usize::from(total_len) > bytes.len() {
+        if usize::from(total_len) > available {
             return Err(Malformed::Truncated);
         }
         let header = Self {
@@ -126,7 +134,15 @@ impl Ipv4Header {
     /// # Errors
     /// As [`Self::parse`], or [`Malformed::Checksum`].
     pub fn parse_checked(bytes: &[u8]) -> Result<(Self, usize), Malformed> {
-        let (header, len) = Self::parse(bytes)?;
+        Self::parse_checked_header(bytes, bytes.len())
+    }
+
+    /// Reads a header whose checksum must be right, of whose packet `available` bytes are there, if not here.
+    ///
+    /// # Errors
+    /// As [`Self::parse_checked`].
+    pub fn parse_checked_header(bytes: &[u8], available: usize) -> Result<(Self, usize), Malformed> {
+        let (header, len) = Self::parse_header(bytes, available)?;
         if checksum::is_right(&bytes[..len]) { Ok((header, len)) } else { Err(Malformed::Checksum) }
     }
 

@@ -127,13 +127,11 @@ impl Stack {
         let Some(kernel) = self.kernel.upgrade() else { return (Some(packet), Ok(())) };
         let costs = kernel.cores.costs;
         cpu.work(costs.ip_input);
-        let (ip, length) = match Ipv4Header::parse_checked(&bytes[at..count]) {
-            Ok(parsed) => parsed,
-            Err(error) => return (Some(packet), Err(error)),
-        };
-        if packet.length() < (at + usize::from(ip.total_len)) as u32 {
-            return (Some(packet), Err(Malformed::Truncated));
-        }
+        let (ip, length) =
+            match Ipv4Header::parse_checked_header(&bytes[at..count], packet.length() as usize - at) {
+                Ok(parsed) => parsed,
+                Err(error) => return (Some(packet), Err(error)),
+            };
         // Fragments are not put together again: nobody in here sends any, since all sockets mind the MTU.
         if ip.is_fragment() || !(self.is_own(ip.destination) || ip.destination.is_broadcast()) {
             return (Some(packet), Err(Malformed::Unsupported));

@@ -23,6 +23,7 @@ use super::super::timers::Owner;
 use super::buffer::{ORDER, SendBuffer};
 use super::listener::Listener;
 use super::{Ends, error_of};
+use crate::lock::SpinLock;
 
 /// Packets of a connection that may be with the device or before it (Linux: TCP small queues, about 2 of the largest).
 const MOST_BELOW: u32 = 4;
@@ -40,6 +41,7 @@ pub struct TcpSocket {
     connection: RefCell<Connection<Piece>>,
     buffer: RefCell<SendBuffer>,
     flow: Rc<TxFlow>,
+    lock: SpinLock,
     /// Where its structure lies.
     pub memory: PhysAddr,
     listener: RefCell<Option<Weak<Listener>>>,
@@ -69,6 +71,7 @@ impl TcpSocket {
             connection: RefCell::new(connection),
             buffer: RefCell::default(),
             flow: Rc::default(),
+            lock: SpinLock::default(),
             memory,
             listener: RefCell::new(listener),
             readable: WaitQueue::new(),
@@ -80,8 +83,9 @@ impl TcpSocket {
         })
     }
 
-    /// Loads and stores the structure, which moves between the cores that use it.
+    /// Locks the socket, and loads and stores its structure, which moves between the cores that use it.
     fn touch(&self, cpu: &Cpu) {
+        drop(self.lock.lock(cpu));
         cpu.load(self.memory, &mut [0; HOT]);
         cpu.store(self.memory, &[0; HOT / 2]);
     }
@@ -130,6 +134,7 @@ impl TcpSocket {
             return;
         }
         let _part = cpu.book(Part::Net);
+        let _lock = self.lock.lock(cpu);
         self.send_segments(cpu, &stack);
         self.pushing.set(false);
         let discarded: Vec<Piece> = self.connection.borrow_mut().discarded().collect();
