@@ -237,6 +237,12 @@ impl Network {
             steps += 1;
             assert!(steps < 500_000, "it goes on for ever: {:?}", self.states());
         }
+        // A slow reader may have more to read when nothing is on the way any more.
+        for who in 0..2 {
+            while self.ends[who].as_ref().is_some_and(|end| end.tcp.readable() > 0) {
+                self.serve(who);
+            }
+        }
     }
 
     fn states(&self) -> Vec<Option<(State, Option<Failure>, usize)>> {
@@ -322,7 +328,8 @@ fn a_reader_that_stops_closes_the_window_and_is_probed() {
     let start = net.now;
     while net.step() && net.now.since(start) < Duration::from_ms(60_000) {}
     assert!(net.end(0).tcp.counters().probes > 3);
-    assert_eq!(net.end(0).tcp.state(), State::FinWait1);
+    // Its own end waits for room; the other's has come.
+    assert_eq!(net.end(0).tcp.state(), State::Closing);
     assert!(net.end(1).tcp.readable() <= 65_536);
     net.ends[1].as_mut().unwrap().reads = 3000;
     net.serve(1);

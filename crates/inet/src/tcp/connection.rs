@@ -409,7 +409,7 @@ impl<P: Payload> Connection<P> {
         let lost = self.board.lost_below(self.mss()).unwrap_or(0);
         // Whoever entered recovery has lost its first segment at least.
         let least = match self.recovery {
-            Recovery::Fast { .. } => self.una + self.mss().min(self.nxt - self.una),
+            Recovery::Fast { .. } => self.una + self.segment_room().min(self.nxt - self.una),
             _ => 0,
         };
         lost.max(least)
