@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use platform::cpu::Cpu;
 use platform::net::Packet;
 use platform::sync::WaitQueue;
 use units::Time;

@@ -88,7 +88,7 @@ impl SendBuffer {
     /// Bytes from `start` that `most` pieces hold.
     pub fn reach(&self, start: u64, most: usize) -> u64 {
         let first = self.chunks.partition_point(|c| c.start + u64::from(c.length) <= start);
-        let last = self.chunks.iter().skip(first).take(most).last();
+        let last = self.chunks.iter().skip(first).take(most).next_back();
         last.map_or(0, |chunk| chunk.start + u64::from(chunk.length) - start)
     }
 
