@@ -38,10 +38,10 @@ fn faults() -> FaultParams {
 /// Two hosts with addresses.
 fn connected(setup: &Setup) -> Pair {
     let pair = Pair::new(setup);
-    for host in 0..2 {
+    for (host, address) in ADDRESSES.into_iter().enumerate() {
         let network = network(&pair, host);
         pair.run(host, 0, move |cpu| {
-            Box::pin(async move { network.configure(&cpu, "eth0", ADDRESSES[host], 24).await })
+            Box::pin(async move { network.configure(&cpu, "eth0", address, 24).await })
         })
         .unwrap();
     }

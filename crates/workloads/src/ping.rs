@@ -66,13 +66,11 @@ impl Program for Ping {
                 socket.send(&cpu, self.host, sequence, self.size).map_err(fail)?;
                 cpu.sync().await;
                 let deadline = began + Duration::from_ps((self.wait * 1e12) as u64);
-                match self.answer(&cpu, &*socket, sequence, deadline).await.map_err(fail)? {
-                    Some(intact) => {
-                        answers += 1;
-                        damaged += u32::from(!intact);
-                        times.add(cpu.now().since(began));
-                    }
-                    None => {}
+                let answer = self.answer(&cpu, &*socket, sequence, deadline).await.map_err(fail)?;
+                if let Some(intact) = answer {
+                    answers += 1;
+                    damaged += u32::from(!intact);
+                    times.add(cpu.now().since(began));
                 }
                 next += Duration::from_ps((self.interval * 1e12) as u64);
                 if sequence < self.count && next > cpu.now() {
