@@ -103,6 +103,8 @@ record! {
         per_completion: Figure<Duration>,
         /// For each byte of a completion, header and framing included.
         per_byte: Figure<Duration>,
+        /// What each byte of a write takes from it while its data is fetched.
+        per_written_byte: Figure<Duration>,
         /// A completion, header and framing included, takes a multiple of this (bytes).
         granule: Figure<Bytes>,
     }

@@ -67,6 +67,16 @@ impl Drain {
     }
 }
 
+impl Drain {
+    /// Lets the `bytes` of a write pass, whose fetching takes a part of the drain's time.
+    pub fn give_way(&mut self, now: Time, bytes: u64) {
+        let taken = Duration::from_ps(bytes * u64::from(self.params.ps_per_written_byte));
+        if !taken.is_zero() {
+            self.free = self.free.max(now) + taken;
+        }
+    }
+}
+
 impl DrainParams {
     /// Time to take a completion of `bytes` (header and framing included) out of the receive buffer.
     fn time_for(&self, bytes: u64, first: bool) -> Duration {

@@ -41,6 +41,8 @@ pub struct DrainParams {
     pub per_completion: Duration,
     /// Picoseconds for each byte of a completion, header and framing included.
     pub ps_per_byte: u32,
+    /// Picoseconds that each byte of a write takes away from the drain while its data is fetched.
+    pub ps_per_written_byte: u32,
     /// A completion, header and framing included, takes a multiple of so many bytes.
     pub granule: u32,
 }

@@ -428,6 +428,7 @@ impl Requester {
         let length = write.data.len() as u64;
         let fetched = match &engine.memory {
             Some(memory) => {
+                self.drain.give_way(now, length);
                 let passed = self.bus.pass(now, Direction::Out, length);
                 passed.max(self.memory.read(now, memory, write.dma.local, length))
             }

@@ -43,6 +43,7 @@ pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: 
             per_request: drain.per_request.value,
             per_completion: drain.per_completion.value,
             ps_per_byte: per_byte(drain.per_byte.value),
+            ps_per_written_byte: per_byte(drain.per_written_byte.value),
             granule: drain.granule.value.get() as u32,
         },
         transmit: TransmitParams {
