@@ -158,26 +158,29 @@ impl Program for Netperf {
             control::send(&cpu, &*control, &memory, order).await.map_err(fail)?;
             let answer = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
             let port = answer.ok_or_else(|| fail(Error::Ended))?[0] as u16;
+            let stream = match self.test {
+                Test::UdpRr => None,
+                _ => Some(network.connect(&cpu, at(port)).await.map_err(fail)?),
+            };
             let before = busy(&kernel);
             let began = cpu.now();
             let until = began + Duration::from_ps((self.length * 1e12) as u64);
-            let outcome = match self.test {
-                Test::UdpRr => self.datagrams(&cpu, &kernel, at(port), &data, options.sizes, until).await,
-                test => {
-                    let stream = network.connect(&cpu, at(port)).await.map_err(fail)?;
-                    let outcome = match test {
-                        Test::TcpStream => self.stream(&cpu, &*stream, &data, until).await,
-                        _ => self.transactions(&cpu, &*stream, &data, options.sizes, until).await,
-                    };
-                    stream.close(&cpu);
-                    outcome
-                }
+            let outcome = match (self.test, &stream) {
+                (Test::TcpStream, Some(stream)) => self.stream(&cpu, &**stream, &data, until).await,
+                (_, Some(stream)) => self.transactions(&cpu, &**stream, &data, options.sizes, until).await,
+                (_, None) => self.datagrams(&cpu, &kernel, at(port), &data, options.sizes, until).await,
             };
+            if let Some(stream) = stream {
+                stream.close(&cpu);
+            }
             let mut outcome = outcome.map_err(fail)?;
+            let mut took = cpu.now().since(began);
             // The server has taken everything in when it tells what it measured.
             let result = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
             let [bytes, remote_busy, ..] = result.ok_or_else(|| fail(Error::Ended))?;
-            let took = cpu.now().since(began);
+            if self.test == Test::TcpStream {
+                took = cpu.now().since(began);
+            }
             control.close(&cpu);
             kernel.free_pages(&cpu, memory.pages);
             kernel.free_pages(&cpu, data.pages);

@@ -1,0 +1,150 @@
+//! Programs of two computers talk over a cable, from files to figures.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+
+use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+use nearfar::computer::{self, Computers, Done};
+use nearfar::progress::Silent;
+use platform::block::Segment;
+use platform::cpu::Node;
+use platform::kernel::TaskParams;
+use platform::memory::{Pages, Policy};
+use platform::sync::Completion;
+
+const HOSTS: &str = r#"
+    name = "test"
+    summary = "test"
+    [[host]]
+    name = "a"
+    machine = "dell-t430"
+    [[host.device]]
+    nic = "modern"
+    [[host.device]]
+    drive = "optane-900p"
+    [[host]]
+    name = "b"
+    machine = "dell-t430"
+    [[host.device]]
+    nic = "modern"
+    [[cable]]
+    ends = ["a", "b"]
+"#;
+
+fn setup(programs: &[(&str, &str)]) -> ComputerSetup {
+    let mut text = HOSTS.to_owned();
+    for (host, run) in programs {
+        text += &format!("[[program]]\nhost = \"{host}\"\ncpus = \"0-3\"\nrun = \"{run}\"\n");
+    }
+    let library = Library::built_in();
+    let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text);
+    ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn run(programs: &[(&str, &str)]) -> Vec<Done> {
+    computer::run(&setup(programs), &Silent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
+    let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
+    let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
+    report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))
+}
+
+#[test]
+fn programs_measure_what_the_wire_lets_through() {
+    let done = run(&[
+        ("b", "netserver"),
+        ("b", "iperf -s"),
+        ("a", "ping -c 3 10.0.0.2"),
+        ("a", "netperf -H 10.0.0.2 -l 0.0003 -- -m 65536"),
+        ("a", "iperf -c 10.0.0.2 -t 0.0003 -P 2"),
+    ]);
+    assert_eq!(reading(&done, "ping", "received"), 3.0);
+    assert!((5.0..100.0).contains(&reading(&done, "ping", "round trip min")));
+    let stream = reading(&done, "netperf", "throughput");
+    assert!((2_000.0..40_000.0).contains(&stream), "{stream} Mbit/s");
+    assert!(reading(&done, "iperf", "bandwidth") > 2_000.0);
+}
+
+#[test]
+fn transactions_take_as_long_as_their_latency_says() {
+    for test in ["TCP_RR", "UDP_RR"] {
+        let command = format!("netperf -H 10.0.0.2 -t {test} -l 0.0005 -- -r 64,128");
+        let done = run(&[("b", "netserver"), ("a", &command)]);
+        let (rate, mean) = (reading(&done, "netperf", "rate"), reading(&done, "netperf", "latency mean"));
+        assert!((0.8..1.05).contains(&(rate * mean / 1e6)), "{test}: {rate}/s of {mean} us");
+    }
+}
+
+#[test]
+fn the_same_scenario_gives_the_same_figures() {
+    let once = || {
+        let done = run(&[("b", "netserver"), ("a", "netperf -H 10.0.0.2 -l 0.0002")]);
+        done.into_iter().map(|done| (done.took, done.outcome)).collect::<Vec<_>>()
+    };
+    assert_eq!(once(), once());
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let done = run(&[("a", "netperf -H 10.0.0.2 -l 0.001")]);
+    let failure = done[0].outcome.as_ref().unwrap_err().to_string();
+    assert!(failure.contains("10.0.0.2") && failure.contains("refused"), "{failure}");
+}
+
+/// A file's pages go out from the page cache of either node, and arrive as they were written.
+#[test]
+fn sendfile_sends_what_was_written() {
+    const LENGTH: usize = 150_000;
+    const AT: u64 = 8192 + 512;
+    for node in [0, 1] {
+        let computers = Computers::new(&setup(&[])).unwrap();
+        computers.boot().unwrap();
+        let [a, b] = computers.hosts() else { panic!("two hosts") };
+        let content: Vec<u8> = (0..LENGTH).map(|n| (n * 31 % 251) as u8).collect();
+        let (received, told) = (Completion::new(), Completion::new());
+        let (end, face) = (received.clone(), b.kernel.face());
+        let port = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80);
+        b.kernel.spawn(TaskParams::named("server"), move |cpu| {
+            Box::pin(async move {
+                let stream = face.network().listen(&cpu, port, 1).unwrap().accept(&cpu).await.unwrap();
+                let pages = face.alloc_pages(&cpu, 3, Policy::Local).unwrap();
+                let into = Segment { at: pages.start, length: 32_768 };
+                let mut all = Vec::new();
+                loop {
+                    let taken = stream.recv(&cpu, into).await.unwrap() as usize;
+                    if taken == 0 {
+                        break end.complete(all);
+                    }
+                    let at = all.len();
+                    all.resize(at + taken, 0);
+                    cpu.load(pages.start, &mut all[at..]);
+                }
+            })
+        });
+        let (face, sent) = (a.kernel.face(), content.clone());
+        let ended = told.clone();
+        a.kernel.spawn(TaskParams::named("client"), move |cpu| {
+            Box::pin(async move {
+                let file = face.open_block("nvme0n1").unwrap();
+                let pages = face
+                    .alloc_pages(&cpu, Pages::order_for(LENGTH as u64), Policy::Preferred(Node(node)))
+                    .unwrap();
+                cpu.store(pages.start, &sent);
+                let from = [Segment { at: pages.start, length: LENGTH as u32 }];
+                file.write(&cpu, AT, &from).await.unwrap();
+                let to = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
+                let stream = face.network().connect(&cpu, to).await.unwrap();
+                stream.sendfile(&cpu, &*file, AT, LENGTH as u64).await.unwrap();
+                stream.shutdown(&cpu);
+                ended.complete(Rc::clone(&stream));
+            })
+        });
+        let all = computers.simulation().block_on(async move {
+            told.wait().await;
+            received.wait().await
+        });
+        assert!(all.unwrap() == content, "from node {node}");
+    }
+}
