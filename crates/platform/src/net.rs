@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use units::BitRate;
+use units::{BitRate, Duration};
 
 use crate::cpu::{Async, Cpu, CpuId};
 use crate::error::Error;
@@ -55,6 +55,8 @@ pub struct NetCounters {
     pub tx_limited: u64,
     /// How often a sending queue was stuck.
     pub tx_timeouts: u64,
+    /// Time that the driver took to take packets: descriptors, mappings, doorbells.
+    pub tx_driver: Duration,
 }
 
 /// What a network device is.
@@ -156,7 +158,7 @@ pub trait NetDriver {
     }
 
     /// Sets how long and for how many packets interrupts may wait.
-    fn set_coalescing(&self, cpu: &Cpu, queue: u16, time: units::Duration, packets: u16) {
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, time: Duration, packets: u16) {
         let _ = (cpu, queue, time, packets);
     }
 }

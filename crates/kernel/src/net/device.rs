@@ -212,7 +212,10 @@ impl NetDevice {
         // The driver may report what it has done before it returns.
         queue.given(bytes);
         let lock = queue.lock.lock(cpu);
+        let began = cpu.now();
         let taken = driver.transmit(cpu, number, packet, more);
+        let took = cpu.now().since(began);
+        self.count(|c| c.tx_driver += took);
         drop(lock);
         match taken {
             Ok(()) => {
@@ -240,7 +243,10 @@ impl NetDevice {
             && let Some(driver) = self.driver()
         {
             let _lock = self.queues[usize::from(number)].lock.lock(cpu);
+            let began = cpu.now();
             driver.flush(cpu, number);
+            let took = cpu.now().since(began);
+            self.count(|c| c.tx_driver += took);
         }
     }
 

@@ -78,7 +78,8 @@ fn programs_do_not_notice() {
         for (alone, watched) in alone.iter().zip(&watched) {
             assert_eq!(alone.took, watched.took);
             let (alone, watched) = (alone.outcome.as_ref().unwrap(), watched.outcome.as_ref().unwrap());
-            assert_eq!(format!("{alone:?}"), format!("{watched:?}"), "{scenario}");
+            // What a run adds about the link comes from counters that it reads itself.
+            assert_eq!(alone.readings, watched.readings, "{scenario}");
         }
     }
 }

@@ -8,6 +8,7 @@ mod lines;
 mod memory;
 mod overhead;
 mod pings;
+mod processor;
 mod receive;
 mod relatives;
 mod rig;
@@ -35,7 +36,7 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 14] = [
+const EXPERIMENTS: [Experiment; 15] = [
     Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
     Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
@@ -50,6 +51,7 @@ const EXPERIMENTS: [Experiment; 14] = [
         keys: &["iperf-64/overhead", "iperf-64K/overhead"],
         run: overhead::descriptors,
     },
+    Experiment { name: "processor", keys: &["iperf-64/descriptor-cpu"], run: processor::descriptors },
     Experiment { name: "memory traffic", keys: &["memory/"], run: memory::traffic },
     Experiment { name: "receiving", keys: &["receive/"], run: receive::ways },
     Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },
@@ -86,9 +88,6 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
                 values.get(&key).copied().ok_or_else(|| "the experiment does not give it".to_owned())
             }
             Some(Err(reason)) => Err(reason.clone()),
-            None if key.starts_with("iperf") => {
-                Err("it takes iperf over a simulated TCP, which scenarios do not have yet".to_owned())
-            }
             None => Err("there is no experiment for it yet".to_owned()),
         };
         evidence.observed.insert(key, value);
