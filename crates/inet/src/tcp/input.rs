@@ -181,7 +181,9 @@ impl<P: Payload> Connection<P> {
             length + u64::from(flags.contains(TcpFlags::FIN)) + u64::from(flags.contains(TcpFlags::SYN));
         let (next, edge) = (self.receive.next, self.receive.offered());
         if taken == 0 {
-            return position == next || (next..edge).contains(&position);
+            // The edge itself too, unlike the table: a sender that has filled the window is there, and two such would
+            // answer each other's acknowledgements for ever.
+            return (next..=edge.max(next)).contains(&position);
         }
         let last = position + taken - 1;
         next < edge && ((next..edge).contains(&position) || (next..edge).contains(&last))
