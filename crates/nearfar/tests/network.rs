@@ -148,3 +148,48 @@ fn sendfile_sends_what_was_written() {
         assert!(all.unwrap() == content, "from node {node}");
     }
 }
+
+/// TCP does not notice by which way its segments leave: descriptors, or lines written through write-combining buffers.
+#[test]
+fn tcp_runs_over_lines_as_over_descriptors() {
+    // The kPIO+WC paper's card with its ports on cables.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/nics/kpio-fpga.toml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("loopback")).collect();
+    let card = std::env::temp_dir().join(format!("kpio-on-cables-{}.toml", std::process::id()));
+    std::fs::write(&card, lines.join("\n")).unwrap();
+    let library = Library::built_in();
+    let modes = [
+        "kpio = \"off\"",
+        "kpio = \"all\"",
+        "kpio = \"tcp-ports\"\nkpio_first_port = 1\nkpio_last_port = 65535",
+    ];
+    let mut means = Vec::new();
+    for mode in modes {
+        let host = |name: &str| {
+            let card = card.display();
+            format!(
+                "[[host]]\nname = \"{name}\"\nmachine = \"i5-2400s\"\n[host.nic_driver]\n{mode}\n\
+                 [[host.device]]\nnic = \"{card}\"\n"
+            )
+        };
+        let program = |host: &str, run: &str| {
+            format!("[[program]]\nhost = \"{host}\"\ncpus = \"0\"\nrun = \"{run}\"\n")
+        };
+        let text = [
+            "name = \"test\"\nsummary = \"test\"\n".to_owned(),
+            host("a"),
+            host("b"),
+            "[[cable]]\nends = [\"a\", \"b\"]\n".to_owned(),
+            program("b", "netserver"),
+            program("a", "netperf -H 10.0.0.2 -t TCP_RR -l 0.0005"),
+        ];
+        let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text.concat());
+        let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+        let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
+        assert!(reading(&done, "netperf", "transactions") > 10.0, "{mode}");
+        means.push(reading(&done, "netperf", "latency p50"));
+    }
+    let _ = std::fs::remove_file(&card);
+    assert!(means[1] < means[0] && means[2] < means[0], "lines save the fetch of descriptors: {means:?} us");
+}
