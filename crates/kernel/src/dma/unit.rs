@@ -10,13 +10,14 @@ use hardware::iommu::{
 };
 use platform::cpu::{Cpu, Node, Part};
 use platform::memory::{Pages, Policy};
-use units::{Iova, Time};
+use units::Iova;
 use wire::pcie::Bdf;
 
 use super::DmaMode;
 use crate::convert;
 use crate::irq::Line;
 use crate::kernel::Inner;
+use crate::lock::SpinLock;
 
 /// Entries of an interrupt remapping table of one page: 2^(`IRT_ORDER` + 1).
 const IRT_ORDER: u8 = 7;
@@ -36,8 +37,8 @@ pub(crate) struct Unit {
     status: Pages,
     tail: Cell<u64>,
     ticket: Cell<u32>,
-    /// When the queue's lock is free again.
-    lock_free: Cell<Time>,
+    /// Held by the core whose descriptors are in the queue.
+    lock: SpinLock,
     interrupts: Option<Pages>,
     taken: RefCell<Vec<bool>>,
 }
@@ -46,7 +47,7 @@ impl Unit {
     /// Puts descriptors and a wait into the queue; the core spins until the wait is done.
     pub fn invalidate(&self, kernel: &Inner, cpu: &Cpu, descriptors: &[Descriptor]) {
         // One core at a time: others spin for the lock.
-        cpu.stall(self.lock_free.get().since(cpu.now()));
+        let _lock = self.lock.lock(cpu);
         let ticket = self.ticket.replace(self.ticket.get().wrapping_add(1)).wrapping_add(1);
         let wait = Descriptor::wait(convert::physical(self.status.start), ticket);
         for descriptor in descriptors.iter().chain([&wait]) {
@@ -80,7 +81,6 @@ impl Unit {
             let _ = host.memory.bytes_mut().write_u32(status, ticket);
         });
         cpu.load_u32(self.status.start);
-        self.lock_free.set(cpu.now());
     }
 
     /// Forgets translations of pages.
@@ -219,7 +219,7 @@ impl Inner {
             status,
             tail: Cell::new(0),
             ticket: Cell::new(0),
-            lock_free: Cell::new(Time::ZERO),
+            lock: SpinLock::default(),
             interrupts,
             taken: RefCell::new(vec![false; 2 << IRT_ORDER]),
         })
