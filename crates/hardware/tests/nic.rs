@@ -10,7 +10,7 @@ use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::{CableEnd, CableId, CableParams, Capture};
-use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
+use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::FunctionIndex;
@@ -43,21 +43,7 @@ struct Pair {
 }
 
 fn link() -> LinkParams {
-    let receiver = ReceiverParams {
-        credits: CreditLimits::default(),
-        ack_delay: Duration::from_ns(50),
-        credit_update_delay: Duration::from_ns(30),
-        replay_tlps: 64,
-        cut_through: false,
-    };
-    LinkParams {
-        generation: Generation::Gen3,
-        width: Width::X8,
-        latency: Duration::from_ns(60),
-        beats: [1, 1],
-        receivers: [receiver.clone(), receiver],
-        retrain_time: Duration::from_us(1),
-    }
+    LinkParams::example(Generation::Gen3, Width::X8)
 }
 
 fn pair(rate: BitRate) -> Pair {

@@ -11,7 +11,7 @@ use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::{CableId, CableParams, FaultParams};
 use hardware::iommu::{Iommu, IommuParams};
-use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
+use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
 use kernel::{CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams};
@@ -63,21 +63,7 @@ pub struct Pair {
 }
 
 pub fn link() -> LinkParams {
-    let receiver = ReceiverParams {
-        credits: CreditLimits::default(),
-        ack_delay: Duration::from_ns(50),
-        credit_update_delay: Duration::from_ns(30),
-        replay_tlps: 64,
-        cut_through: false,
-    };
-    LinkParams {
-        generation: Generation::Gen3,
-        width: Width::X8,
-        latency: Duration::from_ns(60),
-        beats: [1, 1],
-        receivers: [receiver.clone(), receiver],
-        retrain_time: Duration::from_us(1),
-    }
+    LinkParams::example(Generation::Gen3, Width::X8)
 }
 
 impl Pair {

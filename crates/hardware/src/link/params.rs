@@ -22,6 +22,27 @@ pub struct LinkParams {
     pub retrain_time: Duration,
 }
 
+impl LinkParams {
+    /// A plain link with endless credits, for tests.
+    pub fn example(generation: Generation, width: Width) -> Self {
+        let receiver = ReceiverParams {
+            credits: CreditLimits::default(),
+            ack_delay: Duration::from_ns(50),
+            credit_update_delay: Duration::from_ns(30),
+            replay_tlps: 64,
+            cut_through: false,
+        };
+        Self {
+            generation,
+            width,
+            latency: Duration::from_ns(60),
+            beats: [1, 1],
+            receivers: [receiver.clone(), receiver],
+            retrain_time: Duration::from_us(1),
+        }
+    }
+}
+
 /// A port as the receiver of TLPs.
 #[derive(Clone, Debug)]
 pub struct ReceiverParams {
