@@ -1,5 +1,6 @@
 //! The NVMe driver, kernel and block layer against the controller, over the fabric.
 
+mod cache;
 mod faults;
 mod machine;
 mod reads_back;

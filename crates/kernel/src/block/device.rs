@@ -130,7 +130,7 @@ impl BlockDevice {
                 Box::pin(async move {
                     if let Some(device) = me.upgrade() {
                         device.fail_waiting(&cpu);
-                        device.drop_pages(&cpu);
+                        device.drop_pages(&cpu).await;
                     }
                 })
             }),

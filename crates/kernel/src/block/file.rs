@@ -10,6 +10,7 @@ use platform::memory::Policy;
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
 
 use super::BlockDevice;
+use super::cache::Held;
 
 impl BlockDevice {
     /// Books a system call.
@@ -25,11 +26,19 @@ impl BlockDevice {
         let mut bios = Vec::new();
         for request in requests {
             let (completions, token) = (Rc::clone(completions), request.token);
-            let ended = Box::new(move |_: &Cpu, result| completions.push(IoDone { token, result }));
-            if !matches!(request.op, BlockOp::Read | BlockOp::Flush) {
-                self.invalidate(cpu, Some((request.offset, request.length)));
-            }
+            let changed = !matches!(request.op, BlockOp::Read | BlockOp::Flush);
             let IoRequest { op, offset, length, memory, .. } = request;
+            if changed {
+                self.invalidate(cpu, offset, length);
+            }
+            let me = self.me.clone();
+            let ended = Box::new(move |cpu: &Cpu, result| {
+                // Again, as Linux does: pages that were read meanwhile may hold what was there before.
+                if let Some(device) = me.upgrade().filter(|_| changed) {
+                    device.invalidate(cpu, offset, length);
+                }
+                completions.push(IoDone { token, result });
+            });
             bios.extend(self.prepare(cpu, op, offset, length, &memory, ended));
         }
         if !bios.is_empty() {
@@ -121,7 +130,7 @@ impl BlockFile for BlockDevice {
         Box::pin(async move {
             let _part = self.system_call(cpu);
             let (segments, pages) = self.cached_range(cpu, offset, length, policy).await?;
-            Ok(CachedRange { segments, hold: Rc::new(pages) })
+            Ok(CachedRange { segments, hold: Rc::new(Held::new(self, pages)) })
         })
     }
 
@@ -129,7 +138,7 @@ impl BlockFile for BlockDevice {
         Box::pin(async move {
             let _part = self.system_call(cpu);
             self.sync_all(cpu).await?;
-            self.invalidate(cpu, None);
+            self.drop_unused(cpu);
             Ok(())
         })
     }

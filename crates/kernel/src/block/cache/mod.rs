@@ -1,0 +1,257 @@
+//! The page cache of a block device: pages by their place, found, made and let go.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | the pages |
+//! | `read` | filling them |
+//! | `write` | writing into them, and them to the device |
+
+mod read;
+mod write;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::block::{SECTOR, Segment};
+use platform::cpu::{Cpu, Part};
+use platform::memory::{PAGE, Pages, Policy};
+use platform::sync::WaitQueue;
+
+use super::BlockDevice;
+use crate::kernel::Inner;
+
+/// A page's content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Content {
+    /// Being read, or about to be written by who made the page.
+    Coming,
+    /// As on the device, or newer if it is dirty.
+    There,
+    /// Could not be read; the page is not in the cache any more.
+    Failed(Error),
+}
+
+/// A page of the cache.
+pub(super) struct CachePage {
+    frame: Pages,
+    content: Cell<Content>,
+    dirty: Cell<bool>,
+    /// The device is given it at the moment.
+    writing: Cell<bool>,
+    /// It was used since it was last passed over.
+    used: Cell<bool>,
+}
+
+/// The pages of a device.
+#[derive(Default)]
+pub(super) struct Cache {
+    pages: RefCell<BTreeMap<u64, Rc<CachePage>>>,
+    /// Pages that are not in the cache any more, but still held by somebody.
+    leaving: RefCell<Vec<Rc<CachePage>>>,
+    /// The clock's hand: from which page on to look when room is needed.
+    hand: Cell<u64>,
+    changed: WaitQueue,
+    dirty: Cell<u64>,
+    /// Where the last read ended, and how far was read ahead then.
+    sequential: Cell<(u64, u64)>,
+    /// A page could not be written since the last sync.
+    failed: Cell<Option<Error>>,
+}
+
+impl Cache {
+    pub fn dirty_pages(&self) -> u64 {
+        self.dirty.get()
+    }
+
+    pub fn cached_pages(&self) -> u64 {
+        self.pages.borrow().len() as u64
+    }
+
+    /// Whether any page of a range holds what the device does not.
+    pub fn is_dirty(&self, offset: u64, length: u64) -> bool {
+        let range = offset / PAGE..offset.saturating_add(length).div_ceil(PAGE);
+        self.dirty.get() > 0
+            && self.pages.borrow().range(range).any(|(_, page)| page.dirty.get() || page.writing.get())
+    }
+
+    /// Whether `page` is what the cache has at `index`.
+    fn has(&self, index: u64, page: &Rc<CachePage>) -> bool {
+        self.pages.borrow().get(&index).is_some_and(|there| Rc::ptr_eq(there, page))
+    }
+
+    /// The page that the hand points at, which goes on to the next.
+    fn under_hand(&self) -> Option<(u64, Rc<CachePage>)> {
+        let pages = self.pages.borrow();
+        let (&index, page) = pages.range(self.hand.get()..).next().or_else(|| pages.first_key_value())?;
+        self.hand.set(index + 1);
+        Some((index, Rc::clone(page)))
+    }
+}
+
+impl BlockDevice {
+    /// The page there, made if there is none; whether it was made, and is to be filled by who made it.
+    fn page(
+        &self,
+        kernel: &Rc<Inner>,
+        cpu: &Cpu,
+        index: u64,
+        policy: Policy,
+    ) -> Result<(Rc<CachePage>, bool), Error> {
+        cpu.work(kernel.cores.costs.cache_page);
+        let known = self.cache.pages.borrow().get(&index).cloned();
+        if let Some(page) = known {
+            page.used.set(true);
+            return Ok((page, false));
+        }
+        self.make_room(kernel, cpu, self.params.cache_limit.get() / PAGE);
+        let frame = match kernel.take_pages(cpu, 0, policy) {
+            Err(Error::NoMemory) => {
+                // Half of the cache may be what the memory is missing.
+                self.make_room(kernel, cpu, self.cache.cached_pages() / 2);
+                kernel.take_pages(cpu, 0, policy)?
+            }
+            taken => taken?,
+        };
+        let page = Rc::new(CachePage {
+            frame,
+            content: Cell::new(Content::Coming),
+            dirty: Cell::new(false),
+            writing: Cell::new(false),
+            used: Cell::new(true),
+        });
+        self.cache.pages.borrow_mut().insert(index, Rc::clone(&page));
+        Ok((page, true))
+    }
+
+    /// Drops clean pages that nobody holds until no more than `limit` are left, those not used lately first.
+    fn make_room(&self, kernel: &Rc<Inner>, cpu: &Cpu, limit: u64) {
+        self.free_leaving(kernel, cpu);
+        let mut looks = 2 * self.cache.cached_pages();
+        while self.cache.cached_pages() > limit && looks > 0 {
+            looks -= 1;
+            let Some((index, page)) = self.cache.under_hand() else { return };
+            // One is held by the cache, one here.
+            let held = Rc::strong_count(&page) > 2 || page.content.get() == Content::Coming;
+            if held || page.dirty.get() || page.writing.get() || page.used.replace(false) {
+                continue;
+            }
+            self.cache.pages.borrow_mut().remove(&index);
+            kernel.give_pages(cpu, page.frame);
+        }
+    }
+
+    /// Takes a page out of the cache. Its memory is free when nobody holds it any more.
+    fn forget_page(&self, index: u64, page: &Rc<CachePage>) {
+        if self.cache.has(index, page)
+            && let Some(page) = self.cache.pages.borrow_mut().remove(&index)
+        {
+            self.cache.leaving.borrow_mut().push(page);
+        }
+    }
+
+    /// Gives the memory of pages back that left the cache and that nobody holds any more.
+    fn free_leaving(&self, kernel: &Rc<Inner>, cpu: &Cpu) {
+        self.cache.leaving.borrow_mut().retain(|page| {
+            let held = Rc::strong_count(page) > 1;
+            if !held {
+                kernel.give_pages(cpu, page.frame);
+            }
+            held
+        });
+    }
+
+    fn in_range(&self, offset: u64, length: u64) -> Result<(), Error> {
+        let end = offset.checked_add(length).ok_or(Error::Invalid)?;
+        if end > self.limits.sectors * SECTOR { Err(Error::NoSpace) } else { Ok(()) }
+    }
+
+    /// Drops the clean pages of a range, before and after something else changes the device there. Who holds one keeps
+    /// what was there, who looks next reads anew.
+    pub(super) fn invalidate(&self, cpu: &Cpu, offset: u64, length: u64) {
+        let range = offset / PAGE..offset.saturating_add(length).div_ceil(PAGE);
+        self.drop_clean(cpu, range, |_| true);
+    }
+
+    /// Drops all clean pages that nobody holds.
+    pub(super) fn drop_unused(&self, cpu: &Cpu) {
+        self.drop_clean(cpu, 0..u64::MAX, |page| Rc::strong_count(page) == 1);
+    }
+
+    fn drop_clean(&self, cpu: &Cpu, range: Range<u64>, which: impl Fn(&Rc<CachePage>) -> bool) {
+        let Some(kernel) = self.kernel.upgrade() else { return };
+        let gone = |page: &Rc<CachePage>| !page.dirty.get() && !page.writing.get() && which(page);
+        let gone: Vec<(u64, Rc<CachePage>)> = {
+            let pages = self.cache.pages.borrow();
+            let gone = pages.range(range).filter(|(_, page)| gone(page));
+            gone.map(|(index, page)| (*index, Rc::clone(page))).collect()
+        };
+        gone.iter().for_each(|(index, page)| self.forget_page(*index, page));
+        drop(gone);
+        self.free_leaving(&kernel, cpu);
+    }
+
+    /// The device is gone, and with it what only the cache held.
+    pub(super) async fn drop_pages(&self, cpu: &Cpu) {
+        let dirty = self.cache.dirty.take();
+        self.count(|c| c.lost_pages += dirty);
+        self.cache.pages.borrow().values().for_each(|page| page.dirty.set(false));
+        let gone = || {
+            self.invalidate(cpu, 0, u64::MAX);
+            (self.cache.leaving.borrow().is_empty() && self.cache.cached_pages() == 0).then_some(())
+        };
+        self.cache.changed.wait_for(gone).await;
+    }
+}
+
+/// Pages held for somebody outside, who lets them go when this is dropped.
+pub(super) struct Held {
+    device: Weak<BlockDevice>,
+    pages: Vec<Rc<CachePage>>,
+}
+
+impl Held {
+    pub fn new(device: &BlockDevice, pages: Vec<Rc<CachePage>>) -> Self {
+        Self { device: device.me.clone(), pages }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.pages.clear();
+        if let Some(device) = self.device.upgrade() {
+            device.cache.changed.wake_all();
+        }
+    }
+}
+
+/// Copies between a page, from byte `at` of the device on, and as much of a program's memory, which begins at byte
+/// `offset`.
+fn copy_page(cpu: &Cpu, page: &CachePage, index: u64, offset: u64, memory: &[Segment], to_page: bool) {
+    let _part = cpu.book(Part::Copy);
+    let (start, end) = (index * PAGE, (index + 1) * PAGE);
+    let mut at = offset;
+    for segment in memory {
+        let (from, to) = (at.max(start), (at + u64::from(segment.length)).min(end));
+        if from < to {
+            let cached = page.frame.start + (from - start);
+            let user = segment.at + (from - at);
+            let (to_at, from_at) = if to_page { (cached, user) } else { (user, cached) };
+            cpu.copy(to_at, from_at, to - from);
+        }
+        at += u64::from(segment.length);
+    }
+}
+
+/// The first `length` bytes of memory.
+fn shorten(mut memory: Vec<Segment>, length: u64) -> Vec<Segment> {
+    let mut left = length;
+    memory.retain_mut(|segment| {
+        segment.length = u64::from(segment.length).min(left) as u32;
+        left -= u64::from(segment.length);
+        segment.length > 0
+    });
+    memory
+}
