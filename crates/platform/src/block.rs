@@ -7,6 +7,7 @@ use units::Duration;
 use crate::cpu::Cpu;
 use crate::error::Error;
 use crate::memory::PhysAddr;
+use crate::tags::TagSet;
 
 /// Bytes of a sector, the unit of places on a block device whatever its logical block.
 pub const SECTOR: u64 = 512;
@@ -51,7 +52,7 @@ pub struct BlockRequest {
     pub sectors: u32,
     /// The data's memory, in order.
     pub segments: Vec<Segment>,
-    /// The driver's number for it between submission and completion, below the queue's depth.
+    /// The driver's number for it between submission and completion, from its [`TagSet`].
     pub tag: u16,
     /// Called once.
     pub done: BlockDone,
@@ -79,10 +80,6 @@ pub struct BlockLimits {
     pub max_segments: u16,
     /// No segment but the first begins, and none but the last ends, off a multiple of this plus one.
     pub boundary_mask: u64,
-    /// Hardware queues.
-    pub queues: u16,
-    /// Requests that each queue takes at once.
-    pub depth: u16,
     /// It has a volatile write cache, so that flushes are needed.
     pub write_cache: bool,
     /// It understands discards.
@@ -97,6 +94,9 @@ pub struct BlockLimits {
 pub trait BlockDriver {
     /// What it can do.
     fn limits(&self) -> BlockLimits;
+
+    /// The tags of its hardware queues: the same set for all devices of a controller.
+    fn tags(&self) -> Rc<TagSet>;
 
     /// The hardware queue for a core.
     fn queue_for(&self, cpu: crate::cpu::CpuId) -> u16;

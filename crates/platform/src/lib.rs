@@ -25,6 +25,7 @@ pub mod pci;
 pub mod socket;
 pub mod storage;
 pub mod sync;
+pub mod tags;
 pub mod testing;
 
 pub use error::Error;

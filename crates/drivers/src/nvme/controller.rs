@@ -1,6 +1,6 @@
 //! A controller: what is known of it, and how it is brought up and down.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
@@ -12,6 +12,7 @@ use platform::kernel::Kernel;
 use platform::memory::PAGE;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
+use platform::tags::TagSet;
 use units::Duration;
 use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::{AdminQueues, Capabilities, Configuration, ControllerStatus};
@@ -73,6 +74,8 @@ pub struct Controller {
     pub(super) state: Cell<State>,
     pub(super) admin: Rc<Queue>,
     pub(super) queues: RefCell<Vec<Rc<Queue>>>,
+    /// The right to a slot of a queue, for all namespaces together.
+    tags: OnceCell<Rc<TagSet>>,
     buffer: RefCell<Option<Buffer>>,
     irqs: RefCell<Vec<Irq>>,
     pub(super) namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
@@ -114,6 +117,7 @@ impl Controller {
             state: Cell::new(State::Starting),
             admin,
             queues: RefCell::default(),
+            tags: OnceCell::new(),
             buffer: RefCell::new(None),
             irqs: RefCell::default(),
             namespaces: RefCell::default(),
@@ -191,6 +195,15 @@ impl Controller {
     /// How many I/O queue pairs it has.
     pub fn queues(&self) -> u16 {
         self.queues.borrow().len() as u16
+    }
+
+    /// One for each slot of each I/O queue.
+    pub(super) fn tags(&self) -> Rc<TagSet> {
+        let made = || {
+            let depth = self.queues.borrow().first().map_or(1, |queue| queue.depth());
+            Rc::new(TagSet::new(self.queues(), depth))
+        };
+        Rc::clone(self.tags.get_or_init(made))
     }
 
     /// Whether its submission queues are in the controller's own memory.

@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockOp, BlockRequest, SECTOR};
 use platform::cpu::{Cpu, CpuId, Part};
+use platform::tags::TagSet;
 use wire::nvme::io::{Blocks, DatasetRange};
 use wire::nvme::{Command, CompletionEntry, DataPointer, IdentifyNamespace, IoCommand};
 
@@ -196,8 +197,6 @@ impl BlockDriver for Namespace {
     fn limits(&self) -> BlockLimits {
         let controller = self.controller.upgrade();
         let abilities = controller.as_ref().map(|c| c.abilities.borrow().clone()).unwrap_or_default();
-        let queues = controller.as_ref().map_or(1, |c| c.queues());
-        let depth = controller.as_ref().and_then(|c| c.queues.borrow().first().map(|q| q.depth()));
         BlockLimits {
             name: format!("nvme{}n{}", controller.as_ref().map_or(0, |c| c.instance), self.id),
             sectors: self.sectors,
@@ -206,13 +205,15 @@ impl BlockDriver for Namespace {
             max_segments: MAX_SEGMENTS,
             // PRPs are of pages, SGLs of doublewords.
             boundary_mask: if abilities.sgl { 3 } else { 4095 },
-            queues,
-            depth: depth.unwrap_or(1),
             write_cache: abilities.write_cache,
             discard: abilities.discard,
             write_zeroes: abilities.write_zeroes,
             timeout: controller.map_or(units::Duration::ZERO, |c| c.options.io_timeout),
         }
+    }
+
+    fn tags(&self) -> Rc<TagSet> {
+        self.controller.upgrade().map_or_else(|| Rc::new(TagSet::new(1, 1)), |controller| controller.tags())
     }
 
     fn queue_for(&self, cpu: CpuId) -> u16 {

@@ -199,9 +199,6 @@ fn memory_that_runs_out_is_told_to_who_asked() {
     assert_eq!(machine.mapped(), 0);
 }
 
-/// One of a few programs' requests.
-type Plan = (u16, u64, u64, bool);
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
@@ -211,7 +208,7 @@ proptest! {
         mode in prop::sample::select(vec![DmaMode::Off, DmaMode::Strict, DmaMode::Lazy]),
         queues in 1u16..6,
         depth in prop::sample::select(vec![2u16, 4, 16, 256]),
-        plans in prop::collection::vec((0u16..16, 0u64..900, 1u64..64, any::<bool>()), 1..60),
+        plans in prop::collection::vec((0u16..16, 0u64..900, 1u64..64, any::<bool>(), any::<bool>()), 1..60),
         faults in prop::collection::vec((0u64..12, 0usize..7), 0..4),
         removed_after in prop::option::of(0u64..3000),
     ) {
@@ -242,10 +239,12 @@ proptest! {
         let at = machine.memory(64, 1);
         let completions = IoCompletions::new();
         let ended = Rc::new(RefCell::new(BTreeMap::<u64, u32>::new()));
-        for (n, &(core, block, blocks, write)) in plans.iter().enumerate() {
-            let plan: Plan = (core, block, blocks, write);
-            let (file, completions) = (machine.file(), Rc::clone(&completions));
-            machine.kernel.spawn(TaskParams::named("submitter").on(platform::cpu::CpuId(plan.0)), move |cpu| {
+        // Both namespaces go through the same queues.
+        let second = machine.kernel.face().open_block("nvme0n2").unwrap();
+        for (n, &(core, block, blocks, write, other)) in plans.iter().enumerate() {
+            let file = if other { Rc::clone(&second) } else { machine.file() };
+            let completions = Rc::clone(&completions);
+            machine.kernel.spawn(TaskParams::named("submitter").on(platform::cpu::CpuId(core)), move |cpu| {
                 Box::pin(async move {
                     let length = blocks * 512;
                     let memory = vec![Segment { at, length: length as u32 }];
@@ -297,4 +296,39 @@ fn a_reset_of_one_function_leaves_the_other_alone() {
     });
     let counters = machine.driver.controllers()[1].counters();
     assert_eq!((counters.timeouts, counters.retries, counters.errors), (0, 0, 0));
+}
+
+#[test]
+fn a_namespace_is_served_while_another_keeps_all_slots_busy() {
+    let mut setup = Setup::default();
+    setup.options.queues = Some(1);
+    setup.options.queue_entries = 2;
+    let machine = Machine::new(&setup);
+    let at = machine.memory(16, 0);
+    let completions = IoCompletions::new();
+    let second = machine.kernel.face().open_block("nvme0n2").unwrap();
+    for (number, file) in [machine.file(), second].into_iter().enumerate() {
+        let completions = Rc::clone(&completions);
+        machine.kernel.spawn(TaskParams::named("submitter").on(platform::cpu::CpuId(3)), move |cpu| {
+            Box::pin(async move {
+                let request = |n: u64| {
+                    let token = 8 * number as u64 + n;
+                    let memory = vec![Segment { at: at + token * PAGE, length: PAGE as u32 }];
+                    IoRequest { op: BlockOp::Read, offset: n * 16384, length: PAGE, memory, token }
+                };
+                file.submit(&cpu, (0..8).map(request).collect(), &completions);
+            })
+        });
+    }
+    machine.simulation.run();
+    let mut ended: Vec<u64> = std::iter::from_fn(|| completions.try_next())
+        .map(|done| {
+            assert_eq!(done.result, Ok(()));
+            done.token
+        })
+        .collect();
+    // They take turns, so that neither waits for all of the other.
+    assert!(ended.iter().take(8).any(|token| *token < 8) && ended.iter().take(8).any(|token| *token >= 8));
+    ended.sort_unstable();
+    assert_eq!(ended, (0..16).collect::<Vec<_>>());
 }

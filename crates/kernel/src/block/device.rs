@@ -8,6 +8,7 @@ use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockOp, BlockRequest, SECTOR, Segment};
 use platform::cpu::{Cpu, Part};
 use platform::storage::BlockCounters;
+use platform::tags::TagSet;
 use units::Time;
 
 use super::BlockParams;
@@ -48,13 +49,13 @@ pub(super) struct Bio {
 }
 
 /// A hardware queue as the block layer sees it.
-#[derive(Default)]
 struct HwQueue {
-    free: Vec<u16>,
-    /// By tag: when the request there is overdue.
+    /// By tag: when this device's request there is overdue.
     deadlines: Vec<Option<Time>>,
     /// Bios without a tag, or refused by the driver.
     waiting: VecDeque<Bio>,
+    /// It is among those who wait for a tag.
+    asked: bool,
 }
 
 /// A block device.
@@ -65,6 +66,8 @@ pub struct BlockDevice {
     pub(super) driver: RefCell<Option<Rc<dyn BlockDriver>>>,
     pub(super) limits: BlockLimits,
     pub(super) params: BlockParams,
+    /// Shared with the other devices of the controller.
+    tags: Rc<TagSet>,
     queues: Vec<RefCell<HwQueue>>,
     pub(super) cache: Cache,
     pub(super) counters: Cell<BlockCounters>,
@@ -79,20 +82,17 @@ impl BlockDevice {
         params: BlockParams,
     ) -> Rc<Self> {
         let limits = driver.limits();
-        let depth = limits.depth;
-        let queue = || {
-            RefCell::new(HwQueue {
-                free: (0..depth).rev().collect(),
-                deadlines: vec![None; usize::from(depth)],
-                waiting: VecDeque::new(),
-            })
-        };
+        let tags = driver.tags();
+        let depth = usize::from(tags.depth());
+        let queue =
+            || RefCell::new(HwQueue { deadlines: vec![None; depth], waiting: VecDeque::new(), asked: false });
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             kernel,
             name,
             driver: RefCell::new(Some(driver)),
-            queues: (0..limits.queues.max(1)).map(|_| queue()).collect(),
+            queues: (0..tags.queues()).map(|_| queue()).collect(),
+            tags,
             limits,
             params,
             cache: Cache::default(),
@@ -246,18 +246,22 @@ impl BlockDevice {
     /// Gives the driver what waits, as far as there are tags and room.
     fn run(&self, cpu: &Cpu, driver: &Rc<dyn BlockDriver>, number: u16) {
         let place = &self.queues[usize::from(number)];
+        let Some(me) = self.me.upgrade() else { return };
         let mut given = false;
         loop {
             let (bio, tag) = {
                 let mut queue = place.borrow_mut();
-                let Some(tag) = queue.free.last().copied() else { break };
+                if queue.waiting.is_empty() {
+                    break;
+                }
+                let Some(tag) = self.tags.take(number) else { break };
                 let Some(bio) = queue.waiting.pop_front() else { break };
-                queue.free.pop();
                 queue.deadlines[usize::from(tag)] = Some(cpu.now() + self.limits.timeout);
                 (bio, tag)
             };
             let Bio { piece, parents } = bio;
-            let (me, back) = (self.me.clone(), Rc::new(RefCell::new(Some(parents))));
+            // The device stays as long as the driver has a request of it.
+            let (me, back) = (Rc::clone(&me), Rc::new(RefCell::new(Some(parents))));
             let mine = Rc::clone(&back);
             let request = BlockRequest {
                 op: piece.op,
@@ -266,8 +270,8 @@ impl BlockDevice {
                 segments: piece.segments,
                 tag,
                 done: Box::new(move |cpu, result| {
-                    if let (Some(device), Some(parents)) = (me.upgrade(), mine.take()) {
-                        device.completed(cpu, number, tag, parents, result);
+                    if let Some(parents) = mine.take() {
+                        me.completed(cpu, number, tag, parents, result);
                     }
                 }),
             };
@@ -278,7 +282,7 @@ impl BlockDevice {
                     self.count(|c| (c.requests, c.in_flight) = (c.requests - 1, c.in_flight - 1));
                     let mut queue = place.borrow_mut();
                     queue.deadlines[usize::from(tag)] = None;
-                    queue.free.push(tag);
+                    self.tags.give(number, tag);
                     let BlockRequest { op, sector, sectors, segments, .. } = request;
                     let piece = Piece { op, sector, sectors, segments };
                     let parents = back.take().unwrap_or_default();
@@ -289,9 +293,29 @@ impl BlockDevice {
         }
         let left = place.borrow().waiting.len() as u64;
         self.count(|c| c.waits += left);
+        if left > 0 {
+            self.ask(number);
+        }
         if given {
             driver.commit(cpu, number);
         }
+    }
+
+    /// Sees to it that what waits is run when a request of the queue ends, this device's or another's.
+    fn ask(&self, number: u16) {
+        if std::mem::replace(&mut self.queues[usize::from(number)].borrow_mut().asked, true) {
+            return;
+        }
+        let me = self.me.clone();
+        let waiter = move |cpu: &Cpu| {
+            let Some(device) = me.upgrade() else { return };
+            device.queues[usize::from(number)].borrow_mut().asked = false;
+            match device.alive() {
+                Ok((_, driver)) => device.run(cpu, &driver, number),
+                Err(_) => device.fail_waiting(cpu),
+            }
+        };
+        self.tags.wait(number, Box::new(waiter));
     }
 
     /// A request has ended, on the core and in the context of the driver's completion.
@@ -304,19 +328,10 @@ impl BlockDevice {
         result: Result<(), Error>,
     ) {
         self.count(|c| c.in_flight -= 1);
-        {
-            let mut queue = self.queues[usize::from(queue)].borrow_mut();
-            queue.deadlines[usize::from(tag)] = None;
-            queue.free.push(tag);
-        }
+        self.queues[usize::from(queue)].borrow_mut().deadlines[usize::from(tag)] = None;
+        self.tags.give(queue, tag);
         self.end(cpu, parents, result);
-        if self.queues[usize::from(queue)].borrow().waiting.is_empty() {
-            return;
-        }
-        match self.alive() {
-            Ok((_, driver)) => self.run(cpu, &driver, queue),
-            Err(_) => self.fail_waiting(cpu),
-        }
+        self.tags.wake(cpu, queue);
     }
 
     fn end(&self, cpu: &Cpu, parents: Vec<Rc<Parent>>, result: Result<(), Error>) {

@@ -127,8 +127,6 @@ mod tests {
             max_bytes: 16 << 10,
             max_segments: 5,
             boundary_mask: 4095,
-            queues: 1,
-            depth: 4,
             write_cache: false,
             discard: true,
             write_zeroes: true,
