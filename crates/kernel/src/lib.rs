@@ -23,7 +23,6 @@ mod cpu;
 mod dma;
 mod irq;
 mod kernel;
-mod lock;
 mod mm;
 mod net;
 mod pci;

@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use common::sink::{Machine, Setup, setup};
 use hardware::core::EvictionOrder;
 use hardware::link::{Credits, LinkId, Side};
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::TaskParams;
+use platform::lock::SpinLock;
 use platform::mmio::MemoryType;
 use platform::sync::Completion;
 use proptest::prelude::*;
@@ -261,6 +265,74 @@ fn two_cores_share_a_port() {
     // While both want to, neither gets more than its share.
     let firsts = seen[40..140].iter().filter(|(_, offset, _)| *offset < 0x8000).count();
     assert!((45..=55).contains(&firsts), "{firsts} of 100 lines are core 0's");
+}
+
+/// Cores that take turns behind a lock: what they store in turn arrives in turn, although a store is under way for 100 ns and
+/// the next core finds its own buffers empty.
+#[test]
+fn a_lock_is_seen_free_after_the_stores_before_its_release() {
+    // Also where the device lets the port fill up.
+    for holds in [Duration::ZERO, Duration::from_us(1)] {
+        let mut setup = setup();
+        setup.holds = holds;
+        let machine = Machine::new(&setup);
+        let device = machine.driver.bound.borrow().clone().unwrap();
+        let shared = Rc::new((SpinLock::default(), Cell::new(0u64)));
+        for core in 0..4u16 {
+            let (device, shared) = (device.clone(), Rc::clone(&shared));
+            machine.kernel.spawn(TaskParams::named("turns").on(CpuId(core)), move |cpu| {
+                Box::pin(async move {
+                    let map = device.ioremap_bar(0, MemoryType::Uncached).unwrap();
+                    for n in 0..40 {
+                        cpu.work(u64::from(core) * 7 + 1);
+                        {
+                            let _held = shared.0.lock(&cpu);
+                            for _ in 0..1 + (n + core) % 3 {
+                                map.write_u64(&cpu, 0, shared.1.replace(shared.1.get() + 1));
+                            }
+                        }
+                        cpu.sync().await;
+                    }
+                })
+            });
+        }
+        machine.simulation.run();
+        let seen = machine.seen.borrow();
+        assert_eq!(seen.len() as u64, shared.1.get());
+        let order = seen.iter().map(|(.., data)| u64::from_le_bytes(data[..].try_into().unwrap()));
+        assert!(order.eq(0..shared.1.get()), "held for {holds}");
+    }
+}
+
+#[test]
+fn combining_stores_are_not_ordered_by_a_lock_but_by_a_fence() {
+    for fenced in [false, true] {
+        let machine = Machine::new(&setup());
+        let device = machine.driver.bound.borrow().clone().unwrap();
+        let lock = Rc::new(SpinLock::default());
+        for core in 0..2u16 {
+            let (device, lock) = (device.clone(), Rc::clone(&lock));
+            machine.kernel.spawn(TaskParams::named("turns").on(CpuId(core)), move |cpu| {
+                Box::pin(async move {
+                    let combining = device.ioremap_bar(0, MemoryType::WriteCombining).unwrap();
+                    let uncached = device.ioremap_bar(0, MemoryType::Uncached).unwrap();
+                    let _held = lock.lock(&cpu);
+                    if core == 0 {
+                        // Half a line stays in its buffer.
+                        combining.write(&cpu, 0, &[1; 32]);
+                        if fenced {
+                            cpu.sfence();
+                        }
+                    } else {
+                        uncached.write_u64(&cpu, 0x1000, 2);
+                    }
+                })
+            });
+        }
+        machine.simulation.run();
+        let first = machine.seen.borrow()[0].1;
+        assert_eq!(first, if fenced { 0 } else { 0x1000 });
+    }
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use analytic::{Driver, Link, Nic, Omission, Traffic};
+use hardware::ethernet::CableEnd;
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
-use nearfar::computer::{Done, PacketCosts, run, run_watched};
+use nearfar::computer::{Computers, Done, Observer, PacketCosts, run, run_watched};
 use nearfar::progress::Silent;
 use units::Bytes;
 
@@ -129,4 +130,51 @@ run = "pktgen -n 10 -s 100 -m 02:00:00:01:00:02"
         assert_eq!(lines, expected, "{}", String::from_utf8_lossy(&said.stderr));
     }
     std::fs::remove_file(&file).unwrap();
+}
+
+/// Frames on the first cable.
+#[derive(Default)]
+struct OnTheWire(u64);
+
+impl Observer for OnTheWire {
+    fn booted(&mut self, _: &Computers) {}
+    fn has_enough(&self) -> bool {
+        false
+    }
+    fn ended(&mut self, computers: &Computers) {
+        let cable = computers.cables[0];
+        self.0 = computers
+            .simulation()
+            .with(|fabric, _| fabric.wires.ethernet.sent(CableEnd { cable, end: 0 }).frames);
+    }
+}
+
+/// Cores that share a sending queue ring its doorbell in the order in which they hold its lock, although each core's uncached
+/// stores take their time to leave.
+#[test]
+fn cores_that_share_a_queue_lose_no_frame() {
+    for (threads, burst) in [(1, 1), (2, 1), (4, 1), (3, 8)] {
+        let text = format!(
+            r#"
+name = "shared"
+summary = "pktgen on several cores, one sending queue"
+switch = [{{ name = "s", ports = 2 }}]
+cable = [{{ ends = ["a", "s"] }}]
+[[host]]
+name = "a"
+machine = "dell-t430"
+[[host.device]]
+nic = "modern"
+change.controller.tx_queues = {{ value = 1, source = "assumed: fewer than cores" }}
+change.controller.rx_queues = {{ value = 1, source = "assumed: fewer than cores" }}
+[[program]]
+cpus = "0-3"
+run = "pktgen -s 1400 -n 500 -t {threads} -b {burst}"
+"#
+        );
+        let mut wire = OnTheWire::default();
+        let done =
+            run_watched(&setup(&format!("shared{threads}-{burst}"), &text), &Silent, &mut wire).unwrap();
+        assert_eq!(wire.0, 500 * threads, "{threads} threads, {:?}", done[0].outcome);
+    }
 }

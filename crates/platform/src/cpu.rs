@@ -91,6 +91,17 @@ pub enum Barrier {
     Serialising,
 }
 
+/// A moment of a core as an ordinary store tells others of it: the release of a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Published {
+    /// When the core made the store.
+    pub at: Time,
+    /// Which core.
+    pub core: CpuId,
+    /// How many stores to devices it had made, as its kernel counts.
+    pub stores: u64,
+}
+
 /// The core as a kernel implements it for [`Cpu`].
 pub trait CpuOps {
     /// The core that the program is on now; it may be another after a wait.
@@ -117,6 +128,10 @@ pub trait CpuOps {
     fn barrier(&self, kind: Barrier);
     /// Resolves when all stores to devices so far have been accepted.
     fn stores_accepted(&self) -> Async<'_, ()>;
+    /// The moment as others will see it.
+    fn publish(&self) -> Published;
+    /// Waits until what another core published is seen, and its uncached stores and fences before it have been accepted.
+    fn observe(&self, what: &Published);
     /// Evicts a line: from the caches, or from the write-combining buffer that holds it.
     fn flush_line(&self, at: PhysAddr);
     /// Books time on `part` from now on; returns what it was.
@@ -255,6 +270,18 @@ impl Cpu {
     pub async fn locked(&self) {
         self.0.barrier(Barrier::Locked);
         self.0.stores_accepted().await;
+    }
+
+    /// Tells other cores by an ordinary store, as who lets go of a lock does: those who [`observe`](Self::observe) it see it after
+    /// this core's uncached stores and fences so far (x86 keeps stores in order), but not after combining stores.
+    pub fn publish(&self) -> Published {
+        self.0.publish()
+    }
+
+    /// Waits for what a core published: on its own core no longer than its clock says, on another until that one's uncached
+    /// stores before it have been accepted.
+    pub fn observe(&self, what: &Published) {
+        self.0.observe(what);
     }
 
     /// `clflush` of every line of a range: out of the caches, or out of the write-combining buffer that collects it.

@@ -17,6 +17,7 @@ pub mod error;
 pub mod ethernet;
 pub mod irq;
 pub mod kernel;
+pub mod lock;
 pub mod memory;
 pub mod mmio;
 pub mod net;

@@ -7,6 +7,7 @@ use platform::Error;
 use platform::block::BlockRequest;
 use platform::cpu::Cpu;
 use platform::dma::{Coherent, DmaOps};
+use platform::lock::SpinLock;
 use platform::mmio::Mmio;
 use platform::sync::Completion;
 use wire::nvme::completion::LEN as COMPLETION_LEN;
@@ -85,6 +86,8 @@ pub(super) struct Queue {
     pub completion: Coherent,
     /// Offsets of the doorbells.
     doorbells: [u64; 2],
+    /// Held by the core that puts commands in, and by the one that takes completions out: doorbells ring in their order.
+    locks: [SpinLock; 2],
     rings: RefCell<Rings>,
     slots: RefCell<Vec<Slot>>,
     free: RefCell<Vec<u16>>,
@@ -119,6 +122,7 @@ impl Queue {
             submission,
             completion,
             doorbells,
+            locks: Default::default(),
             rings: RefCell::new(Self::rings(entries)),
             slots: RefCell::new((0..slots).map(|_| Slot::default()).collect()),
             free: RefCell::new((0..slots).rev().collect()),
@@ -162,6 +166,7 @@ impl Queue {
 
     /// Puts a command into the ring; the doorbell rings with [`ring`](Self::ring).
     pub fn push(&self, cpu: &Cpu, slot: u16, command: Command, work: Work) {
+        let _held = self.locks[0].lock(cpu);
         let id = {
             let slots = &mut self.slots.borrow_mut();
             let entry = &mut slots[usize::from(slot)];
@@ -181,6 +186,7 @@ impl Queue {
 
     /// Tells the controller of new commands, if there are any.
     pub fn ring(&self, cpu: &Cpu, registers: &Mmio) {
+        let _held = self.locks[0].lock(cpu);
         let mut rings = self.rings.borrow_mut();
         let tail = rings.submission.tail();
         if rings.rung != tail {
@@ -192,6 +198,7 @@ impl Queue {
 
     /// Takes what has completed.
     pub fn reap(&self, cpu: &Cpu, registers: &Mmio) -> Reaped {
+        let _held = self.locks[1].lock(cpu);
         let mut reaped = Reaped { ended: Vec::new(), unknown: 0, wrong_heads: 0 };
         let mut rings = self.rings.borrow_mut();
         let before = rings.completion.head();

@@ -6,6 +6,7 @@ use devices::nvme::{MemoryMedia, Nvme, NvmeControl, NvmeParams};
 use drivers::nvme::{Controller, NvmeDriver, NvmeOptions};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
+use hardware::core::StoreParams;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::LinkParams;
@@ -85,6 +86,9 @@ impl Machine {
         };
         let mut fabric = Fabric::new();
         let host = fabric.add_host(MemorySystem::new(&memory), iommus);
+        // An uncached store takes its time to leave a core.
+        let stores = StoreParams { accept_latency: Duration::from_ns(200), ..StoreParams::ideal() };
+        fabric.host_mut(host).set_store_params(&stores);
         let port = RootPortParams { node: NodeId(setup.node), ..RootPortParams::ideal() };
         let links: Vec<_> =
             (0..ports).map(|_| fabric.add_root_port(host, port.clone(), link(), 0..=0)).collect();

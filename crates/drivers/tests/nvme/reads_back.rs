@@ -3,6 +3,10 @@
 use kernel::DmaMode;
 use platform::Error;
 use platform::block::{BlockOp, Segment};
+use platform::cpu::CpuId;
+use platform::kernel::TaskParams;
+use platform::storage::{IoCompletions, IoRequest};
+use platform::sync::Completion;
 use proptest::prelude::*;
 use units::Bytes;
 
@@ -29,6 +33,46 @@ fn a_drive_is_found_and_reads_what_was_written() {
     machine.direct(5, BlockOp::Read, 4096, whole(at), 64 << 10).unwrap();
     assert_eq!(machine.get(at, 64 << 10), data);
     assert_eq!(machine.mapped(), 0);
+}
+
+#[test]
+fn cores_that_share_a_queue_ring_its_doorbell_in_turn() {
+    let mut setup = Setup::default();
+    setup.options.queues = Some(1);
+    let machine = Machine::new(&setup);
+    let at = machine.memory(16, 0);
+    let ends: Vec<_> = (0..8u16)
+        .map(|core| {
+            let (ended, file) = (Completion::new(), machine.file());
+            let end = ended.clone();
+            machine.kernel.spawn(TaskParams::named("reads").on(CpuId(core)), move |cpu| {
+                Box::pin(async move {
+                    let completions = IoCompletions::new();
+                    let memory = vec![Segment { at: at + u64::from(core) * 4096, length: 4096 }];
+                    let mut failed = 0;
+                    for _ in 0..10 {
+                        for token in 0..4 {
+                            let memory = memory.clone();
+                            let read =
+                                IoRequest { op: BlockOp::Read, offset: 4096, length: 4096, memory, token };
+                            file.submit(&cpu, vec![read], &completions);
+                        }
+                        for _ in 0..4 {
+                            failed += u32::from(completions.next().await.result.is_err());
+                        }
+                    }
+                    end.complete(failed);
+                })
+            });
+            ended
+        })
+        .collect();
+    for ended in ends {
+        assert_eq!(machine.simulation.block_on(async move { ended.wait().await }), Ok(0));
+    }
+    let counters = machine.controller().counters();
+    assert_eq!((counters.unknown_completions, counters.wrong_heads, counters.errors), (0, 0, 0));
+    assert_eq!((counters.resets, counters.retries), (0, 0), "{counters:?}");
 }
 
 proptest! {

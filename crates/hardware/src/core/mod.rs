@@ -27,7 +27,7 @@ use units::Duration;
 
 pub use pieces::LINE;
 pub(crate) use stores::Step;
-pub use stores::{Departure, LinePassed, Store, StoreUnit};
+pub use stores::{Departure, LinePassed, Store, StoreMark, StoreUnit};
 
 /// In which order lines leave that wait to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -8,6 +8,7 @@ use units::{Duration, Time};
 use super::buffers::{Buffers, State};
 use super::pieces::{LINE, request, span};
 use super::{StoreCounters, StoreParams};
+use crate::memory::CoreId;
 use wire::pcie::tlp::MemoryRequest;
 
 /// What a core does to device memory. Addresses are host-physical; bytes lie within one line.
@@ -53,11 +54,15 @@ enum Kind {
     Direct,
     Flush,
     Barrier,
+    /// Waits for another core's stores; with `mask` 0 no longer.
+    Follow,
 }
 
 /// A line's share of what the core stored, or a barrier.
 #[derive(Clone, Debug)]
 struct Entry {
+    /// Counts what the core has executed.
+    number: u64,
     when: Time,
     kind: Kind,
     port: u8,
@@ -67,6 +72,17 @@ struct Entry {
     /// Places in the store buffer.
     stores: u16,
 }
+
+impl Entry {
+    /// Whether the core's ordinary stores after it are seen after it (SDM volume 3, 8.2.2: all stores but combining ones).
+    const fn orders(&self) -> bool {
+        matches!(self.kind, Kind::Uncached | Kind::Barrier | Kind::Follow)
+    }
+}
+
+/// A place in what a core has executed, behind some of its stores.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct StoreMark(pub u64);
 
 /// A TLP that leaves a core.
 #[derive(Clone, Debug)]
@@ -101,9 +117,15 @@ pub(crate) enum Step {
 pub struct StoreUnit {
     params: StoreParams,
     queue: VecDeque<Entry>,
+    /// Stores, flushes and barriers so far.
+    entered: u64,
+    /// Entries of other cores that wait for what is before a mark here.
+    followers: Vec<(StoreMark, CoreId, u64)>,
     buffers: Buffers,
     /// The oldest entry is an uncached store under way, accepted at that time.
     uncached: Option<Time>,
+    /// The number of the last uncached store that left.
+    last_uncached: u64,
     /// When the next TLP can leave the core.
     next_departure: Time,
     /// Since when the oldest entry waits.
@@ -122,7 +144,10 @@ impl StoreUnit {
             buffers: Buffers::new(&params, rng),
             params,
             queue: VecDeque::new(),
+            entered: 0,
+            followers: Vec::new(),
             uncached: None,
+            last_uncached: 0,
             next_departure: Time::ZERO,
             waits_since: None,
             waiters: Vec::new(),
@@ -168,6 +193,8 @@ impl StoreUnit {
     /// An uncached store passed straight through at `when`.
     pub(crate) fn passed(&mut self, when: Time, bytes: usize) {
         self.uncached = Some(when + self.params.accept_latency);
+        self.last_uncached = self.entered;
+        self.entered += 1;
         self.next_departure = when + self.params.evict_interval;
         self.counters.stores += 1;
         self.counters.uncached_tlps += 1;
@@ -195,6 +222,79 @@ impl StoreUnit {
         completion
     }
 
+    /// Where the core is.
+    pub fn mark(&self) -> StoreMark {
+        StoreMark(self.entered)
+    }
+
+    /// Whether uncached stores or fences before a mark have not been accepted.
+    pub(crate) fn holds_before(&self, mark: StoreMark) -> bool {
+        self.queue.iter().any(|entry| entry.orders() && entry.number < mark.0)
+    }
+
+    /// When they will have been, if every port has room.
+    pub(crate) fn accepted_before(&self, mark: StoreMark) -> Time {
+        let latency = self.params.accept_latency;
+        let mut last = self.uncached.filter(|_| self.last_uncached < mark.0).unwrap_or(Time::ZERO);
+        // An entry at the front whose mask is empty is the uncached store that is under way.
+        let under_way = |entry: &&Entry| entry.kind == Kind::Uncached && entry.mask == 0;
+        for entry in self.queue.iter().filter(|entry| !under_way(entry)) {
+            if entry.number >= mark.0 || !entry.orders() {
+                continue;
+            }
+            last = last.max(entry.when);
+            if entry.kind != Kind::Follow {
+                last += latency;
+            }
+        }
+        last
+    }
+
+    /// What `core` stores behind its entry `number` waits for what is before the mark here.
+    pub(crate) fn add_follower(&mut self, mark: StoreMark, core: CoreId, number: u64) {
+        self.followers.push((mark, core, number));
+    }
+
+    /// Takes out the followers that need wait no longer.
+    pub(crate) fn take_followers(&mut self) -> Vec<(CoreId, u64)> {
+        if self.followers.is_empty() {
+            return Vec::new();
+        }
+        let Self { queue, followers, .. } = self;
+        let holds = |mark: &StoreMark| queue.iter().any(|e| e.orders() && e.number < mark.0);
+        followers.extract_if(.., |(mark, ..)| !holds(mark)).map(|(_, core, number)| (core, number)).collect()
+    }
+
+    /// From `when` on, waits for another core; gives the number of the entry that does.
+    pub(crate) fn follow(&mut self, when: Time) -> u64 {
+        let number = self.entered;
+        self.enter(Entry {
+            number,
+            when,
+            kind: Kind::Follow,
+            port: 0,
+            line: 0,
+            mask: 1,
+            bytes: [0; LINE as usize],
+            stores: 1,
+        });
+        number
+    }
+
+    /// The wait of that entry is over.
+    pub(crate) fn go_on(&mut self, number: u64) {
+        if let Some(entry) = self.queue.iter_mut().find(|entry| entry.number == number) {
+            entry.mask = 0;
+        }
+    }
+
+    fn enter(&mut self, entry: Entry) {
+        self.entered += 1;
+        // An interrupt may have computed up to an earlier time than what it interrupted.
+        let behind = self.queue.iter().rev().take_while(|other| other.when > entry.when).count();
+        self.queue.insert(self.queue.len() - behind, entry);
+    }
+
     /// Takes what the core executes at `when`, its last store of several then, for a device below `port`.
     pub(crate) fn push(&mut self, when: Time, port: u8, store: Store<'_>) {
         let (kind, address, from, width) = match store {
@@ -211,10 +311,8 @@ impl StoreUnit {
         let mask = if from.is_empty() { 0 } else { span(start as u32, from.len() as u32) };
         let stores = from.len().div_ceil(usize::from(width.max(1))).max(1) as u16;
         self.counters.stores += if from.is_empty() { 0 } else { u64::from(stores) };
-        let entry = Entry { when, kind, port, line: address - start as u64, mask, bytes, stores };
-        // An interrupt may have computed up to an earlier time than what it interrupted.
-        let behind = self.queue.iter().rev().take_while(|other| other.when > when).count();
-        self.queue.insert(self.queue.len() - behind, entry);
+        let line = address - start as u64;
+        self.enter(Entry { number: self.entered, when, kind, port, line, mask, bytes, stores });
     }
 
     /// What happens at `now` where a port has room for another TLP if `has_room` says so.
@@ -287,6 +385,7 @@ impl StoreUnit {
                 true
             }
             Kind::Combining | Kind::Direct => self.combine(now),
+            Kind::Follow => head.mask == 0,
         }
     }
 
@@ -337,6 +436,7 @@ impl StoreUnit {
         let departure = Departure { port: head.port, request, bytes: head.bytes, start };
         self.counters.bytes += u64::from(head.mask.count_ones());
         self.counters.uncached_tlps += 1;
+        self.last_uncached = head.number;
         head.mask = 0;
         self.uncached = Some(accepted);
         self.next_departure = now + self.params.evict_interval;

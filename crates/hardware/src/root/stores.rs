@@ -6,7 +6,7 @@ use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{FlowClass, Tlp, TlpKind};
 
 use super::{Host, OutboundError, RootEvent};
-use crate::core::{Departure, LINE, LinePassed, Step, Store, StoreParams, StoreUnit};
+use crate::core::{Departure, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit};
 use crate::event::Event;
 use crate::link::Side;
 use crate::memory::{CoreId, MemorySystem};
@@ -93,6 +93,29 @@ impl Host {
         Ok(())
     }
 
+    /// A core that is at `when` has seen an ordinary store that another made at a mark. On x86, stores are seen in program
+    /// order (SDM volume 3, 8.2.2): uncached stores and fences before that one have been accepted, and what this core stores
+    /// from now on comes behind them. Gives when that is so, as far as it can be known.
+    pub fn follow_stores(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        core: CoreId,
+        when: Time,
+        (other, mark): (CoreId, StoreMark),
+    ) -> Time {
+        if core == other {
+            return when;
+        }
+        let leader = &mut self.stores[other.index()];
+        let seen = leader.accepted_before(mark).max(when);
+        if leader.holds_before(mark) {
+            let number = self.stores[core.index()].follow(when);
+            self.stores[other.index()].add_follower(mark, core, number);
+            self.look_again(scheduler, core, when);
+        }
+        seen
+    }
+
     fn port_for(&self, address: u64, length: usize) -> Result<u8, OutboundError> {
         let address = HostPhysical::new(address);
         if address.offset_in(LINE) + length as u64 > LINE {
@@ -108,7 +131,7 @@ impl Host {
         if unit.wake.is_some_and(|wake| wake <= now) {
             unit.wake = None;
         }
-        loop {
+        let (until, blocked) = loop {
             let Self { stores, ports, .. } = self;
             let step = stores[core.index()].step(now, |port| {
                 let port = &mut ports[usize::from(port)];
@@ -116,16 +139,18 @@ impl Host {
             });
             match step {
                 Step::Leave(departure) => self.leave(wires, scheduler, departure),
-                Step::Wait { until, blocked } => {
-                    if let Some(until) = until {
-                        self.look_again(scheduler, core, until);
-                    }
-                    if blocked {
-                        self.wait_for_place(scheduler, core);
-                    }
-                    return;
-                }
+                Step::Wait { until, blocked } => break (until, blocked),
             }
+        };
+        if let Some(until) = until {
+            self.look_again(scheduler, core, until);
+        }
+        if blocked {
+            self.wait_for_place(scheduler, core);
+        }
+        for (follower, number) in self.stores[core.index()].take_followers() {
+            self.stores[follower.index()].go_on(number);
+            self.look_again(scheduler, follower, now);
         }
     }
 

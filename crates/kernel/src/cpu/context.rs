@@ -8,9 +8,9 @@ use std::task::{Context as PollContext, Poll, Waker};
 
 use engine::{Completion, Sleep};
 use hardware::Fabric;
-use hardware::core::Store;
+use hardware::core::{Store, StoreMark};
 use hardware::memory::CoreOp;
-use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part};
+use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part, Published};
 use platform::memory::PhysAddr;
 use units::{Cycles, Duration, Time};
 
@@ -254,6 +254,19 @@ impl CpuOps for Context {
                 self.hold(false);
             }
         })
+    }
+
+    fn publish(&self) -> Published {
+        let core = self.core.get();
+        Published { at: self.now(), core, stores: self.cores.store_mark(core).0 }
+    }
+
+    fn observe(&self, what: &Published) {
+        let mut seen = what.at.max(self.now());
+        if what.core != self.core.get() {
+            seen = self.cores.follow_stores(self.core.get(), seen, (what.core, StoreMark(what.stores)));
+        }
+        self.advance_to(seen);
     }
 
     fn flush_line(&self, at: PhysAddr) {

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
 use engine::{Completion, Handle, Scheduler, Trace};
-use hardware::core::Store;
+use hardware::core::{Store, StoreMark};
 use hardware::root::{Host, HostId};
 use hardware::wires::Wires;
 use hardware::{Event, Fabric};
@@ -185,6 +185,17 @@ impl Cores {
         let core = crate::convert::core(core);
         // Where no window is, a store is lost, as on a real bus.
         let _ = self.with(|host, wires, scheduler| host.store(wires, scheduler, core, when, store));
+    }
+
+    /// How far a core is with its stores to devices.
+    pub fn store_mark(&self, core: CpuId) -> StoreMark {
+        self.with(|host, _, _| host.stores_of(crate::convert::core(core)).mark())
+    }
+
+    /// A core that is at `when` comes behind what another had stored at a mark; gives when it does.
+    pub fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
+        let (core, other) = (crate::convert::core(core), crate::convert::core(other));
+        self.with(|host, _, scheduler| host.follow_stores(scheduler, core, when, (other, mark)))
     }
 
     /// Resolves when no more than `most` of a core's stores to devices are pending; `None` if that is so now.

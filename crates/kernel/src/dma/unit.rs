@@ -9,6 +9,7 @@ use hardware::iommu::{
     InterruptTable, MsiMessage, QueueAction, Scope, SourceCheck, TranslationType,
 };
 use platform::cpu::{Cpu, Node, Part};
+use platform::lock::SpinLock;
 use platform::memory::{Pages, Policy};
 use units::Iova;
 use wire::pcie::Bdf;
@@ -17,7 +18,6 @@ use super::DmaMode;
 use crate::convert;
 use crate::irq::Line;
 use crate::kernel::Inner;
-use crate::lock::SpinLock;
 
 /// Entries of an interrupt remapping table of one page: 2^(`IRT_ORDER` + 1).
 const IRT_ORDER: u8 = 7;

@@ -3,11 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use platform::lock::SpinLock;
 use platform::net::Packet;
 use platform::sync::WaitQueue;
 use units::Time;
-
-use crate::lock::SpinLock;
 
 /// Packets that wait before a driver's queue at most (Linux: the default `txqueuelen`).
 const LENGTH: usize = 1000;

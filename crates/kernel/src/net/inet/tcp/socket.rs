@@ -8,6 +8,7 @@ use inet::tcp::{Connection, Payload, Segment as TcpSegment, State};
 use platform::Error;
 use platform::block::Segment;
 use platform::cpu::{Async, Cpu, Part};
+use platform::lock::SpinLock;
 use platform::memory::PhysAddr;
 use platform::net::TxFlow;
 use platform::socket::{TcpInfo, TcpStream};
@@ -23,7 +24,6 @@ use super::super::timers::Owner;
 use super::buffer::{ORDER, SendBuffer};
 use super::listener::Listener;
 use super::{Ends, error_of};
-use crate::lock::SpinLock;
 
 /// Packets of a connection that may be with the device or before it (Linux: TCP small queues, about 2 of the largest).
 const MOST_BELOW: u32 = 4;

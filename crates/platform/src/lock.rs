@@ -2,19 +2,20 @@
 //!
 //! Code of a simulated kernel never runs into itself between two waits, so that nothing need be locked for the sake of
 //! its data. But a core may be ahead of another on its own clock: who takes the lock waits until whoever had it before
-//! has let it go, as it would on hardware, and what both do to a device happens in that order.
+//! has let it go, as it would on hardware, and what both do to a device happens in that order: the release is seen
+//! when the holder's uncached stores have been accepted.
 
-use std::cell::Cell;
+use core::cell::Cell;
 
-use platform::cpu::Cpu;
-use units::Time;
+use crate::cpu::{Cpu, Published};
 
-/// When the lock is free again.
+/// A lock, and who let it go last.
 #[derive(Default)]
-pub(crate) struct SpinLock(Cell<Time>);
+pub struct SpinLock(Cell<Published>);
 
 /// A lock that is held. Dropping it lets it go.
-pub(crate) struct Held<'a> {
+#[must_use = "the lock is held as long as this lives"]
+pub struct Held<'a> {
     lock: &'a SpinLock,
     cpu: &'a Cpu,
 }
@@ -22,16 +23,15 @@ pub(crate) struct Held<'a> {
 impl SpinLock {
     /// Waits for the lock, and takes it. Whoever has it already may take it again.
     pub fn lock<'a>(&'a self, cpu: &'a Cpu) -> Held<'a> {
-        let now = cpu.now();
-        if self.0.get() > now {
-            cpu.stall(self.0.get() - now);
-        }
+        cpu.observe(&self.0.get());
         Held { lock: self, cpu }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.lock.0.set(self.cpu.now().max(self.lock.0.get()));
+        let (now, before) = (self.cpu.publish(), self.lock.0.get());
+        // An interrupt on another core may have been ahead of this one.
+        self.lock.0.set(Published { at: now.at.max(before.at), ..now });
     }
 }
