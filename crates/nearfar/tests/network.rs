@@ -32,7 +32,10 @@ const HOSTS: &str = r#"
 "#;
 
 fn setup(programs: &[(&str, &str)]) -> ComputerSetup {
-    let mut text = HOSTS.to_owned();
+    setup_of(HOSTS.to_owned(), programs)
+}
+
+fn setup_of(mut text: String, programs: &[(&str, &str)]) -> ComputerSetup {
     for (host, run) in programs {
         text += &format!("[[program]]\nhost = \"{host}\"\ncpus = \"0-3\"\nrun = \"{run}\"\n");
     }
@@ -84,6 +87,33 @@ fn the_same_scenario_gives_the_same_figures() {
         done.into_iter().map(|done| (done.took, done.outcome)).collect::<Vec<_>>()
     };
     assert_eq!(once(), once());
+}
+
+/// A lost datagram ends the transactions, not the run.
+#[test]
+fn datagrams_that_are_lost_are_counted() {
+    let mut lost = 0.0;
+    for seed in 1..=6 {
+        let text = format!("seed = {seed}\n{HOSTS}    loss = 0.05\n");
+        let command = "netperf -H 10.0.0.2 -t UDP_RR -l 0.001";
+        let setup = setup_of(text, &[("b", "netserver"), ("a", command), ("a", "ping -c 1 10.0.0.2")]);
+        let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let transactions = reading(&done, "netperf", "transactions");
+        assert!(transactions * reading(&done, "netperf", "latency mean") <= 1020.0);
+        lost += reading(&done, "netperf", "lost");
+    }
+    assert!((3.0..=6.0).contains(&lost), "one for each test, as none goes on after: {lost}");
+}
+
+/// What has ended is told, and who waits for what never happens is named.
+#[test]
+fn a_program_that_hangs_is_named() {
+    // An iperf server does not answer what netperf asks.
+    let done = run(&[("b", "iperf -s"), ("a", "netperf -H 10.0.0.2 -p 5001"), ("a", "ping -c 1 10.0.0.2")]);
+    assert_eq!(done.len(), 2);
+    let failure = done[0].outcome.as_ref().unwrap_err().to_string();
+    assert!(done[0].run.starts_with("netperf") && failure.contains("hangs"), "{failure}");
+    assert_eq!(reading(&done, "ping", "received"), 1.0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Notify, Seed};
+use engine::Seed;
 use machine::{ComputerSetup, ProgramSetup};
 use platform::cpu::CpuId;
 use platform::kernel::TaskParams;
@@ -30,13 +30,13 @@ pub struct Done {
 #[derive(Default)]
 struct Ended {
     done: RefCell<Vec<(usize, Done)>>,
-    news: Notify,
 }
 
 /// Runs the programs of a scenario to their end, servers as long as anybody else runs.
 ///
 /// # Errors
-/// If a command line is not understood, the computers cannot be put together, or all wait for each other.
+/// If a command line is not understood or the computers cannot be put together. A program that waits for what never happens
+/// is told as a failure of its own.
 pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
     let mut costs = PacketCosts::default();
     let mut done = run_watched(setup, progress, &mut costs)?;
@@ -73,7 +73,7 @@ pub fn run_watched(
     for (n, program) in programs.iter().enumerate() {
         start(setup, n, program, &computers, &ended);
     }
-    let mut seen = 0;
+    let (mut seen, started) = (0, computers.simulation().now());
     loop {
         let done = ended.done.borrow();
         done[seen..].iter().for_each(|(_, done)| progress.step(&done.run));
@@ -88,9 +88,8 @@ pub fn run_watched(
             if observer.has_enough() {
                 break;
             }
-            // Nothing is left to happen.
-            let ended = Rc::clone(&ended);
-            computers.simulation().block_on(async move { ended.news.notified().await })?;
+            give_up(setup, &programs, &computers, started, &ended);
+            break;
         }
     }
     observer.ended(&computers);
@@ -99,6 +98,28 @@ pub fn run_watched(
     let mut done = ended.done.take();
     done.sort_by_key(|(n, _)| *n);
     Ok(done.into_iter().map(|(_, done)| done).collect())
+}
+
+/// Nothing is left to happen: what has not ended never will.
+fn give_up(
+    setup: &ComputerSetup,
+    programs: &[Rc<dyn Program>],
+    computers: &Computers,
+    started: Time,
+    ended: &Ended,
+) {
+    let at = computers.simulation().now();
+    let mut done = ended.done.borrow_mut();
+    for (n, entry) in setup.programs.iter().enumerate() {
+        if programs[n].serves() || done.iter().any(|(ended, _)| *ended == n) {
+            continue;
+        }
+        let why = format!("it hangs: it waits, and nothing is left to happen after {at}");
+        let took = at.since(started + entry.start);
+        let host = computers.hosts()[entry.host].name.clone();
+        let outcome = Err(Failure(why));
+        done.push((n, Done { host, run: entry.run.value.clone(), took, outcome }));
+    }
 }
 
 /// Whether all command lines of a scenario are understood.
@@ -141,7 +162,6 @@ fn start(
             cpu.sync().await;
             let took = cpu.now().since(began);
             ended.done.borrow_mut().push((n, Done { host: host_name, run, took, outcome }));
-            ended.news.notify_one();
         })
     });
 }

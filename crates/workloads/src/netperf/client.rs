@@ -11,9 +11,12 @@ use platform::socket::TcpStream;
 use units::{Duration, Time};
 
 use super::control::{self, Test};
-use super::{Memory, PORT, busy, busy_since, receive_all};
+use super::{Alarm, Memory, PORT, busy, busy_since, receive_all};
 use crate::latency::Latencies;
 use crate::program::{Environment, Failure, Program, Report};
+
+/// How long after a test's end the answer to its last request may come: later, it was lost (assumed: many round trips).
+const PATIENCE: Duration = Duration::from_ms(1);
 
 /// netperf with its options. Those of the test itself follow `--`.
 #[derive(Parser, Clone, PartialEq, Debug)]
@@ -65,6 +68,8 @@ fn request_response(text: &str) -> Result<(u32, u32), String> {
 struct Outcome {
     latencies: Latencies,
     transactions: u64,
+    /// Transactions without an answer.
+    lost: u64,
     notes: Vec<String>,
 }
 
@@ -124,11 +129,20 @@ impl Netperf {
     ) -> Result<Outcome, Error> {
         let mut outcome = Outcome::default();
         let socket = kernel.network().udp(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+        let mut alarm = Alarm::at(cpu, until + PATIENCE);
         while cpu.now() < until {
             let began = cpu.now();
             socket.send_to(cpu, to, data.first(sizes.0))?;
             cpu.sync().await;
-            socket.recv_from(cpu, data.segment()).await?;
+            let Some(answer) = alarm.unless(socket.recv_from(cpu, data.segment())).await else {
+                outcome.lost += 1;
+                let left = until.since(began).as_ns_f64() / 1e3;
+                outcome.notes.push(format!(
+                    "a datagram was lost; as the real netperf, this one does not send again and waited {left:.0} µs, to the end"
+                ));
+                break;
+            };
+            answer?;
             outcome.latencies.add(cpu.now().since(began));
             outcome.transactions += 1;
         }
@@ -148,7 +162,8 @@ impl Program for Netperf {
                 .map_err(|error| Failure(format!("netperf: {}", error.to_string().trim())))?;
             let at = |port| SocketAddrV4::new(self.host, port);
             let fail = |error| Failure::about(format!("netperf to {}", self.host), error);
-            let order = control::order(self.test, options.sizes.0, options.sizes.1, options.receive);
+            let length = Duration::from_ps((self.length * 1e12) as u64);
+            let order = control::order(self.test, options.sizes, options.receive, length);
             let memory = Memory::take(&kernel, &cpu, 64)?;
             let size = options.send.max(options.sizes.0).max(options.sizes.1);
             let data = Memory::take(&kernel, &cpu, size)?;
@@ -164,7 +179,7 @@ impl Program for Netperf {
             };
             let before = busy(&kernel);
             let began = cpu.now();
-            let until = began + Duration::from_ps((self.length * 1e12) as u64);
+            let until = began + length;
             let outcome = match (self.test, &stream) {
                 (Test::TcpStream, Some(stream)) => self.stream(&cpu, &**stream, &data, until).await,
                 (_, Some(stream)) => self.transactions(&cpu, &**stream, &data, options.sizes, until).await,
@@ -175,6 +190,9 @@ impl Program for Netperf {
             }
             let mut outcome = outcome.map_err(fail)?;
             let mut took = cpu.now().since(began);
+            if outcome.lost > 0 {
+                took = length;
+            }
             // The server has taken everything in when it tells what it measured.
             let result = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
             let [bytes, remote_busy, ..] = result.ok_or_else(|| fail(Error::Ended))?;
@@ -194,6 +212,9 @@ impl Program for Netperf {
             } else {
                 report.add("transactions", "", outcome.transactions as f64);
                 report.add("rate", "transactions/s", outcome.transactions as f64 / seconds);
+                if self.test == Test::UdpRr {
+                    report.add("lost", "transactions", outcome.lost as f64);
+                }
                 outcome.latencies.report(&mut report, "latency");
             }
             for (name, busy) in ["local cpu", "remote cpu"].into_iter().zip(busy) {

@@ -3,6 +3,7 @@
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::socket::TcpStream;
+use units::Duration;
 
 use super::{Memory, receive_all};
 
@@ -20,16 +21,16 @@ pub enum Test {
 }
 
 /// Numbers of a message.
-const WORDS: usize = 4;
+const WORDS: usize = 5;
 /// Bytes of a message.
 const BYTES: u32 = 8 * WORDS as u32;
 
 /// Numbers that are sent together: the client's order, the server's port, the server's result.
 pub type Message = [u64; WORDS];
 
-/// The order to the server.
-pub fn order(test: Test, request: u32, response: u32, buffer: u32) -> Message {
-    [test as u64, request.into(), response.into(), buffer.into()]
+/// The order to the server: the test, bytes of request and response, of a receive, and the test's length in picoseconds.
+pub fn order(test: Test, (request, response): (u32, u32), buffer: u32, length: Duration) -> Message {
+    [test as u64, request.into(), response.into(), buffer.into(), length.as_ps()]
 }
 
 /// The test that a number stands for.

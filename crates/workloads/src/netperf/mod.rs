@@ -15,18 +15,47 @@ mod server;
 pub use client::Netperf;
 pub use server::Netserver;
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use platform::Error;
 use platform::block::Segment;
-use platform::cpu::{Cpu, CpuId, Part};
+use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::Kernel;
 use platform::memory::{Pages, Policy};
 use platform::socket::TcpStream;
-use units::Duration;
+use units::{Duration, Time};
 
 /// Where the server listens for control connections.
 const PORT: u16 = 12_865;
+
+/// Goes off once, as the timer of a test does; one timer for all that the test waits for.
+struct Alarm(Option<Async<'static, ()>>);
+
+impl Alarm {
+    fn at(cpu: &Cpu, when: Time) -> Self {
+        let cpu = cpu.clone();
+        Self(Some(Box::pin(async move { cpu.sleep_until(when).await })))
+    }
+
+    /// What `future` gives, or `None` if the alarm has gone off before.
+    async fn unless<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        poll_fn(|context| match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending => match &mut self.0 {
+                Some(timer) => timer.as_mut().poll(context).map(|()| {
+                    self.0 = None;
+                    None
+                }),
+                None => Poll::Ready(None),
+            },
+        })
+        .await
+    }
+}
 
 /// User memory of a program.
 struct Memory {

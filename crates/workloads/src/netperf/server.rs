@@ -9,13 +9,17 @@ use platform::kernel::{Kernel, TaskParams};
 use platform::socket::{Network, TcpListener, TcpStream, UdpSocket};
 
 use super::control::{self, Test};
-use super::{Memory, PORT, busy, busy_since, receive_all};
+use super::{Alarm, Memory, PORT, busy, busy_since, receive_all};
 use crate::program::{Environment, Failure, Program, Report};
+use units::{Duration, Time};
 
 /// First port for data connections.
 const DATA: u16 = 20_000;
 /// Ports that are tried.
 const TRIES: u16 = 1_000;
+
+/// How much longer than a test the server waits for datagrams (netperf's `PAD_TIME` is 4 s; its clients are slower to begin).
+const PAD: Duration = Duration::from_ms(10);
 
 /// netserver with its options.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
@@ -59,7 +63,9 @@ impl Program for Netserver {
 async fn serve(cpu: &Cpu, kernel: &Rc<dyn Kernel>, control: &dyn TcpStream) -> Result<(), Error> {
     let network = kernel.network();
     let memory = Memory::take(kernel, cpu, 64)?;
-    while let Some([test, request, response, buffer]) = control::receive(cpu, control, &memory).await? {
+    while let Some([test, request, response, buffer, length]) =
+        control::receive(cpu, control, &memory).await?
+    {
         let test = control::test_of(test).ok_or(Error::Invalid)?;
         let data = Memory::take(kernel, cpu, request.max(response).max(buffer) as u32)?;
         let (request, response) = (request as u32, response as u32);
@@ -68,7 +74,7 @@ async fn serve(cpu: &Cpu, kernel: &Rc<dyn Kernel>, control: &dyn TcpStream) -> R
             Test::TcpStream | Test::TcpRr => {
                 let listener = data_listener(cpu, &*network)?;
                 let port = listener.local().port();
-                control::send(cpu, control, &memory, [port.into(), 0, 0, 0]).await?;
+                control::send(cpu, control, &memory, [port.into(), 0, 0, 0, 0]).await?;
                 let stream = listener.accept(cpu).await?;
                 listener.close(cpu);
                 stream.set_no_delay(test == Test::TcpRr);
@@ -82,14 +88,15 @@ async fn serve(cpu: &Cpu, kernel: &Rc<dyn Kernel>, control: &dyn TcpStream) -> R
             Test::UdpRr => {
                 let socket = network.udp(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
                 let port = socket.local().port();
-                control::send(cpu, control, &memory, [port.into(), 0, 0, 0]).await?;
-                let bytes = answer_datagrams(cpu, &*socket, &data, response).await?;
+                control::send(cpu, control, &memory, [port.into(), 0, 0, 0, 0]).await?;
+                let end = cpu.now() + Duration::from_ps(length) + PAD;
+                let bytes = answer_datagrams(cpu, &*socket, &data, response, end).await?;
                 socket.close(cpu);
                 bytes
             }
         };
         let used = busy_since(kernel, before).as_ps();
-        control::send(cpu, control, &memory, [bytes, used, 0, 0]).await?;
+        control::send(cpu, control, &memory, [bytes, used, 0, 0, 0]).await?;
         kernel.free_pages(cpu, data.pages);
     }
     kernel.free_pages(cpu, memory.pages);
@@ -130,16 +137,21 @@ async fn answer(
     Ok(transactions)
 }
 
-/// Answers datagrams until an empty one comes.
+/// Answers datagrams until an empty one comes, or until `end` if that was lost.
 async fn answer_datagrams(
     cpu: &Cpu,
     socket: &dyn UdpSocket,
     data: &Memory,
     response: u32,
+    end: Time,
 ) -> Result<u64, Error> {
     let mut transactions = 0;
+    let mut alarm = Alarm::at(cpu, end);
     loop {
-        let (length, from) = socket.recv_from(cpu, data.segment()).await?;
+        let Some(received) = alarm.unless(socket.recv_from(cpu, data.segment())).await else {
+            return Ok(transactions);
+        };
+        let (length, from) = received?;
         if length == 0 {
             return Ok(transactions);
         }
