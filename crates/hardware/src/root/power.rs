@@ -178,6 +178,21 @@ mod tests {
         Power::new(params, engine::Seed::new(1).component("power"))
     }
 
+    /// A fabric that is stopped for two periods of a millisecond and 8 us.
+    fn stopping() -> Power {
+        let controller = PackageController {
+            period: Duration::from_ms(1),
+            transition_periods: 2,
+            longer_share: 0.0,
+            exit: Duration::from_us(8),
+            slow_exit: Duration::from_us(8),
+            slow_share: 0.0,
+            forced_share: 0.0,
+            skipped_share: 0.0,
+        };
+        power(PowerParams { states: Vec::new(), controller: Some(controller) })
+    }
+
     fn at(ns: u64) -> Time {
         Time::from_ps(ns * 1_000)
     }
@@ -201,17 +216,7 @@ mod tests {
 
     #[test]
     fn a_transition_holds_what_comes_meanwhile() {
-        let controller = PackageController {
-            period: Duration::from_ms(1),
-            transition_periods: 2,
-            longer_share: 0.0,
-            exit: Duration::from_us(8),
-            slow_exit: Duration::from_us(8),
-            slow_share: 0.0,
-            forced_share: 0.0,
-            skipped_share: 0.0,
-        };
-        let mut power = power(PowerParams { states: Vec::new(), controller: Some(controller) });
+        let mut power = stopping();
         assert_eq!(power.admit(at(900_000)), at(900_000));
         assert_eq!(power.admit(at(1_000_100)), at(3_008_000));
         assert_eq!(power.admit(at(2_000_000)), at(3_008_000));
@@ -219,17 +224,7 @@ mod tests {
 
     #[test]
     fn a_transition_waits_for_reads_but_not_for_writes() {
-        let controller = PackageController {
-            period: Duration::from_ms(1),
-            transition_periods: 2,
-            longer_share: 0.0,
-            exit: Duration::from_us(8),
-            slow_exit: Duration::from_us(8),
-            slow_share: 0.0,
-            forced_share: 0.0,
-            skipped_share: 0.0,
-        };
-        let mut power = power(PowerParams { states: Vec::new(), controller: Some(controller) });
+        let mut power = stopping();
         power.write_until(at(1_000_500));
         power.read_until(at(1_000_200));
         assert_eq!(power.admit(at(1_000_100)), at(1_000_100));

@@ -1,0 +1,169 @@
+//! Completions: what they say of which request, and when their data has been dealt with.
+
+use engine::Scheduler;
+use platform::device::{DmaError, FunctionIndex};
+use units::{Duration, Time};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
+
+use super::{EndpointEvent, Outstanding, Requester};
+use crate::detected::Detected;
+use crate::endpoint::mover::Direction;
+use crate::event::Event;
+use crate::link::LinkEnd;
+use crate::wires::Wires;
+
+impl Requester {
+    /// Takes a completion with its payload, around which its sender left `padding` bytes empty. Returns when it has left the receive buffer.
+    #[allow(clippy::too_many_arguments)]
+    pub fn completion(
+        &mut self,
+        wires: &Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        header: &CompletionHeader,
+        poisoned: bool,
+        padding: u16,
+        payload: &[u8],
+    ) -> Time {
+        let now = scheduler.now();
+        let tag = usize::from(header.tag);
+        let entry = self.tags.get(tag).copied().unwrap_or_default();
+        let (Some(index), true) = (entry.read, entry.left > 0 || entry.length == 0) else {
+            self.counters.unexpected_completions += 1;
+            self.detected = Some((FunctionIndex(0), Detected::UnexpectedCompletion));
+            return now;
+        };
+        let read = &mut self.reads[index as usize];
+        let dma = read.dma.expect("a read with a tag has been asked for");
+        self.counters.completions += 1;
+        let mut here = 0;
+        if header.status != CompletionStatus::Successful {
+            self.counters.failed_completions += 1;
+            read.failed = Some(match header.status {
+                CompletionStatus::CompleterAbort => DmaError::CompleterAbort,
+                _ => DmaError::UnsupportedRequest,
+            });
+            // An error ends the request, whatever part of it has been answered.
+            self.tags[tag].left = 0;
+        } else {
+            let lead = usize::from(header.lower_address & 3);
+            here = header.bytes_here().min(entry.left);
+            let place = (entry.offset + entry.length - entry.left) as usize;
+            match (poisoned, payload.get(lead..lead + here as usize)) {
+                (false, Some(bytes)) => read.data[place..place + bytes.len()].copy_from_slice(bytes),
+                _ => {
+                    self.counters.poisoned_completions += 1;
+                    self.detected = Some((dma.function, Detected::Poisoned));
+                    read.failed = Some(DmaError::Poisoned);
+                }
+            }
+            self.tags[tag].left -= here;
+        }
+        let entry = &mut self.tags[tag];
+        let first = entry.largest == 0;
+        entry.largest = entry.largest.max(here.max(1));
+        let (last, entry) = (entry.left == 0, *entry);
+        let link = wires.link(end.link);
+        let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
+        let out = self.drain.take(now, wire_bytes, first);
+        let engine = self.params.engine(dma.engine);
+        let drained = match engine.memory {
+            Some(_) => self.bus.pass(now, Direction::In, u64::from(here)).max(out),
+            None => out,
+        };
+        let arrived = now - link.wire_time(end.side.opposite(), wire_bytes);
+        let ps_per_byte = link.wire_time_per_byte_ps();
+        let offset = u64::from(entry.offset + entry.length - entry.left - here);
+        self.reads[index as usize].place(engine, now, arrived, offset, u64::from(here), ps_per_byte);
+        if last {
+            self.request_answered(scheduler, header.tag, entry, index, drained);
+        }
+        drained
+    }
+
+    /// All completions of a request have come.
+    fn request_answered(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        tag: u16,
+        entry: Outstanding,
+        index: u32,
+        drained: Time,
+    ) {
+        let read = &mut self.reads[index as usize];
+        let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
+        let engine = self.params.engine(dma.engine);
+        read.outstanding -= 1;
+        let mut free = drained;
+        if let Some(memory) = &engine.memory {
+            let ragged = entry.largest <= memory.chunk;
+            let local = dma.local + u64::from(entry.offset);
+            // Data that does not begin with a word is shifted as it is written out, and waits for that.
+            let shifted = local % u64::from(memory.word.max(1)) != 0;
+            // The last line is shifted while the next transfer begins.
+            let last = memory.write_out.per_completion * u64::from(read.completions.saturating_sub(1))
+                + Duration::from_ps(64 * u64::from(memory.write_out.ps_per_byte));
+            let shifted_at = Time::from_ps(read.in_place.as_ps().saturating_sub(last.as_ps()));
+            let drained = if shifted { drained.max(shifted_at) } else { drained };
+            free = free.max(self.memory.write(drained, memory, local, u64::from(entry.length), ragged));
+        }
+        if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
+            let mut done = read.in_place.max(scheduler.now()) + engine.read_done_latency;
+            if let Some(memory) = &engine.memory {
+                let word = u64::from(memory.word.max(1));
+                if dma.local % word != 0 {
+                    done += memory.write_out.unaligned_head;
+                }
+                if (dma.local + u64::from(dma.length)) % word != 0 {
+                    done += memory.write_out.unaligned_tail;
+                }
+                done += memory.write_out.short_chunk * memory.short_chunk_operations(dma.local, dma.length);
+            }
+            if read.left > 0 {
+                // The rest of a read that failed is not asked for.
+                read.left = 0;
+                self.to_issue.retain(|&waiting| waiting != index);
+            }
+            scheduler.at(done, self.event(EndpointEvent::ReadDone { read: index, epoch: self.epoch }));
+        }
+        let event = self.event(EndpointEvent::TagFree { tag, epoch: self.epoch });
+        scheduler.at(free + self.params.tag_release, event);
+    }
+
+    /// A tag's data has been dealt with: it is free again.
+    pub fn tag_free(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, tag: u16) {
+        let entry = &mut self.tags[usize::from(tag)];
+        entry.read = None;
+        self.buffered -= entry.length;
+        self.free_tags.push_back(tag);
+        self.issue_reads(wires, scheduler);
+    }
+
+    /// Ends requests that have waited too long; gives the functions whose they were, once for each request.
+    pub fn check_timeouts(&mut self, scheduler: &mut Scheduler<Event>) -> Vec<FunctionIndex> {
+        let mut late = Vec::new();
+        let now = scheduler.now();
+        self.timeout_armed = false;
+        let mut next: Option<Time> = None;
+        for tag in 0..self.params.tags {
+            let entry = self.tags[usize::from(tag)];
+            // A request whose last completion is being dealt with has been answered.
+            let (Some(index), true) = (entry.read, entry.left > 0) else { continue };
+            if entry.deadline <= now {
+                self.counters.timeouts += 1;
+                self.reads[index as usize].failed = Some(DmaError::Timeout);
+                self.tags[usize::from(tag)].left = 0;
+                let dma = self.reads[index as usize].dma.expect("a read with a tag has been asked for");
+                late.push(dma.function);
+                self.request_answered(scheduler, tag, entry, index, now);
+            } else {
+                next = Some(next.map_or(entry.deadline, |n| n.min(entry.deadline)));
+            }
+        }
+        if let Some(at) = next {
+            self.timeout_armed = true;
+            scheduler.at(at, self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch }));
+        }
+        late
+    }
+}

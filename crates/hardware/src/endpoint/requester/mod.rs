@@ -1,0 +1,248 @@
+//! The requester side of a device's PCIe core: tags, splitting, reassembly, engines.
+
+mod completions;
+mod reads;
+mod writes;
+
+use std::collections::VecDeque;
+
+use platform::device::{Dma, DmaAttributes, DmaError, FunctionIndex};
+use units::{Duration, Time};
+use wire::pcie::Bdf;
+use wire::pcie::tlp::{AddressType, Common};
+
+use super::mover::{Bus, Drain, Memory, Transmit};
+use super::params::EndpointParams;
+use super::{EndpointEvent, EndpointId};
+use crate::detected::Detected;
+use crate::event::Event;
+use crate::link::LinkEnd;
+
+/// A DMA read of the device, from its request to its outcome.
+#[derive(Default)]
+struct Read {
+    dma: Option<Dma>,
+    end: Option<LinkEnd>,
+    requester: Bdf,
+    data: Vec<u8>,
+    /// When its engine can send the first request.
+    ready: Time,
+    /// What has not been asked for yet.
+    next: u64,
+    left: u32,
+    /// Requests whose data has not all come.
+    outstanding: u32,
+    /// When what has come is in the device's memory.
+    in_place: Time,
+    pieces: u32,
+    completions: u32,
+    failed: Option<DmaError>,
+    /// Its function was reset since: the device is not told.
+    forgotten: bool,
+}
+
+/// A function between two resets of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Life {
+    /// The function.
+    pub function: FunctionIndex,
+    number: u16,
+}
+
+/// A DMA write that waits for its engine.
+struct Write {
+    dma: Dma,
+    end: LinkEnd,
+    requester: Bdf,
+    data: Vec<u8>,
+    ready: Time,
+}
+
+/// A non-posted request on its way.
+#[derive(Clone, Copy, Default)]
+struct Outstanding {
+    /// Which read it belongs to; `None` if the tag is free.
+    read: Option<u32>,
+    /// Place in the read's data at which the request's bytes begin.
+    offset: u32,
+    /// Bytes that the request asked for.
+    length: u32,
+    /// Bytes that have not come yet.
+    left: u32,
+    /// Largest completion so far, in bytes.
+    largest: u32,
+    deadline: Time,
+}
+
+/// Counts of the requester side.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequesterCounters {
+    /// Bytes read, as asked for by the device.
+    pub bytes_read: u64,
+    /// Bytes written, as asked for by the device.
+    pub bytes_written: u64,
+    /// Read requests sent.
+    pub read_requests: u64,
+    /// Write requests sent.
+    pub write_requests: u64,
+    /// Completions received that answered a request.
+    pub completions: u64,
+    /// Completions received that answered none.
+    pub unexpected_completions: u64,
+    /// Requests that no completion answered in time.
+    pub timeouts: u64,
+    /// Completions with a status other than success.
+    pub failed_completions: u64,
+    /// Completions whose payload was marked as damaged.
+    pub poisoned_completions: u64,
+    /// Largest number of tags in use at once.
+    pub most_tags: u16,
+    /// Time during which a read waited for a tag.
+    pub waited_for_tags: Duration,
+}
+
+/// The requester side of one device.
+pub struct Requester {
+    id: EndpointId,
+    params: EndpointParams,
+    reads: Vec<Read>,
+    free_reads: Vec<u32>,
+    /// Reads that still have something to ask for, oldest first.
+    to_issue: VecDeque<u32>,
+    tags: Vec<Outstanding>,
+    free_tags: VecDeque<u16>,
+    /// Bytes that outstanding requests have asked for.
+    buffered: u32,
+    /// When the next read request can be sent.
+    next_issue: Time,
+    /// When the core will look again whether a read can go on.
+    issue_wake: Option<Time>,
+    to_write: VecDeque<Write>,
+    writes_in_hand: u16,
+    write_wake: Option<Time>,
+    spare_buffers: Vec<Vec<u8>>,
+    drain: Drain,
+    bus: Bus,
+    memory: Memory,
+    path: Transmit,
+    /// When the last posted request begins to leave: others follow it.
+    last_posted: Time,
+    /// Payload size that the host allows, in bytes.
+    pub max_payload: u32,
+    /// Largest read request that the host allows, in bytes.
+    pub max_read_request: u32,
+    timeout_armed: bool,
+    starved_since: Option<Time>,
+    counters: RequesterCounters,
+    /// What was wrong with the last completion, and whose request it answered: for the core to report.
+    pub(super) detected: Option<(FunctionIndex, Detected)>,
+    /// Counts resets: events of before the last one mean nothing any more.
+    epoch: u16,
+    /// Counts each function's own resets.
+    lives: Vec<u16>,
+}
+
+/// Smallest payload and read request sizes, in force after a reset (PCIe base specification, Device Control register).
+const RESET_MAX_PAYLOAD: u32 = 128;
+const RESET_MAX_READ_REQUEST: u32 = 512;
+
+impl Requester {
+    /// An idle requester with all tags free.
+    pub fn new(id: EndpointId, params: EndpointParams) -> Self {
+        Self {
+            id,
+            reads: Vec::new(),
+            free_reads: Vec::new(),
+            to_issue: VecDeque::new(),
+            tags: vec![Outstanding::default(); usize::from(params.tags)],
+            free_tags: (0..params.tags).collect(),
+            buffered: 0,
+            next_issue: Time::ZERO,
+            issue_wake: None,
+            to_write: VecDeque::new(),
+            writes_in_hand: 0,
+            write_wake: None,
+            spare_buffers: Vec::new(),
+            drain: Drain::new(params.drain),
+            bus: Bus::new(params.bus),
+            memory: Memory::default(),
+            path: Transmit::new(params.transmit),
+            last_posted: Time::ZERO,
+            max_payload: RESET_MAX_PAYLOAD,
+            max_read_request: RESET_MAX_READ_REQUEST,
+            timeout_armed: false,
+            starved_since: None,
+            counters: RequesterCounters::default(),
+            detected: None,
+            epoch: 0,
+            lives: Vec::new(),
+            params,
+        }
+    }
+
+    /// Number of the current life of the device, since its last reset.
+    pub fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> &RequesterCounters {
+        &self.counters
+    }
+
+    /// Tags in use.
+    pub fn tags_in_use(&self) -> u16 {
+        self.params.tags - self.free_tags.len() as u16
+    }
+
+    fn event(&self, event: EndpointEvent) -> Event {
+        Event::Endpoint(self.id, event)
+    }
+
+    /// What a function is between two resets of its own.
+    pub fn life(&self, function: FunctionIndex) -> Life {
+        let number = self.lives.get(usize::from(function.0)).copied().unwrap_or_default();
+        Life { function, number }
+    }
+
+    /// Forgets what one function has under way. Requests that have been sent keep their tags until they are
+    /// answered, since the tags are everybody's; what is answered then is dropped (base spec 6.6.2).
+    pub fn reset_function(&mut self, function: FunctionIndex) {
+        let index = usize::from(function.0);
+        self.lives.resize(self.lives.len().max(index + 1), 0);
+        self.lives[index] = self.lives[index].wrapping_add(1);
+        self.to_write.retain(|write| write.dma.function != function);
+        for number in 0..self.reads.len() as u32 {
+            let read = &mut self.reads[number as usize];
+            if read.dma.is_none_or(|dma| dma.function != function) {
+                continue;
+            }
+            read.forgotten = true;
+            // What it has not asked for yet it never will.
+            let waiting = self.to_issue.len();
+            self.to_issue.retain(|&other| other != number);
+            read.left = 0;
+            if read.outstanding == 0 && self.to_issue.len() < waiting {
+                read.dma = None;
+                self.free_reads.push(number);
+            }
+        }
+    }
+
+    /// Forgets everything under way: the device was reset.
+    pub fn reset(&mut self) {
+        let counters = std::mem::take(&mut self.counters);
+        let epoch = self.epoch.wrapping_add(1);
+        *self = Self { counters, epoch, ..Self::new(self.id, self.params.clone()) };
+    }
+}
+
+fn common(attributes: DmaAttributes) -> Common {
+    Common {
+        relaxed_ordering: attributes.relaxed_ordering,
+        no_snoop: attributes.no_snoop,
+        id_based_ordering: attributes.id_based_ordering,
+        address_type: if attributes.translated { AddressType::Translated } else { AddressType::Untranslated },
+        ..Common::default()
+    }
+}

@@ -1,0 +1,222 @@
+//! DMA reads: from the device's request to its outcome, in requests as large as the host allows.
+
+use engine::Scheduler;
+use platform::device::{Dma, DmaError, Token};
+use units::{Duration, Time};
+use wire::pcie::split::split_read;
+use wire::pcie::tlp::MemoryRequest;
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+use super::{EndpointEvent, Outstanding, Read, Requester, common};
+use crate::endpoint::params::EngineParams;
+use crate::event::Event;
+use crate::link::LinkEnd;
+use crate::wires::Wires;
+
+impl Read {
+    /// Works out when the bytes of a completion that began to arrive at `begin` are in the device's memory, `offset`
+    /// bytes from the beginning of the read's data.
+    pub(super) fn place(
+        &mut self,
+        engine: &EngineParams,
+        now: Time,
+        begin: Time,
+        offset: u64,
+        bytes: u64,
+        ps_per_byte: f64,
+    ) {
+        let Some(memory) = &engine.memory else {
+            // One completion is handed over after the other.
+            let mut time = Duration::from_ps(bytes * u64::from(engine.hand_over_ps_per_byte));
+            if self.completions > 0 {
+                time += engine.hand_over_per_completion;
+            }
+            self.completions += 1;
+            self.in_place = self.in_place.max(now) + time;
+            return;
+        };
+        let out = &memory.write_out;
+        let chunk = u64::from(memory.chunk);
+        let byte_time = |bytes: u64| Duration::from_ps((bytes as f64 * ps_per_byte) as u64);
+        let mut arrived = begin + byte_time(COMPLETION_OVERHEAD);
+        self.completions += 1;
+        let (mut left, mut first_of_completion) = (bytes, true);
+        while left > 0 {
+            let piece = left.min(chunk);
+            left -= piece;
+            arrived = if left == 0 { now } else { arrived + byte_time(piece) };
+            let mut time = Duration::from_ps(
+                piece.max(if self.pieces == 0 { 64 } else { 0 }) * u64::from(out.ps_per_byte),
+            );
+            if self.pieces == 0 {
+                // The first piece waits for a whole line's worth, less what it can tell is missing.
+                let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
+                time = time.saturating_sub(Duration::from_ps(missing));
+            } else if first_of_completion {
+                // The first chunk is taken up again; data for later ones is gathered behind it.
+                time += if offset < chunk { out.within_chunk } else { out.per_completion };
+            }
+            self.in_place = self.in_place.max(arrived) + time;
+            self.pieces += 1;
+            first_of_completion = false;
+        }
+    }
+}
+
+/// Header, sequence number, LCRC and framing of a completion.
+const COMPLETION_OVERHEAD: u64 = 20;
+
+/// How a read ended, as the device will be told.
+pub struct Finished {
+    read: u32,
+    epoch: u16,
+    /// The device's own number.
+    pub token: Token,
+    /// The data, to be given back with [`Requester::recycle`].
+    pub data: Vec<u8>,
+    /// Why there is none.
+    pub failed: Option<DmaError>,
+}
+
+impl Requester {
+    fn allocate_read(&mut self) -> u32 {
+        self.free_reads.pop().unwrap_or_else(|| {
+            self.reads.push(Read::default());
+            self.reads.len() as u32 - 1
+        })
+    }
+
+    /// Begins a DMA read from `end` in the name of `requester`.
+    pub fn read(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        requester: Bdf,
+        dma: Dma,
+    ) {
+        // A read never leaves before the writes that were sent before it.
+        let ready = (scheduler.now() + self.params.engine(dma.engine).start_latency).max(self.last_posted);
+        let index = self.allocate_read();
+        let read = &mut self.reads[index as usize];
+        let mut data = std::mem::take(&mut read.data);
+        // What an earlier read left there is seen by nobody: all of it is overwritten, or the read fails.
+        data.resize(dma.length as usize, 0);
+        *read = Read {
+            dma: Some(dma),
+            end: Some(end),
+            requester,
+            data,
+            ready,
+            next: dma.address.get(),
+            left: dma.length,
+            ..Read::default()
+        };
+        self.counters.bytes_read += u64::from(dma.length);
+        self.to_issue.push_back(index);
+        // One that finds others before it waits for what they wait for.
+        if self.to_issue.len() == 1 {
+            self.issue_reads(wires, scheduler);
+        }
+    }
+
+    /// Tells the device that a read came to nothing, without a TLP.
+    pub fn refuse_read(&mut self, scheduler: &mut Scheduler<Event>, dma: Dma) {
+        let index = self.allocate_read();
+        let data = std::mem::take(&mut self.reads[index as usize].data);
+        let failed = Some(DmaError::NotAllowed);
+        self.reads[index as usize] = Read { dma: Some(dma), data, failed, ..Read::default() };
+        let event = self.event(EndpointEvent::ReadDone { read: index, epoch: self.epoch });
+        scheduler.at(scheduler.now(), event);
+    }
+
+    /// Sends read requests while there are tags.
+    pub fn issue_reads(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        let largest = self.max_read_request.min(self.params.max_read_request);
+        if self.issue_wake.is_some_and(|at| at <= now) {
+            self.issue_wake = None;
+        }
+        while let Some(&index) = self.to_issue.front() {
+            let due = self.reads[index as usize].ready.max(self.next_issue);
+            if due > now {
+                if self.free_tags.is_empty() {
+                    // The tag that comes free first is the event that is waited for.
+                    self.starved_since.get_or_insert(due);
+                } else if self.issue_wake.is_none_or(|at| at > due) {
+                    self.issue_wake = Some(due);
+                    scheduler.at(due, self.event(EndpointEvent::IssueReads { epoch: self.epoch }));
+                }
+                break;
+            }
+            let next = self.reads[index as usize].left.min(largest);
+            let has_room = self.buffered == 0 || self.buffered + next <= self.params.read_buffer;
+            let Some(tag) = has_room.then(|| self.free_tags.pop_front()).flatten() else {
+                self.starved_since.get_or_insert(now);
+                break;
+            };
+            if let Some(since) = self.starved_since.take() {
+                self.counters.waited_for_tags += now.since(since);
+            }
+            self.next_issue = now + self.params.issue_interval;
+            let read = &mut self.reads[index as usize];
+            let dma = read.dma.expect("a read that is issued has been asked for");
+            // A read of nothing is a request with all byte enables clear (a flush of what was written before).
+            let (address, length) =
+                split_read(read.next, u64::from(read.left), largest).next().unwrap_or((read.next, 0));
+            let request = MemoryRequest::for_bytes(read.requester, tag, address, length);
+            let tlp = Tlp { common: common(dma.attributes), kind: TlpKind::MemoryRead(request) };
+            self.tags[usize::from(tag)] = Outstanding {
+                read: Some(index),
+                offset: dma.length - read.left,
+                length,
+                left: length,
+                largest: 0,
+                deadline: now + self.params.completion_timeout,
+            };
+            read.next = address + u64::from(length);
+            read.left -= length;
+            read.outstanding += 1;
+            self.buffered += length;
+            let end = read.end.expect("a read that is issued has a port");
+            if read.left == 0 {
+                self.to_issue.pop_front();
+            }
+            self.counters.read_requests += 1;
+            self.counters.most_tags = self.counters.most_tags.max(self.tags_in_use());
+            let packet = wires.packets.encode(&tlp, &[]);
+            wires.send(scheduler, end, packet);
+        }
+        if !self.timeout_armed && self.tags_in_use() > 0 {
+            self.timeout_armed = true;
+            let event = self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch });
+            scheduler.after(self.params.completion_timeout, event);
+        }
+    }
+
+    /// The outcome of a read that has ended.
+    pub fn take_finished(&mut self, read: u32) -> Option<Finished> {
+        let slot = &mut self.reads[read as usize];
+        let token = slot.dma.take()?.token;
+        if slot.forgotten {
+            self.free_reads.push(read);
+            return None;
+        }
+        Some(Finished {
+            read,
+            epoch: self.epoch,
+            token,
+            data: std::mem::take(&mut slot.data),
+            failed: slot.failed,
+        })
+    }
+
+    /// Takes a finished read's place and buffer back for another one.
+    pub fn recycle(&mut self, finished: Finished) {
+        // After a reset, nobody knows of the read any more.
+        if finished.epoch == self.epoch {
+            self.reads[finished.read as usize].data = finished.data;
+            self.free_reads.push(finished.read);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! DMA writes and interrupt messages: posted requests, in the order in which they were asked for.
+
+use engine::Scheduler;
+use platform::device::Dma;
+use units::Time;
+use wire::pcie::split::split_aligned;
+use wire::pcie::tlp::MemoryRequest;
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+use super::{EndpointEvent, Requester, Write, common};
+use crate::endpoint::mover::Direction;
+use crate::event::Event;
+use crate::link::LinkEnd;
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+impl Requester {
+    /// Writes `data` through `end` in the name of `requester`.
+    pub fn write(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        requester: Bdf,
+        dma: Dma,
+        data: &[u8],
+    ) {
+        debug_assert_eq!(data.len(), dma.length as usize);
+        let mut buffer = self.spare_buffers.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(data);
+        self.counters.bytes_written += data.len() as u64;
+        let ready = scheduler.now() + self.params.engine(dma.engine).start_latency;
+        self.to_write.push_back(Write { dma, end, requester, data: buffer, ready });
+        self.start_writes(wires, scheduler);
+    }
+
+    /// Lets the engines take the next writes in hand.
+    pub fn start_writes(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        if self.write_wake.is_some_and(|at| at <= now) {
+            self.write_wake = None;
+        }
+        while self.writes_in_hand < self.params.writes_in_hand.max(1) {
+            let Some(write) = self.to_write.front() else { return };
+            // What the link cannot take yet stays here; the link asks for more when it has sent what waits.
+            if wires.link(write.end.link).waiting(write.end.side) > 0 {
+                return;
+            }
+            if write.ready > now {
+                if self.write_wake.is_none_or(|at| at > write.ready) {
+                    self.write_wake = Some(write.ready);
+                    scheduler.at(write.ready, self.event(EndpointEvent::StartWrites { epoch: self.epoch }));
+                }
+                return;
+            }
+            let Some(write) = self.to_write.pop_front() else { return };
+            self.start_write(wires, scheduler, write);
+        }
+    }
+
+    /// Fetches a write's data and sends its TLPs as the stages on the way get to them.
+    fn start_write(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, write: Write) {
+        let now = scheduler.now();
+        let engine = self.params.engine(write.dma.engine);
+        let (write_done, start_latency) = (engine.write_done, engine.start_latency);
+        let length = write.data.len() as u64;
+        let fetched = match &engine.memory {
+            Some(memory) => {
+                self.drain.give_way(now, length);
+                let passed = self.bus.pass(now, Direction::Out, length);
+                passed.max(self.memory.read(now, memory, write.dma.local, length))
+            }
+            None => now,
+        };
+        if fetched > now {
+            self.writes_in_hand += 1;
+            scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { epoch: self.epoch }));
+        }
+        let mut gone = fetched;
+        let mut done = 0usize;
+        for (address, piece) in split_aligned(write.dma.address.get(), length, self.max_payload) {
+            let request = MemoryRequest::for_bytes(write.requester, 0, address, piece);
+            let tlp = Tlp { common: common(write.dma.attributes), kind: TlpKind::MemoryWrite(request) };
+            let lead = (address & 3) as usize;
+            let bytes = &write.data[done..done + piece as usize];
+            let packet = wires.packets.encode_with(&tlp, |payload| {
+                payload[lead..lead + bytes.len()].copy_from_slice(bytes);
+            });
+            let is_long = tlp.header_len() == 16;
+            let (first, last) = (done == 0, done + piece as usize == write.data.len());
+            done += piece as usize;
+            let (start, free) = self.path.send(
+                fetched,
+                is_long,
+                tlp.payload_len() as u64,
+                self.max_payload.into(),
+                first,
+                last,
+            );
+            gone = free;
+            self.counters.write_requests += 1;
+            self.send_posted(wires, scheduler, write.end, packet, start);
+        }
+        // Counted from the request's reaching the engine: what the engine's start took has passed already.
+        let stages = write_done.map(|stage| stage.time_for(length).saturating_sub(start_latency));
+        let known = stages.into_iter().fold(gone, |at, stage| at.max(now + stage));
+        let event = EndpointEvent::WriteDone {
+            token: write.dma.token,
+            epoch: self.epoch,
+            life: self.life(write.dma.function),
+        };
+        scheduler.at(known, self.event(event));
+        self.spare_buffers.push(write.data);
+    }
+
+    /// The data of a write has been fetched: its engine is free for the next.
+    pub fn write_fetched(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        self.writes_in_hand -= 1;
+        self.start_writes(wires, scheduler);
+    }
+
+    /// Sends an interrupt message after the writes that are done.
+    pub fn send_message(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        requester: Bdf,
+        address: u64,
+        data: u32,
+    ) {
+        let request = MemoryRequest::for_bytes(requester, 0, address, 4);
+        let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data.to_le_bytes());
+        let now = scheduler.now();
+        // Writes that no engine has in hand yet have not been acknowledged to the device either.
+        let (start, _) = self.path.send(now, address >> 32 != 0, 4, 4, true, true);
+        self.send_posted(wires, scheduler, end, packet, start);
+    }
+
+    /// Hands a posted TLP to the link at `at`, behind those before it.
+    fn send_posted(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        at: Time,
+    ) {
+        let at = at.max(self.last_posted);
+        self.last_posted = at;
+        if at == scheduler.now() {
+            wires.send(scheduler, end, packet);
+        } else {
+            scheduler.at(at, self.event(EndpointEvent::Transmit { end, packet, epoch: self.epoch }));
+        }
+    }
+}

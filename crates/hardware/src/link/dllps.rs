@@ -1,0 +1,119 @@
+//! Acks and credit updates: worked out when somebody asks what has been heard.
+
+use units::{Bytes, Time};
+use wire::pcie::{self, Sequence};
+
+use super::receiver::Dllp;
+use super::{DLLP_BYTES, Link, LinkContext, LinkEnd, Released, Side};
+use crate::detected::Detected;
+use crate::event::Event;
+
+impl Link {
+    /// Works out what `side`, as a sender, has heard from the other end by `now`.
+    #[inline]
+    pub(super) fn settle(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        // What the other end sends back uses the opposite direction's wire; what this end's own
+        // receiver sends uses this one, and goes before the next TLP.
+        if self.receivers[side as usize].is_due(now) {
+            self.send_due_dllps(cx, side, now);
+        }
+        if self.receivers[side.opposite() as usize].is_due(now) {
+            self.send_due_dllps(cx, side.opposite(), now);
+        }
+        if self.transmitters[side as usize].has_heard(now) {
+            self.retire(cx, side, now);
+        }
+    }
+
+    /// Drops what has been acknowledged by `now` from the replay buffer of `side`.
+    fn retire(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        let packets = &mut *cx.packets;
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.retire(now, |copy| packets.free(copy))
+            && let Some(injector) = &self.injector
+        {
+            let timeout = injector.replay_timeout;
+            transmitter.replay_deadline = (transmitter.unacknowledged() > 0).then_some(now + timeout);
+            if let Some(deadline) = transmitter.replay_deadline {
+                cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
+            }
+        }
+    }
+
+    /// Puts the DLLPs of `side`'s receiver that are due by `now` on `side`'s wire.
+    fn send_due_dllps(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+        while let Some((due, dllp)) = self.receivers[side as usize].take_due(now) {
+            let on_wire = self.time_for(DLLP_BYTES);
+            let transmitter = &mut self.transmitters[side as usize];
+            // A DLLP goes between two TLPs: it delays those behind it by its own length and waits for none.
+            transmitter.wire_free = transmitter.wire_free.max(due) + on_wire;
+            let counters = &mut self.counters[side as usize];
+            counters.dllps += 1;
+            counters.dllp_bytes += Bytes::new(DLLP_BYTES);
+            counters.busy += on_wire;
+            let span = (due, due + on_wire);
+            if self.injector.as_mut().is_some_and(|injector| injector.loses_dllp()) {
+                counters.dllps_lost += 1;
+                // What a quiet link sends is worked out when somebody looks.
+                let found = (due + on_wire + self.params.latency).max(cx.scheduler.now());
+                let other = LinkEnd { link: self.id, side: side.opposite() };
+                cx.scheduler.at(found, Event::LinkError(other, Detected::BadDllp));
+                // Credits are announced as running totals: a later update makes up for the lost one.
+                if let Dllp::UpdateCredits(class, credits) = dllp {
+                    self.receivers[side as usize].repeat(due, class, credits);
+                }
+                continue;
+            }
+            let heard = due + on_wire + self.params.latency;
+            let sender = &mut self.transmitters[side.opposite() as usize];
+            match dllp {
+                Dllp::Ack(sequence) => {
+                    sender.acks.push_back((heard, sequence));
+                    if let Some(tap) = &mut self.tap {
+                        tap.dllp(side, span, pcie::Dllp::Ack(Sequence::new(sequence)));
+                    }
+                }
+                Dllp::Nak(sequence) => {
+                    sender.acks.push_back((heard, sequence));
+                    counters.naks += 1;
+                    if let Some(tap) = &mut self.tap {
+                        tap.dllp(side, span, pcie::Dllp::Nak(Sequence::new(sequence)));
+                    }
+                    cx.scheduler.at(heard, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
+                }
+                Dllp::UpdateCredits(class, credits) => {
+                    sender.account(class).receive(heard, credits);
+                    if let Some(tap) = &mut self.tap {
+                        let update = tap.update(side, class, credits);
+                        tap.dllp(side, span, update);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for an event when a TLP that waits at `side` may be able to go.
+    pub(super) fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        let transmitter = &self.transmitters[side as usize];
+        let flight = self.time_for(DLLP_BYTES) + self.params.latency;
+        let ack = transmitter.acks.iter().map(|&(at, _)| at).find(|&at| at > now);
+        let heard = [transmitter.next_credit(now), ack];
+        let due = self.receivers[side.opposite() as usize].next_due().map(|due| due.max(now) + flight);
+        let Some(at) = heard.into_iter().flatten().chain(due).min() else { return };
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.wake.is_none_or(|wake| wake <= now || wake > at) {
+            transmitter.wake = Some(at);
+            cx.scheduler.at(at, Event::LinkWake(LinkEnd { link: self.id, side }));
+        }
+    }
+
+    /// Looks again whether `side` can send what waits there.
+    pub fn on_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.wake.is_some_and(|wake| wake <= cx.scheduler.now()) {
+            transmitter.wake = None;
+        }
+        self.drain(cx, side, released);
+    }
+}

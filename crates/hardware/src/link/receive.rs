@@ -1,0 +1,85 @@
+//! What becomes of a TLP at the end where it arrives, and of the buffer space that it took.
+
+use units::Time;
+use wire::pcie::FlowClass;
+
+use super::params::Credits;
+use super::receiver::Acceptance;
+use super::{DLLP_BYTES, Held, Link, LinkContext, LinkState, Side, errors};
+use crate::detected::Detected;
+use crate::event::Event;
+use crate::packet::{PacketId, Summary};
+
+impl Link {
+    /// Judges a TLP that arrived at `side`. `false` means that it was dropped and is freed.
+    #[inline]
+    pub fn receive(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
+        let now = cx.scheduler.now();
+        let hop = cx.packets.hop(packet);
+        if hop.epoch != self.epoch || self.state == LinkState::Down {
+            cx.packets.free(packet);
+            return false;
+        }
+        let intact = hop.lcrc.is_none_or(|lcrc| lcrc == errors::lcrc(hop.sequence, cx.packets.bytes(packet)));
+        let sequence = hop.sequence;
+        match self.receivers[side as usize].accept(now, sequence, intact) {
+            Acceptance::Accepted => {
+                // Its Ack may be what a TLP waits for that found the replay buffer full.
+                if self.transmitters[side.opposite() as usize].is_waiting() {
+                    self.arrange_wake(cx, side.opposite());
+                }
+                if let Some(injector) = &mut self.injector {
+                    let Summary { class, credits, .. } = cx.packets.summary(packet);
+                    if injector.loses(class) {
+                        cx.packets.free(packet);
+                        self.release(cx, side, class, credits, now);
+                        return false;
+                    }
+                }
+                true
+            }
+            Acceptance::Duplicate => {
+                self.counters[side.opposite() as usize].duplicates += 1;
+                self.drop_and_answer(cx, side, packet)
+            }
+            Acceptance::Rejected => {
+                self.counters[side.opposite() as usize].rejected += 1;
+                cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::BadTlp));
+                self.drop_and_answer(cx, side, packet)
+            }
+        }
+    }
+
+    /// Frees a TLP that is not wanted and makes sure that the sender hears of it.
+    fn drop_and_answer(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
+        cx.packets.free(packet);
+        let due = self.receivers[side as usize].next_due().unwrap_or(cx.scheduler.now());
+        let heard = due.max(cx.scheduler.now()) + self.time_for(DLLP_BYTES) + self.params.latency;
+        cx.scheduler.at(heard, Event::LinkWake(self.end(side.opposite())));
+        false
+    }
+
+    /// Frees the receive buffer that a TLP held at time `at`.
+    #[inline]
+    pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: Held, at: Time) {
+        if held.epoch == self.epoch {
+            self.release(cx, held.end.side, held.class, held.credits, at);
+        }
+    }
+
+    #[inline]
+    fn release(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        class: FlowClass,
+        credits: Credits,
+        at: Time,
+    ) {
+        self.receivers[side as usize].release(at, class, credits);
+        let sender = side.opposite();
+        if self.transmitters[sender as usize].is_waiting() {
+            self.arrange_wake(cx, sender);
+        }
+    }
+}

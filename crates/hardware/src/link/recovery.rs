@@ -1,0 +1,86 @@
+//! When something goes wrong: replays, retraining, links that go down.
+
+use super::transmitter::Replayable;
+use super::{Held, Link, LinkContext, LinkState, Released, Side};
+use crate::detected::Detected;
+use crate::event::Event;
+use crate::packet::Summary;
+
+impl Link {
+    /// Replays what `side` sent without an Ack in time.
+    pub fn on_replay_timer(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now);
+        let transmitter = &mut self.transmitters[side as usize];
+        if transmitter.replay_deadline.is_some_and(|deadline| deadline <= now) {
+            transmitter.replay_deadline = None;
+            if transmitter.unacknowledged() > 0 {
+                self.counters[side as usize].replay_timeouts += 1;
+                cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayTimeout));
+                self.replay(cx, side);
+            }
+        }
+    }
+
+    /// Sends everything unacknowledged of `side` again, in order.
+    pub fn replay(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now);
+        let transmitter = &mut self.transmitters[side as usize];
+        transmitter.replays_in_a_row += 1;
+        if transmitter.replays_in_a_row >= 4 {
+            // REPLAY_NUM rolled over: the physical layer retrains before the next attempt.
+            transmitter.replays_in_a_row = 0;
+            self.counters[side as usize].retrains += 1;
+            cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayRollover));
+            for transmitter in &mut self.transmitters {
+                transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
+            }
+        }
+        self.counters[side as usize].replays += 1;
+        // A TLP without a copy is one that nothing can have damaged: it is still under way.
+        for index in 0..self.transmitters[side as usize].replayable.len() {
+            let Replayable { sequence, copy, wire_bytes } =
+                self.transmitters[side as usize].replayable[index];
+            let again = cx.packets.duplicate(copy);
+            let Summary { class, credits, .. } = cx.packets.summary(again);
+            cx.packets.hop_mut(again).held =
+                Some(Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch });
+            self.put_on_wire(cx, side, again, sequence, u64::from(wire_bytes));
+        }
+    }
+
+    /// Takes the link down: everything in flight and waiting is lost.
+    pub fn take_down(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
+        self.state = LinkState::Down;
+        self.epoch += 1;
+        for side in [Side::Upstream, Side::Downstream] {
+            let limits = self.params.receivers[side.opposite() as usize].credits;
+            let packets = &mut *cx.packets;
+            self.transmitters[side as usize].clear(&limits, |packet| {
+                released.extend(packets.hop(packet).held);
+                packets.free(packet);
+            });
+            self.receivers[side as usize].clear();
+        }
+    }
+
+    /// Trains the link again; it carries TLPs from the end of training on.
+    pub fn bring_up(&mut self, cx: &mut LinkContext<'_>) {
+        let ready = cx.scheduler.now() + self.params.retrain_time;
+        self.state = LinkState::Up;
+        self.epoch += 1;
+        for transmitter in &mut self.transmitters {
+            transmitter.wire_free = ready;
+        }
+    }
+
+    /// Retrains a link that stays up: nothing is lost, everything waits.
+    pub fn retrain(&mut self, cx: &mut LinkContext<'_>) {
+        let now = cx.scheduler.now();
+        for (transmitter, counters) in self.transmitters.iter_mut().zip(&mut self.counters) {
+            transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
+            counters.retrains += 1;
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! From a TLP's being handed to the link until its delivery is scheduled.
+
+use units::{Bytes, Time};
+use wire::pcie::FlowClass;
+
+use super::params::Credits;
+use super::transmitter::Replayable;
+use super::{Held, Link, LinkContext, LinkEnd, LinkState, Released, Side};
+use crate::event::Event;
+use crate::packet::{PacketId, Summary};
+
+impl Link {
+    /// Sends a TLP from `side`: at once if credits, replay space and the ordering rules allow it.
+    ///
+    /// Receive buffers freed because of it (its own, where a switch passes it on) are appended to `released`.
+    #[inline]
+    pub fn send(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, released: &mut Released) {
+        if self.state == LinkState::Down {
+            self.lose(cx, packet, released);
+            return;
+        }
+        let Summary { class, credits, relaxed } = cx.packets.summary(packet);
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now);
+        // With nothing waiting there is no order to keep: the usual case.
+        if self.has_replay_space(side) && self.transmitters[side as usize].pay_at_once(now, class, credits) {
+            self.launch(cx, side, class, packet, credits, released);
+            return;
+        }
+        self.transmitters[side as usize].enqueue(class, packet, credits, relaxed);
+        self.drain(cx, side, released);
+    }
+
+    #[inline]
+    fn has_replay_space(&self, side: Side) -> bool {
+        self.transmitters[side as usize].unacknowledged()
+            < self.receivers[side.opposite() as usize].params.replay_tlps
+    }
+
+    /// Sends a TLP whose credits have been paid.
+    #[inline(always)]
+    fn launch(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        class: FlowClass,
+        packet: PacketId,
+        credits: Credits,
+        released: &mut Released,
+    ) {
+        let held = Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch };
+        if let Some(before) = cx.packets.hop_mut(packet).held.replace(held) {
+            released.push(before);
+        }
+        self.transmit(cx, side, class, packet, credits);
+    }
+
+    fn lose(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, released: &mut Released) {
+        released.extend(cx.packets.hop(packet).held);
+        cx.packets.free(packet);
+    }
+
+    /// Sends what can be sent from `side` and arranges to look again if something cannot.
+    pub fn drain(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now);
+        loop {
+            let next = if self.has_replay_space(side) {
+                self.transmitters[side as usize].take_next(now)
+            } else {
+                None
+            };
+            let Some((class, waiting)) = next else { break };
+            self.launch(cx, side, class, waiting.packet, waiting.credits, released);
+        }
+        let starved = self.transmitters[side as usize].is_waiting();
+        let stalled = self.transmitters[side as usize].note_starvation(now, starved);
+        self.counters[side as usize].stalled += stalled;
+        if starved {
+            self.arrange_wake(cx, side);
+        }
+    }
+
+    /// Gives a TLP its place on the wire and schedules its delivery.
+    #[inline(always)]
+    fn transmit(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        class: FlowClass,
+        packet: PacketId,
+        credits: Credits,
+    ) {
+        let wire_bytes =
+            cx.packets.length(packet) as u64 + wire::pcie::link::framing_bytes(self.params.generation);
+        let transmitter = &mut self.transmitters[side as usize];
+        let sequence = transmitter.number();
+        if self.injector.is_some() {
+            let copy = cx.packets.duplicate(packet);
+            transmitter.replayable.push_back(Replayable { sequence, copy, wire_bytes: wire_bytes as u32 });
+        }
+        self.receivers[side.opposite() as usize].occupy(class, credits);
+        let counters = &mut self.counters[side as usize];
+        counters.tlps[class as usize] += 1;
+        counters.tlp_bytes[class as usize] += Bytes::new(wire_bytes);
+        self.put_on_wire(cx, side, packet, sequence, wire_bytes);
+    }
+
+    /// Puts a TLP's bytes on the wire, the first time or again.
+    #[inline(always)]
+    pub(super) fn put_on_wire(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        packet: PacketId,
+        sequence: u16,
+        wire_bytes: u64,
+    ) {
+        let now = cx.scheduler.now();
+        let on_wire = self.wire_time(side, wire_bytes + u64::from(cx.packets.hop(packet).padding));
+        let to_route = self.time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes));
+        let transmitter = &mut self.transmitters[side as usize];
+        let mut start = now.max(transmitter.wire_free);
+        if start >= transmitter.next_skip {
+            start = transmitter.after_skip(start, self.skip);
+        }
+        let end = start + on_wire;
+        transmitter.wire_free = end;
+        self.counters[side as usize].busy += on_wire;
+        let hop = cx.packets.hop_mut(packet);
+        hop.sequence = sequence;
+        hop.epoch = self.epoch;
+        hop.tail = end + self.params.latency;
+        let arrival = if self.receivers[side.opposite() as usize].params.cut_through {
+            start + to_route + self.params.latency
+        } else {
+            hop.tail
+        };
+        if self.injector.is_some() || self.tap.is_some() {
+            self.interfere(cx, side, packet, sequence, (start, end));
+        }
+        cx.scheduler.at(arrival, Event::Deliver { end: self.end(side.opposite()), packet });
+    }
+
+    /// Lets the injector and the tap see a TLP that is on the wire from `span.0` until `span.1`.
+    #[cold]
+    fn interfere(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        packet: PacketId,
+        sequence: u16,
+        span: (Time, Time),
+    ) {
+        let transmitter = &mut self.transmitters[side as usize];
+        if let Some(injector) = &mut self.injector {
+            injector.damage(cx.packets, packet, sequence);
+            let deadline = span.1 + injector.replay_timeout;
+            if transmitter.replay_deadline.is_none() {
+                cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
+            }
+            transmitter.replay_deadline.get_or_insert(deadline);
+        }
+        if let Some(tap) = &mut self.tap {
+            let lcrc = cx.packets.hop(packet).lcrc;
+            tap.tlp(side, span, sequence, cx.packets.bytes(packet), lcrc);
+        }
+    }
+}
+
+/// Bytes of a TLP that must have arrived before it can be routed: framing and a four-doubleword header.
+const HEADER_BYTES_TO_ROUTE: u64 = 20;
