@@ -247,10 +247,12 @@ impl World for Fabric {
                 }
             }
             Event::Replay(end) => {
-                self.wires.with(scheduler, end.link, |link, cx, _| link.replay(cx, end.side))
+                self.wires.with(scheduler, end.link, |link, cx, released| link.replay(cx, end.side, released))
             }
             Event::ReplayTimer(end) => {
-                self.wires.with(scheduler, end.link, |link, cx, _| link.on_replay_timer(cx, end.side));
+                self.wires.with(scheduler, end.link, |link, cx, released| {
+                    link.on_replay_timer(cx, end.side, released)
+                });
             }
             Event::LinkError(end, error) => self.link_error(scheduler, end, error),
             Event::Endpoint(id, event) => {

@@ -1,6 +1,5 @@
 //! TLPs in flight: their bytes, in a pool that is allocated once.
 
-use units::Time;
 use wire::pcie::{FlowClass, Tlp, TlpError};
 
 use crate::link::{Credits, Held};
@@ -42,8 +41,8 @@ pub struct Hop {
     pub epoch: u32,
     /// Bytes that its sender leaves empty around it, where it moves data in units larger than a doubleword.
     pub padding: u16,
-    /// When its last byte arrives. Later than its delivery where the receiver cuts through.
-    pub tail: Time,
+    /// Whether the event that is to deliver it came too early: there is another one.
+    pub put_off: bool,
     /// LCRC as sent; only filled in where errors are injected, since it cannot fail elsewhere.
     pub lcrc: Option<u32>,
     /// Receive buffer that it occupies until it is consumed or sent on.

@@ -40,8 +40,9 @@ impl Wires {
 
     /// Works out the DLLPs of all links that have been sent by now, so that taps record them.
     pub fn report_dllps(&mut self, scheduler: &mut Scheduler<Event>) {
-        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
-        self.links.iter_mut().for_each(|link| link.report_dllps(&mut cx));
+        for number in 0..self.links.len() as u16 {
+            self.with(scheduler, LinkId(number), |link, cx, released| link.report_dllps(cx, released));
+        }
     }
 
     /// How many links there are.
@@ -57,6 +58,24 @@ impl Wires {
     /// Sends a TLP from `end`, now or as soon as it may go.
     pub fn send(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
         self.with(scheduler, end.link, |link, cx, released| link.send(cx, end.side, packet, released));
+    }
+
+    /// Sends a TLP from `end` at `at`; `false` if that is to be [done](Self::send) then, see [`Link::plan`].
+    #[inline]
+    pub fn plan(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        at: Time,
+    ) -> bool {
+        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
+        self.links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
+    }
+
+    /// Takes back what was planned to leave `end` later than now.
+    pub fn recall(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd) {
+        self.with(scheduler, end.link, |link, cx, released| link.recall(cx, end.side, released));
     }
 
     /// Runs `act` on a link and gives back the receive buffers that it freed elsewhere.
@@ -86,8 +105,7 @@ impl Wires {
 
     /// Judges a TLP that arrived; `false` if the link layer dropped it.
     pub fn receive(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) -> bool {
-        let mut cx = LinkContext { packets: &mut self.packets, scheduler };
-        self.links[end.link.0 as usize].receive(&mut cx, end.side, packet)
+        self.with(scheduler, end.link, |link, cx, released| link.receive(cx, end.side, packet, released))
     }
 
     /// Frees a TLP that has been consumed where it arrived; its receive buffer is free at `at`.

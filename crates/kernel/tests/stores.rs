@@ -415,7 +415,7 @@ proptest! {
             machine.simulation.spawn(async move {
                 handle.sleep(Duration::from_ns(ns)).await;
                 handle.with(|fabric, scheduler| {
-                    fabric.wires.with(scheduler, LinkId(0), |link, cx, _| link.retrain(cx));
+                    fabric.wires.with(scheduler, LinkId(0), |link, cx, released| link.retrain(cx, released));
                 });
             });
         }

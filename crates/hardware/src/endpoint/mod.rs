@@ -510,7 +510,10 @@ impl Endpoint {
         match reset {
             // The device's other functions go on.
             Reset::Function(function) => self.core.requester.reset_function(function),
-            Reset::Fundamental | Reset::Hot => self.core.requester.reset(),
+            Reset::Fundamental | Reset::Hot => {
+                self.core.ends.iter().for_each(|&end| wires.recall(scheduler, end));
+                self.core.requester.reset();
+            }
         }
         self.core.registers.reset(reset);
         let (payload, read) = self.core.registers.request_sizes();

@@ -9,9 +9,25 @@ use crate::detected::Detected;
 use crate::event::Event;
 
 impl Link {
+    /// Works out what has left by `now` of what was planned, and what `side`, as a sender, has heard from the other
+    /// end.
+    #[inline]
+    pub(super) fn settle(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        now: Time,
+        released: &mut Released,
+    ) {
+        if self.next_planned <= now {
+            self.launch_planned(cx, now, released);
+        }
+        self.hear(cx, side, now);
+    }
+
     /// Works out what `side`, as a sender, has heard from the other end by `now`.
     #[inline]
-    pub(super) fn settle(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
+    pub(super) fn hear(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         // What the other end sends back uses the opposite direction's wire; what this end's own
         // receiver sends uses this one, and goes before the next TLP.
         if self.receivers[side as usize].is_due(now) {
@@ -93,8 +109,7 @@ impl Link {
     }
 
     /// Asks for an event when a TLP that waits at `side` may be able to go.
-    pub(super) fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, side: Side) {
-        let now = cx.scheduler.now();
+    pub(super) fn arrange_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time) {
         let transmitter = &self.transmitters[side as usize];
         let flight = self.time_for(DLLP_BYTES) + self.params.latency;
         let ack = transmitter.acks.iter().map(|&(at, _)| at).find(|&at| at > now);
@@ -104,16 +119,18 @@ impl Link {
         let transmitter = &mut self.transmitters[side as usize];
         if transmitter.wake.is_none_or(|wake| wake <= now || wake > at) {
             transmitter.wake = Some(at);
-            cx.scheduler.at(at, Event::LinkWake(LinkEnd { link: self.id, side }));
+            cx.scheduler.at(at.max(cx.scheduler.now()), Event::LinkWake(LinkEnd { link: self.id, side }));
         }
     }
 
     /// Looks again whether `side` can send what waits there.
     pub fn on_wake(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
+        let now = cx.scheduler.now();
+        self.settle(cx, side, now, released);
         let transmitter = &mut self.transmitters[side as usize];
-        if transmitter.wake.is_some_and(|wake| wake <= cx.scheduler.now()) {
+        if transmitter.wake.is_some_and(|wake| wake <= now) {
             transmitter.wake = None;
         }
-        self.drain(cx, side, released);
+        self.drain(cx, side, now, released);
     }
 }

@@ -13,6 +13,7 @@ mod counters;
 mod dllps;
 mod errors;
 mod params;
+mod planned;
 mod receive;
 mod receiver;
 mod recovery;
@@ -122,6 +123,8 @@ pub struct Link {
     ps_per_byte_q16: u64,
     /// Time between SKP ordered sets and the time that one takes.
     skip: (Duration, Duration),
+    /// When the first TLP is to leave that was planned at either end.
+    next_planned: Time,
 }
 
 /// Bytes of a DLLP on the wire, framing included.
@@ -149,6 +152,7 @@ impl Link {
             tap: None,
             ps_per_byte_q16,
             skip,
+            next_planned: Time::NEVER,
         }
     }
 
@@ -182,10 +186,10 @@ impl Link {
     }
 
     /// Works out the DLLPs that both ends have sent by now, so that they are recorded.
-    pub fn report_dllps(&mut self, cx: &mut LinkContext<'_>) {
+    pub fn report_dllps(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
         let now = cx.scheduler.now();
-        self.settle(cx, Side::Upstream, now);
-        self.settle(cx, Side::Downstream, now);
+        self.settle(cx, Side::Upstream, now, released);
+        self.settle(cx, Side::Downstream, now, released);
     }
 
     /// TLPs of `side` that wait for credits or for older ones.
@@ -206,7 +210,12 @@ impl Link {
     /// Credits of `class` that `side` may use, that are on their way to it, or that its receiver
     /// holds or has freed: always the limit advertised. `None` is infinite.
     pub fn credits_in_all_places(&self, side: Side, class: FlowClass) -> Option<Credits> {
-        let sender = self.transmitters[side as usize].account_of(class).outstanding()?;
+        let transmitter = &self.transmitters[side as usize];
+        let mut sender = transmitter.account_of(class).outstanding()?;
+        for planned in transmitter.planned.iter().filter(|planned| planned.class == class) {
+            sender.header += planned.credits.header;
+            sender.data += planned.credits.data;
+        }
         let receiver = &self.receivers[side.opposite() as usize];
         let (held, freed) = (receiver.occupied[class as usize], receiver.unannounced(class));
         Some(Credits {

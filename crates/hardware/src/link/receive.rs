@@ -5,7 +5,7 @@ use wire::pcie::FlowClass;
 
 use super::params::Credits;
 use super::receiver::Acceptance;
-use super::{DLLP_BYTES, Held, Link, LinkContext, LinkState, Side, errors};
+use super::{DLLP_BYTES, Held, Link, LinkContext, LinkState, Released, Side, errors};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
@@ -13,8 +13,20 @@ use crate::packet::{PacketId, Summary};
 impl Link {
     /// Judges a TLP that arrived at `side`. `false` means that it was dropped and is freed.
     #[inline]
-    pub fn receive(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId) -> bool {
+    pub fn receive(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        packet: PacketId,
+        released: &mut Released,
+    ) -> bool {
         let now = cx.scheduler.now();
+        if self.next_planned <= now {
+            self.launch_planned(cx, now, released);
+            if std::mem::take(&mut cx.packets.hop_mut(packet).put_off) {
+                return false;
+            }
+        }
         let hop = cx.packets.hop(packet);
         if hop.epoch != self.epoch || self.state == LinkState::Down {
             cx.packets.free(packet);
@@ -26,7 +38,7 @@ impl Link {
             Acceptance::Accepted => {
                 // Its Ack may be what a TLP waits for that found the replay buffer full.
                 if self.transmitters[side.opposite() as usize].is_waiting() {
-                    self.arrange_wake(cx, side.opposite());
+                    self.arrange_wake(cx, side.opposite(), now);
                 }
                 if let Some(injector) = &mut self.injector {
                     let Summary { class, credits, .. } = cx.packets.summary(packet);
@@ -79,7 +91,7 @@ impl Link {
         self.receivers[side as usize].release(at, class, credits);
         let sender = side.opposite();
         if self.transmitters[sender as usize].is_waiting() {
-            self.arrange_wake(cx, sender);
+            self.arrange_wake(cx, sender, cx.scheduler.now());
         }
     }
 }

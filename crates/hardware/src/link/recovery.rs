@@ -8,24 +8,24 @@ use crate::packet::Summary;
 
 impl Link {
     /// Replays what `side` sent without an Ack in time.
-    pub fn on_replay_timer(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+    pub fn on_replay_timer(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
-        self.settle(cx, side, now);
+        self.settle(cx, side, now, released);
         let transmitter = &mut self.transmitters[side as usize];
         if transmitter.replay_deadline.is_some_and(|deadline| deadline <= now) {
             transmitter.replay_deadline = None;
             if transmitter.unacknowledged() > 0 {
                 self.counters[side as usize].replay_timeouts += 1;
                 cx.scheduler.at(now, Event::LinkError(self.end(side), Detected::ReplayTimeout));
-                self.replay(cx, side);
+                self.replay(cx, side, released);
             }
         }
     }
 
     /// Sends everything unacknowledged of `side` again, in order.
-    pub fn replay(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+    pub fn replay(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
         let now = cx.scheduler.now();
-        self.settle(cx, side, now);
+        self.settle(cx, side, now, released);
         let transmitter = &mut self.transmitters[side as usize];
         transmitter.replays_in_a_row += 1;
         if transmitter.replays_in_a_row >= 4 {
@@ -46,12 +46,16 @@ impl Link {
             let Summary { class, credits, .. } = cx.packets.summary(again);
             cx.packets.hop_mut(again).held =
                 Some(Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch });
-            self.put_on_wire(cx, side, again, sequence, u64::from(wire_bytes));
+            let arrival = self.put_on_wire(cx, side, now, again, sequence, u64::from(wire_bytes));
+            self.deliver_at(cx, side, again, arrival);
         }
     }
 
     /// Takes the link down: everything in flight and waiting is lost.
     pub fn take_down(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
+        for side in [Side::Upstream, Side::Downstream] {
+            self.recall(cx, side, released);
+        }
         self.state = LinkState::Down;
         self.epoch += 1;
         for side in [Side::Upstream, Side::Downstream] {
@@ -76,8 +80,9 @@ impl Link {
     }
 
     /// Retrains a link that stays up: nothing is lost, everything waits.
-    pub fn retrain(&mut self, cx: &mut LinkContext<'_>) {
+    pub fn retrain(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
         let now = cx.scheduler.now();
+        self.settle(cx, Side::Upstream, now, released);
         for (transmitter, counters) in self.transmitters.iter_mut().zip(&mut self.counters) {
             transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
             counters.retrains += 1;

@@ -21,38 +21,41 @@ impl Link {
         }
         let Summary { class, credits, relaxed } = cx.packets.summary(packet);
         let now = cx.scheduler.now();
-        self.settle(cx, side, now);
+        self.settle(cx, side, now, released);
         // With nothing waiting there is no order to keep: the usual case.
         if self.has_replay_space(side) && self.transmitters[side as usize].pay_at_once(now, class, credits) {
-            self.launch(cx, side, class, packet, credits, released);
+            let arrival = self.launch(cx, side, now, class, packet, credits, released);
+            self.deliver_at(cx, side, packet, arrival);
             return;
         }
         self.transmitters[side as usize].enqueue(class, packet, credits, relaxed);
-        self.drain(cx, side, released);
+        self.drain(cx, side, now, released);
     }
 
     #[inline]
-    fn has_replay_space(&self, side: Side) -> bool {
+    pub(super) fn has_replay_space(&self, side: Side) -> bool {
         self.transmitters[side as usize].unacknowledged()
             < self.receivers[side.opposite() as usize].params.replay_tlps
     }
 
-    /// Sends a TLP whose credits have been paid.
+    /// Sends a TLP whose credits have been paid. Returns when it is delivered.
     #[inline(always)]
-    fn launch(
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn launch(
         &mut self,
         cx: &mut LinkContext<'_>,
         side: Side,
+        now: Time,
         class: FlowClass,
         packet: PacketId,
         credits: Credits,
         released: &mut Released,
-    ) {
+    ) -> Time {
         let held = Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch };
         if let Some(before) = cx.packets.hop_mut(packet).held.replace(held) {
             released.push(before);
         }
-        self.transmit(cx, side, class, packet, credits);
+        self.transmit(cx, side, now, class, packet, credits)
     }
 
     fn lose(&mut self, cx: &mut LinkContext<'_>, packet: PacketId, released: &mut Released) {
@@ -61,9 +64,7 @@ impl Link {
     }
 
     /// Sends what can be sent from `side` and arranges to look again if something cannot.
-    pub fn drain(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
-        let now = cx.scheduler.now();
-        self.settle(cx, side, now);
+    pub(super) fn drain(&mut self, cx: &mut LinkContext<'_>, side: Side, now: Time, released: &mut Released) {
         loop {
             let next = if self.has_replay_space(side) {
                 self.transmitters[side as usize].take_next(now)
@@ -71,28 +72,36 @@ impl Link {
                 None
             };
             let Some((class, waiting)) = next else { break };
-            self.launch(cx, side, class, waiting.packet, waiting.credits, released);
+            let arrival = self.launch(cx, side, now, class, waiting.packet, waiting.credits, released);
+            self.deliver_at(cx, side, waiting.packet, arrival);
         }
         let starved = self.transmitters[side as usize].is_waiting();
         let stalled = self.transmitters[side as usize].note_starvation(now, starved);
         self.counters[side as usize].stalled += stalled;
         if starved {
-            self.arrange_wake(cx, side);
+            self.arrange_wake(cx, side, now);
         }
     }
 
-    /// Gives a TLP its place on the wire and schedules its delivery.
+    /// Schedules the delivery of a TLP that `side` has sent.
+    #[inline(always)]
+    pub(super) fn deliver_at(&self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, arrival: Time) {
+        let at = arrival.max(cx.scheduler.now());
+        cx.scheduler.at(at, Event::Deliver { end: self.end(side.opposite()), packet });
+    }
+
+    /// Gives a TLP its place on the wire. Returns when it is delivered.
     #[inline(always)]
     fn transmit(
         &mut self,
         cx: &mut LinkContext<'_>,
         side: Side,
+        now: Time,
         class: FlowClass,
         packet: PacketId,
         credits: Credits,
-    ) {
-        let wire_bytes =
-            cx.packets.length(packet) as u64 + wire::pcie::link::framing_bytes(self.params.generation);
+    ) -> Time {
+        let wire_bytes = self.wire_bytes(cx, packet);
         let transmitter = &mut self.transmitters[side as usize];
         let sequence = transmitter.number();
         if self.injector.is_some() {
@@ -103,43 +112,69 @@ impl Link {
         let counters = &mut self.counters[side as usize];
         counters.tlps[class as usize] += 1;
         counters.tlp_bytes[class as usize] += Bytes::new(wire_bytes);
-        self.put_on_wire(cx, side, packet, sequence, wire_bytes);
+        self.put_on_wire(cx, side, now, packet, sequence, wire_bytes)
     }
 
-    /// Puts a TLP's bytes on the wire, the first time or again.
+    fn wire_bytes(&self, cx: &LinkContext<'_>, packet: PacketId) -> u64 {
+        cx.packets.length(packet) as u64 + self.framing_bytes()
+    }
+
+    /// When the wire is free after a TLP of `wire_bytes` that begins at `start`, and when that is delivered.
+    #[inline(always)]
+    fn times_on_wire(
+        &self,
+        cx: &LinkContext<'_>,
+        side: Side,
+        packet: PacketId,
+        wire_bytes: u64,
+        start: Time,
+    ) -> (Time, Time) {
+        let end = start + self.wire_time(side, wire_bytes + u64::from(cx.packets.hop(packet).padding));
+        let routed = if self.receivers[side.opposite() as usize].params.cut_through {
+            start + self.time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes))
+        } else {
+            end
+        };
+        (end, routed + self.params.latency)
+    }
+
+    /// When the wire would be free after `packet` if that began at `start`, and when it would be delivered.
+    pub(super) fn expected_times(
+        &self,
+        cx: &LinkContext<'_>,
+        side: Side,
+        packet: PacketId,
+        start: Time,
+    ) -> (Time, Time) {
+        self.times_on_wire(cx, side, packet, self.wire_bytes(cx, packet), start)
+    }
+
+    /// Puts a TLP's bytes on the wire, the first time or again. Returns when it is delivered.
     #[inline(always)]
     pub(super) fn put_on_wire(
         &mut self,
         cx: &mut LinkContext<'_>,
         side: Side,
+        now: Time,
         packet: PacketId,
         sequence: u16,
         wire_bytes: u64,
-    ) {
-        let now = cx.scheduler.now();
-        let on_wire = self.wire_time(side, wire_bytes + u64::from(cx.packets.hop(packet).padding));
-        let to_route = self.time_for(HEADER_BYTES_TO_ROUTE.min(wire_bytes));
+    ) -> Time {
         let transmitter = &mut self.transmitters[side as usize];
         let mut start = now.max(transmitter.wire_free);
         if start >= transmitter.next_skip {
             start = transmitter.after_skip(start, self.skip);
         }
-        let end = start + on_wire;
-        transmitter.wire_free = end;
-        self.counters[side as usize].busy += on_wire;
+        let (end, arrival) = self.times_on_wire(cx, side, packet, wire_bytes, start);
+        self.transmitters[side as usize].wire_free = end;
+        self.counters[side as usize].busy += end - start;
         let hop = cx.packets.hop_mut(packet);
         hop.sequence = sequence;
         hop.epoch = self.epoch;
-        hop.tail = end + self.params.latency;
-        let arrival = if self.receivers[side.opposite() as usize].params.cut_through {
-            start + to_route + self.params.latency
-        } else {
-            hop.tail
-        };
         if self.injector.is_some() || self.tap.is_some() {
             self.interfere(cx, side, packet, sequence, (start, end));
         }
-        cx.scheduler.at(arrival, Event::Deliver { end: self.end(side.opposite()), packet });
+        arrival
     }
 
     /// Lets the injector and the tap see a TLP that is on the wire from `span.0` until `span.1`.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use engine::EventKey;
 use units::{Duration, Time};
 use wire::pcie::FlowClass;
 
@@ -59,6 +60,14 @@ impl CreditAccount {
         }
     }
 
+    /// Takes a payment back.
+    pub fn refund(&mut self, paid: Credits) {
+        if let Some(available) = &mut self.available {
+            available.header += paid.header;
+            available.data += paid.data;
+        }
+    }
+
     /// Credits that an UpdateFC brings at `at`.
     pub fn receive(&mut self, at: Time, credits: Credits) {
         if self.available.is_some() {
@@ -87,6 +96,25 @@ pub struct Replayable {
     pub wire_bytes: u32,
 }
 
+/// A TLP that will leave later. Its credits are paid.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    /// When it is to leave.
+    pub at: Time,
+    /// The TLP.
+    pub packet: PacketId,
+    /// Of which class.
+    pub class: FlowClass,
+    /// Credits that it takes.
+    pub credits: Credits,
+    /// When the wire has sent it if nothing more comes in between.
+    pub wire_free: Time,
+    /// When it is delivered then.
+    pub arrival: Time,
+    /// The event that delivers it then.
+    pub delivery: EventKey,
+}
+
 /// Sender of one direction of a link.
 #[derive(Debug)]
 pub struct Transmitter {
@@ -101,6 +129,10 @@ pub struct Transmitter {
     next_sequence: u16,
     /// Sequence number of the oldest TLP that is not acknowledged.
     oldest: u16,
+    /// TLPs that will leave later, in order of time.
+    pub planned: VecDeque<Planned>,
+    /// When the last of the TLPs leaves that could not be planned.
+    pub unplanned_until: Time,
     /// TLPs not yet acknowledged, oldest first; kept only where something can damage or lose them.
     pub replayable: VecDeque<Replayable>,
     /// Acks under way: when they take effect, the last sequence number they cover.
@@ -126,6 +158,8 @@ impl Transmitter {
             next_skip: Time::ZERO,
             next_sequence: 0,
             oldest: 0,
+            planned: VecDeque::new(),
+            unplanned_until: Time::ZERO,
             replayable: VecDeque::new(),
             acks: VecDeque::new(),
             wake: None,

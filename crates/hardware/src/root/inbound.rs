@@ -145,7 +145,7 @@ impl Host {
             let answer =
                 CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
             let packet = wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-            port.queue_completion(scheduler, self.id, what.port, start, packet);
+            port.queue_completion(wires, scheduler, self.id, what.port, start, packet);
             return;
         };
         let Scratch { ready, pieces } = &mut self.scratch;
@@ -190,7 +190,7 @@ impl Host {
                     debug_assert!(filled.is_ok(), "the whole request was checked");
                 });
             wires.packets.hop_mut(packet).padding = port.params.split.padding(piece);
-            port.queue_completion(scheduler, self.id, what.port, ready[piece.last], packet);
+            port.queue_completion(wires, scheduler, self.id, what.port, ready[piece.last], packet);
             done += piece.length;
         }
         self.counters.device_read_bytes += u64::from(length);
@@ -310,6 +310,7 @@ impl RootPort {
     /// Lets a completion go on the wire once its data is there and its turn has come.
     fn queue_completion(
         &mut self,
+        wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
         host: super::HostId,
         port: u8,
@@ -321,6 +322,8 @@ impl RootPort {
             at = at.max(self.last_completion);
             self.last_completion = at;
         }
-        scheduler.at(at, Event::Root(host, RootEvent::Send { port, packet }));
+        if !wires.plan(scheduler, self.end, packet, at) {
+            scheduler.at(at, Event::Root(host, RootEvent::Send { port, packet }));
+        }
     }
 }

@@ -151,7 +151,7 @@ impl Requester {
         self.last_posted = at;
         if at == scheduler.now() {
             wires.send(scheduler, end, packet);
-        } else {
+        } else if !wires.plan(scheduler, end, packet, at) {
             scheduler.at(at, self.event(EndpointEvent::Transmit { end, packet, epoch: self.epoch }));
         }
     }

@@ -1,0 +1,108 @@
+//! TLPs that are to leave later: their delivery is scheduled ahead, so that no event is spent on their leaving.
+//!
+//! A completion whose data is on its way, or a write that passes the stages of a device, leaves at a time that is
+//! known before. What else will be on the wire by then is not, so its delivery is scheduled for the earliest time at
+//! which it can be. Whoever looks at the link later lets all that should have left in the meantime leave, each at its
+//! own time; a delivery for which that comes out later is put off.
+
+use units::Time;
+
+use super::transmitter::Planned;
+use super::{Link, LinkContext, LinkState, Released, Side};
+use crate::event::Event;
+use crate::packet::{PacketId, Summary};
+
+impl Link {
+    /// Lets a TLP leave `side` at `at`, now or later; `false` if that is better decided then.
+    ///
+    /// The TLP must come from here: it holds no receive buffer elsewhere. TLPs of one class leave in the order in
+    /// which they were given if those that were refused are [sent](Self::send) at their times.
+    pub fn plan(&mut self, cx: &mut LinkContext<'_>, side: Side, packet: PacketId, at: Time) -> bool {
+        let Summary { class, credits, .. } = cx.packets.summary(packet);
+        let is_watched = self.injector.is_some() || self.tap.is_some();
+        let places = self.receivers[side.opposite() as usize].params.replay_tlps;
+        let transmitter = &mut self.transmitters[side as usize];
+        let now = cx.scheduler.now();
+        let can_plan = self.state == LinkState::Up
+            && !is_watched
+            // One that was refused comes first, also where it is about credits.
+            && transmitter.unplanned_until < now
+            && transmitter.planned.back().is_none_or(|last| last.at <= at)
+            && transmitter.unacknowledged() + transmitter.planned.len() < places
+            && transmitter.pay_at_once(now, class, credits);
+        if !can_plan {
+            transmitter.unplanned_until = transmitter.unplanned_until.max(at);
+            return false;
+        }
+        let before = transmitter.planned.back().map_or(transmitter.wire_free, |last| last.wire_free);
+        let start = at.max(before);
+        let (wire_free, arrival) = self.expected_times(cx, side, packet, start);
+        let event = Event::Deliver { end: self.end(side.opposite()), packet };
+        let delivery = cx.scheduler.at_cancellable(arrival, event);
+        let planned = Planned { at, packet, class, credits, wire_free, arrival, delivery };
+        self.transmitters[side as usize].planned.push_back(planned);
+        self.next_planned = self.next_planned.min(at);
+        true
+    }
+
+    /// Lets what was to leave by `now` leave, at both ends and each TLP at its time.
+    pub(super) fn launch_planned(&mut self, cx: &mut LinkContext<'_>, now: Time, released: &mut Released) {
+        while self.next_planned <= now {
+            let [up, down] = [Side::Upstream, Side::Downstream].map(|side| self.next_planned_of(side));
+            let side = if up <= down { Side::Upstream } else { Side::Downstream };
+            let Some(planned) = self.transmitters[side as usize].planned.pop_front() else { return };
+            self.next_planned = self.next_planned_of(side).min(up.max(down));
+            self.launch_one(cx, side, planned, released);
+        }
+    }
+
+    fn launch_one(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        side: Side,
+        planned: Planned,
+        released: &mut Released,
+    ) {
+        let Planned { at, packet, class, credits, .. } = planned;
+        self.hear(cx, side, at);
+        if self.transmitters[side as usize].is_waiting() || !self.has_replay_space(side) {
+            // Others wait by now: it takes its turn among them.
+            put_off(cx, &planned);
+            let relaxed = cx.packets.summary(packet).relaxed;
+            let transmitter = &mut self.transmitters[side as usize];
+            transmitter.account(class).refund(credits);
+            transmitter.enqueue(class, packet, credits, relaxed);
+            self.drain(cx, side, at, released);
+            return;
+        }
+        let arrival = self.launch(cx, side, at, class, packet, credits, released);
+        if arrival != planned.arrival {
+            put_off(cx, &planned);
+            self.deliver_at(cx, side, packet, arrival);
+        }
+    }
+
+    /// Takes back what `side` has not sent by now.
+    pub fn recall(&mut self, cx: &mut LinkContext<'_>, side: Side, released: &mut Released) {
+        self.settle(cx, side, cx.scheduler.now(), released);
+        let transmitter = &mut self.transmitters[side as usize];
+        while let Some(planned) = transmitter.planned.pop_front() {
+            transmitter.account(planned.class).refund(planned.credits);
+            cx.scheduler.cancel(planned.delivery);
+            cx.packets.free(planned.packet);
+        }
+        self.next_planned = self.next_planned_of(Side::Upstream).min(self.next_planned_of(Side::Downstream));
+    }
+
+    fn next_planned_of(&self, side: Side) -> Time {
+        self.transmitters[side as usize].planned.front().map_or(Time::NEVER, |planned| planned.at)
+    }
+}
+
+/// Makes sure that the delivery that was planned for a TLP delivers nothing.
+fn put_off(cx: &mut LinkContext<'_>, planned: &Planned) {
+    if cx.scheduler.cancel(planned.delivery).is_none() {
+        // It is happening.
+        cx.packets.hop_mut(planned.packet).put_off = true;
+    }
+}
