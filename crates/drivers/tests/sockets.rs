@@ -11,7 +11,7 @@ use common::{Pair, Setup};
 use drivers::nic::NicDriverParams;
 use engine::Seed;
 use hardware::ethernet::FaultParams;
-use kernel::DmaMode;
+use kernel::{DmaMode, SteeringParams};
 use platform::Error;
 use platform::block::Segment;
 use platform::cpu::{Cpu, CpuId};
@@ -300,4 +300,49 @@ fn a_flow_keeps_its_order_when_its_thread_moves() {
     assert!(received == expected);
     assert!(queues.borrow().len() >= 4, "it ran on several cores: {:?}", queues.borrow());
     assert_eq!(out_of_order, 0);
+}
+
+/// A reader that is moved every 50 us, with packets following it by software and by the device: none passes another.
+#[test]
+fn a_stream_keeps_its_order_when_its_reader_moves() {
+    let steering = SteeringParams { rfs: true, arfs: true, ..SteeringParams::linux() };
+    let setup = Setup {
+        driver: NicDriverParams { channels: Some(8), ..NicDriverParams::default() },
+        steering,
+        ..Setup::default()
+    };
+    let pair = connected(&setup);
+    let data = bytes(2_000_000, 9);
+    let (expected, faces) = (data.clone(), [0, 1].map(|host: usize| pair.hosts[host].kernel.face()));
+    let received = Rc::new(RefCell::new(None));
+    let (told, face) = (Rc::clone(&received), Rc::clone(&faces[1]));
+    let reader = pair.hosts[1].kernel.spawn(TaskParams::named("reader"), move |cpu| {
+        Box::pin(async move {
+            let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
+            let listener = face.network().listen(&cpu, at, 4).unwrap();
+            let stream = listener.accept(&cpu).await.unwrap();
+            let data = receive(&cpu, &face, &*stream, 30_000).await;
+            *told.borrow_mut() = Some((data, stream.info().out_of_order));
+        })
+    });
+    let face = Rc::clone(&faces[0]);
+    pair.spawn(0, 0, move |cpu| {
+        Box::pin(async move {
+            let stream = face.network().connect(&cpu, SocketAddrV4::new(ADDRESSES[1], PORT)).await.unwrap();
+            send(&cpu, &face, &*stream, &data, 10_000).await;
+        })
+    });
+    for round in 0..100u16 {
+        pair.run_for(Duration::from_us(50));
+        let core = CpuId(round * 7 % 16);
+        if faces[1].set_affinity(reader, &[core]).is_err() || received.borrow().is_some() {
+            break;
+        }
+    }
+    pair.run_for(Duration::from_ms(20));
+    let (data, out_of_order) = received.take().expect("the reader ends");
+    assert!(data == expected);
+    let counted = network(&pair, 1).counters();
+    assert!(counted.steered >= 5 && counted.to_other_core > 0 && counted.steer_held > 0, "{counted:?}");
+    assert_eq!(out_of_order, 0, "{counted:?}");
 }

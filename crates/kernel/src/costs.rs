@@ -78,6 +78,12 @@ costs! {
     softirq = 150,
     /// Cycles to put deferred work on its list, or end it (assumed).
     napi = 60,
+    /// Cycles to interrupt another core: a write to the interrupt controller's command register (assumed; a serialising
+    /// `wrmsr` takes about that).
+    ipi_send = 150,
+    /// Cycles until such an interrupt arrives (assumed: an interrupt from core to core takes about half a microsecond to
+    /// its handler, of which `irq_entry` is one part).
+    ipi_transit = 400,
     /// Cycles to leave the idle loop (assumed: polling idle or C1).
     idle_exit = 500,
     /// Cycles of a switch of tasks, address space included (assumed: about 1 µs with the scheduler's choice).
@@ -118,6 +124,8 @@ costs! {
     net_queue = 50,
     /// Cycles to look whether a received segment continues another one, and to join it (assumed).
     gro = 100,
+    /// Cycles to look up the core and the queue for a received packet (assumed; the tables' lines come on top).
+    net_steer = 40,
     /// Cycles of IP for a received packet: checks, whose it is (assumed).
     ip_input = 150,
     /// Cycles of IP for a packet to send: route, header, neighbour (assumed).

@@ -27,8 +27,8 @@ use crate::cpu::{Context, Cores, Level};
 use crate::dma::{Dma, DmaParams};
 use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
 use crate::mm::{NodeMemory, PageAllocator};
-use crate::net::Net;
 use crate::net::inet::Stack;
+use crate::net::{Net, SteeringParams};
 use crate::pci::{ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
 use crate::sched::{State, Task, TaskFuture};
 
@@ -47,6 +47,8 @@ pub struct KernelParams {
     pub dma: DmaParams,
     /// The block layer.
     pub block: BlockParams,
+    /// How received packets find the cores of those who read them.
+    pub steering: SteeringParams,
 }
 
 /// What a task has used.
@@ -238,7 +240,7 @@ impl Kernel {
             pci: Pci::new(params.pci, &memory),
             dma: Dma::new(params.dma, count),
             net: Net::new(me.clone()),
-            inet: Stack::new(me, memory.sockets.len()),
+            inet: Stack::new(me, memory.sockets.len(), params.steering),
             block: Block::new(me.clone(), params.block),
             cores,
             tasks: RefCell::default(),

@@ -35,5 +35,5 @@ pub use dma::{DmaMode, DmaParams};
 pub use irq::IrqCounters;
 pub use kernel::{Kernel, KernelParams, TaskInfo};
 pub use mm::NodeMemory;
-pub use net::{Net, NetDevice, Protocols};
+pub use net::{Net, NetDevice, Protocols, SteeringParams};
 pub use pci::{ErrorCounters, FunctionInfo, PciParams, TreeText};

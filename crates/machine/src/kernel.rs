@@ -24,6 +24,8 @@ record! {
         scheduler: SchedulerFile,
         /// How it maps memory for devices.
         dma: DmaFile,
+        /// How received packets find the cores of those who read them.
+        steering: SteeringFile,
         /// Largest read request that it lets functions make (bytes).
         max_read_request: Figure<PayloadLimit>,
     }
@@ -55,5 +57,21 @@ record! {
         flush_time: Figure<Duration>,
         /// Whether addresses below 4 GiB are used first.
         low_first: Figure<bool>,
+    }
+}
+
+record! {
+    /// How received packets find the cores of those who read them (receive flow steering).
+    pub struct SteeringFile {
+        /// Places in the tables of sockets' cores and of flows.
+        entries: Figure<Count>,
+        /// Whether packets are sent to the core on which their socket is used.
+        rfs: Figure<bool>,
+        /// Whether devices are asked to steer flows to that core's queue.
+        arfs: Figure<bool>,
+        /// For how long a flow is silent until its device forgets it.
+        idle: Figure<Duration>,
+        /// How often silent flows are looked for.
+        scan: Figure<Duration>,
     }
 }

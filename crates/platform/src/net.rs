@@ -129,6 +129,11 @@ pub trait NetDriver {
     /// Turns features on or off; gives what is on afterwards.
     fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures;
 
+    /// The receiving queue that is polled on a core, or near it (ARFS).
+    fn rx_queue_for(&self, cpu: CpuId) -> u16 {
+        self.tx_queue_for(cpu)
+    }
+
     /// Sets which queue each value of the RSS hash goes to.
     ///
     /// # Errors
@@ -143,7 +148,7 @@ pub trait NetDriver {
         let _ = (cpu, on);
     }
 
-    /// Steers a flow to a receiving queue (ARFS).
+    /// Steers a flow to a receiving queue (ARFS), or elsewhere than before. Rules outlive a reset of the device.
     ///
     /// # Errors
     /// [`Error::NoSpace`] if the table is full, [`Error::NotSupported`] if there is none.
@@ -169,9 +174,10 @@ pub trait NetCore {
     fn name(&self) -> String;
     /// A packet was received on a queue, in the poll of `napi`.
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
-    /// A poll of a receiving queue ends: what was held back to be coalesced goes on.
-    fn poll_end(&self, cpu: &Cpu, queue: u16) {
-        let _ = (cpu, queue);
+    /// A poll of a receiving queue ends: what was held back to be coalesced goes on. `emptied` if the device had
+    /// written nothing more to the queue when it was looked at last, just now.
+    fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
+        let _ = (cpu, queue, emptied);
     }
     /// Packets of a sending queue have left, or have failed.
     fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64) {

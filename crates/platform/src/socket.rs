@@ -44,8 +44,18 @@ pub struct InetCounters {
     pub unreachable: u64,
     /// Packets dropped for lack of memory.
     pub no_memory: u64,
-    /// Flows that were steered to the queue of the core that reads them.
+    /// How often a device was told to steer a flow to the queue of the core that reads it.
     pub steered: u64,
+    /// How often it could not.
+    pub steer_failed: u64,
+    /// Rules that it was told to forget, their flows being silent.
+    pub steer_expired: u64,
+    /// Packets that waited for older ones of their flow in another receiving queue.
+    pub steer_held: u64,
+    /// Packets that went to another core to be dealt with.
+    pub to_other_core: u64,
+    /// Packets dropped since too many waited for a core.
+    pub backlog_full: u64,
 }
 
 /// What a TCP connection knows of itself.

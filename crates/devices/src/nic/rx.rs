@@ -19,6 +19,7 @@ use wire::nic::{Completion, RxDescriptor};
 use super::Nic;
 use super::completions::write;
 use super::ring::Ring;
+use super::steering::Placement;
 use super::token::{Kind, Note};
 use super::tx::read;
 
@@ -28,11 +29,19 @@ pub struct RxQueue {
     /// Frames in the device that wait for buffers or for their turn.
     waiting: VecDeque<(Vec<u8>, Seen)>,
     is_listed: bool,
+    /// Frames that came for it.
+    came: u32,
 }
 
 impl RxQueue {
     pub fn new(cache: u16) -> Self {
-        Self { ring: Ring::new(cache), waiting: VecDeque::new(), is_listed: false }
+        Self { ring: Ring::new(cache), waiting: VecDeque::new(), is_listed: false, came: 0 }
+    }
+
+    /// Whether a frame that came as its `count`-th, or one before, waits in the device.
+    fn has_waiting(&self, count: u32) -> bool {
+        let gone = self.came.wrapping_sub(self.waiting.len() as u32);
+        !self.waiting.is_empty() && count.wrapping_sub(gone) as i32 > 0
     }
 }
 
@@ -100,7 +109,7 @@ impl Nic {
             let ours = |f: &super::NicFunction| f.port() == port && f.mac == destination;
             let by_rule = parts.and_then(|parts| self.switch_rules.find(bus.now(), &parts.flow));
             owner = by_rule
-                .map(|(_, target)| usize::from(target))
+                .map(|found| usize::from(found.target))
                 .filter(|&f| self.functions.get(f).is_some_and(ours))
                 .or_else(|| self.functions.iter().position(ours));
         }
@@ -140,7 +149,7 @@ impl Nic {
             self.handle.add(function, counter::RX_LENGTH_ERRORS, 1);
             return;
         }
-        let (mut seen, mut queue) = (Seen::default(), 0);
+        let (mut seen, mut queue, mut left) = (Seen::default(), 0, None);
         if let Some(parts) = parts {
             if state.has(feature::RSS)
                 && let Some((hash, with_ports)) = state.rss.hash(&parts.flow)
@@ -150,10 +159,22 @@ impl Nic {
                 queue = state.rss.queue(hash);
             }
             if state.has(feature::FLOW_RULES)
-                && let Some((rule, target)) = state.rules.find(now, &parts.flow)
+                && let Some(found) = state.rules.find(now, &parts.flow)
             {
-                (seen.rule, queue) = (rule, target);
-                seen.flags |= STEERED;
+                (seen.rule, seen.flags) = (found.number, seen.flags | STEERED);
+                // A new rule's flow went by its hash: any frame of that queue may be one of its.
+                let rx = &state.rx;
+                let hashed = || Placement { queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
+                let last = found.last.unwrap_or_else(hashed);
+                let old = rx.get(usize::from(last.queue));
+                if last.queue != found.target && old.is_some_and(|old| old.has_waiting(last.count)) {
+                    queue = last.queue;
+                } else {
+                    left = (last.queue != found.target).then_some(last.queue);
+                    queue = found.target;
+                }
+                let came = rx.get(usize::from(queue)).map_or(0, |q| q.came);
+                *found.last = Some(Placement { queue, count: came.wrapping_add(1) });
             }
             if state.has(feature::RX_CHECKSUM) {
                 seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
@@ -168,8 +189,14 @@ impl Nic {
             self.handle.add(function, counter::RX_OVERFLOW, 1);
             return;
         }
+        state.came = state.came.wrapping_add(1);
         let has_others = !state.waiting.is_empty();
         let queue = queue as u8;
+        if let Some(left) =
+            left.filter(|&left| usize::from(left) < self.functions[usize::from(function)].rx.len())
+        {
+            self.flush(bus, function, left as u8, false);
+        }
         let placed = if has_others { Placed::NotYet } else { self.place(bus, function, queue, frame, seen) };
         match placed {
             Placed::Yes => {}

@@ -1,4 +1,10 @@
 //! Where received frames go: flow rules, the receive hash.
+//!
+//! **Order.** A rule that is made or changed sends its flow to another queue. Frames that came before may still be in the
+//! device, where they wait for buffers, or their completions do for others to be written with. The new queue takes the
+//! flow from the first frame for which none of these waits, and what the old queue has to report is written before
+//! ([`FlowTable::find`] and [`Placement`]): as posted writes keep their order, who sees a completion of the new queue can
+//! see all of the old one's. A rule that is removed is one whose flow is silent.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -36,6 +42,23 @@ struct Rule {
     target: u16,
     used: Time,
     hits: u32,
+    /// Where the flow's last frame went; `None` if the rule is new.
+    last: Option<Placement>,
+}
+
+/// A frame's place in a queue: which queue, and how many frames it had taken with this one.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    pub queue: u16,
+    pub count: u32,
+}
+
+/// A rule that matches.
+#[derive(Debug)]
+pub struct Match<'a> {
+    pub number: u16,
+    pub target: u16,
+    pub last: &'a mut Option<Placement>,
 }
 
 /// A bounded table of rules, numbered by the driver.
@@ -55,11 +78,12 @@ impl FlowTable {
         if number as usize >= self.rules.len() {
             return flow::RESULT_RANGE;
         }
+        let last = self.by_key.get(&key).and_then(|&old| self.rules[usize::from(old)].as_ref()?.last);
         self.remove(number);
         if let Some(old) = self.by_key.insert(key, number as u16) {
             self.rules[usize::from(old)] = None;
         }
-        self.rules[number as usize] = Some(Rule { key, target, used: now, hits: 0 });
+        self.rules[number as usize] = Some(Rule { key, target, used: now, hits: 0, last });
         flow::RESULT_OK
     }
 
@@ -89,9 +113,9 @@ impl FlowTable {
         Some((u32::try_from(age).unwrap_or(u32::MAX), rule.hits))
     }
 
-    /// The rule that matches a packet, and its target.
+    /// The rule that matches a packet.
     #[inline]
-    pub fn find(&mut self, now: Time, packet: &Flow) -> Option<(u16, u16)> {
+    pub fn find(&mut self, now: Time, packet: &Flow) -> Option<Match<'_>> {
         if self.by_key.is_empty() {
             return None;
         }
@@ -99,7 +123,7 @@ impl FlowTable {
         let rule = self.rules[usize::from(number)].as_mut()?;
         rule.used = now;
         rule.hits = rule.hits.saturating_add(1);
-        Some((number, rule.target))
+        Some(Match { number, target: rule.target, last: &mut rule.last })
     }
 }
 
@@ -171,13 +195,16 @@ mod tests {
         let at = |us| Time::ZERO + Duration::from_us(us);
         assert_eq!(table.add(at(0), 0, key(1), 5), flow::RESULT_OK);
         assert_eq!(table.add(at(0), 2, key(2), 5), flow::RESULT_RANGE);
-        assert_eq!(table.find(at(10), &packet(1)), Some((0, 5)));
-        assert_eq!(table.find(at(10), &packet(2)), None);
+        let find = |table: &mut FlowTable, us, port| {
+            table.find(at(us), &packet(port)).map(|found| (found.number, found.target))
+        };
+        assert_eq!(find(&mut table, 10, 1), Some((0, 5)));
+        assert_eq!(find(&mut table, 10, 2), None);
         assert_eq!(table.query(at(13), 0), Some((3, 1)));
         // The same flow under another number: the old rule is gone.
         assert_eq!(table.add(at(20), 1, key(1), 6), flow::RESULT_OK);
-        assert_eq!((table.query(at(20), 0), table.find(at(20), &packet(1))), (None, Some((1, 6))));
+        assert_eq!((table.query(at(20), 0), find(&mut table, 20, 1)), (None, Some((1, 6))));
         assert_eq!(table.remove(1), flow::RESULT_OK);
-        assert_eq!((table.remove(1), table.find(at(20), &packet(1))), (flow::RESULT_NONE, None));
+        assert_eq!((table.remove(1), find(&mut table, 20, 1)), (flow::RESULT_NONE, None));
     }
 }

@@ -205,7 +205,6 @@ impl Adapter {
         }
         self.device.set_master(cpu, true).await;
         self.registers.write_u32(cpu, regs::CONTROL, control::RESET);
-        self.rules.borrow_mut().clear();
         let channels = self.channels.borrow().clone();
         for channel in &channels {
             if let Err(error) = self.start_channel(cpu, channel) {
@@ -281,6 +280,7 @@ impl Adapter {
         self.registers.write_u32(cpu, regs::MAX_FRAME, self.limits.max_frame.into());
         self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
         write_rss(cpu, &self.registers, &self.table.borrow());
+        self.rules.borrow().restore(cpu, &self.registers);
     }
 
     /// Stops queues and lets go of everything that the device had. Gives how many packets were not sent.

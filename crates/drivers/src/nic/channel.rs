@@ -112,7 +112,7 @@ impl Channel {
         }
         adapter.wake_waiting(cpu, &*core);
         let received = rx.poll(cpu, self.number, budget, (&*core, &napi), &adapter.counters).await;
-        core.poll_end(cpu, self.number);
+        core.poll_end(cpu, self.number, received.as_ref().is_ok_and(|&received| received < budget));
         let (Ok(sent), Ok(received)) = (sent, received) else {
             adapter.counters.malformed.add(1);
             napi.complete(cpu);

@@ -197,9 +197,8 @@ impl NetDriver for Adapter {
 
     fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
         let _part = cpu.book(Part::Driver);
-        if self.state.get() == State::Up {
-            self.rules.borrow_mut().remove(cpu, &self.registers, rule);
-        }
+        let registers = (self.state.get() == State::Up).then_some(&self.registers);
+        self.rules.borrow_mut().remove(cpu, registers, rule);
     }
 
     fn set_coalescing(&self, cpu: &Cpu, queue: u16, time: Duration, packets: u16) {

@@ -17,7 +17,7 @@ pub(super) struct Rules {
     free: Vec<u32>,
     /// Only looked up, never walked.
     by_flow: HashMap<FlowKey, u32>,
-    flows: Vec<Option<FlowKey>>,
+    flows: Vec<Option<(FlowKey, u16)>>,
 }
 
 impl Rules {
@@ -34,13 +34,8 @@ impl Rules {
             Some(&number) => number,
             None => self.allocate(key)?,
         };
-        registers.write_u32(cpu, flow::SOURCE, u32::from_le_bytes(key.source));
-        registers.write_u32(cpu, flow::DESTINATION, u32::from_le_bytes(key.destination));
-        registers.write_u32(cpu, flow::PORTS, u32::from(key.ports.0) | u32::from(key.ports.1) << 16);
-        registers.write_u32(cpu, flow::PROTOCOL, key.protocol.into());
-        registers.write_u32(cpu, flow::RULE, number);
-        registers.write_u32(cpu, flow::TARGET, queue.into());
-        registers.write_u32(cpu, flow::COMMAND, flow::ADD);
+        self.flows[number as usize] = Some((key, queue));
+        write_rule(cpu, registers, number, key, queue);
         Ok(RuleId(number))
     }
 
@@ -55,23 +50,38 @@ impl Rules {
             None => return Err(Error::NoSpace),
         };
         self.by_flow.insert(key, number);
-        self.flows[number as usize] = Some(key);
         Ok(number)
     }
 
-    /// Removes a rule, if there is one of that number.
-    pub fn remove(&mut self, cpu: &Cpu, registers: &Mmio, RuleId(number): RuleId) {
-        let Some(key) = self.flows.get_mut(number as usize).and_then(Option::take) else { return };
+    /// Removes a rule, if there is one of that number. A device that is not up has forgotten it.
+    pub fn remove(&mut self, cpu: &Cpu, registers: Option<&Mmio>, RuleId(number): RuleId) {
+        let Some((key, _)) = self.flows.get_mut(number as usize).and_then(Option::take) else { return };
         self.by_flow.remove(&key);
         self.free.push(number);
-        registers.write_u32(cpu, flow::RULE, number);
-        registers.write_u32(cpu, flow::COMMAND, flow::REMOVE);
+        if let Some(registers) = registers {
+            registers.write_u32(cpu, flow::RULE, number);
+            registers.write_u32(cpu, flow::COMMAND, flow::REMOVE);
+        }
     }
 
-    /// The device has forgotten all.
-    pub fn clear(&mut self) {
-        *self = Self { size: self.size, ..Self::default() };
+    /// Tells the device again, which has forgotten all.
+    pub fn restore(&self, cpu: &Cpu, registers: &Mmio) {
+        for (number, rule) in (0..).zip(&self.flows) {
+            if let Some((key, queue)) = *rule {
+                write_rule(cpu, registers, number, key, queue);
+            }
+        }
     }
+}
+
+fn write_rule(cpu: &Cpu, registers: &Mmio, number: u32, key: FlowKey, queue: u16) {
+    registers.write_u32(cpu, flow::SOURCE, u32::from_le_bytes(key.source));
+    registers.write_u32(cpu, flow::DESTINATION, u32::from_le_bytes(key.destination));
+    registers.write_u32(cpu, flow::PORTS, u32::from(key.ports.0) | u32::from(key.ports.1) << 16);
+    registers.write_u32(cpu, flow::PROTOCOL, key.protocol.into());
+    registers.write_u32(cpu, flow::RULE, number);
+    registers.write_u32(cpu, flow::TARGET, queue.into());
+    registers.write_u32(cpu, flow::COMMAND, flow::ADD);
 }
 
 /// Tells the device how to hash, and which queue each value goes to.

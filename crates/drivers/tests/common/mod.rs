@@ -14,7 +14,9 @@ use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
-use kernel::{CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams};
+use kernel::{
+    CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams, SteeringParams,
+};
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::ethernet::EthernetPort;
 use platform::kernel::TaskParams;
@@ -31,6 +33,7 @@ pub struct Setup {
     pub driver: NicDriverParams,
     pub costs: KernelCosts,
     pub faults: Option<FaultParams>,
+    pub steering: SteeringParams,
     pub nic: fn(&mut NicParams),
 }
 
@@ -42,6 +45,7 @@ impl Default for Setup {
             driver: NicDriverParams { channels: Some(2), ..NicDriverParams::default() },
             costs: KernelCosts::linux(),
             faults: None,
+            steering: SteeringParams::linux(),
             nic: |_| {},
         }
     }
@@ -102,6 +106,7 @@ impl Pair {
                 pci: PciParams::default(),
                 dma: DmaParams::linux(setup.mode),
                 block: kernel::BlockParams::default(),
+                steering: setup.steering,
             };
             let kernel = Kernel::new(&simulation.handle(), host, params);
             let driver = NicDriver::new(setup.driver.clone());

@@ -7,7 +7,7 @@ use platform::cpu::CpuId;
 use platform::irq::{Irq, IrqHandler};
 use platform::sync::WaitQueue;
 
-use super::FIRST_VECTOR;
+use super::{FIRST_VECTOR, IPI_VECTOR};
 
 /// An interrupt: where it arrives and who handles it.
 pub(crate) struct Line {
@@ -56,7 +56,7 @@ impl Default for Vectors {
 
 impl Vectors {
     pub fn take(&mut self, irq: Irq) -> Option<u8> {
-        let free = (FIRST_VECTOR..=u8::MAX).find(|&v| self.0[usize::from(v)].is_none())?;
+        let free = (FIRST_VECTOR..IPI_VECTOR).find(|&v| self.0[usize::from(v)].is_none())?;
         self.0[usize::from(free)] = Some(irq);
         Some(free)
     }

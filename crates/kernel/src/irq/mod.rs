@@ -26,6 +26,9 @@ use crate::kernel::Inner;
 
 /// Vectors below are the processor's exceptions (Intel SDM, volume 3, 6.2).
 const FIRST_VECTOR: u8 = 32;
+/// By which cores ask each other to look at deferred work; those above are the kernel's too (Linux:
+/// `CALL_FUNCTION_SINGLE_VECTOR`, arch/x86/include/asm/irq_vectors.h).
+const IPI_VECTOR: u8 = 0xfb;
 
 /// What has arrived at one core and not been taken.
 #[derive(Default)]
@@ -42,17 +45,21 @@ pub(crate) struct Controller {
     lost: Rc<Cell<u64>>,
 }
 
+impl Inbox {
+    fn put(&self, vector: u8) {
+        let mut pending = self.pending.borrow_mut();
+        // A vector that is pending already stays pending once (the bit of the request register).
+        if !pending.contains(&vector) {
+            pending.push_back(vector);
+        }
+        self.notify.notify_one();
+    }
+}
+
 impl InterruptSink for Controller {
     fn deliver(&mut self, message: InterruptMessage) {
         match self.inboxes.get(message.interrupt.destination as usize) {
-            Some(inbox) => {
-                let mut pending = inbox.pending.borrow_mut();
-                // A vector that is pending already stays pending once (the bit of the request register).
-                if !pending.contains(&message.interrupt.vector) {
-                    pending.push_back(message.interrupt.vector);
-                }
-                inbox.notify.notify_one();
-            }
+            Some(inbox) => inbox.put(message.interrupt.vector),
             None => self.lost.set(self.lost.get() + 1),
         }
     }
@@ -69,6 +76,8 @@ pub struct IrqCounters {
     pub spurious: u64,
     /// Messages to cores that do not exist.
     pub lost: u64,
+    /// From one core to another.
+    pub between_cores: u64,
 }
 
 /// All interrupts of a kernel.
@@ -262,7 +271,23 @@ impl Inner {
         }
     }
 
+    /// Interrupts another core.
+    pub fn send_ipi(&self, cpu: &platform::cpu::Cpu, to: CpuId) {
+        let costs = self.cores.costs;
+        cpu.work(costs.ipi_send);
+        let arrives = cpu.now() + self.cores.time_for(costs.ipi_transit);
+        let (cores, inbox) = (Rc::clone(&self.cores), Rc::clone(&self.irqs.inboxes[usize::from(to.0)]));
+        self.cores.hw.spawn(async move {
+            cores.hw.sleep_until(arrives).await;
+            inbox.put(IPI_VECTOR);
+        });
+    }
+
     fn handle(&self, cpu: &platform::cpu::Cpu, id: CpuId, vector: u8) {
+        if vector == IPI_VECTOR {
+            self.irqs.count(|c| c.between_cores += 1);
+            return self.take_asked(cpu, id);
+        }
         let irq = self.irqs.vectors.borrow()[usize::from(id.0)].of(vector);
         let Some(line) = irq.and_then(|irq| self.irqs.line(irq)) else {
             self.irqs.count(|c| c.spurious += 1);

@@ -25,6 +25,8 @@ const TURN: Duration = Duration::from_ms(2);
 #[derive(Default)]
 pub(crate) struct Softirq {
     list: RefCell<VecDeque<Rc<NapiState>>>,
+    /// What other cores ask this one to poll: an interrupt tells.
+    asked: RefCell<VecDeque<Rc<NapiState>>>,
     notify: Notify,
     /// The core's task for what is left over sleeps here.
     overflow: WaitQueue,
@@ -35,6 +37,7 @@ pub(crate) struct Softirq {
 impl Softirq {
     pub fn clear(&self) {
         self.list.borrow_mut().clear();
+        self.asked.borrow_mut().clear();
     }
 }
 
@@ -60,6 +63,32 @@ impl NapiState {
             quiet: WaitQueue::new(),
             me: me.clone(),
         })
+    }
+}
+
+impl NapiState {
+    /// As [`schedule`](NapiOps::schedule), on another core, which is interrupted.
+    pub fn schedule_on(&self, cpu: &Cpu, core: CpuId) {
+        if core == cpu.id() {
+            self.schedule(cpu);
+            return;
+        }
+        let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return };
+        if !self.enabled.get() {
+            return;
+        }
+        if self.scheduled.replace(true) {
+            self.missed.set(true);
+            return;
+        }
+        let mut asked = kernel.softirqs[usize::from(core.0)].asked.borrow_mut();
+        asked.push_back(me);
+        // One interrupt is enough until it has been taken.
+        let is_first = asked.len() == 1;
+        drop(asked);
+        if is_first {
+            kernel.send_ipi(cpu, core);
+        }
     }
 }
 
@@ -110,6 +139,17 @@ impl NapiOps for NapiState {
 }
 
 impl Inner {
+    /// Another core asked: puts what it wants polled on the own list.
+    pub fn take_asked(&self, cpu: &Cpu, id: CpuId) {
+        let softirq = &self.softirqs[usize::from(id.0)];
+        let asked = softirq.asked.take();
+        cpu.work(self.cores.costs.napi * asked.len() as u64);
+        softirq.list.borrow_mut().extend(asked);
+        if !softirq.deferred.get() {
+            softirq.notify.notify_one();
+        }
+    }
+
     /// Polls what is on a core's list until it is empty; `false` if the turn was over before.
     async fn poll_list(&self, cpu: &Cpu, id: CpuId) -> bool {
         let softirq = &self.softirqs[usize::from(id.0)];

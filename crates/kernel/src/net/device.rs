@@ -36,6 +36,8 @@ pub struct NetDevice {
     up: Cell<bool>,
     carrier: Cell<bool>,
     queues: Vec<TxQueue>,
+    /// Who polls each receiving queue, as far as packets have come.
+    polls: RefCell<Vec<Option<NapiHandle>>>,
     listeners: RefCell<Vec<Weak<PacketQueue>>>,
     counters: Cell<NetCounters>,
     /// Where the watchdog sleeps while no queue is stopped.
@@ -55,6 +57,7 @@ impl NetDevice {
             up: Cell::new(false),
             carrier: Cell::new(false),
             queues: (0..limits.tx_queues.max(1)).map(|_| TxQueue::default()).collect(),
+            polls: RefCell::new(vec![None; usize::from(limits.rx_queues)]),
             limits,
             driver: RefCell::new(Some(driver)),
             listeners: RefCell::default(),
@@ -152,6 +155,20 @@ impl NetDevice {
     pub fn tx_queue_for(&self, cpu: CpuId) -> u16 {
         let last = self.queues.len() as u16 - 1;
         self.driver().map_or(0, |driver| driver.tx_queue_for(cpu).min(last))
+    }
+
+    /// The receiving queue that is polled on a core, or near it.
+    pub fn rx_queue_for(&self, cpu: CpuId) -> u16 {
+        let last = self.limits.rx_queues.saturating_sub(1);
+        self.driver().map_or(0, |driver| driver.rx_queue_for(cpu).min(last))
+    }
+
+    /// Looks at a receiving queue, on this core, whether an interrupt came or not.
+    pub(super) fn poll_queue(&self, cpu: &Cpu, queue: u16) {
+        let poll = self.polls.borrow().get(usize::from(queue)).cloned().flatten();
+        if let Some(poll) = poll {
+            poll.schedule(cpu);
+        }
     }
 
     /// Sends a packet. With `more`, others follow at once and the doorbell can wait.
@@ -308,6 +325,11 @@ impl NetDevice {
         if let Some(driver) = self.driver() {
             driver.stop(cpu).await;
         }
+        if let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade())
+            && let Some(protocols) = kernel.net.protocols()
+        {
+            protocols.device_stopped(cpu, &me);
+        }
         self.drop_waiting(cpu);
     }
 
@@ -348,6 +370,7 @@ impl NetDevice {
 
     pub(super) fn forget_driver(&self) {
         self.up.set(false);
+        self.polls.borrow_mut().fill(None);
         self.driver.borrow_mut().take();
     }
 }
@@ -357,10 +380,15 @@ impl NetCore for NetDevice {
         self.name.clone()
     }
 
-    fn receive(&self, cpu: &Cpu, _: &NapiHandle, queue: u16, packet: Packet) {
+    fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet) {
         let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return };
         let _part = cpu.book(Part::Net);
         cpu.work(kernel.cores.costs.net_receive);
+        if let Some(place) = self.polls.borrow_mut().get_mut(usize::from(queue))
+            && place.is_none()
+        {
+            *place = Some(Rc::clone(napi));
+        }
         self.count(|c| {
             c.rx_packets += 1;
             c.rx_bytes += u64::from(packet.length());
@@ -378,11 +406,11 @@ impl NetCore for NetDevice {
         }
     }
 
-    fn poll_end(&self, cpu: &Cpu, queue: u16) {
+    fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
         let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return };
         if let Some(protocols) = kernel.net.protocols() {
             let _part = cpu.book(Part::Net);
-            protocols.poll_end(cpu, &me, queue);
+            protocols.poll_end(cpu, &me, queue, emptied);
         }
     }
 

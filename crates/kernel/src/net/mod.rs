@@ -16,6 +16,7 @@ use platform::cpu::Cpu;
 use platform::net::{NetDriver, Packet};
 
 pub use device::NetDevice;
+pub use inet::SteeringParams;
 
 use crate::kernel::Inner;
 
@@ -23,9 +24,13 @@ use crate::kernel::Inner;
 pub trait Protocols {
     /// A packet was received, in deferred work. It must be released when it is done with.
     fn receive(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, packet: Packet);
-    /// The poll that brought packets ends: nothing may be held back for more.
-    fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16) {
-        let _ = (cpu, device, queue);
+    /// The poll that brought packets ends: nothing may be held back for more. `emptied` if there are no more.
+    fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, emptied: bool) {
+        let _ = (cpu, device, queue, emptied);
+    }
+    /// A device has stopped: no more comes of what its queues held.
+    fn device_stopped(&self, cpu: &Cpu, device: &Rc<NetDevice>) {
+        let _ = (cpu, device);
     }
     /// A sending queue that had dropped or held packets takes them again.
     fn queue_woken(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16) {

@@ -1,6 +1,8 @@
 //! From machine and kernel files to a kernel's parameters.
 
-use ::kernel::{BlockParams, CoreParams, DmaParams, KernelCosts, KernelParams, PciParams, SchedParams};
+use ::kernel::{
+    BlockParams, CoreParams, DmaParams, KernelCosts, KernelParams, PciParams, SchedParams, SteeringParams,
+};
 use machine::{Diagnostics, DmaMode, HostSetup};
 
 /// The parameters of a host's kernel.
@@ -25,6 +27,13 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
         },
         pci: PciParams { max_read_request: file.max_read_request.value.get(), ..PciParams::default() },
         block: BlockParams::default(),
+        steering: SteeringParams {
+            entries: file.steering.entries.value.get(),
+            rfs: file.steering.rfs.value,
+            arfs: file.steering.arfs.value,
+            idle: file.steering.idle.value,
+            scan: file.steering.scan.value,
+        },
         dma: DmaParams {
             flush_entries: file.dma.flush_entries.value.get() as usize,
             flush_time: file.dma.flush_time.value,
@@ -66,5 +75,9 @@ mod tests {
         assert_eq!(costs, Ok(KernelCosts::linux()));
         assert_eq!(file.cost.len(), KernelCosts::NAMES.len());
         assert_eq!(file.scheduler.latency.value, SchedParams::linux().latency);
+        let (said, own) = (file.steering, SteeringParams::linux());
+        assert_eq!((said.idle.value, said.scan.value), (own.idle, own.scan));
+        assert_eq!((said.rfs.value, said.arfs.value), (own.rfs, own.arfs));
+        assert_eq!(said.entries.value.get(), own.entries);
     }
 }

@@ -1,6 +1,6 @@
 //! The way up: what a packet is, whether it is whole, and who gets it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 use platform::cpu::{Cpu, Part};
@@ -8,9 +8,11 @@ use platform::net::{Checksum, Packet};
 use wire::Malformed;
 use wire::ethernet::{Arp, ArpOperation, EtherType, EthernetHeader};
 use wire::ip::checksum::Sum;
-use wire::ip::{Ipv4Header, TcpHeader, UdpHeader, protocol};
+use wire::ip::{Ipv4Header, TcpHeader, UdpHeader, protocol, udp};
 
 use super::Stack;
+use super::buffers::Piece;
+use super::steering::Upward;
 use crate::net::{NetDevice, Protocols};
 
 /// Most bytes of all headers: Ethernet with a tag, IPv4 and TCP with options.
@@ -42,8 +44,16 @@ impl Protocols for Stack {
         self.input(cpu, Some((device, queue)), packet);
     }
 
-    fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16) {
-        self.flush_coalesced(cpu, (device.number(), queue));
+    fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, emptied: bool) {
+        let ring = (device.number(), queue);
+        self.flush_coalesced(cpu, ring);
+        if emptied {
+            self.ring_emptied(cpu, ring);
+        }
+    }
+
+    fn device_stopped(&self, cpu: &Cpu, device: &Rc<NetDevice>) {
+        self.forget_rings(cpu, device);
     }
 
     fn device_removed(&self, device: &Rc<NetDevice>) {
@@ -126,6 +136,7 @@ impl Stack {
     ) -> (Option<Packet>, Result<(), Malformed>) {
         let Some(kernel) = self.kernel.upgrade() else { return (Some(packet), Ok(())) };
         let costs = kernel.cores.costs;
+        let ring = from.map(|(device, queue)| (device.number(), queue));
         cpu.work(costs.ip_input);
         let (ip, length) =
             match Ipv4Header::parse_checked_header(&bytes[at..count], packet.length() as usize - at) {
@@ -151,21 +162,18 @@ impl Stack {
                 Ok((header, own)) => {
                     self.count(|c| c.tcp_segments_in += 1);
                     cpu.work(costs.gro);
-                    self.coalesce(
-                        cpu,
-                        from.map(|(d, queue)| (d.number(), queue)),
-                        packet,
-                        &headers,
-                        header,
-                        own,
-                    );
+                    self.coalesce(cpu, ring, packet, &headers, header, own);
                     (None, Ok(()))
                 }
                 Err(error) => (Some(packet), Err(error)),
             },
             protocol::UDP => match UdpHeader::parse_header(headers.above(), headers.above_len()) {
                 Ok(header) => {
-                    self.udp_input(cpu, packet, &headers, &header);
+                    let from = SocketAddrV4::new(headers.ip.source, header.source);
+                    let to = SocketAddrV4::new(headers.ip.destination, header.destination);
+                    let length = u32::from(header.len) - udp::HEADER_LEN as u32;
+                    let piece = Piece::of(packet, (headers.transport + udp::HEADER_LEN) as u32, length);
+                    self.upward(cpu, ring, Upward::Udp { from, to, piece });
                     (None, Ok(()))
                 }
                 Err(error) => (Some(packet), Err(error)),

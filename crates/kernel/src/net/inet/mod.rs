@@ -9,6 +9,7 @@
 //! | `output` | the way down: headers, checksums, neighbours |
 //! | `input` | the way up: checks, ARP, who gets what |
 //! | `loopback` | packets of the host to itself |
+//! | `steering` | packets follow the programs that read them |
 //! | `timers` | one task that wakes sockets and asks neighbours again |
 //! | `icmp`, `udp` | echo and datagrams |
 //! | `tcp` | connections: buffers, coalescing, sockets |
@@ -20,6 +21,7 @@ mod icmp;
 mod input;
 mod loopback;
 mod output;
+mod steering;
 mod tcp;
 mod timers;
 mod udp;
@@ -39,6 +41,8 @@ use buffers::Heads;
 use icmp::Icmp;
 use loopback::Loopback;
 use output::Waiting;
+use steering::Steering;
+pub use steering::SteeringParams;
 use tcp::Tcp;
 use timers::Timers;
 use udp::Udp;
@@ -67,6 +71,7 @@ pub(crate) struct Stack {
     waiting: RefCell<BTreeMap<(usize, Ipv4Addr), Vec<Waiting>>>,
     heads: Rc<Heads>,
     loopback: Loopback,
+    steering: Steering,
     timers: Timers,
     tcp: Tcp,
     udp: Udp,
@@ -78,7 +83,7 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// For a kernel with so many nodes.
-    pub fn new(kernel: &Weak<Inner>, nodes: usize) -> Rc<Self> {
+    pub fn new(kernel: &Weak<Inner>, nodes: usize, steering: SteeringParams) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             kernel: kernel.clone(),
@@ -87,6 +92,7 @@ impl Stack {
             waiting: RefCell::default(),
             heads: Heads::new(kernel.clone(), nodes),
             loopback: Loopback::new(me.clone()),
+            steering: Steering::new(steering),
             timers: Timers::default(),
             tcp: Tcp::default(),
             udp: Udp::default(),
@@ -101,6 +107,12 @@ impl Stack {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
+    }
+
+    /// A device by its number.
+    fn device(&self, number: u32) -> Option<Rc<NetDevice>> {
+        let interfaces = self.interfaces.borrow();
+        interfaces.iter().filter_map(|i| i.device.as_ref()).find(|d| d.number() == number).cloned()
     }
 
     /// Whether an address is this host's.
@@ -128,5 +140,6 @@ impl Stack {
         self.udp.clear();
         self.icmp.clear();
         self.loopback.clear();
+        self.steering.clear();
     }
 }

@@ -10,7 +10,7 @@ use platform::Error;
 use platform::block::Segment;
 use platform::cpu::{Async, Cpu, Part};
 use platform::memory::Pages;
-use platform::net::{Fragment, Packet, TxFlow};
+use platform::net::{FlowKey, Fragment, TxFlow};
 use platform::socket::UdpSocket;
 use platform::sync::WaitQueue;
 use wire::ip::udp::HEADER_LEN;
@@ -18,8 +18,8 @@ use wire::ip::{UdpHeader, protocol};
 
 use super::Stack;
 use super::buffers::{Hold, Piece, copy_out};
-use super::input::Headers;
 use super::output::Outgoing;
+use super::steering::flow_key;
 
 /// Bytes that wait for a reader (Linux: `net.core.rmem_default`).
 const BUFFER: u32 = 212_992;
@@ -42,6 +42,8 @@ struct Socket {
     queue: RefCell<VecDeque<(Piece, SocketAddrV4)>>,
     held: Cell<u32>,
     arrived: WaitQueue,
+    /// The flow of what arrived last, by which programs are known to be here.
+    last: Cell<Option<FlowKey>>,
     flow: Rc<TxFlow>,
     closed: Cell<bool>,
 }
@@ -60,6 +62,7 @@ impl Stack {
             queue: RefCell::default(),
             held: Cell::new(0),
             arrived: WaitQueue::new(),
+            last: Cell::new(None),
             flow: Rc::default(),
             closed: Cell::new(false),
         });
@@ -68,25 +71,33 @@ impl Stack {
     }
 
     /// A datagram arrived.
-    pub(super) fn udp_input(&self, cpu: &Cpu, packet: Packet, headers: &Headers, header: &UdpHeader) {
-        let Some(kernel) = self.kernel.upgrade() else { return packet.release(cpu) };
+    pub(super) fn udp_input(&self, cpu: &Cpu, from: SocketAddrV4, to: SocketAddrV4, piece: Piece) {
+        let Some(kernel) = self.kernel.upgrade() else { return piece.release(cpu) };
         cpu.work(kernel.cores.costs.udp_input);
-        let socket = self.udp.sockets.borrow().get(&header.destination).cloned();
-        let Some(socket) = socket.filter(|s| Self::matches(*s.local.ip(), headers.ip.destination)) else {
+        let socket = self.udp.sockets.borrow().get(&to.port()).cloned();
+        let Some(socket) = socket.filter(|s| Self::matches(*s.local.ip(), *to.ip())) else {
             self.count(|c| c.unwanted += 1);
-            return packet.release(cpu);
+            return piece.release(cpu);
         };
-        let length = u32::from(header.len) - HEADER_LEN as u32;
+        let length = piece.len();
+        socket.last.set(Some(flow_key(protocol::UDP, from, to)));
         if socket.held.get() + length > BUFFER {
             self.count(|c| c.socket_full += 1);
-            return packet.release(cpu);
+            return piece.release(cpu);
         }
         socket.held.set(socket.held.get() + length);
-        let piece = Piece::of(packet, (headers.transport + HEADER_LEN) as u32, length);
-        let from = SocketAddrV4::new(headers.ip.source, header.source);
         socket.queue.borrow_mut().push_back((piece, from));
         cpu.work(kernel.cores.costs.wake_up);
         socket.arrived.wake_one();
+    }
+}
+
+impl Socket {
+    /// A program uses it on this core: packets may come here.
+    fn used_here(&self, cpu: &Cpu, stack: &Stack) {
+        if let Some(flow) = self.last.get() {
+            stack.used_here(cpu, flow);
+        }
     }
 }
 
@@ -100,6 +111,7 @@ impl UdpSocket for Socket {
         let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
         let _part = cpu.book(Part::Net);
         cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.udp_output);
+        self.used_here(cpu, &stack);
         let (_, source, _) = stack.way(*to.ip()).ok_or(Error::Unreachable)?;
         if from.length as usize + HEADER_LEN > stack.most_payload(*to.ip()) {
             return Err(Error::TooLong);
@@ -133,9 +145,10 @@ impl UdpSocket for Socket {
 
     fn recv_from<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<(u32, SocketAddrV4), Error>> {
         Box::pin(async move {
-            let kernel =
-                self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()).ok_or(Error::NoDevice)?;
+            let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
+            let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
             cpu.work(kernel.cores.costs.syscall);
+            self.used_here(cpu, &stack);
             let next = || match self.queue.borrow_mut().pop_front() {
                 Some(datagram) => Some(Ok(datagram)),
                 None => self.closed.get().then_some(Err(Error::Ended)),
@@ -143,6 +156,7 @@ impl UdpSocket for Socket {
             let (piece, from) = self.arrived.wait_for(next).await?;
             let _part = cpu.book(Part::Net);
             cpu.work(kernel.cores.costs.udp_input);
+            self.used_here(cpu, &stack);
             self.held.set(self.held.get() - piece.len());
             let copied = {
                 let _part = cpu.book(Part::Copy);

@@ -10,6 +10,7 @@ use wire::ip::{TcpFlags, TcpHeader};
 use super::super::Stack;
 use super::super::buffers::Piece;
 use super::super::input::Headers;
+use super::super::steering::{Ring, Upward};
 use super::Ends;
 
 /// Flows of a queue that are held at once (Linux: `MAX_GRO_SKBS`).
@@ -74,7 +75,7 @@ impl Stack {
     pub(in crate::net::inet) fn coalesce(
         &self,
         cpu: &Cpu,
-        queue: Option<(u32, u16)>,
+        queue: Option<Ring>,
         mut packet: Packet,
         headers: &Headers,
         header: TcpHeader,
@@ -89,7 +90,8 @@ impl Stack {
         let plain = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
         let may = plain && length > 0 && packet.checksum == Checksum::Good;
         let Some(queue) = queue else {
-            return self.tcp_input(cpu, ends, &header, Piece::of(packet, skip, length), 1);
+            let piece = Piece::of(packet, skip, length);
+            return self.upward(cpu, None, Upward::Tcp { ends, header, piece, segments: 1 });
         };
         let mut all = self.tcp.coalescing.borrow_mut();
         let held = &mut all.entry(queue).or_default().held;
@@ -104,7 +106,7 @@ impl Stack {
             let whole = last.then(|| held.remove(place));
             drop(all);
             self.count(|c| c.coalesced += 1);
-            return whole.into_iter().for_each(|held| self.pass_on(cpu, held));
+            return whole.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
         }
         let before = place.map(|place| held.remove(place));
         let mut pass = None;
@@ -113,29 +115,30 @@ impl Stack {
             let oldest = (held.len() >= FLOWS).then(|| held.remove(0));
             held.push(Held { ends, header, packet, skip, length, each: length, segments: 1 });
             drop(all);
-            oldest.into_iter().for_each(|held| self.pass_on(cpu, held));
+            oldest.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
         } else {
             drop(all);
             pass = Some((header, Piece::of(packet, skip, length)));
         }
-        before.into_iter().for_each(|held| self.pass_on(cpu, held));
+        before.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
         if let Some((header, piece)) = pass {
-            self.tcp_input(cpu, ends, &header, piece, 1);
+            self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, segments: 1 });
         }
     }
 
-    fn pass_on(&self, cpu: &Cpu, held: Held) {
+    fn pass_on(&self, cpu: &Cpu, queue: Ring, held: Held) {
         let piece = Piece::of(held.packet, held.skip, held.length);
-        self.tcp_input(cpu, held.ends, &held.header, piece, held.segments);
+        let (ends, header, segments) = (held.ends, held.header, held.segments);
+        self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, segments });
     }
 
     /// A poll of a queue ends: what is held goes on.
-    pub(in crate::net::inet) fn flush_coalesced(&self, cpu: &Cpu, queue: (u32, u16)) {
+    pub(in crate::net::inet) fn flush_coalesced(&self, cpu: &Cpu, queue: Ring) {
         let held = match self.tcp.coalescing.borrow_mut().get_mut(&queue) {
             Some(coalescing) => core::mem::take(&mut coalescing.held),
             None => return,
         };
-        held.into_iter().for_each(|held| self.pass_on(cpu, held));
+        held.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
     }
 }
 

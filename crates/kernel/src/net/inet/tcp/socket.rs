@@ -20,6 +20,7 @@ use wire::ip::{TcpHeader, protocol};
 use super::super::Stack;
 use super::super::buffers::{Hold, Piece, copy_out};
 use super::super::output::Outgoing;
+use super::super::steering::flow_key;
 use super::super::timers::Owner;
 use super::buffer::{ORDER, SendBuffer};
 use super::listener::Listener;
@@ -332,7 +333,13 @@ impl TcpSocket {
         let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
         let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
         cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.socket);
+        self.used_here(cpu, &stack);
         Ok(stack)
+    }
+
+    /// A program uses it on this core: packets may come here.
+    fn used_here(&self, cpu: &Cpu, stack: &Stack) {
+        stack.used_here(cpu, flow_key(protocol::TCP, self.ends.peer, self.ends.local));
     }
 
     /// Copies user memory into the buffer's pages; how much went in.
@@ -426,7 +433,7 @@ impl TcpStream for TcpSocket {
     fn recv<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<u32, Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            self.enter(cpu)?;
+            let stack = self.enter(cpu)?;
             let ready = || {
                 let connection = self.connection.borrow();
                 match (connection.readable() > 0, connection.at_end()) {
@@ -441,6 +448,8 @@ impl TcpStream for TcpSocket {
             if !self.readable.wait_for(ready).await? {
                 return Ok(0);
             }
+            // It may have woken on another core.
+            self.used_here(cpu, &stack);
             self.touch(cpu);
             let mut done = 0;
             while done < into.length {

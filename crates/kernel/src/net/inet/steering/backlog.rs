@@ -1,0 +1,118 @@
+//! Packets that wait for a core: worked off there as deferred work, for which the core is interrupted
+//! (Linux: `enqueue_to_backlog`, `process_backlog`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::irq::{Napi, NapiOps as _};
+
+use super::super::Stack;
+use super::Upward;
+use crate::irq::NapiState;
+use crate::kernel::Inner;
+
+/// Packets that may wait (Linux: `net.core.netdev_max_backlog`).
+const MOST: usize = 1000;
+/// Packets dealt with before the simulation catches up: how far the loop is ahead of the clock.
+const TURN: usize = 4;
+
+/// A core's packets.
+pub struct Backlog {
+    stack: Weak<Stack>,
+    core: CpuId,
+    packets: RefCell<VecDeque<Upward>>,
+    /// Packets that were put in, and that are done: counts.
+    came: Cell<u64>,
+    done: Cell<u64>,
+    napi: RefCell<Option<Rc<NapiState>>>,
+}
+
+impl Backlog {
+    /// Puts a packet at the end; gives how many have come with it, or drops it if there are too many.
+    pub fn put(&self, cpu: &Cpu, up: Upward) -> Option<u64> {
+        if self.packets.borrow().len() >= MOST {
+            up.release(cpu);
+            return None;
+        }
+        self.packets.borrow_mut().push_back(up);
+        self.came.set(self.came.get() + 1);
+        let napi = self.napi.borrow().clone();
+        if let Some(napi) = napi {
+            napi.schedule_on(cpu, self.core);
+        }
+        Some(self.came.get())
+    }
+
+    /// Whether the first `count` packets are done.
+    pub fn has_done(&self, count: u64) -> bool {
+        self.done.get() >= count
+    }
+}
+
+impl Napi for Backlog {
+    fn poll<'a>(&'a self, cpu: &'a Cpu, budget: usize) -> Async<'a, usize> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            let mut done = 0;
+            while done < budget {
+                let Some(up) = self.packets.borrow_mut().pop_front() else { break };
+                match self.stack.upgrade() {
+                    Some(stack) => stack.hand_up(cpu, up),
+                    None => up.release(cpu),
+                }
+                self.done.set(self.done.get() + 1);
+                done += 1;
+                if done % TURN == 0 {
+                    cpu.sync().await;
+                }
+            }
+            if done < budget
+                && let Some(napi) = self.napi.borrow().clone()
+            {
+                platform::irq::NapiOps::complete(&*napi, cpu);
+            }
+            done
+        })
+    }
+}
+
+/// All cores' packets.
+#[derive(Default)]
+pub struct Backlogs {
+    all: RefCell<BTreeMap<CpuId, Rc<Backlog>>>,
+}
+
+impl Backlogs {
+    /// A core's, if it ever had any.
+    pub fn of(&self, core: CpuId) -> Option<Rc<Backlog>> {
+        self.all.borrow().get(&core).cloned()
+    }
+
+    /// A core's.
+    pub fn get(&self, kernel: &Inner, stack: &Weak<Stack>, core: CpuId) -> Rc<Backlog> {
+        let make = || {
+            let backlog = Rc::new(Backlog {
+                stack: stack.clone(),
+                core,
+                packets: RefCell::default(),
+                came: Cell::new(0),
+                done: Cell::new(0),
+                napi: RefCell::default(),
+            });
+            let napi = NapiState::new(kernel.me.clone(), Rc::clone(&backlog) as Rc<dyn Napi>);
+            napi.enable();
+            *backlog.napi.borrow_mut() = Some(napi);
+            backlog
+        };
+        Rc::clone(self.all.borrow_mut().entry(core).or_insert_with(make))
+    }
+
+    pub fn clear(&self) {
+        for (_, backlog) in core::mem::take(&mut *self.all.borrow_mut()) {
+            backlog.packets.borrow_mut().clear();
+            backlog.napi.borrow_mut().take();
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Flows that the device was told to steer: in which ring their packets are, and which wait for others.
+//!
+//! **What keeps the order.** When a flow changes its ring, older packets may still be in the old one, and newer ones be
+//! found first in the new one, which another core polls. A packet that comes from another ring than the one before it is
+//! held until the old ring has been found empty after that. Then nothing older is left:
+//! - the device writes what an old ring has to report before the new ring's first completion (its own promise, see
+//!   `steering` of the NIC), and posted writes keep their order on the way to memory (PCIe Base 5.0, 2.4.1);
+//! - so whoever found the new ring's packet finds all older ones in the old ring when it looks next, and the ring's poll says
+//!   when it found nothing more.
+//!
+//! The old ring is polled at once for that, on the core that wants to know. Packets go on from here to the cores' backlogs
+//! in order, where [`Flows`](super::tables::Flows) keeps it. Linux does without: there, a few packets may be reordered
+//! when a rule takes effect.
+
+use std::collections::VecDeque;
+
+use platform::cpu::Cpu;
+use platform::net::{FlowKey, RuleId};
+use units::{Duration, Time};
+
+use super::super::Stack;
+use super::{Ring, Upward};
+use crate::net::NetDevice;
+use std::rc::Rc;
+
+/// A flow that is steered, or was.
+pub struct Rings {
+    /// The device's rule and the queue that it names; none if it was told to forget it.
+    rule: Option<(RuleId, u16)>,
+    /// Where all packets came from that are not held.
+    ring: Ring,
+    /// Packets of other rings, in the order in which they were found.
+    held: VecDeque<(Ring, Upward)>,
+    /// When the last packet came.
+    used: Time,
+}
+
+impl Rings {
+    pub fn new(ring: Ring) -> Self {
+        Self { rule: None, ring, held: VecDeque::new(), used: Time::ZERO }
+    }
+
+    /// Whether the device may be asked for another queue: not while it is about to change, nor for what it does already.
+    pub fn may_move(&self, ring: Ring, queue: u16) -> bool {
+        let is_settled = self.held.is_empty() && self.rule.is_none_or(|(_, now)| now == ring.1);
+        is_settled && self.rule.is_none_or(|(_, now)| now != queue)
+    }
+
+    pub fn steered(&mut self, rule: RuleId, queue: u16, now: Time) {
+        (self.rule, self.used) = (Some((rule, queue)), now);
+    }
+
+    fn is_silent(&self, now: Time, idle: Duration) -> bool {
+        self.held.is_empty() && now.since(self.used) >= idle
+    }
+}
+
+impl Stack {
+    /// A packet goes on if it comes from where its elders came from; otherwise it is held.
+    pub(super) fn pass_rings(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) -> Option<Upward> {
+        let mut all = self.steering.rings.borrow_mut();
+        let Some(flow) = all.get_mut(&key) else { return Some(up) };
+        flow.used = cpu.now();
+        if flow.ring == ring {
+            return Some(up);
+        }
+        flow.held.push_back((ring, up));
+        let old = flow.ring;
+        drop(all);
+        if let Some(kernel) = self.kernel.upgrade() {
+            cpu.work(kernel.cores.costs.net_queue);
+        }
+        self.count(|c| c.steer_held += 1);
+        self.look_at(cpu, old);
+        None
+    }
+
+    fn look_at(&self, cpu: &Cpu, ring: Ring) {
+        if let Some(device) = self.device(ring.0) {
+            device.poll_queue(cpu, ring.1);
+        }
+    }
+
+    /// A ring was found empty: what waited for that goes on.
+    pub(in crate::net::inet) fn ring_emptied(&self, cpu: &Cpu, ring: Ring) {
+        if self.steering.rings.borrow().is_empty() {
+            return;
+        }
+        let mut freed: Vec<(FlowKey, Ring, Upward)> = Vec::new();
+        let mut look = Vec::new();
+        self.steering.rings.borrow_mut().retain(|&key, flow| {
+            if flow.ring != ring {
+                return true;
+            }
+            let Some(&(next, _)) = flow.held.front() else {
+                // Nothing more of it is steered.
+                return flow.rule.is_some();
+            };
+            flow.ring = next;
+            for (from, up) in core::mem::take(&mut flow.held) {
+                match from == next {
+                    true => freed.push((key, from, up)),
+                    false => flow.held.push_back((from, up)),
+                }
+            }
+            if !flow.held.is_empty() {
+                look.push(next);
+            }
+            true
+        });
+        freed.into_iter().for_each(|(key, from, up)| self.send_to_core(cpu, from, key, up));
+        look.into_iter().for_each(|ring| self.look_at(cpu, ring));
+    }
+
+    /// Tells devices to forget flows that have been silent (Linux: `rps_may_expire_flow`). Their packets, if there should
+    /// be any, find their order until the ring has been found empty.
+    pub(super) fn forget_silent(&self, cpu: &Cpu) {
+        let idle = self.steering.params.idle;
+        let mut expired = Vec::new();
+        for (&key, flow) in self.steering.rings.borrow_mut().iter_mut() {
+            if flow.is_silent(cpu.now(), idle) {
+                expired.push((key, flow.ring, flow.rule.take()));
+            }
+        }
+        for (_, ring, rule) in expired {
+            if let (Some((rule, _)), Some(device)) = (rule, self.device(ring.0)) {
+                device.unsteer(cpu, rule);
+                self.count(|c| c.steer_expired += 1);
+            }
+            self.look_at(cpu, ring);
+        }
+    }
+
+    /// A device has stopped: what waited for its rings is dropped, as what they held is.
+    pub(in crate::net::inet) fn forget_rings(&self, cpu: &Cpu, device: &Rc<NetDevice>) {
+        let mut gone = Vec::new();
+        self.steering.rings.borrow_mut().retain(|_, flow| {
+            let stays = flow.ring.0 != device.number();
+            if !stays {
+                gone.push((flow.rule.take(), core::mem::take(&mut flow.held)));
+            }
+            stays
+        });
+        for (rule, held) in gone {
+            if let Some((rule, _)) = rule {
+                device.unsteer(cpu, rule);
+            }
+            held.into_iter().for_each(|(_, up)| up.release(cpu));
+        }
+    }
+}
