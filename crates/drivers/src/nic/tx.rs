@@ -9,7 +9,7 @@ use platform::net::{Checksum, NetCore, Packet};
 use units::Iova;
 use wire::nic::TxDescriptor;
 use wire::nic::completion::{FAILED, Kind};
-use wire::nic::descriptor::{END, REPORT, TRANSPORT_CHECKSUM};
+use wire::nic::descriptor::{END, LEN, REPORT, TRANSPORT_CHECKSUM};
 
 use super::inline::Inline;
 use super::params::NicCosts;
@@ -46,6 +46,8 @@ pub(super) struct TxQueue {
     looked: Cell<(u16, u16)>,
     /// Packets since a completion was asked for.
     unreported: Cell<u16>,
+    /// The count of the last descriptor, which ends the last packet.
+    last: Cell<u16>,
     /// A packet was refused.
     stopped: Cell<bool>,
 }
@@ -74,6 +76,7 @@ impl TxQueue {
             seen: Cell::new(0),
             looked: Cell::new((0, 0)),
             unreported: Cell::new(0),
+            last: Cell::new(0),
             stopped: Cell::new(false),
         }
     }
@@ -156,6 +159,7 @@ impl TxQueue {
             return Ok(Some(bytes.into()));
         }
         let last = first.wrapping_add(pieces as u16 - 1);
+        self.last.set(last);
         self.write(cpu, &packet, first, last, more);
         self.slots.borrow_mut()[self.ring.index(last)].packet = Some(packet);
         self.tail.set(last.wrapping_add(1));
@@ -179,6 +183,7 @@ impl TxQueue {
         let flags = END | if report { REPORT } else { 0 } | if offload { TRANSPORT_CHECKSUM } else { 0 };
         let descriptor = TxDescriptor { flags, ..TxDescriptor::default() };
         inline.fill(cpu, &self.ring, first, &packet, descriptor);
+        self.last.set(first);
         let tail = first.wrapping_add(entries);
         self.slots.borrow_mut()[self.ring.index(tail.wrapping_sub(1))].packet = Some(packet);
         self.tail.set(tail);
@@ -253,11 +258,22 @@ impl TxQueue {
         }
     }
 
-    /// Rings the doorbell if there is something new.
+    /// Rings the doorbell if there is something new. The last packet asks for a completion, whatever it was sent with: none
+    /// may follow that would.
     pub fn flush(&self, cpu: &Cpu) {
-        if self.rung.replace(self.tail.get()) != self.tail.get() {
-            self.ring.ring(cpu, self.tail.get());
+        if self.rung.get() == self.tail.get() {
+            return;
         }
+        if self.unreported.replace(0) > 0 {
+            let at = self.ring.descriptor(self.last.get());
+            let mut bytes = [0; LEN];
+            cpu.load(at, &mut bytes);
+            let mut descriptor = TxDescriptor::parse(&bytes);
+            descriptor.flags |= REPORT;
+            cpu.store(at, &descriptor.emit());
+        }
+        self.rung.set(self.tail.get());
+        self.ring.ring(cpu, self.tail.get());
     }
 
     /// Lets go of what the device has sent; says how many packets that were.
