@@ -132,6 +132,63 @@ run = "pktgen -n 10 -s 100 -m 02:00:00:01:00:02"
     std::fs::remove_file(&file).unwrap();
 }
 
+/// One host with a NIC, with these lines for it and its driver, and a command.
+fn alone(name: &str, cable: &str, lines: &str, command: &str) -> Vec<Done> {
+    let machine = if lines.contains("fpga") { "i5-2400s" } else { "dell-t430" };
+    let text = format!(
+        r#"
+name = "alone"
+summary = "pktgen"
+switch = [{{ name = "s", ports = 2 }}]
+{cable}
+[[host]]
+name = "a"
+machine = "{machine}"
+{lines}
+[[program]]
+cpus = "0-3"
+run = "{command}"
+"#
+    );
+    run(&setup(name, &text), &Silent).unwrap()
+}
+
+const CABLE: &str = r#"cable = [{ ends = ["a", "s"] }]"#;
+
+#[test]
+fn without_a_cable_nothing_is_sent() {
+    let done = alone("nocable", "", "device = [{ nic = \"82599\" }]", "pktgen -n 100");
+    let failure = done[0].outcome.as_ref().unwrap_err().to_string();
+    assert!(failure.contains("eth0") && failure.contains("no carrier"), "{failure}");
+}
+
+#[test]
+fn what_limits_is_named_and_possible() {
+    let kpio = "device = [{ nic = \"kpio-fpga\" }]\nnic_driver = { kpio = \"all\" }";
+    let slow = r#"
+[[host.device]]
+nic = "modern"
+change.controller.ring_entries = { value = 16, source = "assumed: short" }
+change.tx.latency = { value = "20 us", source = "assumed: long" }"#;
+    let cases = [
+        ("wire", "device = [{ nic = \"82599\" }]", "pktgen -s 1500 -n 2000", "the Ethernet limits"),
+        ("core", "device = [{ nic = \"modern\" }]", "pktgen -n 2000", "the core limits"),
+        ("queue", slow, "pktgen -n 1000", "the sending queue limits"),
+        ("lines", kpio, "pktgen -s 252 -n 2000 -t 4", ""),
+    ];
+    for (name, lines, command, expected) in cases {
+        // The paper's card is looped.
+        let done = alone(name, if name == "lines" { "" } else { CABLE }, lines, command);
+        let notes = done[0].outcome.as_ref().unwrap().notes.join("\n");
+        println!("{name}: {:?}\n{notes}", done[0].outcome);
+        assert!(notes.contains(expected), "{name}: {notes}");
+        assert_eq!(notes.contains("model says"), name != "lines", "{name}: {notes}");
+        // The raw rate of the slot's link, Gen3 x8.
+        let carried = notes.split("the link carries ").nth(1).unwrap().split(' ').next().unwrap();
+        assert!(carried.parse::<f64>().unwrap() < 63.0, "{name}: {notes}");
+    }
+}
+
 /// Frames on the first cable.
 #[derive(Default)]
 struct OnTheWire(u64);

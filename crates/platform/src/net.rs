@@ -59,6 +59,23 @@ pub struct NetCounters {
     pub tx_driver: Duration,
 }
 
+/// What a device and its driver have counted of sending since the driver came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxStatistics {
+    /// Frames that the device has sent.
+    pub frames: u64,
+    /// Frames that it could not send: bad descriptors, failed reads.
+    pub failed: u64,
+    /// Frames that it dropped for want of a carrier.
+    pub no_carrier: u64,
+    /// Packets that were in the device when it was stopped or reset.
+    pub lost: u64,
+    /// Packets that the driver could not give it: wrong fragments, no mapping.
+    pub refused: u64,
+    /// How often the device was reset.
+    pub resets: u64,
+}
+
 /// What a network device is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NetLimits {
@@ -121,6 +138,12 @@ pub trait NetDriver {
     fn timed_out<'a>(&'a self, cpu: &'a Cpu, queue: u16) -> Async<'a, ()> {
         let _ = (cpu, queue);
         Box::pin(async {})
+    }
+
+    /// What was sent and what was not, by the device's own registers (as `ethtool -S` reads them).
+    fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
+        let _ = cpu;
+        Box::pin(async { TxStatistics::default() })
     }
 
     /// The core at which a sending queue is at home (XPS).

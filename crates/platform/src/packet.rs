@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::{Pages, PhysAddr};
-use crate::net::{NetCounters, NetLimits};
+use crate::net::{NetCounters, NetLimits, TxStatistics};
 use crate::sync::WaitQueue;
 
 /// A piece of a packet.
@@ -180,6 +180,8 @@ pub trait PacketDevice {
     fn has_carrier(&self) -> bool;
     /// What has passed it.
     fn counters(&self) -> NetCounters;
+    /// What its device and its driver have counted of sending; nothing if they have gone.
+    fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics>;
     /// Starts it.
     ///
     /// # Errors
@@ -197,9 +199,9 @@ pub trait PacketDevice {
     /// Gives a frame straight to the driver, as Linux's pktgen does. Nobody else may send by that queue.
     ///
     /// # Errors
-    /// Gives the packet back if the queue is full.
+    /// Gives the packet back if the queue is full or there is no carrier.
     fn send_directly(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet>;
-    /// Waits until a queue that was full has room, or `false` if the device has gone.
+    /// Waits until a queue that was full has room, or `false` if the device has gone or has no carrier.
     fn room(&self, queue: u16) -> Async<'_, bool>;
     /// From now on takes received frames of an EtherType, or all, from the stack; until the queue is dropped.
     fn listen(&self, ether_type: Option<u16>, depth: usize) -> Rc<PacketQueue>;

@@ -12,7 +12,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu, Part};
 use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, Policy};
-use platform::net::{Fragment, Packet, PacketDevice, PacketOwner};
+use platform::net::{Fragment, Packet, PacketDevice, PacketOwner, TxStatistics};
 use platform::sync::{Completion, WaitQueue};
 use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
@@ -201,33 +201,38 @@ impl Pktgen {
         frame
     }
 
-    /// One thread's packets. Gives how often the queue was full.
+    /// One thread's packets.
     async fn send(
         &self,
         cpu: &Cpu,
         kernel: Rc<dyn Kernel>,
         device: Rc<dyn PacketDevice>,
-    ) -> Result<u64, Error> {
+    ) -> Result<Thread, Error> {
         let _part = cpu.book(Part::Kernel);
+        let mut done = Thread::default();
         let packets = Packets::new(kernel);
         let queue = device.tx_queue_for(cpu);
         let source = device.limits().mac;
-        let mut refused = 0;
         let mut next = cpu.now();
-        for number in 0..self.count {
+        'packets: for number in 0..self.count {
             cpu.work(LOOP);
             let is_last_of_burst = (number + 1) % u64::from(self.burst) == 0;
             let more = !is_last_of_burst && number + 1 < self.count;
             let mut packet = packets.next(cpu, self, source, number)?;
             while let Err(back) = device.send_directly(cpu, queue, packet, more) {
-                refused += 1;
-                if !device.room(queue).await {
+                let since = cpu.now();
+                let is_open = device.room(queue).await;
+                done.waited += cpu.now().since(since);
+                if !is_open {
+                    // As Linux's does, it stops when the link goes down.
                     back.release(cpu);
-                    packets.end(cpu).await;
-                    return Err(Error::NoDevice);
+                    done.stopped = true;
+                    break 'packets;
                 }
+                done.refused += 1;
                 packet = back;
             }
+            done.given += 1;
             let turn = if self.burst > 1 { self.burst.min(32) } else { TURN };
             if (number + 1) % u64::from(turn) == 0 {
                 cpu.sync().await;
@@ -239,8 +244,50 @@ impl Pktgen {
         }
         cpu.sync().await;
         packets.end(cpu).await;
-        Ok(refused)
+        Ok(done)
     }
+
+    /// What the NIC has made of what it was given.
+    fn report(&self, given: u64, took: Duration, [before, after]: [TxStatistics; 2]) -> Report {
+        // Frames of others may have gone the same way.
+        let sent = given.min(after.frames - before.frames);
+        let ns = took.as_ns_f64();
+        let mut report = Report::default();
+        report.add("sent", "packets", sent as f64);
+        report.add("time", "µs", ns / 1e3);
+        report.add("rate", "Mpackets/s", sent as f64 / ns * 1e3);
+        report.add("throughput", "Mbit/s", sent as f64 * f64::from(self.size) * 8.0 / ns * 1e3);
+        let counted = [
+            ("failed in the device", after.failed - before.failed),
+            ("dropped for want of a carrier", after.no_carrier - before.no_carrier),
+            ("lost in resets of the device", after.lost - before.lost),
+            ("refused by the driver", after.refused - before.refused),
+        ];
+        if sent < given {
+            let reasons = counted.iter().filter(|(_, packets)| *packets > 0);
+            let reasons: Vec<String> = reasons.map(|(why, packets)| format!("{packets} {why}")).collect();
+            let reasons = if reasons.is_empty() { "nobody knows why".to_owned() } else { reasons.join(", ") };
+            report.notes.push(format!("{} packets were not sent: {reasons}", given - sent));
+        }
+        match after.resets - before.resets {
+            0 => {}
+            resets => report.notes.push(format!("the device was reset {resets} times")),
+        }
+        report
+    }
+}
+
+/// What a thread has done.
+#[derive(Default)]
+struct Thread {
+    /// Packets given to the driver.
+    given: u64,
+    /// How often the queue was full.
+    refused: u64,
+    /// How long it waited for it to have room.
+    waited: Duration,
+    /// The device or its carrier went.
+    stopped: bool,
 }
 
 impl Program for Pktgen {
@@ -252,11 +299,17 @@ impl Program for Pktgen {
             if usize::from(self.threads) > cpus.len() {
                 return Err(Failure(format!("there are {} cores for {} threads", cpus.len(), self.threads)));
             }
-            let before = device.counters();
+            if !device.has_carrier() {
+                return Err(Failure(format!(
+                    "{}: no carrier: nothing is at the other end of the cable",
+                    self.device
+                )));
+            }
+            let before = device.statistics(&cpu).await;
             let began = cpu.now();
             let mut threads = Vec::new();
             for (n, &on) in cpus[..usize::from(self.threads)].iter().enumerate() {
-                let done: Completion<Result<u64, Error>> = Completion::new();
+                let done: Completion<Result<Thread, Error>> = Completion::new();
                 let (what, device, told) = (Rc::clone(&self), Rc::clone(&device), done.clone());
                 let face = Rc::clone(&kernel);
                 let thread = move |cpu: Cpu| -> Async<'static, ()> {
@@ -265,18 +318,23 @@ impl Program for Pktgen {
                 kernel.spawn(TaskParams::named(format!("kpktgend_{n}")).on(on), Box::new(thread));
                 threads.push(done);
             }
-            let mut refused = 0;
+            let mut all = Thread::default();
             for thread in threads {
-                refused += thread.wait().await.map_err(|error| Failure::about(&self.device, error))?;
+                let done = thread.wait().await.map_err(|error| Failure::about(&self.device, error))?;
+                all.given += done.given;
+                all.refused += done.refused;
+                all.waited += done.waited;
+                all.stopped |= done.stopped;
             }
-            let took = cpu.now().since(began).as_ns_f64();
-            let sent = device.counters().tx_packets - before.tx_packets;
-            let mut report = Report::default();
-            report.add("sent", "packets", sent as f64);
-            report.add("time", "µs", took / 1e3);
-            report.add("rate", "Mpackets/s", sent as f64 / took * 1e3);
-            report.add("throughput", "Mbit/s", sent as f64 * f64::from(self.size) * 8.0 / took * 1e3);
-            report.add("ring full", "times", refused as f64);
+            let took = cpu.now().since(began);
+            let after = device.statistics(&cpu).await;
+            let mut report = self.report(all.given, took, [before, after]);
+            let time = f64::from(self.threads) * took.as_ns_f64();
+            report.add("waited for room", "% of time", 100.0 * all.waited.as_ns_f64() / time);
+            if all.stopped {
+                report.notes.push(format!("{} went down, or its link did", self.device));
+            }
+            report.add("ring full", "times", all.refused as f64);
             Ok(report)
         })
     }

@@ -15,7 +15,7 @@ use platform::pci::PciDevice;
 use platform::sync::{Semaphore, WaitQueue};
 use units::Duration;
 use wire::nic::completion::LEN;
-use wire::nic::registers::{self as regs, control, event, feature, queue, status, vector};
+use wire::nic::registers::{self as regs, control, counter, event, feature, queue, status, vector};
 
 use super::Counters;
 use super::channel::Channel;
@@ -120,6 +120,8 @@ pub(super) struct Adapter {
     /// Features that are on, and the table of the hash.
     pub features: Cell<u32>,
     pub table: RefCell<Vec<u16>>,
+    /// What the device had counted of sending before it was reset: sent, failed, without carrier.
+    pub kept: Cell<[u64; 3]>,
     recovering: Cell<bool>,
     /// Who starts or stops it does so alone.
     pub change: Semaphore,
@@ -156,6 +158,7 @@ impl Adapter {
             waiting: RefCell::default(),
             features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
             table: RefCell::default(),
+            kept: Cell::default(),
             recovering: Cell::new(false),
             change: Semaphore::new(1),
             active: Cell::new(false),
@@ -333,6 +336,23 @@ impl Adapter {
             self.state.set(State::Broken);
             self.device.set_master(cpu, false).await;
         }
+        // A reset clears them.
+        let counted = self.read_counters(cpu).await;
+        let mut kept = self.kept.get();
+        kept.iter_mut().zip(counted).for_each(|(sum, more)| *sum += more);
+        self.kept.set(kept);
+    }
+
+    /// What the device has counted of sending since it was reset: sent, failed, without carrier.
+    pub async fn read_counters(&self, cpu: &Cpu) -> [u64; 3] {
+        let mut counted = [0; 3];
+        let places = [counter::TX_FRAMES, counter::TX_ERRORS, counter::TX_NO_CARRIER];
+        for (counted, place) in counted.iter_mut().zip(places) {
+            let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
+            // All ones: nobody answers.
+            *counted = if value == u64::MAX { 0 } else { value };
+        }
+        counted
     }
 
     /// Starts the device anew, in a task of its own.

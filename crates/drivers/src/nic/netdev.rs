@@ -2,7 +2,7 @@
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
-use platform::net::{FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId};
+use platform::net::{FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId, TxStatistics};
 use units::{BitRate, Duration};
 use wire::ethernet::HEADER_LEN;
 use wire::nic::registers::{self as regs, feature, vector};
@@ -145,6 +145,27 @@ impl NetDriver for Adapter {
                 return;
             }
             self.recover(cpu, "the device does not send");
+        })
+    }
+
+    fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            let mut hardware = self.kept.get();
+            if self.state.get() == State::Up {
+                let now = self.read_counters(cpu).await;
+                hardware.iter_mut().zip(now).for_each(|(sum, now)| *sum += now);
+            }
+            let [frames, failed, no_carrier] = hardware;
+            let driver = &self.counters;
+            TxStatistics {
+                frames,
+                failed,
+                no_carrier,
+                lost: driver.tx_lost.get(),
+                refused: driver.tx_refused.get() + driver.tx_map_errors.get(),
+                resets: driver.resets.get(),
+            }
         })
     }
 

@@ -9,7 +9,7 @@ use platform::irq::NapiHandle;
 use platform::kernel::TaskParams;
 use platform::net::{
     FlowKey, NetCore, NetCounters, NetDriver, NetFeatures, NetLimits, Packet, PacketDevice, PacketQueue,
-    RuleId,
+    RuleId, TxStatistics,
 };
 use platform::sync::WaitQueue;
 use units::Duration;
@@ -126,6 +126,10 @@ impl NetDevice {
         self.carrier.get()
     }
 
+    fn can_send(&self) -> bool {
+        self.up.get() && self.carrier.get()
+    }
+
     /// What has passed it.
     pub fn counters(&self) -> NetCounters {
         self.counters.get()
@@ -183,7 +187,7 @@ impl NetDevice {
         let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
         let costs = kernel.cores.costs;
         cpu.work(costs.net_transmit);
-        if !self.up.get() || !self.carrier.get() {
+        if !self.can_send() {
             self.count(|c| c.tx_no_link += 1);
             packet.release(cpu);
             return Err(if self.driver.borrow().is_some() { Error::Io } else { Error::NoDevice });
@@ -443,6 +447,7 @@ impl NetCore for NetDevice {
         if self.carrier.replace(up) == up {
             return;
         }
+        self.queues.iter().for_each(|queue| queue.room.wake_all());
         let Some(kernel) = self.kernel.upgrade() else { return };
         kernel.log(format!("{}: link is {}", self.name, if up { "up" } else { "down" }));
         if let (Some(protocols), Some(me)) = (kernel.net.protocols(), self.me.upgrade()) {
@@ -493,6 +498,15 @@ impl PacketDevice for NetDevice {
         self.counters.get()
     }
 
+    fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
+        Box::pin(async move {
+            match self.driver() {
+                Some(driver) => driver.statistics(cpu).await,
+                None => TxStatistics::default(),
+            }
+        })
+    }
+
     fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(self.open(cpu))
     }
@@ -511,7 +525,7 @@ impl PacketDevice for NetDevice {
 
     fn send_directly(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
         match self.queues.get(usize::from(queue)) {
-            Some(state) if self.up.get() && !state.is_stopped() => self.give(cpu, queue, packet, more),
+            Some(state) if self.can_send() && !state.is_stopped() => self.give(cpu, queue, packet, more),
             _ => Err(packet),
         }
     }
@@ -519,9 +533,9 @@ impl PacketDevice for NetDevice {
     fn room(&self, queue: u16) -> Async<'_, bool> {
         Box::pin(async move {
             let Some(state) = self.queues.get(usize::from(queue)) else { return false };
-            let ready = || (!self.up.get() || !state.is_stopped()).then_some(());
+            let ready = || (!self.can_send() || !state.is_stopped()).then_some(());
             state.room.wait_for(ready).await;
-            self.up.get()
+            self.can_send()
         })
     }
 

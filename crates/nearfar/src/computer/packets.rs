@@ -143,6 +143,42 @@ impl PacketCosts {
         let sent = report.get("sent").unwrap_or_default();
         let (Some([up, down]), Some(link)) = (self.of(host, sent), link_of(described, nic)) else { return };
         let size = option(run, "-s").unwrap_or(60);
+        let raw = link.raw_rate().as_gbit_per_s_f64();
+        let fuller = if up.total() > down.total() { up } else { down };
+        let carried = raw * f64::from(size) / fuller.total();
+        if carried > raw {
+            // Not even the frames' bytes have crossed the link once each: nothing can be said of a packet.
+            report.notes.push(format!(
+                "{:.1} B crossed the link for each packet of {size} B: what was sent does not come from this link alone",
+                fuller.total()
+            ));
+            return;
+        }
+        match other_path(described) {
+            Some(path) => report.notes.push(format!(
+                "a packet takes {:.1} B of TLPs to the NIC and {:.1} B from it, and {:.1} and {:.1} B of DLLPs; {path}, for which \
+                 there is no model; the link carries {carried:.1} Gbit/s of such packets",
+                down.tlp_bytes, up.tlp_bytes, down.dllp_bytes, up.dllp_bytes
+            )),
+            None => self.compare(host, nic, run, &link, [up, down], report),
+        }
+        let limit = self.limit(host, nic, size, carried, report);
+        let rate = report.get("throughput").unwrap_or_default() / 1e3;
+        report.notes.push(format!("{limit} ({rate:.1} Gbit/s)"));
+    }
+
+    /// Holds a packet's bytes against the model of descriptor rings.
+    fn compare(
+        &self,
+        host: usize,
+        nic: &machine::Nic,
+        run: &str,
+        link: &Link,
+        [up, down]: [PacketCost; 2],
+        report: &mut Report,
+    ) {
+        let size = option(run, "-s").unwrap_or(60);
+        let sent = report.get("sent").unwrap_or_default();
         let interrupts = self.after[host].interrupts - self.before[host].interrupts;
         let figure = |figure: &machine::Figure<machine::Count>| figure.value.get();
         let model = Nic {
@@ -155,9 +191,9 @@ impl PacketCosts {
             reads_pointers: false,
         };
         let packet = Bytes::new(size.into());
-        let (model_up, model_down) = model.wire_bytes(&link, Traffic::Transmit, packet);
+        let (model_up, model_down) = model.wire_bytes(link, Traffic::Transmit, packet);
         let own =
-            model.goodput(&link, Traffic::Transmit, packet, analytic::Omission::None).as_gbit_per_s_f64();
+            model.goodput(link, Traffic::Transmit, packet, analytic::Omission::None).as_gbit_per_s_f64();
         let raw = link.raw_rate().as_gbit_per_s_f64();
         let bits = |bytes: f64| raw * f64::from(size) / bytes;
         let fuller = if up.total() > down.total() { up } else { down };
@@ -177,14 +213,45 @@ impl PacketCosts {
              addresses below 4 GiB, 4 B shorter than the model's",
             down.completions
         ));
-        let rate = report.get("throughput").unwrap_or_default() / 1e3;
+    }
+
+    /// What kept more packets from being sent.
+    fn limit(&self, host: usize, nic: &machine::Nic, size: u32, carried: f64, report: &Report) -> String {
+        /// Who is so full is what limits.
+        const FULL: f64 = 0.93;
+        let get = |quantity| report.get(quantity).unwrap_or_default();
+        let (rate, packets) = (get("throughput") / 1e3, get("rate") * 1e6);
         let wire = nic.controller.rate.value.as_gbit_per_s_f64() * f64::from(size) / f64::from(size + 24);
-        let limit = match () {
-            () if rate > 0.93 * wire => "the Ethernet limits",
-            () if rate > 0.93 * carried => "the link limits",
-            () => "the core limits: neither link nor Ethernet is full",
-        };
-        report.notes.push(format!("{limit} ({rate:.1} Gbit/s)"));
+        let interval = nic.tx.packet_interval.value.as_ns_f64() / 1e9;
+        let (before, after) = (&self.before[host].down, &self.after[host].down);
+        let stalled = (after.stalled - before.stalled).as_ns_f64() / (get("time") * 1e3);
+        let waited = get("waited for room");
+        match () {
+            () if rate > FULL * wire => "the Ethernet limits".to_owned(),
+            () if rate > FULL * carried => "the link limits".to_owned(),
+            () if interval > 0.0 && packets > FULL / interval => {
+                format!("the NIC limits: it begins a packet every {:.1} ns", interval * 1e9)
+            }
+            () if stalled > 0.5 => format!(
+                "credits limit: TLPs to the NIC waited for them, or for older TLPs, {:.0} % of the time",
+                100.0 * stalled
+            ),
+            () if waited > 10.0 => format!(
+                "the sending queue limits: {waited:.0} % of the time it was full, {} times, as packets stay in the NIC for long",
+                get("ring full")
+            ),
+            () => "the core limits: neither link nor Ethernet is full".to_owned(),
+        }
+    }
+}
+
+/// By which way packets reach the NIC, if not by descriptors in rings.
+fn other_path(described: &HostSetup) -> Option<&'static str> {
+    let driver = described.nic_driver.as_ref()?;
+    match (driver.kpio, driver.inline_up_to) {
+        (Some(select), _) if select != machine::KpioSelect::Off => Some("packets go by programmed I/O"),
+        (_, Some(_)) => Some("short packets go inline"),
+        _ => None,
     }
 }
 
