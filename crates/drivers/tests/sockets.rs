@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
+use common::streams::{bytes, receive, send};
 use common::{Pair, Setup};
 use drivers::nic::NicDriverParams;
 use engine::Seed;
@@ -14,11 +15,11 @@ use hardware::ethernet::FaultParams;
 use kernel::{DmaMode, SteeringParams};
 use platform::Error;
 use platform::block::Segment;
-use platform::cpu::{Cpu, CpuId};
-use platform::kernel::{Kernel, TaskParams};
-use platform::memory::{Pages, Policy};
+use platform::cpu::CpuId;
+use platform::kernel::TaskParams;
+use platform::memory::Policy;
 use platform::net::NetFeatures;
-use platform::socket::{Network, TcpStream};
+use platform::socket::Network;
 use units::Duration;
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
@@ -50,39 +51,6 @@ fn connected(setup: &Setup) -> Pair {
 
 fn network(pair: &Pair, host: usize) -> Rc<dyn Network> {
     pair.hosts[host].kernel.face().network()
-}
-
-fn bytes(length: usize, seed: u64) -> Vec<u8> {
-    let mut rng = Seed::new(seed).component("bytes");
-    (0..length).map(|_| rng.below(256) as u8).collect()
-}
-
-/// Sends all of `data` in pieces of `piece` bytes.
-async fn send(cpu: &Cpu, kernel: &Rc<dyn Kernel>, stream: &dyn TcpStream, data: &[u8], piece: usize) {
-    let pages = kernel.alloc_pages(cpu, Pages::order_for(piece as u64), Policy::Local).unwrap();
-    for part in data.chunks(piece) {
-        cpu.store(pages.start, part);
-        stream.send(cpu, Segment { at: pages.start, length: part.len() as u32 }).await.unwrap();
-    }
-    kernel.free_pages(cpu, pages);
-    stream.shutdown(cpu);
-}
-
-/// Receives to the end of the stream.
-async fn receive(cpu: &Cpu, kernel: &Rc<dyn Kernel>, stream: &dyn TcpStream, most: u32) -> Vec<u8> {
-    let pages = kernel.alloc_pages(cpu, Pages::order_for(most.into()), Policy::Local).unwrap();
-    let mut data = Vec::new();
-    loop {
-        let taken = stream.recv(cpu, Segment { at: pages.start, length: most }).await.unwrap() as usize;
-        if taken == 0 {
-            break;
-        }
-        let at = data.len();
-        data.resize(at + taken, 0);
-        cpu.load(pages.start, &mut data[at..]);
-    }
-    kernel.free_pages(cpu, pages);
-    data
 }
 
 /// A question from host 0 to host 1 and an answer back; the hosts' pages afterwards are as before.

@@ -17,6 +17,7 @@ use platform::net::{NetCore, NetDriver, PacketDevice};
 use platform::pci::PciDriver;
 use platform::socket::Network;
 use platform::storage::BlockFile;
+use platform::sync::Completion;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
 
@@ -28,6 +29,7 @@ use crate::dma::{Dma, DmaParams};
 use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
 use crate::mm::{NodeMemory, PageAllocator};
 use crate::net::inet::Stack;
+use crate::net::namespace::Namespace;
 use crate::net::{Net, SteeringParams};
 use crate::pci::{ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
 use crate::sched::{State, Task, TaskFuture};
@@ -81,6 +83,8 @@ pub(crate) struct Inner {
     pub dma: Dma,
     pub net: Net,
     pub inet: Rc<Stack>,
+    /// Protocols of network namespaces beside the first.
+    namespaces: RefCell<Vec<Rc<Stack>>>,
     pub block: Block,
     tasks: RefCell<BTreeMap<TaskId, Rc<Task>>>,
     next_task: Cell<u32>,
@@ -241,6 +245,7 @@ impl Kernel {
             dma: Dma::new(params.dma, count),
             net: Net::new(me.clone()),
             inet: Stack::new(me, memory.sockets.len(), params.steering),
+            namespaces: RefCell::default(),
             block: Block::new(me.clone(), params.block),
             cores,
             tasks: RefCell::default(),
@@ -277,6 +282,15 @@ impl Kernel {
     /// What drivers and programs see of it.
     pub fn face(&self) -> Rc<dyn KernelFace> {
         Rc::clone(&self.inner) as _
+    }
+
+    /// Makes a network namespace: what programs in it see of the kernel. It has the devices that they configure.
+    pub fn namespace(&self) -> Rc<dyn KernelFace> {
+        let inner = &self.inner;
+        let nodes = inner.pages.borrow().usage().len();
+        let stack = inner.inet.another(nodes);
+        inner.namespaces.borrow_mut().push(Rc::clone(&stack));
+        Namespace::new(Rc::clone(inner), stack)
     }
 
     /// Offers a driver to all functions, now and later.
@@ -333,6 +347,32 @@ impl Kernel {
         cpu.copy(fresh.start, pages.start, pages.len());
         self.inner.give_pages(cpu, pages);
         Ok(fresh)
+    }
+
+    /// Gives a function `count` virtual functions, or takes all with 0 (Linux: writing to `sriov_numvfs`), in a task of its
+    /// own. The future ends when that is done, and need not be polled for it to happen: with [`Error::NoDevice`] if
+    /// there is no such function or no driver has it, or with what its driver says.
+    pub fn set_virtual_functions(
+        &self,
+        of: Bdf,
+        count: u16,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        let done = Completion::new();
+        let (inner, told) = (Rc::clone(&self.inner), done.clone());
+        self.inner.spawn_program(
+            TaskParams::named("sriov_numvfs"),
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    let _part = cpu.book(Part::Kernel);
+                    let binding = inner.pci.function(of).and_then(|function| function.binding());
+                    told.complete(match binding {
+                        Some(binding) => binding.configure_sriov(&cpu, count).await,
+                        None => Err(Error::NoDevice),
+                    });
+                })
+            }),
+        );
+        async move { done.wait().await }
     }
 
     /// Functions, by address.
@@ -425,6 +465,7 @@ impl Drop for Kernel {
         self.inner.pci.drivers.borrow_mut().clear();
         self.inner.net.clear();
         self.inner.inet.clear();
+        self.inner.namespaces.take().iter().for_each(|stack| stack.clear());
         self.inner.irqs.clear();
         self.inner.softirqs.iter().for_each(Softirq::clear);
         self.inner.block.clear();

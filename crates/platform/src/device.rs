@@ -25,6 +25,14 @@ pub struct Function {
     pub config: ConfigSpace,
 }
 
+/// A virtual function (SR-IOV) as its device presents it. It exists while its physical function's registers say so.
+pub struct VirtualFunction {
+    /// The physical function whose capability it belongs to, and below whose port it is found.
+    pub physical: FunctionIndex,
+    /// Its configuration space after a reset.
+    pub config: ConfigSpace,
+}
+
 /// What kind of reset came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reset {
@@ -106,6 +114,12 @@ pub enum DmaError {
 pub trait Device {
     /// The functions, number 0 first, as they are after a fundamental reset.
     fn functions(&self) -> Vec<Function>;
+
+    /// The virtual functions that there can be: their indices follow those of [`functions`](Self::functions), and those of
+    /// one physical function are in the order of their numbers. When they are disabled, each is reset.
+    fn virtual_functions(&self) -> Vec<VirtualFunction> {
+        Vec::new()
+    }
 
     /// Everything a reset clears is cleared; requests under way bring no outcome any more.
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset);

@@ -165,6 +165,16 @@ pub trait PciBinding {
     /// Gives the function back: ends what is under way, frees and unmaps everything. The function may be gone.
     fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 
+    /// Lets the function have `count` virtual functions, none for 0: what somebody wrote to `sriov_numvfs`. A driver that
+    /// is prepared for them calls [`enable_sriov`](PciOps::enable_sriov) and [`disable_sriov`](PciOps::disable_sriov).
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`]; what the kernel says.
+    fn configure_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
+        let _ = (cpu, count);
+        Box::pin(async { Err(Error::NotSupported) })
+    }
+
     /// An uncorrectable error was reported.
     fn error_detected(&self, cpu: &Cpu, state: ChannelState) -> Recovery {
         let _ = cpu;
@@ -249,6 +259,14 @@ pub trait PciOps {
     fn free_irq(&self, irq: Irq);
     /// Resets the function alone (FLR).
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
+    /// Enables virtual functions and lets drivers have them.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the function cannot have any, [`Error::Invalid`] if not so many, [`Error::Busy`] if it
+    /// has some, [`Error::NoSpace`] if there is no address space for them.
+    fn enable_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>>;
+    /// Takes all virtual functions from their drivers and disables them.
+    fn disable_sriov<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 }
 
 /// A function that a driver has been given.

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use units::{BarOffset, Duration, Time};
-use wire::pcie::config::{ConfigEffect, ConfigSpace};
+use wire::pcie::config::{ConfigEffect, ConfigSpace, ResetKind};
 
-use crate::device::{BarAccess, Device, DeviceBus, Dma, DmaError, FunctionIndex, Reset, Token};
+use crate::device::{
+    BarAccess, Device, DeviceBus, Dma, DmaError, FunctionIndex, Reset, Token, VirtualFunction,
+};
 
 /// Something that is due.
 enum Event {
@@ -37,6 +39,8 @@ pub struct Bench<D> {
     pub device: D,
     /// The rest.
     pub world: World,
+    /// Virtual functions, and whose they are.
+    virtual_functions: Vec<(u8, FunctionIndex)>,
 }
 
 impl World {
@@ -87,12 +91,16 @@ impl<D: Device> Bench<D> {
     /// `device` after a fundamental reset, with `memory` bytes of host memory. Its functions may access memory
     /// and master the bus.
     pub fn new(device: D, memory: usize) -> Self {
+        let physical = device.functions().len();
+        let virtual_functions = device.virtual_functions();
         let configs = device
             .functions()
             .into_iter()
-            .map(|mut function| {
-                function.config.write(4, 6, 0b0011);
-                function.config
+            .map(|function| function.config)
+            .chain(virtual_functions.iter().map(|function| function.config.clone()))
+            .map(|mut config| {
+                config.write(4, 6, 0b0011);
+                config
             })
             .collect();
         let world = World {
@@ -104,7 +112,9 @@ impl<D: Device> Bench<D> {
             faults: 0,
             configs,
         };
-        Self { device, world }
+        let owner = |(n, function): (usize, VirtualFunction)| ((physical + n) as u8, function.physical);
+        let virtual_functions = virtual_functions.into_iter().enumerate().map(owner).collect();
+        Self { device, world, virtual_functions }
     }
 
     /// The time.
@@ -129,9 +139,26 @@ impl<D: Device> Bench<D> {
         let effects = self.world.configs[usize::from(function.0)].write(register, value, 0xf);
         for effect in effects {
             if effect == ConfigEffect::FunctionLevelReset {
-                self.device.reset(&mut self.world, Reset::Function(function));
+                self.reset_function(function);
+            }
+            if matches!(effect, ConfigEffect::Sriov { enabled: false, .. }) {
+                self.reset_virtual_functions(function);
             }
             self.device.config_changed(&mut self.world, function, &effect);
+        }
+    }
+
+    fn reset_function(&mut self, function: FunctionIndex) {
+        self.world.configs[usize::from(function.0)].reset(ResetKind::Function);
+        self.reset_virtual_functions(function);
+        self.device.reset(&mut self.world, Reset::Function(function));
+    }
+
+    fn reset_virtual_functions(&mut self, of: FunctionIndex) {
+        for (function, _) in
+            self.virtual_functions.clone().into_iter().filter(|(_, physical)| *physical == of)
+        {
+            self.reset_function(FunctionIndex(function));
         }
     }
 

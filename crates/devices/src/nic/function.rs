@@ -3,7 +3,7 @@
 use platform::ethernet::EthernetPort;
 use units::{Duration, Time};
 use wire::ethernet::MacAddr;
-use wire::nic::registers::NO_VECTOR;
+use wire::nic::registers::{NO_VECTOR, feature};
 use wire::pcie::config::ConfigSpace;
 
 use super::kpio::KpioQueue;
@@ -67,6 +67,8 @@ impl FlowRegisters {
 /// A function.
 pub struct NicFunction {
     pub params: NicFunctionParams,
+    /// Of a virtual function: its physical one.
+    pub physical: Option<u8>,
     pub config: ConfigSpace,
     pub enabled: bool,
     pub features: u32,
@@ -84,9 +86,21 @@ pub struct NicFunction {
 }
 
 impl NicFunction {
-    pub fn new(params: &NicParams, function: NicFunctionParams, config: ConfigSpace) -> Self {
+    pub fn new(
+        params: &NicParams,
+        function: NicFunctionParams,
+        physical: Option<u8>,
+        config: ConfigSpace,
+    ) -> Self {
+        let own = params.virtual_functions.filter(|_| physical.is_some());
+        let (tx, rx, vectors) = match own {
+            Some(own) => (own.queues, own.queues, own.vectors),
+            None => (params.tx_queues, params.rx_queues, params.vectors),
+        };
+        let kpio = params.kpio.iter().filter(|_| physical.is_none());
         Self {
             params: function,
+            physical,
             config,
             enabled: false,
             features: 0,
@@ -97,10 +111,10 @@ impl NicFunction {
             rss: Rss::new(params.rss_entries),
             rules: FlowTable::new(params.flow_rules),
             flow: FlowRegisters::RESET,
-            tx: (0..params.tx_queues).map(|_| TxQueue::new(params.tx.cache)).collect(),
-            rx: (0..params.rx_queues).map(|_| RxQueue::new(params.rx.cache)).collect(),
-            kpio: params.kpio.iter().flat_map(|k| (0..k.queues).map(|_| KpioQueue::new(k))).collect(),
-            vectors: vec![Vector::default(); usize::from(params.vectors)],
+            tx: (0..tx).map(|_| TxQueue::new(params.tx.cache)).collect(),
+            rx: (0..rx).map(|_| RxQueue::new(params.rx.cache)).collect(),
+            kpio: kpio.flat_map(|k| (0..k.queues).map(|_| KpioQueue::new(k))).collect(),
+            vectors: vec![Vector::default(); usize::from(vectors)],
         }
     }
 
@@ -112,6 +126,13 @@ impl NicFunction {
     pub fn ring(&mut self, queue: u8, is_tx: bool) -> &mut Ring {
         let queue = usize::from(queue);
         if is_tx { &mut self.tx[queue].ring } else { &mut self.rx[queue].ring }
+    }
+
+    /// What it can do of what the device can. A virtual function has neither the ways that need a BAR more, nor a look at
+    /// what is not for it.
+    pub fn features(&self, params: &NicParams) -> u32 {
+        let withheld = feature::KPIO | feature::INLINE | feature::PROMISCUOUS;
+        params.features & if self.physical.is_some() { !withheld } else { u32::MAX }
     }
 
     pub fn has(&self, feature: u32) -> bool {
@@ -131,7 +152,7 @@ impl NicFunction {
             .map(|n| (self.tx.get(n).map_or(0, |q| q.ring.life), self.rx.get(n).map_or(0, |q| q.ring.life)))
             .collect();
         let kpio = std::mem::take(&mut self.kpio);
-        *self = Self::new(params, self.params, self.config.clone());
+        *self = Self::new(params, self.params, self.physical, self.config.clone());
         self.kpio = kpio;
         for (n, (tx, rx)) in lives.into_iter().enumerate() {
             if let Some(queue) = self.tx.get_mut(n) {

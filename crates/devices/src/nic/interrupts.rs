@@ -100,7 +100,7 @@ impl Nic {
     }
 
     pub(super) fn raise(&mut self, bus: &mut dyn DeviceBus, function: u8, vector: u32) {
-        if vector < self.params.vectors.into() {
+        if (vector as usize) < self.functions[usize::from(function)].vectors.len() {
             self.handle.add(function, counter::INTERRUPTS, 1);
             bus.interrupt(FunctionIndex(function), vector as u16);
         }

@@ -8,7 +8,7 @@
 //! Beside the rings there may be queues that take frames by programmed I/O ([`kpio`]); a multiplexer ([`mux`]) joins
 //! both ways in front of the wire, or of a loop inside the device ([`around`]).
 //!
-//! The functions share the Ethernet ports; the internal switch (MPFS) gives a frame to the function whose
+//! The functions, physical and virtual ones, share the Ethernet ports; the internal switch (MPFS) gives a frame to the function whose
 //! address it bears, or, where functions share an address, to the one that a rule names. What a function sends to
 //! another behind the same port does not reach the wire.
 //!
@@ -17,6 +17,7 @@
 
 mod around;
 mod completions;
+mod config;
 mod function;
 mod handle;
 mod inline;
@@ -34,21 +35,19 @@ mod tx;
 
 use platform::device::{
     BarAccess, Device, DeviceBus, DmaError, EngineIndex, Function, FunctionIndex, Reset, Token,
+    VirtualFunction,
 };
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use units::Duration;
-use wire::nic::CLASS;
-use wire::nic::registers::{
-    BAR_BYTES, INLINE_BAR, INLINE_PAGE, KPIO_BAR, MSIX_PENDING, MSIX_TABLE, event, feature,
-};
-use wire::pcie::config::msix::MsixLayout;
-use wire::pcie::config::{ConfigError, ConfigSpace};
+use wire::nic::registers::{INLINE_BAR, KPIO_BAR, event, feature};
+use wire::pcie::config::ConfigError;
 
 pub use handle::NicHandle;
-pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams};
+pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
 pub use segment::{Cutter, NotCuttable};
 
 use around::Around;
+use config::{physical, virtual_function, virtual_mac};
 use function::NicFunction;
 use mux::Mux;
 use rx::Receiver;
@@ -88,8 +87,15 @@ impl Nic {
             params.features |= feature::KPIO;
         }
         let mut functions = Vec::new();
-        for &function in &params.functions {
-            functions.push(NicFunction::new(&params, function, config(&params)?));
+        for (number, &function) in (0..).zip(&params.functions) {
+            functions.push(NicFunction::new(&params, function, None, physical(&params, number)?));
+        }
+        for (of, &owner) in (0..).zip(&params.functions) {
+            let Some(wanted) = params.virtual_functions else { break };
+            for number in 0..wanted.count {
+                let function = NicFunctionParams { mac: virtual_mac(owner.mac, number), ..owner };
+                functions.push(NicFunction::new(&params, function, Some(of), virtual_function(&params)?));
+            }
         }
         let handle = NicHandle::new(functions.len());
         let nic = Self {
@@ -108,35 +114,17 @@ impl Nic {
     }
 }
 
-fn config(params: &NicParams) -> Result<ConfigSpace, ConfigError> {
-    let (vendor, device) = params.ids;
-    let layout = MsixLayout {
-        vectors: params.vectors,
-        table_bar: 0,
-        table_offset: MSIX_TABLE,
-        pending_bar: 0,
-        pending_offset: MSIX_PENDING,
-    };
-    let mut config = ConfigSpace::endpoint(vendor, device, CLASS);
-    if params.functions.len() > 1 {
-        config = config.multi_function();
-    }
-    config = config.bar64(0, BAR_BYTES, false);
-    if let Some(kpio) = &params.kpio {
-        let windows = u64::from(kpio.queues) * kpio.window();
-        config = config.bar64(KPIO_BAR, windows.next_power_of_two(), true);
-    }
-    if params.features & feature::INLINE != 0 {
-        let pages = u64::from(params.tx_queues) * INLINE_PAGE;
-        config = config.bar64(INLINE_BAR, pages.next_power_of_two().max(4096), true);
-    }
-    config.power_management().msix(layout).pcie(params.pcie).aer().build()
-}
-
 impl Device for Nic {
     fn functions(&self) -> Vec<Function> {
         let function = |f: &NicFunction| Function { port: f.params.pcie_port, config: f.config.clone() };
-        self.functions.iter().map(function).collect()
+        self.functions.iter().filter(|f| f.physical.is_none()).map(function).collect()
+    }
+
+    fn virtual_functions(&self) -> Vec<VirtualFunction> {
+        let part = |f: &NicFunction| {
+            f.physical.map(|of| VirtualFunction { physical: FunctionIndex(of), config: f.config.clone() })
+        };
+        self.functions.iter().filter_map(part).collect()
     }
 
     fn reset(&mut self, _bus: &mut dyn DeviceBus, reset: Reset) {

@@ -13,6 +13,8 @@ use wire::pcie::{Generation, Width};
 pub struct NicParams {
     /// Its functions, number 0 first.
     pub functions: Vec<NicFunctionParams>,
+    /// Virtual functions of each of them.
+    pub virtual_functions: Option<VirtualParams>,
     /// Ethernet ports.
     pub ports: u8,
     /// Speed of each.
@@ -71,6 +73,19 @@ pub struct NicFunctionParams {
     pub port: EthernetPort,
     /// Its address. Functions may share one: then rules of the internal switch tell them apart.
     pub mac: MacAddr,
+}
+
+/// Virtual functions (SR-IOV). They send through their physical function's Ethernet port, by rings alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VirtualParams {
+    /// Most for each physical function.
+    pub count: u8,
+    /// TX queues, and as many RX queues, of each.
+    pub queues: u16,
+    /// Interrupt vectors of each.
+    pub vectors: u16,
+    /// Their PCI device number.
+    pub device: u16,
 }
 
 /// One of the two directions.
@@ -162,6 +177,7 @@ impl NicParams {
         };
         Self {
             functions: vec![NicFunctionParams { pcie_port: PortIndex(0), port: EthernetPort(0), mac }],
+            virtual_functions: None,
             ports: 1,
             rate: BitRate::gbit_per_s(40),
             tx_queues: 64,

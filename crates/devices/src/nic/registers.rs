@@ -22,6 +22,7 @@ impl Nic {
         let kpio_limits = self.kpio_limits();
         let params = &self.params;
         let state = &mut self.functions[usize::from(function)];
+        let features = state.features(params);
         if let Some((queue, register)) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, state.kpio.len()) {
             return self.kpio_register(function, queue, register);
         }
@@ -60,14 +61,14 @@ impl Nic {
                 status::READY | if up { status::LINK_UP } else { 0 }
             }
             regs::SPEED => (params.rate.bits_per_s() / 1_000_000) as u32,
-            regs::QUEUES => u32::from(params.tx_queues) | u32::from(params.rx_queues) << 16,
+            regs::QUEUES => state.tx.len() as u32 | (state.rx.len() as u32) << 16,
             regs::LIMITS => {
-                u32::from(params.vectors)
+                state.vectors.len() as u32
                     | u32::from(params.log2_ring) << 16
                     | u32::from(params.max_fragments) << 24
             }
             regs::TABLES => u32::from(params.flow_rules) | (state.rss.table.len() as u32) << 16,
-            regs::FEATURES => params.features,
+            regs::FEATURES => features,
             regs::ENABLED => state.features,
             regs::MAX_FRAME => state.max_frame.into(),
             regs::MAC => le(&mac),
@@ -76,7 +77,7 @@ impl Nic {
             regs::EVENT_VECTOR => state.event_vector,
             regs::FUNCTION => u32::from(function) | functions << 8,
             regs::TSO_MAX => params.tso_max,
-            regs::KPIO => kpio_limits,
+            regs::KPIO if !state.kpio.is_empty() => kpio_limits,
             regs::RSS_TYPES => state.rss.types,
             flow::SOURCE => le(&state.flow.source),
             flow::DESTINATION => le(&state.flow.destination),
@@ -131,10 +132,10 @@ impl Nic {
         match at {
             regs::CONTROL if value & control::RESET != 0 => self.reset_function(function),
             regs::CONTROL => state.enabled = value & control::ENABLE != 0,
-            regs::ENABLED => state.features = value & self.params.features,
+            regs::ENABLED => state.features = value & state.features(&self.params),
             regs::MAX_FRAME => state.max_frame = (value as u16).min(self.params.max_frame),
-            regs::MAC => state.mac.0[..4].copy_from_slice(&bytes),
-            0x2c => state.mac.0[4..].copy_from_slice(&bytes[..2]),
+            regs::MAC if state.physical.is_none() => state.mac.0[..4].copy_from_slice(&bytes),
+            0x2c if state.physical.is_none() => state.mac.0[4..].copy_from_slice(&bytes[..2]),
             regs::EVENT_VECTOR => state.event_vector = value,
             regs::RSS_TYPES => state.rss.types = value,
             flow::SOURCE => state.flow.source = bytes,
@@ -236,10 +237,12 @@ impl Nic {
 
     /// The driver resets the function.
     pub(super) fn reset_function(&mut self, function: u8) {
-        for queue in 0..self.params.tx_queues {
+        let state = &self.functions[usize::from(function)];
+        let (tx, rx) = (state.tx.len(), state.rx.len());
+        for queue in 0..tx {
             self.stop_queue(function, queue as u8, true);
         }
-        for queue in 0..self.params.rx_queues {
+        for queue in 0..rx {
             self.stop_queue(function, queue as u8, false);
         }
         self.kpio_reset(function);

@@ -106,7 +106,10 @@ impl Nic {
         let destination = header.destination;
         let mut owner = None;
         if !destination.is_multicast() {
-            let ours = |f: &super::NicFunction| f.port() == port && f.mac == destination;
+            // A virtual function that does not run may not exist: its address is not known here.
+            let ours = |f: &super::NicFunction| {
+                f.port() == port && f.mac == destination && (f.enabled || f.physical.is_none())
+            };
             let by_rule = parts.and_then(|parts| self.switch_rules.find(bus.now(), &parts.flow));
             owner = by_rule
                 .map(|found| usize::from(found.target))
@@ -130,6 +133,13 @@ impl Nic {
             self.handle.add(first as u8, counter::RX_FILTERED, 1);
         }
         owner.is_some_and(|owner| from != Some(owner as u8))
+    }
+
+    /// Whether a virtual function sends in another's name.
+    pub(super) fn is_spoofed(&self, from: u8, frame: &[u8]) -> bool {
+        let state = &self.functions[usize::from(from)];
+        state.physical.is_some()
+            && EthernetHeader::parse(frame).is_ok_and(|(header, _)| header.source != state.mac)
     }
 
     /// Gives a frame that a function sends, check sequence included, to others behind the same port. Gives whether it

@@ -288,7 +288,8 @@ impl Nic {
             self.sender.jobs.push(Job::default());
             self.sender.jobs.len() as u16 - 1
         });
-        let functions = self.functions.len();
+        let state_is_physical = self.functions[usize::from(function)].physical.is_none();
+        let physical = self.functions.iter().filter(|f| f.physical.is_none()).count();
         let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
         let job = &mut self.sender.jobs[usize::from(index)];
         (job.function, job.queue, job.life) = (function, queue, state.ring.life);
@@ -311,7 +312,9 @@ impl Nic {
             let fragment = descriptor(n);
             n += 1;
             let through = if fragment.has(THROUGH_FUNCTION) { fragment.function } else { function };
-            if fragment.length == 0 || usize::from(through) >= functions {
+            // Only physical functions are one another's hands.
+            let is_free = state_is_physical && usize::from(through) < physical;
+            if fragment.length == 0 || !(through == function || is_free) {
                 job.failed = true;
             }
             // What is cut is read.
@@ -472,6 +475,11 @@ impl Nic {
     ) -> Option<Time> {
         let length = frame.len() - FCS_LEN;
         let port = self.functions[usize::from(function)].port();
+        if self.is_spoofed(function, frame) {
+            self.sender.held -= held;
+            self.handle.add(function, counter::TX_SPOOFED, 1);
+            return None;
+        }
         if self.functions.len() > 1 && !self.send_inside(bus, function, frame) {
             self.sender.held -= held;
             self.handle.add(function, counter::TX_FRAMES, 1);

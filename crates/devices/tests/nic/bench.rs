@@ -128,7 +128,10 @@ impl EthernetBus for Bus<'_> {
 impl Bench {
     /// Devices with memory of their own, not connected.
     pub fn new(devices: Vec<Box<dyn Device>>) -> Self {
-        let config = |d: &dyn Device| d.functions().into_iter().map(|f| f.config).collect();
+        let config = |d: &dyn Device| {
+            let physical = d.functions().into_iter().map(|f| f.config);
+            physical.chain(d.virtual_functions().into_iter().map(|f| f.config)).collect()
+        };
         let world = World {
             now: Time::ZERO,
             events: BTreeMap::new(),

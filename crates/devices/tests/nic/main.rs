@@ -11,6 +11,7 @@ mod moving;
 mod offloads;
 mod properties;
 mod steering;
+mod virtual_functions;
 
 use std::net::Ipv4Addr;
 

@@ -240,6 +240,16 @@ impl PciBinding for Bound {
         })
     }
 
+    fn configure_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            match count {
+                0 => self.0.device.disable_sriov(cpu).await,
+                _ => self.0.device.enable_sriov(cpu, count).await?,
+            }
+            Ok(())
+        })
+    }
+
     fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
         match state {
             ChannelState::Normal => Recovery::CanRecover,

@@ -1,6 +1,8 @@
 //! Two hosts with kernels and a NIC each, a cable between them.
 #![allow(dead_code)]
 
+pub mod streams;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -22,6 +24,7 @@ use platform::ethernet::EthernetPort;
 use platform::kernel::TaskParams;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet, PacketDevice, PacketOwner};
+use platform::pci::PciDriver;
 use platform::sync::Completion;
 use units::{BitRate, Duration, Frequency};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
@@ -35,6 +38,8 @@ pub struct Setup {
     pub faults: Option<FaultParams>,
     pub steering: SteeringParams,
     pub nic: fn(&mut NicParams),
+    /// Drivers that are asked before the NIC's.
+    pub others: Vec<Rc<dyn PciDriver>>,
 }
 
 impl Default for Setup {
@@ -47,6 +52,7 @@ impl Default for Setup {
             faults: None,
             steering: SteeringParams::linux(),
             nic: |_| {},
+            others: Vec::new(),
         }
     }
 }
@@ -109,6 +115,7 @@ impl Pair {
                 steering: setup.steering,
             };
             let kernel = Kernel::new(&simulation.handle(), host, params);
+            setup.others.iter().for_each(|other| kernel.add_driver(Rc::clone(other)));
             let driver = NicDriver::new(setup.driver.clone());
             kernel.add_driver(Rc::clone(&driver) as _);
             HostSide { kernel, driver, nic, handle, host }

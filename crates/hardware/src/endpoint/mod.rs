@@ -216,6 +216,7 @@ impl Core {
         packet: Option<PacketId>,
     ) {
         let tlp = packet.map(|packet| wires.packets.bytes(packet));
+        let function = self.registers.reporter(function);
         let Some(code) = error.record(self.registers.config_mut(function), tlp) else { return };
         let (port, id) = self.registers.port_and_id(function);
         let message = Tlp::new(TlpKind::Message(Message::error(id, code)));
@@ -235,7 +236,7 @@ impl Endpoint {
     /// # Panics
     /// If a function of the device names a port that it does not have.
     pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
-        let registers = Registers::new(device.functions());
+        let registers = Registers::new(&*device);
         assert!(registers.ports() <= ends.len(), "a function of the device names a port without a link");
         let requester = Requester::new(id, params.clone());
         Self { core: Core { id, ends, params, registers, requester, unsupported_requests: 0 }, device }
@@ -385,6 +386,9 @@ impl Endpoint {
         for effect in effects {
             match effect {
                 ConfigEffect::FunctionLevelReset => self.reset(wires, scheduler, Reset::Function(function)),
+                ConfigEffect::Sriov { enabled: false, .. } => {
+                    self.reset_virtual_functions(wires, scheduler, function);
+                }
                 ConfigEffect::Msix { .. } => self.send_unmasked(wires, scheduler, function),
                 _ => {}
             }
@@ -508,8 +512,11 @@ impl Endpoint {
     /// Resets the device.
     pub fn reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, reset: Reset) {
         match reset {
-            // The device's other functions go on.
-            Reset::Function(function) => self.core.requester.reset_function(function),
+            // The device's other functions go on, but those that go with it.
+            Reset::Function(function) => {
+                self.reset_virtual_functions(wires, scheduler, function);
+                self.core.requester.reset_function(function);
+            }
             Reset::Fundamental | Reset::Hot => {
                 self.core.ends.iter().for_each(|&end| wires.recall(scheduler, end));
                 self.core.requester.reset();
@@ -520,6 +527,18 @@ impl Endpoint {
         self.core.requester.max_payload = payload;
         self.core.requester.max_read_request = read;
         self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
+    }
+
+    /// Resets the virtual functions of a physical one: it is reset, or they are disabled.
+    fn reset_virtual_functions(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        of: FunctionIndex,
+    ) {
+        for function in self.core.registers.virtual_functions(of) {
+            self.reset(wires, scheduler, Reset::Function(function));
+        }
     }
 
     /// The link at one of the device's ports has sent something that waited.

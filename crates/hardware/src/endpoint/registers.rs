@@ -1,6 +1,6 @@
 //! A device's configuration spaces, BAR decoding and interrupt vectors.
 
-use platform::device::{BarAccess, Function, FunctionIndex, PortIndex, Reset};
+use platform::device::{BarAccess, Device, FunctionIndex, PortIndex, Reset};
 use wire::pcie::Bdf;
 use wire::pcie::config::msix::{self, MsixLayout};
 use wire::pcie::config::{ConfigEffect, ConfigSpace, ResetKind};
@@ -26,6 +26,8 @@ struct State {
     /// Bus and device number that the last configuration write to the function carried.
     id: Bdf,
     msix: Option<MsixState>,
+    /// Of a virtual function: the index of its physical function, and its number there.
+    part_of: Option<(usize, u16)>,
 }
 
 struct MsixState {
@@ -40,18 +42,24 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// The registers of a device with these functions.
-    pub fn new(functions: Vec<Function>) -> Self {
-        let functions = functions
-            .into_iter()
-            .enumerate()
-            .map(|(index, function)| State {
-                port: function.port,
-                msix: function.config.msix_layout().map(MsixState::new),
-                config: function.config,
-                id: Bdf::new(0, 0, index as u8),
-            })
-            .collect();
+    /// The registers of a device.
+    pub fn new(device: &dyn Device) -> Self {
+        let state = |port, config: ConfigSpace, index, part_of| State {
+            port,
+            msix: config.msix_layout().map(MsixState::new),
+            config,
+            id: Bdf::new(0, 0, index),
+            part_of,
+        };
+        let physical = device.functions().into_iter();
+        let mut functions: Vec<State> =
+            (0..).zip(physical).map(|(n, function)| state(function.port, function.config, n, None)).collect();
+        for function in device.virtual_functions() {
+            let of = usize::from(function.physical.0);
+            let siblings = functions.iter().filter(|f| f.part_of.is_some_and(|(owner, _)| owner == of));
+            let number = siblings.count() as u16;
+            functions.push(state(functions[of].port, function.config, 0, Some((of, number))));
+        }
         Self { functions }
     }
 
@@ -78,7 +86,36 @@ impl Registers {
 
     /// A function's address on the bus.
     pub fn id(&self, function: FunctionIndex) -> Bdf {
-        self.functions.get(usize::from(function.0)).map_or(Bdf::default(), |f| f.id)
+        self.functions.get(usize::from(function.0)).map_or(Bdf::default(), |f| self.id_of(f))
+    }
+
+    fn id_of(&self, state: &State) -> Bdf {
+        let Some((owner, number)) = state.part_of else { return state.id };
+        let owner = &self.functions[owner];
+        owner.config.virtual_functions().map_or(owner.id, |all| all.id(owner.id, number))
+    }
+
+    /// Whether a function exists: virtual ones do while they are enabled.
+    fn is_there(&self, state: &State) -> bool {
+        state.part_of.is_none_or(|(owner, number)| {
+            self.functions[owner].config.virtual_functions().is_some_and(|all| all.has(number))
+        })
+    }
+
+    /// The virtual functions that belong to a physical one.
+    pub fn virtual_functions(&self, of: FunctionIndex) -> impl Iterator<Item = FunctionIndex> + use<> {
+        let owner = usize::from(of.0);
+        let belongs = |state: &State| state.part_of.is_some_and(|(of, _)| of == owner);
+        let indices: Vec<u8> =
+            (0..).zip(&self.functions).filter(|(_, f)| belongs(f)).map(|(n, _)| n).collect();
+        indices.into_iter().map(FunctionIndex)
+    }
+
+    /// The function whose registers tell of a function's errors: of a virtual one, the physical one, whose settings hold
+    /// for both (base spec 9.4).
+    pub fn reporter(&self, function: FunctionIndex) -> FunctionIndex {
+        let part_of = self.functions.get(usize::from(function.0)).and_then(|f| f.part_of);
+        part_of.map_or(function, |(owner, _)| FunctionIndex(owner as u8))
     }
 
     /// Port and address of a function.
@@ -87,7 +124,7 @@ impl Registers {
     /// If the device has no such function.
     pub fn port_and_id(&self, function: FunctionIndex) -> (PortIndex, Bdf) {
         let state = &self.functions[usize::from(function.0)];
-        (state.port, state.id)
+        (state.port, self.id_of(state))
     }
 
     /// The first function below a port, which reports for the port's link.
@@ -98,12 +135,13 @@ impl Registers {
     /// Port and requester ID of a function that may master the bus.
     pub fn master(&self, function: FunctionIndex) -> Option<(PortIndex, Bdf)> {
         let state = self.functions.get(usize::from(function.0))?;
-        state.config.bus_master_enabled().then_some((state.port, state.id))
+        let may = state.config.bus_master_enabled() && self.is_there(state);
+        may.then(|| (state.port, self.id_of(state)))
     }
 
-    /// Smallest MPS and MRRS of all functions, and the tags that they may use.
+    /// Smallest MPS and MRRS of all physical functions, which hold for the virtual ones too.
     pub fn request_sizes(&self) -> (u32, u32) {
-        let configs = || self.functions.iter().map(|f| &f.config);
+        let configs = || self.functions.iter().filter(|f| f.part_of.is_none()).map(|f| &f.config);
         (
             configs().map(ConfigSpace::max_payload).min().unwrap_or(128),
             configs().map(ConfigSpace::max_read_request).min().unwrap_or(512),
@@ -113,9 +151,20 @@ impl Registers {
     /// The function that a configuration request below `port` means, if the device has it.
     fn target(&self, port: PortIndex, request: &ConfigRequest) -> Option<usize> {
         // A device takes whatever bus and device number it is addressed by; ARI functions use all eight bits.
-        let number = usize::from(request.target.ari_function());
-        let mut below_port = (0..self.functions.len()).filter(|&i| self.functions[i].port == port);
-        below_port.nth(number)
+        let number = request.target.ari_function();
+        let below_port = || (0..self.functions.len()).filter(|&i| self.functions[i].port == port);
+        let physical = || below_port().filter(|&i| self.functions[i].part_of.is_none());
+        physical().nth(usize::from(number)).or_else(|| {
+            // Virtual functions are as far behind their physical one as its registers say.
+            let place = |of: usize| physical().position(|i| i == of).unwrap_or(0) as u8;
+            below_port().find(|&i| {
+                let Some((owner, n)) = self.functions[i].part_of else { return false };
+                let all = self.functions[owner].config.virtual_functions();
+                all.is_some_and(|all| {
+                    all.has(n) && all.id(Bdf::new_ari(0, place(owner)), n).bits() == number.into()
+                })
+            })
+        })
     }
 
     /// Reads a doubleword of configuration space; `None` if there is no such function.
@@ -140,10 +189,18 @@ impl Registers {
 
     /// The function, BAR and offset that a memory address below `port` means.
     pub fn decode(&self, port: PortIndex, address: u64, length: u32) -> Option<(FunctionIndex, u8, u64)> {
-        self.functions.iter().enumerate().filter(|(_, f)| f.port == port).find_map(|(index, f)| {
+        let below_port = || self.functions.iter().enumerate().filter(|(_, f)| f.port == port);
+        let physical = below_port().find_map(|(index, f)| {
             let (bar, offset) =
                 f.config.memory_enabled().then(|| f.config.find_bar(address, length.max(1)))??;
             Some((FunctionIndex(index as u8), bar, offset))
+        });
+        physical.or_else(|| {
+            below_port().find_map(|(owner, f)| {
+                let (number, bar, offset) = f.config.virtual_functions()?.find_bar(address, length.max(1))?;
+                let index = self.functions.iter().position(|f| f.part_of == Some((owner, number)))?;
+                Some((FunctionIndex(index as u8), bar, offset))
+            })
         })
     }
 

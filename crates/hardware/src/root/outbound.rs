@@ -250,10 +250,16 @@ impl Host {
             completer.complete(vec![0xff; 4]);
             return Access { data };
         };
+        // The bus right behind the port is addressed with type 0, buses beyond it with type 1.
+        let is_next_bus = *self.ports[port].buses.start() == target.bus();
+        if is_next_bus && target.device() != 0 && !self.ports[port].forwards_ari() {
+            // There is one device at the end of a link (base spec 7.3.1).
+            let (completer, data) = oneshot();
+            completer.complete(vec![0xff; 4]);
+            return Access { data };
+        }
         let (tag, generation, data) = self.outbound.allocate(4, port as u8);
         let state = &self.ports[port];
-        // The bus right behind the port is addressed with type 0, buses beyond it with type 1.
-        let is_next_bus = *state.buses.start() == target.bus();
         let request = ConfigRequest {
             requester: state.id,
             tag,

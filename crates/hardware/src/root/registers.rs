@@ -60,6 +60,14 @@ impl RootPort {
 }
 
 impl RootPort {
+    /// Whether the bits of the device number are part of the function number below the port (base spec 6.13).
+    pub(super) fn forwards_ari(&self) -> bool {
+        self.config.pcie_offset().is_some_and(|at| {
+            self.config.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16 & pcie_cap::CONTROL_2_ARI_FORWARDING
+                != 0
+        })
+    }
+
     fn show_link(&mut self, active: bool) {
         let Some(pcie) = self.config.pcie_offset() else { return };
         let bit = u32::from(pcie_cap::LINK_STATUS_ACTIVE) << 16;

@@ -15,6 +15,7 @@ use platform::sync::WaitQueue;
 use units::Duration;
 use wire::ethernet::{HEADER_LEN, MacAddr};
 
+use super::Protocols;
 use super::queue::TxQueue;
 use crate::kernel::Inner;
 
@@ -42,6 +43,8 @@ pub struct NetDevice {
     counters: Cell<NetCounters>,
     /// Where the watchdog sleeps while no queue is stopped.
     stuck: WaitQueue,
+    /// The namespace that it has been moved to.
+    namespace: RefCell<Option<Weak<dyn Protocols>>>,
 }
 
 impl NetDevice {
@@ -63,7 +66,28 @@ impl NetDevice {
             listeners: RefCell::default(),
             counters: Cell::default(),
             stuck: WaitQueue::new(),
+            namespace: RefCell::new(None),
         })
+    }
+
+    /// The protocols above it.
+    pub(super) fn protocols(&self) -> Option<Rc<dyn Protocols>> {
+        let namespace = self.namespace.borrow().as_ref().and_then(Weak::upgrade);
+        namespace.or_else(|| self.kernel.upgrade()?.net.protocols())
+    }
+
+    /// Puts other protocols above it. Those that it had forget it.
+    pub(super) fn move_to(&self, to: &Rc<dyn Protocols>) {
+        let Some(me) = self.me.upgrade() else { return };
+        let from = self.protocols();
+        if from.as_ref().is_some_and(|from| Rc::ptr_eq(from, to)) {
+            return;
+        }
+        *self.namespace.borrow_mut() = Some(Rc::downgrade(to));
+        if let Some(from) = from {
+            from.device_removed(&me);
+        }
+        to.device_added(&me);
     }
 
     /// Its name.
@@ -329,9 +353,7 @@ impl NetDevice {
         if let Some(driver) = self.driver() {
             driver.stop(cpu).await;
         }
-        if let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade())
-            && let Some(protocols) = kernel.net.protocols()
-        {
+        if let (Some(protocols), Some(me)) = (self.protocols(), self.me.upgrade()) {
             protocols.device_stopped(cpu, &me);
         }
         self.drop_waiting(cpu);
@@ -401,7 +423,7 @@ impl NetCore for NetDevice {
             listener.put(cpu, packet);
             return;
         }
-        match kernel.net.protocols() {
+        match self.protocols() {
             Some(protocols) => protocols.receive(cpu, &me, queue, packet),
             None => {
                 self.count(|c| c.rx_unwanted += 1);
@@ -411,8 +433,8 @@ impl NetCore for NetDevice {
     }
 
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
-        let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return };
-        if let Some(protocols) = kernel.net.protocols() {
+        let Some(me) = self.me.upgrade() else { return };
+        if let Some(protocols) = self.protocols() {
             let _part = cpu.book(Part::Net);
             protocols.poll_end(cpu, &me, queue, emptied);
         }
@@ -436,9 +458,7 @@ impl NetCore for NetDevice {
         let _part = cpu.book(Part::Net);
         state.start();
         self.run_queue(cpu, queue);
-        if let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade())
-            && let Some(protocols) = kernel.net.protocols()
-        {
+        if let (Some(protocols), Some(me)) = (self.protocols(), self.me.upgrade()) {
             protocols.queue_woken(cpu, &me, queue);
         }
     }
@@ -450,7 +470,7 @@ impl NetCore for NetDevice {
         self.queues.iter().for_each(|queue| queue.room.wake_all());
         let Some(kernel) = self.kernel.upgrade() else { return };
         kernel.log(format!("{}: link is {}", self.name, if up { "up" } else { "down" }));
-        if let (Some(protocols), Some(me)) = (kernel.net.protocols(), self.me.upgrade()) {
+        if let (Some(protocols), Some(me)) = (self.protocols(), self.me.upgrade()) {
             protocols.carrier_changed(&me, up);
         }
     }

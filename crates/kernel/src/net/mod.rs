@@ -7,6 +7,7 @@
 
 mod device;
 pub(crate) mod inet;
+pub(crate) mod namespace;
 mod queue;
 
 use std::cell::{Cell, RefCell};
@@ -92,7 +93,7 @@ impl Net {
 
     fn remove(&self, device: &Rc<NetDevice>) {
         self.devices.borrow_mut().retain(|other| !Rc::ptr_eq(other, device));
-        if let Some(protocols) = self.protocols() {
+        if let Some(protocols) = device.protocols() {
             protocols.device_removed(device);
         }
     }

@@ -47,6 +47,8 @@ impl Inner {
     pub async fn unbind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
         let bound = function.driver.borrow_mut().take();
         let Some(Bound { driver, binding }) = bound else { return };
+        // Without a driver for the physical function nobody looks after the virtual ones.
+        Box::pin(self.disable_virtual_functions(cpu, function)).await;
         binding.remove(cpu).await;
         self.free_irqs(cpu, function).await;
         if function.present.get() {
@@ -66,6 +68,12 @@ impl Inner {
 
     /// Writes BARs and settings again after a reset.
     pub(super) async fn restore(self: &Rc<Self>, cpu: &Cpu, function: &Function) {
+        if function.physical.is_some() {
+            // Everything else is the physical function's.
+            self.config_write_u16(cpu, function.bdf, header::COMMAND, header::COMMAND_BUS_MASTER).await;
+            self.restore_irqs(cpu, function).await;
+            return;
+        }
         let bars = *function.bars.borrow();
         for (n, bar) in (0u16..).zip(bars) {
             let Some(bar) = bar else { continue };
@@ -79,5 +87,6 @@ impl Inner {
         let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | header::COMMAND_BUS_MASTER;
         self.config_write_u16(cpu, function.bdf, header::COMMAND, on).await;
         self.restore_irqs(cpu, function).await;
+        self.restore_virtual_functions(cpu, function).await;
     }
 }

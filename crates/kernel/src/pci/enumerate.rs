@@ -10,6 +10,7 @@ use wire::pcie::config::caps::{Found, Walk, id};
 use wire::pcie::config::header::{self, Window};
 use wire::pcie::config::{Bar, bars, pcie_cap};
 
+use super::function::Draft;
 use super::resources::{Layout, WINDOW, window_of};
 use super::{Aperture, Function};
 use crate::kernel::Inner;
@@ -18,10 +19,15 @@ use crate::kernel::Inner;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Need {
     Bar(Bdf, u8),
+    /// A BAR of all virtual functions of a function.
+    VirtualBar(Bdf, u8),
     Bridge(Bdf),
     /// Kept free for what is plugged in later.
     Spare,
 }
+
+/// Added to the number of a BAR of virtual functions where one of the function itself could be meant.
+pub(super) const VIRTUAL: u8 = 8;
 
 impl Inner {
     /// Finds everything below the root ports and sets it up.
@@ -67,6 +73,9 @@ impl Inner {
                 let Some(function) = self.discover(cpu, bdf, parent).await else { continue };
                 if function.multi_function {
                     functions = 8;
+                }
+                if let Some(parent) = parent.filter(|_| number == 0) {
+                    self.forward_ari(cpu, &function, parent).await;
                 }
                 found.push(function);
             }
@@ -135,25 +144,30 @@ impl Inner {
             class: class >> 8,
             revision: class as u8,
         };
-        let caps = self.walk(cpu, bdf, Walk::standard()).await;
-        let extended = self.walk(cpu, bdf, Walk::extended()).await;
-        let bars = self.size_bars(cpu, bdf, if is_bridge { 2 } else { 6 }).await;
-        let pcie = caps.iter().find(|c| c.id == u16::from(id::PCI_EXPRESS)).map(|c| c.offset);
-        let pcie_caps = match pcie {
-            Some(at) => (self.config_read(cpu, bdf, at).await >> 16) as u16,
-            None => 0,
-        };
         let root = parent.map_or(bdf, |parent| parent.root);
-        let function = Function::draft(self, bdf, root, parent.map(|p| p.bdf), identity, kind)
-            .with_capabilities(caps, extended, pcie, pcie_caps)
-            .with_bars(bars);
-        let function = function.finish();
+        let draft = Function::draft(self, bdf, root, parent.map(|p| p.bdf), identity, kind);
+        let draft = self.capabilities(cpu, bdf, draft).await;
+        let bars = self.size_bars(cpu, bdf, if is_bridge { 2 } else { 6 }).await;
+        let function = draft.with_bars(bars).finish();
+        self.find_virtual_functions(cpu, &function).await;
         self.log(format!(
             "pci {bdf}: [{:04x}:{:04x}] class {:06x}",
             identity.vendor, identity.device, identity.class
         ));
         self.pci.functions.borrow_mut().insert(bdf, Rc::clone(&function));
         Some(function)
+    }
+
+    /// Reads what a function can do.
+    pub(super) async fn capabilities(&self, cpu: &Cpu, bdf: Bdf, draft: Draft) -> Draft {
+        let caps = self.walk(cpu, bdf, Walk::standard()).await;
+        let extended = self.walk(cpu, bdf, Walk::extended()).await;
+        let pcie = caps.iter().find(|c| c.id == u16::from(id::PCI_EXPRESS)).map(|c| c.offset);
+        let pcie_caps = match pcie {
+            Some(at) => (self.config_read(cpu, bdf, at).await >> 16) as u16,
+            None => 0,
+        };
+        draft.with_capabilities(caps, extended, pcie, pcie_caps)
     }
 
     async fn walk(&self, cpu: &Cpu, bdf: Bdf, mut walk: Walk) -> Vec<Found> {
@@ -167,13 +181,18 @@ impl Inner {
 
     /// Sizes BARs with decoding off.
     async fn size_bars(&self, cpu: &Cpu, bdf: Bdf, count: u8) -> [Option<Bar>; 6] {
-        let mut found = [None; 6];
         let command = self.config_read_u16(cpu, bdf, header::COMMAND).await;
         let decoding = header::COMMAND_MEMORY | header::COMMAND_IO;
         self.config_write_u16(cpu, bdf, header::COMMAND, command & !decoding).await;
+        self.size_bars_at(cpu, bdf, header::BAR0, count).await
+    }
+
+    /// Sizes the BARs whose registers begin at `first`.
+    pub(super) async fn size_bars_at(&self, cpu: &Cpu, bdf: Bdf, first: u16, count: u8) -> [Option<Bar>; 6] {
+        let mut found = [None; 6];
         let mut index = 0;
         while index < count {
-            let at = header::BAR0 + 4 * u16::from(index);
+            let at = first + 4 * u16::from(index);
             let (low, sized_low) = self.probe_bar(cpu, bdf, at).await;
             let wide =
                 bars::BarKind::from_register(low).is_some_and(bars::BarKind::is_64) && index + 1 < count;
@@ -203,6 +222,11 @@ impl Inner {
             for (n, bar) in (0u8..).zip(child.bars.borrow().iter()) {
                 if let Some(bar) = bar.filter(|bar| window_of(bar.kind) == Some(window)) {
                     layout.add(bar.size, bar.size, Need::Bar(child.bdf, n));
+                }
+            }
+            for (n, bar, all) in child.virtual_bars() {
+                if window_of(bar.kind) == Some(window) {
+                    layout.add(all, bar.size, Need::VirtualBar(child.bdf, n));
                 }
             }
             if child.is_bridge() {
@@ -241,6 +265,11 @@ impl Inner {
                 Need::Bar(bdf, number) => {
                     if let Some(function) = self.pci.function(bdf) {
                         self.set_bar(cpu, &function, number, at).await;
+                    }
+                }
+                Need::VirtualBar(bdf, number) => {
+                    if let Some(function) = self.pci.function(bdf) {
+                        self.set_virtual_bar(cpu, &function, number, at).await;
                     }
                 }
                 Need::Bridge(bdf) => {
@@ -286,7 +315,8 @@ impl Inner {
 
     /// Sets payload and request sizes and lets a hierarchy answer to addresses.
     async fn tune(self: &Rc<Self>, cpu: &Cpu, root: &Rc<Function>) {
-        let below: Vec<_> = self.pci.all().into_iter().filter(|f| f.root == root.bdf).collect();
+        let below: Vec<_> =
+            self.pci.all().into_iter().filter(|f| f.root == root.bdf && f.physical.is_none()).collect();
         let mut payload = 4096;
         for function in &below {
             if let Some(pcie) = function.pcie {
@@ -341,6 +371,18 @@ impl Inner {
                         self.log(format!("pci {}: no space for BAR {number}", function.bdf));
                         function.bars.borrow_mut()[usize::from(number)] = None;
                     }
+                }
+            }
+            for (number, bar, all) in function.virtual_bars() {
+                let Some(window) = window_of(bar.kind) else { continue };
+                let kept = bridge.kept.borrow().get(&(function.bdf, VIRTUAL + number)).copied();
+                let place = match kept.filter(|&(_, size)| size == all) {
+                    Some((at, _)) => Some(at),
+                    None => bridge.spare.borrow_mut()[window].take(all, bar.size),
+                };
+                // Without room they cannot be enabled.
+                if let Some(at) = place {
+                    self.set_virtual_bar(cpu, function, number, at).await;
                 }
             }
         }

@@ -17,6 +17,7 @@ use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 use super::Aperture;
+use super::iov::Iov;
 use super::mmio::Region;
 use crate::dma::FunctionDma;
 use crate::kernel::Inner;
@@ -58,6 +59,10 @@ pub(crate) struct Function {
     /// The MSI-X table's BAR and the table's place in it.
     pub msix_table: Cell<Option<(u8, u64)>>,
     pub driver: RefCell<Option<Bound>>,
+    /// Its virtual functions, if it can have any.
+    pub iov: RefCell<Option<Iov>>,
+    /// Of a virtual function: its physical function.
+    pub physical: Option<Bdf>,
 }
 
 /// A driver and its hold on a function.
@@ -105,6 +110,8 @@ impl Function {
             irqs: RefCell::default(),
             msix_table: Cell::new(None),
             driver: RefCell::new(None),
+            iov: RefCell::new(None),
+            physical: None,
         })
     }
 
@@ -156,6 +163,11 @@ impl Draft {
 
     pub fn with_bars(self, bars: [Option<Bar>; 6]) -> Self {
         *self.0.bars.borrow_mut() = bars;
+        self
+    }
+
+    pub fn part_of(mut self, physical: Bdf) -> Self {
+        self.0.physical = Some(physical);
         self
     }
 
@@ -310,6 +322,24 @@ impl PciOps for Function {
             cpu.sleep(Duration::from_ms(100)).await;
             kernel.restore(cpu, self).await;
             Ok(())
+        })
+    }
+
+    fn enable_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let kernel = self.kernel()?;
+            let me = kernel.pci.function(self.bdf).ok_or(Error::NoDevice)?;
+            kernel.enable_virtual_functions(cpu, &me, count).await
+        })
+    }
+
+    fn disable_sriov<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            if let Ok(kernel) = self.kernel()
+                && let Some(me) = kernel.pci.function(self.bdf)
+            {
+                kernel.disable_virtual_functions(cpu, &me).await;
+            }
         })
     }
 }

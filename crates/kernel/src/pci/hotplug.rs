@@ -8,6 +8,7 @@ use platform::pci::ChannelState;
 use wire::pcie::config::slot;
 
 use super::Function;
+use super::enumerate::VIRTUAL;
 use super::resources::window_of;
 use crate::kernel::Inner;
 
@@ -78,13 +79,15 @@ impl Inner {
     /// Everything below a bridge is gone.
     pub async fn removed_below(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
         self.log(format!("pci {}: slot empty", bridge.bdf));
-        let gone: Vec<_> = self
+        let mut gone: Vec<_> = self
             .pci
             .all()
             .into_iter()
             .filter(|f| f.bdf != bridge.bdf && f.bdf.bus() >= bridge.secondary.get())
             .filter(|f| f.bdf.bus() <= bridge.subordinate.get())
             .collect();
+        // Virtual functions before their physical one.
+        gone.sort_by_key(|function| (function.physical.is_none(), function.bdf));
         // All are marked before any driver is asked, so that none waits for another that is gone too.
         gone.iter().for_each(|function| function.present.set(false));
         for function in &gone {
@@ -97,6 +100,9 @@ impl Inner {
                 if let Some(bar) = bar.filter(|bar| window_of(bar.kind).is_some()) {
                     bridge.kept.borrow_mut().insert((function.bdf, n), (bar.address, bar.size));
                 }
+            }
+            for (n, bar, all) in function.virtual_bars() {
+                bridge.kept.borrow_mut().insert((function.bdf, VIRTUAL + n), (bar.address, all));
             }
             self.pci.functions.borrow_mut().remove(&function.bdf);
         }

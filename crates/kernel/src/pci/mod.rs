@@ -5,6 +5,7 @@ mod bind;
 mod enumerate;
 mod function;
 mod hotplug;
+mod iov;
 mod mmio;
 mod msix;
 mod resources;

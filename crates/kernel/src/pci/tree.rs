@@ -17,6 +17,8 @@ pub struct FunctionInfo {
     pub bdf: Bdf,
     /// The bridge above it.
     pub parent: Option<Bdf>,
+    /// Of a virtual function: its physical function.
+    pub physical: Option<Bdf>,
     /// What it says it is.
     pub identity: Identity,
     /// Buses behind a bridge.
@@ -58,6 +60,9 @@ impl TreeText<'_> {
         let id = function.identity;
         write!(f, "{:1$}{2} ", "", depth * 2, function.bdf)?;
         write!(f, "{:04x}:{:04x} class {:06x}", id.vendor, id.device, id.class)?;
+        if let Some(physical) = function.physical {
+            write!(f, " virtual of {physical}")?;
+        }
         if let Some((first, last)) = function.buses {
             write!(f, " buses {first:02x}-{last:02x}")?;
         }
@@ -91,6 +96,7 @@ impl Inner {
             .map(|function| FunctionInfo {
                 bdf: function.bdf,
                 parent: function.parent,
+                physical: function.physical,
                 identity: function.identity,
                 buses: function.is_bridge().then(|| (function.secondary.get(), function.subordinate.get())),
                 windows: *function.windows.borrow(),

@@ -20,6 +20,8 @@ pub mod toeplitz;
 pub const VENDOR: u16 = 0x4e46;
 /// PCI device number of the NIC.
 pub const DEVICE: u16 = 0x0001;
+/// PCI device number of its virtual functions.
+pub const VIRTUAL_DEVICE: u16 = 0x0002;
 /// Class code: Ethernet controller.
 pub const CLASS: u32 = 0x02_0000;
 

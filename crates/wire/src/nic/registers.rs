@@ -26,7 +26,8 @@ pub const FEATURES: u64 = 0x1c;
 pub const ENABLED: u64 = 0x20;
 /// Longest frame that is received, without check sequence.
 pub const MAX_FRAME: u64 = 0x24;
-/// The function's Ethernet address: 6 bytes as on the wire, then 2 zeros. The permanent one after a reset.
+/// The function's Ethernet address: 6 bytes as on the wire, then 2 zeros. The permanent one after a reset. A virtual
+/// function keeps the one that it was given.
 pub const MAC: u64 = 0x28;
 /// [`event`]s since it was read last.
 pub const EVENTS: u64 = 0x30;
@@ -340,6 +341,8 @@ pub mod counter {
     pub const KPIO_WAITS: usize = 24;
     /// Packets taken from inline doorbells, without a descriptor read.
     pub const INLINE_PACKETS: usize = 25;
+    /// Frames of virtual functions that were not sent, because their source address was another's.
+    pub const TX_SPOOFED: usize = 26;
     /// How many there are.
-    pub const COUNT: usize = 26;
+    pub const COUNT: usize = 27;
 }

@@ -31,7 +31,7 @@ pub use pcie_cap::{PcieParams, PortType};
 pub use power_management::PowerState;
 pub use slot::SlotParams;
 pub use space::{ConfigSpace, ResetKind};
-pub use sriov::SriovParams;
+pub use sriov::{SriovParams, VirtualFunctions};
 
 /// Bytes of a PCIe function's configuration space.
 pub const SIZE: usize = 4096;

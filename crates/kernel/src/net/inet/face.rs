@@ -10,6 +10,7 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::socket::{InetCounters, InterfaceInfo, Network, PingSocket, TcpListener, TcpStream, UdpSocket};
 
 use super::{Interface, Stack};
+use crate::net::Protocols;
 
 impl Stack {
     fn system_call(&self, cpu: &Cpu) {
@@ -41,6 +42,9 @@ impl Network for Stack {
             let device = kernel.net.device(device).ok_or(Error::NoDevice)?;
             if prefix > 32 || address.is_unspecified() || address.is_multicast() {
                 return Err(Error::Invalid);
+            }
+            if let Some(me) = self.me.upgrade() {
+                device.move_to(&(me as Rc<dyn Protocols>));
             }
             device.open(cpu).await?;
             let number = {

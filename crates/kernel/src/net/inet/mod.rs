@@ -103,6 +103,11 @@ impl Stack {
         })
     }
 
+    /// Others with the same settings.
+    pub fn another(&self, nodes: usize) -> Rc<Self> {
+        Self::new(&self.kernel, nodes, self.steering.params())
+    }
+
     fn count(&self, change: impl FnOnce(&mut InetCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);

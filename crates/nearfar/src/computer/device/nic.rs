@@ -85,6 +85,7 @@ pub fn nic_params(
             ..PcieParams::endpoint(generation, width)
         },
         kpio: nic.kpio.as_ref().map(kpio),
+        virtual_functions: None,
         loopback: controller.loopback.as_ref().map(|latency| latency.value),
     }
 }

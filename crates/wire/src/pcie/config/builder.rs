@@ -34,6 +34,7 @@ pub struct Builder {
     /// Where the last capability of either list is linked from, and the first free offset.
     standard: (u16, u16),
     extended: (Option<u16>, u16),
+    is_virtual: bool,
     error: Option<ConfigError>,
 }
 
@@ -47,12 +48,20 @@ impl Builder {
             offsets: Offsets { bridge: header_type == 1, ..Offsets::default() },
             standard: (header::CAPABILITIES, 0x40),
             extended: (None, EXTENDED),
+            is_virtual: false,
             error: None,
         }
     }
 
     pub(super) fn endpoint(vendor: u16, device: u16, class: u32) -> Self {
         Self::new(vendor, device, class, 0)
+    }
+
+    pub(super) fn virtual_function(class: u32) -> Self {
+        let mut builder = Self::new(u16::MAX, u16::MAX, class, 0);
+        builder.is_virtual = true;
+        header::virtual_function(&mut builder.image);
+        builder
     }
 
     pub(super) fn bridge(vendor: u16, device: u16) -> Self {
@@ -128,7 +137,8 @@ impl Builder {
             self.fail("BAR number", index, "registers that no other BAR takes");
             return self;
         }
-        if !self.emit_bar(header::BAR0 + 4 * u16::from(index), size, kind) {
+        // A virtual function's BARs have their registers in the physical function.
+        if !self.is_virtual && !self.emit_bar(header::BAR0 + 4 * u16::from(index), size, kind) {
             return self;
         }
         self.bars[usize::from(index)] = Some(Bar { kind, size, address: 0 });
@@ -254,6 +264,9 @@ impl Builder {
             self.fail("port type with a slot", params.port_type as u8, "root and downstream ports");
         } else if let Some(at) = self.standard(caps::id::PCI_EXPRESS, pcie_cap::LEN) {
             pcie_cap::emit(&mut self.image, at, &params);
+            if self.is_virtual {
+                pcie_cap::make_virtual(&mut self.image, at);
+            }
             self.offsets.pcie = Some(at);
             self.offsets.port_type = Some(params.port_type);
         }
@@ -339,9 +352,10 @@ impl Builder {
     /// # Errors
     /// The first thing said that cannot be.
     pub fn build(self) -> Result<ConfigSpace, ConfigError> {
+        let bars = if self.is_virtual { [None; 6] } else { self.bars };
         match self.error {
             Some(error) => Err(error),
-            None => Ok(ConfigSpace::from_parts(self.image, self.bars, self.offsets)),
+            None => Ok(ConfigSpace::from_parts(self.image, bars, self.offsets)),
         }
     }
 }

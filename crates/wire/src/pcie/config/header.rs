@@ -82,6 +82,11 @@ pub(super) fn common(image: &mut Image, vendor: u16, device: u16, class: u32, he
         .rw8(INTERRUPT_LINE, 0xff);
 }
 
+/// Of the command register, a virtual function has Bus Master Enable alone (base spec 9.3.4.1.3).
+pub(super) fn virtual_function(image: &mut Image) {
+    image.rw16(COMMAND, COMMAND_BUS_MASTER).rw8(CACHE_LINE, 0).rw8(INTERRUPT_LINE, 0);
+}
+
 pub(super) fn bridge(image: &mut Image) {
     image
         .rw32(BUS_NUMBERS, 0x00ff_ffff)

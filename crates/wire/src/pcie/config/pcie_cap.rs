@@ -45,6 +45,8 @@ pub const CONTROL_NO_SNOOP: u16 = 1 << 11;
 pub const CONTROL_FLR: u16 = 1 << 15;
 /// Device control 2: 10-bit tags may be used.
 pub const CONTROL_2_TEN_BIT_TAGS: u16 = 1 << 12;
+/// Device capabilities 2: a downstream port can pass configuration requests to all functions of an ARI device.
+pub const CAPABILITIES_2_ARI_FORWARDING: u32 = 1 << 5;
 /// Device control 2: a downstream port passes configuration requests to all functions of an ARI device.
 pub const CONTROL_2_ARI_FORWARDING: u16 = 1 << 5;
 /// Link control: read completion boundary of 128 bytes.
@@ -145,6 +147,12 @@ pub const fn size_code(bytes: u32) -> Option<u16> {
 pub const fn size_bytes(code: u16) -> u32 {
     let code = code & 7;
     128 << if code > 5 { 5 } else { code }
+}
+
+/// What a virtual function has no control of its own for: sizes, tags, error reports, the link (base spec 9.3.5).
+pub(super) fn make_virtual(image: &mut Image, at: u16) {
+    image.value16(at + DEVICE_CONTROL, 0).rw16(at + DEVICE_CONTROL, 0).rw16(at + DEVICE_CONTROL_2, 0);
+    image.rw16(at + LINK_CONTROL, 0).rw16(at + LINK_CONTROL_2, 0);
 }
 
 pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {

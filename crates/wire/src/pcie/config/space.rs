@@ -43,13 +43,19 @@ pub struct ConfigSpace {
     bytes: Box<[u8; SIZE]>,
     image: Arc<Image>,
     bars: [Option<Bar>; 6],
-    offsets: Offsets,
+    pub(super) offsets: Offsets,
 }
 
 impl ConfigSpace {
     /// An endpoint function (type 0 header); `class` is base class, subclass and interface, e.g. 0x020000 for Ethernet.
     pub fn endpoint(vendor: u16, device: u16, class: u32) -> Builder {
         Builder::endpoint(vendor, device, class)
+    }
+
+    /// A virtual function (SR-IOV): what its physical function has for it reads as 0 or all ones and cannot be written
+    /// (base spec 9.3.4.1). BARs named are the physical function's VF BARs: they say where tables may be.
+    pub fn virtual_function(class: u32) -> Builder {
+        Builder::virtual_function(class)
     }
 
     /// A bridge (type 1 header): root port or port of a switch.

@@ -1,7 +1,9 @@
 //! Single-root I/O virtualisation (base spec 9.3.3). Offsets are relative to its header.
 
-use super::bars::BarKind;
+use super::bars::{Bar, BarKind};
 use super::image::Image;
+use super::space::ConfigSpace;
+use crate::pcie::Bdf;
 
 /// Control: VF Enable, VF MSE.
 pub const CONTROL: u16 = 0x08;
@@ -57,4 +59,77 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &SriovParams) {
         .value32(at + SUPPORTED_PAGES, 0x553)
         .value32(at + SYSTEM_PAGES, 1)
         .rw32(at + SYSTEM_PAGES, 0x553);
+}
+
+/// The virtual functions of a physical one, as its registers have them now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VirtualFunctions {
+    /// VF Enable: they exist.
+    pub enabled: bool,
+    /// VF Memory Space Enable: they answer to their BARs.
+    pub memory: bool,
+    /// How many: NumVFs, at most TotalVFs.
+    pub count: u16,
+    /// From the physical function's ID to the first one's.
+    pub first_offset: u16,
+    /// From one to the next.
+    pub stride: u16,
+    /// The first one's BARs. Those of the `n`-th lie `n` times their size behind (base spec 9.2.1.1.1).
+    pub bars: [Option<Bar>; 6],
+}
+
+impl VirtualFunctions {
+    /// Whether the `n`-th exists, counted from 0.
+    pub const fn has(&self, n: u16) -> bool {
+        self.enabled && n < self.count
+    }
+
+    /// The ID of the `n`-th, counted from 0 (base spec 9.2.1.2).
+    pub const fn id(&self, physical: Bdf, n: u16) -> Bdf {
+        let behind = self.first_offset.wrapping_add(self.stride.wrapping_mul(n));
+        Bdf::from_bits(physical.bits().wrapping_add(behind))
+    }
+
+    /// A BAR of the `n`-th.
+    pub fn bar(&self, number: u8, n: u16) -> Option<Bar> {
+        let first = (*self.bars.get(usize::from(number))?)?;
+        Some(Bar { address: first.address.wrapping_add(u64::from(n).wrapping_mul(first.size)), ..first })
+    }
+
+    /// Who holds all `len` bytes from `address` on: its number, its BAR, and the offset in it.
+    pub fn find_bar(&self, address: u64, len: u32) -> Option<(u16, u8, u64)> {
+        if !self.enabled || !self.memory {
+            return None;
+        }
+        (0u8..).zip(&self.bars).find_map(|(number, bar)| {
+            let first = (*bar)?;
+            let n = address.checked_sub(first.address)? / first.size;
+            let n = u16::try_from(n).ok().filter(|&n| n < self.count)?;
+            Some((n, number, self.bar(number, n)?.offset_of(address, len)?))
+        })
+    }
+}
+
+impl ConfigSpace {
+    /// The function's virtual functions, if it can have any.
+    pub fn virtual_functions(&self) -> Option<VirtualFunctions> {
+        let at = self.offsets.sriov?;
+        let control = self.dword(at + CONTROL) as u16;
+        let placing = self.dword(at + OFFSET_STRIDE);
+        let bars = core::array::from_fn(|n| {
+            let (kind, size) = self.offsets.vf_bars[n]?;
+            let register = at + BAR0 + 4 * n as u16;
+            let high = if kind.is_64() { u64::from(self.dword(register + 4)) << 32 } else { 0 };
+            let address = high | u64::from(self.dword(register) & !0xf);
+            Some(Bar { kind, size: size.max(4096), address })
+        });
+        Some(VirtualFunctions {
+            enabled: control & ENABLE != 0,
+            memory: control & MEMORY != 0,
+            count: (self.dword(at + NUMBER) as u16).min((self.dword(at + INITIAL) >> 16) as u16),
+            first_offset: placing as u16,
+            stride: (placing >> 16) as u16,
+            bars,
+        })
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::msix::MsixLayout;
 use super::*;
+use crate::pcie::Bdf;
 use crate::pcie::link::{Generation, Width};
 use proptest::prelude::*;
 
@@ -203,6 +204,66 @@ fn a_bridge_learns_its_buses_windows_and_slot() {
     );
     port.write(pcie + slot::CONTROL, u32::MAX, 0b1100);
     assert_eq!((port.dword(pcie + slot::CONTROL) >> 16) as u16, slot::STATUS_PRESENT);
+}
+
+/// A physical function with up to four virtual ones.
+fn physical() -> ConfigSpace {
+    let sriov = super::SriovParams {
+        total: 4,
+        first_offset: 8,
+        stride: 2,
+        device: 7,
+        bars: [Some((BarKind::Memory64 { prefetchable: true }, 1 << 16)), None, None, None, None, None],
+    };
+    ConfigSpace::endpoint(1, 2, 3).sriov(sriov).build().unwrap()
+}
+
+#[test]
+fn virtual_functions_are_where_the_capability_says() {
+    let mut function = physical();
+    let at = EXTENDED;
+    assert_eq!(function.virtual_functions().map(|v| (v.enabled, v.count)), Some((false, 0)));
+    function.write(at + sriov::BAR0, 0x4000_0000, 0xf);
+    function.write(at + sriov::BAR0 + 4, 0x12, 0xf);
+    function.write(at + sriov::NUMBER, 3, 0b0011);
+    function.write(at + sriov::CONTROL, u32::from(sriov::ENABLE), 0b0011);
+    let enabled = function.virtual_functions().unwrap();
+    assert_eq!(enabled.find_bar(0x12_4000_0000, 4), None, "VF MSE is off");
+    function.write(at + sriov::CONTROL, u32::from(sriov::ENABLE | sriov::MEMORY), 0b0011);
+    let enabled = function.virtual_functions().unwrap();
+    assert_eq!([0, 1, 2, 3].map(|n| enabled.has(n)), [true, true, true, false]);
+    assert_eq!(enabled.id(Bdf::new(5, 0, 1), 2), Bdf::new_ari(5, 1 + 8 + 4));
+    assert_eq!(enabled.find_bar(0x12_4002_fffc, 4), Some((2, 0, 0xfffc)));
+    assert_eq!(enabled.find_bar(0x12_4002_fffc, 8), None, "across two functions");
+    assert_eq!(enabled.find_bar(0x12_4003_0000, 4), None, "the fourth is not enabled");
+    assert_eq!(enabled.find_bar(0x12_3fff_fffc, 4), None);
+    // NumVFs cannot be changed while they are enabled; more than there are is as many as there are.
+    function.write(at + sriov::NUMBER, 1, 0b0011);
+    assert_eq!(function.virtual_functions().unwrap().count, 3);
+    function.write(at + sriov::CONTROL, 0, 0b0011);
+    function.write(at + sriov::NUMBER, 9, 0b0011);
+    assert_eq!(function.virtual_functions().unwrap().count, 4);
+}
+
+#[test]
+fn a_virtual_function_has_bus_mastering_and_its_reset() {
+    let msix = MsixLayout { vectors: 4, table_bar: 0, table_offset: 0, pending_bar: 0, pending_offset: 2048 };
+    let mut function = ConfigSpace::virtual_function(0x02_0000)
+        .bar64(0, 4096, false)
+        .msix(msix)
+        .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
+        .build()
+        .unwrap();
+    assert_eq!((function.dword(0), function.dword(header::BAR0)), (u32::MAX, 0));
+    for register in (0..0x40).step_by(4) {
+        function.write(register, u32::MAX, 0xf);
+    }
+    assert_eq!(function.dword(header::COMMAND) as u16, header::COMMAND_BUS_MASTER);
+    assert_eq!((function.dword(header::BAR0), function.find_bar(0, 4)), (0, None));
+    let pcie = function.pcie_offset().unwrap();
+    let effects = function.write(pcie + pcie_cap::DEVICE_CONTROL, u32::MAX, 0b0011);
+    assert_eq!(effects, [ConfigEffect::FunctionLevelReset]);
+    assert_eq!(function.device_control(), 0);
 }
 
 #[test]

@@ -121,6 +121,10 @@ impl Steering {
         }
     }
 
+    pub fn params(&self) -> SteeringParams {
+        self.params
+    }
+
     fn is_on(&self) -> bool {
         (self.params.rfs || self.params.arfs) && self.params.entries > 0
     }

@@ -1,0 +1,77 @@
+//! Configuration spaces of the functions, physical and virtual.
+
+use wire::ethernet::MacAddr;
+use wire::nic::CLASS;
+use wire::nic::registers::{BAR_BYTES, INLINE_BAR, INLINE_PAGE, KPIO_BAR, MSIX_PENDING, MSIX_TABLE, feature};
+use wire::pcie::config::msix::MsixLayout;
+use wire::pcie::config::{BarKind, ConfigError, ConfigSpace, SriovParams};
+
+use super::NicParams;
+
+/// VF BARs are prefetchable, as those of most NICs are: room for many is above 4 GiB.
+const VIRTUAL_BAR: BarKind = BarKind::Memory64 { prefetchable: true };
+
+fn interrupts(vectors: u16) -> MsixLayout {
+    MsixLayout {
+        vectors,
+        table_bar: 0,
+        table_offset: MSIX_TABLE,
+        pending_bar: 0,
+        pending_offset: MSIX_PENDING,
+    }
+}
+
+/// Of physical function `number`.
+pub fn physical(params: &NicParams, number: u8) -> Result<ConfigSpace, ConfigError> {
+    let (vendor, device) = params.ids;
+    let mut config = ConfigSpace::endpoint(vendor, device, CLASS);
+    if params.functions.len() > 1 {
+        config = config.multi_function();
+    }
+    config = config.bar64(0, BAR_BYTES, false);
+    if let Some(kpio) = &params.kpio {
+        let windows = u64::from(kpio.queues) * kpio.window();
+        config = config.bar64(KPIO_BAR, windows.next_power_of_two(), true);
+    }
+    if params.features & feature::INLINE != 0 {
+        let pages = u64::from(params.tx_queues) * INLINE_PAGE;
+        config = config.bar64(INLINE_BAR, pages.next_power_of_two().max(4096), true);
+    }
+    config = config.power_management().msix(interrupts(params.vectors)).pcie(params.pcie).aer();
+    if let Some(own) = params.virtual_functions {
+        // Behind all physical functions of the port, those of each by turns.
+        let port = params.functions[usize::from(number)].pcie_port;
+        let place = |n: &usize| params.functions[*n].pcie_port == port;
+        let siblings: Vec<usize> = (0..params.functions.len()).filter(place).collect();
+        let next = siblings.iter().position(|&n| n > usize::from(number)).unwrap_or(0);
+        let mut bars = [None; 6];
+        bars[0] = Some((VIRTUAL_BAR, BAR_BYTES));
+        config = config.ari(next as u8).sriov(SriovParams {
+            total: own.count.into(),
+            first_offset: siblings.len() as u16,
+            stride: siblings.len() as u16,
+            device: own.device,
+            bars,
+        });
+    }
+    config.build()
+}
+
+/// Of a virtual function.
+pub fn virtual_function(params: &NicParams) -> Result<ConfigSpace, ConfigError> {
+    let vectors = params.virtual_functions.map_or(1, |own| own.vectors);
+    ConfigSpace::virtual_function(CLASS)
+        .bar64(0, BAR_BYTES, true)
+        .msix(interrupts(vectors))
+        .pcie(params.pcie)
+        .ari(0)
+        .build()
+}
+
+/// The address that a virtual function is given: the physical function's, locally administered, with a byte of its own.
+pub fn virtual_mac(owner: MacAddr, number: u8) -> MacAddr {
+    let mut bytes = owner.0;
+    bytes[0] |= 2;
+    bytes[1] ^= number + 1;
+    MacAddr(bytes)
+}

@@ -1,0 +1,107 @@
+//! Network namespaces: programs that have Internet protocols of their own, with the devices that they configure.
+//!
+//! A device is in one namespace at a time. Two virtual functions of one NIC in two namespaces talk through the NIC, as
+//! those of two containers do; in one namespace, the host would find both addresses to be its own.
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::block::BlockDriver;
+use platform::cpu::{Cpu, CpuId, Node, Part};
+use platform::irq::{Napi, NapiHandle};
+use platform::kernel::{Kernel, Program, TaskId, TaskParams};
+use platform::memory::{Pages, Policy};
+use platform::net::{NetCore, NetDriver};
+use platform::packet::PacketDevice;
+use platform::socket::Network;
+use platform::storage::BlockFile;
+use units::{Duration, Time};
+
+use super::inet::Stack;
+use crate::kernel::Inner;
+
+/// A kernel as the programs of a namespace see it.
+pub struct Namespace {
+    kernel: Rc<Inner>,
+    stack: Rc<Stack>,
+}
+
+impl Namespace {
+    pub fn new(kernel: Rc<Inner>, stack: Rc<Stack>) -> Rc<Self> {
+        Rc::new(Self { kernel, stack })
+    }
+}
+
+impl Kernel for Namespace {
+    fn network(&self) -> Rc<dyn Network> {
+        Rc::clone(&self.stack) as _
+    }
+
+    fn cpus(&self) -> u16 {
+        self.kernel.cpus()
+    }
+
+    fn nodes(&self) -> u8 {
+        self.kernel.nodes()
+    }
+
+    fn node_of(&self, cpu: CpuId) -> Node {
+        self.kernel.node_of(cpu)
+    }
+
+    fn now(&self) -> Time {
+        self.kernel.now()
+    }
+
+    fn spawn(&self, params: TaskParams, program: Program) -> TaskId {
+        self.kernel.spawn(params, program)
+    }
+
+    fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error> {
+        self.kernel.set_affinity(task, cpus)
+    }
+
+    fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {
+        self.kernel.alloc_pages(cpu, order, policy)
+    }
+
+    fn free_pages(&self, cpu: &Cpu, pages: Pages) {
+        self.kernel.free_pages(cpu, pages);
+    }
+
+    fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle {
+        self.kernel.napi(napi)
+    }
+
+    fn queue_work(&self, cpu: &Cpu, work: Program) {
+        self.kernel.queue_work(cpu, work);
+    }
+
+    fn register_block(&self, driver: Rc<dyn BlockDriver>) -> String {
+        self.kernel.register_block(driver)
+    }
+
+    fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>> {
+        self.kernel.open_block(name)
+    }
+
+    fn unregister_block(&self, name: &str) {
+        self.kernel.unregister_block(name);
+    }
+
+    fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore> {
+        self.kernel.register_net(driver)
+    }
+
+    fn packet_device(&self, name: &str) -> Option<Rc<dyn PacketDevice>> {
+        self.kernel.packet_device(name)
+    }
+
+    fn busy(&self, cpu: CpuId) -> [Duration; Part::ALL.len()] {
+        self.kernel.busy(cpu)
+    }
+
+    fn log(&self, line: String) {
+        Kernel::log(&*self.kernel, line);
+    }
+}

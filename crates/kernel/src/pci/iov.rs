@@ -1,0 +1,228 @@
+//! Virtual functions (SR-IOV, base spec chapter 9): room for their BARs, enabling and disabling them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::pci::Identity;
+use units::Duration;
+use wire::pcie::config::caps::extended_id;
+use wire::pcie::config::{Bar, VirtualFunctions, header, pcie_cap, sriov};
+
+use super::Function;
+use crate::kernel::Inner;
+
+/// From VF Enable until the functions must answer (base spec 9.3.3.3.1).
+const BEFORE_FIRST_ACCESS: Duration = Duration::from_ms(100);
+/// From VF Enable's being cleared until the rest may be changed (the same).
+const AFTER_DISABLING: Duration = Duration::from_ms(1000);
+
+/// A physical function's virtual functions.
+pub(crate) struct Iov {
+    /// Where the capability is.
+    at: u16,
+    /// TotalVFs.
+    pub total: u16,
+    /// Their device ID.
+    device: u16,
+    /// The first one's BARs; room was kept for all.
+    pub bars: RefCell<[Option<Bar>; 6]>,
+    enabled: RefCell<Vec<Rc<Function>>>,
+    /// Somebody is changing their number.
+    busy: Cell<bool>,
+}
+
+impl Function {
+    fn sriov(&self) -> Option<u16> {
+        self.extended.iter().find(|c| c.id == extended_id::SRIOV).map(|c| c.offset)
+    }
+
+    /// The BARs of its virtual functions: number, the first one's, bytes of all.
+    pub(super) fn virtual_bars(&self) -> Vec<(u8, Bar, u64)> {
+        let iov = self.iov.borrow();
+        let Some(iov) = &*iov else { return Vec::new() };
+        let bars = (0u8..).zip(*iov.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?)));
+        bars.map(|(n, bar)| (n, bar, bar.size * u64::from(iov.total))).collect()
+    }
+}
+
+impl Inner {
+    /// Finds out what virtual functions a function can have.
+    pub(super) async fn find_virtual_functions(&self, cpu: &Cpu, function: &Function) {
+        let Some(at) = function.sriov() else { return };
+        let total = (self.config_read(cpu, function.bdf, at + sriov::INITIAL).await >> 16) as u16;
+        let device = (self.config_read(cpu, function.bdf, at + sriov::DEVICE - 2).await >> 16) as u16;
+        if total == 0 {
+            return;
+        }
+        // 4 KiB pages, as the IOMMU has.
+        self.config_write(cpu, function.bdf, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
+        let bars = self.size_bars_at(cpu, function.bdf, at + sriov::BAR0, 6).await;
+        let (bars, enabled) = (RefCell::new(bars), RefCell::default());
+        *function.iov.borrow_mut() = Some(Iov { at, total, device, bars, enabled, busy: Cell::new(false) });
+    }
+
+    /// Lets the port above a device pass requests to all its functions, if both know how (ARI).
+    pub(super) async fn forward_ari(&self, cpu: &Cpu, function: &Function, parent: &Function) {
+        let has_ari = function.extended.iter().any(|c| c.id == extended_id::ARI);
+        let Some(at) = parent.pcie.filter(|_| has_ari) else { return };
+        let capabilities = self.config_read(cpu, parent.bdf, at + pcie_cap::DEVICE_CAPABILITIES_2).await;
+        if capabilities & pcie_cap::CAPABILITIES_2_ARI_FORWARDING != 0 {
+            let control = self.config_read_u16(cpu, parent.bdf, at + pcie_cap::DEVICE_CONTROL_2).await;
+            let control = control | pcie_cap::CONTROL_2_ARI_FORWARDING;
+            self.config_write_u16(cpu, parent.bdf, at + pcie_cap::DEVICE_CONTROL_2, control).await;
+        }
+    }
+
+    /// Puts one of the BARs of a function's virtual functions at `address`.
+    pub(super) async fn set_virtual_bar(&self, cpu: &Cpu, function: &Function, number: u8, address: u64) {
+        let Some(at) = function.sriov() else { return };
+        let mut wide = false;
+        if let Some(iov) = &*function.iov.borrow()
+            && let Some(bar) = &mut iov.bars.borrow_mut()[usize::from(number)]
+        {
+            bar.address = address;
+            wide = bar.kind.is_64();
+        }
+        let at = at + sriov::BAR0 + 4 * u16::from(number);
+        self.config_write(cpu, function.bdf, at, address as u32, 0xf).await;
+        if wide {
+            self.config_write(cpu, function.bdf, at + 4, (address >> 32) as u32, 0xf).await;
+        }
+    }
+
+    /// Enables `count` virtual functions of a function that has none enabled, and binds drivers to them.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if it cannot have any; [`Error::Invalid`] if it cannot have so many; [`Error::Busy`] if it
+    /// has some; [`Error::NoSpace`] if there is no room for their BARs.
+    pub(super) async fn enable_virtual_functions(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        function: &Rc<Function>,
+        count: u16,
+    ) -> Result<(), Error> {
+        let (at, total, device, bars) = {
+            let iov = function.iov.borrow();
+            let iov = iov.as_ref().ok_or(Error::NotSupported)?;
+            if iov.busy.get() || !iov.enabled.borrow().is_empty() {
+                return Err(Error::Busy);
+            }
+            iov.busy.set(true);
+            (iov.at, iov.total, iov.device, *iov.bars.borrow())
+        };
+        let outcome = match () {
+            () if count == 0 || count > total => Err(Error::Invalid),
+            () if bars.iter().flatten().any(|bar| bar.address == 0) => Err(Error::NoSpace),
+            () => Ok(self.switch_on(cpu, function, (at, device, count), bars).await),
+        };
+        if let Some(iov) = &*function.iov.borrow() {
+            iov.busy.set(false);
+            if let Ok(found) = &outcome {
+                iov.enabled.borrow_mut().clone_from(found);
+            }
+        }
+        for virtual_function in outcome? {
+            self.bind(cpu, &virtual_function).await;
+        }
+        Ok(())
+    }
+
+    async fn switch_on(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        function: &Rc<Function>,
+        (at, device, count): (u16, u16, u16),
+        bars: [Option<Bar>; 6],
+    ) -> Vec<Rc<Function>> {
+        let bdf = function.bdf;
+        self.config_write_u16(cpu, bdf, at + sriov::NUMBER, count).await;
+        // Where they are may depend on how many there are.
+        let placing = self.config_read(cpu, bdf, at + sriov::OFFSET_STRIDE).await;
+        let control = sriov::ENABLE | sriov::MEMORY;
+        self.config_write_u16(cpu, bdf, at + sriov::CONTROL, control).await;
+        cpu.sleep(BEFORE_FIRST_ACCESS).await;
+        let (first_offset, stride) = (placing as u16, (placing >> 16) as u16);
+        let all = VirtualFunctions { enabled: true, memory: true, count, first_offset, stride, bars };
+        let mut found = Vec::new();
+        for n in 0..count {
+            let id = all.id(bdf, n);
+            let class = self.config_read(cpu, id, header::REVISION).await;
+            if class == u32::MAX {
+                self.log(format!("pci {id}: virtual function {n} does not answer"));
+                continue;
+            }
+            let identity = Identity { device, class: class >> 8, revision: class as u8, ..function.identity };
+            let bars = core::array::from_fn(|bar| all.bar(bar as u8, n));
+            found.push(self.virtual_function(cpu, function, id, identity, bars).await);
+        }
+        self.log(format!("pci {bdf}: {} virtual functions", found.len()));
+        found
+    }
+
+    async fn virtual_function(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        physical: &Rc<Function>,
+        id: wire::pcie::Bdf,
+        identity: Identity,
+        bars: [Option<Bar>; 6],
+    ) -> Rc<Function> {
+        let draft = Function::draft(self, id, physical.root, physical.parent, identity, 0);
+        let draft = self.capabilities(cpu, id, draft).await;
+        let function = draft.with_bars(bars).part_of(physical.bdf).finish();
+        function.max_payload.set(physical.max_payload.get());
+        self.pci.functions.borrow_mut().insert(id, Rc::clone(&function));
+        function
+    }
+
+    /// Enables the virtual functions of a function that was reset, and with it they: their drivers start them anew.
+    pub(super) async fn restore_virtual_functions(self: &Rc<Self>, cpu: &Cpu, function: &Function) {
+        let (at, bars, enabled) = match &*function.iov.borrow() {
+            Some(iov) => (iov.at, *iov.bars.borrow(), iov.enabled.borrow().clone()),
+            None => return,
+        };
+        self.config_write(cpu, function.bdf, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
+        for (n, bar) in (0u8..).zip(bars) {
+            if let Some(bar) = bar {
+                self.set_virtual_bar(cpu, function, n, bar.address).await;
+            }
+        }
+        if enabled.is_empty() {
+            return;
+        }
+        self.config_write_u16(cpu, function.bdf, at + sriov::NUMBER, enabled.len() as u16).await;
+        let control = sriov::ENABLE | sriov::MEMORY;
+        self.config_write_u16(cpu, function.bdf, at + sriov::CONTROL, control).await;
+        cpu.sleep(BEFORE_FIRST_ACCESS).await;
+        for virtual_function in enabled {
+            Box::pin(self.restore(cpu, &virtual_function)).await;
+            if let Some(binding) = virtual_function.binding() {
+                binding.resume(cpu);
+            }
+        }
+    }
+
+    /// Takes a function's virtual functions from their drivers and disables them.
+    pub(super) async fn disable_virtual_functions(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
+        let (at, gone) = match &*function.iov.borrow() {
+            Some(iov) if !iov.busy.get() => (iov.at, iov.enabled.take()),
+            _ => return,
+        };
+        if gone.is_empty() {
+            return;
+        }
+        for virtual_function in &gone {
+            self.unbind(cpu, virtual_function).await;
+            virtual_function.present.set(false);
+            self.pci.functions.borrow_mut().remove(&virtual_function.bdf);
+        }
+        if function.present.get() {
+            self.config_write_u16(cpu, function.bdf, at + sriov::CONTROL, 0).await;
+            cpu.sleep(AFTER_DISABLING).await;
+            self.config_write_u16(cpu, function.bdf, at + sriov::NUMBER, 0).await;
+        }
+        self.log(format!("pci {}: no virtual functions", function.bdf));
+    }
+}
