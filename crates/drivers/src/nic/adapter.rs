@@ -8,6 +8,7 @@ use platform::cpu::{Cpu, CpuId};
 use platform::dma::DmaOps;
 use platform::irq::Irq;
 use platform::kernel::Kernel;
+use platform::lock::SpinLock;
 use platform::memory::PAGE;
 use platform::mmio::Mmio;
 use platform::net::{MacAddr, NetCore};
@@ -114,6 +115,8 @@ pub(super) struct Adapter {
     core: RefCell<Option<Rc<dyn NetCore>>>,
     pub state: Cell<State>,
     pub rules: RefCell<Rules>,
+    /// Held by the core that writes a rule, which takes several registers.
+    pub rules_lock: SpinLock,
     pub kpio: Option<Kpio>,
     /// Channels whose packets wait for others to leave by the rings.
     pub waiting: RefCell<Vec<u16>>,
@@ -154,6 +157,7 @@ impl Adapter {
             core: RefCell::new(None),
             state: Cell::new(State::Down),
             rules: RefCell::new(Rules::new(limits.rules)),
+            rules_lock: SpinLock::default(),
             kpio,
             waiting: RefCell::default(),
             features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),

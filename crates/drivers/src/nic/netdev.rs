@@ -213,11 +213,13 @@ impl NetDriver for Adapter {
         if usize::from(queue) >= self.channels.borrow().len() {
             return Err(Error::Invalid);
         }
+        let _lock = self.rules_lock.lock(cpu);
         self.rules.borrow_mut().add(cpu, &self.registers, flow, queue)
     }
 
     fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
         let _part = cpu.book(Part::Driver);
+        let _lock = self.rules_lock.lock(cpu);
         let registers = (self.state.get() == State::Up).then_some(&self.registers);
         self.rules.borrow_mut().remove(cpu, registers, rule);
     }
