@@ -48,6 +48,8 @@ record! {
         cpu: String,
         /// The box's name, such as `dell-t430`; any box with that CPU if none is given.
         system: Option<String>,
+        /// The directories of results that figures of this file were fitted to.
+        directories: Vec<String>,
     }
 }
 

@@ -46,6 +46,23 @@ fn every_machine_reads_and_bears_its_name() {
     }
 }
 
+/// Nobody fits a figure without results: what such a file takes from another machine is a relative's.
+#[test]
+fn only_measured_machines_have_fitted_figures() {
+    let library = Library::built_in();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    for name in library.names("machines") {
+        let machine = Doc::<Machine>::load(&library, &name).unwrap().read().unwrap();
+        let text = std::fs::read_to_string(root.join(format!("{name}.toml"))).unwrap();
+        if machine.measured_as.is_none_or(|known| known.directories.is_empty()) {
+            for (number, line) in text.lines().enumerate() {
+                let own = line.contains("\"fitted: ") || line.contains("\"measured: ");
+                assert!(!own, "machines/{name}.toml:{}: no directory lies behind {line}", number + 1);
+            }
+        }
+    }
+}
+
 #[test]
 fn every_drive_reads_and_bears_its_name() {
     let library = Library::built_in();
