@@ -11,12 +11,13 @@ use crate::library::Library;
 use crate::network::{CableEntry, CaptureEntry, NetworkSetup, SwitchEntry};
 use crate::nic::Nic;
 use crate::nic_driver::NicDriverEntry;
+use crate::nvme_driver::NvmeDriverEntry;
 use crate::part::Part;
-use crate::placed::Placed;
+use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scalar::names;
 use crate::scenario::Changes;
-use units::Duration;
+use units::{Bytes, Duration};
 
 record! {
     /// An experiment with computers as a scenario file describes it.
@@ -77,6 +78,8 @@ record! {
         change_kernel: Option<Changes>,
         /// How the NIC's driver is loaded.
         nic_driver: Option<NicDriverEntry>,
+        /// How the NVMe driver is loaded.
+        nvme_driver: Option<NvmeDriverEntry>,
         /// What is in its slots.
         device: Vec<DeviceEntry>,
     }
@@ -89,6 +92,11 @@ record! {
         slot: Option<Placed<String>>,
         /// An NVMe drive: a name, or the path of a file.
         drive: Option<Placed<String>>,
+        /// The file that holds the drive's blocks, from the folder in which the program runs. It is made if there is
+        /// none, stays after the run, and belongs to one run at a time. If not given, a temporary one.
+        backing: Option<Placed<String>>,
+        /// Bytes of each of the drive's namespaces, as an operator has made them; one of its whole capacity if not given.
+        namespaces: Option<Placed<Several<Bytes>>>,
         /// A NIC: a name, or the path of a file.
         nic: Option<Placed<String>>,
         /// A card with a DMA engine: a name, or the path of a file.
@@ -104,6 +112,10 @@ record! {
             "a slot holds one device",
             "give one of `drive`, `nic` and `card`",
         );
+        for (key, given) in [("backing", entry.backing.is_some()), ("namespaces", entry.namespaces.is_some())] {
+            let message = format!("`{key}` is for drives");
+            check.require(!given || entry.drive.is_some(), key, message, "leave it out, or give a `drive`");
+        }
     }
 }
 
@@ -145,6 +157,8 @@ pub struct HostSetup {
     pub iommu: DmaMode,
     /// How the NIC's driver is loaded.
     pub nic_driver: Option<NicDriverEntry>,
+    /// How the NVMe driver is loaded.
+    pub nvme_driver: Option<NvmeDriverEntry>,
     /// What is in its slots.
     pub devices: Vec<DeviceSetup>,
     place: crate::source::Place,
@@ -163,11 +177,22 @@ pub struct DeviceSetup {
 #[derive(Debug, Clone)]
 pub enum DeviceFile {
     /// An NVMe drive.
-    Drive(Box<Drive>),
+    Drive(Box<DriveSetup>),
     /// A NIC.
     Nic(Box<Nic>),
     /// A card with a DMA engine.
     Card(Box<Part>),
+}
+
+/// A drive as a scenario has it.
+#[derive(Debug, Clone)]
+pub struct DriveSetup {
+    /// Its file, with the scenario's changes.
+    pub file: Drive,
+    /// The file that holds its blocks; a temporary one if there is none.
+    pub backing: Option<Placed<String>>,
+    /// Bytes of each namespace.
+    pub namespaces: Vec<Bytes>,
 }
 
 /// A program with its place.
@@ -211,6 +236,7 @@ impl ComputerSetup {
         let hosts: Vec<HostSetup> =
             scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
         let mut wrong = Vec::new();
+        shared_backings(&hosts, &mut wrong);
         let programs =
             scenario.program.iter().filter_map(|entry| program(&hosts, entry, &mut wrong)).collect();
         let (switches, cables) = (&scenario.switch, &scenario.cable);
@@ -260,8 +286,8 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
     let devices =
         entry.device.iter().map(|entry| device(library, &machine, entry)).collect::<Result<_, _>>()?;
     let (name, place) = (entry.name.value.clone(), entry.name.place.clone());
-    let nic_driver = entry.nic_driver.clone();
-    Ok(HostSetup { name, machine, kernel, iommu, nic_driver, devices, place })
+    let (nic_driver, nvme_driver) = (entry.nic_driver.clone(), entry.nvme_driver.clone());
+    Ok(HostSetup { name, machine, kernel, iommu, nic_driver, nvme_driver, devices, place })
 }
 
 fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<DeviceSetup, Diagnostics> {
@@ -279,12 +305,51 @@ fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<D
     };
     let changes = entry.change.as_ref();
     let kind = match (&entry.drive, &entry.nic, &entry.card) {
-        (Some(name), ..) => DeviceFile::Drive(Box::new(file(library, name, changes)?)),
+        (Some(name), ..) => DeviceFile::Drive(Box::new(drive(file(library, name, changes)?, entry)?)),
         (_, Some(name), _) => DeviceFile::Nic(Box::new(file(library, name, changes)?)),
         (.., Some(name)) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
         (None, None, None) => unreachable!("the entry's check asks for one"),
     };
     Ok(DeviceSetup { slot, kind })
+}
+
+/// A drive with its namespaces, which its capacity must hold.
+fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
+    let (capacity, block) = (file.controller.capacity.value, file.controller.block.value);
+    let namespaces = match &entry.namespaces {
+        None => vec![capacity],
+        Some(given) => {
+            let sizes = given.value.to_vec();
+            let total = sizes.iter().try_fold(0u64, |sum, size| sum.checked_add(size.get()));
+            if total.is_none_or(|total| total > capacity.get()) {
+                let message = format!("{} does not hold so much", file.name);
+                return Err(given.complaint(message, Some(format!("{capacity} at most, all together"))));
+            }
+            if sizes.iter().any(|size| size.get() == 0 || size.get() % block.get() != 0) {
+                let message = "a namespace consists of whole blocks";
+                return Err(given.complaint(message, Some(format!("multiples of {block}"))));
+            }
+            // A controller of ours tells all of them in one list.
+            if sizes.len() > 1024 {
+                return Err(given.complaint("so many namespaces are not supported", Some("1 to 1024".into())));
+            }
+            sizes
+        }
+    };
+    Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces })
+}
+
+/// Complains about files that hold the blocks of two drives.
+fn shared_backings(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
+    let mut seen = BTreeSet::new();
+    for device in hosts.iter().flat_map(|host| &host.devices) {
+        let DeviceFile::Drive(drive) = &device.kind else { continue };
+        let Some(backing) = &drive.backing else { continue };
+        if !seen.insert(&backing.value) {
+            let message = format!("`{}` already holds the blocks of another drive", backing.value);
+            wrong.push(Diagnostic::new(&backing.place, message).help("a file for each drive"));
+        }
+    }
 }
 
 fn program(hosts: &[HostSetup], entry: &ProgramEntry, wrong: &mut Vec<Diagnostic>) -> Option<ProgramSetup> {

@@ -37,6 +37,13 @@ record! {
             format!("blocks of {} are not supported", drive.controller.block.value),
             "512 B or 4096 B",
         );
+        let buffer = drive.controller.memory_buffer.as_ref().map_or(4096, |buffer| buffer.value.get());
+        check.at("controller").require(
+            buffer.is_power_of_two() && (4096..=1 << 30).contains(&buffer),
+            "memory_buffer",
+            "that is no size of a controller memory buffer",
+            "a power of two from 4 KiB to 1 GiB; without the key there is none",
+        );
     }
 }
 
@@ -64,6 +71,8 @@ record! {
         capacity: Figure<Bytes>,
         /// Whether what the write buffer holds is lost with power.
         volatile_write_cache: Figure<bool>,
+        /// Bytes of the controller memory buffer; none if not given.
+        memory_buffer: Option<Figure<Bytes>>,
         /// Reads of the link that may be outstanding at once.
         tags: Figure<Count>,
         /// Commands in hand at once.

@@ -29,6 +29,7 @@ mod measured;
 mod network;
 mod nic;
 mod nic_driver;
+mod nvme_driver;
 mod part;
 mod placed;
 mod read;
@@ -39,8 +40,8 @@ mod suggest;
 mod tree;
 
 pub use computer::{
-    ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DmaMode, HostEntry, HostSetup,
-    ProgramEntry, ProgramSetup,
+    ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DmaMode, DriveSetup, HostEntry,
+    HostSetup, ProgramEntry, ProgramSetup,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
@@ -54,6 +55,7 @@ pub use measured::{MeasuredRun, Placement};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicKpio, NicPath};
 pub use nic_driver::{KpioFormat, KpioSelect, KpioStores, NicDriverEntry};
+pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;
 pub use placed::{Placed, Several};
 pub use read::Read;

@@ -39,7 +39,7 @@ fn a_scenario_brings_its_files_with_changes() {
     assert_eq!(setup.hosts[0].machine.host.dram.size.value, units::Bytes::gib(1));
     assert_eq!(setup.hosts[0].devices[0].slot, "slot-socket1");
     let DeviceFile::Drive(drive) = &setup.hosts[0].devices[0].kind else { panic!("a drive") };
-    assert_eq!(drive.media.channels.value.get(), 3);
+    assert_eq!(drive.file.media.channels.value.get(), 3);
     assert_eq!(setup.programs[0].cpus, [0, 1, 19]);
 }
 
@@ -54,6 +54,27 @@ fn what_is_wrong_is_said_with_place_and_remedy() {
         ("name = \"b\"", "name = \"a\"", "x.toml:17:", "two hosts"),
         ("drive = \"optane-900p\"", "drive = \"optane-90p\"", "x.toml:13:", "did you mean `optane-900p`"),
         ("drive = \"optane-900p\"", "", "x.toml:11:", "one of"),
+        ("drive = \"optane-900p\"", "nic = \"modern\"\nbacking = \"b.img\"", "x.toml:14:", "for drives"),
+        (
+            "change.media.channels = 3",
+            "namespaces = [\"200 GiB\", \"200 GiB\"]",
+            "x.toml:14:",
+            "does not hold so much",
+        ),
+        ("change.media.channels = 3", "namespaces = \"1000 B\"", "x.toml:14:", "whole blocks"),
+        (
+            "change.media.channels = 3",
+            "change.controller.memory_buffer = \"5 KiB\"",
+            "x.toml:14:",
+            "power of two",
+        ),
+        ("iommu = \"strict\"", "nvme_driver.queue_entries = 1", "x.toml:8:", "2 to 4096"),
+        (
+            "change.media.channels = 3",
+            "backing = \"b.img\"\n[[host.device]]\ndrive = \"pm1725a\"\nbacking = \"b.img\"",
+            "x.toml:17:",
+            "a file for each drive",
+        ),
     ] {
         let text = GOOD.replacen(from, to, 1);
         assert_ne!(text, GOOD, "{from}");

@@ -1,14 +1,32 @@
 //! Programs on computers with drives, from files to figures.
 
+use std::io::{Read, Seek, SeekFrom};
+
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
-use nearfar::computer::{self, Done};
+use nearfar::computer::{self, ComputerError, Done};
 use nearfar::progress::Silent;
 
-fn run(text: &str) -> Vec<Done> {
+fn try_run(text: &str) -> Result<Vec<Done>, ComputerError> {
     let library = Library::built_in();
     let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", text);
-    let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
-    computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"))
+    let setup = ComputerSetup::load(&library, &doc)?;
+    computer::run(&setup, &Silent)
+}
+
+fn run(text: &str) -> Vec<Done> {
+    try_run(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A host with an Optane 900P, with more lines for the host and for the drive, that runs commands one after another.
+fn with_lines(host: &str, drive: &str, commands: &[&str]) -> Result<Vec<Done>, ComputerError> {
+    let mut text = format!(
+        "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n{host}\n\
+         [[host.device]]\ndrive = \"optane-900p\"\n{drive}\n"
+    );
+    for (n, command) in commands.iter().enumerate() {
+        text += &format!("[[program]]\ncpus = \"0-3\"\nstart = \"{} ms\"\nrun = \"{command}\"\n", 5 * n);
+    }
+    try_run(&text)
 }
 
 fn on_drive(drive: &str, iommu: &str, command: &str) -> Done {
@@ -102,4 +120,69 @@ fn stream_gets_more_from_more_cores() {
     let (one, four) = (rate("0"), rate("0-3"));
     // Less than it should be: see `Server` in the memory system, which forgets idle gaps of programs that run ahead.
     assert!(four > one && four < 4.1 * one, "{one:.0} MB/s by one core, {four:.0} by four");
+}
+
+#[test]
+fn a_backing_file_keeps_what_was_written_for_the_next_run() {
+    const LENGTH: usize = 64 << 10;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive.img");
+    let backing = format!("backing = {:?}", path.to_str().unwrap());
+    let content = |at: usize| {
+        let mut bytes = vec![0; LENGTH];
+        let mut file = std::fs::File::open(&path).unwrap();
+        file.seek(SeekFrom::Start(at as u64)).unwrap();
+        file.read_exact(&mut bytes).unwrap();
+        bytes
+    };
+    let write = "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=4 oflag=direct";
+    with_lines("", &backing, &[write]).unwrap().remove(0).outcome.unwrap();
+    let written = content(0);
+    assert!(written.iter().any(|byte| *byte != 0));
+    // The next run finds it, and puts it elsewhere too.
+    let copy = "dd if=/dev/nvme0n1 of=/dev/nvme0n1 bs=16k count=4 seek=100 iflag=direct oflag=direct";
+    with_lines("", &backing, &[copy]).unwrap().remove(0).outcome.unwrap();
+    assert!(content(0) == written && content(100 * (16 << 10)) == written);
+    // As long as the drive, and next to nothing of it on the disk.
+    let metadata = std::fs::metadata(&path).unwrap();
+    assert!(metadata.len() > 200 << 30, "{}", metadata.len());
+    #[cfg(unix)]
+    assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) * 512 < 1 << 20);
+}
+
+#[test]
+fn a_backing_file_that_cannot_be_is_complained_about_at_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().to_str().unwrap();
+    for path in [folder.to_owned(), format!("{folder}/none/drive.img"), "/dev/null".into()] {
+        let error = with_lines("", &format!("backing = {path:?}"), &["stream"]).unwrap_err().to_string();
+        assert!(error.contains("test.toml:9:") && error.contains("cannot keep blocks in"), "{error}");
+        assert!(error.contains("a file that can be written"), "{error}");
+    }
+}
+
+#[test]
+fn a_scenario_chooses_namespaces_queues_and_the_memory_buffer() {
+    let commands = [
+        "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=8 oflag=direct verify=yes",
+        "dd if=/dev/urandom of=/dev/nvme0n2 bs=16k count=8 verify=yes",
+        "fio --filename=/dev/nvme0n2 --rw=randread --bs=4k --iodepth=64 --runtime=500us",
+        "fio --filename=/dev/nvme0n2 --rw=randread --bs=4k --runtime=200us",
+        "fio --filename=/dev/nvme0n3 --rw=randread --bs=4k --runtime=200us",
+    ];
+    let measured = |entries: u32, buffer: &str| {
+        let host = format!("nvme_driver = {{ queues = 2, queue_entries = {entries} }}");
+        let drive = format!("namespaces = [\"1 GiB\", \"16 MiB\"]\n{buffer}");
+        let mut done = with_lines(&host, &drive, &commands).unwrap();
+        let missing = done.remove(4).outcome.unwrap_err();
+        assert!(missing.to_string().contains("no such device"), "{missing}");
+        assert!(done[..2].iter().all(|done| done.outcome.is_ok()), "{done:?}");
+        let read = |n: usize, quantity| done[n].outcome.as_ref().unwrap().get(quantity).unwrap();
+        (read(2, "read iops"), read(3, "read clat mean"))
+    };
+    let ((deep, latency), (shallow, _)) = (measured(64, ""), measured(3, ""));
+    assert!(shallow < 0.7 * deep, "{shallow:.0} with two commands in flight, {deep:.0} with many");
+    // Entries in the drive need not be fetched over the link.
+    let (_, buffered) = measured(64, "change.controller.memory_buffer = \"64 KiB\"");
+    assert!(buffered < latency - 0.1, "{buffered:.2} us from the memory buffer, {latency:.2} us without");
 }

@@ -90,6 +90,8 @@ impl Media for MemoryMedia {
 /// Media in a file, which is sparse where nothing was written (on file systems that can).
 pub struct FileMedia {
     file: File,
+    /// Whether anybody can look for the file after a crash.
+    durable: bool,
 }
 
 impl FileMedia {
@@ -101,7 +103,15 @@ impl FileMedia {
         if file.metadata()?.len() < capacity {
             file.set_len(capacity)?;
         }
-        Ok(Self { file })
+        Ok(Self { file, durable: true })
+    }
+
+    /// The media in a file that is gone with this program: it is not synchronised with the disk that it is on.
+    ///
+    /// # Errors
+    /// If the file cannot have that length.
+    pub fn temporary(file: File, capacity: u64) -> io::Result<Self> {
+        Ok(Self { durable: false, ..Self::new(file, capacity)? })
     }
 }
 
@@ -130,6 +140,6 @@ impl Media for FileMedia {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
+        if self.durable { self.file.sync_data() } else { Ok(()) }
     }
 }

@@ -208,3 +208,11 @@ impl Store {
         self.media.sync()
     }
 }
+
+/// Whoever ends a simulation has not cut the power: what the drive has acknowledged reaches the media.
+impl Drop for Store {
+    fn drop(&mut self) {
+        // There is nobody left to tell of an error.
+        let _ = self.settle(Time::NEVER).and_then(|()| self.media.sync());
+    }
+}

@@ -48,6 +48,9 @@ pub enum ComputerError {
     /// The hardware cannot be put together.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// There is no room for a drive's blocks.
+    #[error("cannot make a temporary file for a drive's blocks: {0}; name one with `backing`, or set TMPDIR")]
+    Temporary(std::io::Error),
     /// A capture cannot be written.
     #[error("cannot write the capture {file}: {problem}")]
     Capture {

@@ -1,26 +1,71 @@
 //! NVMe drives.
 
-use devices::nvme::{ControllerTiming, MediaTiming, MemoryMedia, Nvme, NvmeParams};
+use std::fs::File;
+
+use devices::nvme::{ControllerTiming, FileMedia, Media, MediaTiming, Nvme, NvmeParams};
+use drivers::nvme::NvmeOptions;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use machine::Drive;
+use machine::{Drive, DriveSetup, NvmeDriverEntry, Placed};
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
 use super::Slot;
+use crate::computer::ComputerError;
 use crate::topology::TopologyError;
 
 /// Bytes that a power cut does not tear (assumed: a page, as enterprise drives have it; AWUPF of the P4800X is not known).
 const ATOMIC: u64 = 4096;
 
-pub fn plug(mut slot: Slot<'_>, drive: &Drive) -> Result<EndpointId, TopologyError> {
+pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, ComputerError> {
+    let drive = &setup.file;
     // A second port would lead to a slot of its own, and there is one.
     let (link, generation, width) = slot.link(&drive.link);
-    let params =
-        NvmeParams { ports: 1, ..nvme_params(drive, generation, width, slot.seed.component("media").u64()) };
-    let device = Nvme::new(params, Box::new(MemoryMedia::default()))
+    let seed = slot.seed.component("media").u64();
+    let params = NvmeParams {
+        ports: 1,
+        namespaces: setup.namespaces.clone(),
+        ..nvme_params(drive, generation, width, seed)
+    };
+    let capacity = setup.namespaces.iter().map(|bytes| bytes.get()).sum();
+    let device = Nvme::new(params, media(setup.backing.as_ref(), capacity)?)
         .map_err(|error| TopologyError::Card(error.to_string()))?;
     let core = EndpointParams::ideal(drive.controller.tags.value.get() as u16);
     Ok(slot.fabric.add_endpoint(core, &[link], Box::new(device)))
+}
+
+/// A sparse file for the blocks: the one that the scenario names, or a temporary one without a name.
+fn media(backing: Option<&Placed<String>>, capacity: u64) -> Result<Box<dyn Media>, ComputerError> {
+    let Some(backing) = backing else {
+        let made = tempfile::tempfile().and_then(|file| FileMedia::temporary(file, capacity));
+        return Ok(Box::new(made.map_err(ComputerError::Temporary)?));
+    };
+    let open = || {
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(&backing.value)?;
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("it is not a regular file"));
+        }
+        FileMedia::new(file, capacity)
+    };
+    let opened = open().map_err(|problem| {
+        let help = "a file that can be written, in a folder that there is";
+        backing.complaint(format!("cannot keep blocks in `{}`: {problem}", backing.value), Some(help.into()))
+    });
+    Ok(Box::new(opened?))
+}
+
+/// How the driver is loaded.
+pub fn options(entry: Option<&NvmeDriverEntry>) -> NvmeOptions {
+    let usual = NvmeOptions::default();
+    let Some(entry) = entry else { return usual };
+    NvmeOptions {
+        queues: entry.queues.map(|count| count.get() as u16).or(usual.queues),
+        queue_entries: entry.queue_entries.map_or(usual.queue_entries, |count| count.get() as u16),
+        use_memory_buffer: entry.memory_buffer.unwrap_or(usual.use_memory_buffer),
+        sgl_threshold: entry.sgl_threshold.map_or(usual.sgl_threshold, |bytes| bytes.get() as u32),
+        io_timeout: entry.io_timeout.unwrap_or(usual.io_timeout),
+        ..usual
+    }
 }
 
 /// The controller that a drive's file describes, on a link of `generation` and `width`.
@@ -46,7 +91,7 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
         doorbell_stride: 0,
         max_transfer_shift: (controller.max_transfer.value.get() / 4096).max(1).ilog2() as u8,
         weighted_round_robin: false,
-        memory_buffer: 0,
+        memory_buffer: controller.memory_buffer.as_ref().map_or(0, |buffer| buffer.value.get()),
         namespaces: vec![controller.capacity.value],
         block_shift: block.ilog2() as u8,
         atomic_blocks: (ATOMIC / block).max(1) as u16 - 1,

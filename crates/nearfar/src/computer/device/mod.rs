@@ -15,7 +15,7 @@ use hardware::root::HostId;
 use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability};
 use platform::pci::PciDriver;
 
-use crate::topology::TopologyError;
+use super::ComputerError;
 
 /// Where a device goes, and what a device's file may ask for on the way.
 struct Slot<'a> {
@@ -51,16 +51,17 @@ pub fn plug(
     machine: &Host,
     (number, device): (usize, &DeviceSetup),
     seed: Seed,
-) -> Result<EndpointId, TopologyError> {
+) -> Result<EndpointId, ComputerError> {
     let slot = Slot { fabric, host, machine, name: &device.slot, number, seed };
     match &device.kind {
         DeviceFile::Drive(drive) => drive::plug(slot, drive),
-        DeviceFile::Nic(nic) => nic::plug(slot, nic),
-        DeviceFile::Card(part) => card::plug(slot, part),
+        DeviceFile::Nic(nic) => Ok(nic::plug(slot, nic)?),
+        DeviceFile::Card(part) => Ok(card::plug(slot, part)?),
     }
 }
 
 /// The drivers of a host's kernel.
 pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
-    vec![NicDriver::new(nic::driver_params(host.nic_driver.as_ref())), Rc::new(NvmeDriver::default())]
+    let nvme = NvmeDriver::new(drive::options(host.nvme_driver.as_ref()));
+    vec![NicDriver::new(nic::driver_params(host.nic_driver.as_ref())), Rc::new(nvme)]
 }
