@@ -1,7 +1,9 @@
 //! Which task a core runs: run queues, turns, placement and balancing.
 //!
 //! Fair among equals by virtual runtime, real-time tasks first, idle ones last. A task that wakes goes to an idle
-//! core, near to where it ran before; a core that falls idle takes from the busiest, of its own node first.
+//! core, near to where it ran before; a core that falls idle takes from the busiest, of its own node first. A real-time
+//! task goes to the core whose work is least urgent, and a core whose next work is less urgent than a real-time task that
+//! waits elsewhere takes that first, as Linux pushes and pulls them: none waits while a lesser one runs where it may.
 
 mod queue;
 mod task;
@@ -31,6 +33,12 @@ impl Cores {
         task.context.core.set(id);
         task.state.set(State::Runnable);
         core.queue.borrow_mut().insert(Rc::clone(task));
+        self.look_at(core, task);
+    }
+
+    /// A task has come into a core's queue: the core goes to it if nobody has it, or is given up soon if the task is
+    /// urgent enough.
+    fn look_at(&self, core: &Core, task: &Task) {
         if core.current.borrow().is_none() {
             self.dispatch(core);
             return;
@@ -53,6 +61,9 @@ impl Cores {
         let idle = |core: &&Core| core.is_idle();
         let cores = || self.all.iter().filter(allowed);
         let fresh = task.state.get() == State::New;
+        if task.is_real_time() {
+            return self.place_real_time(task);
+        }
         if task.may_run_on(before) && !fresh && self.get(before).is_idle() {
             return before;
         }
@@ -65,10 +76,44 @@ impl Cores {
         cores().min_by_key(|core| (core.queue.borrow().len(), core.id)).map_or(before, |core| core.id)
     }
 
+    /// The core for a real-time task: where the least urgent work is done, if that is less urgent; where it was, or at
+    /// least near to it, among equals.
+    fn place_real_time(&self, task: &Task) -> CpuId {
+        let before = self.get(task.context.core.get());
+        let urgency = |core: &Core| {
+            let current = core.current.borrow().as_ref().map(|task| task.urgency());
+            let waiting = core.queue.borrow().urgency();
+            current.into_iter().chain(waiting).min().unwrap_or((u8::MAX, 0))
+        };
+        let place = |core: &&Core| {
+            let near = (core.id == before.id, core.node == before.node);
+            (urgency(core), near, core::cmp::Reverse(core.id))
+        };
+        let best = self.all.iter().filter(|core| task.may_run_on(core.id)).max_by_key(place);
+        best.map_or(before.id, |core| core.id)
+    }
+
+    /// Takes the most urgent real-time task that waits elsewhere and may run on `core`, if it is more urgent than
+    /// what the core has to do.
+    fn pull(&self, core: &Core) -> Option<Rc<Task>> {
+        let may = |task: &Task| task.may_run_on(core.id);
+        let mine = core.queue.borrow().urgency().unwrap_or((u8::MAX, 0));
+        let waiting = |other: &&Core| other.queue.borrow().real_time(may).map(|urgency| (urgency, other.id));
+        let others = self.all.iter().filter(|other| other.id != core.id);
+        let (urgency, from) = others.filter_map(|other| waiting(&other)).min()?;
+        if urgency >= mine {
+            return None;
+        }
+        let from = self.get(from);
+        let task = from.queue.borrow_mut().take_for_other(may)?;
+        self.move_to(&task, from, core);
+        Some(task)
+    }
+
     /// Gives a core that nobody has to the first in its queue.
     fn dispatch(&self, core: &Core) {
         debug_assert!(core.current.borrow().is_none());
-        let first = core.queue.borrow_mut().take_first();
+        let first = self.pull(core).or_else(|| core.queue.borrow_mut().take_first());
         let Some(next) = first.or_else(|| self.steal(core)) else { return };
         next.state.set(State::Running);
         next.resched.set(false);
@@ -89,7 +134,7 @@ impl Cores {
         let has_some = |c: &&Core| c.id != thief.id && c.queue.borrow().any(may);
         let farther = |c: &&Core| (c.node != thief.node, core::cmp::Reverse(c.queue.borrow().len()), c.id);
         let victim = self.all.iter().filter(has_some).min_by_key(farther)?;
-        let task = victim.queue.borrow_mut().take_last(may)?;
+        let task = victim.queue.borrow_mut().take_for_other(may)?;
         self.move_to(&task, victim, thief);
         Some(task)
     }
@@ -104,6 +149,9 @@ impl Cores {
     /// The core for a task whose turn is over: where it was, unless it must not stay there or others have much less to
     /// do. A node is left only for a greater difference.
     fn place_after_turn(&self, task: &Task, core: &Core) -> CpuId {
+        if task.is_real_time() {
+            return self.place_real_time(task);
+        }
         let load = |c: &Core| c.queue.borrow().len() + usize::from(c.current.borrow().is_some());
         let mine = load(core);
         let stays = task.may_run_on(core.id);
@@ -160,8 +208,8 @@ impl Cores {
         }
         target.queue.borrow_mut().insert(Rc::clone(&task));
         self.dispatch(core);
-        if target.id != core.id && target.current.borrow().is_none() {
-            self.dispatch(target);
+        if target.id != core.id && task.state.get() == State::Runnable {
+            self.look_at(target, &task);
         }
         // It may have got the core again, being still the first.
         task.state.get() != State::Running
@@ -171,7 +219,9 @@ impl Cores {
     pub fn set_affinity(&self, task: &Rc<Task>, cpus: Vec<CpuId>) {
         *task.cpus.borrow_mut() = cpus;
         let core = self.get(task.context.core.get());
-        if task.may_run_on(core.id) {
+        // A real-time task that waits may now go where it need not.
+        let waits = task.is_real_time() && task.state.get() == State::Runnable;
+        if task.may_run_on(core.id) && !waits {
             return;
         }
         match task.state.get() {

@@ -8,6 +8,14 @@ use super::Task;
 /// Class (real-time, fair, idle), order within it, and the task's number so that no two are equal.
 type Key = (u8, u64, u32);
 
+/// How urgent a task is beside others, the least first: class, and among real-time tasks their order.
+pub(crate) type Urgency = (u8, u64);
+
+/// The urgency of a task with such a key: fair and idle tasks are equals.
+pub(super) fn urgency(class: u8, order: u64) -> Urgency {
+    (class, if class == 0 { order } else { 0 })
+}
+
 /// A core's run queue, most urgent first.
 #[derive(Default)]
 pub(crate) struct RunQueue {
@@ -50,9 +58,25 @@ impl RunQueue {
         self.tasks.values().any(|task| such(task))
     }
 
-    /// Takes the least urgent of those that `may` go.
-    pub fn take_last(&mut self, may: impl Fn(&Task) -> bool) -> Option<Rc<Task>> {
-        let key = self.tasks.iter().rev().find(|(_, task)| may(task)).map(|(&key, _)| key)?;
+    /// How urgent the first who waits is.
+    pub fn urgency(&self) -> Option<Urgency> {
+        self.tasks.keys().next().map(|&(class, order, _)| urgency(class, order))
+    }
+
+    /// How urgent the first real-time task is of those that `may` go.
+    pub fn real_time(&self, may: impl Fn(&Task) -> bool) -> Option<Urgency> {
+        let real_time = self.tasks.range(..(1, 0, 0));
+        real_time.map(|(_, task)| task).find(|task| may(task)).map(|task| task.urgency())
+    }
+
+    /// Takes one of those that `may` go: of the most urgent class that there is, the real-time task that would be next
+    /// here, or another that would be last.
+    pub fn take_for_other(&mut self, may: impl Fn(&Task) -> bool) -> Option<Rc<Task>> {
+        let first = self.tasks.iter().find(|(_, task)| may(task)).map(|(&key, _)| key)?;
+        let key = match first.0 {
+            0 => first,
+            class => *self.tasks.range((class, 0, 0)..(class + 1, 0, 0)).rev().find(|(_, task)| may(task))?.0,
+        };
         self.tasks.remove(&key)
     }
 

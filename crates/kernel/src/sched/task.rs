@@ -10,6 +10,7 @@ use platform::cpu::{Async, CpuId, CpuOps, Part};
 use platform::kernel::{Priority, TaskId};
 use units::{Duration, Time};
 
+use super::queue::{Urgency, urgency};
 use crate::account::Times;
 use crate::cpu::Context;
 
@@ -96,6 +97,16 @@ impl Task {
             Priority::Nice(_) => (1, self.vruntime.get(), self.id.0),
             Priority::Idle => (2, self.vruntime.get(), self.id.0),
         }
+    }
+
+    /// How urgent it is beside others.
+    pub fn urgency(&self) -> Urgency {
+        let (class, order, _) = self.key();
+        urgency(class, order)
+    }
+
+    pub fn is_real_time(&self) -> bool {
+        matches!(self.priority, Priority::RealTime(_))
     }
 
     /// It computed for some time.
