@@ -96,6 +96,12 @@ costs! {
     page = 60,
     /// Cycles to take pages that a core's list does not have (assumed).
     page_slow = 400,
+    /// Cycles to take a page out of the tables that map it and put another there, the copy not included (assumed: two
+    /// walks of the reverse map, locks and accounting, about 1 µs).
+    migrate_page = 2_500,
+    /// Cycles that a core waits until all that may know an old translation have forgotten it (assumed: interrupts to
+    /// the cores of two sockets and their answers, some µs).
+    tlb_shootdown = 8_000,
     /// Cycles of an uncached store until the next instruction (assumed). What the one before it, the core's
     /// write-combining buffers and the link add comes from those.
     mmio_write = 100,

@@ -1,7 +1,7 @@
 //! A kernel on a host: what it is booted with, what it runs, what it knows.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use engine::{Handle, Notify, Trace};
@@ -27,12 +27,13 @@ use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::{Context, Cores, Level};
 use crate::dma::{Dma, DmaParams};
 use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
-use crate::mm::{NodeMemory, PageAllocator};
+use crate::mm::{NodeMemory, PageAllocator, Pins};
 use crate::net::inet::Stack;
 use crate::net::namespace::Namespace;
 use crate::net::{Net, SteeringParams};
 use crate::pci::{ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
-use crate::sched::{State, Task, TaskFuture};
+use crate::sched::{Task, TaskFuture};
+use crate::tasks::{TaskInfo, TaskTimes, Tasks};
 
 /// What a kernel is booted with.
 #[derive(Clone, Debug)]
@@ -53,25 +54,6 @@ pub struct KernelParams {
     pub steering: SteeringParams,
 }
 
-/// What a task has used.
-#[derive(Clone, PartialEq, Debug)]
-pub struct TaskInfo {
-    /// Its number.
-    pub id: TaskId,
-    /// Its name.
-    pub name: String,
-    /// The core that it is on, or was on last.
-    pub cpu: CpuId,
-    /// Time by part.
-    pub times: Times,
-    /// How often it was given a core that another task had had.
-    pub switches: u64,
-    /// How often it went to another core.
-    pub migrations: u64,
-    /// It has ended.
-    pub ended: bool,
-}
-
 /// What the kernel's parts share.
 pub(crate) struct Inner {
     pub me: Weak<Inner>,
@@ -86,27 +68,41 @@ pub(crate) struct Inner {
     /// Protocols of network namespaces beside the first.
     namespaces: RefCell<Vec<Rc<Stack>>>,
     pub block: Block,
-    tasks: RefCell<BTreeMap<TaskId, Rc<Task>>>,
-    next_task: Cell<u32>,
-    log: RefCell<Vec<(Time, String)>>,
+    pub pins: Pins,
+    tasks: Tasks,
+    log: RefCell<VecDeque<(Time, String)>>,
 }
+
+/// Lines that the log keeps (assumed: Linux's ring of 256 KiB holds some thousand).
+const LOG_LINES: usize = 4096;
 
 impl Inner {
     /// Starts a task.
     pub fn spawn_program(&self, params: TaskParams, program: Program) -> TaskId {
-        let id = TaskId(self.next_task.replace(self.next_task.get() + 1));
+        let id = self.tasks.next_id();
         let first = params.cpus.first().copied().unwrap_or_default();
-        let context = Context::new(Rc::clone(&self.cores), Level::Task, first, Part::User);
+        let cores = Rc::clone(&self.cores);
+        let context = Context::with_policy(cores, Level::Task, first, Part::User, params.policy);
         let task = Task::new(id, params.name, params.priority, params.cpus, context);
         let cpu = task.context.cpu();
-        self.tasks.borrow_mut().insert(id, Rc::clone(&task));
-        self.cores.hw.spawn(TaskFuture::new(task, program(cpu)));
+        self.tasks.add(Rc::clone(&task));
+        let (me, future) = (self.me.clone(), TaskFuture::new(task, program(cpu)));
+        self.cores.hw.spawn(async move {
+            future.await;
+            if let Some(kernel) = me.upgrade() {
+                kernel.tasks.ended(id);
+            }
+        });
         id
     }
 
     /// Writes a line into the log.
     pub fn log(&self, line: String) {
-        self.log.borrow_mut().push((self.cores.now(), line));
+        let mut log = self.log.borrow_mut();
+        if log.len() == LOG_LINES {
+            log.pop_front();
+        }
+        log.push_back((self.cores.now(), line));
     }
 
     /// The node of a root port.
@@ -121,6 +117,7 @@ impl Inner {
     /// Takes pages.
     pub fn take_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {
         let _part = cpu.book(Part::Memory);
+        let policy = if policy == Policy::Task { cpu.policy() } else { policy };
         let taken = self.pages.borrow_mut().take(cpu.id(), order, policy);
         let costs = self.cores.costs;
         match taken {
@@ -165,7 +162,7 @@ impl KernelFace for Inner {
     }
 
     fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error> {
-        let task = self.tasks.borrow().get(&task).cloned().ok_or(Error::Invalid)?;
+        let task = self.tasks.get(task).ok_or(Error::Invalid)?;
         if cpus.iter().any(|cpu| usize::from(cpu.0) >= self.cores.all.len()) {
             return Err(Error::Invalid);
         }
@@ -179,6 +176,12 @@ impl KernelFace for Inner {
 
     fn free_pages(&self, cpu: &Cpu, pages: Pages) {
         self.give_pages(cpu, pages);
+    }
+
+    fn move_pages(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error> {
+        let _part = cpu.book(Part::Memory);
+        cpu.work(self.cores.costs.syscall);
+        self.move_task_pages(cpu, pages, to)
     }
 
     fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle {
@@ -248,8 +251,8 @@ impl Kernel {
             namespaces: RefCell::default(),
             block: Block::new(me.clone(), params.block),
             cores,
-            tasks: RefCell::default(),
-            next_task: Cell::new(1),
+            pins: Pins::default(),
+            tasks: Tasks::default(),
             log: RefCell::default(),
         });
         inner.net.connect(Rc::clone(&inner.inet) as _);
@@ -337,18 +340,6 @@ impl Kernel {
         self.inner.move_irq(cpu, irq, to).await
     }
 
-    /// Copies pages to another node and gives the old ones back. Nobody may use them meanwhile.
-    ///
-    /// # Errors
-    /// [`Error::NoMemory`]; the old pages then stay.
-    pub fn migrate(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error> {
-        let fresh = self.inner.take_pages(cpu, pages.order, Policy::Bind(to))?;
-        let _part = cpu.book(Part::Memory);
-        cpu.copy(fresh.start, pages.start, pages.len());
-        self.inner.give_pages(cpu, pages);
-        Ok(fresh)
-    }
-
     /// Gives a function `count` virtual functions, or takes all with 0 (Linux: writing to `sriov_numvfs`), in a task of its
     /// own. The future ends when that is done, and need not be polled for it to happen: with [`Error::NoDevice`] if
     /// there is no such function or no driver has it, or with what its driver says.
@@ -385,21 +376,14 @@ impl Kernel {
         TreeText(&self.pci()).to_string()
     }
 
-    /// Tasks, by number.
+    /// The last tasks that ended, and then those that have not, by number.
     pub fn tasks(&self) -> Vec<TaskInfo> {
-        let tasks = self.inner.tasks.borrow();
-        tasks
-            .values()
-            .map(|task| TaskInfo {
-                id: task.id,
-                name: task.name.clone(),
-                cpu: task.context.core.get(),
-                times: *task.times.borrow(),
-                switches: task.switches.get(),
-                migrations: task.migrations.get(),
-                ended: task.state.get() == State::Ended,
-            })
-            .collect()
+        self.inner.tasks.all()
+    }
+
+    /// What all tasks have used, ended or not, together for each name.
+    pub fn task_times(&self) -> BTreeMap<String, TaskTimes> {
+        self.inner.tasks.by_name()
     }
 
     /// Busy time of a core by part.
@@ -444,9 +428,9 @@ impl Kernel {
         self.inner.pages.borrow().fallbacks()
     }
 
-    /// The log, line by line with its time.
+    /// The last lines of the log with their times.
     pub fn log(&self) -> Vec<(Time, String)> {
-        self.inner.log.borrow().clone()
+        self.inner.log.borrow().iter().cloned().collect()
     }
 
     /// How long the cores have been busy, all together.

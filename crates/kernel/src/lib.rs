@@ -27,13 +27,15 @@ mod mm;
 mod net;
 mod pci;
 mod sched;
+mod tasks;
 
 pub use account::{Ran, Times};
 pub use block::{Block, BlockDevice, BlockParams};
 pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams};
 pub use irq::IrqCounters;
-pub use kernel::{Kernel, KernelParams, TaskInfo};
+pub use kernel::{Kernel, KernelParams};
 pub use mm::NodeMemory;
 pub use net::{Net, NetDevice, Protocols, SteeringParams};
 pub use pci::{ErrorCounters, FunctionInfo, PciParams, TreeText};
+pub use tasks::{TaskInfo, TaskTimes};

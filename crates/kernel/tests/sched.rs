@@ -198,6 +198,104 @@ fn busy_cores_even_out() {
     assert!(used.iter().sum::<f64>() > 15.99);
 }
 
+/// Sleeps, then computes `us` microseconds; says when it had finished.
+fn real_time(
+    kernel: &Kernel,
+    priority: u8,
+    cpus: Vec<CpuId>,
+    begin: Duration,
+    us: u64,
+) -> Rc<Cell<Option<Time>>> {
+    let finished = Rc::new(Cell::new(None));
+    let told = Rc::clone(&finished);
+    let params = TaskParams { priority: Priority::RealTime(priority), cpus, ..TaskParams::named("rt") };
+    kernel.spawn(params, move |cpu| {
+        Box::pin(async move {
+            cpu.sleep(begin).await;
+            cpu.cycles(2_500 * us).await;
+            told.set(Some(cpu.now()));
+        })
+    });
+    finished
+}
+
+#[test]
+fn real_time_tasks_wait_for_none_but_more_urgent_ones() {
+    let machine = free_of_cost();
+    for core in 0..16 {
+        spin(&machine.kernel, TaskParams::named("nice").on(CpuId(core)));
+    }
+    let us = |us: u64| Time::ZERO + Duration::from_us(us);
+    machine.simulation.run_until(us(10_000));
+    let at = |task: &Rc<Cell<Option<Time>>>| task.get().map(|at| at.since(us(10_000)));
+    let pair = vec![CpuId(2), CpuId(3)];
+    // Two that wake at once where either could run on either core, and one that must run on one of them a little later:
+    // it pushes a lesser one away, to the core whose work is less urgent still.
+    let first = real_time(&machine.kernel, 10, pair.clone(), Duration::from_us(100), 400);
+    let pinned = real_time(&machine.kernel, 50, vec![CpuId(2)], Duration::from_us(200), 400);
+    let second = real_time(&machine.kernel, 20, pair.clone(), Duration::from_us(300), 400);
+    machine.simulation.run_until(us(20_000));
+    assert_eq!(at(&pinned), Some(Duration::from_us(600)));
+    assert_eq!(at(&second), Some(Duration::from_us(700)), "core 3 leaves the first for it");
+    // The first ran from 100 to 300 and goes on when the pinned one has ended, at 600.
+    assert_eq!(at(&first), Some(Duration::from_us(800)));
+    // As many as there are cores all run at once.
+    let all: Vec<_> =
+        (0..16).map(|_| real_time(&machine.kernel, 1, Vec::new(), Duration::from_us(100), 400)).collect();
+    machine.simulation.run_until(us(30_000));
+    for task in all {
+        assert_eq!(task.get(), Some(us(20_500)));
+    }
+}
+
+#[test]
+fn a_core_that_falls_idle_takes_the_most_urgent_first() {
+    let machine = free_of_cost();
+    // Both cores are taken, the second for 1 ms; a nice and an idle task wait for the first.
+    for core in 0..2 {
+        machine.kernel.spawn(
+            TaskParams { priority: Priority::RealTime(1), ..TaskParams::named("rt").on(CpuId(core)) },
+            move |cpu| Box::pin(async move { cpu.cycles(2_500_000 * (1 + 9 * u64::from(core == 0))).await }),
+        );
+    }
+    let waits = |name: &str, priority| {
+        spin(&machine.kernel, TaskParams { priority, ..TaskParams::named(name).on(CpuId(0)) })
+    };
+    let nice = waits("nice", Priority::Nice(0));
+    let idle = waits("idle", Priority::Idle);
+    machine.simulation.run_until(Time::ZERO + Duration::from_us(500));
+    for task in [nice, idle] {
+        machine.kernel.face().set_affinity(task, &[CpuId(0), CpuId(1)]).unwrap();
+    }
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(9));
+    assert!(info(&machine.kernel, nice).times.total() > Duration::from_ms(7));
+    assert!(info(&machine.kernel, idle).times.total() < Duration::from_ms(1));
+}
+
+#[test]
+fn what_is_kept_of_ended_tasks_and_of_the_log_does_not_grow() {
+    let machine = free_of_cost();
+    let face = machine.kernel.face();
+    for round in 0..5 {
+        for n in 0..2_000u64 {
+            let line = face.clone();
+            machine.kernel.spawn(TaskParams::named("short"), move |cpu| {
+                Box::pin(async move {
+                    cpu.cycles(2_500).await;
+                    line.log(format!("{round} {n}"));
+                })
+            });
+        }
+        machine.simulation.run();
+    }
+    assert!(machine.kernel.tasks().len() < 1_100, "{} tasks", machine.kernel.tasks().len());
+    assert!(machine.kernel.log().len() < 5_000, "{} lines", machine.kernel.log().len());
+    assert_eq!(machine.kernel.log().last().map(|(_, line)| line.as_str()), Some("4 1999"));
+    // None of their time is forgotten.
+    let short = machine.kernel.task_times()["short"];
+    assert_eq!((short.tasks, short.times.total()), (10_000, Duration::from_us(10_000)));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
@@ -240,7 +338,9 @@ proptest! {
             machine.simulation.run_until(machine.simulation.now() + Duration::from_ms(at));
             let task = expected[which % expected.len()].0;
             let cpus: Vec<_> = cpus.into_iter().map(CpuId).collect();
-            face.set_affinity(task, &cpus).unwrap();
+            // A task that has ended is no more.
+            let ended = info(&machine.kernel, task).ended;
+            prop_assert_eq!(face.set_affinity(task, &cpus).is_err(), ended);
         }
         machine.simulation.run();
         for (id, time) in expected {

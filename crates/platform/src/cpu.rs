@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use units::{Cycles, Duration, Time};
 
-use crate::memory::PhysAddr;
+use crate::memory::{PhysAddr, Policy};
 
 /// A future that a driver or the kernel hands out at a coarse boundary.
 pub type Async<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -108,6 +108,8 @@ pub trait CpuOps {
     fn id(&self) -> CpuId;
     /// The node of that core.
     fn node(&self) -> Node;
+    /// Where the task's memory comes from, if it was told; not [`Policy::Task`].
+    fn policy(&self) -> Policy;
     /// The program's clock: the simulation's, plus what it has computed since it last synchronised.
     fn now(&self) -> Time;
     /// Computes for so many cycles of the core's clock.
@@ -162,6 +164,11 @@ impl Cpu {
     /// The node of that core.
     pub fn node(&self) -> Node {
         self.0.node()
+    }
+
+    /// Where the task's memory comes from: what it began with, [`Policy::Local`] if nothing.
+    pub fn policy(&self) -> Policy {
+        self.0.policy()
     }
 
     /// The program's clock.

@@ -39,7 +39,7 @@ pub struct TaskParams {
     pub priority: Priority,
     /// The cores that it may run on; empty for all.
     pub cpus: Vec<CpuId>,
-    /// Where its memory comes from.
+    /// Where its memory comes from, user pages and pages of the page cache: whatever it asks for by [`Policy::Task`].
     pub policy: Policy,
 }
 
@@ -53,6 +53,13 @@ impl TaskParams {
     #[must_use]
     pub fn on(mut self, cpu: CpuId) -> Self {
         self.cpus = vec![cpu];
+        self
+    }
+
+    /// A thread or child of the task on `parent`: its memory comes from where that one's does.
+    #[must_use]
+    pub fn of(mut self, parent: &Cpu) -> Self {
+        self.policy = parent.policy();
         self
     }
 }
@@ -88,6 +95,11 @@ pub trait Kernel {
     fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error>;
     /// Gives pages back.
     fn free_pages(&self, cpu: &Cpu, pages: Pages);
+    /// Moves a task's pages to another node, as move_pages(2): gives where they are now. Nobody may use them meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if a device reaches any of them or a request holds it, [`Error::NoMemory`]; they then stay.
+    fn move_pages(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error>;
     /// Announces deferred work, disabled at first.
     fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle;
     /// Calls `work` in a worker task on the core of `cpu`.

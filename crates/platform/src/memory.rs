@@ -71,8 +71,11 @@ impl Pages {
 /// On which node pages are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Policy {
-    /// That of the core that asks, or the next one that has memory.
+    /// As the task that asks was told when it [began](crate::kernel::TaskParams::policy); [`Local`](Self::Local) if it was
+    /// not, and in interrupts.
     #[default]
+    Task,
+    /// That of the core that asks, or the next one that has memory.
     Local,
     /// This one, or the next one that has memory.
     Preferred(Node),
@@ -80,4 +83,13 @@ pub enum Policy {
     Bind(Node),
     /// All in turn.
     Interleave,
+}
+
+/// What became of pages that were to move to another node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PageMoves {
+    /// They did.
+    pub moved: u64,
+    /// They could not: somebody held them, or a device might have reached them.
+    pub busy: u64,
 }

@@ -4,13 +4,14 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::block::{BlockOp, SECTOR, Segment};
-use platform::cpu::{Async, Cpu, Part};
+use platform::cpu::{Async, Cpu, Node, Part};
 use platform::kernel::TaskParams;
-use platform::memory::Policy;
+use platform::memory::{PageMoves, Policy};
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
 
 use super::BlockDevice;
 use super::cache::Held;
+use crate::mm::Pin;
 
 impl BlockDevice {
     /// Books a system call.
@@ -22,9 +23,9 @@ impl BlockDevice {
         part
     }
 
-    fn start(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
+    fn start(&self, cpu: &Cpu, requests: Vec<(IoRequest, Pin)>, completions: &Rc<IoCompletions>) {
         let mut bios = Vec::new();
-        for request in requests {
+        for (request, pin) in requests {
             let (completions, token) = (Rc::clone(completions), request.token);
             let changed = !matches!(request.op, BlockOp::Read | BlockOp::Flush);
             let IoRequest { op, offset, length, memory, .. } = request;
@@ -34,8 +35,11 @@ impl BlockDevice {
             let me = self.me.clone();
             let ended = Box::new(move |cpu: &Cpu, result| {
                 // Again, as Linux does: pages that were read meanwhile may hold what was there before.
-                if let Some(device) = me.upgrade().filter(|_| changed) {
-                    device.invalidate(cpu, offset, length);
+                if let Some(device) = me.upgrade() {
+                    if changed {
+                        device.invalidate(cpu, offset, length);
+                    }
+                    device.unpin(pin);
                 }
                 completions.push(IoDone { token, result });
             });
@@ -43,6 +47,12 @@ impl BlockDevice {
         }
         if !bios.is_empty() {
             self.dispatch(cpu, bios);
+        }
+    }
+
+    fn unpin(&self, pin: Pin) {
+        if let Some(kernel) = self.kernel.upgrade() {
+            kernel.pins.unpin(pin);
         }
     }
 }
@@ -70,13 +80,18 @@ impl BlockFile for BlockDevice {
 
     fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
         let _part = self.system_call(cpu);
-        let dirty = |request: &IoRequest| self.cache.is_dirty(request.offset, request.length);
-        let (wait, go): (Vec<_>, Vec<_>) = requests.into_iter().partition(dirty);
+        let Some((kernel, me)) = self.kernel.upgrade().zip(self.me.upgrade()) else { return };
+        // The programs' memory stays where it is until the device has read or written it.
+        let held = requests.into_iter().map(|request| {
+            let pin = kernel.pins.pin(&request.memory);
+            (request, pin)
+        });
+        let dirty = |(request, _): &(IoRequest, Pin)| self.cache.is_dirty(request.offset, request.length);
+        let (wait, go): (Vec<_>, Vec<_>) = held.partition(dirty);
         self.start(cpu, go, completions);
-        let (Some(kernel), Some(me), false) = (self.kernel.upgrade(), self.me.upgrade(), wait.is_empty())
-        else {
+        if wait.is_empty() {
             return;
-        };
+        }
         // Direct requests find on the device what was written through the cache.
         let completions = Rc::clone(completions);
         kernel.spawn_program(
@@ -132,6 +147,11 @@ impl BlockFile for BlockDevice {
             let (segments, pages) = self.cached_range(cpu, offset, length, policy).await?;
             Ok(CachedRange { segments, hold: Rc::new(Held::new(self, pages)) })
         })
+    }
+
+    fn migrate(&self, cpu: &Cpu, offset: u64, length: u64, to: Node) -> Result<PageMoves, Error> {
+        let _part = self.system_call(cpu);
+        self.migrate_cached(cpu, offset, length, to)
     }
 
     fn drop_cache<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {

@@ -11,7 +11,7 @@ use hardware::Fabric;
 use hardware::core::{Store, StoreMark};
 use hardware::memory::CoreOp;
 use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part, Published};
-use platform::memory::PhysAddr;
+use platform::memory::{PhysAddr, Policy};
 use units::{Cycles, Duration, Time};
 
 use super::{Cores, Level};
@@ -46,13 +46,21 @@ pub(crate) struct Context {
     /// Resolves when the store buffer has room again.
     room: RefCell<Option<Completion<()>>>,
     pub task: RefCell<Weak<Task>>,
+    /// Where the task's memory comes from.
+    policy: Policy,
 }
 
 impl Context {
     pub fn new(cores: Rc<Cores>, level: Level, core: CpuId, part: Part) -> Rc<Self> {
+        Self::with_policy(cores, level, core, part, Policy::Local)
+    }
+
+    /// As [`new`](Self::new), with memory from where `policy` says.
+    pub fn with_policy(cores: Rc<Cores>, level: Level, core: CpuId, part: Part, policy: Policy) -> Rc<Self> {
         Rc::new(Self {
             cores,
             level,
+            policy: if policy == Policy::Task { Policy::Local } else { policy },
             core: Cell::new(core),
             ahead: Cell::new(Duration::ZERO),
             phase: Cell::new(Phase::Free),
@@ -194,6 +202,10 @@ impl CpuOps for Context {
 
     fn node(&self) -> Node {
         self.cores.get(self.core.get()).node
+    }
+
+    fn policy(&self) -> Policy {
+        self.policy
     }
 
     fn now(&self) -> Time {

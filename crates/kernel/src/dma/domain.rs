@@ -248,6 +248,14 @@ impl Domain {
         })
     }
 
+    /// The page of memory that an address leads to.
+    pub fn frame(&self, kernel: &Inner, iova: Iova) -> Option<PhysAddr> {
+        kernel.cores.with(|host, _, _| {
+            let mapping = self.table.lookup(host.memory.bytes(), iova).ok()??;
+            Some(PhysAddr(mapping.frame.get() + (iova.get() - mapping.iova.get())))
+        })
+    }
+
     /// How many pages the function reaches, for inspection.
     pub fn mapped(&self, kernel: &Inner) -> u64 {
         kernel.cores.with(|host, _, _| {

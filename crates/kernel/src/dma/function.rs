@@ -224,6 +224,25 @@ impl FunctionDma {
         left
     }
 
+    /// Whether the function reaches a byte of a range of memory.
+    pub fn reaches(&self, kernel: &Inner, at: PhysAddr, length: u64) -> bool {
+        let meets = |start: u64, bytes: u64| start < at.0 + length && at.0 < start + bytes;
+        if self.coherent.borrow().values().any(|(pages, _)| meets(pages.start.0, pages.len())) {
+            return true;
+        }
+        let domain = self.domain.borrow();
+        // In any order: one is enough.
+        self.live.borrow().keys().any(|mapping| match &*domain {
+            None => meets(mapping.at.get(), mapping.length),
+            Some(domain) => {
+                let (first, last) = (mapping.at.get() / PAGE, (mapping.at.get() + mapping.length - 1) / PAGE);
+                (first..=last).any(|page| {
+                    domain.frame(kernel, Iova::new(page * PAGE)).is_some_and(|frame| meets(frame.0, PAGE))
+                })
+            }
+        })
+    }
+
     /// Pages that the function reaches through the IOMMU.
     pub fn mapped_pages(&self) -> u64 {
         let kernel = self.kernel.upgrade();

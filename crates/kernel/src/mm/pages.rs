@@ -95,7 +95,8 @@ impl PageAllocator {
     pub fn take(&mut self, cpu: CpuId, order: u8, policy: Policy) -> Result<(Pages, bool), Error> {
         let home = self.homes[usize::from(cpu.0)];
         let (first, strict) = match policy {
-            Policy::Local => (home, false),
+            // Whoever asks for a task's pages has put its policy here.
+            Policy::Local | Policy::Task => (home, false),
             Policy::Preferred(node) => (node, false),
             Policy::Bind(node) => (node, true),
             Policy::Interleave => {

@@ -69,6 +69,10 @@ impl Kernel for Namespace {
         self.kernel.free_pages(cpu, pages);
     }
 
+    fn move_pages(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error> {
+        self.kernel.move_pages(cpu, pages, to)
+    }
+
     fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle {
         self.kernel.napi(napi)
     }

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `mod` | the pages |
 //! | `read` | filling them |
+//! | `migrate` | moving them to another node |
 //! | `write` | writing into them, and them to the device |
 
+mod migrate;
 mod read;
 mod write;
 
@@ -36,7 +38,7 @@ enum Content {
 
 /// A page of the cache.
 pub(super) struct CachePage {
-    frame: Pages,
+    frame: Cell<Pages>,
     content: Cell<Content>,
     dirty: Cell<bool>,
     /// The device is given it at the moment.
@@ -116,7 +118,7 @@ impl BlockDevice {
             taken => taken?,
         };
         let page = Rc::new(CachePage {
-            frame,
+            frame: Cell::new(frame),
             content: Cell::new(Content::Coming),
             dirty: Cell::new(false),
             writing: Cell::new(false),
@@ -139,7 +141,7 @@ impl BlockDevice {
                 continue;
             }
             self.cache.pages.borrow_mut().remove(&index);
-            kernel.give_pages(cpu, page.frame);
+            kernel.give_pages(cpu, page.frame.get());
         }
     }
 
@@ -157,7 +159,7 @@ impl BlockDevice {
         self.cache.leaving.borrow_mut().retain(|page| {
             let held = Rc::strong_count(page) > 1;
             if !held {
-                kernel.give_pages(cpu, page.frame);
+                kernel.give_pages(cpu, page.frame.get());
             }
             held
         });
@@ -236,7 +238,7 @@ fn copy_page(cpu: &Cpu, page: &CachePage, index: u64, offset: u64, memory: &[Seg
     for segment in memory {
         let (from, to) = (at.max(start), (at + u64::from(segment.length)).min(end));
         if from < to {
-            let cached = page.frame.start + (from - start);
+            let cached = page.frame.get().start + (from - start);
             let user = segment.at + (from - at);
             let (to_at, from_at) = if to_page { (cached, user) } else { (user, cached) };
             cpu.copy(to_at, from_at, to - from);

@@ -49,8 +49,10 @@ impl BlockDevice {
         }
         let mut bios = Vec::new();
         for run in missing.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let memory: Vec<Segment> =
-                run.iter().map(|(_, page)| Segment { at: page.frame.start, length: PAGE as u32 }).collect();
+            let memory: Vec<Segment> = run
+                .iter()
+                .map(|(_, page)| Segment { at: page.frame.get().start, length: PAGE as u32 })
+                .collect();
             let (me, pages) = (self.me.clone(), run.to_vec());
             let ended = Box::new(move |_: &Cpu, result: Result<(), Error>| {
                 let Some(device) = me.upgrade() else { return };
@@ -110,7 +112,7 @@ impl BlockDevice {
         let length: u64 = into.iter().map(|segment| u64::from(segment.length)).sum();
         self.in_range(offset, length)?;
         let (first, end) = (offset / PAGE, (offset + length).div_ceil(PAGE));
-        let pages = self.fill(cpu, first, end, Policy::Local, true).await?;
+        let pages = self.fill(cpu, first, end, Policy::Task, true).await?;
         for (page, index) in pages.iter().zip(first..) {
             copy_page(cpu, page, index, offset, into, false);
         }
@@ -130,7 +132,7 @@ impl BlockDevice {
         let pages = self.fill(cpu, first, end, policy, true).await?;
         let segments = pages.iter().zip(first..).map(|(page, index)| {
             let (start, stop) = (offset.max(index * PAGE), (offset + length).min((index + 1) * PAGE));
-            let at: PhysAddr = page.frame.start + start % PAGE;
+            let at: PhysAddr = page.frame.get().start + start % PAGE;
             Segment { at, length: (stop - start) as u32 }
         });
         Ok((segments.collect(), pages))

@@ -43,14 +43,14 @@ impl BlockDevice {
         loop {
             let (kernel, _) = self.alive()?;
             let page = if whole {
-                let (page, fresh) = self.page(&kernel, cpu, index, Policy::Local)?;
+                let (page, fresh) = self.page(&kernel, cpu, index, Policy::Task)?;
                 // Whose read failed is gone, and what is written here needs a page that is not.
                 if !fresh && self.settled(&page).await.is_err() {
                     continue;
                 }
                 page
             } else {
-                match self.fill(cpu, index, index + 1, Policy::Local, false).await?.pop() {
+                match self.fill(cpu, index, index + 1, Policy::Task, false).await?.pop() {
                     Some(page) => page,
                     None => continue,
                 }
@@ -80,8 +80,10 @@ impl BlockDevice {
                 }
                 page.writing.set(true);
             }
-            let memory: Vec<Segment> =
-                run.iter().map(|(_, page)| Segment { at: page.frame.start, length: PAGE as u32 }).collect();
+            let memory: Vec<Segment> = run
+                .iter()
+                .map(|(_, page)| Segment { at: page.frame.get().start, length: PAGE as u32 })
+                .collect();
             let done = Completion::new();
             waiting.push(done.clone());
             let (me, pages) = (self.me.clone(), run.to_vec());

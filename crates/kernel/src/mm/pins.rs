@@ -1,0 +1,38 @@
+//! Memory that requests hold: it stays where it is until they end.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use platform::block::Segment;
+use platform::memory::PhysAddr;
+
+/// A request's hold on its memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Pin(u64);
+
+/// All memory that requests hold, request by request (Linux: `pin_user_pages`).
+#[derive(Default)]
+pub(crate) struct Pins {
+    held: RefCell<BTreeMap<Pin, Vec<Segment>>>,
+    next: Cell<u64>,
+}
+
+impl Pins {
+    /// Holds memory until [`unpin`](Self::unpin).
+    pub fn pin(&self, memory: &[Segment]) -> Pin {
+        let pin = Pin(self.next.replace(self.next.get() + 1));
+        self.held.borrow_mut().insert(pin, memory.to_vec());
+        pin
+    }
+
+    /// Lets memory go.
+    pub fn unpin(&self, pin: Pin) {
+        self.held.borrow_mut().remove(&pin);
+    }
+
+    /// Whether anybody holds a byte of a range.
+    pub fn hold(&self, at: PhysAddr, length: u64) -> bool {
+        let meets = |s: &Segment| s.at.0 < at.0 + length && at.0 < s.at.0 + u64::from(s.length);
+        self.held.borrow().values().flatten().any(meets)
+    }
+}
