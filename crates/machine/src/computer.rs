@@ -101,6 +101,8 @@ record! {
         nic: Option<Placed<String>>,
         /// A card with a DMA engine: a name, or the path of a file.
         card: Option<Placed<String>>,
+        /// Virtual functions of each of a NIC's ports that are enabled; none if not given.
+        vfs: Option<Placed<u32>>,
         /// What to change in the device, as its file spells it.
         change: Option<Changes>,
     }
@@ -130,6 +132,9 @@ record! {
         run: Placed<String>,
         /// When it starts, counted from when all hosts have booted; at once if not given.
         start: Option<Duration>,
+        /// A network device, such as `eth1`: the program runs in a network namespace that has this device alone, as a
+        /// container does. All programs that name it share the namespace; the others do not see the device.
+        namespace: Option<Placed<String>>,
     }
 }
 
@@ -171,6 +176,8 @@ pub struct DeviceSetup {
     pub slot: String,
     /// What it is.
     pub kind: DeviceFile,
+    /// Virtual functions that are enabled, for each port.
+    pub vfs: u16,
 }
 
 /// A device's file: one variant for each kind of device.
@@ -206,6 +213,8 @@ pub struct ProgramSetup {
     pub run: Placed<String>,
     /// When it starts.
     pub start: Duration,
+    /// The device that its network namespace has.
+    pub namespace: Option<Placed<String>>,
 }
 
 /// A scenario with computers and the files that it names, checked against each other.
@@ -310,7 +319,27 @@ fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<D
         (.., Some(name)) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
         (None, None, None) => unreachable!("the entry's check asks for one"),
     };
-    Ok(DeviceSetup { slot, kind })
+    let vfs = match &entry.vfs {
+        Some(vfs) => virtual_functions(&kind, vfs)?,
+        None => 0,
+    };
+    Ok(DeviceSetup { slot, kind, vfs })
+}
+
+fn virtual_functions(kind: &DeviceFile, vfs: &Placed<u32>) -> Result<u16, Diagnostics> {
+    let most = match kind {
+        DeviceFile::Nic(nic) => nic.virtual_functions.as_ref().map_or(0, |own| own.count.value.get()),
+        _ => 0,
+    };
+    if vfs.value <= most {
+        return Ok(vfs.value as u16);
+    }
+    let message = format!("it cannot have {} virtual functions", vfs.value);
+    let help = match most {
+        0 => "only a NIC whose file has a table `virtual_functions` can have any".to_owned(),
+        most => format!("at most {most}"),
+    };
+    Err(vfs.complaint(message, Some(help)))
 }
 
 /// A drive with its namespaces, which its capacity must hold.
@@ -387,7 +416,7 @@ fn program(hosts: &[HostSetup], entry: &ProgramEntry, wrong: &mut Vec<Diagnostic
         },
     };
     let start = entry.start.unwrap_or(Duration::ZERO);
-    Some(ProgramSetup { host, cpus, run: entry.run.clone(), start })
+    Some(ProgramSetup { host, cpus, run: entry.run.clone(), start, namespace: entry.namespace.clone() })
 }
 
 /// Cores as taskset spells them: `0-3,8`.

@@ -53,7 +53,7 @@ pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit};
 pub use measured::{MeasuredRun, Placement};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
-pub use nic::{Nic, NicController, NicKpio, NicPath};
+pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{KpioFormat, KpioSelect, KpioStores, NicDriverEntry};
 pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;

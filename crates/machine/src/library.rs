@@ -46,6 +46,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/more-ddio.toml",
     "scenarios/netperf.toml",
     "scenarios/ping.toml",
+    "scenarios/ping-vfs.toml",
     "scenarios/pktgen.toml",
     "scenarios/remote-memory.toml",
     "scenarios/stream.toml",

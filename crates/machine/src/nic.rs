@@ -26,6 +26,8 @@ record! {
         rx: NicPath,
         /// Queues for programmed I/O, where it has them.
         kpio: Option<NicKpio>,
+        /// Virtual functions (SR-IOV), where it can have them.
+        virtual_functions: Option<NicVirtual>,
     }
     check |nic: &Nic, check: &mut Check<'_>| {
         let entries = nic.controller.ring_entries.value.get();
@@ -41,6 +43,16 @@ record! {
                 name,
                 format!("{} queues cannot be told apart", queues.value),
                 "at most 256",
+            );
+        }
+        if let Some(own) = &nic.virtual_functions {
+            let (count, ports) = (own.count.value.get(), nic.controller.ports.value.get());
+            check.at("virtual_functions").require(
+                // Eight bits tell functions apart.
+                ports * (1 + count) <= 256,
+                "count",
+                format!("{count} virtual functions for each of {ports} ports"),
+                "all functions together at most 256",
             );
         }
         let table = nic.controller.rss_entries.value.get();
@@ -109,6 +121,20 @@ record! {
         loopback: Option<Figure<Duration>>,
         /// Whether descriptors can hold short packets, and doorbells descriptors.
         inline: Option<Figure<bool>>,
+    }
+}
+
+record! {
+    /// A NIC's virtual functions.
+    pub struct NicVirtual {
+        /// Most for each port.
+        count: Figure<Count>,
+        /// Queues of each, so many to send and so many to receive.
+        queue_pairs: Figure<Count>,
+        /// Interrupt vectors of each.
+        vectors: Figure<Count>,
+        /// PCI vendor and device number.
+        pci_id: Figure<String>,
     }
 }
 

@@ -223,3 +223,26 @@ fn tcp_runs_over_lines_as_over_descriptors() {
     let _ = std::fs::remove_file(&card);
     assert!(means[1] < means[0] && means[2] < means[0], "lines save the fetch of descriptors: {means:?} us");
 }
+
+#[test]
+fn virtual_functions_talk_inside_the_nic_and_over_the_wire() {
+    let library = Library::built_in();
+    let load = |change: &dyn Fn(String) -> String| {
+        let text = change(include_str!("../../../scenarios/ping-vfs.toml").to_owned());
+        let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text);
+        ComputerSetup::load(&library, &doc)
+    };
+    let setup = load(&|text| text).unwrap_or_else(|error| panic!("{error}"));
+    let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let ping = |n: usize, quantity: &str| done[n].outcome.as_ref().ok()?.get(quantity);
+    for n in 0..2 {
+        assert_eq!(ping(n, "received"), Some(10.0), "{done:?}");
+    }
+    // Without a wire, and a second host that sleeps, it is faster.
+    assert!(ping(0, "round trip p50") < ping(1, "round trip p50"), "{done:?}");
+    let error = load(&|text| text.replace("vfs = 2", "vfs = 17")).unwrap_err().to_string();
+    assert!(error.contains("17 virtual functions") && error.contains("at most 16"), "{error}");
+    let setup = load(&|text| text.replace("\"eth2\"", "\"eth3\"")).unwrap();
+    let error = computer::run(&setup, &Silent).unwrap_err().to_string();
+    assert!(error.contains("no device `eth3`") && error.contains("eth0, eth1, eth2"), "{error}");
+}

@@ -63,6 +63,9 @@ pub struct Match<'a> {
 
 /// A bounded table of rules, numbered by the driver.
 pub struct FlowTable {
+    /// Numbers are below this.
+    size: u16,
+    /// As far as any has been used.
     rules: Vec<Option<Rule>>,
     /// Only looked up, never walked.
     by_key: HashMap<FlowKey, u16>,
@@ -70,13 +73,16 @@ pub struct FlowTable {
 
 impl FlowTable {
     pub fn new(size: u16) -> Self {
-        Self { rules: vec![None; usize::from(size)], by_key: HashMap::new() }
+        Self { size, rules: Vec::new(), by_key: HashMap::new() }
     }
 
     /// Makes rule `number`, in place of what had its number or its key. Gives the outcome as the register has it.
     pub fn add(&mut self, now: Time, number: u32, key: FlowKey, target: u16) -> u32 {
-        if number as usize >= self.rules.len() {
+        if number >= self.size.into() {
             return flow::RESULT_RANGE;
+        }
+        if number as usize >= self.rules.len() {
+            self.rules.resize(number as usize + 1, None);
         }
         let last = self.by_key.get(&key).and_then(|&old| self.rules[usize::from(old)].as_ref()?.last);
         self.remove(number);
@@ -89,20 +95,20 @@ impl FlowTable {
 
     /// Removes rule `number`.
     pub fn remove(&mut self, number: u32) -> u32 {
-        match self.rules.get_mut(number as usize) {
-            None => flow::RESULT_RANGE,
-            Some(place) => match place.take() {
-                None => flow::RESULT_NONE,
-                Some(rule) => {
-                    self.by_key.remove(&rule.key);
-                    flow::RESULT_OK
-                }
-            },
+        if number >= self.size.into() {
+            return flow::RESULT_RANGE;
+        }
+        match self.rules.get_mut(number as usize).and_then(Option::take) {
+            None => flow::RESULT_NONE,
+            Some(rule) => {
+                self.by_key.remove(&rule.key);
+                flow::RESULT_OK
+            }
         }
     }
 
     pub fn clear(&mut self) {
-        self.rules.fill(None);
+        self.rules.clear();
         self.by_key.clear();
     }
 

@@ -18,6 +18,7 @@ mod network;
 mod packets;
 mod run;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
@@ -29,7 +30,7 @@ use hardware::ethernet::CableId;
 use hardware::root::HostId;
 use machine::{ComputerSetup, Diagnostics, DmaMode};
 use network::Captures;
-use platform::kernel::TaskParams;
+use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
 use platform::sync::Completion;
 use thiserror::Error;
@@ -80,6 +81,8 @@ pub struct Computers {
     simulation: Simulation<Fabric>,
     hosts: Vec<Computer>,
     captures: Captures,
+    /// Virtual functions that are to be enabled: of each host's each device.
+    vfs: Vec<Vec<u16>>,
     /// The cables between them, in the scenario's order.
     pub cables: Vec<CableId>,
 }
@@ -94,6 +97,18 @@ pub struct Computer {
     pub kernel: Kernel,
     /// What is in its slots, in the scenario's order.
     pub devices: Vec<EndpointId>,
+    /// Network namespaces beside the first, by the device that each has.
+    namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
+}
+
+impl Computer {
+    /// What a program of a namespace sees of the kernel.
+    pub fn face(&self, namespace: Option<&str>) -> Rc<dyn KernelFace> {
+        match namespace.and_then(|name| self.namespaces.get(name)) {
+            Some(face) => Rc::clone(face),
+            None => self.kernel.face(),
+        }
+    }
 }
 
 impl Computers {
@@ -130,15 +145,20 @@ impl Computers {
         let (cables, captures) = network::connect(&mut fabric, &setup.network, &devices, seed)
             .map_err(|(file, problem)| ComputerError::Capture { file, problem })?;
         let simulation = Simulation::new(fabric);
-        let boot = |(host, id, devices): (&machine::HostSetup, _, _)| {
+        let boot = |(number, (host, id, devices)): (usize, (&machine::HostSetup, _, _))| {
             let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
+            let programs = setup.programs.iter().filter(|program| program.host == number);
+            let names = programs.filter_map(|program| program.namespace.as_ref());
+            let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
             for driver in drivers(host) {
                 kernel.add_driver(driver);
             }
-            Ok(Computer { name: host.name.clone(), host: id, kernel, devices })
+            Ok(Computer { name: host.name.clone(), host: id, kernel, devices, namespaces })
         };
-        let hosts = hosts.into_iter().map(boot).collect::<Result<_, ComputerError>>()?;
-        Ok(Self { simulation, hosts, captures, cables })
+        let vfs =
+            hosts.iter().map(|(host, ..)| host.devices.iter().map(|device| device.vfs).collect()).collect();
+        let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
+        Ok(Self { simulation, hosts, captures, cables, vfs })
     }
 
     /// Boots all hosts together.
@@ -152,17 +172,41 @@ impl Computers {
                 host.await;
             }
         })?;
+        for (host, vfs) in self.hosts.iter().zip(&self.vfs) {
+            self.enable_virtual_functions(host, vfs)?;
+        }
         self.hosts.iter().enumerate().try_for_each(|(number, host)| self.open_network(number, host))
     }
 
-    /// Starts a host's network devices, as its init would: device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1.
+    /// Enables the virtual functions that a scenario asks for.
+    fn enable_virtual_functions(&self, host: &Computer, vfs: &[u16]) -> Result<(), ComputerError> {
+        let functions = host.kernel.pci();
+        // Each device is below a port of its own.
+        let ports = functions.iter().filter(|function| function.parent.is_none());
+        for (port, &count) in ports.zip(vfs).filter(|(_, count)| **count > 0) {
+            for function in functions.iter().filter(|function| function.parent == Some(port.bdf)) {
+                let enabled = host.kernel.set_virtual_functions(function.bdf, count);
+                self.simulation.block_on(enabled)?.map_err(|problem| ComputerError::Network {
+                    host: host.name.clone(),
+                    device: function.bdf.to_string(),
+                    problem,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a host's network devices, as its init would: device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The
+    /// first device, and one that is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24.
     fn open_network(&self, number: usize, host: &Computer) -> Result<(), ComputerError> {
         for (n, device) in host.kernel.net().devices().into_iter().enumerate() {
             let address = Ipv4Addr::new(10, 0, n as u8, number as u8 + 1);
             let (done, name) = (Completion::new(), device.name().to_owned());
-            let (told, network) = (done.clone(), host.kernel.face().network());
+            let own = host.namespaces.contains_key(&name);
+            let (told, network) = (done.clone(), host.face(Some(&name)).network());
+            let prefix = if n == 0 || own { 16 } else { 24 };
             host.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
-                Box::pin(async move { told.complete(network.configure(&cpu, &name, address, 24).await) })
+                Box::pin(async move { told.complete(network.configure(&cpu, &name, address, prefix).await) })
             });
             self.simulation.block_on(async move { done.wait().await })?.map_err(|problem| {
                 ComputerError::Network { host: host.name.clone(), device: device.name().to_owned(), problem }

@@ -67,6 +67,7 @@ pub fn run_watched(
     progress.begin(&setup.name, 1 + programs.len() as u64);
     let computers = Computers::new(setup)?;
     computers.boot()?;
+    check_namespaces(setup, &computers)?;
     progress.step("booted");
     observer.booted(&computers);
     let ended = Rc::new(Ended::default());
@@ -130,6 +131,21 @@ pub fn check(setup: &ComputerSetup) -> Result<(), ComputerError> {
     setup.programs.iter().try_for_each(|entry| parse(entry).map(|_| ()))
 }
 
+/// Whether there are the devices that programs name for their namespaces.
+fn check_namespaces(setup: &ComputerSetup, computers: &Computers) -> Result<(), ComputerError> {
+    for entry in &setup.programs {
+        let devices = computers.hosts()[entry.host].kernel.net().devices();
+        if let Some(name) = &entry.namespace
+            && !devices.iter().any(|device| device.name() == name.value)
+        {
+            let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
+            let help = format!("the host's network devices are {}", names.join(", "));
+            return Err(name.complaint(format!("there is no device `{}`", name.value), Some(help)).into());
+        }
+    }
+    Ok(())
+}
+
 /// The program of a command line.
 fn parse(entry: &ProgramSetup) -> Result<Rc<dyn Program>, ComputerError> {
     let parsed = workloads::parse(&entry.run.value);
@@ -168,7 +184,7 @@ fn start(
 
 /// What a program of `host` finds there.
 fn environment(host: &Computer, entry: &ProgramSetup, seed: u64) -> Environment {
-    let kernel = host.kernel.face();
+    let kernel = host.face(entry.namespace.as_ref().map(|name| name.value.as_str()));
     let cpus = match entry.cpus.is_empty() {
         true => (0..kernel.cpus()).map(CpuId).collect(),
         false => entry.cpus.iter().copied().map(CpuId).collect(),

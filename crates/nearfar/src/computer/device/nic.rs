@@ -1,9 +1,11 @@
 //! NICs.
 
-use devices::nic::{KpioParams, NicFunctionParams, NicParams, PathParams};
+use devices::nic::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
 use drivers::nic::{Ending, InlineParams, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
-use machine::{Count, Figure, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath};
+use machine::{
+    Count, Figure, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath, NicVirtual,
+};
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
 use wire::ethernet::MacAddr;
@@ -85,7 +87,7 @@ pub fn nic_params(
             ..PcieParams::endpoint(generation, width)
         },
         kpio: nic.kpio.as_ref().map(kpio),
-        virtual_functions: None,
+        virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
         loopback: controller.loopback.as_ref().map(|latency| latency.value),
     }
 }
@@ -100,6 +102,15 @@ fn path(path: &NicPath) -> PathParams {
         packet_time: path.packet_interval.value,
         memory: path.memory.value.get() as u32,
         latency: path.latency.value,
+    }
+}
+
+fn virtual_functions(own: &NicVirtual) -> VirtualParams {
+    VirtualParams {
+        count: own.count.value.get() as u8,
+        queues: own.queue_pairs.value.get() as u16,
+        vectors: own.vectors.value.get() as u16,
+        device: pci_id(&own.pci_id.value).1,
     }
 }
 
