@@ -12,7 +12,7 @@ use crate::iommu::Iommu;
 use crate::link::{LinkEnd, LinkId, LinkParams, Side};
 use crate::memory::MemorySystem;
 use crate::packet::PacketId;
-use crate::root::{Host, HostId, RootPortParams};
+use crate::root::{Host, HostId, RootEvent, RootPortParams};
 use crate::wires::Wires;
 
 /// What is at an end of a link.
@@ -84,7 +84,16 @@ impl Fabric {
                 self.hosts[usize::from(host.0)].attach(port);
             }
         }
-        self.endpoints.push(Endpoint::new(id, params, ends, device));
+        let endpoint = Endpoint::new(id, params, ends, device);
+        assert!(endpoint.has_its_links(), "a function of the device names a port without a link");
+        self.endpoints.push(endpoint);
+        id
+    }
+
+    /// A device that is in no slot yet; [`exchange_device`](Self::exchange_device) puts it into one.
+    pub fn add_spare(&mut self, params: EndpointParams, device: Box<dyn Device>) -> EndpointId {
+        let id = EndpointId(self.endpoints.len() as u16);
+        self.endpoints.push(Endpoint::new(id, params, Vec::new(), device));
         id
     }
 
@@ -180,6 +189,20 @@ impl Fabric {
         }
     }
 
+    /// Takes a device out without notice and puts another, which is in no slot, into its place at once.
+    ///
+    /// # Panics
+    /// If the other one is in a slot, or has more ports.
+    pub fn exchange_device(&mut self, scheduler: &mut Scheduler<Event>, out: EndpointId, into: EndpointId) {
+        self.remove_device(scheduler, out);
+        let ends = self.endpoint_mut(out).take_links();
+        for end in &ends {
+            self.attached[usize::from(end.link.0)][end.side as usize] = Attached::Endpoint(into);
+        }
+        self.endpoint_mut(into).give_links(ends);
+        self.insert_device(scheduler, into);
+    }
+
     /// The root ports that a device is right below of.
     fn root_ports_of(&self, id: EndpointId) -> Vec<(HostId, u8)> {
         let below = |ends: &&[Attached; 2]| matches!(ends[1], Attached::Endpoint(other) if other == id);
@@ -259,6 +282,14 @@ impl World for Fabric {
                 self.endpoints[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
             }
             Event::Ethernet(event) => self.ethernet_event(scheduler, event),
+            Event::Root(host, RootEvent::HotReset { port }) => {
+                let end = self.hosts[usize::from(host.0)].link_end(port);
+                if let Attached::Endpoint(below) =
+                    self.attached[usize::from(end.link.0)][Side::Downstream as usize]
+                {
+                    self.reset_device(scheduler, below, Reset::Hot);
+                }
+            }
             Event::Root(id, event) => {
                 self.hosts[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
             }

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{MAGIC, Machine};
+use common::{DEVICE, MAGIC, Machine, Model};
 use kernel::DmaMode;
 use platform::Error;
 use units::Duration;
+use wire::pcie::Bdf;
 
 #[test]
 fn surprise_removal_reads_ones_and_tells_the_driver() {
@@ -105,4 +106,52 @@ fn a_slot_that_changes_often_ends_in_the_state_it_is_in() {
     );
     let copier = machine.driver.bound.borrow().last().cloned().unwrap();
     assert_eq!(machine.run(0, move |cpu| Box::pin(async move { copier.magic(&cpu).await })), MAGIC);
+}
+
+#[test]
+fn another_device_put_in_before_the_kernel_looks_is_not_taken_for_the_old_one() {
+    let machine = Machine::booted(DmaMode::Strict);
+    let first = machine.copier(0);
+    let strange = machine.spare(Model { device: DEVICE + 1, ..Model::default() });
+    machine.exchange(machine.copiers[0], strange);
+    assert!(first.gone.get() && first.removed.get(), "{:?}", machine.kernel.log());
+    let found = machine.kernel.pci().into_iter().find(|f| f.bdf == Bdf::new(1, 0, 0)).unwrap();
+    assert_eq!((found.identity.device, found.driver), (DEVICE + 1, None));
+    // A third, of the first one's kind, is a new device to its driver.
+    let same = machine.spare(Model::default());
+    machine.exchange(strange, same);
+    let bound = machine.driver.bound.borrow().len();
+    assert_eq!(bound, 3);
+    let third = machine.copier(2);
+    let magic = machine
+        .run(0, move |cpu| Box::pin(async move { (first.magic(&cpu).await, third.magic(&cpu).await) }));
+    assert_eq!(magic, (u32::MAX, MAGIC));
+}
+
+#[test]
+fn a_device_that_is_exchanged_for_its_like_is_set_up_anew() {
+    let machine = Machine::booted(DmaMode::Off);
+    let like = machine.spare(Model::default());
+    machine.exchange(machine.copiers[0], like);
+    let last = machine.copier(2);
+    assert_eq!(machine.run(0, move |cpu| Box::pin(async move { last.magic(&cpu).await })), MAGIC);
+}
+
+/// Space for a slot of 64 MiB and what its first device had, exchanged a hundred times for others that need up to half of it.
+#[test]
+fn address_space_of_what_was_taken_out_is_used_again() {
+    let machine = Machine::booted(DmaMode::Off);
+    let sizes = [32 << 20, 1 << 16, 16 << 20, 1 << 20, 8 << 20];
+    let mut inside = machine.copiers[0];
+    for round in 0..100 {
+        let next = machine.spare(Model { bar: sizes[round % sizes.len()], ..Model::default() });
+        machine.exchange(inside, next);
+        inside = next;
+        let functions = machine.kernel.pci();
+        let found = functions.iter().find(|f| f.bdf == Bdf::new(1, 0, 0)).unwrap();
+        assert_eq!(found.bars.len(), 2, "round {round}: {:?}", machine.kernel.log());
+        let (start, length) = functions[0].windows[1].unwrap();
+        let bar = found.bars[1].1;
+        assert!(start <= bar.address && bar.address + bar.size <= start + length, "round {round}");
+    }
 }

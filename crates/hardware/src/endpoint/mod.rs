@@ -190,7 +190,7 @@ impl Core {
     /// Where and in whose name a function sends requests, if the host lets it.
     fn master(&self, function: FunctionIndex) -> Option<(LinkEnd, Bdf)> {
         let (port, id) = self.registers.master(function)?;
-        Some((self.ends[usize::from(port.0)], id))
+        Some((*self.ends.get(usize::from(port.0))?, id))
     }
 }
 
@@ -220,8 +220,10 @@ impl Core {
         let Some(code) = error.record(self.registers.config_mut(function), tlp) else { return };
         let (port, id) = self.registers.port_and_id(function);
         let message = Tlp::new(TlpKind::Message(Message::error(id, code)));
+        // Nobody hears one that is in no slot.
+        let Some(&end) = self.ends.get(usize::from(port.0)) else { return };
         let packet = wires.packets.encode(&message, &[]);
-        wires.send(scheduler, self.ends[usize::from(port.0)], packet);
+        wires.send(scheduler, end, packet);
     }
 
     /// The port whose link ends at `end`.
@@ -232,14 +234,27 @@ impl Core {
 
 impl Endpoint {
     /// A device with its upstream ports at `ends`.
-    ///
-    /// # Panics
-    /// If a function of the device names a port that it does not have.
     pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
         let registers = Registers::new(&*device);
-        assert!(registers.ports() <= ends.len(), "a function of the device names a port without a link");
         let requester = Requester::new(id, params.clone());
         Self { core: Core { id, ends, params, registers, requester, unsupported_requests: 0 }, device }
+    }
+
+    /// Whether each port that a function names has a link.
+    pub(crate) fn has_its_links(&self) -> bool {
+        self.core.registers.ports() <= self.core.ends.len()
+    }
+
+    /// Takes it off its links.
+    pub(crate) fn take_links(&mut self) -> Vec<LinkEnd> {
+        std::mem::take(&mut self.core.ends)
+    }
+
+    /// Puts it, which has none, at the ends of links.
+    pub(crate) fn give_links(&mut self, ends: Vec<LinkEnd>) {
+        assert!(self.core.ends.is_empty(), "a device is in one slot");
+        self.core.ends = ends;
+        assert!(self.has_its_links(), "a function of the device names a port without a link");
     }
 
     /// The links that it is at the downstream ends of, port 0 first.

@@ -61,6 +61,11 @@ pub enum RootEvent {
         /// Which port.
         port: u8,
     },
+    /// What is below a port is reset.
+    HotReset {
+        /// Which port.
+        port: u8,
+    },
     /// A core's stores to devices may move on.
     Stores {
         /// Which core.
@@ -129,6 +134,8 @@ pub struct RootPort {
     recent: recent::RecentLines,
     /// Places for posted writes of cores.
     places: posted::PostedPlaces,
+    /// What is below is being reset.
+    in_reset: bool,
 }
 
 /// Counts of a root complex.
@@ -237,6 +244,7 @@ impl Host {
             last_completion: Time::ZERO,
             recent: recent::RecentLines::default(),
             places: posted::PostedPlaces::default(),
+            in_reset: false,
         });
         number
     }
@@ -334,6 +342,8 @@ impl Host {
             RootEvent::SendPosted { port, packet } => self.posted_arrived(wires, scheduler, port, packet),
             RootEvent::PlaceFree { port } => self.places_freed(wires, scheduler, port),
             RootEvent::Stores { core } => self.run_stores(wires, scheduler, core),
+            // It is the fabric that knows what is below.
+            RootEvent::HotReset { .. } => {}
             RootEvent::CoreHasData { slot } => self.core_has_data(slot),
             RootEvent::Timeout { tag, generation } => self.access_timeout(scheduler, tag, generation),
         }

@@ -11,6 +11,7 @@ use super::{Host, InterruptMessage, RootEvent, RootPort};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, MsiMessage};
+use crate::link::LinkEnd;
 use crate::wires::Wires;
 
 /// Vendor and device ID of root ports: Intel's Xeon E5 v4, port 2a.
@@ -162,6 +163,7 @@ impl Host {
             }
             ConfigEffect::LinkDisable(true) => self.link_lost(scheduler, wires, number),
             ConfigEffect::LinkDisable(false) => self.link_back(scheduler, wires, number),
+            ConfigEffect::SecondaryBusReset(on) => self.hot_reset(scheduler, wires, number, on),
             ConfigEffect::SlotCommand { .. } => {
                 self.slot_status(scheduler, number, 0, slot::STATUS_COMMAND_COMPLETED);
             }
@@ -176,6 +178,24 @@ impl Host {
         self.outbound.abandon(number);
         self.link_drained(wires, scheduler, number);
         self.set_link_active(scheduler, number, false);
+    }
+
+    /// Resets what is below a port as long as its bit is set (base spec 7.5.1.3.13); then the link trains anew.
+    fn hot_reset(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8, on: bool) {
+        let is_up = self.link_is_up(wires, number);
+        let port = &mut self.ports[usize::from(number)];
+        if on && is_up {
+            port.in_reset = true;
+            self.link_lost(scheduler, wires, number);
+            scheduler.at(scheduler.now(), Event::Root(self.id, RootEvent::HotReset { port: number }));
+        } else if !on && std::mem::take(&mut port.in_reset) {
+            self.link_back(scheduler, wires, number);
+        }
+    }
+
+    /// The upper end of the link below a port.
+    pub(crate) fn link_end(&self, number: u8) -> LinkEnd {
+        self.ports[usize::from(number)].end
     }
 
     /// The link below a port came up again.
@@ -200,6 +220,7 @@ impl Host {
 
     /// Something was put into the slot below a port, or taken out.
     pub fn set_present(&mut self, scheduler: &mut Scheduler<Event>, number: u8, present: bool) {
+        self.ports[usize::from(number)].in_reset = false;
         let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
         self.slot_status(scheduler, number, clear, set | slot::STATUS_PRESENCE_CHANGED);
     }

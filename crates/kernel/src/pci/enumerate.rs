@@ -284,7 +284,7 @@ impl Inner {
         self.set_window(cpu, bridge.bdf, window, start, length).await;
     }
 
-    async fn set_window(&self, cpu: &Cpu, bridge: Bdf, window: usize, start: u64, length: u64) {
+    pub(super) async fn set_window(&self, cpu: &Cpu, bridge: Bdf, window: usize, start: u64, length: u64) {
         // A window whose limit is below its base is shut.
         let range = match length {
             0 => Window { base: WINDOW, limit: 0 },
@@ -351,6 +351,7 @@ impl Inner {
     pub async fn rescan(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) -> Vec<Rc<Function>> {
         // A function needs a while after its link came up (base spec 6.6.1: 100 ms).
         cpu.sleep(Duration::from_ms(100)).await;
+        self.forget_slot_events(cpu, bridge).await;
         let found = self.scan_bus(cpu, bridge.secondary.get(), Some(bridge)).await;
         for function in &found {
             let mut bars: Vec<(u8, Bar)> = {
@@ -360,10 +361,12 @@ impl Inner {
             bars.sort_by_key(|(n, bar)| (core::cmp::Reverse(bar.size), *n));
             for (number, bar) in bars {
                 let Some(window) = window_of(bar.kind) else { continue };
+                // One of the same size goes where the last one was, if that is still free.
                 let old = bridge.kept.borrow().get(&(function.bdf, number)).copied();
-                let place = match old.filter(|&(_, size)| size == bar.size) {
+                let free = &mut bridge.spare.borrow_mut()[window];
+                let place = match old.filter(|&(at, size)| size == bar.size && free.take_at(at, size)) {
                     Some((at, _)) => Some(at),
-                    None => bridge.spare.borrow_mut()[window].take(bar.size, bar.size),
+                    None => free.take(bar.size, bar.size),
                 };
                 match place {
                     Some(at) => self.set_bar(cpu, function, number, at).await,

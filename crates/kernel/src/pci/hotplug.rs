@@ -13,7 +13,9 @@ use super::resources::window_of;
 use crate::kernel::Inner;
 
 /// Slot control: interrupt on presence and link changes (base spec 7.5.3.10: bits 3, 5, 12).
-const CONTROL: u16 = 1 << 3 | 1 << 5 | 1 << 12;
+pub(super) const CONTROL: u16 = 1 << 3 | 1 << 5 | 1 << 12;
+/// Slot status: the events, which are cleared by writing ones (7.5.3.11).
+const EVENTS: u16 = 0x011f;
 
 impl Inner {
     /// Lets every port interrupt when something is put in or taken out, or an error is reported.
@@ -47,10 +49,16 @@ impl Inner {
         }
         self.start_errors(cpu, bridge).await;
         if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
-            // What happened before nobody need hear of.
-            self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, 0x011f).await;
+            self.forget_slot_events(cpu, bridge).await;
             let before = self.config_read_u16(cpu, bridge.bdf, pcie + slot::CONTROL).await;
             self.config_write_u16(cpu, bridge.bdf, pcie + slot::CONTROL, before | CONTROL).await;
+        }
+    }
+
+    /// Nobody need hear of what has happened to a slot up to now: what is there will be looked at.
+    pub(super) async fn forget_slot_events(&self, cpu: &Cpu, bridge: &Function) {
+        if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
+            self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, EVENTS).await;
         }
     }
 
@@ -58,21 +66,22 @@ impl Inner {
     async fn slot_event(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
         let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) else { return };
         let status = self.config_read_u16(cpu, bridge.bdf, pcie + slot::STATUS).await;
-        self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, status & 0x011f).await;
+        self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, status & EVENTS).await;
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
             return;
         }
-        let there = status & slot::STATUS_PRESENT != 0 && self.link_is_active(cpu, bridge).await;
-        let known = self.pci.all().into_iter().any(|f| f.parent == Some(bridge.bdf));
-        match (there, known) {
-            (false, true) => self.removed_below(cpu, bridge).await,
-            (true, false) => {
-                self.log(format!("pci {}: slot occupied", bridge.bdf));
-                for function in self.rescan(cpu, bridge).await {
-                    self.bind(cpu, &function).await;
-                }
-            }
-            _ => {}
+        // Whatever is there now: what was has been out, or its link down, and knows nothing of what it was told (as Linux's
+        // pciehp, which takes a slot down first).
+        if self.pci.all().iter().any(|f| f.parent == Some(bridge.bdf)) {
+            self.removed_below(cpu, bridge).await;
+        }
+        let status = self.config_read_u16(cpu, bridge.bdf, pcie + slot::STATUS).await;
+        if status & slot::STATUS_PRESENT == 0 || !self.link_is_active(cpu, bridge).await {
+            return;
+        }
+        self.log(format!("pci {}: slot occupied", bridge.bdf));
+        for function in self.rescan(cpu, bridge).await {
+            self.bind(cpu, &function).await;
         }
     }
 
@@ -95,16 +104,33 @@ impl Inner {
                 binding.error_detected(cpu, ChannelState::Gone);
             }
             self.unbind(cpu, function).await;
-            let bars = *function.bars.borrow();
-            for (n, bar) in (0u8..).zip(bars) {
-                if let Some(bar) = bar.filter(|bar| window_of(bar.kind).is_some()) {
-                    bridge.kept.borrow_mut().insert((function.bdf, n), (bar.address, bar.size));
-                }
+            if function.parent == Some(bridge.bdf) {
+                Self::free_space(bridge, function);
             }
             for (n, bar, all) in function.virtual_bars() {
                 bridge.kept.borrow_mut().insert((function.bdf, VIRTUAL + n), (bar.address, all));
             }
             self.pci.functions.borrow_mut().remove(&function.bdf);
+        }
+    }
+
+    /// Takes back the address space of a function right below a slot, and all that is below it.
+    fn free_space(bridge: &Function, function: &Function) {
+        let mut spare = bridge.spare.borrow_mut();
+        for (n, bar) in (0u8..).zip(*function.bars.borrow()) {
+            let Some((bar, window)) = bar.and_then(|bar| Some((bar, window_of(bar.kind)?))) else { continue };
+            // One that found no space has an address of its own.
+            let had_space = bridge.windows.borrow()[window]
+                .is_some_and(|(start, length)| (start..start + length).contains(&bar.address));
+            if had_space {
+                bridge.kept.borrow_mut().insert((function.bdf, n), (bar.address, bar.size));
+                spare[window].give(bar.address, bar.size);
+            }
+        }
+        for (window, spare) in function.windows.borrow().iter().zip(spare.iter_mut()) {
+            if let Some((start, length)) = *window {
+                spare.give(start, length);
+            }
         }
     }
 }

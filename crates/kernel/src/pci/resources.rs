@@ -1,31 +1,68 @@
 //! Address space for BARs and the windows of bridges.
 
+use std::collections::BTreeMap;
+
 use hardware::memory::MemoryParams;
 use wire::pcie::config::BarKind;
 
 /// Windows of bridges are multiples of this (PCI-to-PCI bridge specification 3.2.5.8).
 pub(super) const WINDOW: u64 = 1 << 20;
 
-/// A piece of address space that is given out from below.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// Free address space.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Aperture {
-    next: u64,
-    end: u64,
+    /// Ranges by their start, none touching another: start to end.
+    free: BTreeMap<u64, u64>,
 }
 
 impl Aperture {
-    pub const fn new(start: u64, end: u64) -> Self {
-        Self { next: start, end }
+    pub fn new(start: u64, end: u64) -> Self {
+        Self { free: (start < end).then_some((start, end)).into_iter().collect() }
     }
 
-    /// Takes `length` bytes at a multiple of `alignment`.
+    /// Takes `length` bytes at a multiple of `alignment`: out of the smallest range that has room, at its start.
     pub fn take(&mut self, length: u64, alignment: u64) -> Option<u64> {
-        let start = self.next.checked_next_multiple_of(alignment.max(1))?;
-        let end = start.checked_add(length)?;
-        (end <= self.end).then(|| {
-            self.next = end;
-            start
-        })
+        let fits = |(&start, &end): (&u64, &u64)| {
+            let at = start.checked_next_multiple_of(alignment.max(1))?;
+            (at.checked_add(length)? <= end).then_some((end - start, at))
+        };
+        let (_, at) = self.free.iter().filter_map(fits).min()?;
+        self.take_at(at, length).then_some(at)
+    }
+
+    /// Takes `length` bytes from `at` on, if they are free.
+    pub fn take_at(&mut self, at: u64, length: u64) -> bool {
+        let Some((&start, &end)) = self.free.range(..=at).next_back() else { return false };
+        let Some(rest) = at.checked_add(length).filter(|&rest| rest <= end) else { return false };
+        self.free.remove(&start);
+        if start < at {
+            self.free.insert(start, at);
+        }
+        if rest < end {
+            self.free.insert(rest, end);
+        }
+        true
+    }
+
+    /// Gives a range back.
+    ///
+    /// # Panics
+    /// In debug builds, if part of it is free.
+    pub fn give(&mut self, start: u64, length: u64) {
+        let (mut start, mut end) = (start, start + length);
+        debug_assert!(self.free.range(..end).next_back().is_none_or(|(_, &before)| before <= start));
+        if let Some((&before, &touches)) = self.free.range(..start).next_back()
+            && touches == start
+        {
+            self.free.remove(&before);
+            start = before;
+        }
+        if let Some(after) = self.free.remove(&end) {
+            end = after;
+        }
+        if start < end {
+            self.free.insert(start, end);
+        }
     }
 }
 
@@ -76,5 +113,37 @@ impl<T: Copy + Ord> Layout<T> {
         });
         let placed = placed.collect();
         (placed, at, alignment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Pieces are aligned and apart, and when all have come back, all is free in one piece.
+        #[test]
+        fn what_is_given_back_can_be_taken_again(steps in prop::collection::vec((0u32..12, 0usize..6), 1..80)) {
+            let whole = Aperture::new(0x1000, 0x41000);
+            let mut aperture = whole.clone();
+            let mut taken: Vec<(u64, u64)> = Vec::new();
+            for (order, which) in steps {
+                if order > 9 && !taken.is_empty() {
+                    let (at, length) = taken.swap_remove(which % taken.len());
+                    aperture.give(at, length);
+                } else if let Some(at) = aperture.take(0x100 << order, 0x100 << order) {
+                    let length = 0x100 << order;
+                    prop_assert_eq!(at % length, 0);
+                    prop_assert!(taken.iter().all(|&(other, long)| at + length <= other || other + long <= at));
+                    taken.push((at, length));
+                }
+            }
+            for (at, length) in taken {
+                prop_assert!(!aperture.take_at(at, length));
+                aperture.give(at, length);
+            }
+            prop_assert_eq!(aperture, whole);
+        }
     }
 }

@@ -64,19 +64,37 @@ impl Drop for Alive {
     }
 }
 
+/// What a copier is.
+#[derive(Clone, Copy)]
+pub struct Model {
+    pub device: u16,
+    pub functions: u8,
+    /// Bytes of its second BAR.
+    pub bar: u64,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self { device: DEVICE, functions: 1, bar: 1 << 20 }
+    }
+}
+
 /// Copies host memory and says so by interrupt; the start register's value is the vector.
 #[derive(Default)]
 pub struct Copier {
     alive: Alive,
+    pub model: Model,
     registers: [u64; 4],
     vector: u16,
 }
 
 impl Device for Copier {
     fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(VENDOR, DEVICE, 0x08_8000)
+        let space = ConfigSpace::endpoint(VENDOR, self.model.device, 0x08_8000);
+        let space = if self.model.functions > 1 { space.multi_function() } else { space };
+        let config = space
             .bar64(0, 16 << 10, false)
-            .bar64(2, 1 << 20, true)
+            .bar64(2, self.model.bar, true)
             .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
             .msix(MsixLayout {
                 vectors: 8,
@@ -88,10 +106,11 @@ impl Device for Copier {
             .aer()
             .build()
             .unwrap();
-        vec![Function { port: PortIndex(0), config }]
+        let function = Function { port: PortIndex(0), config };
+        vec![function; usize::from(self.model.functions)]
     }
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {
-        *self = Self::default();
+        *self = Self { model: self.model, ..Self::default() };
     }
     fn bar_read(&mut self, _: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
         data.fill(0);
@@ -294,6 +313,10 @@ pub fn link() -> LinkParams {
 
 /// A machine with one copier on each node, not booted.
 pub fn machine_with(params: KernelParams) -> Machine {
+    machine_of(params, Model::default())
+}
+
+pub fn machine_of(params: KernelParams, model: Model) -> Machine {
     let memory = MemorySystem::new(&MemoryParams::example());
     let iommus = match params.dma.mode {
         DmaMode::Off => Vec::new(),
@@ -304,7 +327,8 @@ pub fn machine_with(params: KernelParams) -> Machine {
     let copiers = (0..2u8)
         .map(|node| {
             let link = fabric.add_root_port(host, port(node), link(), 0..=0);
-            fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(Copier::default()))
+            let copier = Copier { model, ..Copier::default() };
+            fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(copier))
         })
         .collect();
     let simulation = Simulation::new(fabric);
@@ -373,6 +397,18 @@ impl Machine {
     pub fn plug(&self, copier: EndpointId) {
         self.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, copier));
         self.simulation.run();
+    }
+
+    /// Puts another device into a slot in place of the one there, before the kernel can look.
+    pub fn exchange(&self, out: EndpointId, into: EndpointId) {
+        self.simulation.with(|fabric, scheduler| fabric.exchange_device(scheduler, out, into));
+        self.simulation.run();
+    }
+
+    /// A device that is in no slot.
+    pub fn spare(&self, model: Model) -> EndpointId {
+        let copier = Copier { model, ..Copier::default() };
+        self.simulation.with(|fabric, _| fabric.add_spare(EndpointParams::ideal(32), Box::new(copier)))
     }
 
     /// Free memory of a machine whose devices nobody drives.
