@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Machine;
+use common::{MAGIC, Machine, Model, machine_of, params};
 use engine::Seed;
 use hardware::link::{ErrorInjector, LinkId};
 use kernel::{DmaMode, ErrorCounters};
@@ -158,5 +158,82 @@ fn a_poisoned_write_is_dropped_and_reported() {
     });
     let expected = ErrorCounters { non_fatal: 1, recovered: 1, ..Default::default() };
     assert_eq!(machine.kernel.pci_errors(), expected);
+    assert!(works(&machine));
+}
+
+/// A machine whose first copier has two functions, which report errors together.
+fn twins() -> Machine {
+    let machine = machine_of(params(DmaMode::Off), Model { functions: 2, ..Model::default() });
+    machine.boot();
+    assert_eq!(machine.driver.bound.borrow().len(), 4);
+    machine
+}
+
+fn report_both(machine: &Machine, register: u16, bits: u32, code: MessageCode) {
+    let device = machine.copiers[0];
+    machine.simulation.with(|fabric, scheduler| {
+        for n in 0..2 {
+            let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(n));
+            let at = config.aer_offset().unwrap();
+            config.update(at + register, 0, bits);
+            fabric.host_mut(machine.host).report_error(scheduler, 0, Bdf::new(1, 0, n), code);
+        }
+    });
+    machine.simulation.run();
+}
+
+#[test]
+fn of_two_functions_that_report_at_once_both_are_heard() {
+    let machine = twins();
+    report_both(&machine, aer::CORRECTABLE_STATUS, correctable::BAD_TLP, MessageCode::ERR_COR);
+    assert_eq!(machine.kernel.pci_errors(), ErrorCounters { correctable: 2, ..Default::default() });
+    let bits = uncorrectable::COMPLETION_TIMEOUT;
+    report_both(&machine, aer::UNCORRECTABLE_STATUS, bits, MessageCode::ERR_NONFATAL);
+    let expected = ErrorCounters { correctable: 2, non_fatal: 2, recovered: 2, ..Default::default() };
+    assert_eq!(machine.kernel.pci_errors(), expected);
+    // Nothing is left to be reported.
+    report_both(&machine, aer::UNCORRECTABLE_STATUS, 0, MessageCode::ERR_NONFATAL);
+    assert_eq!(machine.kernel.pci_errors(), expected);
+}
+
+#[test]
+fn a_fatal_error_of_one_function_resets_the_bus_of_both() {
+    let machine = twins();
+    let other = machine.copier(1);
+    report(&machine, aer::UNCORRECTABLE_STATUS, uncorrectable::MALFORMED, MessageCode::ERR_FATAL);
+    let expected = ErrorCounters { fatal: 1, recovered: 2, ..Default::default() };
+    assert_eq!(machine.kernel.pci_errors(), expected, "{:?}", machine.kernel.log());
+    assert!(machine.kernel.log().iter().any(|(_, line)| line.contains("reset of the bus below")));
+    assert!(works(&machine));
+    assert!(!other.removed.get() && !other.gone.get(), "the reset is no removal");
+}
+
+#[test]
+fn a_frozen_function_is_not_reached() {
+    let machine = Machine::booted(DmaMode::Off);
+    let copier = machine.copier(0);
+    let device = machine.copiers[0];
+    let host = machine.host;
+    let hw = machine.simulation.handle();
+    let seen = machine.run(3, move |cpu| {
+        Box::pin(async move {
+            hw.with(|fabric, scheduler| {
+                let config = fabric.endpoint_mut(device).core.registers.config_mut(FunctionIndex(0));
+                let at = config.aer_offset().unwrap();
+                config.update(at + aer::UNCORRECTABLE_STATUS, 0, uncorrectable::MALFORMED);
+                let host = fabric.host_mut(host);
+                host.report_error(scheduler, 0, Bdf::new(1, 0, 0), MessageCode::ERR_FATAL);
+            });
+            let mut seen = Vec::new();
+            for _ in 0..60 {
+                seen.push(copier.magic(&cpu).await);
+                cpu.sleep(Duration::from_ms(3)).await;
+            }
+            seen
+        })
+    });
+    let frozen = seen.iter().filter(|&&magic| magic == u32::MAX).count();
+    assert!((30..50).contains(&frozen), "{frozen} of 60 reads, 3 ms apart, while it was frozen for 102 ms");
+    assert!(seen.first() == Some(&MAGIC) && seen.last() == Some(&MAGIC));
     assert!(works(&machine));
 }

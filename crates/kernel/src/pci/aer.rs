@@ -1,9 +1,8 @@
-//! Advanced error reporting: who reports an error is asked which, its driver is told, and it is reset if need be.
+//! Advanced error reporting: who reports an error is asked which, and `recovery` sees to it.
 
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
-use platform::pci::{ChannelState, PciOps, Recovery};
 use wire::pcie::Bdf;
 use wire::pcie::config::aer;
 
@@ -12,9 +11,12 @@ use crate::kernel::Inner;
 
 /// Root error command: interrupt on correctable, non-fatal and fatal errors.
 const REPORT_ALL: u32 = 0b111;
-/// Root error status: a correctable error, another error.
+/// Root error status: a correctable error, another error; and that more came before the first was looked at, whose source
+/// is not kept (base spec 7.8.4.10).
 const CORRECTABLE: u32 = 1 << 0;
+const MORE_CORRECTABLE: u32 = 1 << 1;
 const UNCORRECTABLE: u32 = 1 << 2;
+const MORE_UNCORRECTABLE: u32 = 1 << 3;
 /// Root error status: its bits that are cleared by writing ones.
 const ALL: u32 = 0x7f;
 
@@ -51,24 +53,48 @@ impl Inner {
         let source = self.config_read(cpu, port.bdf, at + aer::ROOT_SOURCE).await;
         self.config_write(cpu, port.bdf, at + aer::ROOT_STATUS, status & ALL, 0xf).await;
         if status & CORRECTABLE != 0 {
-            self.corrected(cpu, Bdf::from_bits(source as u16)).await;
+            let more = status & MORE_CORRECTABLE != 0;
+            for source in self.sources(port, Bdf::from_bits(source as u16), more) {
+                self.corrected(cpu, source, more).await;
+            }
         }
         if status & UNCORRECTABLE != 0 {
-            self.uncorrected(cpu, Bdf::from_bits((source >> 16) as u16)).await;
+            let more = status & MORE_UNCORRECTABLE != 0;
+            let mut reports = Vec::new();
+            for source in self.sources(port, Bdf::from_bits((source >> 16) as u16), more) {
+                reports.extend(self.uncorrected(cpu, source, more).await);
+            }
+            self.recover(cpu, reports).await;
         }
     }
 
-    fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
+    /// Who may have reported: whose address is kept, or if more have, anybody in the hierarchy.
+    fn sources(&self, port: &Function, kept: Bdf, more: bool) -> Vec<Bdf> {
+        if !more {
+            return vec![kept];
+        }
+        self.pci.all().iter().filter(|f| f.root == port.bdf && f.aer().is_some()).map(|f| f.bdf).collect()
+    }
+
+    pub(super) fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
         let mut counters = self.pci.errors.get();
         change(&mut counters);
         self.pci.errors.set(counters);
     }
 
-    async fn corrected(&self, cpu: &Cpu, source: Bdf) {
-        self.count_error(|c| c.correctable += 1);
-        let Some((function, at)) = self.reporter(source) else { return };
+    /// A source of corrected errors, or one of those that may be.
+    async fn corrected(&self, cpu: &Cpu, source: Bdf, perhaps: bool) {
+        let Some((function, at)) = self.reporter(source) else {
+            self.count_error(|c| c.correctable += 1);
+            return;
+        };
         let bits = self.config_read(cpu, function.bdf, at + aer::CORRECTABLE_STATUS).await;
+        if perhaps && (bits == 0 || bits == u32::MAX) {
+            return;
+        }
         self.config_write(cpu, function.bdf, at + aer::CORRECTABLE_STATUS, bits, 0xf).await;
+        function.count_error(|c| c.correctable += 1);
+        self.count_error(|c| c.correctable += 1);
         self.log(format!("pci {source}: corrected error {bits:#x}"));
     }
 
@@ -79,56 +105,25 @@ impl Inner {
         Some((function, at))
     }
 
-    async fn uncorrected(self: &Rc<Self>, cpu: &Cpu, source: Bdf) {
+    /// A source of other errors, or one of those that may be: what it reports, and whether that is fatal.
+    async fn uncorrected(&self, cpu: &Cpu, source: Bdf, perhaps: bool) -> Option<(Rc<Function>, bool)> {
         let Some((function, at)) = self.reporter(source) else {
             self.log(format!("pci {source}: an error from who is not there"));
-            return;
+            return None;
         };
         let bits = self.config_read(cpu, source, at + aer::UNCORRECTABLE_STATUS).await;
+        if perhaps && bits == 0 {
+            return None;
+        }
         let severity = self.config_read(cpu, source, at + aer::UNCORRECTABLE_SEVERITY).await;
         // One that does not even answer is past help by anything but a reset.
         let fatal = bits == u32::MAX || bits & severity != 0;
-        self.count_error(|c| if fatal { c.fatal += 1 } else { c.non_fatal += 1 });
+        let count = |c: &mut ErrorCounters| if fatal { c.fatal += 1 } else { c.non_fatal += 1 };
+        function.count_error(count);
+        self.count_error(count);
         self.config_write(cpu, source, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
         self.log(format!("pci {source}: {kind} error {bits:#x}"));
-        // What a bridge lost is missed by whoever waits for it; only its link concerns all that is below.
-        let concerned = match (function.is_bridge(), fatal) {
-            (false, _) => vec![function],
-            (true, false) => Vec::new(),
-            (true, true) => self.below(function.bdf),
-        };
-        let mut all = true;
-        for function in concerned {
-            let recovered = self.recover(cpu, &function, fatal).await;
-            all &= recovered;
-            if !recovered {
-                self.unbind(cpu, &function).await;
-            }
-        }
-        self.count_error(|c| if all { c.recovered += 1 } else { c.failed += 1 });
-    }
-
-    /// The functions with a driver below a root port.
-    fn below(&self, port: Bdf) -> Vec<Rc<Function>> {
-        self.pci.all().into_iter().filter(|f| f.root == port && f.binding().is_some()).collect()
-    }
-
-    /// Asks the driver, resets if it or the error wants that; whether the function goes on.
-    async fn recover(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>, fatal: bool) -> bool {
-        let Some(binding) = function.binding() else { return false };
-        let state = if fatal { ChannelState::Frozen } else { ChannelState::Normal };
-        let mut verdict = binding.error_detected(cpu, state);
-        if verdict == Recovery::NeedReset || fatal && verdict == Recovery::CanRecover {
-            verdict = match function.reset(cpu).await {
-                Ok(()) => binding.slot_reset(cpu).await,
-                Err(_) => Recovery::Disconnect,
-            };
-        }
-        let goes_on = verdict == Recovery::CanRecover;
-        if goes_on {
-            binding.resume(cpu);
-        }
-        goes_on
+        Some((function, fatal))
     }
 }

@@ -83,6 +83,15 @@ impl Inner {
                 self.config_write(cpu, function.bdf, at + 4, (bar.address >> 32) as u32, 0xf).await;
             }
         }
+        if function.is_bridge() {
+            let buses = [function.bdf.bus(), function.secondary.get(), function.subordinate.get(), 0];
+            self.config_write(cpu, function.bdf, header::BUS_NUMBERS, u32::from_le_bytes(buses), 7).await;
+            let windows = *function.windows.borrow();
+            for (number, window) in windows.into_iter().enumerate() {
+                let (start, length) = window.unwrap_or_default();
+                self.set_window(cpu, function.bdf, number, start, length).await;
+            }
+        }
         self.set_sizes(cpu, function, function.max_payload.get()).await;
         let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | header::COMMAND_BUS_MASTER;
         self.config_write_u16(cpu, function.bdf, header::COMMAND, on).await;

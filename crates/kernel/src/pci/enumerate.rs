@@ -237,10 +237,14 @@ impl Inner {
             }
         }
         if bridge.slot {
-            let spare = [self.pci.params.spare_memory, self.pci.params.spare_prefetchable][window];
-            layout.add(spare, WINDOW, Need::Spare);
+            layout.add(self.spare(window), WINDOW, Need::Spare);
         }
         layout
+    }
+
+    /// Bytes of a window that are kept free behind a slot.
+    const fn spare(&self, window: usize) -> u64 {
+        [self.pci.params.spare_memory, self.pci.params.spare_prefetchable][window]
     }
 
     fn needs(&self, bridge: &Function, window: usize) -> (u64, u64) {
@@ -278,7 +282,9 @@ impl Inner {
                         Box::pin(self.assign(cpu, &child, window, at, length)).await;
                     }
                 }
-                Need::Spare => bridge.spare.borrow_mut()[window] = Aperture::new(at, start + length),
+                Need::Spare => {
+                    bridge.spare.borrow_mut()[window] = Aperture::new(at, at + self.spare(window));
+                }
             }
         }
         self.set_window(cpu, bridge.bdf, window, start, length).await;
@@ -361,13 +367,7 @@ impl Inner {
             bars.sort_by_key(|(n, bar)| (core::cmp::Reverse(bar.size), *n));
             for (number, bar) in bars {
                 let Some(window) = window_of(bar.kind) else { continue };
-                // One of the same size goes where the last one was, if that is still free.
-                let old = bridge.kept.borrow().get(&(function.bdf, number)).copied();
-                let free = &mut bridge.spare.borrow_mut()[window];
-                let place = match old.filter(|&(at, size)| size == bar.size && free.take_at(at, size)) {
-                    Some((at, _)) => Some(at),
-                    None => free.take(bar.size, bar.size),
-                };
+                let place = bridge.take_space(window, (function.bdf, number), bar.size, bar.size);
                 match place {
                     Some(at) => self.set_bar(cpu, function, number, at).await,
                     None => {
@@ -378,11 +378,7 @@ impl Inner {
             }
             for (number, bar, all) in function.virtual_bars() {
                 let Some(window) = window_of(bar.kind) else { continue };
-                let kept = bridge.kept.borrow().get(&(function.bdf, VIRTUAL + number)).copied();
-                let place = match kept.filter(|&(_, size)| size == all) {
-                    Some((at, _)) => Some(at),
-                    None => bridge.spare.borrow_mut()[window].take(all, bar.size),
-                };
+                let place = bridge.take_space(window, (function.bdf, VIRTUAL + number), all, bar.size);
                 // Without room they cannot be enabled.
                 if let Some(at) = place {
                     self.set_virtual_bar(cpu, function, number, at).await;

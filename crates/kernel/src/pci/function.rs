@@ -16,9 +16,9 @@ use wire::pcie::config::caps::{Found, extended_id};
 use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
-use super::Aperture;
 use super::iov::Iov;
-use super::mmio::Region;
+use super::mmio::{Reach, Region};
+use super::{Aperture, ErrorCounters};
 use crate::dma::FunctionDma;
 use crate::kernel::Inner;
 
@@ -54,6 +54,10 @@ pub(crate) struct Function {
     pub max_payload: Cell<u32>,
     /// Shared with mappings of its BARs: whether it has not been removed.
     pub present: Rc<Cell<bool>>,
+    /// Shared likewise: an error is being recovered from, and no access of a driver goes out.
+    pub frozen: Rc<Cell<bool>>,
+    /// Errors that it reported.
+    pub errors: Cell<ErrorCounters>,
     pub dma: RefCell<Option<Rc<FunctionDma>>>,
     pub irqs: RefCell<Vec<Irq>>,
     /// The MSI-X table's BAR and the table's place in it.
@@ -106,6 +110,8 @@ impl Function {
             kept: RefCell::default(),
             max_payload: Cell::new(128),
             present: Rc::new(Cell::new(true)),
+            frozen: Rc::default(),
+            errors: Cell::default(),
             dma: RefCell::new(None),
             irqs: RefCell::default(),
             msix_table: Cell::new(None),
@@ -131,6 +137,17 @@ impl Function {
     /// Where its error registers are.
     pub fn aer(&self) -> Option<u16> {
         self.extended.iter().find(|c| c.id == extended_id::AER).map(|c| c.offset)
+    }
+
+    /// Whether a driver's accesses reach it.
+    pub fn answers(&self) -> bool {
+        self.present.get() && !self.frozen.get()
+    }
+
+    pub(super) fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
+        let mut errors = self.errors.get();
+        change(&mut errors);
+        self.errors.set(errors);
     }
 
     pub(super) fn kernel(&self) -> Result<Rc<Inner>, Error> {
@@ -204,7 +221,7 @@ impl PciOps for Function {
     fn config_read<'a>(&'a self, cpu: &'a Cpu, offset: u16) -> Async<'a, u32> {
         Box::pin(async move {
             match self.kernel() {
-                Ok(kernel) if self.present.get() => kernel.config_read(cpu, self.bdf, offset).await,
+                Ok(kernel) if self.answers() => kernel.config_read(cpu, self.bdf, offset).await,
                 _ => u32::MAX,
             }
         })
@@ -213,7 +230,7 @@ impl PciOps for Function {
     fn config_write<'a>(&'a self, cpu: &'a Cpu, offset: u16, value: u32, enables: u8) -> Async<'a, ()> {
         Box::pin(async move {
             if let Ok(kernel) = self.kernel()
-                && self.present.get()
+                && self.answers()
             {
                 kernel.config_write(cpu, self.bdf, offset, value, enables).await;
             }
@@ -243,20 +260,18 @@ impl PciOps for Function {
             return Err(Error::Invalid);
         }
         let kernel = self.kernel()?;
-        let present = Rc::clone(&self.present);
-        let region = Region::new(Rc::clone(&kernel.cores), range.start + offset, length, kind, present);
+        let reach = Reach { present: Rc::clone(&self.present), frozen: Rc::clone(&self.frozen) };
+        let region = Region::new(Rc::clone(&kernel.cores), range.start + offset, length, kind, reach);
         Ok(Mmio::new(Rc::new(region)))
     }
 
     fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()> {
         Box::pin(async move {
-            let Ok(kernel) = self.kernel() else { return };
+            let Some(kernel) = self.kernel().ok().filter(|_| self.answers()) else { return };
             let command = kernel.config_read_u16(cpu, self.bdf, header::COMMAND).await;
             let bit = header::COMMAND_BUS_MASTER;
             let command = if on { command | bit } else { command & !bit };
-            if self.present.get() {
-                kernel.config_write_u16(cpu, self.bdf, header::COMMAND, command).await;
-            }
+            kernel.config_write_u16(cpu, self.bdf, header::COMMAND, command).await;
         })
     }
 

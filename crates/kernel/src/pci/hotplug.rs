@@ -5,6 +5,7 @@ use std::rc::Rc;
 use platform::cpu::Cpu;
 use platform::irq::IrqReturn;
 use platform::pci::ChannelState;
+use wire::pcie::Bdf;
 use wire::pcie::config::slot;
 
 use super::Function;
@@ -104,27 +105,44 @@ impl Inner {
                 binding.error_detected(cpu, ChannelState::Gone);
             }
             self.unbind(cpu, function).await;
-            if function.parent == Some(bridge.bdf) {
-                Self::free_space(bridge, function);
-            }
-            for (n, bar, all) in function.virtual_bars() {
-                bridge.kept.borrow_mut().insert((function.bdf, VIRTUAL + n), (bar.address, all));
+            if function.parent == Some(bridge.bdf) && function.physical.is_none() {
+                bridge.free_space(function);
             }
             self.pci.functions.borrow_mut().remove(&function.bdf);
         }
     }
+}
 
-    /// Takes back the address space of a function right below a slot, and all that is below it.
-    fn free_space(bridge: &Function, function: &Function) {
-        let mut spare = bridge.spare.borrow_mut();
-        for (n, bar) in (0u8..).zip(*function.bars.borrow()) {
-            let Some((bar, window)) = bar.and_then(|bar| Some((bar, window_of(bar.kind)?))) else { continue };
+impl Function {
+    /// Takes address space behind a slot: what of that size was there last goes to the same place, if that is still free.
+    pub(super) fn take_space(
+        &self,
+        window: usize,
+        place: (Bdf, u8),
+        length: u64,
+        alignment: u64,
+    ) -> Option<u64> {
+        let free = &mut self.spare.borrow_mut()[window];
+        let kept = self.kept.borrow().get(&place).copied();
+        match kept.filter(|&(at, size)| size == length && free.take_at(at, size)) {
+            Some((at, _)) => Some(at),
+            None => free.take(length, alignment),
+        }
+    }
+
+    /// Takes back the address space of a function right below this slot, and of all that is below it.
+    fn free_space(&self, function: &Self) {
+        let mut spare = self.spare.borrow_mut();
+        let own = (0u8..).zip(*function.bars.borrow()).filter_map(|(n, bar)| Some((n, bar?, bar?.size)));
+        let virtual_bars = function.virtual_bars().into_iter().map(|(n, bar, all)| (VIRTUAL + n, bar, all));
+        for (n, bar, length) in own.chain(virtual_bars) {
+            let Some(window) = window_of(bar.kind) else { continue };
             // One that found no space has an address of its own.
-            let had_space = bridge.windows.borrow()[window]
+            let had_space = self.windows.borrow()[window]
                 .is_some_and(|(start, length)| (start..start + length).contains(&bar.address));
             if had_space {
-                bridge.kept.borrow_mut().insert((function.bdf, n), (bar.address, bar.size));
-                spare[window].give(bar.address, bar.size);
+                self.kept.borrow_mut().insert((function.bdf, n), (bar.address, length));
+                spare[window].give(bar.address, length);
             }
         }
         for (window, spare) in function.windows.borrow().iter().zip(spare.iter_mut()) {

@@ -22,18 +22,24 @@ pub(super) struct Region {
     base: PhysAddr,
     length: u64,
     kind: MemoryType,
-    present: Rc<Cell<bool>>,
+    reach: Reach,
+}
+
+/// Whether accesses reach a function.
+pub(super) struct Reach {
+    /// It has not been removed.
+    pub present: Rc<Cell<bool>>,
+    /// An error is being recovered from.
+    pub frozen: Rc<Cell<bool>>,
 }
 
 impl Region {
-    pub fn new(
-        cores: Rc<Cores>,
-        base: PhysAddr,
-        length: u64,
-        kind: MemoryType,
-        present: Rc<Cell<bool>>,
-    ) -> Self {
-        Self { cores, base, length, kind, present }
+    pub fn new(cores: Rc<Cores>, base: PhysAddr, length: u64, kind: MemoryType, reach: Reach) -> Self {
+        Self { cores, base, length, kind, reach }
+    }
+
+    fn answers(&self) -> bool {
+        self.reach.present.get() && !self.reach.frozen.get()
     }
 
     fn inside(&self, offset: u64, length: usize) -> bool {
@@ -78,7 +84,7 @@ impl MmioOps for Region {
 
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()> {
         Box::pin(async move {
-            if !self.inside(offset, into.len()) || !self.present.get() {
+            if !self.inside(offset, into.len()) || !self.answers() {
                 into.fill(0xff);
                 return;
             }
@@ -96,9 +102,7 @@ impl MmioOps for Region {
 
     fn read_stream<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a mut [u8]) -> Async<'a, ()> {
         Box::pin(async move {
-            if self.kind != MemoryType::WriteCombining
-                || !self.inside(offset, into.len())
-                || !self.present.get()
+            if self.kind != MemoryType::WriteCombining || !self.inside(offset, into.len()) || !self.answers()
             {
                 return self.read(cpu, offset, into).await;
             }
@@ -136,7 +140,7 @@ impl MmioOps for Region {
 
     fn write_direct(&self, cpu: &Cpu, offset: u64, line: &[u8; LINE as usize]) {
         let at = self.base + offset;
-        if !self.inside(offset, line.len()) || !self.present.get() || at.offset_in(LINE) != 0 {
+        if !self.inside(offset, line.len()) || !self.answers() || at.offset_in(LINE) != 0 {
             return;
         }
         cpu.work(self.cores.params.store_interval.get());
@@ -182,7 +186,7 @@ impl Region {
 
     /// Stores of `width` bytes.
     fn store(&self, cpu: &Cpu, offset: u64, from: &[u8], width: u64) {
-        if !self.inside(offset, from.len()) || !self.present.get() {
+        if !self.inside(offset, from.len()) || !self.answers() {
             return;
         }
         let at = self.base + offset;

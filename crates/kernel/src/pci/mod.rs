@@ -8,6 +8,7 @@ mod hotplug;
 mod iov;
 mod mmio;
 mod msix;
+mod recovery;
 mod resources;
 mod tree;
 

@@ -106,8 +106,8 @@ impl Device for Copier {
             .aer()
             .build()
             .unwrap();
-        let function = Function { port: PortIndex(0), config };
-        vec![function; usize::from(self.model.functions)]
+        let functions = 0..self.model.functions;
+        functions.map(|_| Function { port: PortIndex(0), config: config.clone() }).collect()
     }
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {
         *self = Self { model: self.model, ..Self::default() };

@@ -1,0 +1,137 @@
+//! Recovery from errors: drivers are asked, and what cannot be relied on is reset (as Linux's `pcie_do_recovery`).
+//!
+//! A function with an error that is not fatal concerns its driver alone, which may want a reset of that function. A fatal
+//! error is one of the link: everything below the port above is frozen, so that no access goes out, reset over its bus, set
+//! up again and given back to the drivers. Other than in Linux, one driver that gives up takes its function alone with it.
+
+use std::rc::Rc;
+
+use platform::cpu::Cpu;
+use platform::pci::{ChannelState, PciOps, Recovery};
+use units::Duration;
+use wire::pcie::Bdf;
+use wire::pcie::config::{header, slot};
+
+use super::Function;
+use super::hotplug;
+use crate::kernel::Inner;
+
+/// How long a secondary bus is held in reset (Linux's `pci_reset_secondary_bus`: 2 ms; base spec 7.5.1.3.13: 1 ms).
+const HELD: Duration = Duration::from_ms(2);
+/// From a conventional reset until functions must answer (base spec 6.6.1).
+const SETTLES: Duration = Duration::from_ms(100);
+
+impl Inner {
+    /// Recovers from reported errors: who reported them, and whether they are fatal.
+    pub(super) async fn recover(self: &Rc<Self>, cpu: &Cpu, reports: Vec<(Rc<Function>, bool)>) {
+        let mut ports: Vec<Bdf> = Vec::new();
+        for (function, _) in reports.iter().filter(|(_, fatal)| *fatal) {
+            let port = if function.is_bridge() { Some(function.bdf) } else { function.parent };
+            match port.and_then(|port| self.pci.function(port)) {
+                Some(port) if ports.contains(&port.bdf) => {}
+                Some(port) => {
+                    ports.push(port.bdf);
+                    self.recover_below(cpu, &port).await;
+                }
+                // A function of the root complex has no link to be reset.
+                None => self.recover_one(cpu, function, ChannelState::Frozen).await,
+            }
+        }
+        for (function, _) in reports.iter().filter(|(_, fatal)| !fatal) {
+            if function.is_bridge() {
+                // What a bridge lost is missed by whoever waits for it.
+                self.count_error(|c| c.recovered += 1);
+            } else if !function.parent.is_some_and(|parent| ports.contains(&parent)) {
+                self.recover_one(cpu, function, ChannelState::Normal).await;
+            }
+        }
+    }
+
+    /// Asks a function's driver, resets the function if it or the error wants that.
+    async fn recover_one(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>, state: ChannelState) {
+        let Some(binding) = function.binding() else {
+            self.count_error(|c| c.failed += 1);
+            return;
+        };
+        let mut verdict = binding.error_detected(cpu, state);
+        let frozen = state == ChannelState::Frozen;
+        if verdict == Recovery::NeedReset || frozen && verdict == Recovery::CanRecover {
+            verdict = match function.reset(cpu).await {
+                Ok(()) => binding.slot_reset(cpu).await,
+                Err(_) => Recovery::Disconnect,
+            };
+        }
+        self.end_recovery(cpu, function, verdict).await;
+    }
+
+    /// The function goes on, or is taken from its driver.
+    async fn end_recovery(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>, verdict: Recovery) {
+        if verdict == Recovery::CanRecover {
+            if let Some(binding) = function.binding() {
+                binding.resume(cpu);
+            }
+            self.count_error(|c| c.recovered += 1);
+        } else {
+            self.unbind(cpu, function).await;
+            self.count_error(|c| c.failed += 1);
+        }
+    }
+
+    /// Resets everything below a port.
+    async fn recover_below(self: &Rc<Self>, cpu: &Cpu, port: &Rc<Function>) {
+        let below = self.below(port);
+        below.iter().for_each(|function| function.frozen.set(true));
+        let mut asked = Vec::new();
+        for function in &below {
+            if let Some(binding) = function.binding() {
+                let verdict = binding.error_detected(cpu, ChannelState::Frozen);
+                asked.push((function, binding, verdict));
+            }
+        }
+        let is_back = self.reset_bus(cpu, port).await;
+        below.iter().for_each(|function| function.frozen.set(false));
+        // Virtual functions come back with their physical one.
+        for function in below.iter().filter(|function| is_back && function.physical.is_none()) {
+            self.restore(cpu, function).await;
+        }
+        for (function, binding, verdict) in asked {
+            let verdict = match verdict {
+                Recovery::Disconnect => Recovery::Disconnect,
+                _ if is_back && function.physical.is_some() => continue,
+                _ if is_back => binding.slot_reset(cpu).await,
+                _ => Recovery::Disconnect,
+            };
+            self.end_recovery(cpu, function, verdict).await;
+        }
+    }
+
+    /// Functions below a port, bridges before what is behind them.
+    fn below(&self, port: &Function) -> Vec<Rc<Function>> {
+        let buses = port.secondary.get()..=port.subordinate.get();
+        self.pci.all().into_iter().filter(|f| f.bdf != port.bdf && buses.contains(&f.bdf.bus())).collect()
+    }
+
+    /// Resets the bus below a port; whether its link came up again.
+    async fn reset_bus(self: &Rc<Self>, cpu: &Cpu, port: &Function) -> bool {
+        self.log(format!("pci {}: reset of the bus below", port.bdf));
+        // The link goes down and comes back: that is no removal (as pciehp's `reset_slot`).
+        let slot = port.pcie.filter(|_| port.slot);
+        let mut control = 0;
+        if let Some(pcie) = slot {
+            control = self.config_read_u16(cpu, port.bdf, pcie + slot::CONTROL).await;
+            self.config_write_u16(cpu, port.bdf, pcie + slot::CONTROL, control & !hotplug::CONTROL).await;
+        }
+        let before = self.config_read_u16(cpu, port.bdf, header::BRIDGE_CONTROL).await;
+        let reset = before | header::BRIDGE_SECONDARY_RESET;
+        self.config_write_u16(cpu, port.bdf, header::BRIDGE_CONTROL, reset).await;
+        cpu.sleep(HELD).await;
+        self.config_write_u16(cpu, port.bdf, header::BRIDGE_CONTROL, before).await;
+        cpu.sleep(SETTLES).await;
+        if let Some(pcie) = slot {
+            // A removal meanwhile is told afterwards.
+            self.config_write_u16(cpu, port.bdf, pcie + slot::STATUS, slot::STATUS_LINK_CHANGED).await;
+            self.config_write_u16(cpu, port.bdf, pcie + slot::CONTROL, control).await;
+        }
+        self.link_is_active(cpu, port).await
+    }
+}
