@@ -240,7 +240,6 @@ impl BlockDevice {
             queue.waiting.extend(merged);
         }
         self.run(cpu, &driver, queue);
-        self.watch(cpu);
     }
 
     /// Gives the driver what waits, as far as there are tags and room.
@@ -298,6 +297,8 @@ impl BlockDevice {
         }
         if given {
             driver.commit(cpu, number);
+            // Whoever let it run: a request, or a tag that another device gave back.
+            self.watch(cpu);
         }
     }
 
