@@ -2,7 +2,10 @@
 
 mod buffer;
 mod caches;
+mod length;
 mod neighbour;
+mod start;
+mod steady;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,15 +20,16 @@ use machine::{IommuMode, Machine, Part, Sockets};
 use platform::device::FunctionIndex;
 use results::pciebench::{BandwidthRow, Cache, Cdf, LatencyRow, Pattern, Row, Run, Test};
 use thiserror::Error;
-use units::{Bytes, Duration, Frequency, HostPhysical, Time};
+use units::{Bytes, Duration, Frequency, Time};
 use wire::dma_engine as regs;
 use wire::pcie::Bdf;
-use wire::pcie::config::pcie_cap;
 
 use crate::topology::{self, Assembled, TopologyError, memory_ranges};
 use crate::trace::Recorder;
 use buffer::Buffer;
 use caches::Preparation;
+use start::{BAR0, FIRST_SLOT, Place, REGISTER_INTERVAL, Setup, start};
+use steady::Steady;
 
 /// A machine with a card, and what is where.
 #[derive(Clone, Debug)]
@@ -119,8 +123,6 @@ struct Work {
 
 /// Bus, device and function of the card: the first behind its root port.
 const CARD: Bdf = Bdf::new(1, 0, 0);
-/// Where firmware puts the card's BAR 0.
-const BAR0: u64 = 0xe000_0000;
 /// Clock in whose cycles pcie-bench's NFP firmware counts.
 const CARD_CLOCK: Frequency = Frequency::mhz(1_200);
 
@@ -154,7 +156,16 @@ impl Bench {
         effort: Effort,
         recorder: Option<&Rc<RefCell<Recorder>>>,
     ) -> Result<Option<Outcome>, BenchError> {
-        let effort = self.long_enough(run.test, effort);
+        let effort = self.long_enough(run, effort)?;
+        self.simulate_exactly(run, effort, recorder)
+    }
+
+    fn simulate_exactly(
+        &self,
+        run: &Run,
+        effort: Effort,
+        recorder: Option<&Rc<RefCell<Recorder>>>,
+    ) -> Result<Option<Outcome>, BenchError> {
         let seed = Seed::new(self.seed).part(&run.to_string());
         let socket = self.sockets.device;
         let slot = machine::slot_of(&self.machine, socket)
@@ -209,20 +220,6 @@ impl Bench {
         });
         let work = Work { tlps, events: simulation.processed() };
         self.outcome(run, &journal, work).map(Some)
-    }
-
-    /// Whether the machine stops for milliseconds now and then.
-    pub fn stops(&self) -> bool {
-        self.machine.host.power.as_ref().is_some_and(|power| power.controller.is_some())
-    }
-
-    /// A machine that stops for milliseconds has to be watched for as long: reads are stopped seldom, writes often.
-    fn long_enough(&self, test: Test, effort: Effort) -> Effort {
-        if !self.stops() {
-            return effort;
-        }
-        let times = if test == Test::BwDmaWr { 50 } else { 6 };
-        Effort { samples: effort.samples.max(12_000), transactions: effort.transactions * times }
     }
 
     fn place_buffer(&self, fabric: &mut Fabric, host: HostId, node: NodeId) -> Result<Buffer, BenchError> {
@@ -335,141 +332,6 @@ fn warm_translations(
         now += SETTLING_INTERVAL;
     }
     now
-}
-
-/// The part of a bandwidth test in which every batch takes about as long as the next.
-struct Steady {
-    transactions: u64,
-    time: Duration,
-    half_width: f64,
-}
-
-impl Steady {
-    /// Leaves out the start, while the first requests fill an empty machine, and the end, while the last ones drain.
-    fn of(journal: &Journal) -> Option<Self> {
-        let ends = &journal.batch_ends;
-        let (first, last) = (ends.len() / 8, ends.len() * 15 / 16);
-        let time = ends.get(last)?.since(*ends.get(first)?);
-        if time.is_zero() || last <= first + 2 {
-            return None;
-        }
-        let batches: Vec<f64> = ends[first..=last].windows(2).map(|w| w[1].since(w[0]).as_ns_f64()).collect();
-        let n = batches.len() as f64;
-        let mean = batches.iter().sum::<f64>() / n;
-        let variance = batches.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let half_width = 1.96 * (variance / n).sqrt() / mean;
-        Some(Self { transactions: (last - first) as u64 * journal.batch, time, half_width })
-    }
-}
-
-/// What firmware and kernel set in the card's configuration space.
-#[derive(Clone, Copy)]
-struct Setup {
-    /// Offset of the card's PCI Express capability.
-    capability: u16,
-    payload: u32,
-    read_request: u32,
-}
-
-/// Where a card is found: its address, its BAR 0 and the root port above it.
-#[derive(Clone, Copy)]
-struct Place {
-    card: Bdf,
-    bar0: u64,
-    port: u8,
-}
-
-/// The place of the card under test.
-const FIRST_SLOT: Place = Place { card: CARD, bar0: BAR0, port: 0 };
-
-/// Time between two register writes of the driver.
-const REGISTER_INTERVAL: Duration = Duration::from_ns(20);
-
-/// Sets a card up as firmware, kernel and the benchmark's driver would, and starts the test.
-#[allow(clippy::too_many_arguments)]
-fn start(
-    simulation: &Simulation<Fabric>,
-    host: HostId,
-    place: Place,
-    setup: Setup,
-    buffer: &Buffer,
-    run: &Run,
-    effort: Effort,
-    seed: u64,
-) -> Result<(), BenchError> {
-    let handle = simulation.handle();
-    simulation.with(|fabric, _| {
-        fabric.host_mut(host).add_window(HostPhysical::new(place.bar0), regs::BAR_BYTES, place.port)
-    });
-    let config = configuration(place, setup);
-    let registers = registers(buffer, run, effort, seed);
-    simulation.block_on(async move {
-        for (register, value) in config {
-            let written = handle.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(host);
-                host.config_write(scheduler, wires, place.card, register, value, 0xf)
-            });
-            let _ = written.data.await;
-        }
-        for (register, value) in registers {
-            let sent = handle.with(|fabric, scheduler| {
-                let (host, wires) = fabric.host_and_wires(host);
-                let at = HostPhysical::new(place.bar0 + register);
-                host.mmio_write(wires, scheduler, at, &value.to_le_bytes())
-            });
-            debug_assert!(sent.is_ok(), "the BAR's window was added");
-            // One after the other: a write is posted, and the next may not be earlier.
-            handle.sleep(REGISTER_INTERVAL).await;
-        }
-    })?;
-    Ok(())
-}
-
-/// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes.
-fn configuration(place: Place, setup: Setup) -> Vec<(u16, u32)> {
-    const COMMAND: u16 = 0x04;
-    const BASE_ADDRESS_0: u16 = 0x10;
-    const BASE_ADDRESS_1: u16 = 0x14;
-    const MEMORY_SPACE_AND_BUS_MASTER: u32 = 0b110;
-    let size = |bytes: u32| bytes.max(128).ilog2() - 7;
-    let device_control = size(setup.payload) << 5 | size(setup.read_request) << 12;
-    vec![
-        (BASE_ADDRESS_0, place.bar0 as u32),
-        (BASE_ADDRESS_1, (place.bar0 >> 32) as u32),
-        (setup.capability + pcie_cap::DEVICE_CONTROL, device_control),
-        (COMMAND, MEMORY_SPACE_AND_BUS_MASTER),
-    ]
-}
-
-/// Register writes that describe the test and start it.
-fn registers(buffer: &Buffer, run: &Run, effort: Effort, seed: u64) -> Vec<(u64, u32)> {
-    let test = match run.test {
-        Test::LatCmdRd | Test::LatDmaRd => regs::Test::LatencyRead,
-        Test::LatCmdWrRd | Test::LatDmaWrRd => regs::Test::LatencyWriteRead,
-        Test::BwDmaRd => regs::Test::BandwidthRead,
-        Test::BwDmaWr => regs::Test::BandwidthWrite,
-        Test::BwDmaRw => regs::Test::BandwidthReadWrite,
-    };
-    let transactions = if run.test.is_latency() { effort.samples } else { effort.transactions };
-    let mut writes = vec![
-        (regs::TEST, test as u32),
-        (regs::INTERFACE, u32::from(run.test.is_command())),
-        (regs::RANDOM, u32::from(run.pattern == Pattern::Random)),
-        (regs::TRANSFER, run.transfer.get() as u32),
-        (regs::WINDOW, run.window.get() as u32),
-        (regs::HOST_OFFSET, run.host_offset as u32),
-        (regs::DEVICE_OFFSET, run.device_offset as u32),
-        (regs::TRANSACTIONS, transactions as u32),
-        (regs::SEED, seed as u32),
-        (regs::SEED + 4, (seed >> 32) as u32),
-    ];
-    for (index, address) in buffer.addresses.iter().enumerate() {
-        let at = regs::CHUNK_ADDRESSES + 8 * index as u64;
-        writes.push((at, address.get() as u32));
-        writes.push((at + 4, (address.get() >> 32) as u32));
-    }
-    writes.push((regs::CONTROL, regs::START));
-    writes
 }
 
 /// Whether a test writes host memory.

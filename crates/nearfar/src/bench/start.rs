@@ -1,0 +1,130 @@
+//! Setting a card up as firmware, kernel and the benchmark's driver do, by registers.
+
+use engine::Simulation;
+use hardware::Fabric;
+use hardware::root::HostId;
+use results::pciebench::{Pattern, Run, Test};
+use units::{Duration, HostPhysical};
+use wire::dma_engine as regs;
+use wire::pcie::Bdf;
+use wire::pcie::config::pcie_cap;
+
+use super::buffer::Buffer;
+use super::{BenchError, CARD, Effort};
+
+/// Where firmware puts the card's BAR 0.
+pub(super) const BAR0: u64 = 0xe000_0000;
+/// What firmware and kernel set in the card's configuration space.
+#[derive(Clone, Copy)]
+pub(super) struct Setup {
+    /// Offset of the card's PCI Express capability.
+    pub capability: u16,
+    /// Payload size in bytes.
+    pub payload: u32,
+    /// Largest read request in bytes.
+    pub read_request: u32,
+}
+
+/// Where a card is found: its address, its BAR 0 and the root port above it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    /// Its address.
+    pub card: Bdf,
+    /// Where its BAR 0 is.
+    pub bar0: u64,
+    /// The root port above it.
+    pub port: u8,
+}
+
+/// The place of the card under test.
+pub(super) const FIRST_SLOT: Place = Place { card: CARD, bar0: BAR0, port: 0 };
+
+/// Time between two register writes of the driver.
+pub(super) const REGISTER_INTERVAL: Duration = Duration::from_ns(20);
+
+/// Sets a card up as firmware, kernel and the benchmark's driver would, and starts the test.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn start(
+    simulation: &Simulation<Fabric>,
+    host: HostId,
+    place: Place,
+    setup: Setup,
+    buffer: &Buffer,
+    run: &Run,
+    effort: Effort,
+    seed: u64,
+) -> Result<(), BenchError> {
+    let handle = simulation.handle();
+    simulation.with(|fabric, _| {
+        fabric.host_mut(host).add_window(HostPhysical::new(place.bar0), regs::BAR_BYTES, place.port)
+    });
+    let config = configuration(place, setup);
+    let registers = registers(buffer, run, effort, seed);
+    simulation.block_on(async move {
+        for (register, value) in config {
+            let written = handle.with(|fabric, scheduler| {
+                let (host, wires) = fabric.host_and_wires(host);
+                host.config_write(scheduler, wires, place.card, register, value, 0xf)
+            });
+            let _ = written.data.await;
+        }
+        for (register, value) in registers {
+            let sent = handle.with(|fabric, scheduler| {
+                let (host, wires) = fabric.host_and_wires(host);
+                let at = HostPhysical::new(place.bar0 + register);
+                host.mmio_write(wires, scheduler, at, &value.to_le_bytes())
+            });
+            debug_assert!(sent.is_ok(), "the BAR's window was added");
+            // One after the other: a write is posted, and the next may not be earlier.
+            handle.sleep(REGISTER_INTERVAL).await;
+        }
+    })?;
+    Ok(())
+}
+
+/// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes.
+fn configuration(place: Place, setup: Setup) -> Vec<(u16, u32)> {
+    const COMMAND: u16 = 0x04;
+    const BASE_ADDRESS_0: u16 = 0x10;
+    const BASE_ADDRESS_1: u16 = 0x14;
+    const MEMORY_SPACE_AND_BUS_MASTER: u32 = 0b110;
+    let size = |bytes: u32| bytes.max(128).ilog2() - 7;
+    let device_control = size(setup.payload) << 5 | size(setup.read_request) << 12;
+    vec![
+        (BASE_ADDRESS_0, place.bar0 as u32),
+        (BASE_ADDRESS_1, (place.bar0 >> 32) as u32),
+        (setup.capability + pcie_cap::DEVICE_CONTROL, device_control),
+        (COMMAND, MEMORY_SPACE_AND_BUS_MASTER),
+    ]
+}
+
+/// Register writes that describe the test and start it.
+fn registers(buffer: &Buffer, run: &Run, effort: Effort, seed: u64) -> Vec<(u64, u32)> {
+    let test = match run.test {
+        Test::LatCmdRd | Test::LatDmaRd => regs::Test::LatencyRead,
+        Test::LatCmdWrRd | Test::LatDmaWrRd => regs::Test::LatencyWriteRead,
+        Test::BwDmaRd => regs::Test::BandwidthRead,
+        Test::BwDmaWr => regs::Test::BandwidthWrite,
+        Test::BwDmaRw => regs::Test::BandwidthReadWrite,
+    };
+    let transactions = if run.test.is_latency() { effort.samples } else { effort.transactions };
+    let mut writes = vec![
+        (regs::TEST, test as u32),
+        (regs::INTERFACE, u32::from(run.test.is_command())),
+        (regs::RANDOM, u32::from(run.pattern == Pattern::Random)),
+        (regs::TRANSFER, run.transfer.get() as u32),
+        (regs::WINDOW, run.window.get() as u32),
+        (regs::HOST_OFFSET, run.host_offset as u32),
+        (regs::DEVICE_OFFSET, run.device_offset as u32),
+        (regs::TRANSACTIONS, transactions as u32),
+        (regs::SEED, seed as u32),
+        (regs::SEED + 4, (seed >> 32) as u32),
+    ];
+    for (index, address) in buffer.addresses.iter().enumerate() {
+        let at = regs::CHUNK_ADDRESSES + 8 * index as u64;
+        writes.push((at, address.get() as u32));
+        writes.push((at + 4, (address.get() >> 32) as u32));
+    }
+    writes.push((regs::CONTROL, regs::START));
+    writes
+}
