@@ -1,21 +1,25 @@
 //! A resource that serves one request at a time.
 
+use std::collections::VecDeque;
 use units::{Duration, Time};
 
 /// How many idle gaps before the last reservation are remembered.
-const GAPS: usize = 4;
+///
+/// Programs compute ahead of the clock, and each of their lines leaves a gap on its channel: this is enough for the
+/// kilobytes that some tens of cores load between two looks at the clock, or for one copy of 64 KiB.
+const GAPS: usize = 256;
 
 /// A resource that serves one request at a time, in the order of arrival.
 ///
 /// Reservations are made when a request sets out, so they do not come in the
 /// order in which requests arrive: a request from the other socket reserves
-/// further ahead than a local one. The server therefore remembers the last few
-/// idle gaps and lets an earlier arrival use them.
+/// further ahead than a local one, and a program further ahead than both. The
+/// server therefore remembers idle gaps and lets an earlier arrival use them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     free: u64,
-    gaps: [(u64, u64); GAPS],
-    oldest: usize,
+    /// From and to, the earliest first. They do not overlap and end before `free`.
+    gaps: VecDeque<(u64, u64)>,
 }
 
 impl Server {
@@ -29,8 +33,10 @@ impl Server {
         }
         if at >= self.free {
             if at - self.free >= service {
-                self.gaps[self.oldest] = (self.free, at);
-                self.oldest = (self.oldest + 1) % GAPS;
+                if self.gaps.len() == GAPS {
+                    self.gaps.pop_front();
+                }
+                self.gaps.push_back((self.free, at));
             }
             self.free = at + service;
             return Time::from_ps(at);
@@ -40,23 +46,39 @@ impl Server {
 
     /// A reservation that arrives before the last one ends.
     fn reserve_behind(&mut self, at: u64, service: u64) -> u64 {
-        let mut best: Option<(usize, u64)> = None;
-        for (i, &(from, to)) in self.gaps.iter().enumerate() {
-            let start = at.max(from);
-            if start + service <= to && best.is_none_or(|(_, b)| start < b) {
-                best = Some((i, start));
-            }
-        }
-        let Some((i, start)) = best else {
+        let long_enough = |gap: &&(u64, u64)| gap.1 - gap.0.max(at) >= service;
+        // Most arrive only a little before the end, behind all gaps.
+        let first = match self.gaps.back() {
+            Some(last) if last.1 >= at + service => self.gaps.partition_point(|gap| gap.1 < at + service),
+            _ => self.gaps.len(),
+        };
+        let Some((skipped, &(from, to))) =
+            self.gaps.range(first..).enumerate().find(|(_, gap)| long_enough(gap))
+        else {
             let start = self.free;
             self.free += service;
             return start;
         };
-        let (from, to) = self.gaps[i];
-        let end = start + service;
-        // One gap became two; the longer one is worth remembering.
-        self.gaps[i] = if to - end >= start - from { (end, to) } else { (from, start) };
+        let start = at.max(from);
+        self.split(first + skipped, (from, start), (start + service, to), service);
         start
+    }
+
+    /// What a reservation leaves of a gap, as far as it is as long as the reservation.
+    fn split(&mut self, gap: usize, before: (u64, u64), after: (u64, u64), least: u64) {
+        match (before.1 - before.0 >= least, after.1 - after.0 >= least) {
+            (false, false) => {
+                self.gaps.remove(gap);
+            }
+            (true, false) => self.gaps[gap] = before,
+            (false, true) => self.gaps[gap] = after,
+            (true, true) => {
+                self.gaps[gap] = after;
+                if self.gaps.len() < GAPS {
+                    self.gaps.insert(gap, before);
+                }
+            }
+        }
     }
 }
 
@@ -79,7 +101,39 @@ mod tests {
         assert_eq!(server.reserve(ns(101), five), ns(105));
     }
 
+    /// As channels are for lines that several programs load, each ahead of the clock by its own block.
+    #[test]
+    fn programs_ahead_of_the_clock_leave_no_time_unused() {
+        let mut server = Server::default();
+        let (service, blocks, lines) = (Duration::from_ns(4), 50, 32);
+        // Four programs load a block each in turn, a line every 16 ns, so that they need all of the server's time.
+        for block in 0..blocks {
+            for program in 0..4 {
+                for line in 0..lines {
+                    server.reserve(ns(16 * (block * lines + line) + program), service);
+                }
+            }
+        }
+        let last = server.reserve(Time::ZERO, service);
+        assert_eq!(last, ns(4 * 4 * blocks * lines));
+    }
+
     proptest! {
+        /// A server whose gaps are few enough to be remembered all serves each request as early as is possible.
+        #[test]
+        fn no_fitting_gap_is_missed(requests in prop::collection::vec(0u64..2_000, 1..200)) {
+            let (mut server, service) = (Server::default(), 10);
+            let mut served: Vec<u64> = Vec::new();
+            for at in requests {
+                let free = |start: u64| served.iter().all(|&other| start >= other + service || start + service <= other);
+                let earliest = std::iter::once(at).chain(served.iter().map(|other| other + service).filter(|&s| s >= at));
+                let earliest = earliest.filter(|&start| free(start)).min().unwrap();
+                let start = server.reserve(Time::from_ps(at), Duration::from_ps(service)).as_ps();
+                prop_assert_eq!(start, earliest);
+                served.push(start);
+            }
+        }
+
         #[test]
         fn service_never_overlaps(requests in prop::collection::vec((0u64..2_000, 1u64..20), 1..200)) {
             let mut server = Server::default();
