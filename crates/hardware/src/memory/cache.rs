@@ -29,7 +29,7 @@ pub(super) const TAG_BITS: u32 = 32 - FLAG_BITS;
 const KEY: u32 = !((1 << FLAG_BITS) - 1) | VALID;
 
 /// The place of a line in a cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slot(u32);
 
 impl Slot {
@@ -126,6 +126,17 @@ impl TagArray {
     #[inline]
     pub(super) fn find(&self, line: u64) -> Option<Slot> {
         self.probe(line).hit
+    }
+
+    /// Reads what a lookup of `line` will read, and returns something of it.
+    ///
+    /// The tags of a large cache lie in the slow caches of the machine that runs this. Reads for several lines, which
+    /// do not depend on each other, overlap there; lookups with all that follows on them do not.
+    #[inline]
+    pub(super) fn warm(&self, line: u64) -> u32 {
+        let set = self.index.split(line).0 as usize;
+        let (first, last) = (set * self.ways, (set + 1) * self.ways - 1);
+        self.words[first] ^ self.words[last] ^ self.replacement.warm(set)
     }
 
     /// Notes a use for the replacement policy.

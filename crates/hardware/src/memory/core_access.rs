@@ -1,11 +1,19 @@
 //! Accesses of cores.
 
 use super::access::{Access, CoreId, CoreOp, NodeId, Source};
-use super::cache::flag;
+use super::cache::{Probe, Slot, flag};
 use super::coherence::Intent;
 use super::counters::{CacheUser, Cause};
 use super::system::MemorySystem;
 use units::Time;
+
+/// A line that a core's L2 has.
+#[derive(Clone, Copy)]
+struct Hit {
+    ready: Time,
+    slot: Slot,
+    flags: u32,
+}
 
 impl MemorySystem {
     /// An access of a core to a line whose home is `home`.
@@ -28,32 +36,32 @@ impl MemorySystem {
         }
     }
 
-    /// Looks a line up in a core's private caches: the time of a hit and the line's state.
+    /// Looks a line up in a core's private caches. Answers with a hit, or with what the lookup in the L2 found.
     fn private_hit<const TIMED: bool>(
         &mut self,
         now: Time,
         n: usize,
         core: usize,
         line: u64,
-    ) -> Option<(Time, u32)> {
+    ) -> Result<Hit, Probe> {
         let params = &self.params.sockets[n].private;
         let caches = &mut self.sockets[n].cores[core];
         let l2 = caches.l2.probe(line);
         let counters = &mut self.counters.nodes[n].private;
         let Some(slot) = l2.slot() else {
             counters.misses += u64::from(TIMED);
-            return None;
+            return Err(l2);
         };
         counters.hits += u64::from(TIMED);
         let flags = caches.l2.flags(slot);
         let l1 = caches.l1.probe(line);
-        if let Some(slot) = l1.slot() {
-            caches.l1.used_at(l1, slot);
-            return Some((now + params.l1_hit, flags));
+        if let Some(first) = l1.slot() {
+            caches.l1.used_at(l1, first);
+            return Ok(Hit { ready: now + params.l1_hit, slot, flags });
         }
         caches.l2.used_at(l2, slot);
         caches.fill_l1(line);
-        Some((now + params.l2_hit, flags))
+        Ok(Hit { ready: now + params.l2_hit, slot, flags })
     }
 
     fn core_reads<const TIMED: bool>(
@@ -65,12 +73,14 @@ impl MemorySystem {
         line: u64,
         cause: Cause,
     ) -> Access {
-        if let Some((ready, _)) = self.private_hit::<TIMED>(now, n, core, line) {
-            return Access { ready, source: Source::OwnCache };
-        }
+        let absent = match self.private_hit::<TIMED>(now, n, core, line) {
+            Ok(hit) => return Access { ready: hit.ready, source: Source::OwnCache },
+            Err(absent) => absent,
+        };
         let llc = self.params.sockets[n].llc;
         let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
-        let mut held = self.sockets[n].locate(line);
+        let probe = self.sockets[n].llc.probe(line);
+        let mut held = self.sockets[n].held_at(probe.slot(), line);
         let exclusive;
         if held.any() {
             let socket = &mut self.sockets[n];
@@ -82,7 +92,7 @@ impl MemorySystem {
                 held = socket.downgrade(line, held);
             }
             if let Some(slot) = held.llc {
-                socket.llc.used(slot);
+                socket.llc.used_at(probe, slot);
             }
             exclusive = socket.exclusive(held) && socket.others(held, Some(core)) == 0;
             self.count_llc::<TIMED>(n, true);
@@ -91,9 +101,9 @@ impl MemorySystem {
             let fetched = self.fetch::<TIMED>(access.ready, to, home, line, cause, Intent::Share);
             access = Access { ready: fetched.at, source: fetched.source };
             exclusive = !fetched.shared;
-            held = self.allocate_for_core::<TIMED>(n, line, exclusive);
+            held = self.allocate_for_core::<TIMED>(n, line, probe, exclusive);
         }
-        self.sockets[n].fill(core, line, held, exclusive, false);
+        self.sockets[n].fill(core, line, absent, held, exclusive, false);
         self.settle::<TIMED>(access.ready, n, Some(CacheUser::Core));
         access
     }
@@ -107,17 +117,20 @@ impl MemorySystem {
         line: u64,
     ) -> Access {
         let hit = self.private_hit::<TIMED>(now, n, core, line);
-        if let Some((ready, flags)) = hit.filter(|(_, flags)| flags & flag::EXCLUSIVE != 0) {
+        if let Ok(Hit { ready, slot, flags }) = hit
+            && flags & flag::EXCLUSIVE != 0
+        {
             if flags & flag::DIRTY == 0 {
-                let held = self.sockets[n].locate(line);
-                self.sockets[n].own(core, line, held);
+                let held = self.sockets[n].held_by(core, slot, line);
+                self.sockets[n].own(core, slot, held);
             }
             return Access { ready, source: Source::OwnCache };
         }
         let llc = self.params.sockets[n].llc;
         let to = NodeId(n as u8);
         let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
-        let mut held = self.sockets[n].locate(line);
+        let probe = self.sockets[n].llc.probe(line);
+        let mut held = self.sockets[n].held_at(probe.slot(), line);
         if held.any() {
             if self.sockets[n].others(held, Some(core)) != 0 {
                 access = Access { ready: access.ready + llc.core_snoop, source: Source::LlcOwnedByCore };
@@ -125,24 +138,23 @@ impl MemorySystem {
             self.sockets[n].drop_private(line, held, Some(core));
             // A snoop filter's entry goes with the last copy.
             let alone = self.sockets[n].exclusive(held);
-            held = self.sockets[n].locate(line);
+            held = self.sockets[n].held_at(probe.slot(), line);
             if !alone {
                 access.ready = self.take_ownership::<TIMED>(access.ready, to, home, line);
                 self.sockets[n].set_exclusive(held, true);
             }
             if let Some(slot) = held.llc {
-                self.sockets[n].llc.used(slot);
+                self.sockets[n].llc.used_at(probe, slot);
             }
             self.count_llc::<TIMED>(n, true);
         } else {
             let fetched = self.fetch::<TIMED>(access.ready, to, home, line, Cause::Core, Intent::Own);
             access = Access { ready: fetched.at, source: fetched.source };
-            held = self.allocate_for_core::<TIMED>(n, line, true);
+            held = self.allocate_for_core::<TIMED>(n, line, probe, true);
         }
-        if hit.is_some() {
-            self.sockets[n].own(core, line, held);
-        } else {
-            self.sockets[n].fill(core, line, held, true, true);
+        match hit {
+            Ok(hit) => self.sockets[n].own(core, hit.slot, held),
+            Err(absent) => self.sockets[n].fill(core, line, absent, held, true, true),
         }
         self.settle::<TIMED>(access.ready, n, Some(CacheUser::Core));
         access
@@ -153,6 +165,7 @@ impl MemorySystem {
         &mut self,
         n: usize,
         line: u64,
+        probe: Probe,
         exclusive: bool,
     ) -> super::socket::Held {
         self.count_llc::<TIMED>(n, false);
@@ -161,7 +174,7 @@ impl MemorySystem {
             return Default::default();
         }
         let all = socket.llc.all_ways();
-        let slot = socket.insert(line, all, if exclusive { flag::EXCLUSIVE } else { 0 });
+        let slot = socket.insert_at(probe, all, if exclusive { flag::EXCLUSIVE } else { 0 });
         self.counters.nodes[n].llc[CacheUser::Core as usize].allocations += u64::from(TIMED);
         socket.held_at(Some(slot), line)
     }

@@ -16,6 +16,7 @@
 //! | `coherence` | what happens when a socket lacks a line: home node, snoops |
 //! | `socket` | states of lines in one socket's caches; ownership, inclusion |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
+//! | `presence` | which cores may have a line |
 //! | `dram` | channels, refresh, row buffers, write queues |
 //! | `interconnect` | links between sockets and routes over them |
 //! | `server` | a resource that serves one request at a time |
@@ -37,6 +38,7 @@ mod dram;
 mod interconnect;
 mod params;
 mod physical;
+mod presence;
 mod replacement;
 mod server;
 mod set_index;

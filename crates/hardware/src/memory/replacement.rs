@@ -36,6 +36,12 @@ impl Replacement {
         }
     }
 
+    /// Reads something of what is kept for `set`.
+    #[inline]
+    pub(super) fn warm(&self, set: usize) -> u32 {
+        u32::from(self.ages.get(set * self.ways).copied().unwrap_or_default())
+    }
+
     /// Notes that `way` of `set` was used.
     #[inline]
     pub(super) fn used(&mut self, set: usize, way: usize) {

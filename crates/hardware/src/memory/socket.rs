@@ -8,12 +8,15 @@
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
 use super::params::{EvictionNotice, Inclusion, SocketParams};
+use super::presence::Presence;
 
 /// The caches of one core. The L2 includes the L1 and keeps the state of both.
 #[derive(Clone, Debug)]
 pub(super) struct PrivateCaches {
     pub(super) l1: TagArray,
     pub(super) l2: TagArray,
+    /// By place in the L2: the line's place in an inclusive LLC, which does not change while the L2 has it.
+    places: Vec<Slot>,
 }
 
 /// Where a socket has a line.
@@ -47,7 +50,7 @@ pub(super) struct Socket {
     pub(super) llc: TagArray,
     filter: Option<TagArray>,
     /// By place in the directory: the cores that may have the line.
-    presence: Vec<u64>,
+    presence: Presence,
     pub(super) cores: Vec<PrivateCaches>,
     notice: EvictionNotice,
     pub(super) evicted: Evicted,
@@ -60,12 +63,16 @@ impl Socket {
             Inclusion::Inclusive => None,
             Inclusion::NonInclusive { snoop_filter } => Some(TagArray::new(snoop_filter, seed ^ 1)),
         };
-        let private = |core: u64| PrivateCaches {
-            l1: TagArray::new(&params.private.l1, seed ^ (core << 8 | 2)),
-            l2: TagArray::new(&params.private.l2, seed ^ (core << 8 | 3)),
+        let private = |core: u64| {
+            let l2 = TagArray::new(&params.private.l2, seed ^ (core << 8 | 3));
+            PrivateCaches {
+                l1: TagArray::new(&params.private.l1, seed ^ (core << 8 | 2)),
+                places: vec![Slot::default(); l2.slots()],
+                l2,
+            }
         };
         Self {
-            presence: vec![0; filter.as_ref().unwrap_or(&llc).slots()],
+            presence: Presence::new(filter.as_ref().unwrap_or(&llc).slots(), params.cores),
             llc,
             filter,
             cores: (0..u64::from(params.cores)).map(private).collect(),
@@ -111,6 +118,15 @@ impl Socket {
         Held { llc, directory }
     }
 
+    /// Where the socket has the line that is at `slot` of a core's L2.
+    #[inline]
+    pub(super) fn held_by(&self, core: usize, slot: Slot, line: u64) -> Held {
+        match self.filter {
+            None => self.held_at(Some(self.cores[core].places[slot.index()]), line),
+            Some(_) => self.locate(line),
+        }
+    }
+
     /// Whether the LLC contains what the private caches contain.
     pub(super) fn inclusive(&self) -> bool {
         self.filter.is_none()
@@ -134,7 +150,7 @@ impl Socket {
     /// The cores other than `but` that may have the line.
     #[inline]
     pub(super) fn others(&self, held: Held, but: Option<usize>) -> u64 {
-        let mask = held.directory.map_or(0, |slot| self.presence[slot.index()]);
+        let mask = held.directory.map_or(0, |slot| self.presence.get(slot.index()));
         mask & !but.map_or(0, |core| 1 << core)
     }
 
@@ -165,7 +181,7 @@ impl Socket {
             dirty |= self.cores[left.trailing_zeros() as usize].drop_line(line);
             left &= left - 1;
         }
-        let kept = self.presence[slot.index()] & but.map_or(0, |core| 1 << core);
+        let kept = self.presence.get(slot.index()) & but.map_or(0, |core| 1 << core);
         self.set_presence(slot, kept);
         dirty
     }
@@ -180,7 +196,7 @@ impl Socket {
     /// Takes the right to write the line from all cores. If one had it dirty, the LLC has it so now.
     pub(super) fn downgrade(&mut self, line: u64, held: Held) -> Held {
         let Some(slot) = held.directory else { return held };
-        let (mut left, mut dirty) = (self.presence[slot.index()], false);
+        let (mut left, mut dirty) = (self.presence.get(slot.index()), false);
         while left != 0 {
             dirty |= self.cores[left.trailing_zeros() as usize].downgrade(line);
             left &= left - 1;
@@ -238,7 +254,7 @@ impl Socket {
             let mut dirty = victim.flags & flag::DIRTY != 0;
             // An inclusive LLC takes the private copies along.
             if victim.flags & flag::PRIVATE != 0 {
-                let mut left = core::mem::take(&mut self.presence[victim.slot.index()]);
+                let mut left = self.presence.replace(victim.slot.index(), 0);
                 while left != 0 {
                     dirty |= self.cores[left.trailing_zeros() as usize].drop_line(victim.line);
                     left &= left - 1;
@@ -254,16 +270,24 @@ impl Socket {
     /// Puts a line that the core lacks into its private caches.
     ///
     /// `exclusive`: no other cache of the host has it, so the core may write
-    /// it; `dirty`: it does so now.
-    pub(super) fn fill(&mut self, core: usize, line: u64, held: Held, exclusive: bool, dirty: bool) {
+    /// it; `dirty`: it does so now. `absent` is what a lookup in the L2 found.
+    pub(super) fn fill(
+        &mut self,
+        core: usize,
+        line: u64,
+        absent: Probe,
+        held: Held,
+        exclusive: bool,
+        dirty: bool,
+    ) {
         let mut state = if exclusive { flag::EXCLUSIVE } else { 0 } | if dirty { flag::DIRTY } else { 0 };
         let owned = if exclusive { flag::OWNED } else { 0 };
         match (&self.filter, held.llc) {
             (None, llc) => {
                 let slot = llc.expect("an inclusive LLC is filled first");
-                let before =
-                    if self.llc.flags(slot) & flag::PRIVATE != 0 { self.presence[slot.index()] } else { 0 };
-                self.presence[slot.index()] = before | 1 << core;
+                let is_private = self.llc.flags(slot) & flag::PRIVATE != 0;
+                let before = if is_private { self.presence.get(slot.index()) } else { 0 };
+                self.presence.replace(slot.index(), before | 1 << core);
                 // A dirty copy of the core's makes the LLC's stale.
                 let clear = if dirty { flag::DIRTY } else { 0 };
                 self.llc.change(slot, flag::PRIVATE | owned, clear | (flag::OWNED & !owned));
@@ -278,23 +302,21 @@ impl Socket {
             }
         }
         let caches = &mut self.cores[core];
-        let probe = caches.l2.probe(line);
         let all = caches.l2.all_ways();
-        let (_, victim) = caches.l2.insert(probe, all, state);
+        let (slot, victim) = caches.l2.insert(absent, all, state);
+        let place = core::mem::replace(&mut caches.places[slot.index()], held.llc.unwrap_or_default());
         if let Some(victim) = victim {
             if let Some(slot) = caches.l1.find(victim.line) {
                 caches.l1.remove(slot);
             }
-            self.evicted_from_l2(core, victim);
+            self.evicted_from_l2(core, victim, place);
         }
         self.cores[core].fill_l1(line);
     }
 
-    /// Gives the core that has the line in its L2 the right to write it, and makes it dirty.
-    pub(super) fn own(&mut self, core: usize, line: u64, held: Held) {
-        let l2 = &mut self.cores[core].l2;
-        let slot = l2.find(line).expect("the core has the line");
-        l2.change(slot, flag::EXCLUSIVE | flag::DIRTY, 0);
+    /// Gives the core that has the line at `slot` of its L2 the right to write it, and makes it dirty.
+    pub(super) fn own(&mut self, core: usize, slot: Slot, held: Held) {
+        self.cores[core].l2.change(slot, flag::EXCLUSIVE | flag::DIRTY, 0);
         if let Some(slot) = held.llc {
             if self.filter.is_some() {
                 self.llc.remove(slot);
@@ -314,12 +336,12 @@ impl Socket {
         if let Some(slot) = probe.slot() {
             filter.change(slot, flags, flag::OWNED & !flags);
             filter.used_at(probe, slot);
-            self.presence[slot.index()] |= 1 << core;
+            self.presence.replace(slot.index(), self.presence.get(slot.index()) | 1 << core);
             return;
         }
         let all = filter.all_ways();
         let (slot, victim) = filter.insert(probe, all, flags);
-        let before = core::mem::replace(&mut self.presence[slot.index()], 1 << core);
+        let before = self.presence.replace(slot.index(), 1 << core);
         let Some(victim) = victim else { return };
         // What the filter cannot track may not stay in private caches.
         let (mut left, mut dirty) = (before, false);
@@ -333,27 +355,30 @@ impl Socket {
         }
     }
 
-    /// What happens to a line that leaves a core's L2 for another one.
-    fn evicted_from_l2(&mut self, core: usize, victim: Victim) {
+    /// What happens to a line that leaves a core's L2 for another one; `place` is that in an inclusive LLC.
+    fn evicted_from_l2(&mut self, core: usize, victim: Victim, place: Slot) {
         let dirty = victim.flags & flag::DIRTY;
-        let held = self.locate(victim.line);
-        let Some(slot) = held.directory else {
-            debug_assert!(false, "the directory has lost a private line");
-            return;
-        };
-        let rest = self.presence[slot.index()] & !(1 << core);
         if self.filter.is_none() {
-            self.llc.change(slot, dirty, 0);
+            debug_assert_eq!(self.llc.find(victim.line), Some(place), "the LLC includes the L2");
+            if dirty != 0 {
+                self.llc.change(place, dirty, 0);
+            }
             let told = match self.notice {
                 EvictionNotice::Silent => false,
                 EvictionNotice::Dirty => dirty != 0,
                 EvictionNotice::Always => true,
             };
             if told {
-                self.set_presence(slot, rest);
+                self.set_presence(place, self.presence.get(place.index()) & !(1 << core));
             }
             return;
         }
+        let held = self.locate(victim.line);
+        let Some(slot) = held.directory else {
+            debug_assert!(false, "the directory has lost a private line");
+            return;
+        };
+        let rest = self.presence.get(slot.index()) & !(1 << core);
         let exclusive = self.directory_flags(held) & flag::EXCLUSIVE;
         self.set_presence(slot, rest);
         if rest == 0 && held.llc.is_none() {
@@ -364,7 +389,7 @@ impl Socket {
 
     /// Changes which cores may have a line; none means that its entry goes.
     fn set_presence(&mut self, slot: Slot, cores: u64) {
-        self.presence[slot.index()] = cores;
+        self.presence.replace(slot.index(), cores);
         if cores == 0 {
             match &mut self.filter {
                 Some(filter) => {

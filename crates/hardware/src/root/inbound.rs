@@ -1,7 +1,7 @@
 //! Requests of devices as they reach memory: intake, translation, cache lines, completions.
 
 use engine::Scheduler;
-use units::{Duration, HostPhysical, Iova, Time};
+use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Tlp, TlpKind};
 
@@ -151,6 +151,7 @@ impl Host {
         let Scratch { ready, pieces } = &mut self.scratch;
         ready.clear();
         self.memory.begin_request();
+        self.memory.announce(port.params.node, target, Bytes::new(length.into()));
         let mut latest = start;
         for (index, line) in lines_of(target.get(), length).enumerate() {
             // The lines of a request are looked up one after the other.
@@ -272,6 +273,7 @@ fn write_lines(
     }
     let (first, end) = (target.get(), target.get() + u64::from(length));
     let (mut ordered, mut merged) = (start, start);
+    memory.announce(node, target, Bytes::new(length.into()));
     for line in lines_of(first, length) {
         let line_at = HostPhysical::new(line);
         let whole = line >= first && line + LINE <= end && !has_gaps(request);

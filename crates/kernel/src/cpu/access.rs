@@ -1,12 +1,12 @@
 //! Loads and stores of a core: which lines, which of them overlap, and when they are done.
 
 use hardware::core::Store;
-use hardware::memory::{CoreOp, LINE, Source};
+use hardware::memory::{CoreOp, LINE, MemorySystem, Source};
 use platform::cpu::CpuOps;
 use platform::memory::PhysAddr;
-use units::{HostPhysical, Time};
+use units::{Bytes, HostPhysical, Time};
 
-use super::Context;
+use super::{Context, Core};
 use crate::convert;
 
 /// Misses under way, oldest first; no more than there are fill buffers.
@@ -42,6 +42,14 @@ fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
     (first..end).step_by(LINE as usize).map(HostPhysical::new)
 }
 
+/// Announces what `core` accesses from the `n`th line of a range up to its `end`, if what was announced is used up.
+#[inline]
+fn announce(memory: &MemorySystem, core: &Core, n: usize, line: HostPhysical, end: u64) {
+    if n.is_multiple_of(MemorySystem::ANNOUNCED) {
+        memory.announce(convert::memory_node(core.node), line, Bytes::new(end - line.get()));
+    }
+}
+
 impl Context {
     pub(super) fn read(&self, at: PhysAddr, into: &mut [u8]) {
         let length = into.len() as u64;
@@ -65,7 +73,8 @@ impl Context {
             // A store to where no memory is is lost.
             let _ = host.memory.bytes_mut().write(convert::physical(at), from);
             let mut stores = core.stores.borrow_mut();
-            for line in lines(at, from.len() as u64) {
+            for (n, line) in lines(at, from.len() as u64).enumerate() {
+                announce(&host.memory, core, n, line, at.0 + from.len() as u64);
                 while stores.len() >= capacity
                     && let Some(oldest) = stores.pop_front()
                 {
@@ -122,7 +131,7 @@ impl Context {
     /// Accesses all lines of a range, as many at once as fill buffers are free: when the last is there.
     fn touch(
         &self,
-        memory: &mut hardware::memory::MemorySystem,
+        memory: &mut MemorySystem,
         start: Time,
         at: PhysAddr,
         length: u64,
@@ -134,10 +143,12 @@ impl Context {
         if at.offset_in(LINE) + length <= LINE {
             return memory.core(start, core, HostPhysical::new(at.0), op).ready;
         }
+        let whose = self.cores.get(self.core.get());
         let mut window = Window::new(buffers);
         let mut now = start;
         let mut last = start;
-        for line in lines(at, length) {
+        for (n, line) in lines(at, length).enumerate() {
+            announce(memory, whose, n, line, at.0 + length);
             let begin = now.max(window.free_at());
             let access = memory.core(begin, core, line, op);
             if access.source != Source::OwnCache {

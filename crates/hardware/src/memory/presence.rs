@@ -1,0 +1,35 @@
+//! Which cores may have the lines of a directory.
+
+/// For each place in a directory a set of cores, as narrow as the socket's cores allow: it is read at every place of the
+/// LLC, and the machine that runs this has caches, too.
+#[derive(Clone, Debug)]
+pub(super) enum Presence {
+    /// Up to 16 cores.
+    Few(Vec<u16>),
+    /// Up to 64.
+    Many(Vec<u64>),
+}
+
+impl Presence {
+    pub(super) fn new(slots: usize, cores: u16) -> Self {
+        if cores <= 16 { Self::Few(vec![0; slots]) } else { Self::Many(vec![0; slots]) }
+    }
+
+    /// The cores of a place, one bit for each.
+    #[inline]
+    pub(super) fn get(&self, place: usize) -> u64 {
+        match self {
+            Self::Few(sets) => sets[place].into(),
+            Self::Many(sets) => sets[place],
+        }
+    }
+
+    /// Changes the cores of a place, and returns those before.
+    #[inline]
+    pub(super) fn replace(&mut self, place: usize, cores: u64) -> u64 {
+        match self {
+            Self::Few(sets) => core::mem::replace(&mut sets[place], cores as u16).into(),
+            Self::Many(sets) => core::mem::replace(&mut sets[place], cores),
+        }
+    }
+}
