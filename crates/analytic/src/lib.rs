@@ -17,4 +17,4 @@ mod nic;
 pub use ethernet::Ethernet;
 pub use link::{Generation, Link, LinkError};
 pub use memory::Direction;
-pub use nic::{Driver, Nic, Omission, Traffic};
+pub use nic::{Driver, Nic, Omission, Part, Traffic};

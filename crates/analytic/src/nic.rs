@@ -53,6 +53,23 @@ pub enum Traffic {
     Both,
 }
 
+/// What crosses the link for a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Ring pointers that the driver writes.
+    Doorbells,
+    /// Reads of descriptors.
+    Descriptors,
+    /// The packet.
+    Packets,
+    /// Descriptors or completions that the NIC writes.
+    WriteBacks,
+    /// Interrupts.
+    Interrupts,
+    /// Ring pointers that the driver reads.
+    Pointers,
+}
+
 /// Whether an oversight of the public code is repeated, which is how the
 /// published curves came to be: it forgets the read requests for receive descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -112,42 +129,63 @@ impl Nic {
         (wire.up, wire.down)
     }
 
+    /// The same, part by part.
+    ///
+    /// # Panics
+    /// If `packet` is zero.
+    pub fn wire_parts(&self, link: &Link, traffic: Traffic, packet: Bytes) -> Vec<(Part, f64, f64)> {
+        let parts = self.parts(link, traffic, packet.get(), Omission::None);
+        parts.into_iter().map(|(part, wire)| (part, wire.up, wire.down)).collect()
+    }
+
     fn wire(&self, link: &Link, traffic: Traffic, size: u64, omission: Omission) -> WireBytes {
+        let parts = self.parts(link, traffic, size, omission).into_iter();
+        parts.fold(WireBytes::default(), |sum, (_, part)| sum + part)
+    }
+
+    fn parts(&self, link: &Link, traffic: Traffic, size: u64, omission: Omission) -> Vec<(Part, WireBytes)> {
         assert!(size > 0, "a packet has bytes");
-        match traffic {
-            Traffic::Transmit => self.transmit(link, size),
-            Traffic::Receive => self.receive(link, size, omission),
-            Traffic::Both => self.transmit(link, size) + self.receive(link, size, omission),
+        let mut parts = Vec::new();
+        if traffic != Traffic::Receive {
+            parts.extend(self.transmit(link, size));
         }
+        if traffic != Traffic::Transmit {
+            parts.extend(self.receive(link, size, omission));
+        }
+        parts
     }
 
     /// Tail pointer, descriptors, packet, write-back, interrupt, head pointer.
-    fn transmit(&self, link: &Link, size: u64) -> WireBytes {
+    fn transmit(&self, link: &Link, size: u64) -> [(Part, WireBytes); 6] {
         let fetch = WireBytes::device_read(link, DESCRIPTOR * u64::from(self.tx_fetch)).every(self.tx_fetch);
         let write_back = match self.tx_write_back {
             0 => WireBytes::default(),
             n => WireBytes::device_write(link, DESCRIPTOR * u64::from(n)).every(n),
         };
-        WireBytes::host_write(POINTER).every(self.tx_doorbell)
-            + fetch
-            + WireBytes::device_read(link, size)
-            + write_back
-            + self.interrupts(link)
-            + self.pointer_read(self.tx_doorbell)
+        [
+            (Part::Doorbells, WireBytes::host_write(POINTER).every(self.tx_doorbell)),
+            (Part::Descriptors, fetch),
+            (Part::Packets, WireBytes::device_read(link, size)),
+            (Part::WriteBacks, write_back),
+            (Part::Interrupts, self.interrupts(link)),
+            (Part::Pointers, self.pointer_read(self.tx_doorbell)),
+        ]
     }
 
     /// Free buffers' pointer, descriptor, packet, write-back, interrupt, head pointer.
-    fn receive(&self, link: &Link, size: u64, omission: Omission) -> WireBytes {
+    fn receive(&self, link: &Link, size: u64, omission: Omission) -> [(Part, WireBytes); 6] {
         let mut descriptor = WireBytes::device_read(link, DESCRIPTOR);
         if omission == Omission::RxDescriptorReads {
             descriptor.up -= REQUEST_OVERHEAD as f64;
         }
-        WireBytes::host_write(POINTER).every(self.free_list)
-            + descriptor
-            + WireBytes::device_write(link, size)
-            + WireBytes::device_write(link, DESCRIPTOR)
-            + self.interrupts(link)
-            + self.pointer_read(self.rx_pointer)
+        [
+            (Part::Doorbells, WireBytes::host_write(POINTER).every(self.free_list)),
+            (Part::Descriptors, descriptor),
+            (Part::Packets, WireBytes::device_write(link, size)),
+            (Part::WriteBacks, WireBytes::device_write(link, DESCRIPTOR)),
+            (Part::Interrupts, self.interrupts(link)),
+            (Part::Pointers, self.pointer_read(self.rx_pointer)),
+        ]
     }
 
     fn interrupts(&self, link: &Link) -> WireBytes {

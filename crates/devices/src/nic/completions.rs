@@ -72,6 +72,7 @@ impl Nic {
         let note = Note::new(Kind::RxCompletion, ring.life, function, queue).with(packets, ring.reported);
         let length = self.scratch.len() as u32;
         self.handle.add(function, counter::WRITE_BACKS, 1);
+        self.handle.add(function, counter::WRITTEN_BACK, LEN as u64);
         bus.write(write(function, end - u64::from(length), length, note.token()), &self.scratch);
     }
 
@@ -132,6 +133,7 @@ impl Nic {
                 let head = u32::from(ring.done).to_le_bytes();
                 ring.waiting.clear();
                 self.handle.add(function, counter::WRITE_BACKS, 1);
+                self.handle.add(function, counter::WRITTEN_BACK, head.len() as u64);
                 bus.write(request, &head);
             }
             mode => {
@@ -164,6 +166,7 @@ impl Nic {
                         note.with(packets, visible).token(),
                     );
                     self.handle.add(function, counter::WRITE_BACKS, 1);
+                    self.handle.add(function, counter::WRITTEN_BACK, self.scratch.len() as u64);
                     bus.write(request, &self.scratch);
                 }
                 ring.waiting.clear();

@@ -346,6 +346,7 @@ impl Nic {
         while let Some((count, address, number)) = state.ring.next_fetch(batch, hungry) {
             let note = Note::new(Kind::RxFetch, life, function, queue).with(count, number);
             self.handle.add(function, counter::FETCHES, 1);
+            self.handle.add(function, counter::FETCHED, number.into());
             bus.read(read(function, address, u32::from(number) * LEN as u32, note));
         }
     }

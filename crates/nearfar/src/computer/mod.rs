@@ -6,12 +6,14 @@
 //! | `kernel` | from a kernel's file to its parameters |
 //! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
 //! | `network` | cables and switches between them, captures |
+//! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
 //! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
 //! | `run` | the programs, and what they leave |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer.rs), a
 //! file in `device/` and a line in [`device::plug`]; its driver a line in [`device::drivers`].
 
+mod budget;
 mod device;
 mod kernel;
 mod network;
@@ -23,6 +25,7 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use ::kernel::Kernel;
+use devices::nic::NicHandle;
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -97,6 +100,8 @@ pub struct Computer {
     pub kernel: Kernel,
     /// What is in its slots, in the scenario's order.
     pub devices: Vec<EndpointId>,
+    /// The NICs among them.
+    pub nics: Vec<(EndpointId, NicHandle)>,
     /// Network namespaces beside the first, by the device that each has.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
 }
@@ -138,14 +143,16 @@ impl Computers {
                 device::plug(&mut fabric, id, &host.machine.host, (n, device), seed)
             };
             let devices = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
-            hosts.push((host, id, devices));
+            let (devices, nics): (Vec<EndpointId>, Vec<_>) = devices.into_iter().unzip();
+            let nics = devices.iter().zip(nics).filter_map(|(&device, nic)| Some((device, nic?))).collect();
+            hosts.push((host, id, devices, nics));
         }
-        let devices: Vec<Vec<EndpointId>> = hosts.iter().map(|(.., devices)| devices.clone()).collect();
+        let devices: Vec<Vec<EndpointId>> = hosts.iter().map(|(_, _, devices, _)| devices.clone()).collect();
         let seed = Seed::new(setup.seed).part("network");
         let (cables, captures) = network::connect(&mut fabric, &setup.network, &devices, seed)
             .map_err(|(file, problem)| ComputerError::Capture { file, problem })?;
         let simulation = Simulation::new(fabric);
-        let boot = |(number, (host, id, devices)): (usize, (&machine::HostSetup, _, _))| {
+        let boot = |(number, (host, id, devices, nics)): (usize, (&machine::HostSetup, _, _, _))| {
             let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
             let programs = setup.programs.iter().filter(|program| program.host == number);
             let names = programs.filter_map(|program| program.namespace.as_ref());
@@ -153,7 +160,7 @@ impl Computers {
             for driver in drivers(host) {
                 kernel.add_driver(driver);
             }
-            Ok(Computer { name: host.name.clone(), host: id, kernel, devices, namespaces })
+            Ok(Computer { name: host.name.clone(), host: id, kernel, devices, nics, namespaces })
         };
         let vfs =
             hosts.iter().map(|(host, ..)| host.devices.iter().map(|device| device.vfs).collect()).collect();

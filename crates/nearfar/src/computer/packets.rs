@@ -7,9 +7,12 @@
 use analytic::{Generation, Link, Nic, Traffic};
 use hardware::link::{DirectionCounters, Side};
 use machine::{ComputerSetup, DeviceFile, HostSetup};
-use units::Bytes;
+use platform::device::FunctionIndex;
+use units::{Bytes, Time};
+use wire::nic::registers::counter;
 use workloads::Report;
 
+use super::budget;
 use super::run::{Done, Observer};
 use super::{Computer, Computers};
 
@@ -20,6 +23,8 @@ pub struct PacketCost {
     pub tlp_bytes: f64,
     /// DLLPs.
     pub dllp_bytes: f64,
+    /// What the wire carried beside them: the root port's transmitter sends whole beats, and completions pad their payload.
+    pub fill_bytes: f64,
     /// Requests among the TLPs, a number.
     pub requests: f64,
     /// Completions among them, a number.
@@ -27,7 +32,7 @@ pub struct PacketCost {
 }
 
 impl PacketCost {
-    fn of(before: &DirectionCounters, after: &DirectionCounters, packets: f64) -> Self {
+    fn of(before: &DirectionCounters, after: &DirectionCounters, packets: f64, ps_per_byte: f64) -> Self {
         let bytes = |counters: &DirectionCounters| counters.tlp_bytes.iter().map(|b| b.get()).sum::<u64>();
         // Posted and non-posted ones.
         let requests = |counters: &DirectionCounters| counters.tlps[0] + counters.tlps[1];
@@ -36,21 +41,33 @@ impl PacketCost {
             completions: (after.tlps[2] - before.tlps[2]) as f64 / packets,
             tlp_bytes: (bytes(after) - bytes(before)) as f64 / packets,
             dllp_bytes: (after.dllp_bytes.get() - before.dllp_bytes.get()) as f64 / packets,
+            fill_bytes: 0.0,
         }
+        .filled((after.busy - before.busy).as_ps() as f64 / ps_per_byte / packets)
     }
 
-    /// Both together.
+    fn filled(self, busy: f64) -> Self {
+        Self { fill_bytes: (busy - self.tlp_bytes - self.dllp_bytes).max(0.0), ..self }
+    }
+
+    /// All together.
     pub fn total(&self) -> f64 {
-        self.tlp_bytes + self.dllp_bytes
+        self.tlp_bytes + self.dllp_bytes + self.fill_bytes
     }
 }
 
 /// What has passed the first NIC of a host.
 #[derive(Clone, Default)]
-struct Counted {
-    up: DirectionCounters,
-    down: DirectionCounters,
-    interrupts: u64,
+pub(super) struct Counted {
+    pub up: DirectionCounters,
+    pub down: DirectionCounters,
+    pub interrupts: u64,
+    /// Time of a byte on the link.
+    pub ps_per_byte: f64,
+    /// The NIC's own counters, of all its functions.
+    pub nic: Vec<u64>,
+    /// When this was.
+    pub at: Time,
 }
 
 /// Counts what passes NICs' links while programs run.
@@ -64,11 +81,19 @@ fn count(computers: &Computers, host: &Computer, nic: Option<usize>) -> Counted 
     let Some(&device) = nic.and_then(|nic| host.devices.get(nic)) else { return Counted::default() };
     let interrupts = host.kernel.interrupts();
     let interrupts = interrupts.iter().filter(|line| line.1.starts_with("nic-")).map(|line| line.3).sum();
+    let nic_counters = host.nics.iter().find(|(endpoint, _)| *endpoint == device).map(|(_, handle)| {
+        let functions = || (0..8).map(FunctionIndex);
+        (0..counter::COUNT).map(|which| functions().map(|f| handle.counter(f, which)).sum()).collect()
+    });
+    let nic_counters = nic_counters.unwrap_or_default();
+    let at = computers.simulation().now();
     computers.simulation().with(|fabric, _| {
         let Some(link) = fabric.endpoint(device).links().next() else { return Counted::default() };
         let link = fabric.wires.link(link);
         let counters = |side| link.counters(side).clone();
-        Counted { up: counters(Side::Downstream), down: counters(Side::Upstream), interrupts }
+        let ps_per_byte = link.wire_time_per_byte_ps();
+        let (up, down) = (counters(Side::Downstream), counters(Side::Upstream));
+        Counted { up, down, interrupts, ps_per_byte, nic: nic_counters, at }
     })
 }
 
@@ -118,14 +143,27 @@ impl PacketCosts {
         let (before, after) = (self.before.get(host)?, self.after.get(host)?);
         (packets > 0.0).then(|| {
             [
-                PacketCost::of(&before.up, &after.up, packets),
-                PacketCost::of(&before.down, &after.down, packets),
+                PacketCost::of(&before.up, &after.up, packets, after.ps_per_byte),
+                PacketCost::of(&before.down, &after.down, packets, after.ps_per_byte),
             ]
         })
     }
 
-    /// Adds a note on the link to each pktgen that was alone on its host.
-    pub fn explain(&self, setup: &ComputerSetup, done: &mut [Done]) {
+    /// Adds a note on the link to each pktgen that was alone on its host, and a report on each link that carried what
+    /// programs of the network sent each other.
+    pub fn explain(&self, setup: &ComputerSetup, done: &mut Vec<Done>) {
+        for (host, described) in setup.hosts.iter().enumerate() {
+            let (Some(before), Some(after)) = (self.before.get(host), self.after.get(host)) else { continue };
+            let sockets = |run: &str| {
+                ["netperf", "iperf", "ping"].contains(&run.split_whitespace().next().unwrap_or(""))
+            };
+            if let (Some((_, nic)), true) = (nic_of(described), done.iter().any(|done| sockets(&done.run)))
+                && let Some(link) = link_of(described, nic)
+            {
+                done.extend(budget::report(described, nic, &link, before, after));
+            }
+        }
+
         for (host, described) in setup.hosts.iter().enumerate() {
             let mut programs = done.iter_mut().filter(|done| done.host == described.name);
             let (Some(only), None) = (programs.next(), programs.next()) else { continue };
@@ -203,8 +241,9 @@ impl PacketCosts {
         let counted = bits(model_up.max(model_down) / (1.0 - share / 100.0));
         report.notes.push(format!(
             "a packet takes {:.1} B of TLPs from the NIC (model {model_up:.1}) and {:.1} B to it (model \
-             {model_down:.1}), and {:.1} and {:.1} B of DLLPs",
-            up.tlp_bytes, down.tlp_bytes, up.dllp_bytes, down.dllp_bytes
+             {model_down:.1}), {:.1} and {:.1} B of DLLPs, and {:.1} B to it that fill beats of the root port's transmitter \
+             and pad completions, of which the model knows nothing",
+            up.tlp_bytes, down.tlp_bytes, up.dllp_bytes, down.dllp_bytes, down.fill_bytes
         ));
         report.notes.push(format!(
             "the link carries {carried:.1} Gbit/s of such packets; the model says {own:.1} with {allowance:.1} % for \

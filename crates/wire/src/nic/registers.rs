@@ -343,6 +343,10 @@ pub mod counter {
     pub const INLINE_PACKETS: usize = 25;
     /// Frames of virtual functions that were not sent, because their source address was another's.
     pub const TX_SPOOFED: usize = 26;
+    /// Descriptors read, of the rings in both directions.
+    pub const FETCHED: usize = 27;
+    /// Bytes of completion writes, without frames that go with them.
+    pub const WRITTEN_BACK: usize = 28;
     /// How many there are.
-    pub const COUNT: usize = 27;
+    pub const COUNT: usize = 29;
 }

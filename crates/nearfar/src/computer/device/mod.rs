@@ -4,6 +4,7 @@ mod card;
 mod drive;
 mod nic;
 
+use devices::nic::NicHandle;
 use std::rc::Rc;
 
 use drivers::nic::NicDriver;
@@ -51,12 +52,14 @@ pub fn plug(
     machine: &Host,
     (number, device): (usize, &DeviceSetup),
     seed: Seed,
-) -> Result<EndpointId, ComputerError> {
+) -> Result<(EndpointId, Option<NicHandle>), ComputerError> {
     let slot = Slot { fabric, host, machine, name: &device.slot, number, seed };
     match &device.kind {
-        DeviceFile::Drive(drive) => drive::plug(slot, drive),
-        DeviceFile::Nic(nic) => Ok(nic::plug(slot, nic)?),
-        DeviceFile::Card(part) => Ok(card::plug(slot, part)?),
+        DeviceFile::Drive(drive) => Ok((drive::plug(slot, drive)?, None)),
+        DeviceFile::Nic(nic) => {
+            nic::plug(slot, nic).map(|(nic, handle)| (nic, Some(handle))).map_err(Into::into)
+        }
+        DeviceFile::Card(part) => Ok((card::plug(slot, part)?, None)),
     }
 }
 

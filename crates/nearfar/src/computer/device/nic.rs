@@ -1,6 +1,6 @@
 //! NICs.
 
-use devices::nic::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
+use devices::nic::{KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams};
 use drivers::nic::{Ending, InlineParams, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use machine::{
@@ -17,18 +17,18 @@ use super::Slot;
 use super::drive::pci_id;
 use crate::topology::TopologyError;
 
-pub fn plug(mut slot: Slot<'_>, nic: &Nic) -> Result<EndpointId, TopologyError> {
+pub fn plug(mut slot: Slot<'_>, nic: &Nic) -> Result<(EndpointId, NicHandle), TopologyError> {
     let (link, generation, width) = slot.link(&nic.link);
     let (host, number) = (u32::from(slot.host.0), slot.number as u32);
     let address = |port| MacAddr::local(host << 16 | number << 8 | port);
     let params = nic_params(nic, generation, width, address);
-    let (device, _) =
+    let (device, handle) =
         devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
     let mut core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
     if let Some(read_use) = &nic.controller.read_use {
         core.engines.iter_mut().for_each(|engine| engine.read_done_latency = read_use.value);
     }
-    Ok(slot.fabric.add_endpoint(core, &[link], Box::new(device)))
+    Ok((slot.fabric.add_endpoint(core, &[link], Box::new(device)), handle))
 }
 
 /// The NIC that a file describes, on a link of `generation` and `width`; `address` gives each port's.

@@ -1,0 +1,198 @@
+//! What a link to a NIC carried while programs of the network talked, kind by kind, beside what the analytic model of
+//! pcie-bench's section 3 makes of the same frames.
+//!
+//! The model is told how the part and its driver batch their work, and how many frames of which mean size went each way. What
+//! only the simulation has stands in rows of its own: DLLPs, which the model takes out of the link's rate beforehand, beats
+//! that the root port's transmitter fills, answers to registers that the driver reads.
+
+use analytic::{Link, Nic, Part, Traffic};
+use drivers::nic::NicDriverParams;
+use hardware::link::DirectionCounters;
+use machine::HostSetup;
+use units::Bytes;
+use wire::nic::registers::counter;
+use workloads::Report;
+
+use super::packets::Counted;
+use super::run::Done;
+
+/// Bytes of a message-signalled interrupt's data.
+const MSI: f64 = 4.0;
+
+/// One kind of what crosses the link, in bytes from the NIC and to it.
+struct Row {
+    kind: &'static str,
+    simulated: [f64; 2],
+    model: [f64; 2],
+}
+
+/// Differences of the counters of a run.
+struct Carried {
+    /// From the NIC and to it.
+    directions: [Direction; 2],
+    nic: Vec<f64>,
+    interrupts: f64,
+}
+
+/// One direction: TLPs and their bytes by class (posted, non-posted, completions), and the rest.
+#[derive(Clone, Copy)]
+struct Direction {
+    tlps: [f64; 3],
+    bytes: [f64; 3],
+    dllps: f64,
+    /// All that the wire carried.
+    busy: f64,
+}
+
+impl Direction {
+    fn between(before: &DirectionCounters, after: &DirectionCounters, ps_per_byte: f64) -> Self {
+        let class = |n: usize| (after.tlp_bytes[n].get() - before.tlp_bytes[n].get()) as f64;
+        Self {
+            tlps: [0, 1, 2].map(|n| (after.tlps[n] - before.tlps[n]) as f64),
+            bytes: [0, 1, 2].map(class),
+            dllps: (after.dllp_bytes.get() - before.dllp_bytes.get()) as f64,
+            busy: (after.busy - before.busy).as_ps() as f64 / ps_per_byte,
+        }
+    }
+
+    /// What the wire carried that is neither TLP nor DLLP.
+    fn fill(&self) -> f64 {
+        (self.busy - self.bytes.iter().sum::<f64>() - self.dllps).max(0.0)
+    }
+}
+
+impl Carried {
+    fn between(before: &Counted, after: &Counted) -> Option<Self> {
+        if after.nic.is_empty() || after.nic.len() != before.nic.len() {
+            return None;
+        }
+        let ps_per_byte = after.ps_per_byte;
+        Some(Self {
+            directions: [
+                Direction::between(&before.up, &after.up, ps_per_byte),
+                Direction::between(&before.down, &after.down, ps_per_byte),
+            ],
+            nic: after.nic.iter().zip(&before.nic).map(|(after, before)| (after - before) as f64).collect(),
+            interrupts: (after.interrupts - before.interrupts) as f64,
+        })
+    }
+
+    /// Frames of a direction and their mean size.
+    fn frames(&self, frames: usize, bytes: usize) -> (f64, Bytes) {
+        let number = self.nic[frames];
+        (number, Bytes::new((self.nic[bytes] / number.max(1.0)).round() as u64))
+    }
+
+    fn rows(&self, model: &Nic, link: &Link) -> Vec<Row> {
+        let [up, down] = self.directions;
+        // Requests without data show what framing and header take.
+        let header = if up.tlps[1] > 0.0 { up.bytes[1] / up.tlps[1] } else { 24.0 };
+        let fetch_requests = self.nic[counter::FETCHES] * header;
+        let written_back = self.nic[counter::WRITTEN_BACK] + self.nic[counter::WRITE_BACKS] * header;
+        let interrupts = self.interrupts * (header + MSI);
+        // Descriptors come in completions like the others: by their share of the data.
+        let fetched = self.nic[counter::FETCHED] * 16.0;
+        let data = down.bytes[2] - 20.0 * down.tlps[2];
+        let fetched = if data > 0.0 { down.bytes[2] * fetched / data } else { 0.0 };
+        let simulated = |part: Part| match part {
+            Part::Doorbells => [0.0, down.bytes[0]],
+            Part::Descriptors => [fetch_requests, fetched],
+            Part::Packets => [
+                up.bytes[1] - fetch_requests + up.bytes[0] - written_back - interrupts,
+                down.bytes[2] - fetched,
+            ],
+            Part::WriteBacks => [written_back, 0.0],
+            Part::Interrupts => [interrupts, 0.0],
+            Part::Pointers => [up.bytes[2], down.bytes[1]],
+        };
+        let (sent, sent_size) = self.frames(counter::TX_FRAMES, counter::TX_BYTES);
+        let (received, received_size) = self.frames(counter::RX_FRAMES, counter::RX_BYTES);
+        let of_model = |part: Part| {
+            let mut total = [0.0; 2];
+            for (traffic, number, size) in
+                [(Traffic::Transmit, sent, sent_size), (Traffic::Receive, received, received_size)]
+            {
+                if number > 0.0 {
+                    for (_, up, down) in
+                        model.wire_parts(link, traffic, size).into_iter().filter(|(of, ..)| *of == part)
+                    {
+                        total = [total[0] + number * up, total[1] + number * down];
+                    }
+                }
+            }
+            total
+        };
+        let kinds = [
+            ("packets", Part::Packets),
+            ("descriptors", Part::Descriptors),
+            ("write-backs", Part::WriteBacks),
+            ("doorbells", Part::Doorbells),
+            ("interrupts", Part::Interrupts),
+            ("register reads", Part::Pointers),
+        ];
+        let row = |(kind, part)| Row { kind, simulated: simulated(part), model: of_model(part) };
+        let mut rows: Vec<Row> = kinds.into_iter().map(row).collect();
+        rows.push(Row { kind: "DLLPs", simulated: [up.dllps, down.dllps], model: [0.0; 2] });
+        rows.push(Row { kind: "fill", simulated: [up.fill(), down.fill()], model: [0.0; 2] });
+        rows
+    }
+}
+
+/// The report on a host's link, if its NIC sent or received frames: as if it were a program, so that it is printed and
+/// written as what programs measured.
+pub(super) fn report(
+    host: &HostSetup,
+    nic: &machine::Nic,
+    link: &Link,
+    before: &Counted,
+    after: &Counted,
+) -> Option<Done> {
+    let carried = Carried::between(before, after)?;
+    let frames = carried.nic[counter::TX_FRAMES] + carried.nic[counter::RX_FRAMES];
+    if frames == 0.0 {
+        return None;
+    }
+    let figure = |figure: &machine::Figure<machine::Count>| figure.value.get();
+    let model = Nic {
+        tx_fetch: figure(&nic.tx.fetch),
+        tx_write_back: figure(&nic.tx.write_back),
+        tx_doorbell: 1,
+        free_list: NicDriverParams::default().refill.into(),
+        rx_pointer: 1,
+        interrupt: if carried.interrupts > 0.0 { (frames / carried.interrupts).round() as u32 } else { 0 },
+        reads_pointers: false,
+    };
+    let took = after.at.since(before.at);
+    let mut report = Report::default();
+    report.add("frames sent", "", carried.nic[counter::TX_FRAMES]);
+    report.add("frames received", "", carried.nic[counter::RX_FRAMES]);
+    let mut totals = [[0.0; 2]; 2];
+    let rows = carried.rows(&model, link);
+    for (n, direction) in ["from the NIC", "to the NIC"].into_iter().enumerate() {
+        for row in &rows {
+            totals[n] = [totals[n][0] + row.simulated[n], totals[n][1] + row.model[n]];
+            if row.simulated[n] > 0.0 || row.model[n] > 0.0 {
+                report.add(format!("{}, {direction}", row.kind), "B/frame", row.simulated[n] / frames);
+                report.add(format!("{}, {direction}, model", row.kind), "B/frame", row.model[n] / frames);
+            }
+        }
+        report.add(format!("all, {direction}"), "B/frame", totals[n][0] / frames);
+        report.add(format!("all, {direction}, model"), "B/frame", totals[n][1] / frames);
+        let busy = carried.directions[n].busy * after.ps_per_byte / took.as_ps().max(1) as f64;
+        report.add(format!("busy, {direction}"), "% of time", 100.0 * busy);
+    }
+    let raw = link.raw_rate().as_gbit_per_s_f64();
+    let allowance = 100.0 * (1.0 - link.tlp_rate().as_gbit_per_s_f64() / raw);
+    report.notes.push(format!(
+        "of {raw:.1} Gbit/s a direction the model sets {allowance:.1} % aside for DLLPs and skips; it knows no fill: whole \
+         beats of the root port's transmitter, padded completions"
+    ));
+    let completions = carried.directions[1].tlps[2];
+    report.notes.push(format!(
+        "the host answered {} reads with {completions} completions, cut as its root port does; frames that TSO cuts share \
+         descriptors, and requests to addresses below 4 GiB have headers 4 B shorter than the model's",
+        carried.directions[0].tlps[1]
+    ));
+    let run = format!("link to {}", nic.name);
+    Some(Done { host: host.name.clone(), run, took, outcome: Ok(report) })
+}
