@@ -192,3 +192,8 @@ fn number(value: f64) -> String {
         _ => format!("{value:.3}"),
     }
 }
+
+/// A slot as a sentence has it: the usual one is called `slot`.
+pub fn place(slot: &str) -> String {
+    if slot == "slot" { "its slot".to_owned() } else { format!("slot {slot}") }
+}

@@ -9,18 +9,20 @@ use std::rc::Rc;
 
 use common::streams::{bytes, receive, send};
 use common::{Pair, Setup};
-use drivers::nic::NicDriverParams;
+use drivers::nic::{KpioParams, NicDriverParams, Select};
 use engine::Seed;
 use hardware::ethernet::FaultParams;
 use kernel::{DmaMode, SteeringParams};
 use platform::Error;
 use platform::block::Segment;
 use platform::cpu::CpuId;
+use platform::device::FunctionIndex;
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
 use platform::net::NetFeatures;
 use platform::socket::Network;
 use units::Duration;
+use wire::nic::registers::counter;
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 const PORT: u16 = 7;
@@ -313,4 +315,56 @@ fn a_stream_keeps_its_order_when_its_reader_moves() {
     let counted = network(&pair, 1).counters();
     assert!(counted.steered >= 5 && counted.to_other_core > 0 && counted.steer_held > 0, "{counted:?}");
     assert_eq!(out_of_order, 0, "{counted:?}");
+
+/// A host 0 that sends by lines.
+fn by_lines(kpio: KpioParams) -> Setup {
+    let driver = NicDriverParams { channels: Some(2), kpio: Some(kpio), ..NicDriverParams::default() };
+    Setup { driver, nic: |nic| nic.kpio = Some(devices::nic::KpioParams::example()), ..Setup::default() }
+}
+
+#[test]
+fn large_segments_are_cut_on_their_way_into_lines() {
+    for kpio in [
+        KpioParams::default(),
+        KpioParams::papers(),
+        KpioParams { shared: true, ..KpioParams::default() },
+        KpioParams { select: Select::TcpPorts { first: PORT, last: PORT }, ..KpioParams::default() },
+    ] {
+        let pair = connected(&by_lines(kpio));
+        exchange(&pair, bytes(300_000, 21), bytes(100_000, 22), (10_000, 20_000));
+        let counters = [0, 1].map(|host| network(&pair, host).counters());
+        assert_eq!((counters[0].bad_checksums, counters[1].bad_checksums), (0, 0));
+        assert!(counters[0].tcp_packets_out < 150, "the stack sends large segments: {counters:?}");
+        let frames = pair.hosts[0].handle.counter(FunctionIndex(0), counter::KPIO_FRAMES);
+        assert!(frames > 300_000 / 1460, "{frames} frames by lines");
+    }
+}
+
+/// Another core writes into the queues without anybody's leave, as a broken driver would: what it spoils is dropped by the
+/// card and counted, and TCP sends it again.
+#[test]
+fn tcp_recovers_what_a_second_writer_spoils() {
+    let mut dropped = 0;
+    for seed in 0..3 {
+        let pair = connected(&by_lines(KpioParams::default()));
+        let window = pair.hosts[0].beside.window().unwrap();
+        pair.spawn(0, 3, move |cpu| {
+            Box::pin(async move {
+                let mut rng = Seed::new(seed).component("second writer");
+                for _ in 0..60 {
+                    cpu.sleep(Duration::from_ns(500 + rng.below(2_000))).await;
+                    let at = rng.below(window.length() / 64) * 64;
+                    window.stream(&cpu, at, &[0xee; 64]);
+                    cpu.sync().await;
+                }
+            })
+        });
+        exchange(&pair, bytes(400_000, seed), bytes(20_000, seed + 9), (30_000, 20_000));
+        let nic = &pair.hosts[0].handle;
+        let count = |which| nic.counter(FunctionIndex(0), which);
+        dropped += count(counter::KPIO_DROPPED).max(count(counter::KPIO_MISSING));
+        let damaged = network(&pair, 1).counters().bad_checksums;
+        assert_eq!(damaged, 0, "nothing was sent that was not meant");
+    }
+    assert!(dropped > 0);
 }

@@ -104,14 +104,20 @@ impl Packet {
 
     /// Its first bytes, loaded through the caches; gives how many there were.
     pub fn load(&self, cpu: &Cpu, into: &mut [u8]) -> usize {
-        let mut filled = 0;
+        self.load_from(cpu, 0, into)
+    }
+
+    /// As [`load`](Self::load), behind its first `skipped` bytes.
+    pub fn load_from(&self, cpu: &Cpu, skipped: usize, into: &mut [u8]) -> usize {
+        let (mut filled, mut skipped) = (0, skipped as u64);
         for fragment in &self.fragments {
-            let length = (into.len() - filled).min(fragment.length as usize);
-            if length == 0 {
-                break;
+            let here = skipped.min(fragment.length.into());
+            skipped -= here;
+            let length = (into.len() - filled).min(fragment.length as usize - here as usize);
+            if length > 0 {
+                cpu.load(fragment.at + here, &mut into[filled..filled + length]);
+                filled += length;
             }
-            cpu.load(fragment.at, &mut into[filled..filled + length]);
-            filled += length;
         }
         filled
     }

@@ -67,10 +67,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     if arguments.prints() {
         let bench = scenario::bench_of(&setup);
         output::print(&format!(
-            "{}\n{} in slot {} of {}, {}\n",
+            "{}\n{} in {} of {}, {}\n",
             setup.scenario.summary,
             bench.card.name,
-            setup.slot,
+            output::place(&setup.slot),
             bench.machine.name,
             output::placement(&bench)
         ));

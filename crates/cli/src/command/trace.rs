@@ -101,7 +101,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         return Err(Failure::new(format!("no link leads to a slot `{other}` here; there is {}", setup.slot)));
     }
     let (capture, _) = bench::trace(&setup, arguments.run, arguments.span())?;
-    let title = format!("{} in slot {} of {}: {run}", setup.card.name, setup.slot, setup.machine.name);
+    let title =
+        format!("{} in {} of {}: {run}", setup.card.name, output::place(&setup.slot), setup.machine.name);
     show(arguments, &title, &capture, || {
         let mut timeline = Timeline::default();
         add_links(&mut timeline, &capture);

@@ -44,7 +44,6 @@ use wire::pcie::config::ConfigError;
 
 pub use handle::NicHandle;
 pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
-pub use segment::{Cutter, NotCuttable};
 
 use around::Around;
 use config::{physical, virtual_function, virtual_mac};

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, EngineIndex, FunctionIndex};
 use units::{Iova, Time};
 use wire::ethernet::{FCS_LEN, HEADER_LEN};
+use wire::ip::Cutter;
 use wire::nic::Completion;
 use wire::nic::completion::{END as COMPLETION_END, FAILED, Kind as CompletionKind};
 use wire::nic::descriptor::{
@@ -19,7 +20,7 @@ use wire::nic::registers::{counter, event, feature};
 use super::inline::InlinePage;
 use super::mux::FromDma;
 use super::ring::{CompletionMode, Ring};
-use super::segment::{Cutter, fill_checksums, finish};
+use super::segment::{fill_checksums, finish};
 use super::token::{Kind, Note};
 use super::{Nic, READ_ENGINE};
 
@@ -437,7 +438,8 @@ impl Nic {
             else {
                 break;
             };
-            cutter.cut(&job.bytes, job.segments, &mut frame);
+            cutter.cut(&job.bytes, &job.bytes[begin..end], job.segments, &mut frame);
+            fill_checksums(&mut frame, true, true);
             job.segments += 1;
             // The packet's memory is given back as its data leaves.
             let is_last = cutter.place(job.segments).is_none();

@@ -34,14 +34,6 @@ impl Adapter {
         features
     }
 
-    /// Features that packets by programmed I/O have no use for.
-    fn hidden(&self) -> u32 {
-        match &self.kpio {
-            Some(kpio) if kpio.takes_connections() => feature::TSO,
-            _ => 0,
-        }
-    }
-
     fn set_bits(&self, cpu: &Cpu, bits: u32) {
         self.features.set(bits & self.limits.features);
         if self.state.get() == State::Up {
@@ -60,7 +52,7 @@ impl NetDriver for Adapter {
             rx_queues: channels,
             max_mtu: self.limits.max_frame - HEADER_LEN as u16,
             speed: BitRate::from_bits_per_s(u64::from(self.limits.mbit) * 1_000_000),
-            features: self.features_of(self.limits.features & !self.hidden()),
+            features: self.features_of(self.limits.features),
         }
     }
 

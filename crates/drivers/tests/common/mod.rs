@@ -23,11 +23,13 @@ use platform::cpu::{Async, Cpu, CpuId};
 use platform::ethernet::EthernetPort;
 use platform::kernel::TaskParams;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
+use platform::mmio::{MemoryType, Mmio};
 use platform::net::{Fragment, Packet, PacketDevice, PacketOwner};
-use platform::pci::PciDriver;
+use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use platform::sync::Completion;
 use units::{BitRate, Duration, Frequency};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
+use wire::nic::registers::KPIO_BAR;
 use wire::pcie::{Generation, Width};
 
 pub struct Setup {
@@ -57,8 +59,41 @@ impl Default for Setup {
     }
 }
 
+/// The NIC's driver, and its device's window of lines for who writes there beside it.
+pub struct Beside {
+    driver: Rc<NicDriver>,
+    window: RefCell<Option<Mmio>>,
+}
+
+impl Beside {
+    /// The window, if the device has one.
+    pub fn window(&self) -> Option<Mmio> {
+        self.window.borrow().clone()
+    }
+}
+
+impl PciDriver for Beside {
+    fn name(&self) -> &'static str {
+        self.driver.name()
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        self.driver.ids()
+    }
+
+    fn probe<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        device: PciDevice,
+    ) -> Async<'a, Result<Rc<dyn PciBinding>, platform::Error>> {
+        *self.window.borrow_mut() = device.ioremap_bar(KPIO_BAR, MemoryType::WriteCombining).ok();
+        self.driver.probe(cpu, device)
+    }
+}
+
 pub struct HostSide {
     pub kernel: Kernel,
+    pub beside: Rc<Beside>,
     pub driver: Rc<NicDriver>,
     pub nic: EndpointId,
     pub handle: NicHandle,
@@ -117,8 +152,9 @@ impl Pair {
             let kernel = Kernel::new(&simulation.handle(), host, params);
             setup.others.iter().for_each(|other| kernel.add_driver(Rc::clone(other)));
             let driver = NicDriver::new(setup.driver.clone());
-            kernel.add_driver(Rc::clone(&driver) as _);
-            HostSide { kernel, driver, nic, handle, host }
+            let beside = Rc::new(Beside { driver: Rc::clone(&driver), window: RefCell::default() });
+            kernel.add_driver(Rc::clone(&beside) as _);
+            HostSide { kernel, beside, driver, nic, handle, host }
         });
         let pair = Self { simulation, hosts, cable };
         for host in &pair.hosts {

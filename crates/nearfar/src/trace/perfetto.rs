@@ -40,7 +40,7 @@ pub fn trace(timeline: &Timeline) -> Value {
             slice.details.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         events.push(json!({
             "ph": "X", "cat": "nearfar", "name": slice.name, "pid": pid, "tid": tid,
-            "ts": microseconds(slice.begin), "dur": microseconds(end) - microseconds(slice.begin), "args": args,
+            "ts": microseconds(slice.begin), "dur": microseconds_between(slice.begin, end), "args": args,
         }));
     }
     for (id, slices) in timeline.stories().into_iter().filter(|(_, slices)| slices.len() > 1) {
@@ -72,6 +72,11 @@ pub fn trace(timeline: &Timeline) -> Value {
 /// Trace events count microseconds; viewers keep three digits after the point.
 fn microseconds(time: Time) -> f64 {
     (time.as_ps() / 1000) as f64 / 1e3
+}
+
+/// As two of those, without what a difference of fractions leaves.
+fn microseconds_between(begin: Time, end: Time) -> f64 {
+    (end.as_ps() / 1000).saturating_sub(begin.as_ps() / 1000) as f64 / 1e3
 }
 
 /// Slices of a track must lie within each other or apart: what would overlap ends where the next begins.

@@ -88,11 +88,11 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}, {}, {:.2} Gbit/s each way, over {:.1} ns",
+            "{}, {}, {:.2} Gbit/s each way, over {}",
             self.link,
             self.negotiated,
             self.rate.as_gbit_per_s_f64(),
-            self.time.as_ns_f64()
+            human(self.time)
         )?;
         for direction in &self.directions {
             let (tlps, payload, bytes) = direction.tlps();
@@ -112,5 +112,27 @@ impl fmt::Display for Summary {
             }
         }
         Ok(())
+    }
+}
+
+/// A time in the unit that suits it, with three digits or the nanoseconds.
+fn human(time: Duration) -> String {
+    let ns = time.as_ns_f64();
+    match ns {
+        _ if ns < 1e4 => format!("{ns:.1} ns"),
+        _ if ns < 1e6 => format!("{:.2} µs", ns / 1e3),
+        _ if ns < 1e9 => format!("{:.3} ms", ns / 1e6),
+        _ => format!("{:.3} s", ns / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        let texts = [1_450_400, 23_586_600_000, 9_039_581_620_000].map(|ps| human(Duration::from_ps(ps)));
+        assert_eq!(texts, ["1450.4 ns", "23.587 ms", "9.040 s"]);
     }
 }

@@ -1,6 +1,7 @@
 //! Internet protocols: IPv4, ICMP, UDP, TCP, their checksums, and what a NIC sees of a frame.
 
 pub mod checksum;
+pub mod cut;
 pub mod dissect;
 pub mod icmp;
 pub mod ipv4;
@@ -8,6 +9,7 @@ pub mod tcp;
 pub mod udp;
 
 pub use checksum::Sum;
+pub use cut::{Cutter, NotCuttable};
 pub use dissect::{Dissection, Flow};
 pub use icmp::IcmpEcho;
 pub use ipv4::Ipv4Header;

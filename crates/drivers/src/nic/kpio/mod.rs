@@ -5,6 +5,8 @@
 //! lines are free. When the choice for all packets changes, the next ones wait until both paths are empty. Where the
 //! choice is by size, the packets of one connection may want different paths: they keep to the last one's until that has
 //! let go of the connection.
+//!
+//! Lines carry frames: segments that are larger are cut by the driver on the way.
 
 mod flows;
 mod params;
@@ -60,11 +62,6 @@ impl Kpio {
             flows: RefCell::new(None),
             shared: RefCell::new(None),
         }
-    }
-
-    /// Whether segments are to be cut by the kernel, as lines carry single frames.
-    pub fn takes_connections(&self) -> bool {
-        matches!(self.params.select, Select::All | Select::TcpPorts { .. })
     }
 }
 
@@ -141,6 +138,10 @@ impl Adapter {
         let Some(kpio) = &self.kpio else { return Ok(Err(packet)) };
         let queue = channel.kpio.borrow().clone();
         let Some(queue) = queue else { return Ok(Err(packet)) };
+        if queue.is_cutting(channel.number) {
+            // The rest of a packet takes the way of its beginning.
+            return queue.send(cpu, channel.number, packet).map(Ok);
+        }
         if kpio.holds.get() && !self.end_hold(cpu) {
             self.wait_for_paths(cpu, channel);
             return Err(packet);
@@ -153,8 +154,14 @@ impl Adapter {
     }
 
     fn way(&self, cpu: &Cpu, kpio: &Kpio, (channel, queue): (&Channel, &KpioQueue), packet: &Packet) -> Way {
-        let fits = packet.segment == 0 && packet.length() <= queue.longest();
         let select = kpio.select.get();
+        let frame = u32::from(packet.headers) + u32::from(packet.segment);
+        let fits = match select {
+            // What is to be cut is large.
+            Select::UpTo(_) => packet.segment == 0 && packet.length() <= queue.longest(),
+            _ if packet.segment > 0 => frame <= queue.longest(),
+            _ => packet.length() <= queue.longest(),
+        };
         if let Select::None = select {
             return Way::Take(Path::Ring);
         }

@@ -1,6 +1,7 @@
 //! A queue that takes frames by programmed I/O, as its driver writes it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::Error;
@@ -9,7 +10,7 @@ use platform::dma::{Coherent, DmaOps};
 use platform::mmio::Mmio;
 use platform::net::{Checksum, NetCore, Packet};
 use units::Time;
-use wire::ip::Dissection;
+use wire::ip::{Cutter, Dissection};
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{self as regs, kpio};
 
@@ -17,6 +18,8 @@ use super::params::{Ending, Flow, KpioParams, Stores};
 
 /// Bytes of a cache line: what the device writes and what writers share lie apart.
 const APART: u64 = 64;
+/// Most bytes of the headers that segments repeat: Ethernet, IPv4 or IPv6 and TCP with all their options.
+const HEADERS: usize = 14 + 60 + 60;
 
 /// What the device says of its queues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +59,9 @@ pub struct KpioQueue {
     locked: Cell<Time>,
     /// Channels whose packets found no room, or wait for the queue to be empty: until so many lines are free.
     waiting: RefCell<Vec<(u16, u32)>>,
+    /// By channel, the next segment of a packet that did not fit at once.
+    cut: RefCell<BTreeMap<u16, usize>>,
+    data: RefCell<Vec<u8>>,
     frame: RefCell<Vec<u8>>,
     lines: RefCell<Vec<u8>>,
 }
@@ -88,6 +94,8 @@ impl KpioQueue {
             frames: Cell::new(0),
             locked: Cell::new(Time::ZERO),
             waiting: RefCell::default(),
+            cut: RefCell::default(),
+            data: RefCell::default(),
             frame: RefCell::default(),
             lines: RefCell::default(),
         }))
@@ -190,49 +198,94 @@ impl KpioQueue {
         first.is_some_and(|(_, line)| self.is_past(cpu, line))
     }
 
-    /// Writes a packet for a channel, and lets go of it.
+    /// Whether a channel's packet has left in part.
+    pub fn is_cutting(&self, channel: u16) -> bool {
+        self.cut.borrow().contains_key(&channel)
+    }
+
+    /// Writes a packet for a channel, and lets go of it. One that is larger than a frame is cut here, as it has to be loaded
+    /// here (Linux does so where a NIC cannot: net/core/tso.c).
     ///
     /// # Errors
-    /// Gives it back if there is no room; the channel is woken when there is.
+    /// Gives it back if there is no room, perhaps for its rest; the channel is woken when there is.
     pub fn send(&self, cpu: &Cpu, channel: u16, packet: Packet) -> Result<u64, Packet> {
         let length = packet.length() as usize;
+        let mut frame = self.frame.borrow_mut();
+        if packet.segment > 0 {
+            let mut headers = [0; HEADERS];
+            let headers = &mut headers[..usize::from(packet.headers).min(HEADERS)];
+            packet.load(cpu, headers);
+            let cutter = Cutter::new(headers, packet.segment, length);
+            let Ok(cutter) = cutter else { unreachable!("the stack cuts TCP alone: {headers:02x?}") };
+            let mut next = self.cut.borrow_mut().remove(&channel).unwrap_or(0);
+            let mut data = self.data.borrow_mut();
+            while let Some((begin, end)) = cutter.place(next) {
+                if !self.has_room(cpu, channel, headers.len() + end - begin) {
+                    self.cut.borrow_mut().insert(channel, next);
+                    return Err(packet);
+                }
+                data.resize(end - begin, 0);
+                packet.load_from(cpu, begin, &mut data);
+                cutter.cut(headers, &data, next, &mut frame);
+                self.send_frame(cpu, &mut frame, (true, true));
+                next += 1;
+            }
+        } else {
+            if !self.has_room(cpu, channel, length) {
+                return Err(packet);
+            }
+            frame.clear();
+            frame.resize(length, 0);
+            packet.load(cpu, &mut frame);
+            let transport = matches!(packet.checksum, Checksum::Offload { .. });
+            self.send_frame(cpu, &mut frame, (false, transport));
+        }
+        packet.release(cpu);
+        Ok(length as u64)
+    }
+
+    /// Whether a frame fits; if not, the channel is woken when it does.
+    fn has_room(&self, cpu: &Cpu, channel: u16, length: usize) -> bool {
         let end = self.line.get().wrapping_add(self.format.lines(length) as u32);
         let needs = end.wrapping_sub(1 << self.limits.log2_lines);
-        if self.params.flow == Flow::Counted && !self.is_past(cpu, needs) {
+        let has_room = self.params.flow == Flow::Link || self.is_past(cpu, needs);
+        if !has_room {
             self.wait(cpu, channel, needs);
-            return Err(packet);
         }
+        has_room
+    }
+
+    /// Writes a frame, whose checksums of network and transport headers are to be filled in where it says so: by the device
+    /// if the format can ask it.
+    fn send_frame(&self, cpu: &Cpu, frame: &mut [u8], (network, transport): (bool, bool)) {
         cpu.work(self.params.costs.send);
-        let mut frame = self.frame.borrow_mut();
-        frame.clear();
-        frame.resize(length, 0);
-        packet.load(cpu, &mut frame);
-        let mut header =
-            framed::Header { length: length as u16, number: self.frames.get(), ..Default::default() };
-        let words = length.div_ceil(8) as u64;
-        if let Checksum::Offload { .. } = packet.checksum {
-            header.transport_checksum = true;
-            if !self.params.framed {
-                cpu.work(words * self.params.costs.sum_word);
-                if let Some(parts) = Dissection::of(&frame) {
-                    parts.fill_transport_checksum(&mut frame);
-                }
-            }
-        }
+        let words = frame.len().div_ceil(8) as u64;
         if self.params.framed {
             cpu.work(words * self.params.costs.crc_word);
+        } else if transport {
+            cpu.work(words * self.params.costs.sum_word);
+            if let Some(parts) = Dissection::of(frame) {
+                if network {
+                    parts.fill_network_checksum(frame);
+                }
+                parts.fill_transport_checksum(frame);
+            }
         }
         if self.params.shared {
             self.lock(cpu);
         }
-        self.write(cpu, header, &frame);
-        self.line.set(end);
+        let header = framed::Header {
+            length: frame.len() as u16,
+            number: self.frames.get(),
+            network_checksum: network,
+            transport_checksum: transport,
+        };
+        self.write(cpu, header, frame);
+        self.line.set(self.line.get().wrapping_add(self.format.lines(frame.len()) as u32));
         self.frames.set(self.frames.get().wrapping_add(1));
         if self.params.shared {
             self.locked.set(cpu.now());
         }
-        packet.release(cpu);
-        Ok(length as u64)
     }
 
     /// Takes the lock: its line comes from whoever had it, and whoever has it is waited for.

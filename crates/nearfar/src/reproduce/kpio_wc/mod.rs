@@ -8,7 +8,6 @@ mod lines;
 mod memory;
 mod overhead;
 mod pings;
-mod processor;
 mod receive;
 mod relatives;
 mod rig;
@@ -36,7 +35,7 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 15] = [
+const EXPERIMENTS: [Experiment; 14] = [
     Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
     Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
@@ -48,10 +47,9 @@ const EXPERIMENTS: [Experiment; 15] = [
     Experiment { name: "generations", keys: &["generation/"], run: lines::generations },
     Experiment {
         name: "overhead of descriptors",
-        keys: &["iperf-64/overhead", "iperf-64K/overhead"],
+        keys: &["iperf-64/", "iperf-64K/"],
         run: overhead::descriptors,
     },
-    Experiment { name: "processor", keys: &["iperf-64/descriptor-cpu"], run: processor::descriptors },
     Experiment { name: "memory traffic", keys: &["memory/"], run: memory::traffic },
     Experiment { name: "receiving", keys: &["receive/"], run: receive::ways },
     Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },

@@ -1,0 +1,115 @@
+//! Frames of all lengths, by all ways, from several cores, through stores, write-combining buffers, links and the device:
+//! each arrives once as it was sent, or is counted.
+
+mod common;
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
+use devices::nic::KpioParams as Parts;
+use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
+use platform::device::FunctionIndex;
+use proptest::prelude::*;
+use units::{BitRate, Duration};
+use wire::nic::registers::{counter, feature};
+
+fn select() -> impl Strategy<Value = Select> {
+    prop_oneof![Just(Select::All), Just(Select::None), (60u32..1514).prop_map(Select::UpTo)]
+}
+
+fn way() -> impl Strategy<Value = KpioParams> {
+    let stores = prop::sample::select(vec![Stores::Combining, Stores::Uncached, Stores::Direct]);
+    let ending = prop::sample::select(vec![Ending::Stuffed, Ending::Fenced]);
+    let flow = prop::sample::select(vec![Flow::Counted, Flow::Link]);
+    (select(), any::<bool>(), stores, ending, flow, 0u16..3, any::<bool>(), 0u16..8).prop_map(
+        |(select, framed, stores, ending, flow, fence_every, shared, most_stays)| KpioParams {
+            select,
+            framed,
+            stores,
+            // A signature has to fill its line.
+            ending: if framed { ending } else { Ending::Stuffed },
+            flow,
+            fence_every,
+            shared,
+            most_stays,
+            ..KpioParams::default()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_frame_arrives_once_or_is_counted(
+        way in way(),
+        cores in prop::collection::vec(prop::collection::vec((60usize..1515, 0u64..3_000), 1..60), 1..4),
+        changes in prop::collection::vec((select(), 0u64..20_000), 0..6),
+        gbit in prop::sample::select(vec![1u64, 10, 40]),
+        inline in any::<bool>(),
+    ) {
+        let inline = inline.then_some(InlineParams { up_to: 240, direct: false });
+        let driver =
+            NicDriverParams { channels: Some(2), kpio: Some(way), inline, ..NicDriverParams::default() };
+        let nic = |nic: &mut devices::nic::NicParams| {
+            nic.kpio = Some(Parts::example());
+            nic.features |= feature::INLINE;
+        };
+        let pair = Pair::up(&Setup { driver, nic, rate: BitRate::gbit_per_s(gbit), ..Setup::default() });
+        let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+        let buffers = Buffers::new(&pair.hosts[0].kernel);
+        let refused = Rc::new(Cell::new(0u64));
+        let mut expected = BTreeSet::new();
+        let mut ends = Vec::new();
+        for (core, lengths) in (0u16..).zip(cores) {
+            let first = u32::from(core) * 1000;
+            expected.extend((0..lengths.len() as u32).map(|n| first + n));
+            let (device, buffers, refused) = (pair.device(0), Rc::clone(&buffers), Rc::clone(&refused));
+            ends.push(pair.spawn(0, core, move |cpu| {
+                Box::pin(async move {
+                    for (n, (length, pause)) in (0u32..).zip(lengths) {
+                        // The paper's format knows whole words alone.
+                        let length = if way.framed { length } else { length / 8 * 8 + 8 };
+                        let packet = buffers.packet(&cpu, &frame(1, length, first + n), 1000);
+                        if device.send(&cpu, packet, false).is_err() {
+                            refused.set(refused.get() + 1);
+                        }
+                        cpu.sleep(Duration::from_ns(pause)).await;
+                    }
+                })
+            }));
+        }
+        let driver = Rc::clone(&pair.hosts[0].driver);
+        ends.push(pair.spawn(0, 3, move |cpu| {
+            Box::pin(async move {
+                for (select, pause) in changes {
+                    cpu.sleep(Duration::from_ns(pause)).await;
+                    driver.set_select(&cpu, select);
+                }
+            })
+        }));
+        pair.run_for(Duration::from_ms(20));
+        prop_assert!(ends.iter().all(|end| end.try_take().is_some()), "somebody waits for ever");
+        let arrived = pair.run(1, 0, move |cpu| {
+            Box::pin(async move {
+                let mut numbers = Vec::new();
+                while let Some(packet) = listener.try_take() {
+                    numbers.push(check(&bytes_of(&cpu, &packet), 1));
+                    packet.release(&cpu);
+                }
+                numbers
+            })
+        });
+        let once: BTreeSet<u32> = arrived.iter().copied().collect();
+        prop_assert_eq!(once.len(), arrived.len(), "some came twice: {:?}", arrived);
+        prop_assert!(once.is_subset(&expected));
+        let sent = |which| pair.hosts[0].handle.counter(FunctionIndex(0), which);
+        let rx = |which| pair.hosts[1].handle.counter(FunctionIndex(0), which);
+        let dropped = rx(counter::RX_NO_BUFFER) + rx(counter::RX_OVERFLOW);
+        prop_assert_eq!(sent(counter::KPIO_DROPPED) + sent(counter::KPIO_MISSING), 0);
+        prop_assert_eq!(once.len() as u64 + dropped + refused.get(), expected.len() as u64);
+        prop_assert_eq!(buffers.out.get(), 0);
+    }
+}
