@@ -1,73 +1,33 @@
 //! What goes wrong on the way into a kPIO queue, in both formats, and how often: a section of the report.
 //!
-//! The queue is the device's; the lines are written as cores and links do when something fails, without either.
+//! Cores of the paper's host write lines as a driver does that has gone wrong, beside the card's own driver, which has
+//! started the queue; they pass write-combining buffers, root port, link and queue, and the card's loop brings what it sends
+//! back into memory.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::Cell;
+use std::rc::Rc;
 
-use devices::nic::{KpioParams, Nic, NicHandle, NicParams};
+use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
 use engine::{Rng, Seed};
-use platform::device::{BarAccess, Device, DeviceBus, Dma, FunctionIndex, Token};
-use platform::ethernet::{EthernetBus, EthernetPort};
+use platform::cpu::Cpu;
+use platform::mmio::Mmio;
+use platform::net::{PacketDevice, PacketQueue};
 use results::report::{DataTable, Section};
-use units::{BarOffset, BitRate, Bytes, Duration, Time};
-use wire::ethernet::{EtherType, EthernetHeader, FCS_LEN, MacAddr};
+use units::Duration;
+use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use wire::kpio::{Format, LINE, framed, signature};
-use wire::nic::registers::{self as regs, counter, kpio as register};
-use wire::pcie::config::ConfigSpace;
+use wire::nic::registers::{KPIO_QUEUES, kpio as register};
+
+use super::rig::{Card, FPGA, Rig, Window};
+use crate::reproduce::Options;
 
 const PAPERS: Format = Format::Signature(signature::EOP);
-const F0: FunctionIndex = FunctionIndex(0);
 /// Runs of each fault.
 const RUNS: u64 = 100;
-
-/// Clock and wire.
-struct World {
-    now: Time,
-    timers: BTreeMap<(Time, u64), Token>,
-    number: u64,
-    sent: Vec<Vec<u8>>,
-    wire_free: Time,
-    rate: BitRate,
-    config: ConfigSpace,
-}
-
-impl DeviceBus for World {
-    fn now(&self) -> Time {
-        self.now
-    }
-    fn read(&mut self, _: Dma) {}
-    fn write(&mut self, _: Dma, _: &[u8]) {}
-    fn interrupt(&mut self, _: FunctionIndex, _: u16) {}
-    fn wake_at(&mut self, when: Time, token: Token) {
-        self.number += 1;
-        self.timers.insert((when.max(self.now), self.number), token);
-    }
-    fn config(&self, _: FunctionIndex) -> &ConfigSpace {
-        &self.config
-    }
-    fn ethernet(&mut self) -> Option<&mut dyn EthernetBus> {
-        Some(self)
-    }
-}
-
-impl EthernetBus for World {
-    fn send(&mut self, _: EthernetPort, ready: Time, frame: &[u8]) -> Option<Time> {
-        let begin = self.wire_free.max(ready);
-        self.wire_free = begin + self.rate.time_for(Bytes::new(frame.len() as u64 + 20));
-        self.sent.push(frame[..frame.len() - FCS_LEN].to_vec());
-        Some(self.wire_free)
-    }
-    fn has_carrier(&self, _: EthernetPort) -> bool {
-        true
-    }
-}
-
-/// A device with one queue, and who writes to it.
-struct Bench {
-    world: World,
-    nic: Nic,
-    handle: NicHandle,
-}
+/// Cores that write.
+const CORES: [u16; 2] = [1, 2];
+/// Until a queue has given up what it waited for, and all has come back.
+const REST: Duration = Duration::from_us(200);
 
 /// What a driver keeps of the queue.
 #[derive(Clone)]
@@ -80,68 +40,123 @@ struct Writer {
 
 impl Writer {
     /// A frame's lines and their places.
-    fn lines(&mut self, frame: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    fn lines(&mut self, frame: &[u8]) -> Vec<(u64, [u8; LINE])> {
         let mut bytes = Vec::new();
         let header = framed::Header { number: self.number, ..framed::Header::default() };
         self.format.encode(header, frame, &mut bytes);
         self.number = self.number.wrapping_add(1);
-        let place = |(n, line): (usize, &[u8])| {
+        let place = |(n, line): (usize, &[u8; LINE])| {
             let half = if n == 0 && self.format == Format::Framed { self.mask + 1 } else { 0 };
             let position = u64::from(self.line.wrapping_add(n as u32)) & self.mask;
-            ((half + position) * LINE as u64, line.to_vec())
+            ((half + position) * LINE as u64, *line)
         };
-        let lines: Vec<_> = bytes.chunks(LINE).enumerate().map(place).collect();
+        let lines: Vec<_> = bytes.as_chunks::<LINE>().0.iter().enumerate().map(place).collect();
         self.line = self.line.wrapping_add(lines.len() as u32);
         lines
     }
 }
 
-impl Bench {
-    fn new(format: Format, rate: BitRate) -> Result<(Self, Writer), String> {
-        let params = KpioParams::example();
-        // The paper's queue is 4 KB in a window of 4 KB.
-        let log2_positions = if format == PAPERS { params.log2_lines } else { params.log2_positions };
-        let params = KpioParams { queues: 1, log2_positions, ..params };
-        let nic = NicParams { kpio: Some(params), rate, ..NicParams::modern(MacAddr::local(1)) };
-        let (nic, handle) = Nic::new(nic).map_err(|error| error.to_string())?;
-        let config = nic.functions().swap_remove(0).config;
-        let (now, timers, sent) = (Time::ZERO, BTreeMap::new(), Vec::new());
-        let world = World { now, timers, number: 0, sent, wire_free: Time::ZERO, rate, config };
-        let mut bench = Self { world, nic, handle };
-        let framed = if format == Format::Framed { register::FRAMED } else { 0 };
-        let control = (register::ENABLE | framed).to_le_bytes();
-        bench.write(0, regs::KPIO_QUEUES + register::CONTROL, &control);
-        Ok((bench, Writer { format, line: 0, number: 0, mask: (1 << log2_positions) - 1 }))
-    }
-
-    fn write(&mut self, bar: u8, at: u64, data: &[u8]) {
-        let at = BarAccess { function: F0, bar, offset: BarOffset::new(at) };
-        self.nic.bar_write(&mut self.world, at, data);
-    }
-
-    fn line(&mut self, (at, line): &(u64, Vec<u8>)) {
-        self.write(regs::KPIO_BAR, *at, line);
-    }
-
-    fn lines(&mut self, lines: &[(u64, Vec<u8>)]) {
-        lines.iter().for_each(|line| self.line(line));
-    }
-
-    fn next_position(&mut self) -> u32 {
-        let at = BarOffset::new(regs::KPIO_QUEUES + register::NEXT);
-        let mut bytes = [0; 4];
-        self.nic.bar_read(&mut self.world, BarAccess { function: F0, bar: 0, offset: at }, &mut bytes);
-        u32::from_le_bytes(bytes)
-    }
-
-    fn run_for(&mut self, time: Duration) {
-        let end = self.world.now + time;
-        while self.world.timers.first_key_value().is_some_and(|((at, _), _)| *at <= end) {
-            let Some(((at, _), token)) = self.world.timers.pop_first() else { break };
-            self.world.now = at;
-            self.nic.timer(&mut self.world, token);
+/// Writes lines; up to so many nanoseconds pass between them.
+async fn write(cpu: Cpu, window: Mmio, lines: Vec<(u64, [u8; LINE])>, mut rng: Rng, pause: u64) {
+    for (at, line) in lines {
+        window.stream(&cpu, at, &line);
+        cpu.sync().await;
+        if pause > 0 {
+            cpu.sleep(Duration::from_ns(rng.below(pause))).await;
         }
-        self.world.now = end;
+    }
+}
+
+/// The paper's host and card with a queue of one format.
+struct Bench {
+    rig: Rig,
+    window: Rc<Window>,
+    device: Rc<dyn PacketDevice>,
+    arrivals: Rc<PacketQueue>,
+    format: Format,
+}
+
+impl Bench {
+    fn new(options: &Options, fault: Fault, format: Format) -> Result<Self, String> {
+        let kpio = KpioParams { framed: format == Format::Framed, ..KpioParams::default() };
+        let params = NicDriverParams { channels: Some(1), kpio: Some(kpio), ..NicDriverParams::default() };
+        let window = Window::beside(NicDriver::new(params));
+        // An overrun takes interfaces that are slower than the link.
+        let slow = if fault == Fault::Overrun { "change.controller.rate = \"1 Gbit/s\"\n" } else { "" };
+        // The paper's window has a position for each line. With more, what comes too late is not taken for what comes early.
+        let wide = if format == Format::Framed { "change.kpio.positions = 256" } else { "" };
+        let change = &format!("{slow}{wide}");
+        let rig = Rig::new(options, Card { change, ..FPGA }, vec![window.clone()])?;
+        let device = rig.device()?;
+        let other = rig.kernel().packet_device("eth1").ok_or("the card has one port")?;
+        let arrivals = other.listen(None, 1 << 16);
+        let done = rig.spawn(0, move |cpu| Box::pin(async move { other.set_promiscuous(&cpu, true) }));
+        rig.wait(vec![done])?;
+        Ok(Self { rig, window, device, arrivals, format })
+    }
+
+    /// Starts the queue anew.
+    fn restart(&self) -> Result<Writer, String> {
+        let device = Rc::clone(&self.device);
+        let done = self.rig.spawn(0, move |cpu| {
+            Box::pin(async move {
+                device.stop(&cpu).await;
+                device.open(&cpu).await
+            })
+        });
+        self.rig.wait(vec![done])?.remove(0).map_err(|error| error.to_string())?;
+        let window = self.window.get()?;
+        // Two windows of positions, the first for lines that do not begin a frame.
+        let mask = window.length() / LINE as u64 / 2 - 1;
+        Ok(Writer { format: self.format, line: 0, number: 0, mask })
+    }
+
+    /// Lets cores write lines, so many nanoseconds apart, until all are written and have come to something.
+    fn write(&self, lines: Vec<Vec<(u64, [u8; LINE])>>, rng: &mut Rng, pause: u64) -> Result<(), String> {
+        let writers = self.begin(lines, rng, pause)?;
+        self.rig.wait(writers)?;
+        self.rig.run_for(REST);
+        Ok(())
+    }
+
+    fn begin(
+        &self,
+        lines: Vec<Vec<(u64, [u8; LINE])>>,
+        rng: &mut Rng,
+        pause: u64,
+    ) -> Result<Vec<platform::sync::Completion<()>>, String> {
+        let window = self.window.get()?;
+        let start = |(core, lines): (u16, Vec<_>)| {
+            let (window, rng) = (window.clone(), Seed::new(rng.below(u64::MAX)).component("writer"));
+            self.rig.spawn(core, move |cpu| Box::pin(write(cpu, window, lines, rng, pause)))
+        };
+        Ok(CORES.into_iter().zip(lines).map(start).collect())
+    }
+
+    fn register(&self, at: u64) -> Result<u32, String> {
+        let registers = self.window.registers()?;
+        let read = self
+            .rig
+            .spawn(0, move |cpu| Box::pin(async move { registers.read_u32(&cpu, KPIO_QUEUES + at).await }));
+        Ok(self.rig.wait(vec![read])?.remove(0))
+    }
+
+    /// What has come back since.
+    fn arrived(&self) -> Result<Vec<Vec<u8>>, String> {
+        let arrivals = Rc::clone(&self.arrivals);
+        let read = self.rig.spawn(3, move |cpu| {
+            Box::pin(async move {
+                let mut frames = Vec::new();
+                while let Some(packet) = arrivals.try_take() {
+                    let mut bytes = vec![0; packet.length() as usize];
+                    packet.load(&cpu, &mut bytes);
+                    packet.release(&cpu);
+                    frames.push(bytes);
+                }
+                frames
+            })
+        });
+        Ok(self.rig.wait(vec![read])?.remove(0))
     }
 }
 
@@ -158,7 +173,7 @@ enum Fault {
 
 const FAULTS: [(Fault, &str); 6] = [
     (Fault::Overrun, "the driver writes more than there is room for"),
-    (Fault::Retraining, "the link retrains in mid-packet for 60 µs"),
+    (Fault::Retraining, "the link retrains in mid-packet"),
     (Fault::LinkLost, "the link goes down in mid-packet, the rest is lost"),
     (Fault::Stops, "the driver stops in mid-packet and goes on with the next"),
     (Fault::Signature, "the payload holds the signature"),
@@ -186,93 +201,90 @@ fn frame(rng: &mut Rng, number: u32) -> Vec<u8> {
     frame
 }
 
-fn run(fault: Fault, format: Format, seed: Seed, tally: &mut Tally) -> Result<(), String> {
-    let mut rng = seed.component("fault");
-    // An overrun takes a wire that is slower than the link.
-    let rate = BitRate::gbit_per_s(if fault == Fault::Overrun { 1 } else { 10 });
-    let (mut bench, mut writer) = Bench::new(format, rate)?;
-    let mut meant: Vec<Vec<u8>> = Vec::new();
-    let new = |meant: &mut Vec<Vec<u8>>, rng: &mut Rng| {
-        meant.push(frame(rng, meant.len() as u32));
-        meant[meant.len() - 1].clone()
+fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
+    let mut writer = bench.restart()?;
+    let meant: Cell<Vec<Vec<u8>>> = Cell::default();
+    let new = |rng: &mut Rng| {
+        let mut all = meant.take();
+        let new = frame(rng, all.len() as u32);
+        all.push(new.clone());
+        meant.set(all);
+        new
     };
-    bench.lines(&writer.lines(&new(&mut meant, &mut rng)));
-    bench.run_for(Duration::from_us(10));
+    let first = writer.lines(&new(rng));
+    bench.write(vec![first], rng, 0)?;
     match fault {
         Fault::Overrun => {
-            for _ in 0..30 {
-                bench.lines(&writer.lines(&new(&mut meant, &mut rng)));
-            }
+            let lines = (0..30).flat_map(|_| writer.lines(&new(rng))).collect();
+            bench.write(vec![lines], rng, 0)?;
         }
-        Fault::Retraining | Fault::LinkLost | Fault::Stops => {
-            let lines = writer.lines(&new(&mut meant, &mut rng));
-            let (first, rest) = lines.split_at(1 + rng.below(lines.len() as u64 - 1) as usize);
-            bench.lines(first);
-            bench.run_for(Duration::from_us(60));
-            if fault == Fault::Retraining {
-                bench.lines(rest);
-            }
+        Fault::Retraining | Fault::LinkLost => {
+            let lines = writer.lines(&new(rng));
+            let writers = bench.begin(vec![lines], rng, 200)?;
+            bench.rig.run_for(Duration::from_ns(1_000 + rng.below(1_500)));
+            bench.rig.disturb_link(fault == Fault::LinkLost);
+            bench.rig.wait(writers)?;
+            bench.rig.run_for(REST);
+        }
+        Fault::Stops => {
+            let mut lines = writer.lines(&new(rng));
+            lines.truncate(1 + rng.below(lines.len() as u64 - 1) as usize);
+            bench.write(vec![lines], rng, 0)?;
         }
         Fault::Signature => {
-            new(&mut meant, &mut rng);
-            let last = meant.len() - 1;
-            let words = meant[last].len() as u64 / 8;
-            let at = 8 * (3 + rng.below(words - 4)) as usize;
-            meant[last][at..at + 8].copy_from_slice(&signature::EOP.to_le_bytes());
-            bench.lines(&writer.lines(&meant[last]));
+            let mut frame = new(rng);
+            let at = 8 * (3 + rng.below(frame.len() as u64 / 8 - 4)) as usize;
+            frame[at..at + 8].copy_from_slice(&signature::EOP.to_le_bytes());
+            let mut all = meant.take();
+            let last = all.len() - 1;
+            all[last].clone_from(&frame);
+            meant.set(all);
+            bench.write(vec![writer.lines(&frame)], rng, 0)?;
         }
         Fault::TwoCores => {
             for _ in 0..4 {
                 // Both begin with the same state, and who writes it back last wins.
                 let mut writers = [writer.clone(), writer.clone()];
-                let mut left: Vec<VecDeque<(u64, Vec<u8>)>> = Vec::new();
-                for writer in &mut writers {
-                    left.push(writer.lines(&new(&mut meant, &mut rng)).into());
-                }
-                while left.iter().any(|lines| !lines.is_empty()) {
-                    if let Some(line) = left[rng.below(2) as usize].pop_front() {
-                        bench.line(&line);
-                    }
-                }
+                let lines = writers.iter_mut().map(|writer| writer.lines(&new(rng))).collect();
+                bench.write(lines, rng, 300)?;
                 let [a, b] = writers;
                 writer = if rng.below(2) == 0 { a } else { b };
             }
         }
     }
-    bench.run_for(Duration::from_us(500));
     // From here on one writer, which has asked the device for its place.
-    writer.line = bench.next_position();
-    let last = new(&mut meant, &mut rng);
-    bench.lines(&writer.lines(&last));
-    bench.run_for(Duration::from_us(200));
-    let sent = &bench.world.sent;
+    writer.line = bench.register(register::NEXT)?;
+    let last = new(rng);
+    bench.write(vec![writer.lines(&last)], rng, 0)?;
+    let (sent, meant) = (bench.arrived()?, meant.take());
     let wrong = sent.iter().filter(|frame| !meant.contains(frame)).count() as u64;
     let lost = meant.iter().filter(|frame| !sent.contains(frame)).count() as u64;
-    let count = |which| bench.handle.counter(F0, which);
+    let counted = bench.register(register::DROPPED)?.max(bench.register(register::MISSING)?);
     tally.spoilt += u64::from(wrong > 0);
     tally.wrong += wrong;
     tally.meant += meant.len() as u64;
     tally.lost += lost;
-    tally.counted += count(counter::KPIO_DROPPED).max(count(counter::KPIO_MISSING));
+    tally.counted += u64::from(counted);
     tally.lasting += u64::from(sent.last() != Some(&last));
     Ok(())
 }
 
-fn tally(fault: Fault, format: Format, seed: Seed) -> Result<Tally, String> {
+fn tally(options: &Options, fault: Fault, format: Format, runs: u64) -> Result<Tally, String> {
+    let bench = Bench::new(options, fault, format)?;
+    let mut rng = Seed::new(options.seed).part("kpio-wc faults").component(&format!("{fault:?}"));
     let mut all = Tally::default();
-    for n in 0..RUNS {
-        run(fault, format, seed.part(&format!("{fault:?}{n}")), &mut all)?;
+    for _ in 0..runs {
+        run(&bench, fault, &mut rng, &mut all)?;
     }
     Ok(all)
 }
 
 /// The report's section.
-pub fn section(seed: u64) -> Result<Section, String> {
-    let seed = Seed::new(seed).part("kpio-wc faults");
+pub fn section(options: &Options) -> Result<Section, String> {
     let mut rows = Vec::new();
     for (fault, name) in FAULTS {
         for (format, label) in [(PAPERS, "signature"), (Format::Framed, "length and checksum")] {
-            let t = tally(fault, format, seed)?;
+            let t = tally(options, fault, format, RUNS)?;
             let numbers = [t.spoilt, t.wrong, t.meant, t.lost, t.counted, t.lasting];
             let texts = [name.to_owned(), label.to_owned()].into_iter();
             rows.push(texts.chain(numbers.map(|n| n.to_string())).collect());
@@ -314,12 +326,13 @@ mod tests {
 
     #[test]
     fn the_second_format_sends_nothing_that_was_not_meant_and_counts_the_rest() {
+        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 2 };
         for (fault, name) in FAULTS {
-            let t = tally(fault, Format::Framed, Seed::new(2)).unwrap();
+            let t = tally(&options, fault, Format::Framed, 20).unwrap();
             assert_eq!((t.spoilt, t.wrong, t.lasting), (0, 0, 0), "{name}");
             assert!(t.counted >= t.lost, "{name}: {} of {} counted", t.counted, t.lost);
         }
-        let signature = tally(Fault::Signature, PAPERS, Seed::new(2)).unwrap();
-        assert_eq!(signature.spoilt, RUNS);
+        let signature = tally(&options, Fault::Signature, PAPERS, 20).unwrap();
+        assert_eq!(signature.spoilt, 20);
     }
 }

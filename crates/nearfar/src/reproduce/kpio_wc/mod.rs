@@ -96,7 +96,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     });
     let mut notes: Vec<String> = failed.collect();
     let mut sections = Vec::new();
-    match faults::section(options.seed) {
+    match faults::section(options) {
         Ok(section) => sections.push(section),
         Err(reason) => notes.push(format!("faults: {reason}.")),
     }

@@ -161,6 +161,7 @@ fn iperf(options: &Options, line: &str) -> Result<(f64, f64), String> {
         let link = fabric.endpoint(nic).links().next();
         link.into_iter().for_each(|link| Recorder::tap(&recorder, fabric, link, "sender"));
     });
+    recorder.borrow_mut().start(Time::ZERO);
     computers.boot().map_err(|error| error.to_string())?;
     let rings = Rings::of(&recorder.borrow_mut().capture());
     recorder.borrow_mut().start(computers.simulation().now());

@@ -135,6 +135,58 @@ impl Rig {
         device.map(|device| device.limits().mac).ok_or_else(|| "the card has one port".to_owned())
     }
 
+    /// Starts a program on a core.
+    pub fn spawn<T: 'static>(
+        &self,
+        core: u16,
+        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> Completion<T> {
+        let done = Completion::new();
+        let told = done.clone();
+        self.computers.hosts()[0].kernel.spawn(TaskParams::named("program").on(CpuId(core)), move |cpu| {
+            Box::pin(async move { told.complete(program(cpu).await) })
+        });
+        done
+    }
+
+    /// Waits for programs.
+    ///
+    /// # Errors
+    /// If one does not end.
+    pub fn wait<T: 'static>(&self, programs: Vec<Completion<T>>) -> Result<Vec<T>, String> {
+        let all = async move {
+            let mut results = Vec::new();
+            for program in programs {
+                results.push(program.wait().await);
+            }
+            results
+        };
+        self.computers.simulation().block_on(all).map_err(|error| error.to_string())
+    }
+
+    /// Lets time pass.
+    pub fn run_for(&self, time: Duration) {
+        let simulation = self.computers.simulation();
+        simulation.run_until(simulation.now() + time);
+    }
+
+    /// Retrains the card's link; nothing is lost. Or it goes down and comes back, and what was under way is.
+    pub fn disturb_link(&self, is_lost: bool) {
+        let host = self.computers.hosts()[0].host;
+        self.computers.simulation().with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(host);
+            wires.with(scheduler, LINK, |link, cx, released| {
+                if is_lost {
+                    link.take_down(cx, released);
+                    link.bring_up(cx);
+                } else {
+                    link.retrain(cx);
+                }
+            });
+            host.link_drained(wires, scheduler, 0);
+        });
+    }
+
     /// Runs a program on a core of its own, and what follows from it; gives what it gave, and the TLPs that passed the
     /// link.
     ///
@@ -285,10 +337,11 @@ pub fn tcp_frame(to: MacAddr, port: u16, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A driver that lets programs write to a card's window.
+/// A driver that lets programs write to a card's window, beside the card's own driver or in its place.
 pub struct Window {
     kind: MemoryType,
-    mapped: RefCell<Option<Mmio>>,
+    driver: Option<Rc<dyn PciDriver>>,
+    mapped: RefCell<Option<(Mmio, Mmio)>>,
 }
 
 struct Bound;
@@ -300,8 +353,14 @@ impl PciBinding for Bound {
 }
 
 impl Window {
+    /// In place of another driver.
     pub fn new(kind: MemoryType) -> Rc<Self> {
-        Rc::new(Self { kind, mapped: RefCell::new(None) })
+        Rc::new(Self { kind, driver: None, mapped: RefCell::new(None) })
+    }
+
+    /// Beside a driver, write-combining.
+    pub fn beside(driver: Rc<dyn PciDriver>) -> Rc<Self> {
+        Rc::new(Self { kind: MemoryType::WriteCombining, driver: Some(driver), mapped: RefCell::new(None) })
     }
 
     /// The window of the card.
@@ -309,6 +368,18 @@ impl Window {
     /// # Errors
     /// If there is none.
     pub fn get(&self) -> Result<Mmio, String> {
+        Ok(self.both()?.0)
+    }
+
+    /// The card's registers.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn registers(&self) -> Result<Mmio, String> {
+        Ok(self.both()?.1)
+    }
+
+    fn both(&self) -> Result<(Mmio, Mmio), String> {
         self.mapped.borrow().clone().ok_or_else(|| "the card has no window".to_owned())
     }
 }
@@ -323,12 +394,18 @@ impl PciDriver for Window {
         &IDS
     }
 
-    fn probe<'a>(&'a self, _: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
         Box::pin(async move {
+            // The first function's.
             if self.mapped.borrow().is_none() {
-                *self.mapped.borrow_mut() = Some(device.ioremap_bar(KPIO_BAR, self.kind)?);
+                let window = device.ioremap_bar(KPIO_BAR, self.kind)?;
+                let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
+                *self.mapped.borrow_mut() = Some((window, registers));
             }
-            Ok(Rc::new(Bound) as Rc<dyn PciBinding>)
+            match &self.driver {
+                Some(driver) => driver.probe(cpu, device).await,
+                None => Ok(Rc::new(Bound) as Rc<dyn PciBinding>),
+            }
         })
     }
 }
