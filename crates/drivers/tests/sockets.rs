@@ -315,6 +315,7 @@ fn a_stream_keeps_its_order_when_its_reader_moves() {
     let counted = network(&pair, 1).counters();
     assert!(counted.steered >= 5 && counted.to_other_core > 0 && counted.steer_held > 0, "{counted:?}");
     assert_eq!(out_of_order, 0, "{counted:?}");
+}
 
 /// A host 0 that sends by lines.
 fn by_lines(kpio: KpioParams) -> Setup {

@@ -51,6 +51,8 @@ pub struct TxFlow {
     pub queue: Cell<Option<u16>>,
     /// Those that have not been [released](Packet::release): while there are any, the queue stays.
     pub outstanding: Cell<u32>,
+    /// Their bytes.
+    pub bytes: Cell<u64>,
 }
 
 /// A packet. Every one is [released](Self::release) once, by whoever has it then.
@@ -89,6 +91,7 @@ impl Packet {
     pub fn join(&mut self, flow: &Rc<TxFlow>) {
         self.may_reorder = flow.outstanding.get() == 0;
         flow.outstanding.set(flow.outstanding.get() + 1);
+        flow.bytes.set(flow.bytes.get() + u64::from(self.length()));
         self.flow = Some(Rc::clone(flow));
     }
 
@@ -96,6 +99,7 @@ impl Packet {
     pub fn release(mut self, cpu: &Cpu) {
         if let Some(flow) = self.flow.take() {
             flow.outstanding.set(flow.outstanding.get().saturating_sub(1));
+            flow.bytes.set(flow.bytes.get().saturating_sub(self.length().into()));
         }
         if let Some(owner) = self.owner.take() {
             owner.released(cpu, &mut self);

@@ -180,7 +180,7 @@ impl Rig {
                     link.take_down(cx, released);
                     link.bring_up(cx);
                 } else {
-                    link.retrain(cx);
+                    link.retrain(cx, released);
                 }
             });
             host.link_drained(wires, scheduler, 0);

@@ -26,8 +26,11 @@ use super::buffer::{ORDER, SendBuffer};
 use super::listener::Listener;
 use super::{Ends, error_of};
 
-/// Packets of a connection that may be with the device or before it (Linux: TCP small queues, about 2 of the largest).
-const MOST_BELOW: u32 = 4;
+/// Bytes of a connection that may be with the device or before it (Linux: TCP small queues, `tcp_limit_output_bytes`).
+const MOST_BELOW: u64 = 262_144;
+/// What a packet counts there beside its bytes (Linux: a `struct sk_buff` and the least buffer with its shared info,
+/// `SKB_TRUESIZE` of a header).
+const PACKET: u64 = 768;
 /// Bytes that a socket's buffer holds at least and at most (Linux: `net.ipv4.tcp_wmem`).
 const BUFFER: (u64, u64) = (87_040, 4 << 20);
 /// Bytes of the socket's structure that an operation on it touches (Linux: `struct tcp_sock`'s hot lines).
@@ -51,6 +54,8 @@ pub struct TcpSocket {
     /// When the timer is set to go off.
     armed: Cell<Option<Time>>,
     pushing: Cell<bool>,
+    /// Something waits until the device has sent more.
+    held_back: Cell<bool>,
     closed: Cell<bool>,
     no_way: Cell<bool>,
 }
@@ -79,6 +84,7 @@ impl TcpSocket {
             writable: WaitQueue::new(),
             armed: Cell::new(None),
             pushing: Cell::new(false),
+            held_back: Cell::new(false),
             closed: Cell::new(false),
             no_way: Cell::new(false),
         })
@@ -122,9 +128,14 @@ impl TcpSocket {
 
     /// A packet of the connection has left the device.
     pub fn packet_gone(&self, cpu: &Cpu) {
-        if self.flow.outstanding.get() == MOST_BELOW - 1 {
+        if self.held_back.get() && !self.is_full_below() {
             self.push(cpu);
         }
+    }
+
+    /// Whether no more of it may go to the device, where it would wait.
+    fn is_full_below(&self) -> bool {
+        self.flow.bytes.get() + u64::from(self.flow.outstanding.get()) * PACKET >= MOST_BELOW
     }
 
     /// Sends what there is to send, and tells whoever waits what has changed.
@@ -153,11 +164,13 @@ impl TcpSocket {
     fn send_segments(&self, cpu: &Cpu, stack: &Stack) {
         let Some(kernel) = stack.kernel.upgrade() else { return };
         let (limit, pieces) = self.limits(stack);
+        self.held_back.set(false);
         loop {
-            let full = self.flow.outstanding.get() >= MOST_BELOW;
+            let full = self.is_full_below();
             let mut connection = self.connection.borrow_mut();
             // Acknowledgements go out whatever the queues below hold.
             if full && connection.unsent() > 0 {
+                self.held_back.set(true);
                 break;
             }
             // Not more than fits into a packet's pieces.
