@@ -119,6 +119,8 @@ record! {
         register_read: Figure<Duration>,
         /// Frames go round inside, from port 0 to port 1 and back: how long that takes. To the wire if not given.
         loopback: Option<Figure<Duration>>,
+        /// Whether they do; so that a change can put ports that have a `loopback` on cables.
+        looped: Option<Figure<bool>>,
         /// Whether descriptors can hold short packets, and doorbells descriptors.
         inline: Option<Figure<bool>>,
     }

@@ -88,7 +88,11 @@ pub fn nic_params(
         },
         kpio: nic.kpio.as_ref().map(kpio),
         virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
-        loopback: controller.loopback.as_ref().map(|latency| latency.value),
+        loopback: controller
+            .loopback
+            .as_ref()
+            .filter(|_| controller.looped.as_ref().is_none_or(|looped| looped.value))
+            .map(|latency| latency.value),
     }
 }
 

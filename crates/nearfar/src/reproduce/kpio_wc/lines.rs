@@ -20,13 +20,24 @@ enum Width {
     Double,
 }
 
+/// When a core goes on to the next line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// At once: what it stores waits in the store buffer.
+    AtOnce,
+    /// When its stores have found a buffer.
+    AsItGoes,
+    /// When the line has been accepted.
+    Fenced,
+}
+
 /// Writes `count` lines; gives the core's time in nanoseconds, and the writes on the link.
 fn write(
     options: &Options,
     card: Card<'_>,
     kind: MemoryType,
     (width, count): (Width, usize),
-    waits: bool,
+    pace: Pace,
 ) -> Result<(f64, Vec<Seen>), String> {
     let driver = Window::new(kind);
     let rig = Rig::new(options, card, vec![driver.clone()])?;
@@ -40,8 +51,13 @@ fn write(
                     Width::Word => window.write(&cpu, at, &[0x11; LINE]),
                     Width::Double => window.stream(&cpu, at, &[0x11; LINE]),
                 }
-                if waits {
-                    cpu.sync().await;
+                match pace {
+                    Pace::AtOnce => {}
+                    Pace::AsItGoes => cpu.sync().await,
+                    Pace::Fenced => {
+                        cpu.sfence();
+                        cpu.sync().await;
+                    }
                 }
             }
             let took = cpu.now().since(begin).as_ns_f64();
@@ -54,7 +70,7 @@ fn write(
 }
 
 fn combining(options: &Options, card: Card<'_>, count: usize) -> Result<Vec<Seen>, String> {
-    Ok(write(options, card, MemoryType::WriteCombining, (Width::Double, count), true)?.1)
+    Ok(write(options, card, MemoryType::WriteCombining, (Width::Double, count), Pace::AsItGoes)?.1)
 }
 
 /// Share of data among the bytes on the lanes, in percent.
@@ -81,11 +97,11 @@ pub fn single_and_many(options: &Options) -> Result<Values, String> {
     values.insert("lines/efficiency".into(), efficiency(&many));
     let one = combining(options, FPGA, 1)?;
     values.insert("one-line/payload".into(), one[0].until.since(one[0].at).as_ns_f64());
-    let (_, uncached) = write(options, FPGA, MemoryType::Uncached, (Width::Word, LINES), true)?;
+    let (_, uncached) = write(options, FPGA, MemoryType::Uncached, (Width::Word, LINES), Pace::AsItGoes)?;
     values.insert("uncached/efficiency".into(), efficiency(&uncached));
     // As many lines as there are buffers, which the core fills before the link holds it up.
     let buffers = 10;
-    let (took, _) = write(options, FPGA, MemoryType::WriteCombining, (Width::Word, buffers), false)?;
+    let (took, _) = write(options, FPGA, MemoryType::WriteCombining, (Width::Word, buffers), Pace::AtOnce)?;
     values.insert("fill/rate".into(), (buffers * LINE) as f64 / took);
     Ok(values)
 }
@@ -100,6 +116,14 @@ fn buffers_of_core(number: u32) -> String {
 /// A card that is no FPGA: more credits, less latency (assumed for extrapolation).
 const NEWER_CARD: &str =
     "change.link.latency = \"60 ns\"\nchange.link.credits.ph = 64\nchange.link.credits.pd = 512";
+
+/// Throughput of lines by other ways than through all buffers, in Gbit/s: one line at a time, and uncached.
+pub fn other_ways(options: &Options) -> Result<(f64, f64), String> {
+    let lines = 4 * LINES;
+    let (_, fenced) = write(options, FPGA, MemoryType::WriteCombining, (Width::Double, lines), Pace::Fenced)?;
+    let (_, words) = write(options, FPGA, MemoryType::Uncached, (Width::Word, lines), Pace::AsItGoes)?;
+    Ok((gbit_per_s(&fenced), 64.0 / interval(&words)))
+}
 
 /// From one buffer to ten, and to twenty on a faster link.
 pub fn buffers(options: &Options) -> Result<Values, String> {

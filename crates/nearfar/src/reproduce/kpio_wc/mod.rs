@@ -8,6 +8,7 @@ mod lines;
 mod memory;
 mod overhead;
 mod pings;
+mod readings;
 mod receive;
 mod relatives;
 mod rig;
@@ -96,9 +97,15 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     });
     let mut notes: Vec<String> = failed.collect();
     let mut sections = Vec::new();
-    match faults::section(options) {
-        Ok(section) => sections.push(section),
-        Err(reason) => notes.push(format!("faults: {reason}.")),
+    let observed: Values =
+        outcomes.iter().flatten().flatten().map(|(key, value)| (key.clone(), *value)).collect();
+    for (name, section) in
+        [("readings", readings::section(options, &observed)), ("faults", faults::section(options))]
+    {
+        match section {
+            Ok(section) => sections.push(section),
+            Err(reason) => notes.push(format!("{name}: {reason}.")),
+        }
     }
     Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, ran, sections, notes))
 }

@@ -95,7 +95,16 @@ fn values(of: &[(&str, Option<Time>)], origin: Time) -> Result<Values, String> {
 
 /// Figure 5.
 pub fn kpio(options: &Options) -> Result<Values, String> {
-    let events = ping(options, FPGA, Some(KpioParams::papers()))?;
+    by_lines(options, KpioParams::papers())
+}
+
+/// Figure 5, had its driver written one line at a time: each is accepted before the next is begun.
+pub fn kpio_one_at_a_time(options: &Options) -> Result<Values, String> {
+    by_lines(options, KpioParams { fence_every: 1, ..KpioParams::papers() })
+}
+
+fn by_lines(options: &Options, params: KpioParams) -> Result<Values, String> {
+    let events = ping(options, FPGA, Some(params))?;
     let lines: Vec<&Event> = events.iter().filter(|e| e.is_down && e.what == What::Write(64)).collect();
     let [one, two] = lines[..] else { return Err(format!("{} lines on the link", lines.len())) };
     let acks: Vec<&Event> = events.iter().filter(|e| !e.is_down && e.what == What::Ack).collect();
@@ -109,6 +118,7 @@ pub fn kpio(options: &Options) -> Result<Values, String> {
         &[
             ("kpio-ping/first-ack", ack(0)),
             ("kpio-ping/second-ack", second),
+            ("kpio-ping/payload-begins", Some(two.at)),
             ("kpio-ping/payload", Some(two.until)),
             ("kpio-ping/received-first", in_memory.first().map(|e| e.at)),
             ("kpio-ping/received-second", in_memory.get(1).map(|e| e.at)),
@@ -134,6 +144,7 @@ pub fn dma(options: &Options) -> Result<Values, String> {
             ("dma-ping/doorbell", Some(doorbell.at)),
             ("dma-ping/doorbell-ack", ack_after(doorbell.until)),
             ("dma-ping/descriptor-ack", descriptor.and_then(|e| ack_after(e.until))),
+            ("dma-ping/payload-begins", payload.map(|e| e.at)),
             ("dma-ping/payload", payload.map(|e| e.until)),
             ("dma-ping/payload-ack", payload.and_then(|e| ack_after(e.until))),
         ],

@@ -98,10 +98,10 @@ pub fn selection(options: &Options) -> Result<Values, String> {
 }
 
 /// How long an urgent message of 64 B takes to the other side while 100 large ones of another connection wait: behind
-/// them in the ring, or past them by lines.
+/// them in the ring, or past them by lines, which its port is chosen for.
 pub fn urgency(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
-    for (name, select) in [("ring", Select::None), ("lines", Select::UpTo(256))] {
+    for (name, select) in [("ring", Select::None), ("lines", Select::TcpPorts { first: 5001, last: 5001 })] {
         let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
         let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
         let rig = Rig::new(options, FPGA, vec![NicDriver::new(driver) as _])?;

@@ -99,6 +99,9 @@ impl Rig {
         let recorder = Recorder::new(Span::default());
         computers.simulation().with(|fabric, _| Recorder::tap(&recorder, fabric, LINK, "card"));
         computers.boot().map_err(|error| error.to_string())?;
+        // What booting still does on the link is no part of an experiment.
+        let simulation = computers.simulation();
+        simulation.run_until(simulation.now() + REST);
         Ok(Self { computers, recorder })
     }
 
