@@ -14,10 +14,11 @@ use crate::nic_driver::NicDriverEntry;
 use crate::nvme_driver::NvmeDriverEntry;
 use crate::part::Part;
 use crate::placed::{Placed, Several};
+use crate::program::{ProgramEntry, ProgramSetup};
 use crate::read::{Check, record};
 use crate::scalar::names;
 use crate::scenario::Changes;
-use units::{Bytes, Duration};
+use units::Bytes;
 
 record! {
     /// An experiment with computers as a scenario file describes it.
@@ -121,23 +122,6 @@ record! {
     }
 }
 
-record! {
-    /// A program of a scenario.
-    pub struct ProgramEntry {
-        /// The host that it runs on; the only one if not given.
-        host: Option<Placed<String>>,
-        /// The cores that it may run on, as taskset spells them (`0-3,8`); all if not given.
-        cpus: Option<Placed<String>>,
-        /// The command line, as the real tool spells it.
-        run: Placed<String>,
-        /// When it starts, counted from when all hosts have booted; at once if not given.
-        start: Option<Duration>,
-        /// A network device, such as `eth1`: the program runs in a network namespace that has this device alone, as a
-        /// container does. All programs that name it share the namespace; the others do not see the device.
-        namespace: Option<Placed<String>>,
-    }
-}
-
 fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     check.require(!scenario.host.is_empty(), "host", "there is no host", "add a table `[[host]]`");
     let mut seen = BTreeSet::new();
@@ -202,21 +186,6 @@ pub struct DriveSetup {
     pub namespaces: Vec<Bytes>,
 }
 
-/// A program with its place.
-#[derive(Debug, Clone)]
-pub struct ProgramSetup {
-    /// Which of the hosts.
-    pub host: usize,
-    /// The cores that it may run on; empty for all.
-    pub cpus: Vec<u16>,
-    /// The command line.
-    pub run: Placed<String>,
-    /// When it starts.
-    pub start: Duration,
-    /// The device that its network namespace has.
-    pub namespace: Option<Placed<String>>,
-}
-
 /// A scenario with computers and the files that it names, checked against each other.
 #[derive(Debug, Clone)]
 pub struct ComputerSetup {
@@ -246,8 +215,11 @@ impl ComputerSetup {
             scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
         let mut wrong = Vec::new();
         shared_backings(&hosts, &mut wrong);
-        let programs =
-            scenario.program.iter().filter_map(|entry| program(&hosts, entry, &mut wrong)).collect();
+        let programs = scenario
+            .program
+            .iter()
+            .filter_map(|entry| ProgramSetup::find(&hosts, entry, &mut wrong))
+            .collect();
         let (switches, cables) = (&scenario.switch, &scenario.cable);
         let network = NetworkSetup::find(&hosts, switches, cables, &scenario.capture, &mut wrong);
         if !wrong.is_empty() {
@@ -379,61 +351,4 @@ fn shared_backings(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
             wrong.push(Diagnostic::new(&backing.place, message).help("a file for each drive"));
         }
     }
-}
-
-fn program(hosts: &[HostSetup], entry: &ProgramEntry, wrong: &mut Vec<Diagnostic>) -> Option<ProgramSetup> {
-    let known = || {
-        let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
-        format!("the hosts are {names}")
-    };
-    let host = match &entry.host {
-        None if hosts.len() == 1 => 0,
-        None => {
-            let message = "it does not say on which host the program runs";
-            wrong.push(Diagnostic::new(&entry.run.place, message).help(format!("add `host`: {}", known())));
-            return None;
-        }
-        Some(name) => match hosts.iter().position(|host| host.name == name.value) {
-            Some(host) => host,
-            None => {
-                let message = format!("there is no host `{}`", name.value);
-                wrong.push(Diagnostic::new(&name.place, message).help(known()));
-                return None;
-            }
-        },
-    };
-    let described = &hosts[host].machine.host;
-    let cores = described.sockets.value.get() * described.core.count.value.get();
-    let cpus = match &entry.cpus {
-        None => Vec::new(),
-        Some(text) => match cpu_list(&text.value, cores) {
-            Ok(cpus) => cpus,
-            Err(message) => {
-                let help = format!("numbers and ranges from 0 to {}, such as `0-3,8`", cores - 1);
-                wrong.push(Diagnostic::new(&text.place, message).help(help));
-                return None;
-            }
-        },
-    };
-    let start = entry.start.unwrap_or(Duration::ZERO);
-    Some(ProgramSetup { host, cpus, run: entry.run.clone(), start, namespace: entry.namespace.clone() })
-}
-
-/// Cores as taskset spells them: `0-3,8`.
-fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
-    let mut all = Vec::new();
-    for piece in text.split(',') {
-        let number = |text: &str| match text.trim().parse::<u32>() {
-            Ok(number) if number < cores => Ok(number as u16),
-            Ok(number) => Err(format!("there is no core {number}")),
-            Err(_) => Err(format!("`{}` is no core", text.trim())),
-        };
-        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
-        let (first, last) = (number(first)?, number(last)?);
-        if first > last {
-            return Err(format!("`{piece}` counts down"));
-        }
-        all.extend(first..=last);
-    }
-    Ok(all)
 }

@@ -32,6 +32,7 @@ mod nic_driver;
 mod nvme_driver;
 mod part;
 mod placed;
+mod program;
 mod read;
 mod scalar;
 mod scenario;
@@ -41,7 +42,7 @@ mod tree;
 
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DmaMode, DriveSetup, HostEntry,
-    HostSetup, ProgramEntry, ProgramSetup,
+    HostSetup,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
@@ -58,6 +59,7 @@ pub use nic_driver::{KpioFormat, KpioSelect, KpioStores, NicDriverEntry};
 pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;
 pub use placed::{Placed, Several};
+pub use program::{MemoryPolicy, ProgramEntry, ProgramSetup};
 pub use read::Read;
 pub use scalar::{Count, Scalar};
 pub use scenario::{

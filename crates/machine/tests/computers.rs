@@ -1,6 +1,6 @@
 //! Scenarios with computers: what is wrong with one is said at its place.
 
-use machine::{ComputerScenario, ComputerSetup, DeviceFile, Doc, Library};
+use machine::{ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, MemoryPolicy};
 
 const GOOD: &str = r#"
 name = "x"
@@ -41,6 +41,15 @@ fn a_scenario_brings_its_files_with_changes() {
     let DeviceFile::Drive(drive) = &setup.hosts[0].devices[0].kind else { panic!("a drive") };
     assert_eq!(drive.file.media.channels.value.get(), 3);
     assert_eq!(setup.programs[0].cpus, [0, 1, 19]);
+    for (text, memory) in [
+        ("local", MemoryPolicy::Local),
+        ("node1", MemoryPolicy::Bind(1)),
+        ("preferred node0", MemoryPolicy::Preferred(0)),
+        ("interleave", MemoryPolicy::Interleave),
+    ] {
+        let setup = load(&GOOD.replacen("run = ", &format!("memory = \"{text}\"\nrun = "), 1)).unwrap();
+        assert_eq!(setup.programs[0].memory, memory);
+    }
 }
 
 #[test]
@@ -68,6 +77,8 @@ fn what_is_wrong_is_said_with_place_and_remedy() {
             "x.toml:14:",
             "power of two",
         ),
+        ("run = ", "memory = \"node2\"\nrun = ", "x.toml:23:", "there is no node 2"),
+        ("run = ", "memory = \"far\"\nrun = ", "x.toml:23:", "`preferred node1`"),
         ("iommu = \"strict\"", "nvme_driver.queue_entries = 1", "x.toml:8:", "2 to 4096"),
         (
             "change.media.channels = 3",

@@ -2,8 +2,9 @@
 
 use std::io::{Read, Seek, SeekFrom};
 
+use hardware::memory::NodeCounters;
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
-use nearfar::computer::{self, ComputerError, Done};
+use nearfar::computer::{self, ComputerError, Computers, Done, Observer};
 use nearfar::progress::Silent;
 
 fn try_run(text: &str) -> Result<Vec<Done>, ComputerError> {
@@ -185,4 +186,58 @@ fn a_scenario_chooses_namespaces_queues_and_the_memory_buffer() {
     // Entries in the drive need not be fetched over the link.
     let (_, buffered) = measured(64, "change.controller.memory_buffer = \"64 KiB\"");
     assert!(buffered < latency - 0.1, "{buffered:.2} us from the memory buffer, {latency:.2} us without");
+}
+
+/// Bytes that went to and from each node's memory while programs ran.
+#[derive(Default)]
+struct Traffic(Vec<u64>);
+
+fn dram_bytes(computers: &Computers) -> Vec<u64> {
+    computers.simulation().with(|fabric, _| {
+        let counters = fabric.host(computers.hosts()[0].host).memory.counters();
+        let total = |node: &NodeCounters| (node.dram_read.total() + node.dram_written.total()).get();
+        counters.nodes.iter().map(total).collect()
+    })
+}
+
+impl Observer for Traffic {
+    fn booted(&mut self, computers: &Computers) {
+        self.0 = dram_bytes(computers);
+    }
+
+    fn has_enough(&self) -> bool {
+        false
+    }
+
+    fn ended(&mut self, computers: &Computers) {
+        self.0.iter_mut().zip(dram_bytes(computers)).for_each(|(bytes, now)| *bytes = now - *bytes);
+    }
+}
+
+#[test]
+fn a_program_uses_the_memory_that_it_is_bound_to() {
+    let library = Library::built_in();
+    // The second one's memory is the page cache above all.
+    for command in
+        ["stream --array-size 400000 --ntimes 2", "fio --rw=read --bs=64k --direct=0 --runtime=1ms"]
+    {
+        let traffic = |memory: &str| {
+            let text = format!(
+                "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
+                 [[host.device]]\ndrive = \"pm1725a\"\n[[program]]\ncpus = \"0-1\"\n\
+                 memory = \"{memory}\"\nrun = \"{command}\"\n"
+            );
+            let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text);
+            let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+            let mut traffic = Traffic::default();
+            let done = computer::run_watched(&setup, &Silent, &mut traffic).unwrap();
+            assert!(done[0].outcome.is_ok(), "{:?}", done[0].outcome);
+            (traffic.0[0], traffic.0[1])
+        };
+        let all = ["local", "node0", "node1", "preferred node1", "interleave"].map(traffic);
+        let [local, near, far, preferred, interleaved] = all;
+        assert!(local.0 > 10_000 && local.1 == 0 && near == local, "{command}: {all:?}");
+        assert!(far.1 > 10_000 && far.0 < local.0 && preferred == far, "{command}: {all:?}");
+        assert!(interleaved.0 > 10_000 && interleaved.1 > 10_000, "{command}: {all:?}");
+    }
 }

@@ -175,7 +175,7 @@ impl Program for Dd {
         Box::pin(async move {
             let plan = self.plan(&environment)?;
             let kernel = &environment.kernel;
-            let pages = kernel.alloc_pages(&cpu, Pages::order_for(plan.bs), Policy::Local);
+            let pages = kernel.alloc_pages(&cpu, Pages::order_for(plan.bs), Policy::Task);
             let pages = pages.map_err(|error| Failure::about("dd: buffer", error))?;
             let result = copy(&cpu, &plan, pages).await;
             kernel.free_pages(&cpu, pages);

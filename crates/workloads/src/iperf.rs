@@ -44,7 +44,7 @@ pub struct Iperf {
 
 impl Iperf {
     async fn send(&self, cpu: &Cpu, kernel: &Rc<dyn Kernel>, to: SocketAddrV4) -> Result<(u64, u64), Error> {
-        let pages = kernel.alloc_pages(cpu, Pages::order_for(self.length.into()), Policy::Local)?;
+        let pages = kernel.alloc_pages(cpu, Pages::order_for(self.length.into()), Policy::Task)?;
         let stream = kernel.network().connect(cpu, to).await?;
         stream.set_no_delay(self.no_delay);
         let until = cpu.now() + Duration::from_ps((self.time * 1e12) as u64);
@@ -78,14 +78,14 @@ impl Iperf {
                     stream.close(&cpu);
                 })
             };
-            let params = TaskParams { cpus: cpus.clone(), ..TaskParams::named("iperf") };
+            let params = TaskParams { cpus: cpus.clone(), ..TaskParams::named("iperf").of(&cpu) };
             kernel.spawn(params, Box::new(drain));
         }
     }
 }
 
 async fn drain(cpu: &Cpu, kernel: &Rc<dyn Kernel>, stream: &dyn TcpStream, length: u32) -> Result<(), Error> {
-    let pages = kernel.alloc_pages(cpu, Pages::order_for(length.into()), Policy::Local)?;
+    let pages = kernel.alloc_pages(cpu, Pages::order_for(length.into()), Policy::Task)?;
     while stream.recv(cpu, Segment { at: pages.start, length }).await? > 0 {}
     kernel.free_pages(cpu, pages);
     Ok(())
@@ -118,7 +118,9 @@ impl Program for Iperf {
                     })
                 };
                 let on = environment.cpus[usize::from(n) % cpus];
-                environment.kernel.spawn(TaskParams::named(format!("iperf/{n}")).on(on), Box::new(send));
+                environment
+                    .kernel
+                    .spawn(TaskParams::named(format!("iperf/{n}")).on(on).of(&cpu), Box::new(send));
                 streams.push(done);
             }
             let mut bytes = 0;

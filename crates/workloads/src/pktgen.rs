@@ -161,7 +161,7 @@ impl Packets {
             Some(template) => template,
             None => {
                 let order = Pages::order_for(what.size.into());
-                let pages = self.kernel.alloc_pages(cpu, order, Policy::Local)?;
+                let pages = self.kernel.alloc_pages(cpu, order, Policy::Task)?;
                 // The content behind the headers is made once.
                 cpu.store(pages.start, &frame);
                 let home = Rc::downgrade(self);
@@ -315,7 +315,7 @@ impl Program for Pktgen {
                 let thread = move |cpu: Cpu| -> Async<'static, ()> {
                     Box::pin(async move { told.complete(what.send(&cpu, face, device).await) })
                 };
-                kernel.spawn(TaskParams::named(format!("kpktgend_{n}")).on(on), Box::new(thread));
+                kernel.spawn(TaskParams::named(format!("kpktgend_{n}")).on(on).of(&cpu), Box::new(thread));
                 threads.push(done);
             }
             let mut all = Thread::default();

@@ -85,7 +85,7 @@ impl Arrays {
             let mut left = bytes;
             while left > 0 {
                 let order = Pages::order_for(left).min(ORDER);
-                match kernel.alloc_pages(cpu, order, Policy::Local) {
+                match kernel.alloc_pages(cpu, order, Policy::Task) {
                     Ok(pages) => arrays.pieces[array].push(pages),
                     Err(error) => {
                         arrays.free(kernel, cpu);
@@ -176,7 +176,7 @@ where
         .map(|(n, &on)| {
             let (done, part, work) = (Completion::new(), edge(n)..edge(n + 1), work.clone());
             let told = done.clone();
-            let thread = TaskParams::named(format!("stream/{n}")).on(on);
+            let thread = TaskParams::named(format!("stream/{n}")).on(on).of(cpu);
             kernel.spawn(
                 thread,
                 Box::new(move |cpu| {

@@ -3,7 +3,7 @@
 use devices::nvme::{Fault, FaultKind};
 use platform::Error;
 use platform::block::{BlockOp, Segment};
-use platform::cpu::CpuId;
+use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
 use platform::memory::{PAGE, PhysAddr, Policy};
 use platform::storage::{IoCompletions, IoRequest};
@@ -176,4 +176,73 @@ fn what_was_written_directly_is_what_the_cache_then_reads() {
         let seen = page(&machine, into, at_last / PAGE);
         assert!(is_all(&seen, NEW), "trial {trial}: {:#x}", seen[0]);
     }
+}
+
+#[test]
+fn pages_of_the_cache_move_to_another_node() {
+    let (machine, at) = with_old_content(&Setup::default(), 4);
+    let (kernel, file) = (machine.kernel.face(), machine.file());
+    let moves = machine.run(0, move |cpu| {
+        Box::pin(async move {
+            // Two that are as on the drive, two that are newer.
+            file.read(&cpu, 0, &segment(at, 2 * PAGE)).await.unwrap();
+            cpu.store(at, &[NEW; 2 * PAGE as usize]);
+            file.write(&cpu, 2 * PAGE, &segment(at, 2 * PAGE)).await.unwrap();
+            let node_of = |at: PhysAddr| u8::from(at.0 >= 4 << 30);
+            let held = file.cached(&cpu, PAGE, PAGE, Policy::Task).await.unwrap();
+            assert_eq!(node_of(held.segments[0].at), 0);
+            let first = file.migrate(&cpu, 0, 4 * PAGE, Node(1)).unwrap();
+            assert_eq!(node_of(held.segments[0].at), 0);
+            drop(held);
+            let second = file.migrate(&cpu, 0, 4 * PAGE, Node(1)).unwrap();
+            let range = file.cached(&cpu, 0, 4 * PAGE, Policy::Task).await.unwrap();
+            assert!(range.segments.iter().all(|segment| node_of(segment.at) == 1));
+            // A program's memory stays while a request for it is under way.
+            let mine = kernel.alloc_pages(&cpu, 0, Policy::Bind(Node(0))).unwrap();
+            let completions = IoCompletions::new();
+            let memory = segment(mine.start, PAGE);
+            let request = IoRequest { op: BlockOp::Read, offset: 3 * PAGE, length: PAGE, memory, token: 0 };
+            file.submit(&cpu, vec![request], &completions);
+            assert_eq!(kernel.move_pages(&cpu, mine, Node(1)), Err(Error::Busy));
+            assert_eq!(completions.next().await.result, Ok(()));
+            let moved = kernel.move_pages(&cpu, mine, Node(1)).unwrap();
+            let mut found = [0; PAGE as usize];
+            cpu.load(moved.start, &mut found);
+            assert!(is_all(&found, NEW), "a direct read finds what was written");
+            [first, second]
+        })
+    });
+    let moves = moves.map(|moves| (moves.moved, moves.busy));
+    assert_eq!(moves, [(3, 1), (1, 0)]);
+    assert!((0..2).all(|index| is_all(&page(&machine, at, index), OLD)));
+    assert!((2..4).all(|index| is_all(&page(&machine, at, index), NEW)));
+}
+
+#[test]
+fn what_the_cache_keeps_does_not_grow() {
+    let (machine, at) = with_old_content(&Setup::default(), 4);
+    let free = |machine: &Machine| machine.kernel.memory().iter().map(|node| node.free.get()).sum::<u64>();
+    let before = free(&machine);
+    for _ in 0..50 {
+        let file = machine.file();
+        machine.run(0, move |cpu| {
+            Box::pin(async move {
+                file.write(&cpu, 0, &segment(at, 4 * PAGE)).await.unwrap();
+                let held = file.cached(&cpu, 0, 4 * PAGE, Policy::Task).await.unwrap();
+                // Pages that a direct write makes stale leave the cache, though somebody holds them.
+                file.sync(&cpu).await.unwrap();
+                let completions = IoCompletions::new();
+                let memory = segment(at, 4 * PAGE);
+                let request = IoRequest { op: WRITE, offset: 0, length: 4 * PAGE, memory, token: 0 };
+                file.submit(&cpu, vec![request], &completions);
+                assert_eq!(completions.next().await.result, Ok(()));
+                assert_eq!(file.counters().cached_pages, 0);
+                drop(held);
+                file.read(&cpu, 0, &segment(at, 4 * PAGE)).await.unwrap();
+                file.drop_cache(&cpu).await.unwrap();
+                assert_eq!(file.counters().cached_pages, 0);
+            })
+        });
+    }
+    assert_eq!(free(&machine), before);
 }

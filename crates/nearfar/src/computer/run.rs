@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::Seed;
-use machine::{ComputerSetup, ProgramSetup};
-use platform::cpu::CpuId;
+use machine::{ComputerSetup, MemoryPolicy, ProgramSetup};
+use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
+use platform::memory::Policy;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
@@ -166,7 +167,13 @@ fn start(
     let environment = environment(host, entry, Seed::new(setup.seed).part(&format!("program{n}")).get());
     let run = entry.run.value.clone();
     let name = run.split_whitespace().next().unwrap_or_default();
-    let params = TaskParams { cpus: environment.cpus.clone(), ..TaskParams::named(name) };
+    let policy = match entry.memory {
+        MemoryPolicy::Local => Policy::Local,
+        MemoryPolicy::Bind(node) => Policy::Bind(Node(node)),
+        MemoryPolicy::Preferred(node) => Policy::Preferred(Node(node)),
+        MemoryPolicy::Interleave => Policy::Interleave,
+    };
+    let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
     let (host_name, program, ended) = (host.name.clone(), Rc::clone(program), Rc::clone(ended));
     host.kernel.spawn(params, move |cpu| {
         Box::pin(async move {

@@ -34,7 +34,7 @@ impl Buffers {
             let mut left = bs.next_multiple_of(PAGE);
             while left > 0 {
                 let order = Pages::order_for(left).min(ORDER);
-                match kernel.alloc_pages(cpu, order, Policy::Local) {
+                match kernel.alloc_pages(cpu, order, Policy::Task) {
                     Ok(pages) => pieces.push(pages),
                     Err(error) => {
                         buffers.pages.push(pieces);

@@ -164,7 +164,7 @@ impl Program for Fio {
                     let done = Completion::new();
                     let told = done.clone();
                     let on = environment.cpus[n as usize % environment.cpus.len()];
-                    let params = TaskParams::named(format!("fio/{n}")).on(on);
+                    let params = TaskParams::named(format!("fio/{n}")).on(on).of(&cpu);
                     environment.kernel.spawn(
                         params,
                         Box::new(move |cpu| {

@@ -65,7 +65,7 @@ struct Memory {
 
 impl Memory {
     fn take(kernel: &Rc<dyn Kernel>, cpu: &Cpu, length: u32) -> Result<Self, Error> {
-        let pages = kernel.alloc_pages(cpu, Pages::order_for(length.max(1).into()), Policy::Local)?;
+        let pages = kernel.alloc_pages(cpu, Pages::order_for(length.max(1).into()), Policy::Task)?;
         Ok(Self { pages, length })
     }
 

@@ -72,11 +72,11 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// Takes pages on the core's node: so many, or one.
+    /// Takes pages from where the memory of the task comes from: so many, or one.
     pub fn pages(kernel: &Inner, me: &Weak<Inner>, cpu: &Cpu, order: u8) -> Result<Rc<PageHold>, Error> {
         let pages = kernel
-            .take_pages(cpu, order, Policy::Local)
-            .or_else(|_| kernel.take_pages(cpu, 0, Policy::Local))?;
+            .take_pages(cpu, order, Policy::Task)
+            .or_else(|_| kernel.take_pages(cpu, 0, Policy::Task))?;
         Ok(Rc::new(PageHold { kernel: me.clone(), pages }))
     }
 

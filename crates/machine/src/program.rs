@@ -1,0 +1,158 @@
+//! What a scenario says of a program: where it runs, where its memory comes from, what it does.
+
+use crate::computer::HostSetup;
+use crate::diagnostic::Diagnostic;
+use crate::placed::Placed;
+use crate::read::record;
+use units::Duration;
+
+record! {
+    /// A program of a scenario.
+    pub struct ProgramEntry {
+        /// The host that it runs on; the only one if not given.
+        host: Option<Placed<String>>,
+        /// The cores that it may run on, as taskset spells them (`0-3,8`); all if not given.
+        cpus: Option<Placed<String>>,
+        /// Where its memory and what it reads into the page cache come from, as numactl has it: `local`, its core's node;
+        /// `node1`, that node alone; `preferred node1`, that one first; `interleave`, all in turn. `local` if not given.
+        memory: Option<Placed<String>>,
+        /// The command line, as the real tool spells it.
+        run: Placed<String>,
+        /// When it starts, counted from when all hosts have booted; at once if not given.
+        start: Option<Duration>,
+        /// A network device, such as `eth1`: the program runs in a network namespace that has this device alone, as a
+        /// container does. All programs that name it share the namespace; the others do not see the device.
+        namespace: Option<Placed<String>>,
+    }
+}
+
+/// Where a program's memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MemoryPolicy {
+    /// The node of the core that asks.
+    #[default]
+    Local,
+    /// This node, or none.
+    Bind(u8),
+    /// This node, or another if it has none.
+    Preferred(u8),
+    /// All nodes in turn.
+    Interleave,
+}
+
+impl MemoryPolicy {
+    /// As a scenario spells it, on a machine with so many nodes.
+    fn parse(text: &str, nodes: u32) -> Result<Self, String> {
+        let node = |text: &str| match text.trim().strip_prefix("node").map(str::parse::<u8>) {
+            Some(Ok(node)) if u32::from(node) < nodes => Ok(node),
+            Some(Ok(node)) => Err(format!("there is no node {node}")),
+            _ => Err(format!("`{text}` is no place for memory")),
+        };
+        match text.trim() {
+            "local" => Ok(Self::Local),
+            "interleave" => Ok(Self::Interleave),
+            text => match text.strip_prefix("preferred ") {
+                Some(text) => node(text).map(Self::Preferred),
+                None => node(text).map(Self::Bind),
+            },
+        }
+    }
+}
+
+/// A program with its place.
+#[derive(Debug, Clone)]
+pub struct ProgramSetup {
+    /// Which of the hosts.
+    pub host: usize,
+    /// The cores that it may run on; empty for all.
+    pub cpus: Vec<u16>,
+    /// Where its memory comes from.
+    pub memory: MemoryPolicy,
+    /// The command line.
+    pub run: Placed<String>,
+    /// When it starts.
+    pub start: Duration,
+    /// The device that its network namespace has.
+    pub namespace: Option<Placed<String>>,
+}
+
+impl ProgramSetup {
+    /// The program of an entry, or what is wrong with it.
+    pub(crate) fn find(
+        hosts: &[HostSetup],
+        entry: &ProgramEntry,
+        wrong: &mut Vec<Diagnostic>,
+    ) -> Option<Self> {
+        let known = || {
+            let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
+            format!("the hosts are {names}")
+        };
+        let host = match &entry.host {
+            None if hosts.len() == 1 => 0,
+            None => {
+                let message = "it does not say on which host the program runs";
+                wrong.push(
+                    Diagnostic::new(&entry.run.place, message).help(format!("add `host`: {}", known())),
+                );
+                return None;
+            }
+            Some(name) => match hosts.iter().position(|host| host.name == name.value) {
+                Some(host) => host,
+                None => {
+                    let message = format!("there is no host `{}`", name.value);
+                    wrong.push(Diagnostic::new(&name.place, message).help(known()));
+                    return None;
+                }
+            },
+        };
+        let described = &hosts[host].machine.host;
+        let cores = described.sockets.value.get() * described.core.count.value.get();
+        let cpus = match &entry.cpus {
+            None => Vec::new(),
+            Some(text) => match cpu_list(&text.value, cores) {
+                Ok(cpus) => cpus,
+                Err(message) => {
+                    let help = format!("numbers and ranges from 0 to {}, such as `0-3,8`", cores - 1);
+                    wrong.push(Diagnostic::new(&text.place, message).help(help));
+                    return None;
+                }
+            },
+        };
+        let memory = match &entry.memory {
+            None => MemoryPolicy::Local,
+            Some(text) => match MemoryPolicy::parse(&text.value, described.sockets.value.get()) {
+                Ok(memory) => memory,
+                Err(message) => {
+                    let last = described.sockets.value.get() - 1;
+                    let help = format!(
+                        "`local`, `interleave`, or a node from `node0` to `node{last}`, alone or as `preferred node{last}`"
+                    );
+                    wrong.push(Diagnostic::new(&text.place, message).help(help));
+                    return None;
+                }
+            },
+        };
+        let start = entry.start.unwrap_or(Duration::ZERO);
+        let (run, namespace) = (entry.run.clone(), entry.namespace.clone());
+        Some(Self { host, cpus, memory, run, start, namespace })
+    }
+}
+
+/// Cores as taskset spells them: `0-3,8`.
+fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
+    let mut all = Vec::new();
+    for piece in text.split(',') {
+        let number = |text: &str| match text.trim().parse::<u32>() {
+            Ok(number) if number < cores => Ok(number as u16),
+            Ok(number) => Err(format!("there is no core {number}")),
+            Err(_) => Err(format!("`{}` is no core", text.trim())),
+        };
+        let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
+        let (first, last) = (number(first)?, number(last)?);
+        if first > last {
+            return Err(format!("`{piece}` counts down"));
+        }
+        all.extend(first..=last);
+    }
+    Ok(all)
+}
