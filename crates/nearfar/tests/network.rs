@@ -7,10 +7,11 @@ use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer::{self, Computers, Done};
 use nearfar::progress::Silent;
 use platform::block::Segment;
-use platform::cpu::Node;
+use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
 use platform::memory::{Pages, Policy};
 use platform::sync::Completion;
+use units::HostPhysical;
 
 const HOSTS: &str = r#"
     name = "test"
@@ -155,12 +156,14 @@ fn sendfile_sends_what_was_written() {
         });
         let (face, sent) = (a.kernel.face(), content.clone());
         let ended = told.clone();
-        a.kernel.spawn(TaskParams::named("client"), move |cpu| {
+        // The other core's node, so that nothing comes from there by chance.
+        let core = CpuId(if node == 0 { 10 } else { 0 });
+        let params = TaskParams { policy: Policy::Bind(Node(node)), ..TaskParams::named("client").on(core) };
+        let (hw, host) = (computers.simulation().handle(), a.host);
+        a.kernel.spawn(params, move |cpu| {
             Box::pin(async move {
                 let file = face.open_block("nvme0n1").unwrap();
-                let pages = face
-                    .alloc_pages(&cpu, Pages::order_for(LENGTH as u64), Policy::Preferred(Node(node)))
-                    .unwrap();
+                let pages = face.alloc_pages(&cpu, Pages::order_for(LENGTH as u64), Policy::Local).unwrap();
                 cpu.store(pages.start, &sent);
                 let from = [Segment { at: pages.start, length: LENGTH as u32 }];
                 file.write(&cpu, AT, &from).await.unwrap();
@@ -168,6 +171,13 @@ fn sendfile_sends_what_was_written() {
                 let stream = face.network().connect(&cpu, to).await.unwrap();
                 stream.sendfile(&cpu, &*file, AT, LENGTH as u64).await.unwrap();
                 stream.shutdown(&cpu);
+                // Those that were written and those that were read around them are where the task's memory is.
+                let range = file.cached(&cpu, 0, AT + LENGTH as u64, Policy::Task).await.unwrap();
+                for segment in &range.segments {
+                    let at = HostPhysical::new(segment.at.0);
+                    let home = hw.with(|fabric, _| fabric.host(host).memory.node_of(at));
+                    assert_eq!(home.map(|home| home.0), Some(node));
+                }
                 ended.complete(Rc::clone(&stream));
             })
         });
@@ -176,6 +186,25 @@ fn sendfile_sends_what_was_written() {
             received.wait().await
         });
         assert!(all.unwrap() == content, "from node {node}");
+    }
+}
+
+#[test]
+fn netperf_sends_a_file() {
+    let sent = |file: u64| {
+        let command =
+            format!("netperf -H 10.0.0.2 -t TCP_SENDFILE -F nvme0n1 -l 0.0008 -- -m 65536 -f {file}");
+        let done = run(&[("b", "netserver"), ("a", &command)]);
+        reading(&done, "netperf", "throughput")
+    };
+    // A file of two pieces is in the cache after the first round; a large one comes from the drive all the time.
+    let (cached, read) = (sent(131_072), sent(1 << 30));
+    assert!(cached > read && read > 500.0, "{cached:.0} Mbit/s from the cache, {read:.0} from the drive");
+    for (options, words) in [("-F /dev/sda", "/dev/sda: no such device"), ("-- -f 256k", "'256k' for '-f")] {
+        let command = format!("netperf -H 10.0.0.2 -t TCP_SENDFILE {options}");
+        let done = run(&[("b", "netserver"), ("a", &command)]);
+        let failure = done.iter().find_map(|done| done.outcome.as_ref().err()).unwrap().to_string();
+        assert!(failure.contains(words), "{failure}");
     }
 }
 

@@ -8,6 +8,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::Kernel;
 use platform::socket::TcpStream;
+use platform::storage::BlockFile;
 use units::{Duration, Time};
 
 use super::control::{self, Test};
@@ -34,7 +35,11 @@ pub struct Netperf {
     /// Port of the control connection.
     #[arg(short = 'p', default_value_t = PORT)]
     port: u16,
-    /// Options of the test: `-m BYTES` for a send, `-M BYTES` for a receive, `-r REQUEST,RESPONSE`.
+    /// The file that `TCP_SENDFILE` sends: a block device.
+    #[arg(short = 'F', default_value = "/dev/nvme0n1")]
+    file: String,
+    /// Options of the test: `-m BYTES` for a send, `-M BYTES` for a receive, `-r REQUEST,RESPONSE`,
+    /// `-f BYTES` for how much of a device counts as the file.
     #[arg(last = true)]
     options: Vec<String>,
 }
@@ -49,6 +54,9 @@ struct TestOptions {
     /// Bytes of a receive.
     #[arg(short = 'M', default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     receive: u32,
+    /// Bytes of the file, which is sent again and again. A device has no end that a test would reach.
+    #[arg(short = 'f', default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    file: u64,
     /// Bytes of request and response.
     #[arg(short = 'r', default_value = "1,1", value_parser = request_response)]
     sizes: (u32, u32),
@@ -84,15 +92,26 @@ impl Netperf {
         while cpu.now() < until {
             stream.send(cpu, data.segment()).await?;
         }
-        stream.shutdown(cpu);
-        let info = stream.info();
-        let mut outcome = Outcome::default();
-        if info.retransmissions > 0 {
-            let text =
-                format!("{} segments were sent again, {} timeouts", info.retransmissions, info.timeouts);
-            outcome.notes.push(text);
+        Ok(streamed(cpu, stream))
+    }
+
+    /// Sends a file from its pages in the page cache, `send` bytes at a time, from its beginning to its end and again.
+    async fn send_file(
+        &self,
+        cpu: &Cpu,
+        stream: &dyn TcpStream,
+        file: &dyn BlockFile,
+        options: &TestOptions,
+        until: Time,
+    ) -> Result<Outcome, Error> {
+        let length = options.file.min(file.bytes());
+        let mut at = 0;
+        while cpu.now() < until {
+            let piece = u64::from(options.send).min(length - at);
+            stream.sendfile(cpu, file, at, piece).await?;
+            at = (at + piece) % length;
         }
-        Ok(outcome)
+        Ok(streamed(cpu, stream))
     }
 
     async fn transactions(
@@ -153,6 +172,18 @@ impl Netperf {
     }
 }
 
+/// Ends a stream, and says how it went.
+fn streamed(cpu: &Cpu, stream: &dyn TcpStream) -> Outcome {
+    stream.shutdown(cpu);
+    let info = stream.info();
+    let mut outcome = Outcome::default();
+    if info.retransmissions > 0 {
+        let text = format!("{} segments were sent again, {} timeouts", info.retransmissions, info.timeouts);
+        outcome.notes.push(text);
+    }
+    outcome
+}
+
 impl Program for Netperf {
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
@@ -164,6 +195,13 @@ impl Program for Netperf {
             let fail = |error| Failure::about(format!("netperf to {}", self.host), error);
             let length = Duration::from_ps((self.length * 1e12) as u64);
             let order = control::order(self.test, options.sizes, options.receive, length);
+            let file = match self.test {
+                Test::TcpSendfile => {
+                    let file = kernel.open_block(&self.file);
+                    Some(file.ok_or_else(|| Failure(format!("netperf: {}: no such device", self.file)))?)
+                }
+                _ => None,
+            };
             let memory = Memory::take(&kernel, &cpu, 64)?;
             let size = options.send.max(options.sizes.0).max(options.sizes.1);
             let data = Memory::take(&kernel, &cpu, size)?;
@@ -182,6 +220,10 @@ impl Program for Netperf {
             let until = began + length;
             let outcome = match (self.test, &stream) {
                 (Test::TcpStream, Some(stream)) => self.stream(&cpu, &**stream, &data, until).await,
+                (Test::TcpSendfile, Some(stream)) => match &file {
+                    Some(file) => self.send_file(&cpu, &**stream, &**file, &options, until).await,
+                    None => Err(Error::Invalid),
+                },
                 (_, Some(stream)) => self.transactions(&cpu, &**stream, &data, options.sizes, until).await,
                 (_, None) => self.datagrams(&cpu, &kernel, at(port), &data, options.sizes, until).await,
             };
@@ -196,7 +238,7 @@ impl Program for Netperf {
             // The server has taken everything in when it tells what it measured.
             let result = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
             let [bytes, remote_busy, ..] = result.ok_or_else(|| fail(Error::Ended))?;
-            if self.test == Test::TcpStream {
+            if self.test.streams() {
                 took = cpu.now().since(began);
             }
             control.close(&cpu);
@@ -206,7 +248,7 @@ impl Program for Netperf {
             let busy = [busy_since(&kernel, before), Duration::from_ps(remote_busy)];
             let mut report = Report::default();
             report.add("time", "µs", took.as_ns_f64() / 1e3);
-            if self.test == Test::TcpStream {
+            if self.test.streams() {
                 report.add("received", "bytes", bytes as f64);
                 report.add("throughput", "Mbit/s", bytes as f64 * 8.0 / seconds / 1e6);
             } else {

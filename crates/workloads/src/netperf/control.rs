@@ -14,10 +14,19 @@ pub enum Test {
     /// One direction, as much as goes.
     #[default]
     TcpStream,
+    /// The same, from the pages of a file.
+    TcpSendfile,
     /// A request, an answer, the next.
     TcpRr,
     /// The same with datagrams.
     UdpRr,
+}
+
+impl Test {
+    /// Whether data goes one way.
+    pub fn streams(self) -> bool {
+        matches!(self, Self::TcpStream | Self::TcpSendfile)
+    }
 }
 
 /// Numbers of a message.
@@ -35,7 +44,9 @@ pub fn order(test: Test, (request, response): (u32, u32), buffer: u32, length: D
 
 /// The test that a number stands for.
 pub fn test_of(number: u64) -> Option<Test> {
-    [Test::TcpStream, Test::TcpRr, Test::UdpRr].into_iter().find(|&test| test as u64 == number)
+    [Test::TcpStream, Test::TcpSendfile, Test::TcpRr, Test::UdpRr]
+        .into_iter()
+        .find(|&test| test as u64 == number)
 }
 
 pub async fn send(cpu: &Cpu, stream: &dyn TcpStream, memory: &Memory, message: Message) -> Result<(), Error> {

@@ -52,7 +52,7 @@ impl Program for Netserver {
                         control.close(&cpu);
                     })
                 };
-                let params = TaskParams { cpus: cpus.clone(), ..TaskParams::named("netserver") };
+                let params = TaskParams { cpus: cpus.clone(), ..TaskParams::named("netserver").of(&cpu) };
                 kernel.spawn(params, Box::new(serve));
             }
         })
@@ -71,7 +71,7 @@ async fn serve(cpu: &Cpu, kernel: &Rc<dyn Kernel>, control: &dyn TcpStream) -> R
         let (request, response) = (request as u32, response as u32);
         let before = busy(kernel);
         let bytes = match test {
-            Test::TcpStream | Test::TcpRr => {
+            Test::TcpStream | Test::TcpSendfile | Test::TcpRr => {
                 let listener = data_listener(cpu, &*network)?;
                 let port = listener.local().port();
                 control::send(cpu, control, &memory, [port.into(), 0, 0, 0, 0]).await?;
@@ -79,7 +79,7 @@ async fn serve(cpu: &Cpu, kernel: &Rc<dyn Kernel>, control: &dyn TcpStream) -> R
                 listener.close(cpu);
                 stream.set_no_delay(test == Test::TcpRr);
                 let bytes = match test {
-                    Test::TcpStream => drain(cpu, &*stream, &data).await?,
+                    Test::TcpStream | Test::TcpSendfile => drain(cpu, &*stream, &data).await?,
                     _ => answer(cpu, &*stream, &data, request, response).await?,
                 };
                 stream.close(cpu);
