@@ -4,8 +4,9 @@ use std::path::Path;
 
 use comfy_table::{Table, presets};
 use nearfar::bench::{Bench, Outcome};
-use nearfar::computer::Done;
+use nearfar::computer::{Account, Done};
 use results::pciebench::{Row, Run};
+use units::Duration;
 
 use crate::failure::Failure;
 
@@ -182,6 +183,42 @@ pub fn program_table(done: &[Done]) -> String {
         text += "\n";
     }
     text
+}
+
+/// Where the cores' time went, one row for each part of each account.
+pub fn account_rows(scenario: &str, accounts: &[Account]) -> Vec<serde_json::Value> {
+    let mut rows = Vec::new();
+    for account in accounts {
+        rows.extend(account.parts.iter().filter(|(_, time)| !time.is_zero()).map(|(part, time)| {
+            serde_json::json!({
+                "scenario": scenario, "host": account.host, "account": account.name, "tasks": account.tasks,
+                "switches": account.switches, "migrations": account.migrations,
+                "part": part, "time_ns": time.as_ns_f64(),
+            })
+        }));
+    }
+    rows
+}
+
+/// Where the cores' time went, in microseconds: a line for each account, a column for each part that took any.
+pub fn account_table(accounts: &[Account]) -> String {
+    let all = accounts.first().map_or(&[][..], |account| &account.parts);
+    let used = |part: &&str| accounts.iter().any(|account| !account.of(part).is_zero());
+    let parts: Vec<&str> = all.iter().map(|(part, _)| *part).filter(used).collect();
+    let mut header = vec!["time in µs", "host", "tasks", "switches", "total"];
+    header.extend(&parts);
+    let micros = |time: Duration| match time.is_zero() {
+        true => String::new(),
+        false => format!("{:.1}", time.as_ns_f64() / 1e3),
+    };
+    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+    let rows = accounts.iter().map(|account| {
+        let mut row = vec![account.name.clone(), account.host.clone()];
+        row.extend([count(account.tasks), count(account.switches), micros(account.total())]);
+        row.extend(parts.iter().map(|part| micros(account.of(part))));
+        row
+    });
+    format!("{}\n", table(&header, rows))
 }
 
 /// A number with as many digits as say anything.

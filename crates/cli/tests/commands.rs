@@ -173,3 +173,27 @@ fn trace_formats_tell_the_same_packets() {
     let trace: serde_json::Value = serde_json::from_str(&read(&perfetto)).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["ph"] == "f"));
 }
+
+#[test]
+fn a_scenario_is_accounted_for() {
+    let folder = folder("accounting");
+    let (scenario, json) = (folder.join("short.toml"), folder.join("rows.json"));
+    let lines = "name = \"short\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
+                 [[host.device]]\ndrive = \"optane-900p\"\n[[program]]\ncpus = \"0\"\n\
+                 run = \"fio --rw=randread --runtime=200us\"\n";
+    std::fs::write(&scenario, lines).unwrap();
+    let (scenario, json) = (scenario.to_str().unwrap(), json.to_str().unwrap());
+    let output = nearfar(&["run", scenario, "--accounting", "--json", json]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    for word in ["time in µs", "fio/0", "(interrupts)", "(idle)", "driver", "block", "read iops"] {
+        assert!(printed.contains(word), "{word}: {printed}");
+    }
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let idle = rows.iter().find(|row| row["account"] == "(idle)").unwrap();
+    assert!(idle["part"] == "idle" && idle["time_ns"].as_f64().unwrap() > 0.0, "{idle}");
+    // Without an operating system there is nothing to account for.
+    let output = nearfar(&["run", "latency-by-size", "--accounting"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("scenarios with computers"));
+}

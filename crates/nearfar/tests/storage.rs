@@ -4,8 +4,9 @@ use std::io::{Read, Seek, SeekFrom};
 
 use hardware::memory::NodeCounters;
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
-use nearfar::computer::{self, ComputerError, Computers, Done, Observer};
+use nearfar::computer::{self, Account, ComputerError, Computers, Done, Observer};
 use nearfar::progress::Silent;
+use units::Duration;
 
 fn try_run(text: &str) -> Result<Vec<Done>, ComputerError> {
     let library = Library::built_in();
@@ -240,4 +241,29 @@ fn a_program_uses_the_memory_that_it_is_bound_to() {
         assert!(far.1 > 10_000 && far.0 < local.0 && preferred == far, "{command}: {all:?}");
         assert!(interleaved.0 > 10_000 && interleaved.1 > 10_000, "{command}: {all:?}");
     }
+}
+
+#[test]
+fn the_accounts_add_up_to_the_cores_time() {
+    let library = Library::built_in();
+    let text = "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
+                [[host.device]]\ndrive = \"optane-900p\"\n[[program]]\ncpus = \"0-1\"\n\
+                run = \"fio --rw=read --bs=64k --direct=0 --numjobs=2 --runtime=1ms\"\n";
+    let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", text);
+    let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+    let (done, accounts) = computer::run_accounted(&setup, &Silent).unwrap();
+    let account = |name: &str| accounts.iter().find(|account| account.name == name).unwrap();
+    let elapsed = done[0].took * 20;
+    let total: Duration = accounts.iter().map(|account| account.total()).sum();
+    assert!((total.as_s_f64() / elapsed.as_s_f64() - 1.0).abs() < 0.01, "{total} of {elapsed}");
+    let jobs = ["fio/0", "fio/1"].map(account);
+    for job in jobs {
+        assert!(["user", "block", "copy"].iter().all(|part| !job.of(part).is_zero()), "{job:?}");
+        assert!(job.of("idle").is_zero() && job.tasks == 1, "{job:?}");
+    }
+    // One reads from the drive what the other then finds.
+    assert!(jobs.iter().any(|job| !job.of("driver").is_zero()), "{jobs:?}");
+    let interrupts = account(Account::INTERRUPTS);
+    assert!(!interrupts.of("irq").is_zero() && interrupts.of("user").is_zero(), "{interrupts:?}");
+    assert!(account(Account::IDLE).total() > elapsed / 2);
 }

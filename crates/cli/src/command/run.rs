@@ -16,6 +16,7 @@ Examples:
   nearfar run latency-by-size
   nearfar run scenarios/more-ddio.toml --set change.host.llc.ddio_ways=8
   nearfar run stream                                     programs on the cores of a host
+  nearfar run fio-randread --accounting                  and where the cores' time went
   nearfar run remote-memory --json -
 
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
@@ -25,6 +26,9 @@ pub struct Arguments {
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     set: Vec<(String, String)>,
+    /// Say where the cores' time went: of each task, by part of program and kernel, of interrupts, and idle.
+    #[arg(long)]
+    accounting: bool,
     /// Write every row as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -56,6 +60,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     if doc.has("host")? {
         return on_computers(common, arguments, &ComputerSetup::load(&library, &doc)?);
     }
+    if arguments.accounting {
+        return Err(Failure::new(
+            "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
+        ));
+    }
     let setup = Setup::load(&library, &arguments.load::<Scenario>(&library)?)?;
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
     let rows: Vec<_> = done
@@ -81,11 +90,18 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 
 /// Runs programs on computers.
 fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -> Result<ExitCode, Failure> {
-    let done = computer::run(setup, progress::of(common).as_ref())?;
-    output::json(arguments.json(), &output::program_rows(&setup.name, &done))?;
+    let (done, accounts) = computer::run_accounted(setup, progress::of(common).as_ref())?;
+    let mut rows = output::program_rows(&setup.name, &done);
+    if arguments.accounting {
+        rows.extend(output::account_rows(&setup.name, &accounts));
+    }
+    output::json(arguments.json(), &rows)?;
     if arguments.prints() {
         output::print(&format!("{}\n", setup.summary));
         output::print(&output::program_table(&done));
+        if arguments.accounting {
+            output::print(&output::account_table(&accounts));
+        }
     }
     let failed = done.iter().any(|program| program.outcome.is_err());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -8,11 +8,13 @@
 //! | `network` | cables and switches between them, captures |
 //! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
 //! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
+//! | `accounting` | where the cores' time went |
 //! | `run` | the programs, and what they leave |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer.rs), a
 //! file in `device/` and a line in [`device::plug`]; its driver a line in [`device::drivers`].
 
+mod accounting;
 mod budget;
 mod device;
 mod kernel;
@@ -40,8 +42,9 @@ use thiserror::Error;
 
 use crate::topology::{self, TopologyError};
 
+pub use accounting::{Account, Accounting};
 pub use packets::{PacketCost, PacketCosts};
-pub use run::{Done, Observer, check, run, run_watched};
+pub use run::{Done, Observer, check, run, run_accounted, run_watched};
 
 /// Why computers cannot be simulated.
 #[derive(Debug, Error)]

@@ -11,7 +11,7 @@ use platform::memory::Policy;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
-use super::{Computer, ComputerError, Computers, PacketCosts};
+use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
 use crate::progress::Progress;
 
 /// A program that has ended.
@@ -39,10 +39,22 @@ struct Ended {
 /// If a command line is not understood or the computers cannot be put together. A program that waits for what never happens
 /// is told as a failure of its own.
 pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
-    let mut costs = PacketCosts::default();
-    let mut done = run_watched(setup, progress, &mut costs)?;
+    run_accounted(setup, progress).map(|(done, _)| done)
+}
+
+/// As [`run`], and where the cores' time went meanwhile.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_accounted(
+    setup: &ComputerSetup,
+    progress: &dyn Progress,
+) -> Result<(Vec<Done>, Vec<Account>), ComputerError> {
+    let mut both = (PacketCosts::default(), Accounting::default());
+    let mut done = run_watched(setup, progress, &mut both)?;
+    let (costs, accounting) = both;
     costs.explain(setup, &mut done);
-    Ok(done)
+    Ok((done, accounting.accounts()))
 }
 
 /// Somebody who watches computers while programs run on them.
@@ -53,6 +65,23 @@ pub trait Observer {
     fn has_enough(&self) -> bool;
     /// The programs have ended, or enough has been seen.
     fn ended(&mut self, computers: &Computers);
+}
+
+/// Two who watch: until one of them has seen enough.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn booted(&mut self, computers: &Computers) {
+        self.0.booted(computers);
+        self.1.booted(computers);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.0.has_enough() || self.1.has_enough()
+    }
+
+    fn ended(&mut self, computers: &Computers) {
+        self.0.ended(computers);
+        self.1.ended(computers);
+    }
 }
 
 /// As [`run`], with an observer. Programs that have not ended when that has enough leave nothing.
