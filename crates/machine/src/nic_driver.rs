@@ -49,6 +49,10 @@ record! {
         coalescing: Option<Duration>,
         /// Whether the device shortens that wait when there is little to do.
         adaptive: Option<bool>,
+        /// Packets after which an interrupt comes at once; 0 for no limit.
+        coalescing_packets: Option<u32>,
+        /// Which receiving queues the values of the RSS hash go to in turn; all if not given.
+        rss: Option<Vec<u32>>,
         /// Which packets go by programmed I/O; none if not given.
         kpio: Option<KpioSelect>,
         /// First TCP port of `kpio = "tcp-ports"`.

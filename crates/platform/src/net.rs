@@ -10,6 +10,7 @@ use crate::irq::NapiHandle;
 
 pub use crate::packet::{Checksum, Fragment, Packet, PacketDevice, PacketOwner, PacketQueue, TxFlow};
 pub use wire::ethernet::MacAddr;
+use wire::pcie::FunctionAddress;
 
 /// What a network device can do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -93,6 +94,17 @@ pub struct NetLimits {
     pub speed: BitRate,
     /// What it can do.
     pub features: NetFeatures,
+}
+
+/// How long the interrupt of a pair of queues waits for more packets (`ethtool -C`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Coalescing {
+    /// Longest wait from a packet to its interrupt.
+    pub time: Duration,
+    /// Packets after which it comes at once; 0 for no limit.
+    pub packets: u32,
+    /// The device shortens the wait when there is little to do.
+    pub adaptive: bool,
 }
 
 /// A flow, as steering tables know it.
@@ -185,9 +197,29 @@ pub trait NetDriver {
         let _ = (cpu, rule);
     }
 
-    /// Sets how long and for how many packets interrupts may wait.
-    fn set_coalescing(&self, cpu: &Cpu, queue: u16, time: Duration, packets: u16) {
-        let _ = (cpu, queue, time, packets);
+    /// Which queue each value of the RSS hash goes to; empty if there is no such table.
+    fn indirection(&self) -> Vec<u16> {
+        Vec::new()
+    }
+
+    /// Sets how long the interrupt of a pair of queues waits, from now on and over resets.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the device cannot, [`Error::Invalid`] if there is no such queue.
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
+        let _ = (cpu, queue, wanted);
+        Err(Error::NotSupported)
+    }
+
+    /// How long it waits; `None` if nobody knows.
+    fn coalescing(&self, queue: u16) -> Option<Coalescing> {
+        let _ = queue;
+        None
+    }
+
+    /// The PCI function behind it.
+    fn function(&self) -> Option<FunctionAddress> {
+        None
     }
 }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::{Pages, PhysAddr};
-use crate::net::{NetCounters, NetLimits, TxStatistics};
+use crate::net::{Coalescing, NetCounters, NetLimits, TxStatistics};
 use crate::sync::WaitQueue;
 
 /// A piece of a packet.
@@ -215,6 +215,20 @@ pub trait PacketDevice {
     fn room(&self, queue: u16) -> Async<'_, bool>;
     /// From now on takes received frames of an EtherType, or all, from the stack; until the queue is dropped.
     fn listen(&self, ether_type: Option<u16>, depth: usize) -> Rc<PacketQueue>;
+    /// Sets which queue each value of the RSS hash goes to (`ethtool -X`), from now on and over resets.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the device cannot, [`Error::Invalid`] if it has no such queue.
+    fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error>;
+    /// Sets how long the interrupt of a pair of queues waits (`ethtool -C`), from now on and over resets.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the device cannot, [`Error::Invalid`] if it has no such queue.
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error>;
+    /// That table; empty if there is none.
+    fn indirection(&self) -> Vec<u16>;
+    /// How long it waits; `None` if nobody knows.
+    fn coalescing(&self, queue: u16) -> Option<Coalescing>;
     /// Takes frames of any address, not just its own.
     fn set_promiscuous(&self, cpu: &Cpu, on: bool);
 }

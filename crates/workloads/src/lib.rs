@@ -3,6 +3,7 @@
 //! [`PROGRAMS`] lists them: a new one takes a module and a line there.
 
 pub mod dd;
+pub mod ethtool;
 pub mod fio;
 pub mod iperf;
 mod latency;

@@ -19,6 +19,7 @@ pub struct Command {
 /// Every program there is.
 pub const PROGRAMS: &[Command] = &[
     command::<crate::dd::Dd>("dd"),
+    command::<crate::ethtool::Ethtool>("ethtool"),
     command::<crate::fio::Fio>("fio"),
     command::<crate::iperf::Iperf>("iperf"),
     command::<crate::netperf::Netperf>("netperf"),

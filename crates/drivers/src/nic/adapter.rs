@@ -270,16 +270,22 @@ impl Adapter {
         let pool = Pool::new(kernel, dma, p.buffer.min(PAGE as u16), most_free, p.costs.pool);
         let rx = Rc::new(RxQueue::new(rx, pool, p.costs, p.refill));
         *channel.rx.borrow_mut() = Some(Rc::clone(&rx));
-        let at = regs::VECTORS + u64::from(channel.number) * regs::VECTOR_STRIDE;
-        let delay = u32::try_from(p.coalescing.as_ps() / 1000).unwrap_or(u32::MAX);
-        self.registers.write_u32(cpu, at + vector::DELAY_NS, delay);
-        self.registers.write_u32(cpu, at + vector::PACKETS, p.coalescing_packets);
-        self.registers.write_u32(cpu, at + vector::ADAPTIVE, p.adaptive.into());
+        self.write_coalescing(cpu, channel);
         tx.ring.start(cpu, channel.number);
         rx.ring.start(cpu, channel.number);
         self.start_kpio(cpu, channel)?;
         rx.fill(cpu, &self.counters);
         if rx.given() == 0 { Err(Error::NoMemory) } else { Ok(()) }
+    }
+
+    /// How long a channel's interrupt waits, as it is to be.
+    pub fn write_coalescing(&self, cpu: &Cpu, channel: &Channel) {
+        let at = regs::VECTORS + u64::from(channel.number) * regs::VECTOR_STRIDE;
+        let wanted = channel.coalescing.get();
+        let delay = u32::try_from(wanted.time.as_ps() / 1000).unwrap_or(u32::MAX);
+        self.registers.write_u32(cpu, at + vector::DELAY_NS, delay);
+        self.registers.write_u32(cpu, at + vector::PACKETS, wanted.packets);
+        self.registers.write_u32(cpu, at + vector::ADAPTIVE, wanted.adaptive.into());
     }
 
     /// Features and the hash's table, as they are to be.

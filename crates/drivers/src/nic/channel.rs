@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::{Irq, IrqHandler, IrqReturn, Napi, NapiHandle};
 use platform::kernel::Kernel;
-use platform::net::NetCore;
+use platform::net::{Coalescing, NetCore};
 use units::Duration;
 
 use super::adapter::Adapter;
@@ -32,6 +32,8 @@ pub(super) struct Channel {
     pub kpio: RefCell<Option<Rc<KpioQueue>>>,
     /// A task waits for memory.
     starved: Cell<bool>,
+    /// How long its interrupt waits.
+    pub coalescing: Cell<Coalescing>,
 }
 
 /// What the kernel polls. It does not keep its channel alive, as the channel keeps the kernel's hold on this.
@@ -44,6 +46,7 @@ impl Channel {
         irq: Irq,
         adapter: Weak<Adapter>,
         kernel: &Rc<dyn Kernel>,
+        coalescing: Coalescing,
     ) -> Rc<Self> {
         Rc::new_cyclic(|me| {
             let napi = kernel.napi(Rc::new(Poll(me.clone())));
@@ -57,6 +60,7 @@ impl Channel {
                 rx: RefCell::new(None),
                 kpio: RefCell::new(None),
                 starved: Cell::new(false),
+                coalescing: Cell::new(coalescing),
             }
         })
     }

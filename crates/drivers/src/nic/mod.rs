@@ -187,13 +187,16 @@ impl Adapter {
         let irqs = self.device.alloc_irqs(cpu, 2, wanted + 1, Affinity::Cpus(places)).await?;
         let number = (irqs.len() - 1).min(cores.len());
         for (n, (&cpu, &irq)) in (0u16..).zip(cores.iter().zip(&irqs[..number])) {
-            let channel = Channel::new(n, cpu, irq, Rc::downgrade(self), kernel);
+            let channel = Channel::new(n, cpu, irq, Rc::downgrade(self), kernel, self.params.coalescing());
             let name = format!("nic-{}-{n}", self.device.address());
             self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
             self.channels.borrow_mut().push(channel);
         }
         let entries = usize::from(self.limits.rss_entries.max(1));
-        *self.table.borrow_mut() = (0..number as u16).cycle().take(entries).collect();
+        // Queues that it has not got share those it has.
+        let wanted = self.params.rss.iter().map(|&queue| queue % number as u16).collect::<Vec<_>>();
+        let wanted = if wanted.is_empty() { (0..number as u16).collect() } else { wanted };
+        *self.table.borrow_mut() = wanted.into_iter().cycle().take(entries).collect();
         let event = irqs[number];
         let me = Rc::downgrade(self);
         let thread = Rc::new(move |cpu: Cpu| -> Async<'static, ()> {

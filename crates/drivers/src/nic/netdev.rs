@@ -2,10 +2,11 @@
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
-use platform::net::{FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId, TxStatistics};
-use units::{BitRate, Duration};
+use platform::net::{Coalescing, FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId, TxStatistics};
+use units::BitRate;
 use wire::ethernet::HEADER_LEN;
-use wire::nic::registers::{self as regs, feature, vector};
+use wire::nic::registers::{self as regs, feature};
+use wire::pcie::FunctionAddress;
 
 use super::adapter::{Adapter, State};
 use super::steering::write_table;
@@ -216,11 +217,24 @@ impl NetDriver for Adapter {
         self.rules.borrow_mut().remove(cpu, registers, rule);
     }
 
-    fn set_coalescing(&self, cpu: &Cpu, queue: u16, time: Duration, packets: u16) {
-        let at = regs::VECTORS + u64::from(queue) * regs::VECTOR_STRIDE;
-        let delay = u32::try_from(time.as_ps() / 1000).unwrap_or(u32::MAX);
-        self.registers.write_u32(cpu, at + vector::DELAY_NS, delay);
-        self.registers.write_u32(cpu, at + vector::PACKETS, packets.into());
-        self.registers.write_u32(cpu, at + vector::ADAPTIVE, 0);
+    fn indirection(&self) -> Vec<u16> {
+        self.table.borrow().clone()
+    }
+
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
+        let channel = self.channel(queue).ok_or(Error::Invalid)?;
+        channel.coalescing.set(wanted);
+        if self.state.get() == State::Up {
+            self.write_coalescing(cpu, &channel);
+        }
+        Ok(())
+    }
+
+    fn coalescing(&self, queue: u16) -> Option<Coalescing> {
+        Some(self.channel(queue)?.coalescing.get())
+    }
+
+    fn function(&self) -> Option<FunctionAddress> {
+        Some(self.device.address())
     }
 }

@@ -1,5 +1,6 @@
 //! What a user of the driver can set, and what its code costs.
 
+use platform::net::Coalescing;
 use units::Duration;
 
 use super::kpio::KpioParams;
@@ -68,6 +69,8 @@ pub struct NicDriverParams {
     pub coalescing_packets: u32,
     /// The device shortens the wait when there is little to do.
     pub adaptive: bool,
+    /// Which receiving queues the values of the RSS hash go to in turn; all, if empty.
+    pub rss: Vec<u16>,
     /// How often queues are looked at without an interrupt, until nothing has moved for 30 times that.
     pub service: Duration,
     /// Short packets in their descriptors, and these in the doorbell, where the device can.
@@ -95,11 +98,19 @@ impl Default for NicDriverParams {
             coalescing: Duration::from_us(50),
             coalescing_packets: 64,
             adaptive: true,
+            rss: Vec::new(),
             service: Duration::from_ms(2_000),
             inline: None,
             rx_slot: None,
             kpio: None,
             costs: NicCosts::linux(),
         }
+    }
+}
+
+impl NicDriverParams {
+    /// How long interrupts wait until somebody says otherwise.
+    pub(super) const fn coalescing(&self) -> Coalescing {
+        Coalescing { time: self.coalescing, packets: self.coalescing_packets, adaptive: self.adaptive }
     }
 }

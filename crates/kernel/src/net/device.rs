@@ -8,8 +8,8 @@ use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::irq::NapiHandle;
 use platform::kernel::TaskParams;
 use platform::net::{
-    FlowKey, NetCore, NetCounters, NetDriver, NetFeatures, NetLimits, Packet, PacketDevice, PacketQueue,
-    RuleId, TxStatistics,
+    Coalescing, FlowKey, NetCore, NetCounters, NetDriver, NetFeatures, NetLimits, Packet, PacketDevice,
+    PacketQueue, RuleId, TxStatistics,
 };
 use platform::sync::WaitQueue;
 use units::Duration;
@@ -563,6 +563,22 @@ impl PacketDevice for NetDevice {
         let queue = PacketQueue::new(ether_type, depth);
         self.listeners.borrow_mut().push(Rc::downgrade(&queue));
         queue
+    }
+
+    fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
+        self.driver().ok_or(Error::NoDevice)?.set_indirection(cpu, table)
+    }
+
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
+        self.driver().ok_or(Error::NoDevice)?.set_coalescing(cpu, queue, wanted)
+    }
+
+    fn indirection(&self) -> Vec<u16> {
+        self.driver().map(|driver| driver.indirection()).unwrap_or_default()
+    }
+
+    fn coalescing(&self, queue: u16) -> Option<Coalescing> {
+        self.driver()?.coalescing(queue)
     }
 
     fn set_promiscuous(&self, cpu: &Cpu, on: bool) {

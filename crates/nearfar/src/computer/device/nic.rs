@@ -138,6 +138,8 @@ pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
         channels: entry.channels.map(|channels| channels.get() as u16),
         coalescing: entry.coalescing.unwrap_or(usual.coalescing),
         adaptive: entry.adaptive.unwrap_or(usual.adaptive),
+        coalescing_packets: entry.coalescing_packets.unwrap_or(usual.coalescing_packets),
+        rss: entry.rss.iter().flatten().map(|&queue| queue as u16).collect(),
         inline: entry.inline_up_to.map(|bytes| InlineParams {
             up_to: bytes.get() as u32,
             direct: entry.inline_direct.unwrap_or(false),

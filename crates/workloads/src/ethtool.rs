@@ -1,0 +1,159 @@
+//! ethtool: looks at settings of a network device and changes them.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `ethtool -S eth0` | what was sent and what was not |
+//! | `ethtool -c eth0` | how long interrupts wait |
+//! | `ethtool -C eth0 rx-usecs 20 rx-frames 16 adaptive-rx off` | changes that, for all queues |
+//! | `ethtool -x eth0` | which queue each value of the receive hash goes to |
+//! | `ethtool -X eth0 equal 2` or `ethtool -X eth0 weight 3 1` | changes that |
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::net::{Coalescing, PacketDevice};
+use units::Duration;
+
+use crate::program::{Environment, Failure, Program, Report};
+
+/// ethtool with its options.
+#[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
+#[command(name = "ethtool", disable_help_flag = true)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub struct Ethtool {
+    /// Shows what was sent and what was not.
+    #[arg(short = 'S', value_name = "DEVICE", group = "what")]
+    statistics: Option<String>,
+    /// Shows how long interrupts wait.
+    #[arg(short = 'c', value_name = "DEVICE", group = "what")]
+    show_coalescing: Option<String>,
+    /// Sets it: `rx-usecs N`, `rx-frames N`, `adaptive-rx on|off`.
+    #[arg(short = 'C', value_name = "DEVICE", group = "what")]
+    coalescing: Option<String>,
+    /// Shows which queue each value of the receive hash goes to.
+    #[arg(short = 'x', value_name = "DEVICE", group = "what")]
+    show_table: Option<String>,
+    /// Sets it: `equal N`, `weight W0 W1 ...`.
+    #[arg(short = 'X', value_name = "DEVICE", group = "what")]
+    table: Option<String>,
+    /// What is to be set.
+    settings: Vec<String>,
+}
+
+fn number<T: std::str::FromStr>(word: Option<&String>, what: &str) -> Result<T, Failure> {
+    let word = word.map_or("", String::as_str);
+    word.parse().map_err(|_| Failure(format!("ethtool: `{word}` is no number for {what}")))
+}
+
+impl Ethtool {
+    fn changed(&self, mut coalescing: Coalescing) -> Result<Coalescing, Failure> {
+        for pair in self.settings.chunks(2) {
+            let (name, value) = (pair[0].as_str(), pair.get(1));
+            match name {
+                "rx-usecs" => coalescing.time = Duration::from_us(number(value, name)?),
+                "rx-frames" => coalescing.packets = number(value, name)?,
+                "adaptive-rx" => {
+                    coalescing.adaptive = match value.map(String::as_str) {
+                        Some("on") => true,
+                        Some("off") => false,
+                        _ => return Err(Failure("ethtool: adaptive-rx is on or off".into())),
+                    }
+                }
+                _ => {
+                    let known = "rx-usecs, rx-frames and adaptive-rx";
+                    return Err(Failure(format!("ethtool: -C takes {known}, not `{name}`")));
+                }
+            }
+        }
+        Ok(coalescing)
+    }
+
+    /// The queues that values of the hash go to in turn.
+    fn queues(&self) -> Result<Vec<u16>, Failure> {
+        let (how, numbers) = self.settings.split_first().map_or(("", &[][..]), |(how, n)| (how.as_str(), n));
+        match how {
+            "equal" => Ok((0..number::<u16>(numbers.first(), "equal")?).collect()),
+            "weight" => {
+                let weights = numbers.iter().map(|word| number::<u16>(Some(word), "weight"));
+                let weights = weights.collect::<Result<Vec<_>, _>>()?;
+                Ok((0u16..)
+                    .zip(weights)
+                    .flat_map(|(queue, weight)| std::iter::repeat_n(queue, weight.into()))
+                    .collect())
+            }
+            _ => Err(Failure("ethtool: -X takes `equal N` or `weight W0 W1 ...`".into())),
+        }
+    }
+
+    async fn show_statistics(cpu: &Cpu, device: &dyn PacketDevice) -> Report {
+        let (hardware, kernel) = (device.statistics(cpu).await, device.counters());
+        let mut report = Report::default();
+        for (name, value) in [
+            ("rx_packets", kernel.rx_packets),
+            ("rx_bytes", kernel.rx_bytes),
+            ("tx_packets", kernel.tx_packets),
+            ("tx_bytes", kernel.tx_bytes),
+            ("tx_frames_sent", hardware.frames),
+            ("tx_failed", hardware.failed),
+            ("tx_no_carrier", hardware.no_carrier),
+            ("tx_lost", hardware.lost),
+            ("tx_refused", hardware.refused),
+            ("resets", hardware.resets),
+        ] {
+            report.add(name, "", value as f64);
+        }
+        report
+    }
+
+    fn coalescing_of(device: &dyn PacketDevice) -> Report {
+        let mut report = Report::default();
+        for queue in 0..device.limits().rx_queues {
+            if let Some(coalescing) = device.coalescing(queue) {
+                report.add(format!("rx-{queue} usecs"), "µs", coalescing.time.as_ns_f64() / 1e3);
+                report.add(format!("rx-{queue} frames"), "", f64::from(coalescing.packets));
+                report.add(format!("rx-{queue} adaptive"), "", f64::from(u8::from(coalescing.adaptive)));
+            }
+        }
+        report
+    }
+
+    fn table_of(device: &dyn PacketDevice) -> Report {
+        let table = device.indirection();
+        let mut report = Report::default();
+        for queue in 0..device.limits().rx_queues {
+            let values = table.iter().filter(|&&to| to == queue).count();
+            report.add(format!("rx-{queue}"), "values of the hash", values as f64);
+        }
+        report
+    }
+}
+
+impl Program for Ethtool {
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let what =
+                [&self.statistics, &self.show_coalescing, &self.coalescing, &self.show_table, &self.table];
+            let name = what.into_iter().flatten().next().cloned().unwrap_or_default();
+            let device = environment.kernel.packet_device(&name);
+            let device = device.ok_or_else(|| Failure::about(&name, Error::NoDevice))?;
+            let fail = |error| Failure::about(&name, error);
+            if self.statistics.is_some() {
+                return Ok(Self::show_statistics(&cpu, &*device).await);
+            }
+            if self.coalescing.is_some() {
+                for queue in 0..device.limits().rx_queues {
+                    let wanted = self.changed(device.coalescing(queue).unwrap_or_default())?;
+                    device.set_coalescing(&cpu, queue, wanted).map_err(fail)?;
+                }
+            }
+            if self.table.is_some() {
+                device.set_indirection(&cpu, &self.queues()?).map_err(fail)?;
+            }
+            Ok(match self.show_table.is_some() || self.table.is_some() {
+                true => Self::table_of(&*device),
+                false => Self::coalescing_of(&*device),
+            })
+        })
+    }
+}
