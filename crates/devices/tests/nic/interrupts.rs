@@ -82,6 +82,38 @@ fn adaptive_delays_follow_the_load() {
 }
 
 #[test]
+fn adaptive_delays_grow_again_when_many_packets_come() {
+    let (mut bench, mut rx, _) = receiver(queue::TO_RING | queue::ALWAYS_ARMED);
+    coalesce(&mut bench, 64_000, 0);
+    bench.write32(1, 0, regs::VECTORS + vector::ADAPTIVE, 1);
+    // Single packets: the delay falls to 4 us.
+    for _ in 0..6 {
+        arrive(&mut bench, 1);
+        bench.run_for(Duration::from_us(70));
+    }
+    let before = bench.world.interrupts.len();
+    assert_eq!(before, 6);
+    // A packet each 100 ns: 40 in the first wait, and twice as many in each that follows, to the 64 us that were set.
+    let mut at = Vec::new();
+    for n in 0..3200 {
+        arrive(&mut bench, 1);
+        if bench.world.interrupts.len() > before + at.len() {
+            at.push(n);
+        }
+        if n % 32 == 0 {
+            let received = std::iter::from_fn(|| rx.receive(&mut bench)).count();
+            rx.give(&mut bench, received as u16);
+        }
+    }
+    let waits: Vec<i32> = at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!((38..=42).contains(&at[0]), "{at:?}");
+    for (wait, expected) in waits.iter().zip([80, 160, 320, 640, 640, 640]) {
+        assert!((wait - expected).abs() <= 3, "{at:?}");
+    }
+    assert!(waits.len() >= 6, "{at:?}");
+}
+
+#[test]
 fn interrupts_can_be_lost_and_be_too_many() {
     let (mut bench, _, handle) = receiver(queue::TO_RING | queue::ALWAYS_ARMED);
     handle.lose_interrupts(2);
