@@ -30,6 +30,7 @@ Examples:
   nearfar run latency-by-size                          one experiment
   nearfar sweep iommu-window --over host.iommu.walkers=1,2,6
   nearfar trace latency-by-size --packets 20           what passes the link, as an analyser shows it
+  nearfar tree pktgen                                  what the hosts' kernels find, as sysfs shows it
   nearfar machines                                     which machines, cards and scenarios there are
 
 Exit status: 0 done, 1 outside a tolerance under --check, 2 bad input.";
@@ -59,6 +60,7 @@ enum Command {
     Run(command::run::Arguments),
     Sweep(command::sweep::Arguments),
     Trace(command::trace::Arguments),
+    Tree(command::tree::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => command::run::run(&common, &arguments),
         Command::Sweep(arguments) => command::sweep::run(&common, &arguments),
         Command::Trace(arguments) => command::trace::run(&common, &arguments),
+        Command::Tree(arguments) => command::tree::run(&common, &arguments),
     };
     match done {
         Ok(code) => code,

@@ -266,6 +266,10 @@ impl Kernel {
         Self { inner }
     }
 
+    pub(crate) fn inner(&self) -> Rc<Inner> {
+        Rc::clone(&self.inner)
+    }
+
     /// Network devices and what is above them.
     pub fn net(&self) -> &Net {
         &self.inner.net

@@ -13,6 +13,7 @@
 //! | `pci` | enumeration, resources, MSI-X, drivers, hot-plug |
 //! | `dma` | the DMA API over the IOMMU |
 //! | `block` | block devices: queues, tags, merging, timeouts, the page cache |
+//! | `sys` | all of that as a tree of attributes |
 //! | `net` | network devices, and the way of packets to and from their drivers |
 
 mod account;
@@ -27,6 +28,7 @@ mod mm;
 mod net;
 mod pci;
 mod sched;
+mod sys;
 mod tasks;
 
 pub use account::{Ran, Times};
@@ -38,4 +40,5 @@ pub use kernel::{Kernel, KernelParams};
 pub use mm::NodeMemory;
 pub use net::{Net, NetDevice, Protocols, SteeringParams};
 pub use pci::{ErrorCounters, FunctionInfo, PciParams, TreeText};
+pub use sys::SysNode;
 pub use tasks::{TaskInfo, TaskTimes};

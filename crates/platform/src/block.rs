@@ -98,6 +98,11 @@ pub trait BlockDriver {
     /// The tags of its hardware queues: the same set for all devices of a controller.
     fn tags(&self) -> Rc<TagSet>;
 
+    /// The PCI function behind it.
+    fn function(&self) -> Option<wire::pcie::FunctionAddress> {
+        None
+    }
+
     /// The hardware queue for a core.
     fn queue_for(&self, cpu: crate::cpu::CpuId) -> u16;
 

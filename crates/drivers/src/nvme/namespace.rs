@@ -9,6 +9,7 @@ use platform::cpu::{Cpu, CpuId, Part};
 use platform::tags::TagSet;
 use wire::nvme::io::{Blocks, DatasetRange};
 use wire::nvme::{Command, CompletionEntry, DataPointer, IdentifyNamespace, IoCommand};
+use wire::pcie::FunctionAddress;
 
 use super::admin::error_of;
 use super::controller::{Controller, State};
@@ -214,6 +215,10 @@ impl BlockDriver for Namespace {
 
     fn tags(&self) -> Rc<TagSet> {
         self.controller.upgrade().map_or_else(|| Rc::new(TagSet::new(1, 1)), |controller| controller.tags())
+    }
+
+    fn function(&self) -> Option<FunctionAddress> {
+        Some(self.controller.upgrade()?.device.address())
     }
 
     fn queue_for(&self, cpu: CpuId) -> u16 {

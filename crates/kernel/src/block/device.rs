@@ -101,6 +101,26 @@ impl BlockDevice {
         })
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is.
+    pub const fn limits(&self) -> &BlockLimits {
+        &self.limits
+    }
+
+    /// The tags of its hardware queues.
+    pub fn tags(&self) -> &TagSet {
+        &self.tags
+    }
+
+    /// The PCI function behind it.
+    pub fn function(&self) -> Option<wire::pcie::FunctionAddress> {
+        self.driver.borrow().as_ref()?.function()
+    }
+
     pub(super) fn is_called(&self, name: &str) -> bool {
         self.name == name
     }

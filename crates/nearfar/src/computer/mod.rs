@@ -9,6 +9,7 @@
 //! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
 //! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
 //! | `accounting` | where the cores' time went |
+//! | `tree` | what their kernels find, as sysfs shows it |
 //! | `run` | the programs, and what they leave |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer.rs), a
@@ -21,6 +22,7 @@ mod kernel;
 mod network;
 mod packets;
 mod run;
+mod tree;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -42,9 +44,11 @@ use thiserror::Error;
 
 use crate::topology::{self, TopologyError};
 
+pub use ::kernel::SysNode;
 pub use accounting::{Account, Accounting};
 pub use packets::{PacketCost, PacketCosts};
 pub use run::{Done, Observer, check, run, run_accounted, run_watched};
+pub use tree::tree;
 
 /// Why computers cannot be simulated.
 #[derive(Debug, Error)]

@@ -1,0 +1,76 @@
+//! `nearfar tree`: what the kernels of a scenario find and make of it.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use machine::{ComputerScenario, ComputerSetup, Doc};
+use nearfar::computer::{self, SysNode};
+use serde_json::{Map, Value};
+
+use crate::failure::Failure;
+use crate::{Common, input, output};
+
+/// Boot the hosts of a scenario and show their devices, interrupts, queues and nodes, as sysfs does.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  nearfar tree pktgen
+  nearfar tree pktgen devices/system/node                  one folder
+  nearfar tree pktgen devices/system/node/node0/cpulist    one attribute
+  nearfar tree pktgen --json -")]
+pub struct Arguments {
+    /// The scenario, by name or path.
+    scenario: String,
+    /// Only this folder or attribute, by its path below each host's tree.
+    path: Option<String>,
+    /// Change a value of the scenario.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    set: Vec<(String, String)>,
+    /// Write the trees as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A folder as JSON: attributes are strings, folders objects.
+fn json(folder: &SysNode) -> Value {
+    let attributes = folder.attributes.iter().map(|(name, value)| (name.clone(), value.as_str().into()));
+    let children = folder.children.iter().map(|child| (child.name.clone(), json(child)));
+    Value::Object(attributes.chain(children).collect::<Map<_, _>>())
+}
+
+/// Runs the command.
+pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let library = input::library(common);
+    let mut doc = Doc::<ComputerScenario>::load(&library, &arguments.scenario)?;
+    for (path, value) in &arguments.set {
+        doc.set(path, value)?;
+    }
+    if !doc.has("host")? {
+        return Err(Failure::new(format!("{} has no hosts with kernels", arguments.scenario)));
+    }
+    let trees = computer::tree(&ComputerSetup::load(&library, &doc)?)?;
+    let path = arguments.path.as_deref().unwrap_or_default();
+    let (mut rows, mut text) = (Vec::new(), String::new());
+    for (host, tree) in &trees {
+        let value = match (tree.folder(path), tree.get(path)) {
+            (Some(folder), _) => {
+                text += &format!("{host}:\n{folder}");
+                json(folder)
+            }
+            (None, Some(value)) => {
+                text += &format!("{host}: {value}\n");
+                value.into()
+            }
+            (None, None) => continue,
+        };
+        rows.push(serde_json::json!({ "host": host, "path": path, "value": value }));
+    }
+    if rows.is_empty() {
+        return Err(Failure::new(format!("no host has `{path}`")));
+    }
+    output::json(arguments.json.as_deref(), &rows)?;
+    if arguments.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
+        output::print(&text);
+    }
+    Ok(ExitCode::SUCCESS)
+}
