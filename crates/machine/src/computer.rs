@@ -10,7 +10,7 @@ use crate::kernel::KernelFile;
 use crate::library::Library;
 use crate::network::{CableEntry, CaptureEntry, NetworkSetup, SwitchEntry};
 use crate::nic::Nic;
-use crate::nic_driver::NicDriverEntry;
+use crate::nic_driver::{KpioSelect, NicDriverEntry};
 use crate::nvme_driver::NvmeDriverEntry;
 use crate::part::Part;
 use crate::placed::{Placed, Several};
@@ -104,6 +104,11 @@ record! {
         card: Option<Placed<String>>,
         /// Virtual functions of each of a NIC's ports that are enabled; none if not given.
         vfs: Option<Placed<u32>>,
+        /// IPv4 address of a NIC's port with its network's prefix, such as `10.1.2.3/24`, or a list with one for each port. If
+        /// not given, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1.
+        address: Option<Placed<Several<String>>>,
+        /// Ethernet address of a NIC's port, such as `02:00:00:00:00:01`, or a list with one for each port.
+        mac: Option<Placed<Several<String>>>,
         /// What to change in the device, as its file spells it.
         change: Option<Changes>,
     }
@@ -162,6 +167,8 @@ pub struct DeviceSetup {
     pub kind: DeviceFile,
     /// Virtual functions that are enabled, for each port.
     pub vfs: u16,
+    /// What the scenario says of its Ethernet ports.
+    pub ports: Vec<crate::port::PortAddress>,
 }
 
 /// A device's file: one variant for each kind of device.
@@ -221,6 +228,7 @@ impl ComputerSetup {
             .filter_map(|entry| ProgramSetup::find(&hosts, entry, &mut wrong))
             .collect();
         let (switches, cables) = (&scenario.switch, &scenario.cable);
+        crate::port::check(&hosts, &mut wrong);
         let network = NetworkSetup::find(&hosts, switches, cables, &scenario.capture, &mut wrong);
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
@@ -264,11 +272,25 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         let message = format!("{} has no IOMMU", machine.name);
         return Err(Diagnostics::new(vec![Diagnostic::new(&mode.place, message).help("`off`")]));
     }
-    let devices =
+    let devices: Vec<DeviceSetup> =
         entry.device.iter().map(|entry| device(library, &machine, entry)).collect::<Result<_, _>>()?;
+    check_kpio(entry, &devices)?;
     let (name, place) = (entry.name.value.clone(), entry.name.place.clone());
     let (nic_driver, nvme_driver) = (entry.nic_driver.clone(), entry.nvme_driver.clone());
     Ok(HostSetup { name, machine, kernel, iommu, nic_driver, nvme_driver, devices, place })
+}
+
+/// Programmed I/O takes a NIC with queues for it.
+fn check_kpio(entry: &HostEntry, devices: &[DeviceSetup]) -> Result<(), Diagnostics> {
+    let Some(kpio) = entry.nic_driver.as_ref().and_then(|driver| driver.kpio.as_ref()) else { return Ok(()) };
+    let has_queues =
+        |device: &DeviceSetup| matches!(&device.kind, DeviceFile::Nic(nic) if nic.kpio.is_some());
+    if kpio.value == KpioSelect::Off || devices.iter().any(has_queues) {
+        return Ok(());
+    }
+    let message = format!("no NIC of host `{}` has queues for programmed I/O", entry.name.value);
+    let help = "a NIC whose file has a table `[kpio]`, such as `kpio-fpga`, or `kpio = \"off\"`".to_owned();
+    Err(kpio.complaint(message, Some(help)))
 }
 
 fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<DeviceSetup, Diagnostics> {
@@ -295,7 +317,12 @@ fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<D
         Some(vfs) => virtual_functions(&kind, vfs)?,
         None => 0,
     };
-    Ok(DeviceSetup { slot, kind, vfs })
+    let ports = match &kind {
+        DeviceFile::Nic(nic) => nic.controller.ports.value.get().min(8),
+        _ => 0,
+    };
+    let ports = crate::port::ports(entry, ports)?;
+    Ok(DeviceSetup { slot, kind, vfs, ports })
 }
 
 fn virtual_functions(kind: &DeviceFile, vfs: &Placed<u32>) -> Result<u16, Diagnostics> {

@@ -1,5 +1,6 @@
 //! What a scenario says of the NIC's driver: its module parameters.
 
+use crate::placed::Placed;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
 use units::{Bytes, Duration};
@@ -54,7 +55,7 @@ record! {
         /// Which receiving queues the values of the RSS hash go to in turn; all if not given.
         rss: Option<Vec<u32>>,
         /// Which packets go by programmed I/O; none if not given.
-        kpio: Option<KpioSelect>,
+        kpio: Option<Placed<KpioSelect>>,
         /// First TCP port of `kpio = "tcp-ports"`.
         kpio_first_port: Option<u32>,
         /// Last TCP port.

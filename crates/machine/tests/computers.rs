@@ -93,3 +93,51 @@ fn what_is_wrong_is_said_with_place_and_remedy() {
         assert!(error.contains(place) && error.contains(words), "{from} -> {to}: {error}");
     }
 }
+
+/// Two hosts with NICs: what is said of the first device, and of the second.
+fn with_nics(first: &str, second: &str) -> Result<ComputerSetup, String> {
+    load(&format!(
+        "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n{first}\n\
+         [[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n{second}\n"
+    ))
+}
+
+#[test]
+fn ports_have_the_addresses_that_are_given() {
+    let setup =
+        with_nics("address = \"10.1.2.3/24\"\nmac = \"02:00:00:00:01:ff\"", "address = [\"10.0.0.1/8\"]")
+            .unwrap();
+    let port = &setup.hosts[0].devices[0].ports[0];
+    assert_eq!(port.address.as_ref().unwrap().value, ("10.1.2.3".parse().unwrap(), 24));
+    assert_eq!(port.mac.as_ref().unwrap().value, [2, 0, 0, 0, 1, 255]);
+    let same = "address = \"10.1.2.3/24\"";
+    for (first, second, place, words) in [
+        ("address = \"10.1.2.3\"", "", "x.toml:8:", "such as `10.1.2.3/24`"),
+        ("address = \"10.1.2.0/24\"", "", "x.toml:8:", "the first and the last address"),
+        ("address = \"10.1.2.255/24\"", "", "x.toml:8:", "the first and the last address"),
+        ("address = \"10.1.2.3/33\"", "", "x.toml:8:", "no address"),
+        ("address = \"224.0.0.1/24\"", "", "x.toml:8:", "no host"),
+        ("address = \"10.0.0.2/24\"", "", "x.toml:8:", "none is given"),
+        ("address = [\"10.1.2.3/24\", \"10.1.3.3/24\"]", "", "x.toml:8:", "2 addresses for 1 Ethernet ports"),
+        (same, same, "x.toml:14:", "two ports have the address 10.1.2.3"),
+        ("mac = \"03:00:00:00:00:01\"", "", "x.toml:8:", "group"),
+        ("mac = \"2:0:0:0:0:1\"", "", "x.toml:8:", "six bytes"),
+        ("mac = \"02:00:00:00:00:01\"", "mac = \"02:00:00:00:00:01\"", "x.toml:14:", "02:00:00:00:00:01"),
+    ] {
+        let said = with_nics(first, second).expect_err(first);
+        assert!(said.contains(place) && said.contains(words), "{first} {second}: {said}");
+    }
+}
+
+#[test]
+fn programmed_io_takes_a_nic_with_queues_for_it() {
+    let with = |nic: &str, kpio: &str| {
+        load(&format!(
+            "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n[host.nic_driver]\nkpio = \"{kpio}\"\n\
+             [[host.device]]\nnic = \"{nic}\"\n"
+        ))
+    };
+    assert!(with("kpio-fpga", "all").is_ok() && with("modern", "off").is_ok());
+    let said = with("modern", "all").unwrap_err();
+    assert!(said.contains("x.toml:7:") && said.contains("no NIC of host `a`"), "{said}");
+}

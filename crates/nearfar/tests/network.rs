@@ -268,3 +268,15 @@ fn virtual_functions_talk_inside_the_nic_and_over_the_wire() {
     let error = computer::run(&setup, &Silent).unwrap_err().to_string();
     assert!(error.contains("no device `eth3`") && error.contains("eth0, eth1, eth2"), "{error}");
 }
+
+/// Hosts answer where the scenario has put them.
+#[test]
+fn devices_have_the_addresses_that_the_scenario_gives() {
+    let text = HOSTS.replacen("nic = \"modern\"", "nic = \"modern\"\naddress = \"192.168.7.9/29\"", 1);
+    let at = text.rfind("nic = \"modern\"").unwrap();
+    let (before, after) = text.split_at(at);
+    let text = format!("{before}address = \"192.168.7.10/29\"\nmac = \"02:aa:00:00:00:01\"\n{after}");
+    let setup = setup_of(text, &[("a", "ping -c 2 192.168.7.10")]);
+    let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(reading(&done, "ping", "received"), 2.0);
+}

@@ -41,6 +41,7 @@ use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
 use platform::sync::Completion;
 use thiserror::Error;
+use wire::ethernet::MacAddr;
 
 use crate::topology::{self, TopologyError};
 
@@ -109,6 +110,8 @@ pub struct Computer {
     pub devices: Vec<EndpointId>,
     /// The NICs among them.
     pub nics: Vec<(EndpointId, NicHandle)>,
+    /// The addresses that the scenario gives to its ports.
+    addresses: BTreeMap<MacAddr, (Ipv4Addr, u8)>,
     /// Network namespaces beside the first, by the device that each has.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
 }
@@ -167,7 +170,8 @@ impl Computers {
             for driver in drivers(host) {
                 kernel.add_driver(driver);
             }
-            Ok(Computer { name: host.name.clone(), host: id, kernel, devices, nics, namespaces })
+            let addresses = device::addresses(id, host);
+            Ok(Computer { name: host.name.clone(), host: id, kernel, devices, nics, addresses, namespaces })
         };
         let vfs =
             hosts.iter().map(|(host, ..)| host.devices.iter().map(|device| device.vfs).collect()).collect();
@@ -211,7 +215,8 @@ impl Computers {
     }
 
     /// Starts a host's network devices, as its init would: device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The
-    /// first device, and one that is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24.
+    /// first device, and one that is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24. A
+    /// scenario may give others.
     fn open_network(&self, number: usize, host: &Computer) -> Result<(), ComputerError> {
         for (n, device) in host.kernel.net().devices().into_iter().enumerate() {
             let address = Ipv4Addr::new(10, 0, n as u8, number as u8 + 1);
@@ -219,6 +224,8 @@ impl Computers {
             let own = host.namespaces.contains_key(&name);
             let (told, network) = (done.clone(), host.face(Some(&name)).network());
             let prefix = if n == 0 || own { 16 } else { 24 };
+            let given = host.addresses.get(&device.mac());
+            let (address, prefix) = given.copied().unwrap_or((address, prefix));
             host.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
                 Box::pin(async move { told.complete(network.configure(&cpu, &name, address, prefix).await) })
             });

@@ -5,6 +5,8 @@ mod drive;
 mod nic;
 
 use devices::nic::NicHandle;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use drivers::nic::NicDriver;
@@ -15,6 +17,7 @@ use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
 use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability};
 use platform::pci::PciDriver;
+use wire::ethernet::MacAddr;
 
 use super::ComputerError;
 
@@ -57,10 +60,22 @@ pub fn plug(
     match &device.kind {
         DeviceFile::Drive(drive) => Ok((drive::plug(slot, drive)?, None)),
         DeviceFile::Nic(nic) => {
-            nic::plug(slot, nic).map(|(nic, handle)| (nic, Some(handle))).map_err(Into::into)
+            nic::plug(slot, nic, &device.ports).map(|(nic, handle)| (nic, Some(handle))).map_err(Into::into)
         }
         DeviceFile::Card(part) => Ok((card::plug(slot, part)?, None)),
     }
+}
+
+/// The IPv4 addresses that a scenario gives to ports of a host, by their Ethernet addresses.
+pub fn addresses(host: HostId, setup: &HostSetup) -> BTreeMap<MacAddr, (Ipv4Addr, u8)> {
+    let ports = setup.devices.iter().enumerate().flat_map(|(number, device)| {
+        (1u32..).zip(&device.ports).map(move |(port, said)| (number, port, &device.ports, said))
+    });
+    ports
+        .filter_map(|(number, port, ports, said)| {
+            Some((nic::mac_of(host, number, port, ports), said.address.as_ref()?.value))
+        })
+        .collect()
 }
 
 /// The drivers of a host's kernel.

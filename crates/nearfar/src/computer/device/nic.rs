@@ -3,8 +3,10 @@
 use devices::nic::{KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams};
 use drivers::nic::{Ending, InlineParams, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::root::HostId;
 use machine::{
     Count, Figure, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath, NicVirtual,
+    PortAddress,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -17,10 +19,14 @@ use super::Slot;
 use super::drive::pci_id;
 use crate::topology::TopologyError;
 
-pub fn plug(mut slot: Slot<'_>, nic: &Nic) -> Result<(EndpointId, NicHandle), TopologyError> {
+pub fn plug(
+    mut slot: Slot<'_>,
+    nic: &Nic,
+    ports: &[PortAddress],
+) -> Result<(EndpointId, NicHandle), TopologyError> {
     let (link, generation, width) = slot.link(&nic.link);
-    let (host, number) = (u32::from(slot.host.0), slot.number as u32);
-    let address = |port| MacAddr::local(host << 16 | number << 8 | port);
+    let (host, number) = (slot.host, slot.number);
+    let address = |port| mac_of(host, number, port, ports);
     let params = nic_params(nic, generation, width, address);
     let (device, handle) =
         devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
@@ -29,6 +35,13 @@ pub fn plug(mut slot: Slot<'_>, nic: &Nic) -> Result<(EndpointId, NicHandle), To
         core.engines.iter_mut().for_each(|engine| engine.read_done_latency = read_use.value);
     }
     Ok((slot.fabric.add_endpoint(core, &[link], Box::new(device)), handle))
+}
+
+/// The Ethernet address of a port of a host's device, counted from 1: the one given, or one of its own.
+pub fn mac_of(host: HostId, number: usize, port: u32, ports: &[PortAddress]) -> MacAddr {
+    let given = port.checked_sub(1).and_then(|port| ports.get(port as usize)?.mac.as_ref());
+    let own = || MacAddr::local(u32::from(host.0) << 16 | (number as u32) << 8 | port);
+    given.map_or_else(own, |mac| MacAddr(mac.value))
 }
 
 /// The NIC that a file describes, on a link of `generation` and `width`; `address` gives each port's.
@@ -152,7 +165,7 @@ pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
 fn driver_kpio(entry: &NicDriverEntry) -> Option<drivers::nic::KpioParams> {
     let port = |port: Option<u32>, otherwise: u16| port.map_or(otherwise, |port| port as u16);
     let usual = drivers::nic::KpioParams::default();
-    let select = match entry.kpio? {
+    let select = match entry.kpio.as_ref()?.value {
         KpioSelect::Off => Select::None,
         KpioSelect::All => Select::All,
         KpioSelect::TcpPorts => Select::TcpPorts {
