@@ -127,10 +127,7 @@ fn interrupts_wait_as_long_as_was_set_and_after_a_reset() {
         move |cpu| {
             Box::pin(async move {
                 let none = device.set_coalescing(&cpu, CHANNELS, wanted);
-                (
-                    (0..CHANNELS).map(|n| device.set_coalescing(&cpu, n, wanted)).collect::<Result<(), _>>(),
-                    none,
-                )
+                ((0..CHANNELS).try_for_each(|n| device.set_coalescing(&cpu, n, wanted)), none)
             })
         }
     });

@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::rc::Rc;
+
 use common::{Machine, machine_with, params};
 use kernel::DmaMode;
 use platform::dma::{Direction, DmaOps};
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
+use platform::mmio::MemoryType;
 use platform::{Error, cpu::Cpu};
 use proptest::prelude::*;
 
@@ -122,6 +125,70 @@ fn a_peers_bar_can_be_mapped_and_memory_cannot_pass_for_one() {
             assert_eq!(one.dma.map_resource(&cpu, memory, PAGE, Direction::ToDevice), Err(Error::Invalid));
         })
     });
+}
+
+/// One copier writes into the other's memory and reads that back; after the other has gone it no longer can, and what is put
+/// in its place is out of reach where there is an IOMMU.
+#[test]
+fn a_peer_is_copied_to_and_from_until_it_goes() {
+    for mode in [DmaMode::Off, DmaMode::Lazy, DmaMode::Strict] {
+        let machine = Machine::booted(mode);
+        let (one, other) = (machine.copier(0), machine.copier(1));
+        let (peer, copier) = (other.device.bar(2).unwrap(), Rc::clone(&one));
+        let bus = machine.run(0, move |cpu| {
+            Box::pin(async move {
+                let memory = copier.memory;
+                let sent: Vec<u8> = (0..1024u32).map(|n| (n * 7 % 251) as u8).collect();
+                cpu.store(memory.cpu, &sent);
+                let bus = copier.dma.map_resource(&cpu, peer.start + 4096, 8192, Direction::Bidirectional);
+                let bus = bus.unwrap();
+                copier.copy(&cpu, memory.bus, bus, 1024, 1).await.unwrap();
+                copier.copy(&cpu, bus, memory.bus + 4096, 1024, 1).await.unwrap();
+                let mut back = vec![0; 1024];
+                cpu.load(memory.cpu + 4096, &mut back);
+                assert_eq!(back, sent, "{mode:?}");
+                // The core sees it in the device, too.
+                let map = other.device.ioremap_bar(2, MemoryType::Uncached).unwrap();
+                assert_eq!(map.read_u32(&cpu, 4096 + 8).await.to_le_bytes(), sent[8..12]);
+                bus
+            })
+        });
+        machine.unplug(machine.copiers[1]);
+        machine.plug(machine.copiers[1]);
+        assert_eq!(machine.driver.bound.borrow().len(), 3);
+        let (copier, new) = (Rc::clone(&one), machine.copier(2));
+        assert_eq!(new.device.bar(2).unwrap().start, peer.start, "the same address");
+        machine.run(0, move |cpu| {
+            Box::pin(async move {
+                let read = copier.copy(&cpu, bus, copier.memory.bus + 4096, 64, 1).await;
+                assert_eq!(read.is_ok(), mode == DmaMode::Off, "{mode:?}: without an IOMMU nothing stops it");
+                // The driver's own unmapping comes late, and is no error. Its memory is left.
+                copier.dma.unmap_resource(&cpu, bus, 8192, Direction::Bidirectional);
+                assert_eq!((copier.dma.counters().errors, copier.dma.counters().live()), (0, 1));
+            })
+        });
+    }
+}
+
+#[test]
+fn what_no_bar_holds_or_no_way_leads_to_is_not_mapped() {
+    for mode in [DmaMode::Off, DmaMode::Lazy, DmaMode::Strict] {
+        let machine = Machine::booted(mode);
+        let (one, other) = (machine.copier(0), machine.copier(1));
+        machine.run(0, move |cpu| {
+            Box::pin(async move {
+                let bar = other.device.bar(2).unwrap();
+                let map = |at, length| one.dma.map_resource(&cpu, at, length, Direction::ToDevice);
+                assert_eq!(map(bar.start, bar.length + 1), Err(Error::Invalid));
+                assert_eq!(map(bar.start + (bar.length - 64), 128), Err(Error::Invalid));
+                assert_eq!(map(bar.start, u64::MAX), Err(Error::Invalid));
+                assert_eq!(map(bar.start, 0), Err(Error::Invalid));
+                // Root ports send nothing back by the link on which it came.
+                let own = one.device.bar(2).unwrap();
+                assert_eq!(map(own.start, own.length), Err(Error::NotSupported));
+            })
+        });
+    }
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 pub(super) struct Scratch {
     ready: Vec<Time>,
     pieces: Vec<Piece>,
+    pub(super) payload: Vec<u8>,
 }
 
 impl Host {
@@ -134,6 +135,13 @@ impl Host {
         request: &MemoryRequest,
         start: Time,
     ) {
+        let ordered = self.ports[usize::from(what.port)].writes_ordered;
+        if what.target.is_some_and(|target| self.memory.bytes().check(target, 1).is_err())
+            && self.send_to_peer(wires, scheduler, &what, tlp, request, start.max(ordered))
+        {
+            wires.packets.free(what.packet);
+            return;
+        }
         wires.packets.free(what.packet);
         let port = &mut self.ports[usize::from(what.port)];
         // A read must not pass the writes before it: it waits in the intake until they are globally ordered.
@@ -148,7 +156,7 @@ impl Host {
             port.queue_completion(wires, scheduler, self.id, what.port, start, packet);
             return;
         };
-        let Scratch { ready, pieces } = &mut self.scratch;
+        let Scratch { ready, pieces, .. } = &mut self.scratch;
         ready.clear();
         self.memory.begin_request();
         self.memory.announce(port.params.node, target, Bytes::new(length.into()));
@@ -207,8 +215,19 @@ impl Host {
         start: Time,
     ) {
         let (address, length) = request.byte_range();
-        let port = &mut self.ports[usize::from(what.port)];
+        let port = &self.ports[usize::from(what.port)];
         let mut ordered = start.max(port.writes_ordered);
+        let release = port.params.posted_release_latency;
+        let is_elsewhere = |target: HostPhysical| self.memory.bytes().check(target, 1).is_err();
+        if !INTERRUPT_RANGE.contains(&address)
+            && what.target.is_some_and(is_elsewhere)
+            && self.send_to_peer(wires, scheduler, &what, tlp, request, ordered)
+        {
+            self.ports[usize::from(what.port)].writes_ordered = ordered;
+            wires.consume(scheduler, what.packet, ordered + release);
+            return;
+        }
+        let port = &mut self.ports[usize::from(what.port)];
         let mut poisoned = false;
         if INTERRUPT_RANGE.contains(&address) {
             let data = wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));

@@ -3,6 +3,7 @@
 mod inbound;
 mod outbound;
 mod params;
+mod peer;
 mod posted;
 mod power;
 mod recent;
@@ -312,6 +313,9 @@ impl Host {
                 self.memory_request(wires, scheduler, port, packet, &tlp, request);
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
+                if self.send_to_requester(wires, scheduler, port, packet, header) {
+                    return;
+                }
                 self.completion(wires, scheduler, port, packet, header);
             }
             TlpKind::Message(message) => {

@@ -195,6 +195,11 @@ impl Domain {
         }
     }
 
+    /// Forgets the translations of all that waits.
+    pub fn flush_all(&self, kernel: &Inner, cpu: &Cpu) {
+        (0..kernel.dma.cores).for_each(|id| self.flush(kernel, cpu, id));
+    }
+
     fn free(&self, kernel: &Inner, cpu: &Cpu, page: u64, pages: u64, tables: Vec<HostPhysical>) {
         let costs = kernel.cores.costs;
         let listed = self.space.borrow_mut().give(cpu.id(), page, pages);
@@ -269,9 +274,7 @@ impl Domain {
         if self.closed.replace(true) {
             return;
         }
-        for id in 0..kernel.dma.cores {
-            self.flush(kernel, cpu, id);
-        }
+        self.flush_all(kernel, cpu);
         self.unit.attach(kernel, cpu, self.function, None);
         let tables = kernel.cores.with(|host, _, _| self.table.tables(host.memory.bytes()));
         let mut all = kernel.pages.borrow_mut();

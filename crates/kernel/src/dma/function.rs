@@ -19,6 +19,7 @@ use super::unit::pass_through;
 use crate::convert;
 use crate::kernel::Inner;
 use crate::mm::Pool;
+use crate::pci::Function;
 
 /// A mapping that has not been ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,6 +45,18 @@ pub(crate) struct FunctionDma {
     coherent: RefCell<BTreeMap<PhysAddr, (Pages, Iova)>>,
     /// Pages that the pool has cut up.
     cut: RefCell<Vec<PhysAddr>>,
+    peers: RefCell<Vec<Peer>>,
+}
+
+/// A mapping of another function's BAR.
+#[derive(Clone, Copy)]
+struct Peer {
+    owner: Bdf,
+    at: Iova,
+    length: u64,
+    direction: Direction,
+    /// Its owner has gone, and with it the mapping.
+    revoked: bool,
 }
 
 fn permissions(direction: Direction) -> Permissions {
@@ -68,6 +81,7 @@ impl FunctionDma {
             pool: RefCell::default(),
             coherent: RefCell::default(),
             cut: RefCell::default(),
+            peers: RefCell::default(),
         })
     }
 
@@ -197,6 +211,50 @@ impl FunctionDma {
         }
     }
 
+    /// Whose BAR holds a range that the function can reach.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if none does, [`Error::NotSupported`] if there is no way.
+    fn peer_of(&self, kernel: &Inner, at: PhysAddr, length: u64) -> Result<Bdf, Error> {
+        let end = at.0.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
+        let holds = |f: &Rc<Function>| {
+            let bars = f.bars.borrow();
+            bars.iter()
+                .flatten()
+                .any(|bar| bar.address <= at.0 && end <= bar.address.saturating_add(bar.size))
+        };
+        let all = kernel.pci.all();
+        let owner =
+            all.iter().find(|f| f.present.get() && !f.is_bridge() && holds(f)).ok_or(Error::Invalid)?;
+        let own = kernel.pci.function(self.function).ok_or(Error::NoDevice)?;
+        let has_way =
+            kernel.cores.with(|host, _, _| host.has_way_to(own.root, convert::physical(at), length));
+        if has_way { Ok(owner.bdf) } else { Err(Error::NotSupported) }
+    }
+
+    /// Takes the BARs of a function that has gone from this one: what comes into its place is another's.
+    pub fn revoke(&self, cpu: &Cpu, owner: Bdf) {
+        let gone: Vec<Peer> = {
+            let mut peers = self.peers.borrow_mut();
+            let gone = peers.iter_mut().filter(|peer| peer.owner == owner && !peer.revoked);
+            gone.map(|peer| {
+                peer.revoked = true;
+                *peer
+            })
+            .collect()
+        };
+        for peer in &gone {
+            if self.forget(peer.at, peer.length, peer.direction) {
+                self.unreach(cpu, peer.at, peer.length);
+            }
+        }
+        let (kernel, domain) = (self.kernel.upgrade(), self.domain.borrow().clone());
+        if let Some((kernel, domain)) = kernel.zip(domain).filter(|_| !gone.is_empty()) {
+            // Also where translations may linger otherwise.
+            domain.flush_all(&kernel, cpu);
+        }
+    }
+
     /// Ends everything that the function's driver has left; says how much that was.
     pub fn close(&self, cpu: &Cpu) -> u64 {
         let Some(kernel) = self.kernel.upgrade() else { return 0 };
@@ -208,6 +266,7 @@ impl FunctionDma {
                 self.unreach(cpu, mapping.at, mapping.length);
             }
         }
+        self.peers.borrow_mut().clear();
         self.cut.borrow_mut().clear();
         let coherent: Vec<PhysAddr> = self.coherent.borrow().keys().copied().collect();
         for at in coherent {
@@ -324,8 +383,11 @@ impl DmaOps for FunctionDma {
         direction: Direction,
     ) -> Result<Iova, Error> {
         let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
-        let window = kernel.cores.with(|host, _, _| host.port_of(convert::physical(at)).is_some());
-        let mapped = if window { self.reach(cpu, at, length, direction) } else { Err(Error::Invalid) };
+        let mapped = self.peer_of(&kernel, at, length).and_then(|owner| {
+            let bus = self.reach(cpu, at, length, direction)?;
+            self.peers.borrow_mut().push(Peer { owner, at: bus, length, direction, revoked: false });
+            Ok(bus)
+        });
         match mapped {
             Ok(iova) => self.remember(iova, length, direction),
             Err(_) => self.count(|c| c.errors += 1),
@@ -334,7 +396,15 @@ impl DmaOps for FunctionDma {
     }
 
     fn unmap_resource(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
-        self.unmap(cpu, at, length, direction);
+        let found = {
+            let mut peers = self.peers.borrow_mut();
+            let same = |p: &Peer| (p.at, p.length, p.direction) == (at, length, direction);
+            peers.iter().position(same).map(|found| peers.swap_remove(found))
+        };
+        // What was taken back when the peer went is no more.
+        if !found.is_some_and(|peer| peer.revoked) {
+            self.unmap(cpu, at, length, direction);
+        }
     }
 
     fn counters(&self) -> DmaCounters {

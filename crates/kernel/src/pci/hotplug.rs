@@ -100,7 +100,14 @@ impl Inner {
         gone.sort_by_key(|function| (function.physical.is_none(), function.bdf));
         // All are marked before any driver is asked, so that none waits for another that is gone too.
         gone.iter().for_each(|function| function.present.set(false));
+        let others: Vec<_> = self.pci.all().into_iter().filter(|f| f.present.get()).collect();
         for function in &gone {
+            for other in &others {
+                let dma = other.dma.borrow().clone();
+                if let Some(dma) = dma {
+                    dma.revoke(cpu, function.bdf);
+                }
+            }
             if let Some(binding) = function.binding() {
                 binding.error_detected(cpu, ChannelState::Gone);
             }

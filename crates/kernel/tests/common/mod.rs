@@ -86,6 +86,8 @@ pub struct Copier {
     pub model: Model,
     registers: [u64; 4],
     vector: u16,
+    /// Behind its second BAR.
+    memory: Vec<u8>,
 }
 
 impl Device for Copier {
@@ -114,12 +116,24 @@ impl Device for Copier {
     }
     fn bar_read(&mut self, _: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
         data.fill(0);
+        let start = at.offset.get() as usize;
+        if at.bar == 2
+            && let Some(bytes) = self.memory.get(start..start + data.len())
+        {
+            data.copy_from_slice(bytes);
+        }
         if at.bar == 0 && at.offset.get() == reg::MAGIC && data.len() >= 4 {
             data[..4].copy_from_slice(&MAGIC.to_le_bytes());
         }
         Duration::from_ns(50)
     }
     fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        if at.bar == 2 {
+            let start = at.offset.get() as usize;
+            self.memory.resize(self.memory.len().max(start + data.len()), 0);
+            self.memory[start..start + data.len()].copy_from_slice(data);
+            return;
+        }
         let mut value = [0; 8];
         value[..data.len().min(8)].copy_from_slice(&data[..data.len().min(8)]);
         let value = u64::from_le_bytes(value);
