@@ -72,6 +72,9 @@ record! {
         kpio_fence_every: Option<u32>,
         /// Whether all cores share a queue under a lock.
         kpio_shared: Option<bool>,
+        /// Whether a core that finds the queue full stands still until the link and the device take its stores, as the
+        /// paper's does; the default for its format. Else it counts lines and is interrupted when there is room.
+        kpio_stalls: Option<bool>,
         /// Longest frame that goes into its descriptor, and that into the doorbell; none if not given.
         inline_up_to: Option<Bytes>,
         /// Whether such doorbells are direct stores in place of write-combining ones.

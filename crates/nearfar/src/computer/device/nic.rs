@@ -1,7 +1,7 @@
 //! NICs.
 
 use devices::nic::{KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams};
-use drivers::nic::{Ending, InlineParams, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, Flow, InlineParams, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
@@ -174,9 +174,11 @@ fn driver_kpio(entry: &NicDriverEntry) -> Option<drivers::nic::KpioParams> {
         },
         KpioSelect::UpTo => Select::UpTo(entry.kpio_up_to.map_or(u32::MAX, |bytes| bytes.get() as u32)),
     };
+    let framed = entry.kpio_format.is_none_or(|format| format == KpioFormat::Framed);
     Some(drivers::nic::KpioParams {
         select,
-        framed: entry.kpio_format.is_none_or(|format| format == KpioFormat::Framed),
+        framed,
+        flow: if entry.kpio_stalls.unwrap_or(!framed) { Flow::Link } else { Flow::Counted },
         stores: match entry.kpio_stores {
             None | Some(KpioStores::Combining) => Stores::Combining,
             Some(KpioStores::Uncached) => Stores::Uncached,

@@ -4,7 +4,7 @@
 use platform::mmio::MemoryType;
 
 use super::Values;
-use super::rig::{Card, FPGA, Kind, Rig, Seen, Window};
+use super::rig::{Card, FPGA, Kind, Rig, SLOW, Seen, Window};
 use crate::reproduce::Options;
 
 const LINE: usize = 64;
@@ -117,12 +117,16 @@ fn buffers_of_core(number: u32) -> String {
 const NEWER_CARD: &str =
     "change.link.latency = \"60 ns\"\nchange.link.credits.ph = 64\nchange.link.credits.pd = 512";
 
-/// Throughput of lines by other ways than through all buffers, in Gbit/s: one line at a time, and uncached.
-pub fn other_ways(options: &Options) -> Result<(f64, f64), String> {
+/// Throughput of lines by other ways than through all buffers, in Gbit/s: one line at a time, on the paper's host and on one
+/// that accepts them slowly, and uncached.
+pub fn other_ways(options: &Options) -> Result<[f64; 3], String> {
     let lines = 4 * LINES;
-    let (_, fenced) = write(options, FPGA, MemoryType::WriteCombining, (Width::Double, lines), Pace::Fenced)?;
+    let fenced = |card| -> Result<Vec<Seen>, String> {
+        let ways = (Width::Double, lines);
+        Ok(write(options, card, MemoryType::WriteCombining, ways, Pace::Fenced)?.1)
+    };
     let (_, words) = write(options, FPGA, MemoryType::Uncached, (Width::Word, lines), Pace::AsItGoes)?;
-    Ok((gbit_per_s(&fenced), 64.0 / interval(&words)))
+    Ok([gbit_per_s(&fenced(FPGA)?), gbit_per_s(&fenced(SLOW)?), 64.0 / interval(&words)])
 }
 
 /// From one buffer to ten, and to twenty on a faster link.

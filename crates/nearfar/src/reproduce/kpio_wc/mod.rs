@@ -48,7 +48,7 @@ const EXPERIMENTS: [Experiment; 14] = [
     Experiment { name: "generations", keys: &["generation/"], run: lines::generations },
     Experiment {
         name: "overhead of descriptors",
-        keys: &["iperf-64/", "iperf-64K/"],
+        keys: &["iperf-64/", "iperf-64-joined/", "iperf-64K/"],
         run: overhead::descriptors,
     },
     Experiment { name: "memory traffic", keys: &["memory/"], run: memory::traffic },

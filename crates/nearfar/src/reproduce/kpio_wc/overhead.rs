@@ -73,7 +73,7 @@ struct Place {
     entries: u64,
 }
 
-/// The rings of both directions, by the address of their queue's registers in BAR 0.
+/// The rings of both directions, by the address of their queue's registers; the card's functions have such each.
 #[derive(Default)]
 struct Rings(BTreeMap<u64, Place>);
 
@@ -85,11 +85,12 @@ impl Rings {
             let row = Row::of(capture, n + 1, passed, Time::ZERO);
             let Decoded::Tlp { tlp, payload, .. } = &row.decoded else { continue };
             let (TlpKind::MemoryWrite(request), Side::Upstream) = (&tlp.kind, passed.from) else { continue };
-            let register = request.byte_range().0 % BAR_BYTES;
+            let address = request.byte_range().0;
+            let register = address % BAR_BYTES;
             if !(TX_QUEUES..VECTORS).contains(&register) {
                 continue;
             }
-            let place = rings.0.entry(register - register % QUEUE_STRIDE).or_default();
+            let place = rings.0.entry(address - address % QUEUE_STRIDE).or_default();
             let mut value = [0; 8];
             let length = payload.len().min(8);
             value[..length].copy_from_slice(&payload[..length]);
@@ -106,7 +107,8 @@ impl Rings {
 
     /// Whether an address lies in a ring of queues whose registers are in a range.
     fn hold(&self, queues: Range<u64>, address: u64) -> bool {
-        self.0.range(queues).any(|(_, place)| {
+        let of_direction = self.0.iter().filter(|(queue, _)| queues.contains(&(*queue % BAR_BYTES)));
+        of_direction.map(|(_, place)| place).any(|place| {
             let within = |ring: u64| (ring..ring + place.entries * ENTRY).contains(&address);
             within(place.descriptors) || within(place.completions)
         })
@@ -176,11 +178,13 @@ fn iperf(options: &Options, line: &str) -> Result<(f64, f64), String> {
     Ok((overhead, 100.0 * driver.as_ns_f64() / busy.as_ns_f64().max(1.0)))
 }
 
-/// For messages of 64 B, each sent at once, and of 64 KiB.
+/// For messages of 64 B, each sent at once or joined as TCP likes, and of 64 KiB.
 pub fn descriptors(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     let kinds = [
+        // A packet each.
         ("iperf-64", "iperf -c 10.0.0.2 -l 64 -N -t 0.001"),
+        ("iperf-64-joined", "iperf -c 10.0.0.2 -l 64 -t 0.001"),
         ("iperf-64K", "iperf -c 10.0.0.2 -l 65536 -t 0.002"),
     ];
     for (name, line) in kinds {
@@ -201,6 +205,6 @@ mod tests {
             Options { library: machine::Library::built_in(), data: std::path::PathBuf::new(), seed: 1 };
         let values = descriptors(&options).unwrap();
         let (small, large) = (values["iperf-64/overhead"], values["iperf-64K/overhead"]);
-        assert!(small > 5.0 * large && large > 0.1, "{small} % and {large} %");
+        assert!(small > 20.0 && large > 0.1 && large < 5.0, "{small} % and {large} %");
     }
 }

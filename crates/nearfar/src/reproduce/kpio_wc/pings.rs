@@ -9,7 +9,7 @@ use units::Time;
 use wire::pcie::{Dllp, TlpKind};
 
 use super::Values;
-use super::rig::{Card, FPGA, Frames, ORDINARY, Rig};
+use super::rig::{Card, FPGA, Frames, ORDINARY, Rig, SLOW};
 use crate::reproduce::Options;
 use crate::trace::{Capture, Decoded, Row};
 
@@ -95,16 +95,16 @@ fn values(of: &[(&str, Option<Time>)], origin: Time) -> Result<Values, String> {
 
 /// Figure 5.
 pub fn kpio(options: &Options) -> Result<Values, String> {
-    by_lines(options, KpioParams::papers())
+    by_lines(options, FPGA, KpioParams::papers())
 }
 
-/// Figure 5, had its driver written one line at a time: each is accepted before the next is begun.
+/// Figure 5, had its driver written one line at a time to a host that accepts them as slowly as its Acks suggest.
 pub fn kpio_one_at_a_time(options: &Options) -> Result<Values, String> {
-    by_lines(options, KpioParams { fence_every: 1, ..KpioParams::papers() })
+    by_lines(options, SLOW, KpioParams { fence_every: 1, ..KpioParams::papers() })
 }
 
-fn by_lines(options: &Options, params: KpioParams) -> Result<Values, String> {
-    let events = ping(options, FPGA, Some(params))?;
+fn by_lines(options: &Options, card: Card<'_>, params: KpioParams) -> Result<Values, String> {
+    let events = ping(options, card, Some(params))?;
     let lines: Vec<&Event> = events.iter().filter(|e| e.is_down && e.what == What::Write(64)).collect();
     let [one, two] = lines[..] else { return Err(format!("{} lines on the link", lines.len())) };
     let acks: Vec<&Event> = events.iter().filter(|e| !e.is_down && e.what == What::Ack).collect();
