@@ -40,7 +40,7 @@ lint: tools
 fmt: tools
 	cargo fmt --all
 
-# Speed of the simulator: TLPs per second over window and IOMMU, the event queue, a directory's comparison, memory.
+# Speed of the simulator: TLPs over window and IOMMU, packets, a TCP stream, the event queue, a directory's comparison, memory.
 bench: build
 	cargo bench --workspace --quiet
 	@if [ -d "$(MEASURED)" ]; then \
