@@ -17,6 +17,7 @@ pub mod link;
 pub mod memory;
 pub mod packet;
 pub mod root;
+mod steps;
 pub mod wires;
 pub use detected::Detected;
 pub use event::Event;

@@ -34,7 +34,9 @@ impl Addresses {
                 None => self.drawn,
             };
             self.drawn += 1;
-            let offset = number % self.units * self.unit + self.host_offset;
+            let unit =
+                if self.units.is_power_of_two() { number & (self.units - 1) } else { number % self.units };
+            let offset = unit * self.unit + self.host_offset;
             // Nothing larger than a page can avoid the boundary; the engine splits such a transfer.
             if offset % 4096 + self.transfer <= 4096 || self.transfer > 4096 {
                 return offset;

@@ -276,7 +276,7 @@ impl DmaEngine {
         {
             let mut journal = self.journal.borrow_mut();
             journal.transactions += 1;
-            if journal.transactions % journal.batch == 0 {
+            if journal.transactions == journal.batch * (journal.batch_ends.len() as u64 + 1) {
                 journal.batch_ends.push(bus.now());
             }
         }

@@ -1,5 +1,6 @@
 //! The servers inside a device that data passes: bus, memory, transmit path.
 
+use crate::steps;
 use units::{Duration, Time};
 
 use super::params::{BusParams, DrainParams, LocalMemoryParams, TransmitParams};
@@ -80,7 +81,7 @@ impl Drain {
 impl DrainParams {
     /// Time to take a completion of `bytes` (header and framing included) out of the receive buffer.
     fn time_for(&self, bytes: u64, first: bool) -> Duration {
-        let moved = bytes.next_multiple_of(u64::from(self.granule.max(1)));
+        let moved = steps::up(bytes, self.granule.max(1).into());
         let per_request = if first { self.per_request } else { Duration::ZERO };
         per_request + self.per_completion + Duration::from_ps(moved * u64::from(self.ps_per_byte))
     }
@@ -155,7 +156,7 @@ impl Transmit {
         let mut bytes = payload + u64::from(overhead);
         // A full second TLP follows the first directly; anything else ends its beat.
         if last && !(is_second && payload >= max_payload) {
-            bytes = bytes.next_multiple_of(u64::from(self.params.beat.max(1)));
+            bytes = steps::up(bytes, self.params.beat.max(1).into());
         }
         let start = self.free.max(ready);
         self.free = start + Duration::from_ps(bytes * u64::from(self.params.ps_per_byte));

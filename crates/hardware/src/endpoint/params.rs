@@ -1,5 +1,6 @@
 //! What a device's PCIe core and its DMA engines are made of.
 
+use crate::steps;
 use platform::device::EngineIndex;
 use units::Duration;
 
@@ -148,19 +149,18 @@ impl LocalMemoryParams {
     ///
     /// In each chunk, an unaligned head, the whole words and an unaligned tail are one operation each.
     pub fn write_operations(&self, local: u64, length: u64) -> (u64, u64) {
-        // A read's bytes fit into 32 bits, which divide faster.
-        let (chunk, word) = (self.chunk, self.word);
-        let begin = (local % u64::from(word)) as u32;
-        let end = begin + length as u32;
+        let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
+        let begin = steps::beyond(local, word);
+        let end = begin + length;
         let (mut operations, mut chunks) = (0, 0);
         let mut at = begin;
         while at < end {
-            let stop = ((at / chunk + 1) * chunk).min(end);
-            let (first_word, last_word) = (at.next_multiple_of(word), stop / word * word);
-            operations += u64::from(at % word != 0);
+            let stop = (steps::down(at, chunk) + chunk).min(end);
+            let (first_word, last_word) = (steps::up(at, word), steps::down(stop, word));
+            operations += u64::from(at != first_word);
             operations += u64::from(last_word > first_word);
             // A tail in the same word as the head has been counted with it.
-            operations += u64::from(stop % word != 0 && last_word >= at);
+            operations += u64::from(stop != last_word && last_word >= at);
             chunks += 1;
             at = stop;
         }
@@ -171,17 +171,17 @@ impl LocalMemoryParams {
     /// them, its tail. A tail by itself, and a transfer of one chunk, need none of them.
     pub fn short_chunk_operations(&self, local: u64, length: u32) -> u64 {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
-        let end = local % word + u64::from(length);
-        let rest = end % chunk;
+        let end = steps::beyond(local, word) + u64::from(length);
+        let rest = steps::beyond(end, chunk);
         if end < chunk || rest < word || rest >= chunk / 2 {
             return 0;
         }
-        1 + u64::from(rest % word != 0)
+        1 + u64::from(steps::beyond(rest, word) != 0)
     }
 
     /// Chunks that reading `length` bytes at `local` touches: one operation each.
     pub fn read_chunks(&self, local: u64, length: u64) -> u64 {
-        (local % u64::from(self.word) + length).div_ceil(u64::from(self.chunk))
+        (steps::beyond(local, self.word.into()) + length).div_ceil(u64::from(self.chunk))
     }
 }
 

@@ -39,6 +39,7 @@ use transmitter::{CLASSES, Transmitter};
 
 use crate::event::Event;
 use crate::packet::PacketPool;
+use crate::steps;
 
 /// A link of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -231,8 +232,7 @@ impl Link {
 
     /// Time that a TLP of `bytes`, framing included, takes on the wire when `side` sends it.
     pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
-        // Bytes of a TLP fit into 32 bits, which divide faster.
-        self.time_for((bytes as u32).next_multiple_of(self.params.beats[side as usize].max(1)).into())
+        self.time_for(steps::up(bytes, self.params.beats[side as usize].max(1).into()))
     }
 
     /// Picoseconds that a byte takes on the wire.

@@ -7,6 +7,7 @@
 use units::{Duration, Time};
 
 use crate::memory::LINE;
+use crate::steps;
 
 /// A root complex's way of cutting. Cuts lie at multiples of the largest payload, whatever the request's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +84,7 @@ impl CompletionSplit {
         let unit = u64::from(self.granule.max(4));
         let end = piece.address + u64::from(piece.length);
         let doublewords = end.next_multiple_of(4) - piece.address / 4 * 4;
-        let units = end.next_multiple_of(unit) - piece.address / unit * unit;
+        let units = steps::up(end, unit) - steps::down(piece.address, unit);
         (units - doublewords) as u16
     }
 

@@ -1,7 +1,12 @@
 //! What a link is made of: generations, widths, encodings, framing, SKP ordered sets.
 //!
-//! Generation 6 (64 GT/s, PAM4, FLITs) would be a third [`Framing`] and a
-//! sixth [`Generation`]; nothing here assumes that there are no more.
+//! Generation 6 (64 GT/s, PAM4, FLITs) is not there. Its room: a sixth
+//! [`Generation`] and a third [`Framing`], whose encoding is 236 bytes of TLPs
+//! in a FLIT of 256 (6 are for DLLPs, 8 for the CRC, 6 for the FEC), with no
+//! bytes around a TLP and none for a DLLP. The link would deliver a TLP at the
+//! end of the FLIT with its last byte and number, acknowledge and replay FLITs
+//! instead of TLPs; headers in FLIT mode (OHC) are another format beside
+//! [`super::tlp`].
 
 use std::fmt;
 use std::str::FromStr;

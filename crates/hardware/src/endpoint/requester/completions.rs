@@ -10,6 +10,7 @@ use crate::detected::Detected;
 use crate::endpoint::mover::Direction;
 use crate::event::Event;
 use crate::link::LinkEnd;
+use crate::steps;
 use crate::wires::Wires;
 
 impl Requester {
@@ -99,7 +100,7 @@ impl Requester {
             let ragged = entry.largest <= memory.chunk;
             let local = dma.local + u64::from(entry.offset);
             // Data that does not begin with a word is shifted as it is written out, and waits for that.
-            let shifted = local % u64::from(memory.word.max(1)) != 0;
+            let shifted = steps::beyond(local, memory.word.max(1).into()) != 0;
             // The last line is shifted while the next transfer begins.
             let last = memory.write_out.per_completion * u64::from(read.completions.saturating_sub(1))
                 + Duration::from_ps(64 * u64::from(memory.write_out.ps_per_byte));
@@ -111,10 +112,10 @@ impl Requester {
             let mut done = read.in_place.max(scheduler.now()) + engine.read_done_latency;
             if let Some(memory) = &engine.memory {
                 let word = u64::from(memory.word.max(1));
-                if dma.local % word != 0 {
+                if steps::beyond(dma.local, word) != 0 {
                     done += memory.write_out.unaligned_head;
                 }
-                if (dma.local + u64::from(dma.length)) % word != 0 {
+                if steps::beyond(dma.local + u64::from(dma.length), word) != 0 {
                     done += memory.write_out.unaligned_tail;
                 }
                 done += memory.write_out.short_chunk * memory.short_chunk_operations(dma.local, dma.length);
