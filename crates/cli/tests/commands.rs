@@ -160,16 +160,17 @@ fn trace_formats_tell_the_same_packets() {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (csv, json, perfetto) = (path("t.csv"), path("t.json"), path("t.perfetto.json"));
     let arguments =
-        ["trace", "kpio-send", "--packets", "8", "--csv", &csv, "--json", &json, "--perfetto", &perfetto];
+        ["trace", "kpio-send", "--packets", "24", "--csv", &csv, "--json", &json, "--perfetto", &perfetto];
     let output = nearfar(&arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let listing = text(&output.stdout);
     assert!(listing.contains("MWr(64)") && listing.contains("Gen1 x4"), "{listing}");
     let read = |path: &str| std::fs::read_to_string(path).unwrap();
-    assert_eq!(read(&csv).lines().count(), 1 + 8);
+    assert_eq!(read(&csv).lines().count(), 1 + 24);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&read(&json)).unwrap();
-    assert_eq!(rows.len(), 8);
-    assert_eq!((rows[0]["type"].as_str(), rows[0]["time_ns"].as_f64()), (Some("MWr(64)"), Some(0.0)));
+    assert_eq!(rows.len(), 24);
+    // Before it sends, pktgen reads how much the NIC has sent.
+    assert_eq!((rows[0]["type"].as_str(), rows[0]["time_ns"].as_f64()), (Some("MRd(32)"), Some(0.0)));
     let trace: serde_json::Value = serde_json::from_str(&read(&perfetto)).unwrap();
     assert!(trace["traceEvents"].as_array().unwrap().iter().any(|event| event["ph"] == "f"));
 }
