@@ -102,6 +102,8 @@ record! {
         nic: Option<Placed<String>>,
         /// A card with a DMA engine: a name, or the path of a file.
         card: Option<Placed<String>>,
+        /// Whether a drive's flash has been overwritten at random for long, so that it collects garbage; fresh if not given.
+        worn_in: Option<Placed<bool>>,
         /// Virtual functions of each of a NIC's ports that are enabled; none if not given.
         vfs: Option<Placed<u32>>,
         /// IPv4 address of a NIC's port with its network's prefix, such as `10.1.2.3/24`, or a list with one for each port. If
@@ -191,6 +193,8 @@ pub struct DriveSetup {
     pub backing: Option<Placed<String>>,
     /// Bytes of each namespace.
     pub namespaces: Vec<Bytes>,
+    /// Its flash has been overwritten at random for long.
+    pub worn_in: bool,
 }
 
 /// A scenario with computers and the files that it names, checked against each other.
@@ -364,7 +368,14 @@ fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
             sizes
         }
     };
-    Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces })
+    let worn_in = entry.worn_in.as_ref().is_some_and(|worn_in| worn_in.value);
+    if let Some(given) = entry.worn_in.as_ref().filter(|_| worn_in && file.media.flash.is_none()) {
+        let message = format!("{} has no flash that collects garbage", file.name);
+        return Err(
+            given.complaint(message, Some("only a drive whose file has a table `media.flash`".into()))
+        );
+    }
+    Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, worn_in })
 }
 
 /// Complains about files that hold the blocks of two drives.

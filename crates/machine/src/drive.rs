@@ -37,6 +37,20 @@ record! {
             format!("blocks of {} are not supported", drive.controller.block.value),
             "512 B or 4096 B",
         );
+        if let Some(flash) = &drive.media.flash {
+            check.at("media").at("flash").require(
+                flash.raw.value.get() > drive.controller.capacity.value.get(),
+                "raw",
+                "the namespace would leave no flash to move pages to",
+                "more than `controller.capacity`",
+            );
+            check.at("media").at("flash").require(
+                (2 * unit..=1 << 30).contains(&flash.block.value.get()),
+                "block",
+                format!("{} is no block", flash.block.value),
+                "from two units to 1 GiB",
+            );
+        }
         let buffer = drive.controller.memory_buffer.as_ref().map_or(4096, |buffer| buffer.value.get());
         check.at("controller").require(
             buffer.is_power_of_two() && (4096..=1 << 30).contains(&buffer),
@@ -109,7 +123,23 @@ record! {
         program: Figure<Duration>,
         /// Rate of a channel.
         channel_rate: Figure<ByteRate>,
+        /// Its rate when it writes; the same if not given.
+        channel_write_rate: Option<Figure<ByteRate>>,
         /// Bytes of writes that may be acknowledged before they are stored; none: written through.
         write_buffer: Figure<Bytes>,
+        /// Flash that is erased before it is written; media that can be written in place if not given.
+        flash: Option<DriveFlash>,
+    }
+}
+
+record! {
+    /// Flash: pages are written once, and blocks are erased as a whole.
+    pub struct DriveFlash {
+        /// Bytes of all dies together, what the namespace cannot use included.
+        raw: Figure<Bytes>,
+        /// Bytes of a block.
+        block: Figure<Bytes>,
+        /// Erasing a block.
+        erase: Figure<Duration>,
     }
 }

@@ -13,14 +13,17 @@
 //! | `transfer` | PRPs, SGLs, controller memory buffer |
 //! | `admin`, `io` | the commands |
 //! | `events` | asynchronous events, error log |
-//! | `drive`, `store`, `media` | what controllers share: namespaces, write buffer, timing, bytes |
+//! | `drive`, `store`, `media` | what controllers share: namespaces, write buffer, bytes |
+//! | `dies`, `flash` | when the media have time; garbage collection |
 //! | `faults` | what goes wrong on purpose |
 
 mod admin;
 mod controller;
+mod dies;
 mod drive;
 mod events;
 mod faults;
+mod flash;
 mod io;
 mod media;
 mod params;
@@ -43,7 +46,7 @@ use drive::Drive;
 
 pub use faults::{Fault, FaultKind};
 pub use media::{FileMedia, Media, MemoryMedia};
-pub use params::{ControllerTiming, MediaTiming, NvmeParams};
+pub use params::{ControllerTiming, FlashParams, MediaTiming, NvmeParams};
 
 /// BAR of the registers, doorbells, and interrupt tables.
 pub const REGISTER_BAR: u8 = 0;

@@ -89,8 +89,24 @@ pub struct MediaTiming {
     pub program: Duration,
     /// Rate of a channel.
     pub channel: ByteRate,
+    /// Its rate when it writes.
+    pub channel_write: ByteRate,
     /// Bytes of writes that may be acknowledged before they are on the media; none: written through.
     pub write_buffer: Bytes,
+    /// Of a drive that has been overwritten at random for long, and so collects garbage: its flash. Without, a drive is
+    /// taken as fresh, or its media can be written in place.
+    pub flash: Option<FlashParams>,
+}
+
+/// Flash in which nothing can be written in place.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlashParams {
+    /// Units of a block, which is erased as a whole.
+    pub pages: u32,
+    /// Share of the flash that the namespaces take when they are full.
+    pub filled: f64,
+    /// Erasing a block.
+    pub erase: Duration,
 }
 
 impl NvmeParams {
@@ -133,7 +149,9 @@ impl NvmeParams {
                 read: Duration::from_us(5),
                 program: Duration::from_us(20),
                 channel: ByteRate::gb_per_s(1),
+                channel_write: ByteRate::gb_per_s(1),
                 write_buffer: Bytes::mib(1),
+                flash: None,
             },
             seed: 1,
         }

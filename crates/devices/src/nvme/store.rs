@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::io;
 
 use engine::{Rng, Seed};
-use units::{Bytes, Time};
+use units::Time;
 
+use super::dies::Dies;
 use super::media::Media;
 use super::params::{MediaTiming, NvmeParams};
 
@@ -17,7 +18,7 @@ struct Staged {
     due: Time,
 }
 
-/// Media, staged writes, and when channels and dies are free.
+/// Media and staged writes.
 pub struct Store {
     media: Box<dyn Media>,
     timing: MediaTiming,
@@ -25,8 +26,7 @@ pub struct Store {
     /// Bytes of all staged writes.
     held: u64,
     last_due: Time,
-    channels: Vec<Time>,
-    dies: Vec<Time>,
+    dies: Dies,
     atomic: u64,
     volatile: bool,
     rng: Rng,
@@ -36,67 +36,27 @@ impl Store {
     /// The store of a drive on `media`.
     pub fn new(params: &NvmeParams, media: Box<dyn Media>) -> Self {
         let timing = params.media;
-        let channels = usize::from(timing.channels.max(1));
         Self {
             media,
             timing,
             staged: VecDeque::new(),
             held: 0,
             last_due: Time::ZERO,
-            channels: vec![Time::ZERO; channels],
-            dies: vec![Time::ZERO; channels * usize::from(timing.dies.max(1))],
+            dies: Dies::new(timing, Seed::new(params.seed).component("nvme/flash")),
             atomic: (u64::from(params.atomic_blocks) + 1) << params.block_shift,
             volatile: params.volatile_buffer,
             rng: Seed::new(params.seed).component("nvme/power-cut"),
         }
     }
 
-    /// Channel, die and bytes of the unit-sized pieces of an access.
-    fn units(&self, at: u64, length: u64) -> impl Iterator<Item = (usize, usize, u64)> + use<> {
-        let unit = self.timing.unit.get().max(1);
-        let (channels, dies) = (self.channels.len() as u64, (self.dies.len() / self.channels.len()) as u64);
-        let mut done = 0;
-        std::iter::from_fn(move || {
-            let number = (at + done) / unit;
-            let here = (unit - (at + done) % unit).min(length - done);
-            done += here;
-            let channel = number % channels;
-            let die = channel * dies + number / channels % dies;
-            (here > 0).then_some((channel as usize, die as usize, here))
-        })
-    }
-
     /// Reserves what reading takes. Says of each piece how far the data reaches with it, and when it is there.
     pub fn schedule_read(&mut self, now: Time, at: u64, length: u64) -> Vec<(u64, Time)> {
-        let mut ready = Vec::new();
-        let (mut reached, mut last) = (0, now);
-        for (channel, die, bytes) in self.units(at, length) {
-            let fetched = self.dies[die].max(now) + self.timing.read;
-            let end = fetched.max(self.channels[channel]) + self.timing.channel.time_for(Bytes::new(bytes));
-            self.channels[channel] = end;
-            self.dies[die] = end;
-            reached += bytes;
-            last = last.max(end);
-            ready.push((reached, last));
-        }
-        ready
-    }
-
-    /// Reserves what writing takes. Returns when it is on the media.
-    fn schedule_write(&mut self, now: Time, at: u64, length: u64) -> Time {
-        let mut due = now;
-        for (channel, die, bytes) in self.units(at, length) {
-            let there = self.channels[channel].max(now) + self.timing.channel.time_for(Bytes::new(bytes));
-            self.channels[channel] = there;
-            self.dies[die] = self.dies[die].max(there) + self.timing.program;
-            due = due.max(self.dies[die]);
-        }
-        due
+        self.dies.read(now, at, length)
     }
 
     /// Takes a write. Returns when it is on the media.
     pub fn stage(&mut self, now: Time, at: u64, data: Vec<u8>) -> Time {
-        let due = self.schedule_write(now, at, data.len() as u64).max(self.last_due);
+        let due = self.dies.write(now, at, data.len() as u64).max(self.last_due);
         self.last_due = due;
         self.held += data.len() as u64;
         self.staged.push_back(Staged { at, data, due });
@@ -202,8 +162,7 @@ impl Store {
                 }
             }
         }
-        self.channels.fill(now);
-        self.dies.fill(now);
+        self.dies.stop(now);
         self.last_due = now;
         self.media.sync()
     }

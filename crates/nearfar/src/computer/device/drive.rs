@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use devices::nvme::{ControllerTiming, FileMedia, Media, MediaTiming, Nvme, NvmeParams};
+use devices::nvme::{ControllerTiming, FileMedia, FlashParams, Media, MediaTiming, Nvme, NvmeParams};
 use drivers::nvme::NvmeOptions;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use machine::{Drive, DriveSetup, NvmeDriverEntry, Placed};
@@ -21,11 +21,16 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
     // A second port would lead to a slot of its own, and there is one.
     let (link, generation, width) = slot.link(&drive.link);
     let seed = slot.seed.component("media").u64();
-    let params = NvmeParams {
+    let mut params = NvmeParams {
         ports: 1,
         namespaces: setup.namespaces.clone(),
         ..nvme_params(drive, generation, width, seed)
     };
+    params.media.flash = drive.media.flash.as_ref().filter(|_| setup.worn_in).map(|flash| FlashParams {
+        pages: (flash.block.value.get() / drive.media.unit.value.get()) as u32,
+        filled: drive.controller.capacity.value.get() as f64 / flash.raw.value.get() as f64,
+        erase: flash.erase.value,
+    });
     let capacity = setup.namespaces.iter().map(|bytes| bytes.get()).sum();
     let device = Nvme::new(params, media(setup.backing.as_ref(), capacity)?)
         .map_err(|error| TopologyError::Card(error.to_string()))?;
@@ -116,7 +121,9 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
             read: media.read.value,
             program: media.program.value,
             channel: media.channel_rate.value,
+            channel_write: media.channel_write_rate.as_ref().unwrap_or(&media.channel_rate).value,
             write_buffer: media.write_buffer.value,
+            flash: None,
         },
         seed,
     }

@@ -1,0 +1,153 @@
+//! When the media have time: channels, the dies behind them, and what flash has to do besides.
+//!
+//! A die reads its array into a register, which then waits for the channel while the array reads on. A channel carries
+//! whatever is ready, in whichever gap it finds; it does not wait for a die that was asked earlier.
+
+use std::collections::VecDeque;
+
+use engine::Rng;
+use units::{Bytes, Duration, Time};
+
+use super::flash::{Chores, Translation};
+use super::params::MediaTiming;
+
+/// A channel: when it is taken, in order, without overlaps.
+#[derive(Default)]
+struct Channel(VecDeque<(Time, Time)>);
+
+impl Channel {
+    /// Takes it for so long in the first gap after `ready`. Returns the end.
+    fn take(&mut self, now: Time, ready: Time, length: Duration) -> Time {
+        while self.0.front().is_some_and(|&(_, end)| end <= now) {
+            self.0.pop_front();
+        }
+        let mut start = ready.max(now);
+        let mut place = self.0.len();
+        for (n, &(begin, end)) in self.0.iter().enumerate() {
+            if start + length <= begin {
+                place = n;
+                break;
+            }
+            start = start.max(end);
+        }
+        let end = start + length;
+        match place.checked_sub(1).and_then(|before| self.0.get_mut(before)) {
+            // Neighbours are one.
+            Some(before) if before.1 == start => before.1 = end,
+            _ => self.0.insert(place, (start, end)),
+        }
+        end
+    }
+}
+
+/// A die.
+#[derive(Default)]
+struct Die {
+    /// When its array is free.
+    array: Time,
+    /// When its register is.
+    register: Time,
+    /// Where flash keeps what, once it has been filled.
+    flash: Option<Translation>,
+}
+
+/// All dies with their channels.
+pub struct Dies {
+    timing: MediaTiming,
+    channels: Vec<Channel>,
+    dies: Vec<Die>,
+    rng: Rng,
+}
+
+impl Dies {
+    /// Dies at rest.
+    pub fn new(timing: MediaTiming, rng: Rng) -> Self {
+        let channels = usize::from(timing.channels.max(1));
+        let dies = channels * usize::from(timing.dies.max(1));
+        let flash =
+            |_| Die { flash: timing.flash.map(|flash| Translation::worn_in(&flash)), ..Die::default() };
+        Self {
+            timing,
+            channels: (0..channels).map(|_| Channel::default()).collect(),
+            dies: (0..dies).map(flash).collect(),
+            rng,
+        }
+    }
+
+    /// Number, channel, die and bytes of the unit-sized pieces of an access.
+    fn units(&self, at: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, u64)> + use<> {
+        let unit = self.timing.unit.get().max(1);
+        let (channels, dies) = (self.channels.len() as u64, (self.dies.len() / self.channels.len()) as u64);
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let number = (at + done) / unit;
+            let here = (unit - (at + done) % unit).min(length - done);
+            done += here;
+            let channel = number % channels;
+            let die = channel * dies + number / channels % dies;
+            (here > 0).then_some((number, channel as usize, die as usize, here))
+        })
+    }
+
+    /// Reserves what reading takes. Says of each piece how far the data reaches with it, and when it is there.
+    pub fn read(&mut self, now: Time, at: u64, length: u64) -> Vec<(u64, Time)> {
+        let mut ready = Vec::new();
+        let (mut reached, mut last) = (0, now);
+        for (_, channel, die, bytes) in self.units(at, length) {
+            let die = &mut self.dies[die];
+            let fetched = (die.array.max(now) + self.timing.read).max(die.register);
+            let carried = self.timing.channel.time_for(Bytes::new(bytes));
+            let end = self.channels[channel].take(now, fetched, carried);
+            (die.array, die.register) = (fetched, end);
+            reached += bytes;
+            last = last.max(end);
+            ready.push((reached, last));
+        }
+        ready
+    }
+
+    /// Reserves what writing takes. Returns when all of it is stored.
+    pub fn write(&mut self, now: Time, at: u64, length: u64) -> Time {
+        let mut due = now;
+        for (number, channel, die, bytes) in self.units(at, length) {
+            let carried = self.timing.channel_write.time_for(Bytes::new(bytes));
+            let there = self.channels[channel].take(now, now, carried);
+            let die = &mut self.dies[die];
+            die.array = die.array.max(there) + self.timing.program;
+            due = due.max(die.array);
+            let Some(flash) = &mut die.flash else { continue };
+            let Chores { moves, erase } = flash.write(number, &mut self.rng);
+            // What is moved goes out to the controller, which checks and corrects it, and back.
+            let unit = self.timing.unit;
+            let carried = self.timing.channel.time_for(unit) + self.timing.channel_write.time_for(unit);
+            for _ in 0..moves {
+                self.channels[channel].take(now, now, carried);
+                die.array = die.array + self.timing.read + self.timing.program;
+            }
+            die.array += erase;
+        }
+        due
+    }
+
+    /// Everything under way is over.
+    pub fn stop(&mut self, now: Time) {
+        self.channels.iter_mut().for_each(|channel| channel.0.clear());
+        self.dies.iter_mut().for_each(|die| (die.array, die.register) = (now, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_carries_what_is_ready_first() {
+        let at = |us: u64| Time::ZERO + Duration::from_us(us);
+        let (mut channel, long) = (Channel::default(), Duration::from_us(10));
+        assert_eq!(channel.take(at(0), at(100), long), at(110));
+        assert_eq!(channel.take(at(0), at(5), long), at(15), "before the one that was asked earlier");
+        assert_eq!(channel.take(at(0), at(95), long), at(120), "the gap is too small");
+        assert_eq!(channel.take(at(0), at(10), long), at(25));
+        assert_eq!(channel.take(at(16), at(16), long), at(35));
+    }
+}

@@ -1,0 +1,188 @@
+//! Flash of a die: pages are written once, and blocks are erased as a whole, so that what is still valid in a block has to
+//! be moved before. With every page that the host writes, the drive moves as many as keep the number of erased blocks
+//! what it is.
+
+use std::collections::BTreeMap;
+
+use engine::Rng;
+
+use super::params::FlashParams;
+
+/// Blocks by which a die's state is described: a die has more, but only shares of them matter.
+const BLOCKS: usize = 256;
+/// Erased blocks that are kept: one that is written next, and one to spare.
+const ERASED: usize = 2;
+
+/// What a written page entails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Chores {
+    /// Pages that are moved.
+    pub moves: u32,
+    /// Time for erasing.
+    pub erase: units::Duration,
+}
+
+/// Where a die's pages are.
+pub struct Translation {
+    params: FlashParams,
+    /// Valid pages of each block.
+    valid: Vec<u32>,
+    /// Of those, the ones that were written by number; the others are from before.
+    known: Vec<Vec<u64>>,
+    /// Block of each known page.
+    place: BTreeMap<u64, u16>,
+    erased: Vec<u16>,
+    open: u16,
+    used: u32,
+    /// The block whose pages are being moved, and how many were valid when that began.
+    victim: Option<(u16, u32)>,
+    /// Moves owed, in parts of the pages that a victim gains.
+    debt: u32,
+}
+
+/// Valid share of the block that is cleaned next when pages are overwritten at random: the solution `u` of
+/// `(1 - u) / -ln u = filled` (Menon, "A performance comparison of RAID-5 and log-structured arrays", 1995).
+fn least_valid(filled: f64) -> f64 {
+    let (mut low, mut high) = (1e-9f64, 1.0 - 1e-9);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        if (1.0 - middle) / -middle.ln() < filled { low = middle } else { high = middle }
+    }
+    low
+}
+
+impl Translation {
+    /// A die that has been overwritten at random for long: the older a block, the fewer of its pages are valid.
+    pub fn worn_in(params: &FlashParams) -> Self {
+        let least = least_valid(params.filled.clamp(0.01, 0.999));
+        let written = BLOCKS - ERASED - 1;
+        let share = |n: usize| least.powf((n + 1) as f64 / written as f64);
+        let pages = f64::from(params.pages);
+        let valid = (0..BLOCKS).map(|n| if n < written { (share(n) * pages) as u32 } else { 0 }).collect();
+        Self {
+            params: *params,
+            valid,
+            known: vec![Vec::new(); BLOCKS],
+            place: BTreeMap::new(),
+            erased: (written as u16 + 1..BLOCKS as u16).collect(),
+            open: written as u16,
+            used: 0,
+            victim: None,
+            debt: 0,
+        }
+    }
+
+    /// A page is written. Says what the die has to do besides.
+    pub fn write(&mut self, number: u64, rng: &mut Rng) -> Chores {
+        self.forget(number, rng);
+        let mut chores = Chores::default();
+        self.append(Some(number));
+        let (victim, begun) = match self.victim {
+            Some(victim) => victim,
+            None => *self.victim.insert(self.next_victim()),
+        };
+        self.debt += begun;
+        // A block without a page to gain would be moved for nothing, for ever.
+        let gain = self.params.pages.saturating_sub(begun).max(1);
+        while self.debt >= gain && self.valid[usize::from(victim)] > 0 {
+            self.debt -= gain;
+            self.valid[usize::from(victim)] -= 1;
+            let page = self.known[usize::from(victim)].pop();
+            self.append(page);
+            chores.moves += 1;
+        }
+        if self.valid[usize::from(victim)] == 0 {
+            self.erased.push(victim);
+            (self.victim, self.debt) = (None, 0);
+            chores.erase = self.params.erase;
+        }
+        chores
+    }
+
+    /// The page's old content is not valid any more.
+    fn forget(&mut self, number: u64, rng: &mut Rng) {
+        let block = match self.place.remove(&number) {
+            Some(block) => {
+                self.known[usize::from(block)].retain(|&page| page != number);
+                usize::from(block)
+            }
+            // From before: it may be any page.
+            None => loop {
+                let block = rng.below(BLOCKS as u64) as usize;
+                let page = rng.below(self.params.pages.into()) as usize;
+                if page < self.known[block].len() {
+                    let forgotten = self.known[block].swap_remove(page);
+                    self.place.remove(&forgotten);
+                }
+                if page < self.valid[block] as usize {
+                    break block;
+                }
+            },
+        };
+        self.valid[block] -= 1;
+    }
+
+    fn append(&mut self, page: Option<u64>) {
+        if self.used == self.params.pages {
+            // There is always one: a victim gives back what it takes.
+            self.open = self.erased.pop().unwrap_or(self.open);
+            self.used = 0;
+        }
+        self.used += 1;
+        self.valid[usize::from(self.open)] += 1;
+        if let Some(page) = page {
+            self.known[usize::from(self.open)].push(page);
+            self.place.insert(page, self.open);
+        }
+    }
+
+    /// The block that is cleaned next: the one with the fewest valid pages.
+    fn next_victim(&self) -> (u16, u32) {
+        let blocks = (0u16..).zip(&self.valid);
+        let full = blocks.filter(|(block, _)| *block != self.open && !self.erased.contains(block));
+        full.min_by_key(|&(block, &valid)| (valid, block)).map_or((0, 0), |(block, &valid)| (block, valid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::Seed;
+    use units::Duration;
+
+    const FLASH: FlashParams = FlashParams { pages: 512, filled: 0.75, erase: Duration::from_ms(5) };
+
+    fn moves_per_write(mut page: impl FnMut(&mut Rng) -> u64, writes: u32) -> f64 {
+        let mut rng = Seed::new(1).component("test");
+        let mut die = Translation::worn_in(&FLASH);
+        let before: u32 = die.valid.iter().sum();
+        let moves: u32 = (0..writes)
+            .map(|_| {
+                let number = page(&mut rng);
+                die.write(number, &mut rng).moves
+            })
+            .sum();
+        assert_eq!(die.valid.iter().sum::<u32>(), before, "as many pages are valid as before");
+        assert_eq!(die.place.len(), die.known.iter().map(Vec::len).sum::<usize>());
+        assert!((1..=ERASED + 1).contains(&die.erased.len()));
+        f64::from(moves) / f64::from(writes)
+    }
+
+    #[test]
+    fn random_writes_move_what_theory_says_from_the_first_to_the_last() {
+        // u / (1 - u) with (1 - u) / -ln u = 0.75, which is what blocks cleaned by age would move; cleaned by their valid
+        // pages, no more.
+        let least = least_valid(0.75);
+        let theory = least / (1.0 - least);
+        assert!((1.1..1.3).contains(&theory), "{theory}");
+        for writes in [20_000, 200_000] {
+            let moves = moves_per_write(|rng| rng.below(1 << 40), writes);
+            assert!((0.85 * theory..1.1 * theory).contains(&moves), "{moves} over {writes}, not {theory}");
+        }
+    }
+
+    #[test]
+    fn the_same_pages_again_and_again_keep_the_books_right() {
+        moves_per_write(|rng| rng.below(100), 20_000);
+    }
+}
