@@ -16,6 +16,14 @@ pub fn setting(text: &str) -> Result<(String, String), String> {
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }
 
+/// A number or `all`.
+pub fn misses(text: &str) -> Result<usize, String> {
+    match text {
+        "all" => Ok(usize::MAX),
+        _ => text.parse().map_err(|_| "a number or `all`".into()),
+    }
+}
+
 /// `s0-s1-s1`.
 pub fn sockets(text: &str) -> Result<Sockets, String> {
     let named: NamedSockets = text.parse().map_err(|error| format!("{error}"))?;

@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("{failure}");
+            crate::output::complain(&format!("{failure}"));
             ExitCode::from(2)
         }
     }

@@ -19,6 +19,12 @@ pub fn print(text: &str) {
     }
 }
 
+/// Writes a line to the standard error, and does not mind if nobody reads it (`nearfar ... 2>&1 | head`).
+pub fn complain(text: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
 /// Writes `value` as JSON to `path`, or to the standard output for `-`. Nothing without a path.
 pub fn json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };

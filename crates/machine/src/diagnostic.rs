@@ -86,7 +86,8 @@ impl Diagnostics {
     }
 
     /// The single complaint `message`, about no text in particular.
-    pub(crate) fn about(name: &str, message: impl Into<String>, help: Option<String>) -> Self {
+    /// A complaint about something that is no file.
+    pub fn about(name: &str, message: impl Into<String>, help: Option<String>) -> Self {
         let source = std::sync::Arc::new(crate::source::Source { name: name.into(), text: String::new() });
         let mut diagnostic = Diagnostic::new(&Place::new(&source, 0..0), message);
         diagnostic.help = help;

@@ -53,7 +53,7 @@ pub use host::*;
 pub use kernel::{DmaFile, KernelFile, SchedulerFile};
 pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit};
-pub use measured::{MeasuredRun, Placement};
+pub use measured::{Nearness, Wanted, find_card, find_machine};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{KpioFormat, KpioSelect, KpioStores, NicDriverEntry};

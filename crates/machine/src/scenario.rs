@@ -201,6 +201,15 @@ fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
         format!("{} cannot hold one transfer of {} at offset {far}", Bytes::new(least), Bytes::new(most)),
         format!("at least {} (transfer and offset, rounded up to 64 B)", Bytes::new(unit)),
     );
+    check.require(
+        bench.host_offset.is_none() || most + far <= LARGEST_TRANSFER,
+        "host_offset",
+        format!(
+            "a transfer of {} at offset {far} ends beyond a page, which pcie-bench refuses",
+            Bytes::new(most)
+        ),
+        format!("transfer and offset together at most {}", Bytes::new(LARGEST_TRANSFER)),
+    );
     let lists = [
         bench.test.len(),
         bench.pattern.len(),

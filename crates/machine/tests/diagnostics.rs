@@ -40,15 +40,15 @@ fn unknown_key() {
         r#"ddio_way = { value = 2, source = "fitted: x" }"#,
         expect![[r#"
             error: `ddio_ways` is missing
-              --> my.toml:41:1
+              --> my.toml:46:1
                |
-            41 | [host.llc]
+            46 | [host.llc]
                | ^^^^^^^^^^ in this table
 
             error: unknown key `ddio_way` in `llc`
-              --> my.toml:57:1
+              --> my.toml:62:1
                |
-            57 | ddio_way = { value = 2, source = "fitted: x" }
+            62 | ddio_way = { value = 2, source = "fitted: x" }
                | ^^^^^^^^ not a key of this table
                |
                = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
@@ -63,9 +63,9 @@ fn wrong_unit() {
         r#"core_hit = { value = "20 nanoseconds", source = "fitted: x" }"#,
         expect![[r#"
             error: `core_hit`: `20 nanoseconds` has `nanoseconds` as its unit; a time takes ps, ns, us, ms, s
-              --> my.toml:49:22
+              --> my.toml:54:22
                |
-            49 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
+            54 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
                |                      ^^^^^^^^^^^^^^^^
                |
                = help: such as "330 ns""#]],
@@ -80,9 +80,9 @@ fn no_unit() {
         r#"core_hit = { value = 20, source = "fitted: x" }"#,
         expect![[r#"
             error: `core_hit` takes a number with its unit as text, such as "330 ns", not an integer
-              --> my.toml:49:22
+              --> my.toml:54:22
                |
-            49 | core_hit = { value = 20, source = "fitted: x" }
+            54 | core_hit = { value = 20, source = "fitted: x" }
                |                      ^^ this is an integer"#]],
     );
 }
@@ -95,9 +95,9 @@ fn gigabits_where_gigabytes_belong() {
         r#"channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }"#,
         expect![[r#"
             error: `channel_bandwidth`: `17 Gbit/s` has `Gbit/s` as its unit; a byte rate takes B/s, kB/s, MB/s, GB/s, TB/s
-              --> my.toml:69:31
+              --> my.toml:74:31
                |
-            69 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
+            74 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
                |                               ^^^^^^^^^^^
                |
                = help: such as "12.8 GB/s""#]],
@@ -112,9 +112,9 @@ fn no_source() {
         r#"core_hit = "20 ns""#,
         expect![[r#"
             error: `core_hit` does not say where its value comes from
-              --> my.toml:49:1
+              --> my.toml:54:1
                |
-            49 | core_hit = "20 ns"
+            54 | core_hit = "20 ns"
                | ^^^^^^^^
                |
                = help: write `core_hit = { value = .., source = "datasheet: .." }`, or a `source` for the whole table"#]],
@@ -129,9 +129,9 @@ fn no_source_in_a_figure() {
         r#"core_hit = { value = "20 ns" }"#,
         expect![[r#"
             error: `core_hit` does not say where its value comes from
-              --> my.toml:49:12
+              --> my.toml:54:12
                |
-            49 | core_hit = { value = "20 ns" }
+            54 | core_hit = { value = "20 ns" }
                |            ^^^^^^^^^^^^^^^^^^^
                |
                = help: add `source = "datasheet: .."` (or fitted, measured, specification, relative, assumed)"#]],
@@ -146,9 +146,9 @@ fn source_of_no_kind() {
         r#"core_hit = { value = "20 ns", source = "my guess" }"#,
         expect![[r#"
             error: the source of `core_hit` is of no known kind
-              --> my.toml:49:40
+              --> my.toml:54:40
                |
-            49 | core_hit = { value = "20 ns", source = "my guess" }
+            54 | core_hit = { value = "20 ns", source = "my guess" }
                |                                        ^^^^^^^^^^
                |
                = help: begin it with its kind and a colon: `fitted`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
@@ -163,9 +163,9 @@ fn impossible_width() {
         r#"width = { value = 3, source = "measured: x" }"#,
         expect![[r#"
             error: `width` cannot be 3
-               --> my.toml:124:19
+               --> my.toml:129:19
                 |
-            124 | width = { value = 3, source = "measured: x" }
+            129 | width = { value = 3, source = "measured: x" }
                 |                   ^ not a link width
                 |
                 = help: a link width is one of [1, 2, 4, 8, 12, 16, 32]"#]],
@@ -180,9 +180,9 @@ fn odd_mps() {
         r#"mps_bytes = { value = 300, source = "measured: x" }"#,
         expect![[r#"
             error: `mps_bytes` cannot be 300
-               --> my.toml:125:23
+               --> my.toml:130:23
                 |
-            125 | mps_bytes = { value = 300, source = "measured: x" }
+            130 | mps_bytes = { value = 300, source = "measured: x" }
                 |                       ^^^ not a payload or request limit in bytes
                 |
                 = help: a payload or request limit in bytes is one of [128, 256, 512, 1024, 2048, 4096]"#]],
@@ -197,9 +197,9 @@ fn ways_that_do_not_divide() {
         r#"size = "100000 B""#,
         expect![[r#"
             error: `size`: 97.656 KiB do not divide into sets of 8 lines
-              --> my.toml:36:8
+              --> my.toml:41:8
                |
-            36 | size = "100000 B"
+            41 | size = "100000 B"
                |        ^^^^^^^^^^
                |
                = help: a multiple of 512 B (8 ways of 64 B)"#]],
@@ -214,9 +214,9 @@ fn more_ddio_ways_than_ways() {
         r#"ddio_ways = { value = 21, source = "fitted: x" }"#,
         expect![[r#"
             error: `ddio_ways`: 21 of 20 ways
-              --> my.toml:57:23
+              --> my.toml:62:23
                |
-            57 | ddio_ways = { value = 21, source = "fitted: x" }
+            62 | ddio_ways = { value = 21, source = "fitted: x" }
                |                       ^^
                |
                = help: from 0 (no DDIO) to 20"#]],
@@ -231,9 +231,9 @@ fn zero_rate() {
         r#"frequency = { value = "0 GHz", source = "datasheet: x" }"#,
         expect![[r#"
             error: `frequency` must not be zero
-              --> my.toml:17:23
+              --> my.toml:22:23
                |
-            17 | frequency = { value = "0 GHz", source = "datasheet: x" }
+            22 | frequency = { value = "0 GHz", source = "datasheet: x" }
                |                       ^^^^^^^
                |
                = help: such as "2.2 GHz""#]],
@@ -248,9 +248,9 @@ fn none_of_something() {
         r#"walkers = { value = 0, source = "fitted: x" }"#,
         expect![[r#"
             error: `walkers` cannot be 0
-               --> my.toml:172:21
+               --> my.toml:177:21
                 |
-            172 | walkers = { value = 0, source = "fitted: x" }
+            177 | walkers = { value = 0, source = "fitted: x" }
                 |                     ^
                 |
                 = help: from 1 to 4294967295"#]],
@@ -265,9 +265,9 @@ fn unknown_name() {
         r#"remote_write = { value = "allocate-at-device", source = "fitted: x" }"#,
         expect![[r#"
             error: `remote_write` cannot be "allocate-at-device"
-              --> my.toml:86:26
+              --> my.toml:91:26
                |
-            86 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
+            91 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
                |                          ^^^^^^^^^^^^^^^^^^^^
                |
                = help: one of `allocate-at-device-socket`, `allocate-at-home-socket`, `to-home-memory`"#]],
@@ -282,9 +282,9 @@ fn refresh_longer_than_its_interval() {
         r#"refresh_duration = { value = "9 us", source = "fitted: x" }"#,
         expect![[r#"
             error: `refresh_duration`: a refresh of 9 us does not end within its interval of 7.8 us
-              --> my.toml:74:30
+              --> my.toml:79:30
                |
-            74 | refresh_duration = { value = "9 us", source = "fitted: x" }
+            79 | refresh_duration = { value = "9 us", source = "fitted: x" }
                |                              ^^^^^^
                |
                = help: less than `refresh_interval`"#]],
@@ -299,17 +299,17 @@ fn link_to_nowhere() {
         r#"links = { value = [[0, 2]], source = "datasheet: x" }"#,
         expect![[r#"
             error: `links`: there is no socket 2
-              --> my.toml:79:19
+              --> my.toml:84:19
                |
-            79 | links = { value = [[0, 2]], source = "datasheet: x" }
+            84 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: sockets are numbered 0 to 1
 
             error: `links`: some sockets cannot be reached from socket 0
-              --> my.toml:79:19
+              --> my.toml:84:19
                |
-            79 | links = { value = [[0, 2]], source = "datasheet: x" }
+            84 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: add links until every socket can be reached"#]],
@@ -324,9 +324,9 @@ fn credits_for_less_than_a_payload() {
         "pd = 8",
         expect![[r#"
             error: `pd`: 8 credits do not hold a payload of 256 B
-               --> my.toml:136:6
+               --> my.toml:141:6
                 |
-            136 | pd = 8
+            141 | pd = 8
                 |      ^
                 |
                 = help: at least 16 (`mps_bytes` / 16)"#]],
@@ -341,9 +341,9 @@ fn missing_key() {
         "",
         expect![[r#"
             error: `ddio_ways` is missing
-              --> my.toml:41:1
+              --> my.toml:46:1
                |
-            41 | [host.llc]
+            46 | [host.llc]
                | ^^^^^^^^^^ in this table"#]],
     );
 }
@@ -553,17 +553,17 @@ fn a_wrong_change_of_the_machine() {
         "[change.host.llc]\nddio_wayz = 4\nways = 7\n\n[pcie_bench]",
         expect![[r#"
             error: `size`: 25 MiB do not divide into sets of 7 lines
-              --> machines/dell-t430.toml:42:18
+              --> machines/dell-t430.toml:47:18
                |
-            42 | size = { value = "25 MiB", source = "datasheet: Intel ARK, Xeon E5-2630 v4" }
+            47 | size = { value = "25 MiB", source = "datasheet: Intel ARK, Xeon E5-2630 v4" }
                |                  ^^^^^^^^
                |
                = help: a multiple of 448 B (7 ways of 64 B)
 
             error: `slices`: 25 MiB with 7 ways do not divide into 10 slices
-              --> machines/dell-t430.toml:44:20
+              --> machines/dell-t430.toml:49:20
                |
-            44 | slices = { value = 10, source = "datasheet: capacity / 2.5 MiB" }
+            49 | slices = { value = 10, source = "datasheet: capacity / 2.5 MiB" }
                |                    ^^
                |
                = help: `size` is a multiple of `slices` x `ways` x 64 B

@@ -1,8 +1,8 @@
 //! Every file of the repository reads, and all of them are in the program.
 
 use machine::{
-    ComputerScenario, ComputerSetup, Doc, Drive, Kind, Library, Machine, MeasuredRun, Nic, Part, Scenario,
-    Setup,
+    ComputerScenario, ComputerSetup, Doc, Drive, Kind, Library, Machine, Nearness, Nic, Part, Scenario,
+    Setup, Wanted, find_card, find_machine,
 };
 use std::path::Path;
 
@@ -115,24 +115,24 @@ fn a_scenario_changes_its_machine() {
 }
 
 #[test]
-fn directories_of_results_find_their_machines() {
+fn the_nearest_machine_is_found() {
     let library = Library::built_in();
-    for (directory, machine) in [
-        ("nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0", "dell-t430"),
-        ("nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s1-s0-s1-iommu-nosp", "dell-t430"),
-        ("nfp6000-1.2GHz_hsw-Xeon-E3-1226v3_fujitsu-tx1310", "fujitsu-tx1310"),
-        ("nfp6000-1.2GHz_hsw-Xeon-E5-2620v3_dell-t630-iommu", "dell-t630"),
-        ("nfp6000-1.2GHz_ib-Xeon-E5-2620v2_dell-t620-s0-s1-s1", "dell-t620-ivy"),
-        ("nfp6000-1.2GHz_snb-Xeon-E5-2630_dell-t620-iommu", "dell-t620-sandy"),
-        ("nfp6000-1.2GHz_hsw-Xeon-E5-2637v3_supermicro-x10", "supermicro-e5-2637v3"),
+    let found = |cpu, system, generation| {
+        let wanted = Wanted { cpu, system, generation };
+        find_machine(&library, wanted).map(|(doc, near)| (doc.read().unwrap().name, near))
+    };
+    for (cpu, system, generation, name, nearness) in [
+        ("E5-2630v4", "dell-t430", "bdw", "dell-t430", Nearness::Same),
+        ("E5-2630-V4", "Dell_T430", "bdw", "dell-t430", Nearness::Same),
+        ("E5-2620v3", "hp-z440", "hsw", "dell-t630", Nearness::SameCpu),
+        ("E5-2637v3", "supermicro-x10", "hsw", "supermicro-e5-2637v3", Nearness::SameCpu),
+        ("E5-2690v3", "hp-z440", "hsw", "dell-t630", Nearness::SameGeneration),
+        ("E3-1271v3", "box", "hsw", "fujitsu-tx1310", Nearness::SameGeneration),
+        ("E5-2660v2", "box", "ib", "dell-t620-ivy", Nearness::SameGeneration),
     ] {
-        let run =
-            MeasuredRun::find(&library, directory, None).unwrap_or_else(|e| panic!("{}", e.render(false)));
-        assert_eq!(run.machine.read().unwrap().name, machine, "{directory}");
-        assert_eq!(run.card.read().unwrap().name, "nfp6000");
+        assert_eq!(found(cpu, system, generation).unwrap(), (name.to_owned(), nearness), "{cpu} {system}");
     }
-    let one_socket =
-        MeasuredRun::find(&library, "nfp6000-1.2GHz_hsw-Xeon-E5-2620v3_dell-t630-s0-s1-s1", None);
-    assert!(one_socket.unwrap_err().to_string().contains("no socket 1"));
-    assert!(MeasuredRun::find(&library, "nfp6000-1.2GHz_knl-Xeon-E7-1v1_box", None).is_err());
+    let error = found("Gold-6130", "dell-r740", "skx").unwrap_err();
+    assert!(error.render(false).contains("--machine"), "{}", error.render(false));
+    assert_eq!(find_card(&library, "NFP6000-1.2GHz").unwrap().read().unwrap().name, "nfp6000");
 }

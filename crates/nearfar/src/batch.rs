@@ -16,6 +16,8 @@ pub struct Job<'a> {
     pub bench: &'a Bench,
     /// What to run.
     pub run: Run,
+    /// What was run before on the same machine, oldest first: caches that no test thrashes still hold what it wrote.
+    pub before: &'a [Run],
     /// How long to run it.
     pub effort: Length,
 }
@@ -41,14 +43,14 @@ const STEADY: f64 = 0.004;
 pub fn run(job: &Job<'_>) -> Result<Outcome, BenchError> {
     let usual = Effort::default();
     match job.effort {
-        Length::Exactly(effort) => job.bench.run(&job.run, effort),
+        Length::Exactly(effort) => job.bench.run_after(job.before, &job.run, effort),
         Length::Steady => {
-            let first = job.bench.run(&job.run, Effort { transactions: SHORT, ..usual })?;
+            let first = job.bench.run_after(job.before, &job.run, Effort { transactions: SHORT, ..usual })?;
             // Where a machine stops now and then, nothing is steady within bounds.
             if first.half_width <= STEADY || job.bench.stops() {
                 Ok(first)
             } else {
-                job.bench.run(&job.run, usual)
+                job.bench.run_after(job.before, &job.run, usual)
             }
         }
     }

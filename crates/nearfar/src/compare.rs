@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use machine::{Diagnostics, Doc, IommuMode, Library, Machine, MeasuredRun, Part, Sockets};
+use machine::{Diagnostics, Doc, IommuMode, Library, Sockets};
 use results::compare::{CompareRow, Quantity, Rules, Summary, Target, compare_directory};
 use results::pciebench::{ReadError, Run, Setup, read_directory_lenient};
 use thiserror::Error;
 
 use crate::batch::{Job, Length, run_all};
-use crate::bench::Bench;
 use crate::progress::Progress;
+
+mod choose;
+
+pub use choose::{Chosen, choose};
 
 /// Changes to a file: dotted path and value, as `--set PATH=VALUE` gives them.
 pub type Settings = Vec<(String, String)>;
@@ -34,7 +37,7 @@ pub struct Options {
     pub card_set: Settings,
     /// Only files whose name contains this.
     pub files: Option<String>,
-    /// Whether the targets are those of directories that no parameter has seen.
+    /// Whether the targets are those of directories that no parameter has seen, whatever the machine's file says.
     pub held_out: bool,
     /// Seed of everything random.
     pub seed: u64,
@@ -64,10 +67,18 @@ pub struct Comparison {
     pub path: PathBuf,
     /// The machine that it was compared with.
     pub machine: String,
+    /// Card, sockets and IOMMU that were simulated.
+    pub simulated: String,
+    /// What the choice of the machine rests on, and what in the directory contradicts it.
+    pub notes: Vec<String>,
+    /// Whether it is held to the targets of directories that no parameter has seen.
+    pub held_out: bool,
     /// What the directory's name says; `None` if it is of another form.
     pub setup: Option<Setup>,
     /// Every row, in the order of the files.
     pub rows: Vec<CompareRow>,
+    /// For each row the artefact that leaves it out of the summary, and the known cause of its error.
+    pub reasons: Vec<(Option<String>, Option<String>)>,
     /// Errors by family.
     pub summary: Summary,
     /// Files that could not be read and rows that could not be simulated. The others were compared.
@@ -101,40 +112,6 @@ pub enum CompareError {
     },
 }
 
-/// The bench that a directory was measured on, with the options' changes.
-///
-/// # Errors
-/// If its name says no machine and none is given, or the machine's or card's file is wrong.
-pub fn bench_of(path: &Path, options: &Options) -> Result<Bench, Diagnostics> {
-    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let name = resolved.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let library = &options.library;
-    let found = MeasuredRun::find(library, &name, options.machine.as_deref());
-    let (mut machine, mut card, sockets, iommu) = match (found, &options.machine) {
-        (Ok(run), _) => (run.machine, run.card, run.placement.sockets, run.placement.iommu),
-        // A name of another form says nothing; with a machine given there is no need for it.
-        (Err(_), Some(machine)) if Setup::parse(&name).is_err() => (
-            Doc::<Machine>::load(library, machine)?,
-            Doc::<Part>::load(library, "nfp6000")?,
-            Sockets { device: 0, memory: 0, warming: 0 },
-            IommuMode::Off,
-        ),
-        (Err(error), _) => return Err(error),
-    };
-    if let Some(name) = &options.card {
-        card = Doc::load(library, name)?;
-    }
-    apply(&mut machine, &options.set)?;
-    apply(&mut card, &options.card_set)?;
-    Ok(Bench {
-        machine: machine.read()?,
-        card: card.read()?,
-        sockets: options.sockets.clone().unwrap_or(sockets),
-        iommu: options.iommu.unwrap_or(iommu),
-        seed: options.seed,
-    })
-}
-
 /// Makes changes in a file.
 ///
 /// # Errors
@@ -150,6 +127,8 @@ pub fn apply<T: machine::Kindred>(doc: &mut Doc<T>, settings: &Settings) -> Resu
 pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Result<Comparison, CompareError> {
     let (mut directory, bad) = read_directory_lenient(path)?;
     let mut problems: Vec<String> = bad.iter().map(ToString::to_string).collect();
+    let sequence: Vec<(String, usize, Run)> =
+        directory.sequence().into_iter().map(|(file, row, run)| (file.to_owned(), row, run)).collect();
     if let Some(wanted) = &options.files {
         let names = directory.files.iter().map(|file| file.name.clone()).collect::<Vec<_>>().join(", ");
         directory.files.retain(|file| file.name.contains(wanted.as_str()));
@@ -158,40 +137,58 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
             return Err(CompareError::NoFile { directory, wanted, files: names });
         }
     }
-    let bench = bench_of(path, options)?;
-    let runs: Vec<Run> = directory.runs().into_iter().collect();
-    let jobs: Vec<Job<'_>> =
-        runs.iter().map(|&run| Job { bench: &bench, run, effort: Length::Steady }).collect();
+    let Chosen { bench, notes, seen } = choose(path, options)?;
+    let held_out = options.held_out || !seen;
+    let before: Vec<Run> = sequence.iter().map(|(_, _, run)| *run).collect();
+    // Where nothing before bears on a run, one simulation serves all rows that repeat it.
+    let mut places: BTreeMap<(Run, usize), Vec<(&str, usize)>> = BTreeMap::new();
+    for (index, (file, row, run)) in sequence.iter().enumerate() {
+        if directory.file(file).is_some() {
+            let history = if bench.remembers() { index } else { 0 };
+            places.entry((*run, history)).or_default().push((file, *row));
+        }
+    }
+    let jobs: Vec<Job<'_>> = places
+        .keys()
+        .map(|&(run, history)| Job { bench: &bench, run, before: &before[..history], effort: Length::Steady })
+        .collect();
     let outcomes = run_all(&jobs, &format!("{} on {}", short(path), bench.machine.name), progress);
     let (mut tlps, mut faulty) = (0, Vec::new());
     let mut values = BTreeMap::new();
-    for (run, outcome) in runs.iter().zip(outcomes) {
+    for ((&(run, _), rows), outcome) in places.iter().zip(outcomes) {
         match outcome {
             Ok(outcome) => {
                 tlps += outcome.tlps;
                 if outcome.faulty > 0 {
-                    faulty.push(*run);
+                    faulty.push(run);
                 }
-                values.insert(*run, outcome.headline());
+                values.extend(rows.iter().map(|&place| (place, outcome.headline())));
             }
-            Err(error) => problems.push(place(&directory, run) + &error.to_string()),
+            Err(error) => problems.push(place(&directory, &run) + &error.to_string()),
         }
     }
-    let rows = compare_directory(&directory, |run| values.get(run).copied());
-    let target: fn(Quantity) -> Target = match options.held_out {
-        true => Target::held_out,
-        false => Target::for_setup(directory.setup.as_ref()),
+    let rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).copied());
+    let target: fn(Quantity) -> Target = Target::for_setup(directory.setup.as_ref(), held_out);
+    let rules = Rules::pcie_bench();
+    let summary = Summary::of(&rows, directory.setup.as_ref(), &rules, target);
+    let reason = |row: &CompareRow| {
+        let artefact = rules.artefact(directory.setup.as_ref(), row).map(|artefact| artefact.name.clone());
+        (artefact, rules.cause(directory.setup.as_ref(), row).map(|cause| cause.name.clone()))
     };
-    let summary = Summary::of(&rows, directory.setup.as_ref(), &Rules::pcie_bench(), target);
+    let reasons = rows.iter().map(reason).collect();
     Ok(Comparison {
         path: path.to_owned(),
         machine: bench.machine.name.clone(),
+        simulated: choose::describe(&bench),
+        notes,
+        held_out,
         setup: directory.setup,
         rows,
+        reasons,
         summary,
         problems,
         faulty,
-        runs: runs.len(),
+        runs: jobs.len(),
         tlps,
     })
 }

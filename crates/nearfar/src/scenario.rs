@@ -54,7 +54,8 @@ pub fn length_of(setup: &Setup) -> Length {
 /// The first run that cannot be simulated.
 pub fn run(setup: &Setup, progress: &dyn Progress) -> Result<Vec<Done>, BenchError> {
     let (bench, runs, effort) = (bench_of(setup), runs_of(setup), length_of(setup));
-    let jobs: Vec<Job<'_>> = runs.iter().map(|&run| Job { bench: &bench, run, effort }).collect();
+    let jobs: Vec<Job<'_>> =
+        runs.iter().map(|&run| Job { bench: &bench, run, before: &[], effort }).collect();
     let outcomes = run_all(&jobs, &setup.scenario.name, progress);
     let done = |(&run, outcome): (_, Result<Outcome, _>)| Ok(Done { run, outcome: outcome? });
     runs.iter().zip(outcomes).map(done).collect()

@@ -1,7 +1,7 @@
 //! The whole of pcie-bench on a simulated machine, to files as pcie-bench writes them.
 
 use machine::IommuMode;
-use results::pciebench::{Contents, LineEnding, PlannedFile, ResultFile, Row, suite};
+use results::pciebench::{Contents, LineEnding, PlannedFile, ResultFile, Row, Run, place_in_suite, suite};
 
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, BenchError, Effort, Outcome};
@@ -52,9 +52,22 @@ pub fn measure(
         true
     };
     let files: Vec<&PlannedFile> = plan.iter().filter(can).collect();
+    // What ran before a file: all files before it in the order of the benchmark.
+    let mut ordered = files.clone();
+    ordered.sort_by_key(|file| place_in_suite(&file.name));
+    let sequence: Vec<Run> = ordered.iter().flat_map(|file| file.runs.iter().copied()).collect();
+    let begins = |wanted: &PlannedFile| -> usize {
+        ordered.iter().take_while(|file| file.name != wanted.name).map(|file| file.runs.len()).sum()
+    };
     let jobs: Vec<Job<'_>> = files
         .iter()
-        .flat_map(|file| file.runs.iter().map(|&run| Job { bench, run, effort: length(file) }))
+        .flat_map(|file| {
+            let begin = begins(file);
+            let sequence = &sequence;
+            let job =
+                move |(row, &run)| Job { bench, run, before: &sequence[..begin + row], effort: length(file) };
+            file.runs.iter().enumerate().map(job)
+        })
         .collect();
     let mut outcomes = run_all(&jobs, &format!("pcie-bench on {}", bench.machine.name), progress).into_iter();
     let mut written = Vec::new();
@@ -129,7 +142,7 @@ fn generation(microarchitecture: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{Doc, Library, Machine, Part, Placement, Sockets};
+    use machine::{Doc, Library, Machine, Part, Sockets};
 
     fn bench(iommu: IommuMode) -> Bench {
         let library = Library::built_in();
@@ -146,11 +159,10 @@ mod tests {
     #[test]
     fn the_name_of_the_directory_says_what_was_run() {
         let bench = bench(IommuMode::Pages4k);
-        let place = Placement::of_directory(&directory_name(&bench)).unwrap();
-        assert_eq!((place.cpu.as_str(), place.system.as_str()), ("E5-2630v4", "dell-t430"));
-        assert_eq!((place.sockets, place.iommu), (bench.sockets.clone(), bench.iommu));
         let setup = results::pciebench::Setup::parse(&directory_name(&bench)).unwrap();
         assert_eq!((setup.generation.as_str(), setup.cpu.as_str()), ("bdw", "Xeon-E5-2630v4"));
+        assert_eq!((setup.chassis.as_str(), setup.sockets.to_string().as_str()), ("dell-t430", "s0-s1-s1"));
+        assert_eq!((setup.iommu, setup.doubts.len()), (results::pciebench::IommuMode::SmallPages, 0));
     }
 
     /// Same seed, same bytes, on one thread and on several.

@@ -20,7 +20,7 @@ fn directories() -> Vec<ResultDirectory> {
 
 /// The rows of a directory, compared with themselves.
 fn rows(directory: &ResultDirectory) -> Vec<CompareRow> {
-    let mut rows = compare_directory(directory, |_| None);
+    let mut rows = compare_directory(directory, |_, _, _| None);
     for row in &mut rows {
         (row.simulated, row.error_pct) = (Some(row.measured), Some(0.0));
     }

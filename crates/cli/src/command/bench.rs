@@ -92,9 +92,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let rows: Vec<_> = files.iter().flat_map(json_rows).collect();
     output::json(arguments.json.as_deref(), &rows)?;
     for file in skipped {
-        eprintln!("skipped {}: {}", file.file, file.reason);
+        crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
     }
-    eprintln!("{} files with {} rows in {}", files.len(), rows.len(), folder.display());
+    crate::output::complain(&format!(
+        "{} files with {} rows in {}",
+        files.len(),
+        rows.len(),
+        folder.display()
+    ));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
 use nearfar::compare::{Comparison, Options, compare};
-use results::compare::{CompareRow, rows_table, summary_table};
+use results::compare::{rows_table, summary_table};
 
 use crate::failure::Failure;
+use crate::output::complain;
 use crate::{Common, input, output, progress};
 
 /// Simulate every row of directories of measured pcie-bench results and show how far off the simulation is.
@@ -47,15 +48,23 @@ pub struct Arguments {
     /// Only files with this in their name.
     #[arg(long, value_name = "PART")]
     files: Option<String>,
-    /// Hold the errors to the targets of directories that no parameter has seen.
+    /// Hold the errors to the targets of directories that no parameter has seen, also where the machine's file names
+    /// the directory among those that it was fitted to.
     #[arg(long)]
     held_out: bool,
     /// Print every row.
     #[arg(long)]
     rows: bool,
-    /// Write every row as JSON; - for the standard output.
+    /// How many of the rows that miss by more than 15 % to list: a number or `all`.
+    #[arg(long, value_name = "N", default_value = "20", value_parser = input::misses)]
+    misses: usize,
+    /// Write every row as JSON, with the artefact that leaves it out and the known cause of its error; - for the
+    /// standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write each directory's summary as JSON: families with errors, targets and verdicts, artefacts, misses.
+    #[arg(long, value_name = "FILE")]
+    summary_json: Option<PathBuf>,
     /// End with status 1 if a family of files misses its target.
     #[arg(long)]
     check: bool,
@@ -63,9 +72,6 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
-
-/// Largest misses listed.
-const MISSES: usize = 20;
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -83,32 +89,49 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     };
     let progress = progress::of(common);
     let to_stdout = arguments.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
-    let (mut rows, mut within, mut bad): (Vec<CompareRow>, _, _) = (Vec::new(), true, false);
+    let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
+    let mut summaries = Vec::new();
     for directory in &arguments.directories {
         let began = Instant::now();
         let comparison = match compare(directory, &options, progress.as_ref()) {
             Ok(comparison) => comparison,
             Err(error) => {
-                eprintln!("{}", Failure::from(error));
+                complain(&Failure::from(error).to_string());
                 bad = true;
                 continue;
             }
         };
+        for note in &comparison.notes {
+            complain(&format!("warning: {note}"));
+        }
         if !to_stdout {
-            show(&comparison, arguments.rows, began);
+            show(&comparison, arguments.rows, arguments.misses, began);
         }
         for problem in &comparison.problems {
-            eprintln!("error: {problem}");
+            complain(&format!("error: {problem}"));
         }
         if let Some(first) = comparison.faulty.first() {
             let count = comparison.faulty.len();
-            eprintln!("warning: in {count} runs transfers failed or brought wrong bytes, first in {first}");
+            complain(&format!(
+                "warning: in {count} runs transfers failed or brought wrong bytes, first in {first}"
+            ));
         }
         bad |= !comparison.problems.is_empty();
         within &= comparison.summary.within();
-        rows.extend(comparison.rows);
+        summaries.push(serde_json::json!({
+            "directory": comparison.path.display().to_string(), "machine": comparison.machine,
+            "simulated": comparison.simulated, "held_out": comparison.held_out, "notes": comparison.notes,
+            "problems": comparison.problems, "within": comparison.summary.within(), "summary": comparison.summary,
+        }));
+        for (row, (artefact, cause)) in comparison.rows.iter().zip(&comparison.reasons) {
+            let mut value = serde_json::to_value(row).map_err(Failure::new)?;
+            value["artefact"] = serde_json::json!(artefact);
+            value["cause"] = serde_json::json!(cause);
+            rows.push(value);
+        }
     }
     output::json(arguments.json.as_deref(), &rows)?;
+    output::json(arguments.summary_json.as_deref(), &summaries)?;
     Ok(ExitCode::from(match (bad, arguments.check && !within) {
         (true, _) => 2,
         (false, true) => 1,
@@ -116,16 +139,20 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }))
 }
 
-fn show(comparison: &Comparison, every_row: bool, began: Instant) {
-    let Comparison { path, machine, rows, runs, tlps, .. } = comparison;
+fn show(comparison: &Comparison, every_row: bool, misses: usize, began: Instant) {
+    let Comparison { path, machine, simulated, rows, runs, tlps, .. } = comparison;
     output::print(&format!(
-        "{} against {machine}: {} rows, {runs} distinct runs, {tlps} TLPs, {:.1} s\n",
+        "{} against {machine} ({simulated}): {} rows, {runs} distinct runs, {tlps} TLPs, {:.1} s",
         path.display(),
         rows.len(),
         began.elapsed().as_secs_f64()
     ));
+    output::print(match comparison.held_out {
+        true => "Held to the targets of directories that no figure has seen.\n",
+        false => "Held to the targets of directories that figures were fitted to.\n",
+    });
     if every_row {
         output::print(&(rows_table(rows) + "\n"));
     }
-    output::print(&summary_table(&comparison.summary, MISSES));
+    output::print(&summary_table(&comparison.summary, misses));
 }

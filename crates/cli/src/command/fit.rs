@@ -71,9 +71,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
     }
     for problem in &done.problems {
-        eprintln!("left out: {problem}");
+        crate::output::complain(&format!("left out: {problem}"));
     }
-    eprintln!("\nwritten: {}", arguments.output.display());
+    crate::output::complain(&format!("\nwritten: {}", arguments.output.display()));
     Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 

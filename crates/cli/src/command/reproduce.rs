@@ -52,7 +52,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         if let Some(folder) = &arguments.report {
             let path = folder.join(format!("{seed}.html"));
             output::write(&path, done.report().to_html().as_bytes())?;
-            eprintln!("report: {}", path.display());
+            crate::output::complain(&format!("report: {}", path.display()));
         }
         all.push(done);
     }
@@ -60,7 +60,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     output::json(arguments.json.as_deref(), &results)?;
     let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
-        eprintln!("outside its tolerance: {}", claim.id);
+        crate::output::complain(&format!("outside its tolerance: {}", claim.id));
     }
     Ok(if arguments.check && !outside.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
@@ -78,6 +78,6 @@ fn show(done: &Reproduction, began: Instant) {
         began.elapsed().as_secs_f64()
     ));
     for note in &done.notes {
-        eprintln!("{note}");
+        crate::output::complain(&format!("{note}"));
     }
 }

@@ -59,7 +59,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         .iter()
         .flat_map(|v| {
             let effort = scenario::length_of(&v.setup);
-            v.runs.iter().map(move |&run| Job { bench: &v.bench, run, effort })
+            v.runs.iter().map(move |&run| Job { bench: &v.bench, run, before: &[], effort })
         })
         .collect();
     let mut outcomes = run_all(&jobs, &arguments.scenario, progress::of(common).as_ref()).into_iter();

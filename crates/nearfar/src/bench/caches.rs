@@ -3,7 +3,8 @@
 //! As pcie-bench's helper and firmware do it (section 4.2 of the paper): the
 //! helper runs on a socket of its own choosing, thrashes that socket's cache
 //! before every test, and warms the window by writing it; the firmware can warm
-//! or thrash by writing through its command interface.
+//! or thrash by writing through its command interface. What earlier tests left
+//! in the cache of a socket that is not thrashed, [`super::lingering`] tells.
 
 use devices::dma_engine::Addresses;
 use hardware::memory::{Agent, CoreId, LINE, MemorySystem, NodeId};
@@ -21,6 +22,10 @@ pub struct Preparation<'a> {
     pub helper: CoreId,
     /// The socket of the card.
     pub device: NodeId,
+    /// What ran before, oldest first, if the helper does not thrash the card's socket.
+    pub before: &'a [Run],
+    /// Bytes of the last-level cache that device writes can allocate in.
+    pub device_ways: u64,
     /// Bytes of the last-level cache that everything else on the machine occupies by the time a test begins.
     pub background: u64,
     /// Largest cache, in bytes: what was written before that many bytes has been evicted again.
@@ -34,12 +39,15 @@ pub struct Preparation<'a> {
 /// Offset in memory of the lines that stand for everything else on the machine.
 const BACKGROUND_AT: u64 = 16 << 20;
 /// Transactions that bring the ways for device writes into their steady state: several times the lines they hold.
-const SETTLING_WRITES: u64 = 160_000;
+pub(super) const SETTLING_WRITES: u64 = 160_000;
 
 impl Preparation<'_> {
-    /// Prepares for `run`. The caches are empty before.
+    /// Prepares for `run`. The caches are empty before, except for what earlier runs left.
     pub fn apply(&self, memory: &mut MemorySystem, run: &Run) {
         let window = run.window.get();
+        for line in self.lingering() {
+            memory.touch(Agent::Device(self.device), line, true);
+        }
         match run.cache {
             // A thrashed cache holds nothing of the buffer: as good as empty.
             Cache::Cold => {}
@@ -82,7 +90,7 @@ impl Preparation<'_> {
     }
 
     /// Where a write of the command interface lands.
-    fn command_target(&self, offset: u64) -> HostPhysical {
+    pub(super) fn command_target(&self, offset: u64) -> HostPhysical {
         HostPhysical::new(self.buffer.at(offset).get() & self.command_reach)
     }
 

@@ -34,7 +34,8 @@ impl Bench {
         }
         let undisturbed = UNDISTURBED.0.min(UNDISTURBED.1 / run.transfer.get().max(1)).max(1);
         let short = Effort { transactions: undisturbed, ..effort };
-        let Some(Outcome { row: Row::Bandwidth(row), .. }) = self.simulate_exactly(run, short, None)? else {
+        let Some(Outcome { row: Row::Bandwidth(row), .. }) = self.simulate_exactly(&[], run, short, None)?
+        else {
             return Ok(longest);
         };
         let awake = controller.period.value * AWAKE_PERIODS;

@@ -3,6 +3,7 @@
 mod buffer;
 mod caches;
 mod length;
+mod lingering;
 mod neighbour;
 mod start;
 mod steady;
@@ -79,6 +80,9 @@ pub enum BenchError {
     /// The machine has no IOMMU that could be on.
     #[error("`{0}` has no IOMMU: add a table `host.iommu` to its file or run without")]
     NoIommu(String),
+    /// pcie-bench could not do this.
+    #[error("{0}")]
+    Impossible(String),
     /// The page tables do not fit into memory.
     #[error("the buffer cannot be mapped: {0}")]
     Mapping(String),
@@ -132,7 +136,21 @@ impl Bench {
     /// # Errors
     /// If the machine cannot be put together or the run makes no sense on it.
     pub fn run(&self, run: &Run, effort: Effort) -> Result<Outcome, BenchError> {
-        self.simulate(run, effort, None)?.ok_or_else(|| BenchError::Nothing(run.to_string()))
+        self.run_after(&[], run, effort)
+    }
+
+    /// Simulates `run` after the runs `before`, oldest first: where the helper's socket is not the card's, nothing
+    /// thrashes the cache that the card's writes went to.
+    ///
+    /// # Errors
+    /// As [`Bench::run`].
+    pub fn run_after(&self, before: &[Run], run: &Run, effort: Effort) -> Result<Outcome, BenchError> {
+        self.simulate(before, run, effort, None)?.ok_or_else(|| BenchError::Nothing(run.to_string()))
+    }
+
+    /// Whether what ran before a run bears on it.
+    pub fn remembers(&self) -> bool {
+        self.sockets.warming != self.sockets.device
     }
 
     /// Simulates `run` while `recorder` records what passes the card's link, from the start of the test on.
@@ -147,21 +165,24 @@ impl Bench {
         effort: Effort,
         recorder: &Rc<RefCell<Recorder>>,
     ) -> Result<Option<Outcome>, BenchError> {
-        self.simulate(run, effort, Some(recorder))
+        self.simulate(&[], run, effort, Some(recorder))
     }
 
     fn simulate(
         &self,
+        before: &[Run],
         run: &Run,
         effort: Effort,
         recorder: Option<&Rc<RefCell<Recorder>>>,
     ) -> Result<Option<Outcome>, BenchError> {
+        run.check().map_err(BenchError::Impossible)?;
         let effort = self.long_enough(run, effort)?;
-        self.simulate_exactly(run, effort, recorder)
+        self.simulate_exactly(before, run, effort, recorder)
     }
 
     fn simulate_exactly(
         &self,
+        before: &[Run],
         run: &Run,
         effort: Effort,
         recorder: Option<&Rc<RefCell<Recorder>>>,
@@ -182,7 +203,7 @@ impl Bench {
         }
         let buffer = self.place_buffer(&mut fabric, host, node)?;
         let address_seed = seed.component("addresses").u64();
-        self.prepare_caches(&mut fabric, host, node, &buffer, run, address_seed);
+        self.prepare_caches(&mut fabric, host, node, &buffer, before, run, address_seed);
         let simulation = Simulation::new(fabric);
         let begin =
             simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
@@ -238,12 +259,14 @@ impl Bench {
         Ok(buffer)
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn prepare_caches(
         &self,
         fabric: &mut Fabric,
         host: HostId,
         node: NodeId,
         buffer: &Buffer,
+        before: &[Run],
         run: &Run,
         seed: u64,
     ) {
@@ -255,6 +278,9 @@ impl Bench {
             buffer,
             helper: CoreId((self.sockets.warming * cores) as u16),
             device: node,
+            before: if self.remembers() { before } else { &[] },
+            device_ways: llc.size.value.get() / u64::from(llc.ways.value.get())
+                * u64::from(llc.ddio_ways.value),
             background: llc.background.value.get(),
             llc: llc.size.value.get(),
             // I/O virtual addresses lie below 4 GiB, whatever they stand for.

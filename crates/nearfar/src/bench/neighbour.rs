@@ -38,6 +38,7 @@ impl Bench {
         effort: Effort,
         aggressor: &Aggressor,
     ) -> Result<Outcome, BenchError> {
+        run.check().map_err(BenchError::Impossible)?;
         let seed = Seed::new(self.seed).part(&run.to_string());
         let socket = self.sockets.device;
         let slot = machine::slot_of(&self.machine, socket)
@@ -71,7 +72,7 @@ impl Bench {
             }
         }
         let address_seed = seed.component("addresses").u64();
-        self.prepare_caches(&mut fabric, host, node, &first_buffer, run, address_seed);
+        self.prepare_caches(&mut fabric, host, node, &first_buffer, &[], run, address_seed);
         let simulation = Simulation::new(fabric);
         let setup_of = |card| {
             simulation.with(|fabric, _| Setup {

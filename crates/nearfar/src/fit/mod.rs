@@ -7,7 +7,7 @@
 
 mod plan;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use machine::{
@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Effort, Outcome};
-use crate::compare::{self, bench_of};
+use crate::compare::{self, choose};
 use crate::progress::{Progress, Silent};
 pub use plan::{Circumstances, EVERYTHING, Informs, TARGETS, Target};
 
@@ -121,6 +121,10 @@ struct Measured {
     bench: Bench,
     circumstances: Circumstances,
     rows: Vec<(CompareRow, Row)>,
+    /// All runs in the order in which they were measured.
+    sequence: Vec<Run>,
+    /// Where in that order each row comes.
+    order: Vec<usize>,
 }
 
 /// Fits a machine to the directories.
@@ -163,22 +167,26 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
 fn read(path: &Path, options: &Options, problems: &mut Vec<String>) -> Result<Measured, FitError> {
     let (directory, bad) = read_directory_lenient(path)?;
     problems.extend(bad.iter().map(ToString::to_string));
-    let choose = compare::Options {
+    let choose_by = compare::Options {
         library: options.library.clone(),
         machine: options.base.clone(),
         seed: options.seed,
         ..compare::Options::default()
     };
-    let bench = bench_of(path, &choose)?;
+    let bench = choose(path, &choose_by)?.bench;
     let rules = Rules::pcie_bench();
     let setup = directory.setup.clone();
     let mut seen = BTreeSet::new();
-    let mut rows = Vec::new();
+    let (mut rows, mut order) = (Vec::new(), Vec::new());
+    let sequence = directory.sequence();
+    let places: BTreeMap<(&str, usize), usize> =
+        sequence.iter().enumerate().map(|(index, &(file, row, _))| ((file, row), index)).collect();
     for file in &directory.files {
         for (index, row) in file.rows().into_iter().enumerate() {
             let compared = CompareRow::new(&file.name, index + 1, &row, None);
             // Of runs that were measured several times the first counts.
             if rules.artefact(setup.as_ref(), &compared).is_none() && seen.insert(*row.run()) {
+                order.push(places[&(file.name.as_str(), index + 1)]);
                 rows.push((compared, row));
             }
         }
@@ -186,7 +194,8 @@ fn read(path: &Path, options: &Options, problems: &mut Vec<String>) -> Result<Me
     let Sockets { device, memory, .. } = bench.sockets;
     let circumstances =
         Circumstances { remote: device != memory, iommu: bench.iommu != machine::IommuMode::Off };
-    Ok(Measured { path: path.to_owned(), setup, bench, circumstances, rows })
+    let sequence = sequence.into_iter().map(|(_, _, run)| run).collect();
+    Ok(Measured { path: path.to_owned(), setup, bench, circumstances, rows, sequence, order })
 }
 
 fn same_machine(directories: &[Measured]) -> Result<(), FitError> {
@@ -225,6 +234,8 @@ fn targets(machine: &Machine, options: &Options) -> Result<Vec<(String, Informs)
 struct Sample<'a> {
     directory: &'a Measured,
     run: Run,
+    /// What was measured before.
+    before: &'a [Run],
     measured: f64,
     /// Means follow a figure smoothly where medians jump from tick to tick; a mean with a long tail says nothing.
     by_mean: bool,
@@ -234,7 +245,7 @@ struct Sample<'a> {
 fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample<'a>> {
     let mut all = Vec::new();
     for directory in directories {
-        for (compared, row) in &directory.rows {
+        for ((compared, row), &place) in directory.rows.iter().zip(&directory.order) {
             if !informs.holds(compared, directory.circumstances) {
                 continue;
             }
@@ -242,7 +253,8 @@ fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample<'a>
                 Row::Latency(row) if row.ns.average < 1.1 * row.ns.median => (row.ns.average, true),
                 row => (row.headline(), false),
             };
-            all.push(Sample { directory, run: *row.run(), measured, by_mean, file: &compared.file });
+            let (run, before) = (*row.run(), &directory.sequence[..place]);
+            all.push(Sample { directory, run, before, measured, by_mean, file: &compared.file });
         }
     }
     let step = all.len().div_ceil(MOST_ROWS).max(1);
@@ -258,7 +270,10 @@ fn errors(samples: &[Sample<'_>], machine: &Machine) -> Vec<Option<f64>> {
     let jobs: Vec<Job<'_>> = samples
         .iter()
         .zip(&benches)
-        .map(|(sample, bench)| Job { bench, run: sample.run, effort: Length::Exactly(EFFORT) })
+        .map(|(sample, bench)| {
+            let &Sample { run, before, .. } = sample;
+            Job { bench, run, before, effort: Length::Exactly(EFFORT) }
+        })
         .collect();
     let error = |(sample, outcome): (&Sample<'_>, Result<Outcome, _>)| {
         let outcome = outcome.ok()?;
@@ -378,20 +393,24 @@ impl Measured {
     /// Errors by family over some of the rows.
     fn summary(&self, machine: &Machine, progress: &dyn Progress) -> Summary {
         let bench = Bench { machine: machine.clone(), ..self.bench.clone() };
-        let some: Vec<&(CompareRow, Row)> = self.rows.iter().step_by(RESIDUAL_STEP).collect();
+        let some: Vec<(&(CompareRow, Row), &usize)> =
+            self.rows.iter().zip(&self.order).step_by(RESIDUAL_STEP).collect();
         let jobs: Vec<Job<'_>> = some
             .iter()
-            .map(|(_, row)| Job { bench: &bench, run: *row.run(), effort: Length::Exactly(EFFORT) })
+            .map(|((_, row), place)| {
+                let (run, before) = (*row.run(), &self.sequence[..**place]);
+                Job { bench: &bench, run, before, effort: Length::Exactly(EFFORT) }
+            })
             .collect();
         let outcomes = run_all(&jobs, "residuals", progress);
         let rows: Vec<CompareRow> = some
             .iter()
             .zip(outcomes)
-            .map(|((compared, row), outcome)| {
+            .map(|(((compared, row), _), outcome)| {
                 CompareRow::new(&compared.file, compared.row, row, outcome.ok().map(|o| o.headline()))
             })
             .collect();
-        let goal: fn(Quantity) -> Goal = Goal::for_setup(self.setup.as_ref());
+        let goal: fn(Quantity) -> Goal = Goal::for_setup(self.setup.as_ref(), false);
         Summary::of(&rows, self.setup.as_ref(), &Rules::pcie_bench(), goal)
     }
 }

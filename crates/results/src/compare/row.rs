@@ -100,20 +100,24 @@ impl CompareRow {
     }
 }
 
-/// Compares the rows of a file with `simulate`, which gives a run's median in
-/// nanoseconds or its goodput in Gbit/s.
-pub fn compare_file(file: &ResultFile, mut simulate: impl FnMut(&Run) -> Option<f64>) -> Vec<CompareRow> {
+/// Compares the rows of a file with `simulate`, which gives the median in nanoseconds or the goodput in Gbit/s of the
+/// row with this number, counted from 1.
+pub fn compare_file(
+    file: &ResultFile,
+    mut simulate: impl FnMut(usize, &Run) -> Option<f64>,
+) -> Vec<CompareRow> {
     let rows = file.rows();
     rows.iter()
         .enumerate()
-        .map(|(i, row)| CompareRow::new(&file.name, i + 1, row, simulate(row.run())))
+        .map(|(i, row)| CompareRow::new(&file.name, i + 1, row, simulate(i + 1, row.run())))
         .collect()
 }
 
 /// Compares every row of a directory, in the order of its files.
 pub fn compare_directory(
     directory: &ResultDirectory,
-    mut simulate: impl FnMut(&Run) -> Option<f64>,
+    mut simulate: impl FnMut(&str, usize, &Run) -> Option<f64>,
 ) -> Vec<CompareRow> {
-    directory.files.iter().flat_map(|file| compare_file(file, &mut simulate)).collect()
+    let of_file = |file: &ResultFile| compare_file(file, |row, run| simulate(&file.name, row, run));
+    directory.files.iter().flat_map(of_file).collect()
 }

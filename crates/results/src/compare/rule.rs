@@ -18,6 +18,8 @@ pub struct Criterion {
     pub iommu: Option<Vec<IommuMode>>,
     /// Whether the buffer lies on another socket than the device.
     pub remote: Option<bool>,
+    /// The socket of the buffer's memory: it decides how high the buffer lies.
+    pub memory_socket: Option<u32>,
     /// Beginnings of the file's name.
     pub file_begins: Option<Vec<String>>,
     /// Tests.
@@ -51,6 +53,7 @@ impl Criterion {
             && one_of(self.cpu.as_ref(), setup.map(|s| &s.cpu))
             && one_of(self.iommu.as_ref(), setup.map(|s| &s.iommu))
             && self.remote.is_none_or(|r| setup.is_some_and(|s| s.sockets.remote_memory() == r))
+            && self.memory_socket.is_none_or(|m| setup.is_some_and(|s| s.sockets.memory == m))
             && self.file_begins.as_ref().is_none_or(|b| b.iter().any(|b| row.file.starts_with(b.as_str())))
             && one_of(self.test.as_ref(), Some(&row.test))
             && one_of(self.pattern.as_ref(), Some(&row.pattern))

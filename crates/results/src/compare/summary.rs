@@ -40,10 +40,14 @@ impl Target {
     pub const fn unsteady(_: Quantity) -> Self {
         Self { median_pct: 25.0, p90_pct: None }
     }
-    /// The target for a directory that machine files were fitted to, by its name.
-    pub fn for_setup(setup: Option<&Setup>) -> fn(Quantity) -> Self {
+    /// The target for a directory by its name, and whether machine files were fitted to it.
+    pub fn for_setup(setup: Option<&Setup>, held_out: bool) -> fn(Quantity) -> Self {
         let unsteady = setup.is_some_and(|s| s.cpu.contains("-E3-"));
-        if unsteady { Self::unsteady } else { Self::given }
+        match (unsteady, held_out) {
+            (true, _) => Self::unsteady,
+            (false, true) => Self::held_out,
+            (false, false) => Self::given,
+        }
     }
 }
 

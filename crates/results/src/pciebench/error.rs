@@ -93,6 +93,9 @@ pub enum Problem {
     /// A row whose fields contradict one another.
     #[error("the row contradicts itself: {0}; it was edited or columns were swapped")]
     Inconsistent(String),
+    /// A row that pcie-bench cannot have measured.
+    #[error("pcie-bench cannot have run this: {0}; the row was edited or columns were swapped")]
+    Impossible(String),
     /// The name promises something else than the rows hold.
     #[error("the file's name promises {promised}, the row has {found}; the file or the row is mislabelled")]
     Mislabelled {

@@ -8,22 +8,24 @@
 
 mod directory;
 mod error;
+mod host_facts;
 mod name;
 mod number;
 mod read;
 mod row;
 mod run;
+mod setup;
 mod suite;
 mod write;
 
-pub use directory::{
-    BadSockets, IommuMode, ResultDirectory, Setup, Sockets, read_directory, read_directory_lenient, setup_of,
-};
+pub use directory::{ResultDirectory, read_directory, read_directory_lenient, setup_of};
 pub use error::{Problem, ReadError};
+pub use host_facts::HostFacts;
 pub use name::family;
 pub use number::{parse_number, python_float};
 pub use read::{Contents, LineEnding, ResultFile, read_bytes, read_file};
 pub use row::{BandwidthRow, Cdf, CdfPoint, LatencyRow, LatencyStats, Row};
 pub use run::{Cache, Pattern, Run, Test, UnknownWord};
-pub use suite::{PlannedFile, suite};
+pub use setup::{BadSockets, IommuMode, Setup, Sockets};
+pub use suite::{PlannedFile, place_in_suite, suite};
 pub use write::{to_csv, write_file};

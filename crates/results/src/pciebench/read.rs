@@ -240,15 +240,7 @@ fn run(fields: &[&str]) -> Result<Run, Problem> {
         window: Bytes::new(whole(fields[5], RUN_COLUMNS[5])?),
         transfer: Bytes::new(whole(fields[6], RUN_COLUMNS[6])?),
     };
-    if run.transfer.get() == 0 {
-        return Err(Problem::Inconsistent("a transfer size of zero".into()));
-    }
-    if run.window < run.transfer {
-        return Err(Problem::Inconsistent(format!(
-            "a window of {} is smaller than a transfer of {}",
-            run.window, run.transfer
-        )));
-    }
+    run.check().map_err(Problem::Impossible)?;
     Ok(run)
 }
 

@@ -122,6 +122,51 @@ pub struct Run {
     pub transfer: Bytes,
 }
 
+/// The host buffer of pcie-bench: 16 chunks of 4 MiB.
+const BUFFER_BYTES: u64 = 64 << 20;
+/// What one transfer with its host offset may take at most: the firmware refuses more.
+const UNIT_BYTES: u64 = 4096;
+
+impl Run {
+    /// Whether pcie-bench could have run this: its firmware refuses a transfer that with its host offset is longer
+    /// than 4 KiB or than the window, and its buffer has 64 MiB.
+    ///
+    /// # Errors
+    /// What is impossible and what would not be.
+    pub fn check(&self) -> Result<(), String> {
+        let (transfer, window, offset) = (self.transfer.get(), self.window.get(), self.host_offset);
+        let far = transfer.saturating_add(offset);
+        let at = if offset == 0 { String::new() } else { format!(" at host offset {offset} B") };
+        if transfer == 0 {
+            return Err("a transfer size of zero".into());
+        }
+        if window < far {
+            return Err(format!(
+                "a window of {} is smaller than a transfer of {}{at}",
+                self.window, self.transfer
+            ));
+        }
+        if window > BUFFER_BYTES {
+            let buffer = Bytes::new(BUFFER_BYTES);
+            return Err(format!(
+                "a window of {} is larger than pcie-bench's buffer of {buffer}",
+                self.window
+            ));
+        }
+        if far > UNIT_BYTES {
+            let page = Bytes::new(UNIT_BYTES);
+            return Err(format!(
+                "a transfer of {}{at} ends beyond {page}, which pcie-bench refuses",
+                self.transfer
+            ));
+        }
+        if self.device_offset >= UNIT_BYTES {
+            return Err(format!("a device offset of {} B is more than a page", self.device_offset));
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { test, pattern, cache, host_offset, device_offset, window, transfer } = self;

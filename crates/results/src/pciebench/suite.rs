@@ -44,6 +44,39 @@ fn file(name: impl Into<String>, runs: Vec<Run>) -> PlannedFile {
     PlannedFile { name: name.into(), runs, distributions: false }
 }
 
+/// Beginnings of the files' names in the order in which pcie-bench's program runs them: what a test leaves in caches,
+/// a later one may find.
+const ORDER: [&str; 18] = [
+    "lat_cmd_sizes",
+    "lat_cmd_sweep_rd",
+    "lat_cmd_sweep_wrrd",
+    "lat_cmd_off",
+    "lat_dma_sizes",
+    "lat_dma_sizes_byte_inc",
+    "lat_dma_sweep_rd",
+    "lat_dma_sweep_wrrd",
+    "lat_dma_off",
+    "lat_cmd_details",
+    "lat_dma_details",
+    "bw_dma_sz_sweep",
+    "bw_dma_win_sweep_rd",
+    "bw_dma_win_sweep_wr",
+    "bw_dma_off_rd_cold",
+    "bw_dma_off_wr_cold",
+    "bw_dma_off_rd",
+    "bw_dma_off_wr",
+];
+
+/// Where in a run of the whole benchmark the file called `name` comes: files are run in ascending order of this.
+pub fn place_in_suite(name: &str) -> (usize, u64, &str) {
+    let stem = name.strip_suffix(".csv").unwrap_or(name);
+    // The longest beginning: `lat_dma_sizes_byte_inc` is not of `lat_dma_sizes`.
+    let longest =
+        ORDER.iter().enumerate().filter(|(_, b)| stem.starts_with(**b)).max_by_key(|(_, b)| b.len());
+    let size = stem.rsplit('_').next().and_then(|last| last.parse().ok()).unwrap_or(0);
+    (longest.map_or(ORDER.len(), |(place, _)| place), size, name)
+}
+
 /// The suite as the measured directories have it: every file but the
 /// distributions, with its rows.
 pub fn suite() -> Vec<PlannedFile> {

@@ -150,7 +150,7 @@ fn simulate(
     };
     let outcome: Result<_, BenchError> = match &experiment.aggressor {
         Some(aggressor) => bench.run_beside(&experiment.run, Effort::default(), aggressor),
-        None => batch::run(&Job { bench: &bench, run: experiment.run, effort }),
+        None => batch::run(&Job { bench: &bench, run: experiment.run, before: &[], effort }),
     };
     outcome.map(|outcome| Outcome::of(&outcome.row)).map_err(|error| error.to_string())
 }

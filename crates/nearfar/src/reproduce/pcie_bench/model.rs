@@ -62,7 +62,12 @@ pub fn against_the_closed_form(
     let jobs: Vec<Job<'_>> = cases
         .iter()
         .flat_map(|&((test, _), size)| {
-            benches.each_ref().map(|bench| Job { bench, run: run(test, size), effort: Length::Steady })
+            benches.each_ref().map(|bench| Job {
+                bench,
+                run: run(test, size),
+                before: &[],
+                effort: Length::Steady,
+            })
         })
         .collect();
     let mut outcomes = run_all(&jobs, "closed form", progress).into_iter();

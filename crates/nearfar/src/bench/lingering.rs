@@ -1,0 +1,140 @@
+//! What earlier tests left in the cache of the card's socket.
+//!
+//! The helper thrashes the socket that it runs on. On another socket, lines that the card wrote stay until the card
+//! writes enough others, which takes a test with a large window, or until the helper writes them and so takes them away.
+//! Measured with remote memory (s0-s1-s1), a cold window of 8 KiB is found in the cache since the test before wrote it,
+//! and all cold windows after it find those 8 KiB, until the first thrashing by the card.
+
+use std::collections::BTreeSet;
+
+use devices::dma_engine::Addresses;
+use hardware::memory::LINE;
+use results::pciebench::{Cache, Run};
+use units::HostPhysical;
+
+use super::Writes;
+use super::caches::{Preparation, SETTLING_WRITES};
+
+/// Lines found while going back in time, newest first.
+struct Found {
+    lines: Vec<HostPhysical>,
+    seen: BTreeSet<HostPhysical>,
+    /// As many as the ways for device writes hold.
+    most: usize,
+    /// The helper has since written so many bytes of the buffer: those lines went to its own cache.
+    taken: u64,
+}
+
+impl Found {
+    fn is_full(&self) -> bool {
+        self.lines.len() >= self.most
+    }
+
+    fn add(&mut self, line: HostPhysical, offset: Option<u64>) {
+        let taken = offset.is_some_and(|offset| offset < self.taken);
+        if !taken && !self.is_full() && self.seen.insert(line) {
+            self.lines.push(line);
+        }
+    }
+}
+
+impl Preparation<'_> {
+    /// The lines that earlier runs left in the ways for device writes, the oldest first.
+    pub(super) fn lingering(&self) -> Vec<HostPhysical> {
+        let most = (self.device_ways / LINE) as usize;
+        let mut found = Found { lines: Vec::new(), seen: BTreeSet::new(), most, taken: 0 };
+        for run in self.before.iter().rev() {
+            if found.is_full() {
+                break;
+            }
+            if run.test.writes() {
+                self.written_by(run, &mut found);
+            }
+            match run.cache {
+                Cache::Cold => {}
+                Cache::HostWarm => found.taken = found.taken.max(run.window.get()),
+                Cache::DeviceWarm => {
+                    for line in (0..run.window.get() / LINE).rev().take(most) {
+                        self.command_line(line * LINE, &mut found);
+                    }
+                }
+                // Other lines have taken their place.
+                Cache::DeviceThrash => break,
+            }
+        }
+        found.lines.reverse();
+        found.lines
+    }
+
+    /// The lines that a test wrote: its whole window, if it is as small as the ways for device writes, or what it wrote
+    /// last.
+    fn written_by(&self, run: &Run, found: &mut Found) {
+        let (transfer, window) = (run.transfer.get(), run.window.get());
+        let units = window.div_ceil((transfer + run.host_offset).next_multiple_of(LINE));
+        let random = (window > self.device_ways).then_some(self.seed ^ 3);
+        let mut addresses = Addresses::new(window, transfer, run.host_offset, random);
+        for _ in 0..units.min(SETTLING_WRITES) {
+            if found.is_full() {
+                break;
+            }
+            let offset = addresses.next_offset();
+            for line in offset / LINE..=(offset + transfer - 1) / LINE {
+                if run.test.is_command() {
+                    self.command_line(line * LINE, found);
+                } else {
+                    found.add(self.buffer.at(line * LINE), Some(line * LINE));
+                }
+            }
+        }
+    }
+
+    fn command_line(&self, offset: u64, found: &mut Found) {
+        let line = self.command_target(offset);
+        // What commands reach may be other memory than the helper's window.
+        found.add(line, (line == self.buffer.at(offset)).then_some(offset));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Bench, Effort};
+    use super::*;
+    use machine::{Doc, IommuMode, Library, Machine, Part, Sockets};
+    use results::pciebench::{Pattern, Test};
+    use units::Bytes;
+
+    fn run(test: Test, cache: Cache, window: Bytes) -> Run {
+        let (pattern, transfer) = (Pattern::Random, Bytes::new(64));
+        Run { test, pattern, cache, host_offset: 0, device_offset: 0, window, transfer }
+    }
+
+    /// What one test writes, a cold one after it finds, unless somebody thrashes the card's socket in between.
+    #[test]
+    fn a_cold_window_is_found_where_the_helper_is_elsewhere() {
+        let library = Library::built_in();
+        let median = |program, before: &[Run]| {
+            let bench = Bench {
+                machine: Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap(),
+                card: Doc::<Part>::load(&library, "nfp6000").unwrap().read().unwrap(),
+                sockets: Sockets { device: 0, memory: 0, warming: program },
+                iommu: IommuMode::Off,
+                seed: 1,
+            };
+            let effort = Effort { samples: 200, ..Effort::default() };
+            let cold = run(Test::LatDmaRd, Cache::Cold, Bytes::kib(8));
+            bench.run_after(before, &cold, effort).unwrap().headline()
+        };
+        let wrote = run(Test::LatDmaWrRd, Cache::HostWarm, Bytes::kib(8));
+        let (elsewhere, beside) = (1, 0);
+        let cold = median(elsewhere, &[]);
+        assert!(median(elsewhere, &[wrote]) < cold - 40.0);
+        assert_eq!(median(beside, &[wrote]), median(beside, &[]));
+        let thrashed = run(Test::LatDmaRd, Cache::DeviceThrash, Bytes::kib(8));
+        assert_eq!(median(elsewhere, &[wrote, thrashed]), cold);
+        // The helper's writes take the window away, and other large writes take its place.
+        let warmed = run(Test::LatDmaRd, Cache::HostWarm, Bytes::kib(8));
+        assert_eq!(median(elsewhere, &[wrote, warmed]), cold);
+        let large = run(Test::BwDmaWr, Cache::Cold, Bytes::mib(64));
+        assert_eq!(median(elsewhere, &[wrote, large]), cold);
+    }
+}

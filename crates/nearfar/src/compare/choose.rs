@@ -1,0 +1,192 @@
+//! Which machine a directory was measured on, and how the card and its memory were placed.
+//!
+//! The command line comes first, then the directory's name, then what the host said of itself. What contradicts the
+//! choice is told.
+
+use std::path::Path;
+
+use machine::{
+    Diagnostics, Doc, IommuMode, Machine, Nearness, Part, Sockets, Wanted, find_card, find_machine, slot_of,
+};
+use results::pciebench::{self, HostFacts, Setup};
+
+use super::{Options, apply};
+use crate::bench::Bench;
+
+/// A bench with what its choice rests on.
+#[derive(Debug)]
+pub struct Chosen {
+    /// The bench.
+    pub bench: Bench,
+    /// What the reader should know of the choice.
+    pub notes: Vec<String>,
+    /// Whether figures of the machine were fitted to this very directory.
+    pub seen: bool,
+}
+
+/// The bench that the directory at `path` was measured on, with the options' changes.
+///
+/// # Errors
+/// If its name says no machine and none is given, a file is wrong, or the machine lacks a socket, slot or IOMMU.
+pub fn choose(path: &Path, options: &Options) -> Result<Chosen, Diagnostics> {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = resolved.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut notes = Vec::new();
+    let setup = match Setup::parse(&name) {
+        Ok(setup) => Some(setup),
+        Err(missing) if options.machine.is_some() => {
+            notes.push(format!("the directory's name does not say {missing}; what --sockets and --iommu do not say is s0-s0-s0 and off"));
+            None
+        }
+        Err(missing) => {
+            let help = "such as `nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s1-s1-iommu-nosp`; or name the machine with --machine";
+            return Err(Diagnostics::about(
+                &name,
+                format!("the directory's name does not say {missing}"),
+                Some(help.into()),
+            ));
+        }
+    };
+    notes.extend(setup.iter().flat_map(|setup| setup.doubts.iter().cloned()));
+    let mut machine = match (&options.machine, &setup) {
+        (Some(machine), _) => Doc::<Machine>::load(&options.library, machine)?,
+        (None, Some(setup)) => nearest(setup, options, &mut notes)?,
+        (None, None) => unreachable!("told above"),
+    };
+    let mut card: Doc<Part> = match (&options.card, &setup) {
+        (Some(card), _) => Doc::load(&options.library, card)?,
+        (None, Some(setup)) => find_card(&options.library, &setup.card)?,
+        (None, None) => Doc::load(&options.library, "nfp6000")?,
+    };
+    let facts = HostFacts::read(&resolved);
+    fit_memory(&mut machine, &facts, &mut notes)?;
+    apply(&mut machine, &options.set)?;
+    apply(&mut card, &options.card_set)?;
+    let named = setup.as_ref().map(|setup| setup.sockets).unwrap_or_default();
+    let named = Sockets { device: named.device, memory: named.memory, warming: named.program };
+    let iommu = options.iommu.unwrap_or(match setup.as_ref().map(|setup| setup.iommu).unwrap_or_default() {
+        pciebench::IommuMode::Off => IommuMode::Off,
+        pciebench::IommuMode::SmallPages => IommuMode::Pages4k,
+        pciebench::IommuMode::Superpages => IommuMode::Superpages,
+    });
+    let sockets = options.sockets.clone().unwrap_or(named);
+    let bench = Bench { machine: machine.read()?, card: card.read()?, sockets, iommu, seed: options.seed };
+    check(&name, &bench)?;
+    contradictions(&bench, &facts, &mut notes);
+    let known = bench.machine.measured_as.as_ref();
+    let seen = known.is_some_and(|known| known.directories.contains(&name));
+    Ok(Chosen { bench, notes, seen })
+}
+
+/// Card, sockets and IOMMU in words.
+pub(super) fn describe(bench: &Bench) -> String {
+    let Sockets { device, memory, warming } = bench.sockets;
+    let iommu = match bench.iommu {
+        IommuMode::Off => "off",
+        IommuMode::Pages4k => "on, 4 KiB pages",
+        IommuMode::Superpages => "on, superpages",
+    };
+    format!("{}, s{device}-s{memory}-s{warming}, IOMMU {iommu}", bench.card.name)
+}
+
+fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<Doc<Machine>, Diagnostics> {
+    let cpu = setup.cpu.trim_start_matches("Xeon-");
+    let wanted = Wanted { cpu, system: &setup.chassis, generation: &setup.generation };
+    let (doc, nearness) = find_machine(&options.library, wanted)?;
+    let name = doc.read()?.name;
+    let system = &setup.chassis;
+    match nearness {
+        Nearness::Same => {}
+        Nearness::SameCpu => notes.push(format!("no machine file is about `{system}`; {name} has the same CPU")),
+        Nearness::SameGeneration => notes.push(format!(
+            "no machine file is about an {cpu}: {name} is only the nearest relative, of generation `{}`, and will be off by what the CPUs differ",
+            setup.generation
+        )),
+    }
+    Ok(doc)
+}
+
+/// Gives the machine the memory that the directory speaks of: it decides which memory the card's commands reach.
+fn fit_memory(doc: &mut Doc<Machine>, facts: &HostFacts, notes: &mut Vec<String>) -> Result<(), Diagnostics> {
+    let machine = doc.read()?;
+    let (Some(&gib), sockets) = (facts.node_gib.iter().max(), machine.host.sockets.value.get() as usize)
+    else {
+        return Ok(());
+    };
+    let known = machine.host.dram.size.value.get() >> 30;
+    if facts.node_gib.len() == sockets && gib != known {
+        notes.push(format!("the directory speaks of {gib} GiB of memory on each socket, {}'s file of {known}; taken as measured", machine.name));
+        doc.set("host.dram.size", &format!("{gib} GiB"))?;
+    }
+    Ok(())
+}
+
+/// Whether the machine has what the run needs.
+fn check(name: &str, bench: &Bench) -> Result<(), Diagnostics> {
+    let Bench { machine, sockets: Sockets { device, memory, warming }, .. } = bench;
+    let count = machine.host.sockets.value.get();
+    let most = device.max(memory).max(warming);
+    let wrong = |what: String, help: String| Err(Diagnostics::about(name, what, Some(help)));
+    if *most >= count {
+        let help = match count {
+            1 => "its only socket is 0; name another machine with --machine or others with --sockets".into(),
+            _ => format!("its sockets are numbered 0 to {}; name others with --sockets", count - 1),
+        };
+        return wrong(format!("{} has no socket {most}", machine.name), help);
+    }
+    if slot_of(machine, *device).is_none() {
+        return wrong(
+            format!("{} has no slot at socket {device}", machine.name),
+            "name others with --sockets".into(),
+        );
+    }
+    if bench.iommu != IommuMode::Off && machine.host.iommu.is_none() {
+        let help = "name another machine with --machine, or --iommu off".into();
+        return wrong(format!("{} has no IOMMU", machine.name), help);
+    }
+    Ok(())
+}
+
+/// What the host said of itself that does not fit the bench.
+fn contradictions(bench: &Bench, facts: &HostFacts, notes: &mut Vec<String>) {
+    let mode = match bench.iommu {
+        IommuMode::Off => pciebench::IommuMode::Off,
+        IommuMode::Pages4k => pciebench::IommuMode::SmallPages,
+        IommuMode::Superpages => pciebench::IommuMode::Superpages,
+    };
+    if let Some(measured) = facts.iommu.filter(|measured| *measured != mode) {
+        let word = match measured {
+            pciebench::IommuMode::Off => "off",
+            pciebench::IommuMode::SmallPages => "on with 4 KiB pages",
+            pciebench::IommuMode::Superpages => "on with superpages",
+        };
+        notes.push(format!("sys-kernel-cmdline.txt has the IOMMU {word}; simulated is {}", describe(bench)));
+    }
+    let (count, known) = (facts.node_gib.len(), bench.machine.host.sockets.value.get() as usize);
+    if count > 0 && count != known {
+        notes.push(format!(
+            "the directory speaks of {count} nodes with memory, {} has {known}",
+            bench.machine.name
+        ));
+    }
+    let model = |text: &str| text.to_ascii_lowercase().replace([' ', '-'], "").replace("(r)", "");
+    if let (Some(cpu), Some(known)) = (&facts.cpu, &bench.machine.measured_as)
+        && !model(cpu).contains(&model(&known.cpu))
+    {
+        notes.push(format!(
+            "sys-cpuinfo.txt is of an {cpu}, {} has an {}",
+            bench.machine.name, bench.machine.host.cpu
+        ));
+    }
+    let slot =
+        slot_of(&bench.machine, bench.sockets.device).and_then(|slot| bench.machine.host.port.get(&slot));
+    if let (Some(payload), Some(port)) = (facts.payload_bytes, slot)
+        && payload != port.mps_bytes.value.get()
+    {
+        let known = port.mps_bytes.value.get();
+        notes.push(format!(
+            "sys-lspci.txt has a payload limit of {payload} bytes, {}'s slot {known}",
+            bench.machine.name
+        ));
+    }
+}
