@@ -265,14 +265,18 @@ impl Transmitter {
         self.acks.front().is_some_and(|&(at, _)| at <= now)
     }
 
-    /// When a TLP begins that would begin at `start`, if the SKP ordered set that is due, one in every
-    /// `interval`, takes `time`.
+    /// When a TLP begins that would begin at `start`, after the SKP ordered sets, one in every `interval`, that are due.
+    ///
+    /// A set never interrupts a TLP: what falls due meanwhile waits for its end (base spec 4.2.7.3), and the next TLP
+    /// for the set. Sets that fall into an idle wire are in the way of none but a TLP that begins just then.
     #[cold]
     pub fn after_skip(&mut self, start: Time, (interval, time): (Duration, Duration)) -> Time {
-        // Sets that fell into an idle wire cost nothing; this one is in the way.
-        let since = start - self.next_skip;
-        self.next_skip = start + interval - Duration::from_ps(since.as_ps() % interval.as_ps().max(1));
-        start + time.saturating_sub(since)
+        let elapsed = |until: Time| until.since(self.next_skip).as_ps() / interval.as_ps().max(1);
+        let put_off = if self.wire_free >= self.next_skip { elapsed(self.wire_free) + 1 } else { 0 };
+        let last = self.next_skip + interval * elapsed(start);
+        let last_done = if last > self.wire_free { last + time } else { start };
+        self.next_skip = last + interval;
+        start.max(self.wire_free + time * put_off).max(last_done)
     }
 
     /// Drops from the replay buffer what Acks covered up to `now`; hands the copies to `free`.
