@@ -15,8 +15,8 @@ use hardware::iommu::{
     ContextEntry, DomainId, Geometry, Iommu, IommuParams, PageSize, Permissions, PipelineOrder, Replacement,
     TranslationType,
 };
-use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkParams, ReceiverParams};
-use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkId, LinkParams, ReceiverParams, Side};
+use hardware::memory::{DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::{
     BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
@@ -25,7 +25,7 @@ use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::config::{ConfigSpace, PcieParams};
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
-use wire::pcie::{Bdf, Generation, Width};
+use wire::pcie::{Bdf, FlowClass, Generation, Width};
 
 /// Each device writes its own region; both are read.
 const REGIONS: [u64; 2] = [0x10_0000, 0x20_0f00];
@@ -298,7 +298,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
             if setting.damage {
                 let rng = Seed::new(setting.seed).component(if device == 0 { "left" } else { "right" });
                 let injector = ErrorInjector::new(2e-5, 0.02, Duration::from_us(5), rng);
-                let id = hardware::link::LinkId(device);
+                let id = LinkId(device);
                 fabric.wires.with(scheduler, id, |link, _, _| link.inject_errors(Some(injector)));
             }
             fabric.with_device(scheduler, EndpointId(device), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
@@ -312,7 +312,36 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
         });
         bytes
     });
+    simulation.with(|fabric, _| check_conservation(fabric, host, &setting.scripts));
     (journal.take(), memory)
+}
+
+/// No byte is lost or counted twice between devices, links, root complex and memory.
+fn check_conservation(fabric: &Fabric, host: HostId, scripts: &[Vec<Step>; 2]) {
+    let bytes = |device: usize, write: bool| -> u64 {
+        scripts[device].iter().filter(|s| s.write == write).map(|s| u64::from(s.length)).sum()
+    };
+    for device in 0..2 {
+        let link = fabric.wires.link(LinkId(device as u16));
+        // Header of three doublewords, framing, sequence number, LCRC; whole doublewords of data at both ends.
+        for (side, class, moved) in [
+            (Side::Downstream, FlowClass::Posted, bytes(device, true)),
+            (Side::Upstream, FlowClass::Completion, bytes(device, false)),
+        ] {
+            let counters = link.counters(side);
+            let tlps = counters.tlps[class.index()];
+            let data = counters.tlp_bytes[class.index()].get() - tlps * 20;
+            assert!((moved..=moved + tlps * 6).contains(&data), "{side:?}: {data} for {moved} bytes, {tlps} TLPs");
+        }
+    }
+    let host = fabric.host(host);
+    let root = host.counters();
+    assert_eq!(root.device_write_bytes, bytes(0, true) + bytes(1, true));
+    assert_eq!(root.device_read_bytes, bytes(0, false) + bytes(1, false));
+    let memory = host.memory.counters();
+    let lines = |of: fn(&DeviceCounters) -> u64| memory.nodes.iter().map(|n| of(&n.device)).sum::<u64>() * LINE;
+    assert!(lines(|d| d.writes) >= root.device_write_bytes && lines(|d| d.reads) >= root.device_read_bytes);
+    memory.check_conservation().unwrap();
 }
 
 /// The values that a byte may have had between two times, by the writes to it.

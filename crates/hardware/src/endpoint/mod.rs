@@ -367,10 +367,16 @@ impl Endpoint {
                 return self.bar_write(wires, scheduler, end, packet, request, tlp.common.poisoned);
             }
             TlpKind::Message(_) => {}
-            _ => {
-                self.core.unsupported_requests += 1;
-                let error = Detected::UnsupportedNonPosted;
-                self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+            // No device has I/O space.
+            TlpKind::IoRead(request) | TlpKind::IoWrite(request) => {
+                let id = self.core.registers.id(FunctionIndex(0));
+                let status = CompletionStatus::UnsupportedRequest;
+                let answer =
+                    CompletionHeader::for_register(id, request.requester, request.tag, status, 0);
+                self.refuse(wires, scheduler, end, packet, answer);
+            }
+            TlpKind::Completion(_) | TlpKind::CompletionData(_) => {
+                unreachable!("completions are no requests")
             }
         }
         Duration::ZERO
@@ -422,13 +428,9 @@ impl Endpoint {
         let (address, length) = request.byte_range();
         let port = self.core.port_at(end);
         let Some((function, bar, offset)) = self.core.registers.decode(port, address, length) else {
-            self.core.unsupported_requests += 1;
-            let error = Detected::UnsupportedNonPosted;
-            self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
             let id = self.core.registers.id(FunctionIndex(0));
             let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::UnsupportedRequest);
-            let latency = self.core.params.config_latency;
-            self.answer(wires, scheduler, end, answer, &[], latency);
+            self.refuse(wires, scheduler, end, packet, answer);
             return;
         };
         let mut data = [0u8; 4096];
@@ -506,6 +508,21 @@ impl Endpoint {
         for message in self.core.registers.unmasked(function) {
             self.core.send_interrupt(wires, scheduler, function, message);
         }
+    }
+
+    /// Reports a request that no function takes, and completes it so (base spec 2.3.1).
+    fn refuse(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        answer: CompletionHeader,
+    ) {
+        self.core.unsupported_requests += 1;
+        let error = Detected::UnsupportedNonPosted;
+        self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+        self.answer(wires, scheduler, end, answer, &[], self.core.params.config_latency);
     }
 
     fn answer(

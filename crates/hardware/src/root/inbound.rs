@@ -3,7 +3,7 @@
 use engine::Scheduler;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{AddressType, CompletionHeader, CompletionStatus, MemoryRequest};
-use wire::pcie::{Tlp, TlpKind};
+use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::split::{Combining, Piece};
 use super::{Deferred, Host, RootEvent, RootPort};
@@ -124,6 +124,24 @@ impl Host {
             TlpKind::MemoryWrite(request) => self.write(wires, scheduler, what, tlp, request, start),
             _ => unreachable!("only memory requests are deferred"),
         }
+    }
+
+    /// Completes a request for I/O or configuration space, of which no device finds any upstream (base spec 2.3.1).
+    pub(super) fn refuse(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        tlp: &Tlp,
+        (requester, tag): (Bdf, u16),
+    ) {
+        self.counters.unsupported_requests += 1;
+        self.port_error(scheduler, port, Detected::UnsupportedNonPosted, None);
+        let root = &mut self.ports[usize::from(port)];
+        let status = CompletionStatus::UnsupportedRequest;
+        let answer = CompletionHeader::for_register(root.id, requester, tag, status, 0);
+        let packet = wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
+        root.queue_completion(wires, scheduler, self.id, port, scheduler.now(), packet);
     }
 
     fn read(

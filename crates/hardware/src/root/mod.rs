@@ -322,8 +322,12 @@ impl Host {
                 self.report_error(scheduler, port, message.requester, message.code);
                 wires.consume(scheduler, packet, now);
             }
-            _ => {
-                self.counters.malformed += 1;
+            TlpKind::IoRead(request) | TlpKind::IoWrite(request) => {
+                self.refuse(wires, scheduler, port, &tlp, (request.requester, request.tag));
+                wires.consume(scheduler, packet, now);
+            }
+            TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request) => {
+                self.refuse(wires, scheduler, port, &tlp, (request.requester, request.tag));
                 wires.consume(scheduler, packet, now);
             }
         }

@@ -93,9 +93,7 @@ pub(super) fn emit(image: &mut Image, at: u16, root_port: bool) {
         .value32(at + CORRECTABLE_MASK, correctable::ADVISORY_NON_FATAL | 0xc000)
         .rw32(at + CORRECTABLE_MASK, correctable::ALL)
         .sticky32(at + CORRECTABLE_MASK, u32::MAX)
-        // ECRC can be generated (5, 6) and checked (7, 8).
-        .value32(at + CONTROL, 1 << 5 | 1 << 7)
-        .rw32(at + CONTROL, 1 << 6 | 1 << 8)
+        // Bits 5 to 8 stay zero: no function generates or checks ECRC, which is optional (base spec 7.8.4.7).
         .sticky32(at + CONTROL, u32::MAX);
     for dw in 0..4 {
         image.sticky32(at + HEADER_LOG + 4 * dw, u32::MAX);
