@@ -331,7 +331,10 @@ fn check_conservation(fabric: &Fabric, host: HostId, scripts: &[Vec<Step>; 2]) {
             let counters = link.counters(side);
             let tlps = counters.tlps[class.index()];
             let data = counters.tlp_bytes[class.index()].get() - tlps * 20;
-            assert!((moved..=moved + tlps * 6).contains(&data), "{side:?}: {data} for {moved} bytes, {tlps} TLPs");
+            assert!(
+                (moved..=moved + tlps * 6).contains(&data),
+                "{side:?}: {data} for {moved} bytes, {tlps} TLPs"
+            );
         }
     }
     let host = fabric.host(host);
@@ -339,7 +342,8 @@ fn check_conservation(fabric: &Fabric, host: HostId, scripts: &[Vec<Step>; 2]) {
     assert_eq!(root.device_write_bytes, bytes(0, true) + bytes(1, true));
     assert_eq!(root.device_read_bytes, bytes(0, false) + bytes(1, false));
     let memory = host.memory.counters();
-    let lines = |of: fn(&DeviceCounters) -> u64| memory.nodes.iter().map(|n| of(&n.device)).sum::<u64>() * LINE;
+    let lines =
+        |of: fn(&DeviceCounters) -> u64| memory.nodes.iter().map(|n| of(&n.device)).sum::<u64>() * LINE;
     assert!(lines(|d| d.writes) >= root.device_write_bytes && lines(|d| d.reads) >= root.device_read_bytes);
     memory.check_conservation().unwrap();
 }

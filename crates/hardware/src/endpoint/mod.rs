@@ -371,8 +371,7 @@ impl Endpoint {
             TlpKind::IoRead(request) | TlpKind::IoWrite(request) => {
                 let id = self.core.registers.id(FunctionIndex(0));
                 let status = CompletionStatus::UnsupportedRequest;
-                let answer =
-                    CompletionHeader::for_register(id, request.requester, request.tag, status, 0);
+                let answer = CompletionHeader::for_register(id, request.requester, request.tag, status, 0);
                 self.refuse(wires, scheduler, end, packet, answer);
             }
             TlpKind::Completion(_) | TlpKind::CompletionData(_) => {

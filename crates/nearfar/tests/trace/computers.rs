@@ -6,6 +6,7 @@ use nearfar::computer;
 use nearfar::progress::Silent;
 use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{Row, Span, computers};
+use units::Duration;
 
 fn setup(scenario: &str) -> ComputerSetup {
     let library = Library::built_in();
@@ -14,7 +15,8 @@ fn setup(scenario: &str) -> ComputerSetup {
 }
 
 fn seen(scenario: &str, packets: usize) -> computers::Seen {
-    let span = Span { packets, ..Span::default() };
+    // Before it sends, pktgen reads what the NIC has sent so far.
+    let span = Span { from: Duration::from_us(5), packets, ..Span::default() };
     computers::trace(&setup(scenario), span, &[], &Silent).unwrap().0
 }
 

@@ -7,9 +7,9 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Barrier, Cpu, Node};
 use platform::dma::{Coherent, DmaOps};
+use platform::lock::{Held, SpinLock};
 use platform::mmio::Mmio;
 use platform::net::{Checksum, NetCore, Packet};
-use units::Time;
 use wire::ip::{Cutter, Dissection};
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{self as regs, kpio};
@@ -55,8 +55,8 @@ pub struct KpioQueue {
     line: Cell<u32>,
     freed: Cell<u32>,
     frames: Cell<u16>,
-    /// Until when another core has the lock.
-    locked: Cell<Time>,
+    /// Of cores that share the queue.
+    spin: SpinLock,
     /// Channels whose packets found no room, or wait for the queue to be empty: until so many lines are free.
     waiting: RefCell<Vec<(u16, u32)>>,
     /// By channel, the next segment of a packet that did not fit at once.
@@ -92,7 +92,7 @@ impl KpioQueue {
             line: Cell::new(0),
             freed: Cell::new(0),
             frames: Cell::new(0),
-            locked: Cell::new(Time::ZERO),
+            spin: SpinLock::default(),
             waiting: RefCell::default(),
             cut: RefCell::default(),
             data: RefCell::default(),
@@ -271,9 +271,7 @@ impl KpioQueue {
                 parts.fill_transport_checksum(frame);
             }
         }
-        if self.params.shared {
-            self.lock(cpu);
-        }
+        let _held = self.params.shared.then(|| self.lock(cpu));
         let header = framed::Header {
             length: frame.len() as u16,
             number: self.frames.get(),
@@ -283,17 +281,14 @@ impl KpioQueue {
         self.write(cpu, header, frame);
         self.line.set(self.line.get().wrapping_add(self.format.lines(frame.len()) as u32));
         self.frames.set(self.frames.get().wrapping_add(1));
-        if self.params.shared {
-            self.locked.set(cpu.now());
-        }
     }
 
     /// Takes the lock: its line comes from whoever had it, and whoever has it is waited for.
-    fn lock(&self, cpu: &Cpu) {
+    fn lock<'a>(&'a self, cpu: &'a Cpu) -> Held<'a> {
         // A locked instruction empties the write-combining buffers.
         cpu.barrier(Barrier::Locked);
         cpu.store_u32(self.shared.cpu + APART, 1);
-        cpu.stall(self.locked.get().since(cpu.now()));
+        self.spin.lock(cpu)
     }
 
     /// Writes a frame's lines.
@@ -317,7 +312,8 @@ impl KpioQueue {
                 cpu.sfence();
             }
         }
-        if self.params.ending == Ending::Fenced && self.params.stores == Stores::Combining {
+        // A last line that is not full is combined, also after direct stores.
+        if self.params.ending == Ending::Fenced && self.params.stores != Stores::Uncached {
             cpu.sfence();
         }
     }
