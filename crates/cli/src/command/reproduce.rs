@@ -78,6 +78,6 @@ fn show(done: &Reproduction, began: Instant) {
         began.elapsed().as_secs_f64()
     ));
     for note in &done.notes {
-        crate::output::complain(&format!("{note}"));
+        crate::output::complain(&note.to_string());
     }
 }
