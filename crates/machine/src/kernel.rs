@@ -7,7 +7,7 @@ use crate::figure::Figure;
 use crate::link::PayloadLimit;
 use crate::read::record;
 use crate::scalar::Count;
-use units::{Cycles, Duration};
+use units::{Bytes, Cycles, Duration};
 
 record! {
     /// A kernel as its file describes it. What memory and devices add to its costs is theirs.
@@ -20,6 +20,14 @@ record! {
         summary: String,
         /// What pieces of its code cost, by name.
         cost: BTreeMap<String, Figure<Cycles>>,
+        /// What pieces of the NIC's driver cost, by name.
+        nic_cost: BTreeMap<String, Figure<Cycles>>,
+        /// What pieces of that driver's sending by programmed I/O cost.
+        kpio_cost: BTreeMap<String, Figure<Cycles>>,
+        /// What pieces of the NVMe driver cost.
+        nvme_cost: BTreeMap<String, Figure<Cycles>>,
+        /// How it reads ahead and caches blocks.
+        block: BlockFile,
         /// How it shares cores.
         scheduler: SchedulerFile,
         /// How it maps memory for devices.
@@ -45,6 +53,18 @@ record! {
         granularity: Figure<Duration>,
         /// By how much a task that wakes must be behind to take the core.
         wakeup_granularity: Figure<Duration>,
+    }
+}
+
+record! {
+    /// How a kernel reads ahead and caches blocks.
+    pub struct BlockFile {
+        /// How far sequential reads are ahead of the program.
+        read_ahead: Figure<Bytes>,
+        /// Dirty pages of a device that let writers wait until they are written.
+        dirty_limit: Figure<Bytes>,
+        /// Most that the page cache of a device holds.
+        cache_limit: Figure<Bytes>,
     }
 }
 

@@ -4,38 +4,29 @@ use platform::net::Coalescing;
 use units::Duration;
 
 use super::kpio::KpioParams;
+use crate::costs::costs;
 
-/// Cycles that the driver computes; its loads, stores and register accesses cost by themselves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NicCosts {
-    /// To put a packet into the ring (assumed: some 50 instructions a packet and those of the descriptors).
-    pub send: u64,
-    /// For each of its fragments (assumed).
-    pub fragment: u64,
-    /// To let go of a sent packet (assumed).
-    pub sent: u64,
-    /// To make a packet of a filled buffer: metadata, checksum and hash (assumed).
-    pub received: u64,
-    /// To give a buffer to the device (assumed).
-    pub refill: u64,
-    /// To take a buffer from the pool, or put it there (assumed).
-    pub pool: u64,
-    /// A poll apart from its packets (assumed).
-    pub poll: u64,
-    /// The interrupt handler (assumed).
-    pub handler: u64,
-}
-
-impl NicCosts {
-    /// Like Linux's drivers. Sending comes to about 150 cycles a packet, as pktgen's 14.8 million packets a second on
-    /// one core of about 3 GHz ask for (Brouer, "Network stack challenges at increasing speeds", 2015).
-    pub const fn linux() -> Self {
-        Self { send: 50, fragment: 10, sent: 30, received: 80, refill: 10, pool: 15, poll: 100, handler: 50 }
-    }
-
-    /// No costs at all, to see those of the hardware alone.
-    pub const fn none() -> Self {
-        Self { send: 0, fragment: 0, sent: 0, received: 0, refill: 0, pool: 0, poll: 0, handler: 0 }
+costs! {
+    /// Cycles that the driver computes; its loads, stores and register accesses cost by themselves. Sending comes to about 150
+    /// cycles a packet, as pktgen's 14.8 million packets a second on one core of about 3 GHz ask for (Brouer, "Network stack
+    /// challenges at increasing speeds", 2015).
+    NicCosts {
+        /// To put a packet into the ring.
+        send = 50,
+        /// For each of its fragments.
+        fragment = 10,
+        /// To let go of a sent packet.
+        sent = 30,
+        /// To make a packet of a filled buffer: metadata, checksum and hash.
+        received = 80,
+        /// To give a buffer to the device.
+        refill = 10,
+        /// To take a buffer from the pool, or put it there.
+        pool = 15,
+        /// A poll apart from its packets.
+        poll = 100,
+        /// The interrupt handler.
+        handler = 50,
     }
 }
 

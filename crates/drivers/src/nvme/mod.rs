@@ -21,6 +21,7 @@ mod namespace;
 mod queue;
 mod recovery;
 
+use crate::costs::costs;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
@@ -62,29 +63,22 @@ impl Default for NvmeOptions {
             retries: 5,
             use_memory_buffer: true,
             sgl_threshold: 32 << 10,
-            costs: NvmeCosts::default(),
+            costs: NvmeCosts::linux(),
         }
     }
 }
 
-/// What the driver's instructions cost in cycles; memory, registers and the DMA API cost by themselves.
-///
-/// All are assumed: instructions of Linux's paths counted by eye (nvme_queue_rq, nvme_irq), at about two a cycle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NvmeCosts {
-    /// To build a command and its slot.
-    pub submit: u64,
-    /// For each segment on top.
-    pub segment: u64,
-    /// To end a command.
-    pub complete: u64,
-    /// To look at a completion queue.
-    pub look: u64,
-}
-
-impl Default for NvmeCosts {
-    fn default() -> Self {
-        Self { submit: 250, segment: 25, complete: 150, look: 40 }
+costs! {
+    /// Cycles that the driver computes; its loads, stores and doorbells cost by themselves.
+    NvmeCosts {
+        /// To build a command and its slot.
+        submit = 250,
+        /// For each segment on top.
+        segment = 25,
+        /// To end a command.
+        complete = 150,
+        /// To look at a completion queue.
+        look = 40,
     }
 }
 

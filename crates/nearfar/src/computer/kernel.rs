@@ -1,9 +1,14 @@
-//! From machine and kernel files to a kernel's parameters.
+//! From machine and kernel files to a kernel's parameters, and to what its drivers cost.
+
+use std::collections::BTreeMap;
 
 use ::kernel::{
     BlockParams, CoreParams, DmaParams, KernelCosts, KernelParams, PciParams, SchedParams, SteeringParams,
 };
-use machine::{Diagnostics, DmaMode, HostSetup};
+use drivers::nic::{KpioCosts, NicCosts};
+use drivers::nvme::NvmeCosts;
+use machine::{Diagnostics, DmaMode, Figure, HostSetup};
+use units::Cycles;
 
 /// The parameters of a host's kernel.
 ///
@@ -26,7 +31,11 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             wakeup_granularity: file.scheduler.wakeup_granularity.value,
         },
         pci: PciParams { max_read_request: file.max_read_request.value.get(), ..PciParams::default() },
-        block: BlockParams::default(),
+        block: BlockParams {
+            read_ahead: file.block.read_ahead.value,
+            dirty_limit: file.block.dirty_limit.value,
+            cache_limit: file.block.cache_limit.value,
+        },
         steering: SteeringParams {
             entries: file.steering.entries.value.get(),
             rfs: file.steering.rfs.value,
@@ -49,14 +58,51 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
 }
 
 fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
-    let (file, names) = (&host.kernel, KernelCosts::NAMES);
-    if let Some(unknown) = file.cost.keys().find(|name| !names.contains(&name.as_str())) {
-        let message = format!("kernel `{}` has an unknown `cost.{unknown}`", file.name);
+    // What the drivers are given is looked at here, where a complaint can be made.
+    driver_costs(host)?;
+    table(host, "cost", &host.kernel.cost, KernelCosts::NAMES, |cycles| KernelCosts::by_name(cycles))
+}
+
+/// What the code of drivers costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DriverCosts {
+    pub nic: NicCosts,
+    pub kpio: KpioCosts,
+    pub nvme: NvmeCosts,
+}
+
+/// What a kernel's file says of its drivers.
+///
+/// # Errors
+/// If it lacks a cost or names one that there is not.
+pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
+    let file = &host.kernel;
+    Ok(DriverCosts {
+        nic: table(host, "nic_cost", &file.nic_cost, NicCosts::NAMES, |cycles| NicCosts::by_name(cycles))?,
+        kpio: table(host, "kpio_cost", &file.kpio_cost, KpioCosts::NAMES, |cycles| {
+            KpioCosts::by_name(cycles)
+        })?,
+        nvme: table(host, "nvme_cost", &file.nvme_cost, NvmeCosts::NAMES, |cycles| {
+            NvmeCosts::by_name(cycles)
+        })?,
+    })
+}
+
+/// A table of costs by name.
+fn table<T>(
+    host: &HostSetup,
+    table: &str,
+    given: &BTreeMap<String, Figure<Cycles>>,
+    names: &[&str],
+    by_name: impl FnOnce(&dyn Fn(&str) -> Option<u64>) -> Result<T, &'static str>,
+) -> Result<T, Diagnostics> {
+    let file = &host.kernel;
+    if let Some(unknown) = given.keys().find(|name| !names.contains(&name.as_str())) {
+        let message = format!("kernel `{}` has an unknown `{table}.{unknown}`", file.name);
         return Err(host.complaint(message, Some(format!("the costs are {}", names.join(", ")))));
     }
-    let costs = KernelCosts::by_name(|name| file.cost.get(name).map(|cost| cost.value.get()));
-    costs.map_err(|missing| {
-        let message = format!("kernel `{}` does not say what `cost.{missing}` is", file.name);
+    by_name(&|name| given.get(name).map(|cost| cost.value.get())).map_err(|missing| {
+        let message = format!("kernel `{}` does not say what `{table}.{missing}` is", file.name);
         host.complaint(message, Some("add it to the kernel's file, or `extends = \"linux\"`".to_owned()))
     })
 }
@@ -74,6 +120,17 @@ mod tests {
         let costs = KernelCosts::by_name(|name| file.cost.get(name).map(|cost| cost.value.get()));
         assert_eq!(costs, Ok(KernelCosts::linux()));
         assert_eq!(file.cost.len(), KernelCosts::NAMES.len());
+        let cycles =
+            |table: &BTreeMap<String, Figure<Cycles>>, name: &str| table.get(name).map(|c| c.value.get());
+        assert_eq!(NicCosts::by_name(|name| cycles(&file.nic_cost, name)), Ok(NicCosts::linux()));
+        assert_eq!(KpioCosts::by_name(|name| cycles(&file.kpio_cost, name)), Ok(KpioCosts::linux()));
+        assert_eq!(NvmeCosts::by_name(|name| cycles(&file.nvme_cost, name)), Ok(NvmeCosts::linux()));
+        let block = BlockParams::default();
+        assert_eq!(file.block.read_ahead.value, block.read_ahead);
+        assert_eq!(
+            (file.block.dirty_limit.value, file.block.cache_limit.value),
+            (block.dirty_limit, block.cache_limit)
+        );
         assert_eq!(file.scheduler.latency.value, SchedParams::linux().latency);
         let (said, own) = (file.steering, SteeringParams::linux());
         assert_eq!((said.idle.value, said.scan.value), (own.idle, own.scan));

@@ -1,5 +1,7 @@
 //! Settings of the path by programmed I/O.
 
+use crate::costs::costs;
+
 /// How lines are stored to the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stores {
@@ -51,32 +53,17 @@ pub enum Select {
     UpTo(u32),
 }
 
-/// What the code costs in cycles, apart from its loads and stores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KpioCosts {
-    /// To write a packet: length, lines, room (assumed: half of what a descriptor's packet costs, as there is neither a
-    /// mapping nor a slot to keep).
-    pub send: u64,
-    /// To choose the path of a packet by its connection or size (assumed: a dissection of known headers, a hash of four
-    /// words and a table's entry).
-    pub select: u64,
-    /// Checksum of eight bytes of a frame: `crc32` has a latency of three cycles (Intel optimisation manual, latency
-    /// tables; uops.info).
-    pub crc_word: u64,
-    /// Internet checksum of eight bytes by software, where the format cannot ask the device (an add with carry: two
-    /// cycles of latency on Sandy Bridge, Intel optimisation manual).
-    pub sum_word: u64,
-}
-
-impl KpioCosts {
-    /// The figures above.
-    pub const fn linux() -> Self {
-        Self { send: 25, select: 25, crc_word: 3, sum_word: 2 }
-    }
-
-    /// No costs at all.
-    pub const fn none() -> Self {
-        Self { send: 0, select: 0, crc_word: 0, sum_word: 0 }
+costs! {
+    /// Cycles that sending by lines computes; its stores cost by themselves.
+    KpioCosts {
+        /// To write a packet: length, lines, room.
+        send = 25,
+        /// To choose the path of a packet by its connection or size.
+        select = 25,
+        /// Checksum of eight bytes of a frame.
+        crc_word = 3,
+        /// Internet checksum of eight bytes by software, where the format cannot ask the device.
+        sum_word = 2,
     }
 }
 

@@ -80,6 +80,14 @@ pub fn addresses(host: HostId, setup: &HostSetup) -> BTreeMap<MacAddr, (Ipv4Addr
 
 /// The drivers of a host's kernel.
 pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
-    let nvme = NvmeDriver::new(drive::options(host.nvme_driver.as_ref()));
-    vec![NicDriver::new(nic::driver_params(host.nic_driver.as_ref())), Rc::new(nvme)]
+    let mut nvme = drive::options(host.nvme_driver.as_ref());
+    let mut nic = nic::driver_params(host.nic_driver.as_ref());
+    // What is wrong with them has been said when the kernel's parameters were read.
+    if let Ok(costs) = super::kernel::driver_costs(host) {
+        (nvme.costs, nic.costs) = (costs.nvme, costs.nic);
+        if let Some(kpio) = &mut nic.kpio {
+            kpio.costs = costs.kpio;
+        }
+    }
+    vec![NicDriver::new(nic), Rc::new(NvmeDriver::new(nvme))]
 }
