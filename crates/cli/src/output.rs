@@ -172,7 +172,7 @@ pub fn program_rows(scenario: &str, done: &[Done]) -> Vec<serde_json::Value> {
 pub fn program_table(done: &[Done]) -> String {
     let mut text = String::new();
     for program in done {
-        text += &format!("{}: {} ({})\n", program.host, program.run, program.took);
+        text += &format!("{}: {} ({})\n", program.host, program.run, nearfar::trace::human(program.took));
         match &program.outcome {
             Ok(report) => {
                 let rows = report.readings.iter().map(|reading| {

@@ -64,7 +64,13 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
 /// What clap has to say, on a line, and what it advises.
 fn refused(name: &str, error: &clap::Error) -> Refused {
     let text = error.render().to_string();
-    // `--help` in a scenario comes here too: what there is to say is the help.
+    if error.kind() == clap::error::ErrorKind::DisplayHelp {
+        let usage = text.find("Usage:").unwrap_or(0);
+        return Refused {
+            message: format!("{name}: this is its help"),
+            help: Some(text[usage..].to_owned()),
+        };
+    }
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("not understood");
     let rest: Vec<&str> = lines
@@ -92,6 +98,7 @@ mod tests {
         let refused = wrong("stream --ntims 3");
         assert!(refused.message.contains("--ntims"), "{refused:?}");
         assert!(refused.help.unwrap().contains("--ntimes"));
+        assert!(wrong("fio --help").help.unwrap().contains("--iodepth"));
         assert!(wrong("stream --ntimes many").message.contains("many"));
         assert!(wrong("").message.contains("no program"));
     }

@@ -20,4 +20,4 @@ pub use filter::{Filter, UnknownType};
 pub use links::add_links;
 pub use recorder::{Capture, LinkInfo, Recorder, Span};
 pub use row::{Decoded, Row, mnemonic};
-pub use summary::{DirectionSummary, Summary};
+pub use summary::{DirectionSummary, Summary, human};

@@ -116,7 +116,7 @@ impl fmt::Display for Summary {
 }
 
 /// A time in the unit that suits it, with three digits or the nanoseconds.
-fn human(time: Duration) -> String {
+pub fn human(time: Duration) -> String {
     let ns = time.as_ns_f64();
     match ns {
         _ if ns < 1e4 => format!("{ns:.1} ns"),
