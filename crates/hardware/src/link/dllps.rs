@@ -62,11 +62,7 @@ impl Link {
             let on_wire = self.time_for(DLLP_BYTES);
             let transmitter = &mut self.transmitters[side as usize];
             // A DLLP goes between two TLPs: it delays those behind it by its own length and waits for none.
-            let mut start = transmitter.wire_free.max(due);
-            if start >= transmitter.next_skip {
-                start = transmitter.after_skip(start, self.skip);
-            }
-            transmitter.wire_free = start + on_wire;
+            transmitter.wire_free = transmitter.begin(due, self.skip) + on_wire;
             let counters = &mut self.counters[side as usize];
             counters.dllps += 1;
             counters.dllp_bytes += Bytes::new(DLLP_BYTES);

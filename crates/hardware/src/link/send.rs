@@ -160,11 +160,7 @@ impl Link {
         sequence: u16,
         wire_bytes: u64,
     ) -> Time {
-        let transmitter = &mut self.transmitters[side as usize];
-        let mut start = now.max(transmitter.wire_free);
-        if start >= transmitter.next_skip {
-            start = transmitter.after_skip(start, self.skip);
-        }
+        let start = self.transmitters[side as usize].begin(now, self.skip);
         let (end, arrival) = self.times_on_wire(cx, side, packet, wire_bytes, start);
         self.transmitters[side as usize].wire_free = end;
         self.counters[side as usize].busy += end - start;

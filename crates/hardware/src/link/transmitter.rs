@@ -124,7 +124,7 @@ pub struct Transmitter {
     /// When the wire has sent all that was handed to it.
     pub wire_free: Time,
     /// When the next SKP ordered set is due.
-    pub next_skip: Time,
+    next_skip: Time,
     /// Sequence number of the next TLP.
     next_sequence: u16,
     /// Sequence number of the oldest TLP that is not acknowledged.
@@ -265,12 +265,19 @@ impl Transmitter {
         self.acks.front().is_some_and(|&(at, _)| at <= now)
     }
 
+    /// When what is to leave at `at` can begin: behind what the wire has to send, and the SKP ordered sets that are due.
+    #[inline(always)]
+    pub fn begin(&mut self, at: Time, skip: (Duration, Duration)) -> Time {
+        let start = at.max(self.wire_free);
+        if start >= self.next_skip { self.after_skip(start, skip) } else { start }
+    }
+
     /// When a TLP begins that would begin at `start`, after the SKP ordered sets, one in every `interval`, that are due.
     ///
     /// A set never interrupts a TLP: what falls due meanwhile waits for its end (base spec 4.2.7.3), and the next TLP
     /// for the set. Sets that fall into an idle wire are in the way of none but a TLP that begins just then.
     #[cold]
-    pub fn after_skip(&mut self, start: Time, (interval, time): (Duration, Duration)) -> Time {
+    fn after_skip(&mut self, start: Time, (interval, time): (Duration, Duration)) -> Time {
         let elapsed = |until: Time| until.since(self.next_skip).as_ps() / interval.as_ps().max(1);
         let put_off = if self.wire_free >= self.next_skip { elapsed(self.wire_free) + 1 } else { 0 };
         let last = self.next_skip + interval * elapsed(start);
