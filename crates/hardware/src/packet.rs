@@ -1,6 +1,6 @@
 //! TLPs in flight: their bytes, in a pool that is allocated once.
 
-use wire::pcie::{FlowClass, Tlp, TlpError};
+use wire::pcie::{FlowClass, OrderingKey, Tlp, TlpError};
 
 use crate::link::{Credits, Held};
 
@@ -15,8 +15,6 @@ pub struct Summary {
     pub class: FlowClass,
     /// Credits that it takes.
     pub credits: Credits,
-    /// Whether it may pass posted requests that wait.
-    pub relaxed: bool,
 }
 
 impl Summary {
@@ -24,11 +22,7 @@ impl Summary {
     #[inline]
     pub fn of(tlp: &Tlp) -> Self {
         let data = (tlp.payload_len() as u32).div_ceil(16);
-        Self {
-            class: tlp.class(),
-            credits: Credits { header: 1, data },
-            relaxed: tlp.common.relaxed_ordering,
-        }
+        Self { class: tlp.class(), credits: Credits { header: 1, data } }
     }
 }
 
@@ -193,6 +187,11 @@ impl PacketPool {
     /// If the packet was never encoded, which cannot be.
     pub fn summary(&self, id: PacketId) -> Summary {
         self.slots[id.0 as usize].summary.expect("a packet in flight has been encoded")
+    }
+
+    /// What the ordering rules look at of the packet; `None` if its bytes are no TLP any more.
+    pub fn ordering(&self, id: PacketId) -> Option<OrderingKey> {
+        self.decode(id).ok().map(|(tlp, _)| OrderingKey::of(&tlp))
     }
 
     /// Header, payload and digest as they stand on the wire, without framing.

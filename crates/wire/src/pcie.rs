@@ -16,7 +16,7 @@ pub mod tlp;
 pub use dllp::{Dllp, Sequence};
 pub use id::{Bdf, FunctionAddress, Segment};
 pub use link::{Framing, Generation, Width};
-pub use ordering::{Passing, may_pass};
+pub use ordering::{OrderingKey, Passing, may_pass};
 pub use split::{split_completion, split_read, split_write};
 pub use tlp::{
     AddressType, Common, CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, FlowClass, IoRequest,

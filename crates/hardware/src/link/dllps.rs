@@ -74,7 +74,6 @@ impl Link {
                 let found = (due + on_wire + self.params.latency).max(cx.scheduler.now());
                 let other = LinkEnd { link: self.id, side: side.opposite() };
                 cx.scheduler.at(found, Event::LinkError(other, Detected::BadDllp));
-                // Credits are announced as running totals: a later update makes up for the lost one.
                 if let Dllp::UpdateCredits(class, credits) = dllp {
                     self.receivers[side as usize].repeat(due, class, credits);
                 }

@@ -68,10 +68,10 @@ impl Link {
         if self.transmitters[side as usize].is_waiting() || !self.has_replay_space(side) {
             // Others wait by now: it takes its turn among them.
             put_off(cx, &planned);
-            let relaxed = cx.packets.summary(packet).relaxed;
+            let key = cx.packets.ordering(packet);
             let transmitter = &mut self.transmitters[side as usize];
             transmitter.account(class).refund(credits);
-            transmitter.enqueue(class, packet, credits, relaxed);
+            transmitter.enqueue(class, packet, credits, key);
             self.drain(cx, side, at, released);
             return;
         }

@@ -146,12 +146,16 @@ impl Receiver {
         occupied.data += credits.data;
     }
 
-    /// Lets the UpdateFC that was sent at `sent` and lost be followed by another one.
+    /// Makes up for the UpdateFC that was sent at `sent` and lost: the next one says what it said, too, since it gives a
+    /// running total; if none is to come, one is sent later.
     pub fn repeat(&mut self, sent: Time, class: FlowClass, credits: Credits) {
-        let due = sent + self.params.credit_update_delay;
-        // Those behind it were freed after `sent` and are due later.
-        self.updates[class as usize].push_front((due, credits));
-        self.next_due = self.next_due.min(due);
+        match self.updates[class as usize].front_mut() {
+            Some((_, next)) => {
+                next.header += credits.header;
+                next.data += credits.data;
+            }
+            None => self.announce(sent + self.params.credit_update_delay, class, credits),
+        }
     }
 
     /// Whether a DLLP is due at `now` or before.

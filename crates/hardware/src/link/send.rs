@@ -19,7 +19,7 @@ impl Link {
             self.lose(cx, packet, released);
             return;
         }
-        let Summary { class, credits, relaxed } = cx.packets.summary(packet);
+        let Summary { class, credits } = cx.packets.summary(packet);
         let now = cx.scheduler.now();
         self.settle(cx, side, now, released);
         // With nothing waiting there is no order to keep: the usual case.
@@ -28,7 +28,8 @@ impl Link {
             self.deliver_at(cx, side, packet, arrival);
             return;
         }
-        self.transmitters[side as usize].enqueue(class, packet, credits, relaxed);
+        let key = cx.packets.ordering(packet);
+        self.transmitters[side as usize].enqueue(class, packet, credits, key);
         self.drain(cx, side, now, released);
     }
 

@@ -5,9 +5,10 @@ use proptest::prelude::*;
 use units::{Duration, Time};
 use wire::pcie::ordering::Passing;
 use wire::pcie::{Bdf, FlowClass, Generation, MemoryRequest, Tlp, TlpKind, Width, may_pass};
-use wire::pcie::{CompletionHeader, CompletionStatus};
+use wire::pcie::{CompletionHeader, CompletionStatus, ConfigRequest, ConfigType};
 
 use super::*;
+use crate::packet::Summary;
 use crate::root::{HostId, RootEvent};
 
 fn params(credits: CreditLimits) -> LinkParams {
@@ -36,24 +37,43 @@ fn small_credits() -> CreditLimits {
     }
 }
 
-fn tlp(kind: u8, number: u32, dwords: u16, relaxed: bool) -> Tlp {
-    let requester = Bdf::new(1, 0, 0);
+/// Kind (write, read, completion, configuration write), doublewords, sender, relaxed ordering, ID-based ordering.
+type Shape = (u8, u16, u8, bool, bool);
+
+fn tlp(number: u32, (kind, dwords, sender, relaxed, id_based): Shape) -> Tlp {
+    let sender = Bdf::new(1, sender, 0);
     let address = u64::from(number) * 4096;
+    let memory = |tag| MemoryRequest::for_bytes(sender, tag, address, u32::from(dwords) * 4);
     let mut tlp = Tlp::new(match kind {
-        0 => TlpKind::MemoryWrite(MemoryRequest::for_bytes(requester, 0, address, u32::from(dwords) * 4)),
-        1 => TlpKind::MemoryRead(MemoryRequest::for_bytes(requester, 0, address, u32::from(dwords) * 4)),
-        _ => TlpKind::CompletionData(CompletionHeader {
-            completer: Bdf::default(),
+        0 => TlpKind::MemoryWrite(memory(0)),
+        1 => TlpKind::MemoryRead(memory(0)),
+        2 => TlpKind::CompletionData(CompletionHeader {
+            completer: sender,
             status: CompletionStatus::Successful,
             byte_count: dwords * 4,
             lower_address: 0,
-            requester,
-            tag: 0,
+            requester: Bdf::default(),
+            // Few requests, so that some completions belong to the same one.
+            tag: dwords % 4,
             length_dw: dwords,
         }),
+        _ => TlpKind::ConfigWrite(ConfigRequest {
+            requester: sender,
+            tag: number as u16 & 0xff,
+            target: Bdf::default(),
+            register: 0,
+            first_be: 0xf,
+            config_type: ConfigType::Type0,
+        }),
     });
-    tlp.common.relaxed_ordering = relaxed;
+    // Configuration requests have no attributes.
+    tlp.common.relaxed_ordering = relaxed && kind < 3;
+    tlp.common.id_based_ordering = id_based && kind < 3;
     tlp
+}
+
+fn plain(kind: u8, number: u32, dwords: u16) -> Tlp {
+    tlp(number, (kind, dwords, 0, false, false))
 }
 
 /// A link with somebody at both ends who takes what arrives after a while.
@@ -192,8 +212,12 @@ impl Bench {
     }
 }
 
-fn traffic() -> impl Strategy<Value = Vec<(bool, u8, u16, bool)>> {
-    prop::collection::vec((any::<bool>(), 0u8..3, 1u16..=64, any::<bool>()), 1..80)
+fn shape() -> impl Strategy<Value = Shape> {
+    (0u8..4, 1u16..=64, 0u8..2, any::<bool>(), any::<bool>())
+}
+
+fn traffic() -> impl Strategy<Value = Vec<(bool, Shape)>> {
+    prop::collection::vec((any::<bool>(), shape()), 1..80)
 }
 
 proptest! {
@@ -207,14 +231,15 @@ proptest! {
         let [told, untold] = [true, false].map(|plans| {
             let mut bench = Bench { plans, ..Bench::new(small_credits(), Duration::from_ns(hold_ns)) };
             let (mut now, mut leaves) = (Time::from_ps(1), [Time::ZERO; 2]);
-            for (number, (&(up, kind, dwords, relaxed), &(gap, delay))) in traffic.iter().zip(&gaps).enumerate() {
+            for (number, (&(up, shape), &(gap, delay))) in traffic.iter().zip(&gaps).enumerate() {
                 let side = if up { Side::Downstream } else { Side::Upstream };
                 now += Duration::from_ps(gap);
                 // Reads go when they come; writes and completions in their order.
                 let last = &mut leaves[side as usize];
-                let at = if kind == 1 { now } else { (now + Duration::from_ps(delay)).max(*last) };
-                *last = if kind == 1 { *last } else { at };
-                bench.give_at(now, at, side, tlp(kind, number as u32 + 1, dwords, relaxed && kind == 2));
+                let is_request = matches!(shape.0, 1 | 3);
+                let at = if is_request { now } else { (now + Duration::from_ps(delay)).max(*last) };
+                *last = if is_request { *last } else { at };
+                bench.give_at(now, at, side, tlp(number as u32 + 1, shape));
             }
             bench.run();
             bench
@@ -228,9 +253,9 @@ proptest! {
     #[test]
     fn everything_arrives_once_in_a_legal_order(traffic in traffic(), hold_ns in 0u64..2000) {
         let mut bench = Bench::new(small_credits(), Duration::from_ns(hold_ns));
-        for (number, &(up, kind, dwords, relaxed)) in traffic.iter().enumerate() {
+        for (number, &(up, shape)) in traffic.iter().enumerate() {
             let side = if up { Side::Downstream } else { Side::Upstream };
-            bench.send(side, tlp(kind, number as u32 + 1, dwords, relaxed && kind == 2));
+            bench.send(side, tlp(number as u32 + 1, shape));
         }
         bench.run();
         for side in 0..2 {
@@ -240,14 +265,46 @@ proptest! {
         prop_assert_eq!(bench.packets.in_flight(), 0);
     }
 
+    /// The whole of table 2-40: what waits behind a TLP without credits goes if it may, and only then.
+    #[test]
+    fn the_table_decides_who_goes(
+        earlier in prop::collection::vec(shape(), 1..6), waiting in shape(), has_headers in any::<bool>(),
+    ) {
+        let stuck = |class| earlier.iter().any(|&shape| tlp(0, shape).class() == class);
+        // Those before lack credits for their data, or for their headers.
+        let limit = |class| stuck(class).then_some(Credits { header: 64 * u32::from(has_headers), data: 0 });
+        let limits = CreditLimits {
+            posted: limit(FlowClass::Posted),
+            non_posted: limit(FlowClass::NonPosted),
+            completion: limit(FlowClass::Completion),
+        };
+        let mut transmitter = Transmitter::new(&limits);
+        let mut packets = PacketPool::new();
+        let mut enqueue = |tlp: &Tlp, credits| {
+            let packet = packets.encode(tlp, &[]);
+            transmitter.enqueue(tlp.class(), packet, credits, packets.ordering(packet));
+            packet
+        };
+        let earlier: Vec<Tlp> = (1..).zip(&earlier).map(|(number, &shape)| tlp(number, shape)).collect();
+        for tlp in &earlier {
+            enqueue(tlp, Credits { header: 1, data: 1 });
+        }
+        let waiting = tlp(99, waiting);
+        let packet = enqueue(&waiting, Credits { header: 1, data: 0 });
+        let has_credits = has_headers || !stuck(waiting.class());
+        let expected = has_credits && earlier.iter().all(|tlp| may_pass(&waiting, tlp) != Passing::MustNot);
+        let next = transmitter.take_next(Time::ZERO).map(|(_, next)| next.packet);
+        prop_assert_eq!(next, expected.then_some(packet));
+    }
+
     #[test]
     fn bit_errors_and_lost_dllps_cost_time_only(traffic in traffic(), seed in any::<u64>()) {
         let mut bench = Bench::new(small_credits(), Duration::from_ns(10));
         let rng: Rng = Seed::new(seed).component("link");
         bench.link.inject_errors(Some(ErrorInjector::new(1e-4, 0.1, Duration::from_us(3), rng)));
-        for (number, &(up, kind, dwords, _)) in traffic.iter().enumerate() {
+        for (number, &(up, shape)) in traffic.iter().enumerate() {
             let side = if up { Side::Downstream } else { Side::Upstream };
-            bench.send(side, tlp(kind, number as u32 + 1, dwords, false));
+            bench.send(side, tlp(number as u32 + 1, shape));
         }
         bench.run();
         for side in 0..2 {
@@ -258,12 +315,28 @@ proptest! {
 }
 
 #[test]
+fn the_oldest_is_not_passed_for_ever() {
+    let posted = Some(Credits { header: 100, data: 30 });
+    let mut transmitter = Transmitter::new(&CreditLimits { posted, ..CreditLimits::default() });
+    let mut packets = PacketPool::new();
+    let mut enqueue = |number, dwords| {
+        let packet = packets.encode(&tlp(number, (0, dwords, 0, true, false)), &[]);
+        let Summary { class, credits } = packets.summary(packet);
+        transmitter.enqueue(class, packet, credits, packets.ordering(packet));
+    };
+    enqueue(0, 128);
+    (1..50).for_each(|number| enqueue(number, 1));
+    let passed = (0..).take_while(|_| transmitter.take_next(Time::ZERO).is_some()).count();
+    assert_eq!(passed, 16, "then what comes free is kept for the one that is too large");
+}
+
+#[test]
 fn posted_requests_pass_reads_that_lack_credits() {
     let mut bench = Bench::new(small_credits(), Duration::from_us(5));
     for number in 0..8 {
-        bench.send(Side::Downstream, tlp(1, number, 16, false));
+        bench.send(Side::Downstream, plain(1, number, 16));
     }
-    bench.send(Side::Downstream, tlp(0, 100, 16, false));
+    bench.send(Side::Downstream, plain(0, 100, 16));
     bench.run();
     let arrived = &bench.arrived[Side::Upstream as usize];
     let write = arrived.iter().position(|&n| n == 8).unwrap();
@@ -278,7 +351,7 @@ fn a_stream_of_writes_fills_the_wire() {
     bench.link.receivers[1].params.replay_tlps = 1000;
     let (count, dwords) = (500, 64);
     for number in 0..count {
-        bench.send(Side::Downstream, tlp(0, number + 2_000_000, dwords, false));
+        bench.send(Side::Downstream, plain(0, number + 2_000_000, dwords));
     }
     let wire = bench.link.transmitters[Side::Downstream as usize].wire_free;
     let bytes = u64::from(count) * (24 + u64::from(dwords) * 4);
@@ -291,7 +364,7 @@ fn a_stream_of_writes_fills_the_wire() {
 fn a_link_that_goes_down_loses_what_it_carries() {
     let mut bench = Bench::new(small_credits(), Duration::ZERO);
     for number in 0..20 {
-        bench.send(Side::Downstream, tlp(0, number, 16, false));
+        bench.send(Side::Downstream, plain(0, number, 16));
     }
     let mut cx = LinkContext { packets: &mut bench.packets, scheduler: &mut bench.scheduler };
     let mut released = Vec::new();
@@ -302,7 +375,7 @@ fn a_link_that_goes_down_loses_what_it_carries() {
     let mut cx = LinkContext { packets: &mut bench.packets, scheduler: &mut bench.scheduler };
     bench.link.bring_up(&mut cx);
     bench.sent = Default::default();
-    bench.send(Side::Downstream, tlp(0, 1, 16, false));
+    bench.send(Side::Downstream, plain(0, 1, 16));
     bench.run();
     assert_eq!(bench.arrived[Side::Upstream as usize], vec![0]);
     let _ = FlowClass::Posted;

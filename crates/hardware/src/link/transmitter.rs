@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use engine::EventKey;
 use units::{Duration, Time};
 use wire::pcie::FlowClass;
+use wire::pcie::ordering::{OrderingKey, Passing};
 
 use super::params::{CreditLimits, Credits};
 use crate::packet::PacketId;
@@ -21,9 +22,26 @@ pub struct Waiting {
     pub order: u64,
     /// Credits that it takes.
     pub credits: Credits,
-    /// Whether it may pass posted requests that wait (relaxed ordering).
-    pub relaxed: bool,
+    /// What decides which others it may pass; `None` for what is no TLP any more, which passes nothing.
+    key: Option<OrderingKey>,
+    /// How often others of its class have passed it as the oldest of them.
+    passed: u8,
 }
+
+impl Waiting {
+    /// Whether the ordering table lets it pass `earlier`.
+    fn may_pass(&self, earlier: &Self) -> bool {
+        let (Some(own), Some(earlier)) = (&self.key, &earlier.key) else { return false };
+        own.passes(earlier) != Passing::MustNot
+    }
+}
+
+/// TLPs of each class that a transmitter chooses among (assumed: arbiters compare a handful).
+const CHOICE: usize = 16;
+
+/// How often others may take the credits of their class before the oldest one that lacks them (assumed: no TLP may wait
+/// for ever because smaller ones fit).
+const MOST_PASSED: u8 = 16;
 
 /// Credits that a transmitter has and those that are on their way to it.
 #[derive(Debug, Default)]
@@ -51,6 +69,11 @@ impl CreditAccount {
             self.under_way.pop_front();
         }
         available.header >= need.header && available.data >= need.data
+    }
+
+    /// Whether not even a TLP without data can be paid.
+    fn is_out_of_headers(&self) -> bool {
+        self.available.is_some_and(|available| available.header == 0)
     }
 
     fn pay(&mut self, need: Credits) {
@@ -170,8 +193,15 @@ impl Transmitter {
     }
 
     /// Appends a TLP of `class` to its queue.
-    pub fn enqueue(&mut self, class: FlowClass, packet: PacketId, credits: Credits, relaxed: bool) {
-        self.queues[class as usize].push_back(Waiting { packet, order: self.arrivals, credits, relaxed });
+    pub fn enqueue(
+        &mut self,
+        class: FlowClass,
+        packet: PacketId,
+        credits: Credits,
+        key: Option<OrderingKey>,
+    ) {
+        let waiting = Waiting { packet, order: self.arrivals, credits, key, passed: 0 };
+        self.queues[class as usize].push_back(waiting);
         self.arrivals += 1;
     }
 
@@ -201,32 +231,45 @@ impl Transmitter {
 
     /// Takes the TLP that the ordering rules and the credits let go first, if any.
     ///
-    /// The oldest goes first. Where it lacks credits, a younger one of another
-    /// class goes if it may pass: posted requests pass everything else, so that
-    /// nothing can deadlock; non-posted requests and completions pass each
-    /// other, but no posted request (PCIe base specification, ordering rules)
-    /// unless a completion carries relaxed ordering.
+    /// The oldest goes first. Where it lacks credits, the oldest of those goes that have them and may pass all that were
+    /// there before (base spec table 2-40): posted requests and completions thereby pass the requests that they must
+    /// pass, so that nothing can deadlock.
     pub fn take_next(&mut self, now: Time) -> Option<(FlowClass, Waiting)> {
-        let mut candidates: [Option<(u64, FlowClass)>; 3] = [None; 3];
-        for (slot, class) in candidates.iter_mut().zip(CLASSES) {
-            *slot = self.queues[class as usize].front().map(|head| (head.order, class));
-        }
-        candidates.sort_unstable_by_key(|c| c.map_or(u64::MAX, |(order, _)| order));
-        let oldest_posted =
-            self.queues[FlowClass::Posted as usize].front().map_or(u64::MAX, |head| head.order);
-        for (order, class) in candidates.into_iter().flatten() {
-            let head = self.queues[class as usize][0];
-            let passes_posted = order > oldest_posted;
-            if passes_posted && !(class == FlowClass::Completion && head.relaxed) {
+        let mut places = [0; 3];
+        loop {
+            let candidate = |class: FlowClass| {
+                let place = places[class as usize];
+                let waiting = self.queues[class as usize].get(place).filter(|_| place < CHOICE)?;
+                Some((waiting.order, class, place))
+            };
+            let (_, class, place) =
+                CLASSES.into_iter().filter_map(candidate).min_by_key(|&(order, ..)| order)?;
+            let waiting = self.queues[class as usize][place];
+            let account = &mut self.credits[class as usize];
+            if account.covers(now, waiting.credits) {
+                if self.may_go(class, place, &waiting) {
+                    self.credits[class as usize].pay(waiting.credits);
+                    if place > 0 {
+                        self.queues[class as usize][0].passed += 1;
+                    }
+                    self.queues[class as usize].remove(place);
+                    return Some((class, waiting));
+                }
+            } else if account.is_out_of_headers() {
+                places[class as usize] = CHOICE;
                 continue;
             }
-            if self.credits[class as usize].covers(now, head.credits) {
-                self.credits[class as usize].pay(head.credits);
-                self.queues[class as usize].pop_front();
-                return Some((class, head));
-            }
+            places[class as usize] += 1;
         }
-        None
+    }
+
+    /// Whether the TLP at `place` of its queue may pass all that wait and were there before it.
+    fn may_go(&self, class: FlowClass, place: usize, waiting: &Waiting) -> bool {
+        if place > 0 && self.queues[class as usize][0].passed >= MOST_PASSED {
+            return false;
+        }
+        let earlier = |queue: &VecDeque<Waiting>| queue.partition_point(|other| other.order < waiting.order);
+        self.queues.iter().all(|queue| queue.iter().take(earlier(queue)).all(|other| waiting.may_pass(other)))
     }
 
     /// The account of `class`.

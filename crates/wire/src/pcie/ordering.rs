@@ -8,6 +8,7 @@
 //! completion           No / RO,IDO Yes          Yes                 No within a request
 //! ```
 
+use super::Bdf;
 use super::tlp::{CompletionStatus, FlowClass, Tlp, TlpKind};
 
 /// What a waiting packet is to do about an earlier one that is stuck.
@@ -21,39 +22,55 @@ pub enum Passing {
     MustNot,
 }
 
-/// Whether `waiting` passes `earlier`, which entered the same queue before it.
-///
-/// Packets of different traffic classes have no order to keep, but keep their
-/// duty to pass: they may share a virtual channel.
-#[inline]
-pub fn may_pass(waiting: &Tlp, earlier: &Tlp) -> Passing {
-    use FlowClass::{Completion, NonPosted, Posted};
-    match (waiting.class(), earlier.class()) {
-        (Posted | Completion, NonPosted) => Passing::Must,
-        (Posted, Completion) | (NonPosted, NonPosted | Completion) => Passing::May,
-        (Completion, Completion) => {
-            if waiting.requester() == earlier.requester() && waiting.tag() == earlier.tag() {
-                ordered(waiting, earlier)
-            } else {
-                Passing::May
-            }
+/// What the ordering table looks at of a packet, so that a queue need not keep the packet itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OrderingKey {
+    class: FlowClass,
+    traffic_class: u8,
+    /// May pass posted requests whoever sent them: relaxed ordering, where the table heeds it.
+    relaxed: bool,
+    /// May pass posted requests of others (ID-based ordering).
+    id_based: bool,
+    sender: Bdf,
+    /// Requester and tag.
+    transaction: (Bdf, u16),
+}
+
+impl OrderingKey {
+    /// The key of `tlp`.
+    pub fn of(tlp: &Tlp) -> Self {
+        let heeds_relaxed = !matches!(tlp.kind, TlpKind::MemoryRead(_));
+        Self {
+            class: tlp.class(),
+            traffic_class: tlp.common.traffic_class,
+            relaxed: tlp.common.relaxed_ordering && heeds_relaxed || is_write_completion(tlp),
+            id_based: tlp.common.id_based_ordering,
+            sender: tlp.sender(),
+            transaction: (tlp.requester(), tlp.tag()),
         }
-        (_, Posted) => {
-            let relaxed = waiting.common.relaxed_ordering && !matches!(waiting.kind, TlpKind::MemoryRead(_));
-            let other_id = waiting.common.id_based_ordering && waiting.sender() != earlier.sender();
-            if relaxed || other_id || is_write_completion(waiting) {
-                Passing::May
-            } else {
-                ordered(waiting, earlier)
-            }
-        }
+    }
+
+    /// Whether a packet with this key passes one with key `earlier`, which entered the same queue before it.
+    ///
+    /// Packets of different traffic classes have no order to keep, but keep their
+    /// duty to pass: they may share a virtual channel.
+    #[inline]
+    pub fn passes(&self, earlier: &Self) -> Passing {
+        use FlowClass::{Completion, NonPosted, Posted};
+        let is_free = match (self.class, earlier.class) {
+            (Posted | Completion, NonPosted) => return Passing::Must,
+            (Posted, Completion) | (NonPosted, NonPosted | Completion) => true,
+            (Completion, Completion) => self.transaction != earlier.transaction,
+            (_, Posted) => self.relaxed || self.id_based && self.sender != earlier.sender,
+        };
+        // The order counts within a traffic class only.
+        if is_free || self.traffic_class != earlier.traffic_class { Passing::May } else { Passing::MustNot }
     }
 }
 
-/// The order counts within a traffic class only.
-#[inline]
-fn ordered(waiting: &Tlp, earlier: &Tlp) -> Passing {
-    if waiting.common.traffic_class == earlier.common.traffic_class { Passing::MustNot } else { Passing::May }
+/// Whether `waiting` passes `earlier`, which entered the same queue before it: see [`OrderingKey::passes`].
+pub fn may_pass(waiting: &Tlp, earlier: &Tlp) -> Passing {
+    OrderingKey::of(waiting).passes(&OrderingKey::of(earlier))
 }
 
 /// The completion of a successful I/O or configuration write: it has no data.
@@ -65,7 +82,7 @@ fn is_write_completion(tlp: &Tlp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pcie::{Bdf, CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
+    use crate::pcie::{CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
 
     const A: Bdf = Bdf::new(1, 0, 0);
     const B: Bdf = Bdf::new(2, 0, 0);
