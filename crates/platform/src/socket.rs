@@ -69,8 +69,28 @@ pub struct TcpInfo {
     pub retransmissions: u64,
     /// Times that the retransmission timer went off.
     pub timeouts: u64,
+    /// Segments sent since nothing was heard of the last ones.
+    pub tail_probes: u64,
     /// Segments that came before others that were sent earlier.
     pub out_of_order: u64,
+}
+
+/// How an idle connection is kept alive (Linux: `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeepAlive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// From one probe to the next.
+    pub interval: Duration,
+    /// Probes without an answer after which the connection is given up.
+    pub probes: u8,
+}
+
+impl KeepAlive {
+    /// Linux's defaults: `net.ipv4.tcp_keepalive_time`, `tcp_keepalive_intvl` and `tcp_keepalive_probes`.
+    pub const fn linux() -> Self {
+        Self { idle: Duration::from_ms(7_200_000), interval: Duration::from_ms(75_000), probes: 9 }
+    }
 }
 
 /// A TCP connection. Dropping it closes nothing: [`close`](Self::close) does.
@@ -106,6 +126,8 @@ pub trait TcpStream {
     fn close(&self, cpu: &Cpu);
     /// Sends small pieces at once (`TCP_NODELAY`).
     fn set_no_delay(&self, on: bool);
+    /// Asks the peer now and then whether it is still there while nothing is sent (`SO_KEEPALIVE`).
+    fn set_keep_alive(&self, cpu: &Cpu, how: Option<KeepAlive>);
     /// What it knows of itself.
     fn info(&self) -> TcpInfo;
 }

@@ -5,11 +5,13 @@ use wire::ip::{TcpFlags, TcpHeader};
 
 use super::Payload;
 use super::congestion::CongestionControl;
+use super::flight::Flight;
 use super::output::Segment;
-use super::params::TcpParams;
+use super::params::{KeepAlive, TcpParams};
+use super::rack::Rack;
 use super::receive::Receive;
 use super::rtt::RttEstimator;
-use super::scoreboard::Scoreboard;
+use super::tail::TailProbe;
 
 /// Where a connection is in its life (RFC 9293, 3.3.2). Listening is its owner's business.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -57,6 +59,10 @@ pub struct Counters {
     pub refused: u64,
     /// Probes of a window of zero.
     pub probes: u64,
+    /// Probes of a tail of which nothing was heard.
+    pub tail_probes: u64,
+    /// Probes whether the peer is still there.
+    pub keep_alives: u64,
 }
 
 /// How loss is being recovered from.
@@ -64,10 +70,10 @@ pub struct Counters {
 pub(super) enum Recovery {
     /// Nothing is known to be lost.
     Open,
-    /// Fast recovery until `point` is acknowledged; what is lost was sent again up to `resent`.
-    Fast { point: u64, resent: u64 },
-    /// After a timeout, all before `point` counts as lost.
-    Timeout { point: u64, resent: u64 },
+    /// Fast recovery until `point` is acknowledged.
+    Fast { point: u64 },
+    /// After a timeout, until `point` is acknowledged.
+    Timeout { point: u64 },
 }
 
 /// A connection.
@@ -99,10 +105,14 @@ pub struct Connection<P> {
     pub(super) peer_mss: u16,
     /// End of the last segment that was not full.
     pub(super) small_end: u64,
-    pub(super) board: Scoreboard,
+    pub(super) flight: Flight,
+    pub(super) rack: Rack,
+    pub(super) tail: TailProbe,
     pub(super) sack: bool,
     pub(super) duplicates: u64,
     pub(super) recovery: Recovery,
+    /// The next that is lost goes out whatever the congestion window says.
+    pub(super) must_resend: bool,
     pub(super) congestion: Box<dyn CongestionControl>,
     /// Where the congestion window last stopped us.
     pub(super) limited_at: u64,
@@ -128,9 +138,13 @@ pub struct Connection<P> {
 
     // Timers.
     pub(super) resend_at: Option<Time>,
+    /// When more counts as lost, if it has not arrived.
+    pub(super) reorder_at: Option<Time>,
     pub(super) retries: u8,
     pub(super) probe: bool,
     pub(super) linger_until: Option<Time>,
+    /// When the peer was heard last, and the probes since then.
+    pub(super) heard: (Time, u8),
     /// Nobody will read any more.
     pub(super) orphan: bool,
     /// A reset to be sent: sequence number, and acknowledgement if it has one.
@@ -158,10 +172,13 @@ impl<P: Payload> Connection<P> {
             // RFC 9293, 3.7.1, until the peer says otherwise.
             peer_mss: 536,
             small_end: 0,
-            board: Scoreboard::default(),
+            flight: Flight::default(),
+            rack: Rack::default(),
+            tail: TailProbe::default(),
             sack: false,
             duplicates: 0,
             recovery: Recovery::Open,
+            must_resend: false,
             congestion: params.congestion.start(mss, params.initial_window.into()),
             limited_at: 0,
             rtt: RttEstimator::new(params.rto_initial, params.rto_min, params.rto_max),
@@ -178,9 +195,11 @@ impl<P: Payload> Connection<P> {
             quick: params.quick_acks,
             peer_segment: 0,
             resend_at: None,
+            reorder_at: None,
             retries: 0,
             probe: false,
             linger_until: None,
+            heard: (Time::ZERO, 0),
             orphan: false,
             reset: None,
             counters: Counters::default(),
@@ -229,6 +248,11 @@ impl<P: Payload> Connection<P> {
         self.rtt.smoothed()
     }
 
+    /// The next sequence number to send.
+    pub fn sequence(&self) -> u32 {
+        super::seq::narrow(self.nxt, self.initial)
+    }
+
     /// Congestion window in bytes.
     pub fn congestion_window(&self) -> u64 {
         self.congestion.window()
@@ -271,6 +295,11 @@ impl<P: Payload> Connection<P> {
     /// Sends what there is at once, or waits as Nagle's algorithm does.
     pub fn set_no_delay(&mut self, no_delay: bool) {
         self.params.no_delay = no_delay;
+    }
+
+    /// Asks an idle connection's peer now and then whether it is still there, or does not.
+    pub fn set_keep_alive(&mut self, keep_alive: Option<KeepAlive>) {
+        self.params.keep_alive = keep_alive;
     }
 
     /// The first piece that waits to be read.
@@ -369,6 +398,8 @@ impl<P: Payload> Connection<P> {
         self.state = State::Closed;
         self.failure = self.failure.or(failure);
         (self.resend_at, self.ack_at, self.linger_until) = (None, None, None);
+        self.reorder_at = None;
+        self.tail = TailProbe::default();
         (self.ack_now, self.probe) = (false, false);
         if failure.is_some() {
             self.receive.clear();
@@ -387,32 +418,12 @@ impl<P: Payload> Connection<P> {
 
     /// Bytes under way.
     pub(super) fn in_flight(&self) -> u64 {
-        let sent = self.nxt - self.una;
-        let held = self.board.held(self.una, self.nxt);
-        let (resent, below) = match self.recovery {
-            Recovery::Open => (0, 0),
-            Recovery::Fast { resent, .. } => (resent, self.lost_below()),
-            Recovery::Timeout { point, resent } => (resent, point),
-        };
-        let from = resent.max(self.una);
-        let lost = below.saturating_sub(from) - self.board.held(from, below.max(from));
-        let left = sent - held - lost;
+        let left = self.flight.in_network();
         match self.sack {
             true => left,
             // Each duplicate says that a segment has left the network (RFC 5681, 3.2).
             false => left.saturating_sub(self.duplicates * self.mss()),
         }
-    }
-
-    /// What is not held before this position counts as lost.
-    pub(super) fn lost_below(&self) -> u64 {
-        let lost = self.board.lost_below(self.mss()).unwrap_or(0);
-        // Whoever entered recovery has lost its first segment at least.
-        let least = match self.recovery {
-            Recovery::Fast { .. } => self.una + self.segment_room().min(self.nxt - self.una),
-            _ => 0,
-        };
-        lost.max(least)
     }
 
     /// A segment for tests and owners that do not cut: at most one MSS.

@@ -6,6 +6,8 @@ use wire::ip::{TcpFlags, TcpHeader};
 use super::Payload;
 use super::congestion::Acked;
 use super::connection::{Connection, Failure, Recovery, State};
+use super::flight::Flight;
+use super::rack::Rtts;
 use super::seq::{narrow, widen};
 
 /// Duplicate acknowledgements that mean loss (RFC 5681, 3.2).
@@ -14,6 +16,7 @@ const DUPLICATES: u64 = 3;
 impl<P: Payload> Connection<P> {
     /// A segment arrived. `segments` is of how many it was put together, 1 for one that came as it is.
     pub fn receive(&mut self, now: Time, header: &TcpHeader, data: P, segments: u16) {
+        self.heard = (now, 0);
         match self.state {
             State::Closed => self.receive.discard(data),
             State::SynSent => {
@@ -70,6 +73,7 @@ impl<P: Payload> Connection<P> {
         self.take_syn(now, header);
         if good_ack {
             self.una = 1;
+            self.flight.acknowledge(1, |_| ());
             self.peer_edge = 1 + u64::from(header.window);
             self.window_by = (0, 1);
             self.measured(now);
@@ -81,6 +85,7 @@ impl<P: Payload> Connection<P> {
             // Both ends opened at once: the SYN is sent again, now with an acknowledgement.
             self.state = State::SynReceived;
             self.nxt = 0;
+            self.flight = Flight::default();
             self.resend_at = None;
         }
     }
@@ -204,7 +209,7 @@ impl<P: Payload> Connection<P> {
     }
 
     fn take_ack(&mut self, now: Time, header: &TcpHeader, position: u64, ack: u64, length: u64) {
-        let news = self.take_sack(header, ack);
+        let news = self.take_sack(now, header, ack);
         let window = u64::from(header.window) << self.peer_shift;
         let edge_before = self.peer_edge;
         if ack >= self.una && (position, ack) >= self.window_by {
@@ -220,6 +225,7 @@ impl<P: Payload> Connection<P> {
             self.resend_at = None;
             self.rtt.settle();
         }
+        self.tail_acknowledged(now, ack, length == 0 && header.options.sack.as_slice().is_empty());
         if ack > self.una {
             self.take_new_ack(now, ack);
         } else if ack == self.una
@@ -234,7 +240,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// Takes the SACK option; whether it told anything new.
-    fn take_sack(&mut self, header: &TcpHeader, ack: u64) -> bool {
+    fn take_sack(&mut self, now: Time, header: &TcpHeader, ack: u64) -> bool {
         if !self.sack {
             return false;
         }
@@ -247,7 +253,8 @@ impl<P: Payload> Connection<P> {
             };
             // Ranges before the acknowledgement are reports of duplicates (RFC 2883).
             if start >= ack.max(self.una) && end <= self.nxt {
-                news |= self.board.add(start, end);
+                let (rack, least) = (&mut self.rack, self.rtt.least());
+                news |= self.flight.hold(start, end, |sent| rack.delivered(now, sent, least));
             }
         }
         news
@@ -259,7 +266,8 @@ impl<P: Payload> Connection<P> {
         let slow = self.congestion.window() < self.congestion.threshold();
         let limited = self.limited_at >= self.una || slow && self.congestion.window() < 2 * flight;
         self.una = ack;
-        self.board.acknowledge(ack);
+        let (rack, least) = (&mut self.rack, self.rtt.least());
+        self.flight.acknowledge(ack, |sent| rack.delivered(now, sent, least));
         self.duplicates = 0;
         self.retries = 0;
         self.measured(now);
@@ -267,16 +275,17 @@ impl<P: Payload> Connection<P> {
         let acked = Acked { now, bytes, rtt: self.rtt.smoothed(), limited };
         match self.recovery {
             Recovery::Open => self.congestion.acked(acked),
-            Recovery::Fast { point, .. } if ack >= point => {
+            Recovery::Fast { point } if ack >= point => {
                 self.congestion.recovered();
                 self.recovery = Recovery::Open;
             }
             // A partial acknowledgement without SACK: the next segment is lost too (RFC 6582, 3.2).
-            Recovery::Fast { point, .. } if !self.sack => {
-                self.recovery = Recovery::Fast { point, resent: ack };
+            Recovery::Fast { .. } if !self.sack => {
+                self.flight.lose_range(ack, (ack + self.segment_room()).min(self.nxt));
+                self.must_resend = true;
             }
             Recovery::Fast { .. } => {}
-            Recovery::Timeout { point, .. } => {
+            Recovery::Timeout { point } => {
                 self.congestion.acked(Acked { limited: true, ..acked });
                 if ack >= point {
                     self.recovery = Recovery::Open;
@@ -284,6 +293,7 @@ impl<P: Payload> Connection<P> {
             }
         }
         self.resend_at = (self.nxt > self.una).then(|| now + self.rtt.rto());
+        self.arm_tail(now);
         self.after_fin_acked(now);
     }
 
@@ -297,17 +307,27 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    fn look_for_loss(&mut self, now: Time) {
-        if self.recovery != Recovery::Open || self.nxt == self.una {
+    /// Finds out what is lost, and begins to recover from it.
+    pub(super) fn look_for_loss(&mut self, now: Time) {
+        self.reorder_at = None;
+        if self.nxt == self.una || self.state <= State::SynReceived {
             return;
         }
-        let mss = self.mss();
-        let by_sack = self.board.lost_below(mss).is_some_and(|below| below > self.una);
-        if by_sack || self.duplicates >= DUPLICATES {
-            let flight = self.in_flight();
-            self.congestion.lost(now, flight.max(self.nxt - self.una - self.board.held(self.una, self.nxt)));
-            self.recovery = Recovery::Fast { point: self.nxt, resent: self.una };
+        let is_open = self.recovery == Recovery::Open;
+        if self.sack {
+            let least = self.rtt.least().unwrap_or(self.rtt.rto());
+            let rtts =
+                Rtts { least, smoothed: self.rtt.smoothed().unwrap_or(least), mss: self.segment_room() };
+            self.reorder_at = self.rack.look(now, &mut self.flight, rtts, !is_open);
+        } else if is_open && self.duplicates >= DUPLICATES {
+            self.flight.lose_range(self.una, (self.una + self.segment_room()).min(self.nxt));
+        }
+        if is_open && self.flight.lost() > 0 {
+            self.congestion.lost(now, self.flight.in_network() + self.flight.lost());
+            self.recovery = Recovery::Fast { point: self.nxt };
+            self.must_resend = true;
             self.counters.recoveries += 1;
+            self.tail.forget();
         }
     }
 

@@ -6,9 +6,11 @@
 //! the bytes until [`Connection::acknowledged`] has passed them. Received data is whatever the owner says it is
 //! ([`Payload`]), kept in order and handed back.
 //!
-//! In it: window scaling and timestamps (RFC 7323), selective acknowledgements and loss recovery with them (RFC 2018,
-//! RFC 6675), fast recovery without (RFC 6582), retransmission timeouts (RFC 6298), delayed acknowledgements,
-//! Nagle's algorithm as Minshall changed it, zero-window probes, defences against blind resets (RFC 5961), Reno and CUBIC.
+//! In it: window scaling and timestamps (RFC 7323), selective acknowledgements (RFC 2018) and with them loss detection by
+//! time and probes of the tail (RACK-TLP, RFC 8985), fast recovery without (RFC 6582), retransmission timeouts (RFC 6298),
+//! delayed acknowledgements,
+//! Nagle's algorithm as Minshall changed it, zero-window probes, keep-alive
+//! (RFC 1122, 4.2.3.6), defences against blind resets (RFC 5961), Reno and CUBIC.
 //!
 //! | file | subject |
 //! |---|---|
@@ -17,23 +19,26 @@
 //! | `output` | what is sent next |
 //! | `timers` | what happens when nothing happens |
 //! | `receive` | data in order and too early, the offered window |
-//! | `scoreboard` | what the peer holds and what is lost |
+//! | `flight` | what is under way, what of it the peer holds, what is lost |
+//! | `rack`, `tail` | what counts as lost, and when silence is broken |
 //! | `rtt`, `congestion` | how long to wait, how much to send |
 
 pub mod congestion;
 mod connection;
+mod flight;
 mod input;
 mod output;
 mod params;
+mod rack;
 mod receive;
 mod rtt;
-mod scoreboard;
 mod seq;
+mod tail;
 mod timers;
 
 pub use connection::{Connection, Counters, Failure, State};
 pub use output::{Segment, reset_for};
-pub use params::TcpParams;
+pub use params::{KeepAlive, TcpParams};
 
 /// A piece of received data, wherever its bytes are.
 pub trait Payload {

@@ -6,7 +6,7 @@ use units::Time;
 use wire::ip::{TcpFlags, TcpHeader, TcpOptions};
 
 use super::Payload;
-use super::connection::{Connection, Recovery, State};
+use super::connection::{Connection, State};
 use super::seq::narrow;
 
 /// A segment to send, or several that a device is to cut.
@@ -53,6 +53,9 @@ impl<P: Payload> Connection<P> {
         if self.nxt == 0 {
             return Some(self.syn(now, false));
         }
+        if let Some(probe) = self.tail_probe(now) {
+            return Some(probe);
+        }
         let found = self.retransmission(now, limit).or_else(|| self.fresh(now, limit));
         found.or_else(|| self.bare(now))
     }
@@ -78,7 +81,10 @@ impl<P: Payload> Connection<P> {
         }
         if self.sack && self.receive.has_early() {
             let (ranges, count) = self.receive.early_ranges();
-            let narrowed = ranges.map(|(a, b)| (narrow(a, self.peer_initial), narrow(b, self.peer_initial)));
+            // Whoever has the last byte has the end that came with it, which would be sent again otherwise.
+            let with_fin = |end: u64| end + u64::from(self.receive.fin == Some(end));
+            let narrowed =
+                ranges.map(|(a, b)| (narrow(a, self.peer_initial), narrow(with_fin(b), self.peer_initial)));
             options.sack = wire::ip::tcp::SackBlocks::new(&narrowed[..count]);
         }
         options
@@ -125,7 +131,7 @@ impl<P: Payload> Connection<P> {
             (self.ack_now, self.ack_at) = (false, None);
         }
         self.nxt = 1;
-        self.sent(now, 1, again);
+        self.sent(now, 0, 1, again);
         let header = TcpHeader {
             source: self.ports.0,
             destination: self.ports.1,
@@ -140,12 +146,14 @@ impl<P: Payload> Connection<P> {
     }
 
     /// Something that takes up positions up to `end` goes out.
-    fn sent(&mut self, now: Time, end: u64, again: bool) {
+    fn sent(&mut self, now: Time, from: u64, end: u64, again: bool) {
         if again {
+            self.flight.resend(from, end, now);
             self.timing = None;
             self.counters.retransmissions += 1;
-        } else if self.timing.is_none() {
-            self.timing = Some((end, now));
+        } else {
+            self.flight.push(from, end, now);
+            self.timing = self.timing.or(Some((end, now)));
         }
         if self.resend_at.is_none() {
             self.resend_at = Some(now + self.rtt.rto());
@@ -167,7 +175,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// Positions `from..to` as a segment.
-    fn segment(&mut self, now: Time, from: u64, to: u64, again: bool) -> Segment {
+    pub(super) fn segment(&mut self, now: Time, from: u64, to: u64, again: bool) -> Segment {
         let fin = self.finished && to > self.end;
         let data = from..to.min(self.end);
         let mut flags = TcpFlags::default();
@@ -179,34 +187,21 @@ impl<P: Payload> Connection<P> {
         }
         let size = self.segment_room();
         let header = self.header(now, from, flags);
-        self.sent(now, to, again);
+        self.sent(now, from, to, again);
         Segment { header, data: data.start - 1..data.end.max(data.start) - 1, size: size as u16, again }
     }
 
+    /// What is lost, from its first segment on.
     fn retransmission(&mut self, now: Time, limit: u32) -> Option<Segment> {
-        let (resent, below) = match self.recovery {
-            Recovery::Open => return None,
-            Recovery::Fast { resent, point } => (resent, self.lost_below().min(point)),
-            Recovery::Timeout { resent, point } => (resent, point),
-        };
-        let (from, to) = self.board.hole(resent.max(self.una), below)?;
         let room = self.congestion.window().saturating_sub(self.in_flight());
         let size = self.segment_room();
-        // The first of a recovery goes out whatever the window says.
-        let first = resent <= self.una && from == self.una;
-        if room < size.min(to - from) && !first {
+        let most = u64::from(limit).min(room).max(size) / size * size;
+        let (from, to) = self.flight.first_lost(most)?;
+        if room < size.min(to - from) && !self.must_resend {
             return None;
         }
-        let most = u64::from(limit).min(room).max(size) / size * size;
-        let to = to.min(from + most);
-        match &mut self.recovery {
-            Recovery::Open => {}
-            Recovery::Fast { resent, .. } | Recovery::Timeout { resent, .. } => *resent = to,
-        }
+        self.must_resend = false;
         if from == 0 {
-            if let Recovery::Timeout { resent, .. } = &mut self.recovery {
-                *resent = 1;
-            }
             return Some(self.syn(now, true));
         }
         if from == self.una {
@@ -260,7 +255,9 @@ impl<P: Payload> Connection<P> {
                 self.quick = 0;
             }
         }
-        Some(self.segment(now, from, self.nxt, false))
+        let segment = self.segment(now, from, self.nxt, false);
+        self.arm_tail(now);
+        Some(segment)
     }
 
     /// Whether a segment of less than full size may go out (Minshall's variant of Nagle's algorithm).

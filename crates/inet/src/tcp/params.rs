@@ -4,6 +4,17 @@ use units::Duration;
 
 use super::congestion::Algorithm;
 
+/// How an idle connection is kept alive (RFC 1122, 4.2.3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeepAlive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// From one probe to the next.
+    pub interval: Duration,
+    /// Probes without an answer after which the connection is given up.
+    pub probes: u8,
+}
+
 /// Parameters of a connection. [`TcpParams::linux`] gives the values of Linux and where they stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpParams {
@@ -31,6 +42,12 @@ pub struct TcpParams {
     pub rto_min: Duration,
     /// Longest timeout.
     pub rto_max: Duration,
+    /// Probe the tail of what is under way when nothing is heard of it (RFC 8985, section 7).
+    pub tail_probes: bool,
+    /// What is added to two round trips before a probe, as clocks tick.
+    pub tail_slack: Duration,
+    /// How long the peer may hold back the acknowledgement of a single segment.
+    pub peer_delayed_ack: Duration,
     /// How long an acknowledgement may wait for data to go with.
     pub delayed_ack: Duration,
     /// Acknowledgements that are not delayed at first.
@@ -39,6 +56,8 @@ pub struct TcpParams {
     pub syn_retries: u8,
     /// Retransmissions of data.
     pub retries: u8,
+    /// Whether and how an idle connection is kept alive.
+    pub keep_alive: Option<KeepAlive>,
     /// How long a closed connection is remembered.
     pub time_wait: Duration,
     /// How long the peer may take to close after we have closed for good.
@@ -59,14 +78,18 @@ impl TcpParams {
             initial_window: 10, // TCP_INIT_CWND, RFC 6928
             congestion: Algorithm::Cubic,
             no_delay: false,
-            rto_initial: Duration::from_ms(1000),   // TCP_TIMEOUT_INIT
-            rto_min: Duration::from_ms(200),        // TCP_RTO_MIN
-            rto_max: Duration::from_ms(120_000),    // TCP_RTO_MAX
-            delayed_ack: Duration::from_ms(40),     // TCP_DELACK_MIN
-            quick_acks: 16,                         // TCP_MAX_QUICKACKS
-            syn_retries: 6,                         // net.ipv4.tcp_syn_retries
-            retries: 15,                            // net.ipv4.tcp_retries2
-            time_wait: Duration::from_ms(60_000),   // TCP_TIMEWAIT_LEN
+            rto_initial: Duration::from_ms(1000),     // TCP_TIMEOUT_INIT
+            rto_min: Duration::from_ms(200),          // TCP_RTO_MIN
+            rto_max: Duration::from_ms(120_000),      // TCP_RTO_MAX
+            tail_probes: true,                        // net.ipv4.tcp_early_retrans = 3
+            tail_slack: Duration::from_ms(2), // TCP_TIMEOUT_MIN: 2 ticks, at the 1000 Hz of servers' kernels
+            peer_delayed_ack: Duration::from_ms(200), // tcp_schedule_loss_probe: TCP_RTO_MIN
+            delayed_ack: Duration::from_ms(40), // TCP_DELACK_MIN
+            quick_acks: 16,                   // TCP_MAX_QUICKACKS
+            syn_retries: 6,                   // net.ipv4.tcp_syn_retries
+            retries: 15,                      // net.ipv4.tcp_retries2
+            keep_alive: None,                 // SO_KEEPALIVE is off
+            time_wait: Duration::from_ms(60_000), // TCP_TIMEWAIT_LEN
             fin_timeout: Duration::from_ms(60_000), // net.ipv4.tcp_fin_timeout
         }
     }

@@ -11,7 +11,7 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::lock::SpinLock;
 use platform::memory::PhysAddr;
 use platform::net::TxFlow;
-use platform::socket::{TcpInfo, TcpStream};
+use platform::socket::{KeepAlive, TcpInfo, TcpStream};
 use platform::storage::BlockFile;
 use platform::sync::WaitQueue;
 use units::Time;
@@ -509,6 +509,14 @@ impl TcpStream for TcpSocket {
         self.connection.borrow_mut().set_no_delay(on);
     }
 
+    fn set_keep_alive(&self, cpu: &Cpu, how: Option<KeepAlive>) {
+        let Ok(stack) = self.enter(cpu) else { return };
+        let how =
+            how.map(|KeepAlive { idle, interval, probes }| inet::tcp::KeepAlive { idle, interval, probes });
+        self.connection.borrow_mut().set_keep_alive(how);
+        self.set_timer(cpu, &stack);
+    }
+
     fn info(&self) -> TcpInfo {
         let connection = self.connection.borrow();
         let counters = connection.counters();
@@ -517,6 +525,7 @@ impl TcpStream for TcpSocket {
             congestion_window: connection.congestion_window(),
             retransmissions: counters.retransmissions,
             timeouts: counters.timeouts,
+            tail_probes: counters.tail_probes,
             out_of_order: counters.out_of_order,
         }
     }
