@@ -97,6 +97,44 @@ fn every_way_of_storing_brings_every_length() {
     }
 }
 
+/// Where the device takes lines in their order alone and lets the others wait, those of one core must not pass another's: a
+/// queue whose packets had to wait is served by the core that wakes it, then by its own.
+#[test]
+fn lines_of_one_core_do_not_pass_those_of_another_that_stalls() {
+    for framed in [true, false] {
+        for shared in [false, true] {
+            let way = KpioParams { framed, shared, select: Select::None, ..KpioParams::papers() };
+            let pair = Pair::up(&Setup { rate: BitRate::gbit_per_s(10), ..setup(way) });
+            let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+            let buffers = Buffers::new(&pair.hosts[0].kernel);
+            for core in 0..2u32 {
+                let (device, buffers) = (pair.device(0), Rc::clone(&buffers));
+                let driver = Rc::clone(&pair.hosts[0].driver);
+                pair.spawn(0, core as u16, move |cpu| {
+                    Box::pin(async move {
+                        for n in 0..60u32 {
+                            let packet = buffers.packet(&cpu, &frame(1, 1000, core * 1000 + n), 4096);
+                            device.send(&cpu, packet, false).unwrap();
+                            cpu.sleep(Duration::from_ns(1_500)).await;
+                            if core == 0 && n % 20 == 10 {
+                                driver.set_select(&cpu, if n == 30 { Select::None } else { Select::All });
+                            }
+                        }
+                    })
+                });
+            }
+            let mut numbers = received(&pair, listener, false);
+            assert_eq!(
+                count(&pair, counter::KPIO_WAITS),
+                0,
+                "{way:?}: lines that were not there were given up"
+            );
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..60).chain(1000..1060).collect::<Vec<_>>(), "{way:?}");
+        }
+    }
+}
+
 #[test]
 fn a_slow_wire_lets_the_driver_wait_and_nothing_is_lost() {
     for (shared, flow) in [(false, Flow::Counted), (true, Flow::Counted), (false, Flow::Link)] {

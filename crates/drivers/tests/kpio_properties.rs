@@ -50,8 +50,6 @@ proptest! {
         gbit in prop::sample::select(vec![1u64, 10, 40]),
         inline in any::<bool>(),
     ) {
-        // What is looked into: the paper's format loses frames uncounted where cores stall and the choice changes.
-        let changes = if !way.framed && way.flow == Flow::Link { Vec::new() } else { changes };
         let inline = inline.then_some(InlineParams { up_to: 240, direct: false });
         let driver =
             NicDriverParams { channels: Some(2), kpio: Some(way), inline, ..NicDriverParams::default() };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{Barrier, Cpu, Node};
+use platform::cpu::{Barrier, Cpu, CpuId, Node};
 use platform::dma::{Coherent, DmaOps};
 use platform::lock::{Held, SpinLock};
 use platform::mmio::Mmio;
@@ -18,6 +18,8 @@ use super::params::{Ending, Flow, KpioParams, Stores};
 
 /// Bytes of a cache line: what the device writes and what writers share lie apart.
 const APART: u64 = 64;
+/// Lines that may pass another on its way from a core: no core has more write-combining buffers (assumed; the paper has 10).
+const OVERTAKING: usize = 16;
 /// Most bytes of the headers that segments repeat: Ethernet, IPv4 or IPv6 and TCP with all their options.
 const HEADERS: usize = 14 + 60 + 60;
 
@@ -55,6 +57,8 @@ pub struct KpioQueue {
     line: Cell<u32>,
     freed: Cell<u32>,
     frames: Cell<u16>,
+    /// The core that wrote last.
+    writer: Cell<Option<CpuId>>,
     /// Of cores that share the queue.
     spin: SpinLock,
     /// Channels whose packets found no room, or wait for the queue to be empty: until so many lines are free.
@@ -92,6 +96,7 @@ impl KpioQueue {
             line: Cell::new(0),
             freed: Cell::new(0),
             frames: Cell::new(0),
+            writer: Cell::new(None),
             spin: SpinLock::default(),
             waiting: RefCell::default(),
             cut: RefCell::default(),
@@ -135,7 +140,13 @@ impl KpioQueue {
 
     /// Longest frame that it takes.
     pub fn longest(&self) -> u32 {
-        ((LINE << self.limits.log2_lines) - LINE).min(framed::LONGEST) as u32
+        let lines = 1usize << self.limits.log2_lines;
+        let spare = match self.params.flow {
+            Flow::Counted => 1,
+            // A frame's last lines may stand in front of the device before its first ones are there.
+            Flow::Link => OVERTAKING.min(lines / 2),
+        };
+        ((lines - spare) * LINE).min(framed::LONGEST) as u32
     }
 
     /// Lines that a packet of so many bytes takes.
@@ -246,9 +257,19 @@ impl KpioQueue {
 
     /// Whether a frame fits; if not, the channel is woken when it does.
     fn has_room(&self, cpu: &Cpu, channel: u16, length: usize) -> bool {
-        let end = self.line.get().wrapping_add(self.format.lines(length) as u32);
-        let needs = end.wrapping_sub(1 << self.limits.log2_lines);
-        let has_room = self.params.flow == Flow::Link || self.is_past(cpu, needs);
+        let (needs, has_room) = match self.params.flow {
+            Flow::Counted => {
+                let end = self.line.get().wrapping_add(self.format.lines(length) as u32);
+                let needs = end.wrapping_sub(1 << self.limits.log2_lines);
+                (needs, self.is_past(cpu, needs))
+            }
+            // Lines of this core must not pass those that another one still holds: they would stand in front of the device
+            // until it has room for them, which is when those behind them have left.
+            Flow::Link => {
+                let is_mine = self.params.shared || self.writer.get().is_none_or(|core| core == cpu.id());
+                (self.line.get(), is_mine || self.is_past(cpu, self.line.get()))
+            }
+        };
         if !has_room {
             self.wait(cpu, channel, needs);
         }
@@ -279,6 +300,11 @@ impl KpioQueue {
             transport_checksum: transport,
         };
         self.write(cpu, header, frame);
+        if self.params.shared && self.params.flow == Flow::Link {
+            // Combined lines do not wait for a lock's release: the next core's could pass them.
+            cpu.sfence();
+        }
+        self.writer.set(Some(cpu.id()));
         self.line.set(self.line.get().wrapping_add(self.format.lines(frame.len()) as u32));
         self.frames.set(self.frames.get().wrapping_add(1));
     }
