@@ -2,12 +2,13 @@
 //!
 //! Two devices of one host write and read two small regions of memory at random: sizes, places, times, payload sizes,
 //! credits, damaged TLPs and an IOMMU with next to no room for translations are drawn. A read may return, byte by byte, what was there when it was asked for or what
-//! was written while it was under way, nothing older and nothing else.
+//! was written while it was under way, nothing older and nothing else. A core that has read a register of a device finds in
+//! memory what the device had written before it answered.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Seed, Simulation};
+use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
@@ -32,6 +33,8 @@ const REGIONS: [u64; 2] = [0x10_0000, 0x20_0f00];
 const REGION: u64 = 1024;
 /// Added to an address by the IOMMU's tables, if there is one.
 const IOVA: u64 = 0x8000_0000;
+/// The devices' registers, one page each.
+const REGISTERS: u64 = 0xa000_0000;
 const F0: FunctionIndex = FunctionIndex(0);
 
 #[derive(Clone, Debug)]
@@ -63,12 +66,24 @@ struct ReadBack {
     data: Vec<u8>,
 }
 
+/// A core read a register of a device, then the device's region of memory.
+struct CoreRead {
+    device: usize,
+    /// When the device answered.
+    answered: Time,
+    done: Time,
+    data: Vec<u8>,
+}
+
 #[derive(Default)]
 struct Journal {
     /// By region, in the order in which they were asked for.
     written: [Vec<Written>; 2],
     read: Vec<ReadBack>,
     outcomes: usize,
+    /// When a device last answered a core.
+    answered: Time,
+    by_core: Vec<CoreRead>,
 }
 
 /// Writes and reads as its script says.
@@ -102,6 +117,7 @@ impl Scribbler {
 impl Device for Scribbler {
     fn functions(&self) -> Vec<Function> {
         let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
+            .bar32(0, 4096, false)
             .pcie(PcieParams { max_payload: 4096, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
             .aer()
             .build()
@@ -109,7 +125,8 @@ impl Device for Scribbler {
         vec![Function { port: PortIndex(0), config }]
     }
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
-    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
+    fn bar_read(&mut self, bus: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
+        self.journal.borrow_mut().answered = bus.now();
         Duration::ZERO
     }
     fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
@@ -163,6 +180,8 @@ impl Device for Scribbler {
 #[derive(Clone, Debug)]
 struct Setting {
     scripts: [Vec<Step>; 2],
+    /// Pauses before the core's reads, and of which device they are.
+    core: Vec<(u64, usize)>,
     payload_code: u32,
     request_code: u32,
     credits: Option<(u32, u32)>,
@@ -223,9 +242,11 @@ fn setting() -> impl Strategy<Value = Setting> {
     let credits = prop::option::of((1..8u32, 40..80u32));
     let orders = vec![PipelineOrder::Unordered, PipelineOrder::PerDirection, PipelineOrder::Global];
     let iommu = prop::option::of(prop::sample::select(orders));
-    ([script(), script()], 0..3u32, 0..4u32, credits, any::<bool>(), iommu, any::<u64>()).prop_map(
-        |(scripts, payload_code, request_code, credits, damage, iommu, seed)| Setting {
+    let core = prop::collection::vec((0..3000u64, 0..2usize), 0..12);
+    ([script(), script()], core, 0..3u32, 0..4u32, credits, any::<bool>(), iommu, any::<u64>()).prop_map(
+        |(scripts, core, payload_code, request_code, credits, damage, iommu, seed)| Setting {
             scripts,
+            core,
             payload_code,
             request_code,
             credits,
@@ -286,8 +307,12 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
             config_type: ConfigType::Type0,
         };
         core.registers.write(PortIndex(0), &command, 6).expect("the function is there");
+        let bar = ConfigRequest { register: 0x10, first_be: 0xf, ..command };
+        let registers = REGISTERS + 4096 * own as u64;
+        core.registers.write(PortIndex(0), &bar, registers as u32).expect("the function is there");
         let (payload, request) = core.registers.request_sizes();
         (core.requester.max_payload, core.requester.max_read_request) = (payload, request);
+        fabric.host_mut(host).add_window(HostPhysical::new(registers), 4096, own as u8);
     }
     if setting.iommu.is_some() {
         map(&mut fabric, host);
@@ -304,6 +329,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
             fabric.with_device(scheduler, EndpointId(device), |_, bus| bus.wake_at(Time::ZERO, Token(0)));
         }
     });
+    simulation.spawn(read_registers(simulation.handle(), host, setting.core.clone(), Rc::clone(&journal)));
     simulation.run();
     let memory = REGIONS.map(|region| {
         let mut bytes = vec![0; REGION as usize];
@@ -314,6 +340,32 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
     });
     simulation.with(|fabric, _| check_conservation(fabric, host, &setting.scripts));
     (journal.take(), memory)
+}
+
+/// A core reads a register of a device, then what the device has written, and so on.
+async fn read_registers(
+    fabric: Handle<Fabric>,
+    host: HostId,
+    script: Vec<(u64, usize)>,
+    journal: Rc<RefCell<Journal>>,
+) {
+    for (pause, device) in script {
+        fabric.sleep(Duration::from_ns(pause)).await;
+        let register = HostPhysical::new(REGISTERS + 4096 * device as u64);
+        let access = fabric.with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(host);
+            host.mmio_read(wires, scheduler, register, 4)
+        });
+        access.expect("the register is behind a port").data.await.expect("the read ends");
+        let mut data = vec![0; REGION as usize];
+        fabric.with(|fabric, _| {
+            let memory = fabric.host(host).memory.bytes();
+            memory.read(HostPhysical::new(REGIONS[device]), &mut data).unwrap();
+        });
+        let mut journal = journal.borrow_mut();
+        let answered = journal.answered;
+        journal.by_core.push(CoreRead { device, answered, done: fabric.now(), data });
+    }
 }
 
 /// No byte is lost or counted twice between devices, links, root complex and memory.
@@ -378,6 +430,12 @@ proptest! {
                 let since = if read.reader == read.region { read.asked } else { Time::ZERO };
                 let values = allowed(&journal.written[read.region], byte, since, read.done);
                 prop_assert!(values.contains(&value), "byte {byte}: {value} is not one of {values:?}");
+            }
+        }
+        for read in &journal.by_core {
+            for (byte, &value) in (0u64..).zip(&read.data) {
+                let values = allowed(&journal.written[read.device], byte, read.answered, read.done);
+                prop_assert!(values.contains(&value), "byte {byte}, by a core: {value} is not one of {values:?}");
             }
         }
         for (written, memory) in journal.written.iter().zip(&memory) {

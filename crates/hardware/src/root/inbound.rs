@@ -92,6 +92,9 @@ impl Host {
         if ready > start + LONGEST_HIT || state.deferred > 0 {
             state.deferred += 1;
             let at = state.translated;
+            if is_write {
+                state.writes_deferred = at;
+            }
             let slot = self.defer(deferred);
             scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
         } else {

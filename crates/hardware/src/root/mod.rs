@@ -43,6 +43,13 @@ pub enum RootEvent {
         /// Where it waits.
         slot: u32,
     },
+    /// A completion that stayed behind posted writes goes on.
+    Completion {
+        /// Through which port it came.
+        port: u8,
+        /// The completion.
+        packet: PacketId,
+    },
     /// A completion's data is there.
     Send {
         /// Through which port it leaves.
@@ -130,6 +137,8 @@ pub struct RootPort {
     translated: Time,
     /// Requests that wait for a page walk.
     deferred: u32,
+    /// When the last of the posted writes among them goes on.
+    writes_deferred: Time,
     last_completion: Time,
     /// Lines whose reads may be under way.
     recent: recent::RecentLines,
@@ -242,6 +251,7 @@ impl Host {
             writes_ordered: Time::ZERO,
             translated: Time::ZERO,
             deferred: 0,
+            writes_deferred: Time::ZERO,
             last_completion: Time::ZERO,
             recent: recent::RecentLines::default(),
             places: posted::PostedPlaces::default(),
@@ -313,10 +323,13 @@ impl Host {
                 self.memory_request(wires, scheduler, port, packet, &tlp, request);
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
-                if self.send_to_requester(wires, scheduler, port, packet, header) {
-                    return;
+                let state = &self.ports[usize::from(port)];
+                let behind = state.writes_deferred;
+                if state.deferred > 0 && behind >= now && !tlp.common.relaxed_ordering {
+                    scheduler.at(behind, Event::Root(self.id, RootEvent::Completion { port, packet }));
+                } else {
+                    self.completion(wires, scheduler, port, packet, &tlp, header);
                 }
-                self.completion(wires, scheduler, port, packet, header);
             }
             TlpKind::Message(message) => {
                 self.report_error(scheduler, port, message.requester, message.code);
@@ -337,6 +350,7 @@ impl Host {
     pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: RootEvent) {
         match event {
             RootEvent::Access { slot } => self.deferred_access(wires, scheduler, slot),
+            RootEvent::Completion { port, packet } => self.held_completion(wires, scheduler, port, packet),
             RootEvent::Send { port, packet } => {
                 let end = self.ports[usize::from(port)].end;
                 wires.send(scheduler, end, packet);

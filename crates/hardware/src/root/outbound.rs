@@ -302,16 +302,41 @@ impl Host {
         at
     }
 
-    /// A completion arrived for a core.
+    /// A completion whose turn among the posted writes before it has come goes on.
+    pub(super) fn held_completion(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        packet: PacketId,
+    ) {
+        match wires.packets.decode(packet) {
+            Ok((tlp, _)) if let TlpKind::Completion(header) | TlpKind::CompletionData(header) = &tlp.kind => {
+                self.completion(wires, scheduler, port, packet, &tlp, header);
+            }
+            _ => unreachable!("what was held is a completion"),
+        }
+    }
+
+    /// A completion arrived, and the posted writes before it are translated. Whoever it is for, it gets there once they
+    /// are globally ordered, unless it may pass them (base spec 2.4.1).
     pub(super) fn completion(
         &mut self,
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
         port: u8,
         packet: PacketId,
+        tlp: &Tlp,
         header: &CompletionHeader,
     ) {
         let now = scheduler.now();
+        let ordered = match tlp.common.relaxed_ordering {
+            true => now,
+            false => self.ports[usize::from(port)].writes_ordered.max(now),
+        };
+        if self.send_to_requester(wires, scheduler, port, packet, header, ordered) {
+            return;
+        }
         let tag = usize::from(header.tag);
         match self.outbound.waiting.get_mut(tag).and_then(Option::take) {
             None => {
@@ -341,19 +366,20 @@ impl Host {
                     self.outbound.waiting[tag] = Some(waiting);
                 } else {
                     let latency = self.ports[usize::from(port)].params.inbound_completion_latency;
-                    self.finish_access(scheduler, waiting, latency);
+                    self.finish_access(scheduler, waiting, ordered + latency);
                 }
             }
         }
         wires.consume(scheduler, packet, now);
     }
 
-    fn finish_access(&mut self, scheduler: &mut Scheduler<Event>, waiting: Waiting, latency: Duration) {
-        if latency.is_zero() {
+    /// Gives a core its data at `at`.
+    fn finish_access(&mut self, scheduler: &mut Scheduler<Event>, waiting: Waiting, at: Time) {
+        if at == scheduler.now() {
             waiting.completer.complete(waiting.data);
         } else {
             let slot = self.outbound.park(waiting.completer, waiting.data);
-            scheduler.after(latency, Event::Root(self.id, RootEvent::CoreHasData { slot }));
+            scheduler.at(at, Event::Root(self.id, RootEvent::CoreHasData { slot }));
         }
     }
 

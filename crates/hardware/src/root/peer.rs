@@ -46,7 +46,7 @@ impl Host {
         true
     }
 
-    /// Sends a completion on that is for a device below another port; `false` if it is for this root complex.
+    /// Sends a completion on at `start` that is for a device below another port; `false` if it is for this root complex.
     pub(super) fn send_to_requester(
         &mut self,
         wires: &mut Wires,
@@ -54,6 +54,7 @@ impl Host {
         port: u8,
         packet: PacketId,
         header: &CompletionHeader,
+        start: Time,
     ) -> bool {
         let bus = |requester: Bdf| requester.bus();
         let to = self.ports.iter().position(|port| port.buses.contains(&bus(header.requester)));
@@ -63,7 +64,7 @@ impl Host {
         }
         let now = scheduler.now();
         if let Ok((tlp, _)) = wires.packets.decode(packet) {
-            self.copy_on(wires, scheduler, packet, &tlp, (to as u8, now));
+            self.copy_on(wires, scheduler, packet, &tlp, (to as u8, start));
         }
         wires.consume(scheduler, packet, now);
         true
