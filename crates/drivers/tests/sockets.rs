@@ -1,6 +1,10 @@
 //! Programs of two hosts talk through sockets, kernels, drivers, NICs and a cable.
 
 mod common;
+#[path = "sockets/congestion.rs"]
+mod congestion;
+#[path = "sockets/datagrams.rs"]
+mod datagrams;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -170,51 +174,10 @@ fn echoes_come_back_and_strangers_do_not_answer() {
     }
     assert_eq!(ping(ADDRESSES[0], 100).map(|echo| echo.intact), Ok(true), "this host itself");
     assert_eq!(ping(Ipv4Addr::new(10, 0, 0, 77), 56), Err(Error::Unreachable));
-    assert_eq!(ping(ADDRESSES[1], 5_000), Err(Error::TooLong));
-}
-
-#[test]
-fn datagrams_keep_their_limits() {
-    let pair = connected(&Setup::default());
-    let at = |host: usize, port| SocketAddrV4::new(ADDRESSES[host], port);
-    let face = pair.hosts[1].kernel.face();
-    let server = pair.spawn(1, 0, move |cpu| {
-        Box::pin(async move {
-            let socket = face.network().udp(&cpu, at(1, 53)).unwrap();
-            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
-            let into = Segment { at: pages.start, length: 100 };
-            let mut lengths = Vec::new();
-            for _ in 0..3 {
-                lengths.push(socket.recv_from(&cpu, into).await.unwrap().0);
-            }
-            socket.close(&cpu);
-            face.free_pages(&cpu, pages);
-            lengths
-        })
-    });
-    let face = pair.hosts[0].kernel.face();
-    let sent = pair.spawn(0, 0, move |cpu| {
-        Box::pin(async move {
-            let socket = face.network().udp(&cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
-            // Somebody must be there first: nothing resends a datagram.
-            cpu.sleep(Duration::from_us(100)).await;
-            for length in [0, 60, 1_000] {
-                socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length }).unwrap();
-                cpu.sync().await;
-            }
-            let too_long = socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length: 1_473 });
-            socket.close(&cpu);
-            face.free_pages(&cpu, pages);
-            too_long
-        })
-    });
-    let (lengths, too_long) = pair
-        .simulation
-        .block_on(async move { (server.wait().await, sent.wait().await) })
-        .expect("both programs end");
-    assert_eq!(lengths, [0, 60, 100], "what does not fit is lost");
-    assert_eq!(too_long, Err(Error::TooLong));
+    for data in [1_473, 5_000, 65_507] {
+        assert_eq!(ping(ADDRESSES[1], data).map(|echo| echo.intact), Ok(true), "in fragments");
+    }
+    assert_eq!(ping(ADDRESSES[1], 65_508), Err(Error::TooLong));
 }
 
 /// A sender that is moved from core to core all the time: its packets leave by the queue of the first as long as any is

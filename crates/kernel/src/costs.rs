@@ -136,6 +136,9 @@ costs! {
     ip_input = 150,
     /// Cycles of IP for a packet to send: route, header, neighbour (assumed).
     ip_output = 200,
+    /// Cycles to find the other fragments of a packet and put one among them (assumed: as a packet's input and a look-up
+    /// in Linux's `inet_frag_find`).
+    ip_fragment = 250,
     /// Cycles of TCP for a received packet, of one or more segments (assumed: the established path of
     /// Linux's `tcp_v4_rcv` takes some hundred instructions).
     tcp_input = 600,

@@ -30,7 +30,7 @@ use crate::irq::{IrqCounters, Irqs, NapiState, Softirq};
 use crate::mm::{NodeMemory, PageAllocator, Pins};
 use crate::net::inet::Stack;
 use crate::net::namespace::Namespace;
-use crate::net::{Net, SteeringParams};
+use crate::net::{InetParams, Net};
 use crate::pci::{ErrorCounters, FunctionInfo, Pci, PciParams, TreeText};
 use crate::sched::{Task, TaskFuture};
 use crate::tasks::{TaskInfo, TaskTimes, Tasks};
@@ -50,8 +50,8 @@ pub struct KernelParams {
     pub dma: DmaParams,
     /// The block layer.
     pub block: BlockParams,
-    /// How received packets find the cores of those who read them.
-    pub steering: SteeringParams,
+    /// The Internet protocols.
+    pub inet: InetParams,
 }
 
 /// What the kernel's parts share.
@@ -247,7 +247,7 @@ impl Kernel {
             pci: Pci::new(params.pci, &memory),
             dma: Dma::new(params.dma, count),
             net: Net::new(me.clone()),
-            inet: Stack::new(me, memory.sockets.len(), params.steering),
+            inet: Stack::new(me, memory.sockets.len(), params.inet),
             namespaces: RefCell::default(),
             block: Block::new(me.clone(), params.block),
             cores,

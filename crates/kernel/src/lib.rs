@@ -38,7 +38,7 @@ pub use dma::{DmaMode, DmaParams};
 pub use irq::IrqCounters;
 pub use kernel::{Kernel, KernelParams};
 pub use mm::NodeMemory;
-pub use net::{Net, NetDevice, Protocols, SteeringParams};
+pub use net::{EcnMode, FragmentParams, InetParams, Net, NetDevice, Protocols, SteeringParams};
 pub use pci::{ErrorCounters, FunctionInfo, PciParams, TreeText};
 pub use sys::SysNode;
 pub use tasks::{TaskInfo, TaskTimes};

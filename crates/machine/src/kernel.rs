@@ -6,7 +6,7 @@ use crate::doc::Kindred;
 use crate::figure::Figure;
 use crate::link::PayloadLimit;
 use crate::read::record;
-use crate::scalar::Count;
+use crate::scalar::{Count, names};
 use units::{Bytes, Cycles, Duration};
 
 record! {
@@ -32,6 +32,8 @@ record! {
         scheduler: SchedulerFile,
         /// How it maps memory for devices.
         dma: DmaFile,
+        /// How its Internet protocols are set up.
+        inet: InetFile,
         /// How received packets find the cores of those who read them.
         steering: SteeringFile,
         /// Largest read request that it lets functions make (bytes).
@@ -77,6 +79,30 @@ record! {
         flush_time: Figure<Duration>,
         /// Whether addresses below 4 GiB are used first.
         low_first: Figure<bool>,
+    }
+}
+
+names! {
+    /// Whether TCP uses explicit congestion notification (RFC 3168).
+    pub enum Ecn {
+        /// Never.
+        Off = "off",
+        /// If the peer asks for it.
+        Accept = "accept",
+        /// Own connections ask for it, too.
+        Ask = "ask",
+    }
+}
+
+record! {
+    /// How a kernel's Internet protocols are set up.
+    pub struct InetFile {
+        /// Whether TCP uses explicit congestion notification.
+        ecn: Figure<Ecn>,
+        /// Bytes that fragments may take that wait for others of their packets.
+        fragment_memory: Figure<Bytes>,
+        /// How long they wait.
+        fragment_time: Figure<Duration>,
     }
 }
 

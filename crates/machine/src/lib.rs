@@ -50,7 +50,7 @@ pub use doc::{Doc, Kindred, Listed, figures, set_number};
 pub use drive::*;
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
-pub use kernel::{DmaFile, KernelFile, SchedulerFile};
+pub use kernel::{DmaFile, Ecn, KernelFile, SchedulerFile};
 pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit};
 pub use measured::{Nearness, Wanted, find_card, find_machine};

@@ -56,6 +56,9 @@ record! {
         latency: Option<Duration>,
         /// Bytes that may wait at a port; 384 KiB if not given.
         queue: Option<Bytes>,
+        /// Bytes that wait at a port from which on frames are marked as having met congestion, if their senders use ECN;
+        /// none is marked if not given.
+        mark: Option<Bytes>,
     }
 }
 

@@ -24,7 +24,7 @@ pub struct InterfaceInfo {
 /// What the protocols have seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InetCounters {
-    /// Packets that were refused: malformed, of unknown kinds, not for this host, fragments.
+    /// Packets that were refused: malformed, of unknown kinds, not for this host.
     pub refused: u64,
     /// Packets whose checksum was wrong.
     pub bad_checksums: u64,
@@ -44,6 +44,14 @@ pub struct InetCounters {
     pub unreachable: u64,
     /// Packets dropped for lack of memory.
     pub no_memory: u64,
+    /// Fragments received.
+    pub fragments_in: u64,
+    /// Fragments sent.
+    pub fragments_out: u64,
+    /// Packets put together from fragments.
+    pub reassembled: u64,
+    /// Packets of which fragments came and others lacked for too long, contradicted them or found no memory.
+    pub reassembly_failed: u64,
     /// How often a device was told to steer a flow to the queue of the core that reads it.
     pub steered: u64,
     /// How often it could not.
@@ -71,6 +79,10 @@ pub struct TcpInfo {
     pub timeouts: u64,
     /// Segments sent since nothing was heard of the last ones.
     pub tail_probes: u64,
+    /// Segments received that a router had marked (ECN).
+    pub marked: u64,
+    /// Times that the peer told of marked segments and the congestion window was reduced.
+    pub echoes: u64,
     /// Segments that came before others that were sent earlier.
     pub out_of_order: u64,
 }
@@ -152,7 +164,8 @@ pub trait UdpSocket {
     /// Sends a datagram from user memory.
     ///
     /// # Errors
-    /// If it is too large for a packet, nobody is there, or there is no room.
+    /// If it is larger than 65,507 bytes, nobody is there, or there is no room. What is larger than a frame is sent in
+    /// fragments.
     fn send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error>;
     /// Waits for a datagram; what does not fit is lost. Gives its size and sender.
     ///

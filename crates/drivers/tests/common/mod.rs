@@ -11,13 +11,14 @@ use drivers::nic::{NicDriver, NicDriverParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::ethernet::{CableId, CableParams, FaultParams};
+use hardware::ethernet::{CableId, CableParams, EthernetSwitchParams, FaultParams};
 use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
 use kernel::{
-    CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams, SteeringParams,
+    CoreParams, DmaMode, DmaParams, EcnMode, InetParams, Kernel, KernelCosts, KernelParams, PciParams,
+    SchedParams, SteeringParams,
 };
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::ethernet::EthernetPort;
@@ -39,6 +40,9 @@ pub struct Setup {
     pub costs: KernelCosts,
     pub faults: Option<FaultParams>,
     pub steering: SteeringParams,
+    pub ecn: EcnMode,
+    /// Puts a switch that marks at so many waiting bytes between the hosts, its second port of this speed.
+    pub marking_switch: Option<(u32, BitRate)>,
     pub nic: fn(&mut NicParams),
     /// Drivers that are asked before the NIC's.
     pub others: Vec<Rc<dyn PciDriver>>,
@@ -53,6 +57,8 @@ impl Default for Setup {
             costs: KernelCosts::linux(),
             faults: None,
             steering: SteeringParams::linux(),
+            ecn: EcnMode::Accept,
+            marking_switch: None,
             nic: |_| {},
             others: Vec::new(),
         }
@@ -137,7 +143,17 @@ impl Pair {
             propagation: Duration::from_ns(10),
             faults: setup.faults.clone(),
         };
-        let cable = fabric.connect_ethernet(ports, params);
+        let cable = match setup.marking_switch {
+            None => fabric.connect_ethernet(ports, params),
+            Some((bytes, rate)) => {
+                let mut switch = EthernetSwitchParams::generic(2);
+                switch.mark_bytes = Some(bytes);
+                let switch = fabric.wires.ethernet.add_switch(switch);
+                let plugs = [0, 1].map(|port| fabric.switch_port(switch, port));
+                fabric.connect_ethernet([plugs[1], ports[1]], CableParams { rate, ..params.clone() });
+                fabric.connect_ethernet([ports[0], plugs[0]], params)
+            }
+        };
         let simulation = Simulation::new(fabric);
         let hosts = [a, b].map(|(host, handle, nic)| {
             let params = KernelParams {
@@ -147,7 +163,7 @@ impl Pair {
                 pci: PciParams::default(),
                 dma: DmaParams::linux(setup.mode),
                 block: kernel::BlockParams::default(),
-                steering: setup.steering,
+                inet: InetParams { steering: setup.steering, ecn: setup.ecn, ..InetParams::linux() },
             };
             let kernel = Kernel::new(&simulation.handle(), host, params);
             setup.others.iter().for_each(|other| kernel.add_driver(Rc::clone(other)));

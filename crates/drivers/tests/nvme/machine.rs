@@ -101,7 +101,7 @@ impl Machine {
             pci: PciParams::default(),
             dma: DmaParams::linux(setup.mode),
             block: setup.block,
-            steering: kernel::SteeringParams::linux(),
+            inet: kernel::InetParams::linux(),
         };
         let kernel = Kernel::new(&simulation.handle(), host, params);
         let driver = Rc::new(NvmeDriver::new(setup.options));

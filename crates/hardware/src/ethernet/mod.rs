@@ -214,7 +214,7 @@ impl Ethernet {
     /// Something is due. Gives the frame that arrived, if it is for a device.
     pub fn handle(&mut self, scheduler: &mut Scheduler<Event>, event: EthernetEvent) -> Option<Delivery> {
         let EthernetEvent::Arrive { at, frame } = event;
-        let (bytes, life) = self.frames.take(frame);
+        let (mut bytes, life) = self.frames.take(frame);
         let cable = &self.cables[usize::from(at.cable.0)];
         if !cable.is_up || cable.life != life {
             self.frames.recycle(bytes);
@@ -229,9 +229,14 @@ impl Ethernet {
             Plug::Device(endpoint, port, _) => Some(Delivery { endpoint, port, frame: bytes }),
             Plug::Switch(switch, port) => {
                 let Self { frames, cables, switches, .. } = self;
-                switches[usize::from(switch.0)].forward(scheduler.now(), port, &bytes, |end, ready| {
-                    cables[usize::from(end.cable.0)].send(scheduler, frames, end, ready, &bytes)
-                });
+                switches[usize::from(switch.0)].forward(
+                    scheduler.now(),
+                    port,
+                    &mut bytes,
+                    |end, ready, bytes| {
+                        cables[usize::from(end.cable.0)].send(scheduler, frames, end, ready, bytes)
+                    },
+                );
                 self.frames.recycle(bytes);
                 None
             }

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use units::{Duration, Time};
-use wire::ethernet::{EthernetHeader, MacAddr, fcs_is_right};
+use wire::ethernet::{EtherType, EthernetHeader, FCS_LEN, MacAddr, fcs, fcs_is_right};
+use wire::ip::ecn;
 
 use super::CableEnd;
 
@@ -16,6 +17,8 @@ pub struct EthernetSwitchParams {
     pub latency: Duration,
     /// Bytes that may wait at an egress port.
     pub queue_bytes: u32,
+    /// Bytes that wait there from which on packets are marked (RFC 3168, section 5), if their senders understand it.
+    pub mark_bytes: Option<u32>,
     /// Addresses that it can remember.
     pub addresses: u32,
     /// How long it remembers one that it does not hear of (802.1D's default: 300 s).
@@ -30,6 +33,7 @@ impl EthernetSwitchParams {
             ports,
             latency: Duration::from_ns(300),
             queue_bytes: 384 << 10,
+            mark_bytes: None,
             addresses: 64 << 10,
             aging: Duration::from_ms(300_000),
         }
@@ -49,6 +53,8 @@ pub struct SwitchCounters {
     pub damaged: u64,
     /// Copies dropped because their egress queue was full.
     pub overflowed: u64,
+    /// Copies marked because much waited at their egress port.
+    pub marked: u64,
     /// Frames whose destination is where they came from, or whose port has no link.
     pub filtered: u64,
     /// Addresses that found no room.
@@ -91,8 +97,8 @@ impl Switch {
         &mut self,
         now: Time,
         from: u8,
-        frame: &[u8],
-        mut send: impl FnMut(CableEnd, Time) -> Option<Time>,
+        frame: &mut [u8],
+        mut send: impl FnMut(CableEnd, Time, &[u8]) -> Option<Time>,
     ) {
         self.counters.received += 1;
         let header = EthernetHeader::parse(frame).ok().filter(|_| fcs_is_right(frame));
@@ -104,12 +110,12 @@ impl Switch {
         let ready = now + self.params.latency;
         match self.port_of(now, header.destination) {
             Some(port) if port == from => self.counters.filtered += 1,
-            Some(port) => self.send(now, port, frame.len() as u32, ready, &mut send),
+            Some(port) => self.send(now, port, frame, ready, &mut send),
             None => {
                 self.counters.flooded += 1;
                 for port in (0..self.params.ports).filter(|&port| port != from) {
                     if self.ports[usize::from(port)].cable.is_some() {
-                        self.send(now, port, frame.len() as u32, ready, &mut send);
+                        self.send(now, port, frame, ready, &mut send);
                     }
                 }
             }
@@ -146,10 +152,11 @@ impl Switch {
         &mut self,
         now: Time,
         port: u8,
-        bytes: u32,
+        frame: &mut [u8],
         ready: Time,
-        send: &mut impl FnMut(CableEnd, Time) -> Option<Time>,
+        send: &mut impl FnMut(CableEnd, Time, &[u8]) -> Option<Time>,
     ) {
+        let bytes = frame.len() as u32;
         let port = &mut self.ports[usize::from(port)];
         while let Some(&(left, bytes)) = port.waiting.front()
             && left <= now
@@ -161,7 +168,11 @@ impl Switch {
             self.counters.overflowed += 1;
             return;
         }
-        match port.cable.and_then(|cable| send(cable, ready)) {
+        let is_long = self.params.mark_bytes.is_some_and(|most| port.waiting_bytes >= most);
+        if is_long && mark(frame) {
+            self.counters.marked += 1;
+        }
+        match port.cable.and_then(|cable| send(cable, ready, frame)) {
             Some(left) => {
                 port.waiting_bytes += bytes;
                 port.waiting.push_back((left, bytes));
@@ -170,4 +181,15 @@ impl Switch {
             None => self.counters.filtered += 1,
         }
     }
+}
+
+/// Marks the packet in a frame, if it may be; its checksums stay right.
+fn mark(frame: &mut [u8]) -> bool {
+    let Ok((header, at)) = EthernetHeader::parse(frame) else { return false };
+    let (content, check) = frame.split_at_mut(frame.len() - FCS_LEN);
+    if header.ether_type != EtherType::IPV4 || !ecn::mark(&mut content[at..]) {
+        return false;
+    }
+    check.copy_from_slice(&fcs(content).to_le_bytes());
+    true
 }

@@ -5,6 +5,7 @@ use wire::ip::{TcpFlags, TcpHeader};
 
 use super::Payload;
 use super::congestion::CongestionControl;
+use super::ecn::Ecn;
 use super::flight::Flight;
 use super::output::Segment;
 use super::params::{KeepAlive, TcpParams};
@@ -61,6 +62,10 @@ pub struct Counters {
     pub probes: u64,
     /// Probes of a tail of which nothing was heard.
     pub tail_probes: u64,
+    /// Segments that routers had marked.
+    pub marked: u64,
+    /// Times that the peer told of marked ones, and the window was reduced.
+    pub echoes: u64,
     /// Probes whether the peer is still there.
     pub keep_alives: u64,
 }
@@ -108,6 +113,7 @@ pub struct Connection<P> {
     pub(super) flight: Flight,
     pub(super) rack: Rack,
     pub(super) tail: TailProbe,
+    pub(super) ecn: Ecn,
     pub(super) sack: bool,
     pub(super) duplicates: u64,
     pub(super) recovery: Recovery,
@@ -175,6 +181,7 @@ impl<P: Payload> Connection<P> {
             flight: Flight::default(),
             rack: Rack::default(),
             tail: TailProbe::default(),
+            ecn: Ecn::default(),
             sack: false,
             duplicates: 0,
             recovery: Recovery::Open,

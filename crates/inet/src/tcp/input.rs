@@ -31,6 +31,7 @@ impl<P: Payload> Connection<P> {
     pub(super) fn take_syn(&mut self, now: Time, syn: &TcpHeader) {
         let options = &syn.options;
         self.peer_initial = syn.sequence;
+        self.ecn_from_syn(syn.flags);
         self.peer_mss = options.mss.unwrap_or(536);
         self.sack = self.params.sack && options.sack_permitted;
         if let (Some(shift), true) = (options.window_scale, self.params.window_scaling) {
@@ -150,6 +151,7 @@ impl<P: Payload> Connection<P> {
         if ack > self.nxt {
             return self.refuse(data);
         }
+        self.take_ecn(now, flags, ack);
         self.take_ack(now, header, position, ack, length);
         if self.state == State::Closed {
             self.receive.discard(data);
@@ -326,6 +328,7 @@ impl<P: Payload> Connection<P> {
             self.congestion.lost(now, self.flight.in_network() + self.flight.lost());
             self.recovery = Recovery::Fast { point: self.nxt };
             self.must_resend = true;
+            self.window_reduced();
             self.counters.recoveries += 1;
             self.tail.forget();
         }

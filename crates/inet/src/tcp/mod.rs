@@ -10,7 +10,8 @@
 //! time and probes of the tail (RACK-TLP, RFC 8985), fast recovery without (RFC 6582), retransmission timeouts (RFC 6298),
 //! delayed acknowledgements,
 //! Nagle's algorithm as Minshall changed it, zero-window probes, keep-alive
-//! (RFC 1122, 4.2.3.6), defences against blind resets (RFC 5961), Reno and CUBIC.
+//! (RFC 1122, 4.2.3.6), explicit congestion
+//! notification (RFC 3168), defences against blind resets (RFC 5961), Reno and CUBIC.
 //!
 //! | file | subject |
 //! |---|---|
@@ -21,10 +22,12 @@
 //! | `receive` | data in order and too early, the offered window |
 //! | `flight` | what is under way, what of it the peer holds, what is lost |
 //! | `rack`, `tail` | what counts as lost, and when silence is broken |
+//! | `ecn` | what routers say |
 //! | `rtt`, `congestion` | how long to wait, how much to send |
 
 pub mod congestion;
 mod connection;
+mod ecn;
 mod flight;
 mod input;
 mod output;
@@ -37,6 +40,7 @@ mod tail;
 mod timers;
 
 pub use connection::{Connection, Counters, Failure, State};
+pub use ecn::EcnMode;
 pub use output::{Segment, reset_for};
 pub use params::{KeepAlive, TcpParams};
 

@@ -20,6 +20,8 @@ pub struct Segment {
     pub size: u16,
     /// It was sent before.
     pub again: bool,
+    /// Routers may mark its packets.
+    pub ecn: bool,
 }
 
 /// The reset that answers a segment to nobody (RFC 9293, 3.10.7.1); none answers a reset.
@@ -126,6 +128,7 @@ impl<P: Payload> Connection<P> {
         let window = u64::from(self.params.receive_buffer).min(u16::MAX.into());
         self.receive.offer(self.receive.next + window);
         let flags = if answers { TcpFlags::SYN.with(TcpFlags::ACK) } else { TcpFlags::SYN };
+        let flags = flags.with(self.ecn_of_syn(answers, again));
         if answers {
             self.acked_to = self.receive.next;
             (self.ack_now, self.ack_at) = (false, None);
@@ -142,7 +145,7 @@ impl<P: Payload> Connection<P> {
             urgent: 0,
             options,
         };
-        Segment { header, data: 0..0, size: 0, again }
+        Segment { header, data: 0..0, size: 0, again, ecn: false }
     }
 
     /// Something that takes up positions up to `end` goes out.
@@ -171,7 +174,7 @@ impl<P: Payload> Connection<P> {
             flags,
             ..TcpHeader::default()
         };
-        Segment { header, data: 0..0, size: 0, again: false }
+        Segment { header, data: 0..0, size: 0, again: false, ecn: false }
     }
 
     /// Positions `from..to` as a segment.
@@ -186,9 +189,12 @@ impl<P: Payload> Connection<P> {
             flags = flags.with(TcpFlags::PSH);
         }
         let size = self.segment_room();
+        let fresh = !again && !data.is_empty();
+        let flags = flags.with(self.ecn_flags(fresh));
+        let ecn = self.ecn_capable(fresh);
         let header = self.header(now, from, flags);
         self.sent(now, from, to, again);
-        Segment { header, data: data.start - 1..data.end.max(data.start) - 1, size: size as u16, again }
+        Segment { header, data: data.start - 1..data.end.max(data.start) - 1, size: size as u16, again, ecn }
     }
 
     /// What is lost, from its first segment on.
@@ -285,7 +291,8 @@ impl<P: Payload> Connection<P> {
         // A probe repeats a position that the peer has: it answers with its window.
         let position = if self.probe { self.una - 1 } else { self.nxt };
         self.probe = false;
-        let header = self.header(now, position, TcpFlags::default());
-        Some(Segment { header, data: 0..0, size: 0, again: false })
+        let flags = self.ecn_flags(false);
+        let header = self.header(now, position, flags);
+        Some(Segment { header, data: 0..0, size: 0, again: false, ecn: false })
     }
 }

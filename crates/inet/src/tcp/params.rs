@@ -3,6 +3,7 @@
 use units::Duration;
 
 use super::congestion::Algorithm;
+use super::ecn::EcnMode;
 
 /// How an idle connection is kept alive (RFC 1122, 4.2.3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +57,8 @@ pub struct TcpParams {
     pub syn_retries: u8,
     /// Retransmissions of data.
     pub retries: u8,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: EcnMode,
     /// Whether and how an idle connection is kept alive.
     pub keep_alive: Option<KeepAlive>,
     /// How long a closed connection is remembered.
@@ -88,6 +91,7 @@ impl TcpParams {
             quick_acks: 16,                   // TCP_MAX_QUICKACKS
             syn_retries: 6,                   // net.ipv4.tcp_syn_retries
             retries: 15,                      // net.ipv4.tcp_retries2
+            ecn: EcnMode::Accept,             // net.ipv4.tcp_ecn = 2
             keep_alive: None,                 // SO_KEEPALIVE is off
             time_wait: Duration::from_ms(60_000), // TCP_TIMEWAIT_LEN
             fin_timeout: Duration::from_ms(60_000), // net.ipv4.tcp_fin_timeout

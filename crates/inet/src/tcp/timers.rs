@@ -84,6 +84,7 @@ impl<P: Payload> Connection<P> {
         let (una, sack, rack) = (self.una, self.sack, self.rack);
         self.flight.lose(|sent| !sack || sent.start == una || rack.is_late(now, sent));
         self.must_resend = true;
+        self.window_reduced();
         self.tail.forget();
         self.duplicates = 0;
         self.timing = None;

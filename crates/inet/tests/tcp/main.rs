@@ -1,5 +1,6 @@
 //! Two TCP machines over a network that loses, damages, repeats and reorders.
 
+mod ecn;
 mod life;
 mod loss;
 mod network;

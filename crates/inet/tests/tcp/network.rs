@@ -1,6 +1,6 @@
 //! Two ends, what lies between them, and a clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use inet::tcp::{Connection, Failure, Segment, State, TcpParams, reset_for};
@@ -74,6 +74,8 @@ pub struct Network {
     pub now: Time,
     pub ends: [Option<End>; 2],
     pub wire: BTreeMap<(Time, u64), (usize, Vec<u8>)>,
+    /// Numbers of packets that were marked.
+    pub with_mark: BTreeSet<u64>,
     pub count: u64,
     pub faults: Faults,
     pub random: Random,
@@ -86,6 +88,9 @@ pub struct Network {
     pub keep_open: bool,
     /// Microseconds by which a packet may be late, if any is.
     pub latest: u64,
+    /// Marks packets that may be marked, in thousandths of them.
+    pub marks: u16,
+    pub marked: u64,
 }
 
 impl Network {
@@ -97,6 +102,7 @@ impl Network {
             now: Time::from_ps(1_000_000_000_000),
             ends: [Some(End::new(client, question)), None],
             wire: BTreeMap::new(),
+            with_mark: BTreeSet::new(),
             count: 0,
             faults,
             random,
@@ -107,10 +113,12 @@ impl Network {
             listening: true,
             keep_open: false,
             latest: 200,
+            marks: 0,
+            marked: 0,
         }
     }
 
-    pub fn send(&mut self, from: usize, mut bytes: Vec<u8>) {
+    pub fn send(&mut self, from: usize, mut bytes: Vec<u8>, ecn: bool) {
         self.segments += 1;
         TcpHeader::fill_checksum(&mut bytes, ADDRESSES[from], ADDRESSES[1 - from]);
         if self.random.chance(self.faults.loss) {
@@ -126,6 +134,10 @@ impl Network {
             let extra =
                 if self.random.chance(self.faults.reorder) { self.random.below(self.latest) } else { 0 };
             self.count += 1;
+            if ecn && self.random.chance(self.marks) {
+                self.with_mark.insert(self.count);
+                self.marked += 1;
+            }
             let at = self.now + self.delay + Duration::from_us(extra);
             self.wire.insert((at, self.count), (1 - from, bytes));
         }
@@ -169,7 +181,7 @@ impl Network {
     pub fn cut(&mut self, who: usize, segment: &Segment, bytes: Vec<u8>) {
         let head = segment.header.len();
         if bytes.len() - head <= usize::from(segment.size).max(1) {
-            return self.send(who, bytes);
+            return self.send(who, bytes, segment.ecn);
         }
         let pieces: Vec<&[u8]> = bytes[head..].chunks(segment.size.into()).collect();
         for (n, piece) in pieces.iter().enumerate() {
@@ -178,20 +190,26 @@ impl Network {
             if n + 1 < pieces.len() {
                 header.flags = header.flags.without(TcpFlags::FIN).without(TcpFlags::PSH);
             }
+            if n > 0 {
+                header.flags = header.flags.without(TcpFlags::CWR);
+            }
             let mut bytes = vec![0; head];
             header.emit(&mut bytes);
             bytes.extend_from_slice(piece);
-            self.send(who, bytes);
+            self.send(who, bytes, segment.ecn);
         }
     }
 
-    pub fn arrive(&mut self, who: usize, bytes: &[u8]) {
+    pub fn arrive(&mut self, who: usize, bytes: &[u8], marked: bool) {
         if !TcpHeader::checksum_is_right(bytes, ADDRESSES[1 - who], ADDRESSES[who]) {
             return;
         }
         let (header, len) = TcpHeader::parse(bytes).expect("what has its checksum is whole");
         let data = bytes[len..].to_vec();
         if let Some(end) = &mut self.ends[who] {
+            if marked {
+                end.tcp.congestion_experienced();
+            }
             return end.tcp.receive(self.now, &header, data, 1);
         }
         let initial = self.random.next() as u32;
@@ -206,7 +224,7 @@ impl Network {
                 if let Some(reset) = reset_for(&header, data.len() as u32) {
                     let mut bytes = vec![0; reset.len()];
                     reset.emit(&mut bytes);
-                    self.send(who, bytes);
+                    self.send(who, bytes, false);
                 }
             }
         }
@@ -220,8 +238,9 @@ impl Network {
         let Some(next) = timers.into_iter().chain(arrival).min() else { return false };
         self.now = self.now.max(next);
         if arrival == Some(next) {
-            let (_, (who, bytes)) = self.wire.pop_first().unwrap();
-            self.arrive(who, &bytes);
+            let ((_, number), (who, bytes)) = self.wire.pop_first().unwrap();
+            let marked = self.with_mark.remove(&number);
+            self.arrive(who, &bytes, marked);
             self.serve(who);
         } else {
             for who in 0..2 {

@@ -17,7 +17,7 @@ use platform::cpu::Cpu;
 use platform::net::{NetDriver, Packet};
 
 pub use device::NetDevice;
-pub use inet::SteeringParams;
+pub use inet::{EcnMode, FragmentParams, InetParams, SteeringParams};
 
 use crate::kernel::Inner;
 

@@ -313,7 +313,7 @@ pub fn params(mode: DmaMode) -> KernelParams {
         pci: PciParams::default(),
         dma: DmaParams::linux(mode),
         block: kernel::BlockParams::default(),
-        steering: kernel::SteeringParams::linux(),
+        inet: kernel::InetParams::linux(),
     }
 }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use ::kernel::{
-    BlockParams, CoreParams, DmaParams, KernelCosts, KernelParams, PciParams, SchedParams, SteeringParams,
+    BlockParams, CoreParams, DmaParams, EcnMode, FragmentParams, InetParams, KernelCosts, KernelParams,
+    PciParams, SchedParams, SteeringParams,
 };
 use drivers::nic::{KpioCosts, NicCosts};
 use drivers::nvme::NvmeCosts;
-use machine::{Diagnostics, DmaMode, Figure, HostSetup};
+use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
 
 /// The parameters of a host's kernel.
@@ -36,13 +37,7 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             dirty_limit: file.block.dirty_limit.value,
             cache_limit: file.block.cache_limit.value,
         },
-        steering: SteeringParams {
-            entries: file.steering.entries.value.get(),
-            rfs: file.steering.rfs.value,
-            arfs: file.steering.arfs.value,
-            idle: file.steering.idle.value,
-            scan: file.steering.scan.value,
-        },
+        inet: inet(file),
         dma: DmaParams {
             flush_entries: file.dma.flush_entries.value.get() as usize,
             flush_time: file.dma.flush_time.value,
@@ -55,6 +50,28 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             })
         },
     })
+}
+
+fn inet(file: &KernelFile) -> InetParams {
+    let KernelFile { inet, steering, .. } = file;
+    InetParams {
+        ecn: match inet.ecn.value {
+            Ecn::Off => EcnMode::Off,
+            Ecn::Accept => EcnMode::Accept,
+            Ecn::Ask => EcnMode::Ask,
+        },
+        fragments: FragmentParams {
+            memory: inet.fragment_memory.value.get(),
+            time: inet.fragment_time.value,
+        },
+        steering: SteeringParams {
+            entries: steering.entries.value.get(),
+            rfs: steering.rfs.value,
+            arfs: steering.arfs.value,
+            idle: steering.idle.value,
+            scan: steering.scan.value,
+        },
+    }
 }
 
 fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
@@ -110,7 +127,7 @@ fn table<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{Doc, KernelFile, Library};
+    use machine::{Doc, Library};
 
     /// Tests of the kernel use the same costs as scenarios do.
     #[test]
@@ -132,9 +149,6 @@ mod tests {
             (block.dirty_limit, block.cache_limit)
         );
         assert_eq!(file.scheduler.latency.value, SchedParams::linux().latency);
-        let (said, own) = (file.steering, SteeringParams::linux());
-        assert_eq!((said.idle.value, said.scan.value), (own.idle, own.scan));
-        assert_eq!((said.rfs.value, said.arfs.value), (own.rfs, own.arfs));
-        assert_eq!(said.entries.value.get(), own.entries);
+        assert_eq!(inet(&file), InetParams::linux());
     }
 }

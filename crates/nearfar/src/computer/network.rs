@@ -36,6 +36,7 @@ pub fn connect(
         let params = EthernetSwitchParams {
             latency: entry.latency.unwrap_or(generic.latency),
             queue_bytes: entry.queue.map_or(generic.queue_bytes, |bytes| bytes.get() as u32),
+            mark_bytes: entry.mark.map(|bytes| bytes.get() as u32),
             ..generic
         };
         switches.push(fabric.wires.ethernet.add_switch(params));

@@ -3,6 +3,7 @@
 pub mod checksum;
 pub mod cut;
 pub mod dissect;
+pub mod ecn;
 pub mod icmp;
 pub mod ipv4;
 pub mod tcp;

@@ -21,7 +21,7 @@ use wire::ip::{IcmpEcho, protocol};
 use super::Stack;
 use super::buffers::Hold;
 use super::input::{Headers, load};
-use super::output::Outgoing;
+use super::output::{MOST_PAYLOAD, Outgoing};
 use platform::memory::Pages;
 use platform::net::Fragment;
 
@@ -155,7 +155,7 @@ impl PingSocket for Socket {
         let _part = cpu.book(Part::Net);
         cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.icmp);
         let (_, source, _) = stack.way(to).ok_or(Error::Unreachable)?;
-        if usize::from(data) + HEADER_LEN > stack.most_payload(to) {
+        if usize::from(data) + HEADER_LEN > MOST_PAYLOAD {
             return Err(Error::TooLong);
         }
         *self.asked.borrow_mut() = Some(to);

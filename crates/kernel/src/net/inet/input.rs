@@ -12,11 +12,11 @@ use wire::ip::{Ipv4Header, TcpHeader, UdpHeader, protocol, udp};
 
 use super::Stack;
 use super::buffers::Piece;
-use super::steering::Upward;
+use super::steering::{Ring, Upward};
 use crate::net::{NetDevice, Protocols};
 
 /// Most bytes of all headers: Ethernet with a tag, IPv4 and TCP with options.
-const HEADERS: usize = 18 + 60 + 60;
+pub(super) const HEADERS: usize = 18 + 60 + 60;
 
 /// A packet's headers, found so far.
 pub(super) struct Headers {
@@ -84,6 +84,11 @@ impl Stack {
             Ok(_) => (Some(packet), Err(Malformed::Unsupported)),
             Err(error) => (Some(packet), Err(error)),
         };
+        self.taken(cpu, packet, result);
+    }
+
+    /// A packet was used up or not, for a reason.
+    pub(super) fn taken(&self, cpu: &Cpu, packet: Option<Packet>, result: Result<(), Malformed>) {
         match result {
             Ok(()) => {}
             Err(Malformed::Checksum) => self.count(|c| c.bad_checksums += 1),
@@ -143,14 +148,29 @@ impl Stack {
                 Ok(parsed) => parsed,
                 Err(error) => return (Some(packet), Err(error)),
             };
-        // Fragments are not put together again: nobody in here sends any, since all sockets mind the MTU.
-        if ip.is_fragment() || !(self.is_own(ip.destination) || ip.destination.is_broadcast()) {
+        if !(self.is_own(ip.destination) || ip.destination.is_broadcast()) {
             return (Some(packet), Err(Malformed::Unsupported));
         }
         let transport = at + length;
+        if ip.is_fragment() {
+            self.fragment_input(cpu, ring, packet, transport as u32, &ip);
+            return (None, Ok(()));
+        }
         // What the padding of a short frame adds is none of the packet's.
         let end = (at + usize::from(ip.total_len)).min(count);
-        let headers = Headers { bytes, count: end, transport, ip };
+        self.transport_input(cpu, ring, packet, Headers { bytes, count: end, transport, ip })
+    }
+
+    /// A whole packet, behind its IP header. It comes back if it was not used up.
+    pub(super) fn transport_input(
+        &self,
+        cpu: &Cpu,
+        ring: Option<Ring>,
+        packet: Packet,
+        headers: Headers,
+    ) -> (Option<Packet>, Result<(), Malformed>) {
+        let Some(kernel) = self.kernel.upgrade() else { return (Some(packet), Ok(())) };
+        let costs = kernel.cores.costs;
         if matches!(headers.ip.protocol, protocol::TCP | protocol::UDP)
             && packet.checksum != Checksum::Good
             && !self.checksum_is_right(cpu, &headers, &packet)

@@ -8,6 +8,7 @@
 //! | `buffers` | memory of packets, views of received ones |
 //! | `output` | the way down: headers, checksums, neighbours |
 //! | `input` | the way up: checks, ARP, who gets what |
+//! | `fragments` | packets larger than a frame, cut and put together |
 //! | `loopback` | packets of the host to itself |
 //! | `steering` | packets follow the programs that read them |
 //! | `timers` | one task that wakes sockets and asks neighbours again |
@@ -17,6 +18,7 @@
 
 mod buffers;
 mod face;
+mod fragments;
 mod icmp;
 mod input;
 mod loopback;
@@ -32,12 +34,16 @@ use std::net::Ipv4Addr;
 use std::rc::{Rc, Weak};
 
 use inet::arp::Neighbours;
+use inet::fragments::Reassembly;
 use inet::route::Routes;
 use platform::socket::InetCounters;
 
+pub use inet::fragments::FragmentParams;
+pub use inet::tcp::EcnMode;
+
 use super::NetDevice;
 use crate::kernel::Inner;
-use buffers::Heads;
+use buffers::{Heads, Piece};
 use icmp::Icmp;
 use loopback::Loopback;
 use output::Waiting;
@@ -51,6 +57,24 @@ use udp::Udp;
 const FIRST_PORT: u16 = 32_768;
 /// The last of them.
 const LAST_PORT: u16 = 60_999;
+
+/// How a kernel's protocols are set up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InetParams {
+    /// Whether TCP uses explicit congestion notification.
+    pub ecn: EcnMode,
+    /// Bounds of fragments that wait for others.
+    pub fragments: FragmentParams,
+    /// How received packets find the cores of those who read them.
+    pub steering: SteeringParams,
+}
+
+impl InetParams {
+    /// Linux's defaults.
+    pub const fn linux() -> Self {
+        Self { ecn: EcnMode::Accept, fragments: FragmentParams::linux(), steering: SteeringParams::linux() }
+    }
+}
 
 /// A device with an address.
 struct Interface {
@@ -71,6 +95,8 @@ pub(crate) struct Stack {
     waiting: RefCell<BTreeMap<(usize, Ipv4Addr), Vec<Waiting>>>,
     heads: Rc<Heads>,
     loopback: Loopback,
+    params: InetParams,
+    fragments: RefCell<Reassembly<Piece>>,
     steering: Steering,
     timers: Timers,
     tcp: Tcp,
@@ -83,7 +109,7 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// For a kernel with so many nodes.
-    pub fn new(kernel: &Weak<Inner>, nodes: usize, steering: SteeringParams) -> Rc<Self> {
+    pub fn new(kernel: &Weak<Inner>, nodes: usize, params: InetParams) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             kernel: kernel.clone(),
@@ -92,7 +118,9 @@ impl Stack {
             waiting: RefCell::default(),
             heads: Heads::new(kernel.clone(), nodes),
             loopback: Loopback::new(me.clone()),
-            steering: Steering::new(steering),
+            params,
+            fragments: RefCell::new(Reassembly::new(params.fragments)),
+            steering: Steering::new(params.steering),
             timers: Timers::default(),
             tcp: Tcp::default(),
             udp: Udp::default(),
@@ -105,7 +133,7 @@ impl Stack {
 
     /// Others with the same settings.
     pub fn another(&self, nodes: usize) -> Rc<Self> {
-        Self::new(&self.kernel, nodes, self.steering.params())
+        Self::new(&self.kernel, nodes, self.params)
     }
 
     fn count(&self, change: impl FnOnce(&mut InetCounters)) {
@@ -146,5 +174,7 @@ impl Stack {
         self.icmp.clear();
         self.loopback.clear();
         self.steering.clear();
+        self.fragments.borrow_mut().clear();
+        self.fragments.borrow_mut().discarded().for_each(drop);
     }
 }

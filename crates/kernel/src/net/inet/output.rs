@@ -12,14 +12,19 @@ use platform::net::{Checksum, Fragment, Packet, TxFlow};
 use wire::ethernet::{Arp, ArpOperation, EtherType, EthernetHeader, HEADER_LEN as ETHERNET, MacAddr};
 use wire::ip::checksum::{Sum, udp_on_wire};
 use wire::ip::ipv4::HEADER_LEN as IPV4;
-use wire::ip::{Ipv4Header, protocol, tcp, udp};
+use wire::ip::{Ipv4Header, ecn, protocol, tcp, udp};
 
 use super::Stack;
 use super::buffers::{Hold, Made};
 use super::tcp::TcpSocket;
+use crate::net::NetDevice;
 
 /// Packets that may wait for one neighbour (Linux: `unres_qlen_bytes`, about a hundred).
 const MOST_WAITING: usize = 101;
+/// What this host sends to itself (Linux: 65536; a multiple of a page keeps segments whole).
+pub const LOOPBACK_MTU: u16 = 61_480;
+/// Most bytes behind an IP header.
+pub const MOST_PAYLOAD: usize = 65_535 - IPV4;
 /// Most bytes of all headers: Ethernet, IPv4, TCP with options.
 const HEADERS: usize = ETHERNET + IPV4 + 60;
 
@@ -39,6 +44,8 @@ pub struct Outgoing<'a> {
     pub flow: Option<&'a Rc<TxFlow>>,
     pub socket: Option<Weak<TcpSocket>>,
     pub more: bool,
+    /// Routers may mark it.
+    pub ecn: bool,
 }
 
 impl<'a> Outgoing<'a> {
@@ -55,8 +62,26 @@ impl<'a> Outgoing<'a> {
             flow: None,
             socket: None,
             more: false,
+            ecn: false,
         }
     }
+}
+
+/// Interface (beyond all of them: this host itself), own address, next hop.
+pub type Way = (usize, Ipv4Addr, Ipv4Addr);
+
+/// A packet that lacks its headers below IP.
+pub struct Wrapped<'a> {
+    pub to: Ipv4Addr,
+    pub ip: Ipv4Header,
+    pub transport: &'a [u8],
+    pub payload: Vec<Fragment>,
+    pub holds: Vec<Hold>,
+    pub checksum: Checksum,
+    pub segment: u16,
+    pub flow: Option<&'a Rc<TxFlow>>,
+    pub socket: Option<Weak<TcpSocket>>,
+    pub more: bool,
 }
 
 /// A packet whose neighbour has been asked for its address.
@@ -67,7 +92,7 @@ pub struct Waiting {
 
 impl Stack {
     /// Interface, own address and next hop for a destination.
-    pub fn way(&self, to: Ipv4Addr) -> Option<(usize, Ipv4Addr, Ipv4Addr)> {
+    pub fn way(&self, to: Ipv4Addr) -> Option<Way> {
         if self.is_own(to) {
             return Some((usize::MAX, to, to));
         }
@@ -77,19 +102,53 @@ impl Stack {
         Some((interface, address, hop))
     }
 
-    /// Sends a packet.
+    /// Sends a packet, in fragments if it is larger than a frame.
     ///
     /// # Errors
     /// If there is no way, no memory or no room; what it held has been let go.
     pub fn send(&self, cpu: &Cpu, what: Outgoing<'_>) -> Result<(), Error> {
-        let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
-        cpu.work(kernel.cores.costs.ip_output);
-        let Some((interface, _, hop)) = self.way(what.to) else {
+        let Some(way) = self.way(what.to) else {
             what.holds.into_iter().for_each(|hold| hold.let_go(cpu));
             self.count(|c| c.unreachable += 1);
             return Err(Error::Unreachable);
         };
-        let device = self.interfaces.borrow().get(interface).and_then(|i| i.device.clone());
+        let payload: u32 = what.payload.iter().map(|f| f.length).sum();
+        let length = IPV4 + what.transport.len() + payload as usize;
+        let mut ip = Ipv4Header::new(what.source, what.to, what.protocol, (length - IPV4) as u16);
+        ip.identification = self.identification.replace(self.identification.get().wrapping_add(1));
+        if what.ecn {
+            ip.traffic_class = ecn::CAPABLE;
+        }
+        let mut transport = [0; HEADERS];
+        let transport = &mut transport[..what.transport.len()];
+        transport.copy_from_slice(what.transport);
+        let device = self.device_of(way.0);
+        let mtu = usize::from(device.as_ref().map_or(LOOPBACK_MTU, |device| device.mtu()));
+        if what.segment == 0 && length > mtu {
+            self.fill_checksum(cpu, &what, transport, payload, false);
+            return self.send_fragments(cpu, way, ip, transport, what, mtu);
+        }
+        let offload = device.is_none_or(|device| device.features().tx_checksum);
+        let checksum = match self.fill_checksum(cpu, &what, transport, payload, offload) {
+            Some(offset) => Checksum::Offload { start: (ETHERNET + IPV4) as u16, offset },
+            None => Checksum::None,
+        };
+        let Outgoing { to, payload, holds, segment, flow, socket, more, .. } = what;
+        let what = Wrapped { to, ip, transport, payload, holds, checksum, segment, flow, socket, more };
+        self.send_packet(cpu, way, what)
+    }
+
+    /// The device of an interface; none for this host itself.
+    fn device_of(&self, interface: usize) -> Option<Rc<NetDevice>> {
+        self.interfaces.borrow().get(interface).and_then(|i| i.device.clone())
+    }
+
+    /// Puts headers before a packet and gives it to its device.
+    pub(super) fn send_packet(&self, cpu: &Cpu, way: Way, what: Wrapped<'_>) -> Result<(), Error> {
+        let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
+        cpu.work(kernel.cores.costs.ip_output);
+        let (interface, _, hop) = way;
+        let device = self.device_of(interface);
         let head = match self.heads.take(cpu) {
             Ok(head) => head,
             Err(error) => {
@@ -98,16 +157,10 @@ impl Stack {
                 return Err(error);
             }
         };
-        let offload = device.as_ref().is_none_or(|device| device.features().tx_checksum);
-        let payload: u32 = what.payload.iter().map(|f| f.length).sum();
         let mut bytes = [0; HEADERS];
-        let length = IPV4 + what.transport.len() + payload as usize;
-        let mut ip = Ipv4Header::new(what.source, what.to, what.protocol, (length - IPV4) as u16);
-        ip.identification = self.identification.replace(self.identification.get().wrapping_add(1));
-        let transport = ETHERNET + ip.emit(&mut bytes[ETHERNET..]);
-        bytes[transport..transport + what.transport.len()].copy_from_slice(what.transport);
+        let transport = ETHERNET + what.ip.emit(&mut bytes[ETHERNET..]);
         let end = transport + what.transport.len();
-        let checksum = self.fill_checksum(cpu, &what, &mut bytes[transport..end], payload, offload);
+        bytes[transport..end].copy_from_slice(what.transport);
         let mac = device.as_ref().map_or(MacAddr::default(), |device| device.mac());
         let answer = match &device {
             Some(_) => self.interfaces.borrow_mut()[interface].neighbours.resolve(cpu.now(), hop),
@@ -127,10 +180,7 @@ impl Stack {
         };
         let mut packet = Packet {
             fragments,
-            checksum: match checksum {
-                Some(offset) => Checksum::Offload { start: transport as u16, offset },
-                None => Checksum::None,
-            },
+            checksum: what.checksum,
             segment: what.segment,
             headers: if what.segment > 0 { end as u16 } else { 0 },
             owner: Some(Rc::new(made)),

@@ -13,10 +13,12 @@ use units::Time;
 
 use super::Stack;
 
-/// Whom a timer is for: a socket by its number, or all neighbours.
+/// Whom a timer is for: a socket by its number, all neighbours, or all fragments.
 pub(super) type Owner = u64;
 /// The neighbours' timers.
 pub(super) const NEIGHBOURS: Owner = 0;
+/// Those of fragments.
+pub(super) const FRAGMENTS: Owner = Owner::MAX;
 
 /// All timers that are set.
 #[derive(Default)]
@@ -31,6 +33,7 @@ impl Stack {
     pub(super) fn arm(&self, cpu: &Cpu, owner: Owner) {
         let at = match owner {
             NEIGHBOURS => self.interfaces.borrow().iter().filter_map(|i| i.neighbours.deadline()).min(),
+            FRAGMENTS => self.fragments.borrow().deadline(),
             socket => self.tcp.deadline(socket),
         };
         if let Some(at) = at {
@@ -75,6 +78,7 @@ impl Stack {
             self.timers.set.borrow_mut().remove(&(at, owner));
             match owner {
                 NEIGHBOURS => self.neighbour_timer(cpu),
+                FRAGMENTS => self.fragment_timer(cpu),
                 socket => self.tcp.timer(cpu, socket),
             }
             cpu.sync().await;

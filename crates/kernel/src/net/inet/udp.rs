@@ -18,7 +18,7 @@ use wire::ip::{UdpHeader, protocol};
 
 use super::Stack;
 use super::buffers::{Hold, Piece, copy_out};
-use super::output::Outgoing;
+use super::output::{MOST_PAYLOAD, Outgoing};
 use super::steering::flow_key;
 
 /// Bytes that wait for a reader (Linux: `net.core.rmem_default`).
@@ -113,7 +113,7 @@ impl UdpSocket for Socket {
         cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.udp_output);
         self.used_here(cpu, &stack);
         let (_, source, _) = stack.way(*to.ip()).ok_or(Error::Unreachable)?;
-        if from.length as usize + HEADER_LEN > stack.most_payload(*to.ip()) {
+        if from.length as usize + HEADER_LEN > MOST_PAYLOAD {
             return Err(Error::TooLong);
         }
         let source = if self.local.ip().is_unspecified() { source } else { *self.local.ip() };

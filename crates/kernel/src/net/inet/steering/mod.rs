@@ -27,7 +27,7 @@ use wire::ip::{TcpHeader, protocol};
 
 use super::Stack;
 use super::buffers::Piece;
-use super::tcp::Ends;
+use super::tcp::{Came, Ends};
 use backlog::Backlogs;
 use rings::Rings;
 use tables::{Cores, Flows, hash_of};
@@ -66,7 +66,7 @@ pub(super) type Ring = (u32, u16);
 
 /// A packet, or several that were joined, on its way to a socket.
 pub(super) enum Upward {
-    Tcp { ends: Ends, header: TcpHeader, piece: Piece, segments: u16 },
+    Tcp { ends: Ends, header: TcpHeader, piece: Piece, came: Came },
     Udp { from: SocketAddrV4, to: SocketAddrV4, piece: Piece },
 }
 
@@ -119,10 +119,6 @@ impl Steering {
             full_until: Cell::new(Time::ZERO),
             scanning: Cell::new(false),
         }
-    }
-
-    pub fn params(&self) -> SteeringParams {
-        self.params
     }
 
     fn is_on(&self) -> bool {
@@ -191,8 +187,8 @@ impl Stack {
     /// Gives a packet to its socket, on this core.
     fn hand_up(&self, cpu: &Cpu, up: Upward) {
         match up {
-            Upward::Tcp { ends, header, piece, segments } => {
-                self.tcp_input(cpu, ends, &header, piece, segments);
+            Upward::Tcp { ends, header, piece, came } => {
+                self.tcp_input(cpu, ends, &header, piece, came);
             }
             Upward::Udp { from, to, piece } => self.udp_input(cpu, from, to, piece),
         }

@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::net::{Checksum, Packet};
-use wire::ip::{TcpFlags, TcpHeader};
+use wire::ip::{TcpFlags, TcpHeader, ecn};
 
 use super::super::Stack;
 use super::super::buffers::Piece;
 use super::super::input::Headers;
 use super::super::steering::{Ring, Upward};
-use super::Ends;
+use super::{Came, Ends};
 
 /// Flows of a queue that are held at once (Linux: `MAX_GRO_SKBS`).
 const FLOWS: usize = 8;
@@ -29,7 +29,7 @@ struct Held {
     length: u32,
     /// Data of the first segment: one with less is the last.
     each: u32,
-    segments: u16,
+    came: Came,
 }
 
 /// What a receiving queue holds during a poll, the oldest first.
@@ -40,12 +40,13 @@ pub struct Coalescing {
 
 impl Held {
     /// Whether a segment follows right behind.
-    fn takes(&self, header: &TcpHeader, packet: &Packet, length: u32) -> bool {
+    fn takes(&self, header: &TcpHeader, packet: &Packet, length: u32, marked: bool) -> bool {
         let owner = |packet: &Packet| packet.owner.as_ref().map(Rc::as_ptr).map(|p| p.cast::<()>());
         header.sequence == self.header.sequence.wrapping_add(self.length)
             && header.acknowledgement == self.header.acknowledgement
             && header.options == self.header.options
             && length <= self.each
+            && marked == self.came.marked
             && self.length + length <= MOST
             && owner(packet) == owner(&self.packet)
     }
@@ -66,7 +67,7 @@ impl Held {
         self.header.flags = self.header.flags.with(header.flags);
         self.header.window = header.window;
         self.length += length;
-        self.segments += 1;
+        self.came.segments += 1;
     }
 }
 
@@ -87,11 +88,12 @@ impl Stack {
         };
         let skip = (headers.transport + own) as u32;
         let length = headers.above_len().saturating_sub(own as u32);
+        let came = Came { segments: 1, marked: headers.ip.traffic_class & ecn::MASK == ecn::CONGESTED };
         let plain = header.flags.without(TcpFlags::PSH) == TcpFlags::ACK;
         let may = plain && length > 0 && packet.checksum == Checksum::Good;
         let Some(queue) = queue else {
             let piece = Piece::of(packet, skip, length);
-            return self.upward(cpu, None, Upward::Tcp { ends, header, piece, segments: 1 });
+            return self.upward(cpu, None, Upward::Tcp { ends, header, piece, came });
         };
         let mut all = self.tcp.coalescing.borrow_mut();
         let held = &mut all.entry(queue).or_default().held;
@@ -99,7 +101,7 @@ impl Stack {
         let pushed = header.flags.contains(TcpFlags::PSH);
         if let Some(place) = place
             && may
-            && held[place].takes(&header, &packet, length)
+            && held[place].takes(&header, &packet, length, came.marked)
         {
             let last = pushed || length < held[place].each;
             held[place].join(&header, packet, skip, length);
@@ -113,7 +115,7 @@ impl Stack {
         if may && !pushed {
             cut_padding(&mut packet, skip + length);
             let oldest = (held.len() >= FLOWS).then(|| held.remove(0));
-            held.push(Held { ends, header, packet, skip, length, each: length, segments: 1 });
+            held.push(Held { ends, header, packet, skip, length, each: length, came });
             drop(all);
             oldest.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
         } else {
@@ -122,14 +124,14 @@ impl Stack {
         }
         before.into_iter().for_each(|held| self.pass_on(cpu, queue, held));
         if let Some((header, piece)) = pass {
-            self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, segments: 1 });
+            self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, came });
         }
     }
 
     fn pass_on(&self, cpu: &Cpu, queue: Ring, held: Held) {
         let piece = Piece::of(held.packet, held.skip, held.length);
-        let (ends, header, segments) = (held.ends, held.header, held.segments);
-        self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, segments });
+        let (ends, header, came) = (held.ends, held.header, held.came);
+        self.upward(cpu, Some(queue), Upward::Tcp { ends, header, piece, came });
     }
 
     /// A poll of a queue ends: what is held goes on.

@@ -19,7 +19,7 @@ use wire::ip::{TcpFlags, TcpHeader, protocol};
 
 use super::Stack;
 use super::buffers::Piece;
-use super::output::Outgoing;
+use super::output::{LOOPBACK_MTU, Outgoing};
 use super::timers::Owner;
 use coalesce::Coalescing;
 use listener::Listener;
@@ -30,6 +30,15 @@ pub(super) use socket::TcpSocket;
 pub(super) struct Ends {
     pub local: SocketAddrV4,
     pub peer: SocketAddrV4,
+}
+
+/// How a segment came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Came {
+    /// Of how many it was put together.
+    pub segments: u16,
+    /// A router had marked it, or one of them.
+    pub marked: bool,
 }
 
 /// All connections.
@@ -75,20 +84,15 @@ impl Tcp {
 }
 
 impl Stack {
-    /// Most bytes behind the IP header of a packet to an address.
-    pub(super) fn most_payload(&self, to: Ipv4Addr) -> usize {
-        usize::from(self.mtu_to(to)) - wire::ip::ipv4::HEADER_LEN
-    }
-
-    fn mtu_to(&self, to: Ipv4Addr) -> u16 {
+    /// Bytes of the largest packet to an address, its IP header included.
+    pub(super) fn mtu_to(&self, to: Ipv4Addr) -> u16 {
         let interface = self.way(to).map_or(usize::MAX, |(interface, _, _)| interface);
         let interfaces = self.interfaces.borrow();
-        // Linux's loopback device has 65536; a multiple of a page keeps segments whole.
-        interfaces.get(interface).and_then(|i| i.device.as_ref()).map_or(61_480, |device| device.mtu())
+        interfaces.get(interface).and_then(|i| i.device.as_ref()).map_or(LOOPBACK_MTU, |device| device.mtu())
     }
 
     fn tcp_params(&self, to: Ipv4Addr) -> TcpParams {
-        TcpParams::linux(self.mtu_to(to))
+        TcpParams { ecn: self.params.ecn, ..TcpParams::linux(self.mtu_to(to)) }
     }
 
     /// A number that a connection begins with: from its ends and the clock (RFC 6528; no secret is kept from anybody
@@ -160,12 +164,12 @@ impl Stack {
     }
 
     /// A segment arrived, or several that were joined.
-    pub(super) fn tcp_input(&self, cpu: &Cpu, ends: Ends, header: &TcpHeader, piece: Piece, segments: u16) {
+    pub(super) fn tcp_input(&self, cpu: &Cpu, ends: Ends, header: &TcpHeader, piece: Piece, came: Came) {
         let Some(kernel) = self.kernel.upgrade() else { return piece.release(cpu) };
         cpu.work(kernel.cores.costs.tcp_input);
         let socket = self.tcp.sockets.borrow().get(&ends).cloned();
         if let Some(socket) = socket {
-            return socket.input(cpu, header, piece, segments);
+            return socket.input(cpu, header, piece, came);
         }
         let listener = self.tcp.listeners.borrow().get(&ends.local.port()).cloned();
         if let Some(listener) = listener.filter(|l| Self::matches(*l.local.ip(), *ends.local.ip()))

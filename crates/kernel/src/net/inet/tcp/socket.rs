@@ -24,7 +24,7 @@ use super::super::steering::flow_key;
 use super::super::timers::Owner;
 use super::buffer::{ORDER, SendBuffer};
 use super::listener::Listener;
-use super::{Ends, error_of};
+use super::{Came, Ends, error_of};
 
 /// Bytes of a connection that may be with the device or before it (Linux: TCP small queues, `tcp_limit_output_bytes`).
 const MOST_BELOW: u64 = 262_144;
@@ -98,9 +98,12 @@ impl TcpSocket {
     }
 
     /// A segment arrived.
-    pub fn input(&self, cpu: &Cpu, header: &TcpHeader, piece: Piece, segments: u16) {
+    pub(super) fn input(&self, cpu: &Cpu, header: &TcpHeader, piece: Piece, came: Came) {
         self.touch(cpu);
-        self.connection.borrow_mut().receive(cpu.now(), header, piece, segments);
+        if came.marked {
+            self.connection.borrow_mut().congestion_experienced();
+        }
+        self.connection.borrow_mut().receive(cpu.now(), header, piece, came.segments);
         self.push(cpu);
     }
 
@@ -225,6 +228,7 @@ impl TcpSocket {
                 segment: if cut { segment.size } else { 0 },
                 flow: Some(&self.flow),
                 socket: Some(self.me.clone()),
+                ecn: segment.ecn,
                 ..Outgoing::bare(own, peer, protocol::TCP, &bytes[..length])
             },
         );
@@ -255,6 +259,7 @@ impl TcpSocket {
                         segment: if length > u64::from(segment.size) { segment.size } else { 0 },
                         flow: Some(&self.flow),
                         socket: Some(self.me.clone()),
+                        ecn: segment.ecn,
                         ..Outgoing::bare(own, peer, protocol::TCP, header)
                     },
                 );
@@ -526,6 +531,8 @@ impl TcpStream for TcpSocket {
             retransmissions: counters.retransmissions,
             timeouts: counters.timeouts,
             tail_probes: counters.tail_probes,
+            marked: counters.marked,
+            echoes: counters.echoes,
             out_of_order: counters.out_of_order,
         }
     }
