@@ -32,10 +32,12 @@ pub enum Bound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Within its tolerance (or nothing is published to disagree with).
+    /// Within its tolerance.
     Within,
     /// Outside its tolerance.
     Outside,
+    /// Simulated, but there is no published value to hold it against: beyond the paper, or said there without a number.
+    NotPublished,
     /// Not simulated.
     NotModelled,
 }
@@ -45,6 +47,7 @@ impl core::fmt::Display for Verdict {
         f.pad(match self {
             Self::Within => "within",
             Self::Outside => "outside",
+            Self::NotPublished => "not published",
             Self::NotModelled => "not modelled",
         })
     }
@@ -167,10 +170,11 @@ impl ClaimResult {
             self.verdict = Verdict::NotModelled;
             return;
         };
-        self.verdict = Verdict::Within;
         let Some(published) = self.published else {
+            self.verdict = Verdict::NotPublished;
             return;
         };
+        self.verdict = Verdict::Within;
         let distance = simulated - published;
         let error = match (self.unit.as_str(), published) {
             ("%", _) => distance,
@@ -224,7 +228,7 @@ mod tests {
 
     #[test]
     fn verdicts_follow_error_and_bound() {
-        use Verdict::{NotModelled, Outside, Within};
+        use Verdict::{NotModelled, NotPublished, Outside, Within};
         assert_eq!(judged("ns", Some(100.0), Some(104.0), Bound::Exact), (Some(4.0), Within));
         assert_eq!(judged("ns", Some(100.0), Some(106.0), Bound::Exact), (Some(6.0), Outside));
         assert_eq!(judged("ns", Some(100.0), Some(106.0), Bound::AtLeast).1, Within);
@@ -234,6 +238,7 @@ mod tests {
         assert_eq!(judged("%", Some(0.0), Some(6.0), Bound::Exact).1, Outside);
         assert_eq!(judged("yes/no", Some(1.0), Some(0.0), Bound::Exact), (Some(-100.0), Outside));
         assert_eq!(judged("ns", Some(1.0), None, Bound::Exact), (None, NotModelled));
-        assert_eq!(judged("ns", None, Some(1.0), Bound::Exact), (None, Within));
+        assert_eq!(judged("ns", None, Some(1.0), Bound::Exact), (None, NotPublished));
+        assert_eq!(judged("ns", None, None, Bound::Exact), (None, NotModelled));
     }
 }

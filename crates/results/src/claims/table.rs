@@ -15,6 +15,7 @@ pub fn claims_table(results: &[ClaimResult]) -> String {
         Verdict::Outside => 0,
         Verdict::NotModelled => 1,
         Verdict::Within => 2,
+        Verdict::NotPublished => 3,
     });
     for r in ordered {
         table.add_row(vec![
@@ -22,7 +23,7 @@ pub fn claims_table(results: &[ClaimResult]) -> String {
             number(r.published),
             number(r.simulated),
             r.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
-            format!("{}", r.tolerance_pct),
+            r.published.map_or_else(|| "–".into(), |_| format!("{}", r.tolerance_pct)),
             r.unit.clone(),
             if r.role == Role::Calibration { "calibration".into() } else { "prediction".to_owned() },
             r.verdict.to_string(),

@@ -78,6 +78,7 @@ fn badge(verdict: Verdict) -> Markup {
         Verdict::Within => ("within", "✓"),
         Verdict::Outside => ("outside", "✗"),
         Verdict::NotModelled => ("not-modelled", "–"),
+        Verdict::NotPublished => ("not-published", "·"),
     };
     html! { span class={ "badge " (class) } { (sign) " " (verdict) } }
 }
