@@ -189,6 +189,24 @@ fn the_choice_changes_while_frames_flow() {
     assert!((50..290).contains(&lines), "{lines} by lines");
 }
 
+#[test]
+fn it_shows_which_packets_had_no_way_by_lines() {
+    let with_one = |nic: &mut NicParams| {
+        nic.kpio = Some(Parts { queues: 1, log2_lines: 4, ..Parts::example() });
+    };
+    let pair = Pair::up(&Setup { nic: with_one, ..setup(KpioParams::default()) });
+    assert!(
+        pair.hosts[0].kernel.log().iter().any(|(_, line)| line.contains("1 of 2 queues send by descriptors"))
+    );
+    send(&pair, 0, vec![100, 1500, 100, 1200, 300], 0, |_, _| {});
+    send(&pair, 1, vec![100; 7], 100, |_, _| {});
+    pair.run_for(Duration::from_ms(1));
+    let counters = pair.counters(0);
+    assert_eq!((counters.tx_no_queue.get(), counters.tx_too_long.get()), (7, 2));
+    // Short ones behind long ones stay with them.
+    assert!((1..=3).contains(&counters.tx_lines.get()));
+}
+
 /// A TCP segment without options from a port of host 0.
 fn segment(port: u16, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];

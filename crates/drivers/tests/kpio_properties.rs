@@ -13,7 +13,37 @@ use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Sele
 use platform::device::FunctionIndex;
 use proptest::prelude::*;
 use units::{BitRate, Duration};
+use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
+use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
 use wire::nic::registers::{counter, feature};
+
+/// The first of the ports by which senders are told apart.
+const PORT: u16 = 5000;
+
+/// Small queues, which not every frame fits into.
+fn small(log2_lines: u8) -> fn(&mut devices::nic::NicParams) {
+    match log2_lines {
+        4 => |nic| nic.kpio = Some(Parts { log2_lines: 4, ..Parts::example() }),
+        5 => |nic| nic.kpio = Some(Parts { log2_lines: 5, ..Parts::example() }),
+        _ => |nic| nic.kpio = Some(Parts::example()),
+    }
+}
+
+/// A TCP segment of a connection, with a number behind the headers.
+fn segment(sender: u16, length: usize, number: u32) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    EthernetHeader::new(MacAddr::local(1), MacAddr::local(2), EtherType::IPV4).emit(&mut bytes);
+    let carried = (length - HEADER_LEN - ipv4::HEADER_LEN) as u16;
+    let header = Ipv4Header::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::TCP, carried);
+    header.emit(&mut bytes[HEADER_LEN..]);
+    let header = TcpHeader { source: PORT + sender, destination: 9, ..TcpHeader::default() };
+    header.emit(&mut bytes[HEADER_LEN + ipv4::HEADER_LEN..]);
+    bytes[NUMBER..NUMBER + 4].copy_from_slice(&number.to_le_bytes());
+    bytes
+}
+
+/// Where the number is.
+const NUMBER: usize = HEADER_LEN + ipv4::HEADER_LEN + 20;
 
 fn select() -> impl Strategy<Value = Select> {
     prop_oneof![Just(Select::All), Just(Select::None), (60u32..1514).prop_map(Select::UpTo)]
@@ -111,5 +141,65 @@ proptest! {
         prop_assert_eq!(sent(counter::KPIO_DROPPED) + sent(counter::KPIO_MISSING), 0);
         prop_assert_eq!(once.len() as u64 + dropped + refused.get(), expected.len() as u64);
         prop_assert_eq!(buffers.out.get(), 0);
+    }
+    /// However the choice is made, and however it changes: frames of a connection arrive in the order in which they were
+    /// sent, those that fit into the queue and those that are too long for it.
+    #[test]
+    fn no_frame_passes_another_of_its_connection(
+        way in way(),
+        by_port in any::<bool>(),
+        senders in prop::collection::vec(prop::collection::vec((60usize..1515, 0u64..1_500), 1..60), 1..4),
+        changes in prop::collection::vec((select(), 0u64..20_000), 0..3),
+        gbit in prop::sample::select(vec![1u64, 10, 40]),
+        log2_lines in 4u8..7,
+    ) {
+        // The second sender is not in the range.
+        let ports = Select::TcpPorts { first: PORT, last: PORT };
+        let way = KpioParams { select: if by_port { ports } else { way.select }, ..way };
+        let driver = NicDriverParams { channels: Some(2), kpio: Some(way), ..NicDriverParams::default() };
+        let rate = BitRate::gbit_per_s(gbit);
+        let pair = Pair::up(&Setup { driver, nic: small(log2_lines), rate, ..Setup::default() });
+        let listener = pair.device(1).listen(Some(EtherType::IPV4.0), 1 << 16);
+        let buffers = Buffers::new(&pair.hosts[0].kernel);
+        for (sender, lengths) in (0u16..).zip(senders) {
+            let (device, buffers) = (pair.device(0), Rc::clone(&buffers));
+            pair.spawn(0, sender, move |cpu| {
+                Box::pin(async move {
+                    for (n, (length, pause)) in (0u32..).zip(lengths) {
+                        let packet = buffers.packet(&cpu, &segment(sender, length, n), 1000);
+                        // One that is refused leaves a gap.
+                        let _ = device.send(&cpu, packet, false);
+                        cpu.sleep(Duration::from_ns(pause)).await;
+                    }
+                })
+            });
+        }
+        let driver = Rc::clone(&pair.hosts[0].driver);
+        pair.spawn(0, 3, move |cpu| {
+            Box::pin(async move {
+                for (select, pause) in changes {
+                    cpu.sleep(Duration::from_ns(pause)).await;
+                    driver.set_select(&cpu, select);
+                }
+            })
+        });
+        pair.run_for(Duration::from_ms(20));
+        let arrived = pair.run(1, 0, move |cpu| {
+            Box::pin(async move {
+                let mut numbers = Vec::new();
+                while let Some(packet) = listener.try_take() {
+                    let bytes = bytes_of(&cpu, &packet);
+                    let port = u16::from_be_bytes([bytes[34], bytes[35]]);
+                    numbers.push((port, u32::from_le_bytes(bytes[NUMBER..NUMBER + 4].try_into().unwrap())));
+                    packet.release(&cpu);
+                }
+                numbers
+            })
+        });
+        prop_assert!(!arrived.is_empty());
+        for sender in PORT..PORT + 3 {
+            let numbers: Vec<u32> = arrived.iter().filter(|(port, _)| *port == sender).map(|a| a.1).collect();
+            prop_assert!(numbers.is_sorted_by(|a, b| a < b), "of port {sender}: {numbers:?}");
+        }
     }
 }

@@ -75,6 +75,12 @@ pub struct TxStatistics {
     pub refused: u64,
     /// How often the device was reset.
     pub resets: u64,
+    /// Packets sent by programmed I/O.
+    pub lines: u64,
+    /// Packets by descriptor though programmed I/O is chosen, because their queue has no way for it.
+    pub no_lines: u64,
+    /// Packets by descriptor because they are too long for programmed I/O.
+    pub too_long: u64,
 }
 
 /// What a network device is.

@@ -100,6 +100,9 @@ impl Ethtool {
             ("tx_lost", hardware.lost),
             ("tx_refused", hardware.refused),
             ("resets", hardware.resets),
+            ("tx_kpio", hardware.lines),
+            ("tx_kpio_no_queue", hardware.no_lines),
+            ("tx_kpio_too_long", hardware.too_long),
         ] {
             report.add(name, "", value as f64);
         }

@@ -235,6 +235,7 @@ impl Adapter {
             return Err(if state == u32::MAX { Error::NoDevice } else { Error::Io });
         }
         self.state.set(State::Up);
+        self.tell_of_channels_without_lines(&channels);
         for channel in &channels {
             if let Some(napi) = channel.napi() {
                 napi.enable();

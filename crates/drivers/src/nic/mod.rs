@@ -76,6 +76,12 @@ pub struct Counters {
     pub tx_map_errors: Count,
     /// Packets sent by programmed I/O.
     pub tx_lines: Count,
+    /// Packets by descriptor while some are to go by programmed I/O, because their channel has no queue for that: the device
+    /// has fewer than there are channels.
+    pub tx_no_queue: Count,
+    /// Packets by descriptor that were to go by programmed I/O and are too long for a kPIO queue; those that had to wait for
+    /// their turn count each time they were looked at.
+    pub tx_too_long: Count,
     /// Packets that waited for others to leave by another path, or for room in a kPIO queue.
     pub tx_held: Count,
     /// Packets that were in the device when it was stopped or reset.

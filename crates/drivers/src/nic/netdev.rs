@@ -158,6 +158,9 @@ impl NetDriver for Adapter {
                 lost: driver.tx_lost.get(),
                 refused: driver.tx_refused.get() + driver.tx_map_errors.get(),
                 resets: driver.resets.get(),
+                lines: driver.tx_lines.get(),
+                no_lines: driver.tx_no_queue.get(),
+                too_long: driver.tx_too_long.get(),
             }
         })
     }

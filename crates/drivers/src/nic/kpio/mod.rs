@@ -3,8 +3,8 @@
 //!
 //! A packet by descriptors is done with when its completion says so, one by lines when the device has told that its
 //! lines are free. When the choice for all packets changes, the next ones wait until both paths are empty. Where the
-//! choice is by size, the packets of one connection may want different paths: they keep to the last one's until that has
-//! let go of the connection.
+//! choice is by size, or packets come that are too long for lines, those of one connection may want different paths:
+//! they keep to the last one's until that has let go of the connection.
 //!
 //! Lines carry frames: segments that are larger are cut by the driver on the way.
 
@@ -39,6 +39,8 @@ pub struct Kpio {
     select: Cell<Select>,
     /// What was chosen has changed: packets wait until both paths are empty.
     holds: Cell<bool>,
+    /// Packets have come that are too long for lines: from then on it is noted where each connection's went last.
+    mixes: Cell<bool>,
     flows: RefCell<Option<Flows>>,
     /// The queue that all channels share.
     pub shared: RefCell<Option<Rc<KpioQueue>>>,
@@ -59,6 +61,7 @@ impl Kpio {
             limits,
             window,
             holds: Cell::new(false),
+            mixes: Cell::new(false),
             flows: RefCell::new(None),
             shared: RefCell::new(None),
         }
@@ -74,6 +77,7 @@ impl Adapter {
         let kpio = self.kpio.as_ref().ok_or(Error::NotSupported)?;
         if kpio.select.replace(select) != select {
             kpio.holds.set(true);
+            kpio.mixes.set(false);
             self.end_hold(cpu);
         }
         Ok(())
@@ -106,6 +110,17 @@ impl Adapter {
         Ok(())
     }
 
+    /// Says so if the device has fewer kPIO queues than there are channels.
+    pub fn tell_of_channels_without_lines(&self, channels: &[Rc<Channel>]) {
+        let without = channels.iter().filter(|channel| channel.kpio.borrow().is_none()).count();
+        if self.kpio.is_some() && without > 0 {
+            let (name, all) = (self.name(), channels.len());
+            self.kernel.log(format!(
+                "{name}: {without} of {all} queues send by descriptors alone: no kPIO queue is left"
+            ));
+        }
+    }
+
     /// Lets go of the queues; the device has stopped.
     pub fn free_kpio(&self, cpu: &Cpu) {
         let Some(kpio) = &self.kpio else { return };
@@ -123,6 +138,7 @@ impl Adapter {
             flows.free(cpu);
         }
         kpio.holds.set(false);
+        kpio.mixes.set(false);
     }
 
     /// Sends a packet by lines if that is its path.
@@ -137,7 +153,10 @@ impl Adapter {
     ) -> Result<Result<u64, Packet>, Packet> {
         let Some(kpio) = &self.kpio else { return Ok(Err(packet)) };
         let queue = channel.kpio.borrow().clone();
-        let Some(queue) = queue else { return Ok(Err(packet)) };
+        let Some(queue) = queue else {
+            self.counters.tx_no_queue.add(u64::from(kpio.select.get() != Select::None));
+            return Ok(Err(packet));
+        };
         if queue.is_cutting(channel.number) {
             // The rest of a packet takes the way of its beginning.
             return queue.send(cpu, channel.number, packet).map(Ok);
@@ -165,7 +184,16 @@ impl Adapter {
         if let Select::None = select {
             return Way::Take(Path::Ring);
         }
-        if matches!(select, Select::All) && fits {
+        let by_size = matches!(select, Select::UpTo(_));
+        if !fits && !by_size && !kpio.mixes.replace(true) {
+            // Nothing was noted of what is under way: it leaves first.
+            kpio.holds.set(true);
+            if !self.end_hold(cpu) {
+                self.wait_for_paths(cpu, channel);
+                return Way::Wait;
+            }
+        }
+        if matches!(select, Select::All) && !kpio.mixes.get() {
             return Way::Take(Path::Lines);
         }
         cpu.work(kpio.params.costs.select);
@@ -183,7 +211,7 @@ impl Adapter {
             Select::None => false,
         };
         if let Select::TcpPorts { .. } = select
-            && (fits || !wanted)
+            && !(wanted && kpio.mixes.get())
         {
             // All packets of a connection take one path.
             return Way::Take(if wanted { Path::Lines } else { Path::Ring });
@@ -191,6 +219,7 @@ impl Adapter {
         let flows = kpio.flows.borrow();
         let Some(flows) = &*flows else { return Way::Take(Path::Ring) };
         let place = Flows::place(flow.as_ref());
+        self.counters.tx_too_long.add(u64::from(wanted && !fits && !by_size));
         let wanted = if wanted && fits { Path::Lines } else { Path::Ring };
         let last = flows.get(cpu, place);
         let (path, stays) = match last {

@@ -140,13 +140,12 @@ impl KpioQueue {
 
     /// Longest frame that it takes.
     pub fn longest(&self) -> u32 {
-        let lines = 1usize << self.limits.log2_lines;
         let spare = match self.params.flow {
             Flow::Counted => 1,
             // A frame's last lines may stand in front of the device before its first ones are there.
-            Flow::Link => OVERTAKING.min(lines / 2),
+            Flow::Link => OVERTAKING,
         };
-        ((lines - spare) * LINE).min(framed::LONGEST) as u32
+        ((1usize << self.limits.log2_lines).saturating_sub(spare) * LINE).min(framed::LONGEST) as u32
     }
 
     /// Lines that a packet of so many bytes takes.
