@@ -173,6 +173,48 @@ pub trait Device {
     }
 }
 
+impl<D: Device + ?Sized> Device for Box<D> {
+    fn functions(&self) -> Vec<Function> {
+        (**self).functions()
+    }
+    fn virtual_functions(&self) -> Vec<VirtualFunction> {
+        (**self).virtual_functions()
+    }
+    fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
+        (**self).reset(bus, reset);
+    }
+    fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+        (**self).bar_read(bus, at, data)
+    }
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        (**self).bar_write(bus, at, data);
+    }
+    fn bar_write_holds(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, length: u32) -> Duration {
+        (**self).bar_write_holds(bus, at, length)
+    }
+    fn config_changed(&mut self, bus: &mut dyn DeviceBus, function: FunctionIndex, effect: &ConfigEffect) {
+        (**self).config_changed(bus, function, effect);
+    }
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        (**self).read_done(bus, token, outcome);
+    }
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        (**self).write_done(bus, token);
+    }
+    fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        (**self).timer(bus, token);
+    }
+    fn ethernet_ports(&self) -> Vec<EthernetPortInfo> {
+        (**self).ethernet_ports()
+    }
+    fn frame_received(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
+        (**self).frame_received(bus, port, frame);
+    }
+    fn carrier_changed(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, up: bool) {
+        (**self).carrier_changed(bus, port, up);
+    }
+}
+
 /// What a device can do to the world.
 pub trait DeviceBus {
     /// The time.

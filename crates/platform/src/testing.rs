@@ -1,6 +1,6 @@
 //! A back-end for tests: a device, plain memory, no timing.
 //!
-//! DMA is served at once, timers run in order and the clock jumps from one to the next, interrupts are
+//! DMA is served at once, timers run in order and the clock jumps from one to the next, interrupts and frames are
 //! collected. What a device does here it must do on the fabric too: both see it through [`Device`] alone.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use wire::pcie::config::{ConfigEffect, ConfigSpace, ResetKind};
 use crate::device::{
     BarAccess, Device, DeviceBus, Dma, DmaError, FunctionIndex, Reset, Token, VirtualFunction,
 };
+use crate::ethernet::{EthernetBus, EthernetPort};
 
 /// Something that is due.
 enum Event {
@@ -30,6 +31,10 @@ pub struct World {
     pub interrupts: Vec<(FunctionIndex, u16)>,
     /// DMA requests that met no memory.
     pub faults: u64,
+    /// Frames sent and not yet taken, with their port. They leave at once.
+    pub sent: Vec<(EthernetPort, Vec<u8>)>,
+    /// Whether the Ethernet ports have a carrier; see [`Bench::set_carrier`].
+    pub carrier: bool,
     configs: Vec<ConfigSpace>,
 }
 
@@ -85,6 +90,24 @@ impl DeviceBus for World {
     fn config(&self, function: FunctionIndex) -> &ConfigSpace {
         &self.configs[usize::from(function.0)]
     }
+
+    fn ethernet(&mut self) -> Option<&mut dyn EthernetBus> {
+        Some(self)
+    }
+}
+
+impl EthernetBus for World {
+    fn send(&mut self, port: EthernetPort, ready: Time, frame: &[u8]) -> Option<Time> {
+        if !self.carrier {
+            return None;
+        }
+        self.sent.push((port, frame.to_vec()));
+        Some(ready.max(self.now))
+    }
+
+    fn has_carrier(&self, _: EthernetPort) -> bool {
+        self.carrier
+    }
 }
 
 impl<D: Device> Bench<D> {
@@ -110,6 +133,8 @@ impl<D: Device> Bench<D> {
             memory: vec![0; memory],
             interrupts: Vec::new(),
             faults: 0,
+            sent: Vec::new(),
+            carrier: true,
             configs,
         };
         let owner = |(n, function): (usize, VirtualFunction)| ((physical + n) as u8, function.physical);
@@ -132,6 +157,17 @@ impl<D: Device> Bench<D> {
     pub fn bar_write(&mut self, function: FunctionIndex, bar: u8, offset: u64, data: &[u8]) {
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
         self.device.bar_write(&mut self.world, at, data);
+    }
+
+    /// A frame arrives at an Ethernet port, check sequence included.
+    pub fn receive(&mut self, port: EthernetPort, frame: &[u8]) {
+        self.device.frame_received(&mut self.world, port, frame);
+    }
+
+    /// An Ethernet port's carrier comes or goes.
+    pub fn set_carrier(&mut self, port: EthernetPort, up: bool) {
+        self.world.carrier = up;
+        self.device.carrier_changed(&mut self.world, port, up);
     }
 
     /// Writes a doubleword of configuration space.

@@ -8,6 +8,8 @@ use platform::ethernet::{EthernetBus, EthernetPort};
 use units::{BarOffset, BitRate, Bytes, Duration, Time};
 use wire::pcie::config::ConfigSpace;
 
+use super::common::back_end::BackEnd;
+
 /// Bytes of memory that each device can reach, from address 0.
 pub const MEMORY: usize = 16 << 20;
 
@@ -247,5 +249,29 @@ impl Bench {
 
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(self.world.now + time);
+    }
+}
+
+impl BackEnd for Bench {
+    fn memory_read(&mut self, host: usize, at: u64, into: &mut [u8]) {
+        into.copy_from_slice(self.world.bytes(host, at, into.len()).unwrap());
+    }
+    fn memory_write(&mut self, host: usize, at: u64, from: &[u8]) {
+        self.world.bytes(host, at, from.len()).unwrap().copy_from_slice(from);
+    }
+    fn register_read(&mut self, host: usize, function: u8, at: u64) -> u32 {
+        self.read32(host, function, at)
+    }
+    fn register_write(&mut self, host: usize, function: u8, at: u64, data: &[u8]) {
+        self.write(host, function, at, data);
+    }
+    fn pass(&mut self, time: Duration) {
+        self.run_for(time);
+    }
+    fn take_interrupts(&mut self) -> Vec<(usize, u16)> {
+        self.world.interrupts.drain(..).map(|(host, _, vector)| (host, vector)).collect()
+    }
+    fn restart(&mut self, host: usize) {
+        self.reset(host, Reset::Fundamental);
     }
 }

@@ -4,7 +4,7 @@ use wire::nic::descriptor::{END, LEN, REPORT};
 use wire::nic::registers::{self as regs, control, queue};
 use wire::nic::{Completion, RxDescriptor, TxDescriptor};
 
-use super::bench::Bench;
+use super::common::back_end::BackEnd;
 
 /// Bytes of memory that each queue uses: ring, completions, then buffers.
 const QUEUE_BYTES: u64 = 1 << 20;
@@ -32,7 +32,7 @@ pub struct Queue {
 impl Queue {
     /// Sets a queue up and starts it.
     pub fn start(
-        bench: &mut Bench,
+        host: &mut dyn BackEnd,
         (device, function, number, is_tx): (usize, u8, u8, bool),
         log2: u8,
         mode: u32,
@@ -52,15 +52,14 @@ impl Queue {
             seen: 0,
             done: 0,
         };
-        queue.set(bench, queue::CONTROL, 0);
-        let zeros = vec![0; BUFFERS_AT as usize];
-        bench.world.bytes(device, base, zeros.len()).unwrap().copy_from_slice(&zeros);
+        queue.set(host, queue::CONTROL, 0);
+        host.memory_write(device, base, &vec![0; BUFFERS_AT as usize]);
         for (register, value) in [(queue::RING, base), (queue::COMPLETIONS, base + COMPLETIONS_AT)] {
-            bench.write(device, function, queue.register(register), &value.to_le_bytes());
+            host.register_write(device, function, queue.register(register), &value.to_le_bytes());
         }
-        queue.set(bench, queue::SIZE, log2.into());
-        queue.set(bench, queue::VECTOR, number.into());
-        queue.set(bench, queue::CONTROL, mode | queue::ENABLE);
+        queue.set(host, queue::SIZE, log2.into());
+        queue.set(host, queue::VECTOR, number.into());
+        queue.set(host, queue::CONTROL, mode | queue::ENABLE);
         queue
     }
 
@@ -69,8 +68,8 @@ impl Queue {
         base + u64::from(self.number) * regs::QUEUE_STRIDE + register
     }
 
-    pub fn set(&self, bench: &mut Bench, register: u64, value: u32) {
-        bench.write32(self.device, self.function, self.register(register), value);
+    pub fn set(&self, host: &mut dyn BackEnd, register: u64, value: u32) {
+        host.register_write(self.device, self.function, self.register(register), &value.to_le_bytes());
     }
 
     fn index(&self, count: u16) -> u64 {
@@ -81,36 +80,36 @@ impl Queue {
         self.base + BUFFERS_AT + self.index(count) * self.buffer
     }
 
-    pub fn put_descriptor(&mut self, bench: &mut Bench, bytes: [u8; LEN]) {
+    pub fn put_descriptor(&mut self, host: &mut dyn BackEnd, bytes: [u8; LEN]) {
         let at = self.base + self.index(self.tail) * LEN as u64;
-        bench.world.bytes(self.device, at, LEN).unwrap().copy_from_slice(&bytes);
+        host.memory_write(self.device, at, &bytes);
         self.tail = self.tail.wrapping_add(1);
     }
 
-    pub fn ring_doorbell(&self, bench: &mut Bench) {
-        self.set(bench, queue::TAIL, self.tail.into());
+    pub fn ring_doorbell(&self, host: &mut dyn BackEnd) {
+        self.set(host, queue::TAIL, self.tail.into());
     }
 
     /// Gives `number` free buffers.
-    pub fn give(&mut self, bench: &mut Bench, number: u16) {
+    pub fn give(&mut self, host: &mut dyn BackEnd, number: u16) {
         for _ in 0..number {
             let descriptor = RxDescriptor { address: self.buffer_at(self.tail), length: self.buffer as u16 };
-            self.put_descriptor(bench, descriptor.emit());
+            self.put_descriptor(host, descriptor.emit());
         }
-        self.ring_doorbell(bench);
+        self.ring_doorbell(host);
     }
 
     /// Queues a frame in fragments of at most `piece` bytes; `head` holds the wishes of its first descriptor.
-    pub fn send(&mut self, bench: &mut Bench, frame: &[u8], piece: usize, head: TxDescriptor) {
+    pub fn send(&mut self, host: &mut dyn BackEnd, frame: &[u8], piece: usize, head: TxDescriptor) {
         let pieces = frame.len().div_ceil(piece);
         let first = self.tail;
         for (n, bytes) in frame.chunks(piece).enumerate() {
             let address = self.base + BUFFERS_AT + (self.index(first) * self.buffer + (n * piece) as u64);
-            bench.world.bytes(self.device, address, bytes.len()).unwrap().copy_from_slice(bytes);
+            host.memory_write(self.device, address, bytes);
             let last = if n + 1 == pieces { END | REPORT } else { 0 };
             let descriptor =
                 TxDescriptor { address, length: bytes.len() as u16, flags: head.flags | last, ..head };
-            self.put_descriptor(bench, descriptor.emit());
+            self.put_descriptor(host, descriptor.emit());
         }
     }
 
@@ -119,14 +118,15 @@ impl Queue {
     }
 
     /// The next completion, if there is one.
-    pub fn poll(&mut self, bench: &mut Bench) -> Option<Completion> {
+    pub fn poll(&mut self, host: &mut dyn BackEnd) -> Option<Completion> {
         let is_ring = self.mode & queue::COMPLETION_MODE == queue::TO_RING;
         if !is_ring && self.seen == self.tail {
             return None;
         }
         let base = if is_ring { self.base + COMPLETIONS_AT } else { self.base };
         let at = base + self.index(self.seen) * LEN as u64;
-        let bytes: [u8; LEN] = bench.world.bytes(self.device, at, LEN).unwrap().try_into().unwrap();
+        let mut bytes = [0; LEN];
+        host.memory_read(self.device, at, &mut bytes);
         let (completion, owner) = Completion::parse(&bytes);
         let expected = !is_ring || Completion::owner_in_ring(self.seen, self.log2);
         if owner != expected {
@@ -134,7 +134,7 @@ impl Queue {
         }
         if !is_ring {
             // The driver's next descriptor will have the owner bit clear; until then this entry must not count again.
-            bench.world.bytes(self.device, at, LEN).unwrap()[LEN - 1] = 0;
+            host.memory_write(self.device, at + LEN as u64 - 1, &[0]);
         }
         self.seen = self.seen.wrapping_add(1);
         if self.is_tx {
@@ -144,26 +144,28 @@ impl Queue {
     }
 
     /// The next received frame, put together from its buffers, with the completion of its last.
-    pub fn receive(&mut self, bench: &mut Bench) -> Option<(Vec<u8>, Completion)> {
+    pub fn receive(&mut self, host: &mut dyn BackEnd) -> Option<(Vec<u8>, Completion)> {
         let mut frame = Vec::new();
         loop {
-            let completion = self.poll(bench)?;
+            let completion = self.poll(host)?;
             let at = self.buffer_at(completion.count);
-            frame.extend_from_slice(bench.world.bytes(self.device, at, completion.length.into()).unwrap());
+            let before = frame.len();
+            frame.resize(before + usize::from(completion.length), 0);
+            host.memory_read(self.device, at, &mut frame[before..]);
             if completion.has(wire::nic::completion::END) {
                 return Some((frame, completion));
             }
         }
     }
 
-    pub fn arm(&self, bench: &mut Bench) {
+    pub fn arm(&self, host: &mut dyn BackEnd) {
         let seen = if self.is_tx { self.done } else { self.seen };
-        self.set(bench, queue::ARM_AT, u32::from(seen) | queue::ARM);
+        self.set(host, queue::ARM_AT, u32::from(seen) | queue::ARM);
     }
 }
 
 /// Turns a function on.
-pub fn enable(bench: &mut Bench, device: usize, function: u8, features: u32) {
-    bench.write32(device, function, regs::ENABLED, features);
-    bench.write32(device, function, regs::CONTROL, control::ENABLE);
+pub fn enable(host: &mut dyn BackEnd, device: usize, function: u8, features: u32) {
+    host.register_write(device, function, regs::ENABLED, &features.to_le_bytes());
+    host.register_write(device, function, regs::CONTROL, &control::ENABLE.to_le_bytes());
 }

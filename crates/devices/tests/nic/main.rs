@@ -1,6 +1,10 @@
-//! The NIC on a back-end without PCIe: does what is sent arrive, as it was sent, where it should?
+//! The NIC on back-ends without PCIe, and what matters most on the fabric too: does what is sent arrive, as it was sent,
+//! where it should?
 
 mod bench;
+#[path = "../common/mod.rs"]
+mod common;
+mod conformance;
 mod driver;
 mod faults;
 mod inline;
