@@ -249,16 +249,16 @@ impl Host {
             return;
         }
         let port = &mut self.ports[usize::from(what.port)];
-        let mut poisoned = false;
-        if INTERRUPT_RANGE.contains(&address) {
+        if tlp.common.poisoned {
+            self.counters.poisoned_writes += 1;
+        } else if INTERRUPT_RANGE.contains(&address) {
             let data = wires.packets.decode(what.packet).map_or(0, |(_, payload)| first_dword(payload));
             scheduler.at(
                 ordered,
                 Event::Root(self.id, RootEvent::Interrupt { requester: request.requester, address, data }),
             );
-        } else if let Some(target) = what
-            .target
-            .filter(|&t| !tlp.common.poisoned && self.memory.bytes().check(t, length as usize).is_ok())
+        } else if let Some(target) =
+            what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
         {
             if let Ok((_, payload)) = wires.packets.decode(what.packet) {
                 let (node, merge) = (port.params.node, port.params.partial_line);
@@ -266,9 +266,6 @@ impl Host {
                 ordered = ordered.max(write_lines(memory, start, node, merge, target, request, payload));
             }
             self.counters.device_write_bytes += u64::from(length);
-        } else if tlp.common.poisoned {
-            self.counters.poisoned_writes += 1;
-            poisoned = true;
         } else {
             self.counters.dropped_writes += 1;
         }
@@ -277,7 +274,7 @@ impl Host {
             power.write_until(ordered);
         }
         let free = ordered + port.params.posted_release_latency;
-        if poisoned {
+        if tlp.common.poisoned {
             self.port_error(scheduler, what.port, Detected::Poisoned, Some(wires.packets.bytes(what.packet)));
         }
         wires.consume(scheduler, what.packet, free);
