@@ -94,6 +94,8 @@ pub enum EndpointEvent {
         end: LinkEnd,
         /// The completion.
         packet: PacketId,
+        /// Life of the device.
+        epoch: u16,
     },
     /// Requests may have waited too long.
     CheckTimeouts {
@@ -204,6 +206,14 @@ impl Core {
     ) {
         let Some((end, requester)) = self.master(function) else { return };
         self.requester.send_message(wires, scheduler, end, requester, message.address, message.data);
+    }
+
+    /// Lets requests be as device control and device control 2 say from now on.
+    fn heed_registers(&mut self) {
+        let (payload, read) = self.registers.request_sizes();
+        self.requester.max_payload = payload;
+        self.requester.max_read_request = read;
+        self.requester.set_timeouts(self.registers.completion_timeouts());
     }
 
     /// Notes an error in a function's registers and tells the root complex if the function is to.
@@ -400,9 +410,7 @@ impl Endpoint {
         effects: Option<(FunctionIndex, Vec<ConfigEffect>)>,
     ) {
         let Some((function, effects)) = effects else { return };
-        let (payload, read) = self.core.registers.request_sizes();
-        self.core.requester.max_payload = payload;
-        self.core.requester.max_read_request = read;
+        self.core.heed_registers();
         for effect in effects {
             match effect {
                 ConfigEffect::FunctionLevelReset => self.reset(wires, scheduler, Reset::Function(function)),
@@ -537,7 +545,8 @@ impl Endpoint {
             if header.length_dw > 0 { TlpKind::CompletionData(header) } else { TlpKind::Completion(header) };
         let payload = if header.length_dw > 0 { payload } else { &[] };
         let packet = wires.packets.encode(&Tlp::new(kind), payload);
-        scheduler.after(after, Event::Endpoint(self.core.id, EndpointEvent::Answer { end, packet }));
+        let event = EndpointEvent::Answer { end, packet, epoch: self.core.requester.epoch() };
+        scheduler.after(after, Event::Endpoint(self.core.id, event));
     }
 
     /// Resets the device.
@@ -554,9 +563,7 @@ impl Endpoint {
             }
         }
         self.core.registers.reset(reset);
-        let (payload, read) = self.core.registers.request_sizes();
-        self.core.requester.max_payload = payload;
-        self.core.requester.max_read_request = read;
+        self.core.heed_registers();
         self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
     }
 
@@ -581,11 +588,15 @@ impl Endpoint {
     pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: EndpointEvent) {
         let epoch = self.core.requester.epoch();
         match event {
-            EndpointEvent::Transmit { end, packet, epoch: sent } if sent == epoch => {
+            EndpointEvent::Transmit { end, packet, epoch: sent }
+            | EndpointEvent::Answer { end, packet, epoch: sent }
+                if sent == epoch =>
+            {
                 wires.send(scheduler, end, packet);
             }
-            EndpointEvent::Transmit { packet, .. } => wires.packets.free(packet),
-            EndpointEvent::Answer { end, packet } => wires.send(scheduler, end, packet),
+            EndpointEvent::Transmit { packet, .. } | EndpointEvent::Answer { packet, .. } => {
+                wires.packets.free(packet);
+            }
             EndpointEvent::IssueReads { epoch: sent } if sent == epoch => {
                 self.core.requester.issue_reads(wires, scheduler);
             }

@@ -3,7 +3,7 @@
 use platform::device::{BarAccess, Device, FunctionIndex, PortIndex, Reset};
 use wire::pcie::Bdf;
 use wire::pcie::config::msix::{self, MsixLayout};
-use wire::pcie::config::{ConfigEffect, ConfigSpace, ResetKind};
+use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind};
 use wire::pcie::tlp::ConfigRequest;
 
 /// An interrupt as a memory write.
@@ -146,6 +146,12 @@ impl Registers {
             configs().map(ConfigSpace::max_payload).min().unwrap_or(128),
             configs().map(ConfigSpace::max_read_request).min().unwrap_or(512),
         )
+    }
+
+    /// How long the requests of each function wait, in order; virtual ones heed their physical one's register.
+    pub fn completion_timeouts(&self) -> impl Iterator<Item = CompletionTimeout> + '_ {
+        (0..self.functions.len() as u8)
+            .map(|number| self.config(self.reporter(FunctionIndex(number))).completion_timeout())
     }
 
     /// The function that a configuration request below `port` means, if the device has it.

@@ -27,7 +27,7 @@ pub mod sriov;
 pub use bars::{Bar, BarKind};
 pub use builder::{Builder, ConfigError};
 pub use effect::ConfigEffect;
-pub use pcie_cap::{PcieParams, PortType};
+pub use pcie_cap::{CompletionTimeout, PcieParams, PortType};
 pub use power_management::PowerState;
 pub use slot::SlotParams;
 pub use space::{ConfigSpace, ResetKind};

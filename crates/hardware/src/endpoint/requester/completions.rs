@@ -5,13 +5,29 @@ use platform::device::{DmaError, FunctionIndex};
 use units::{Duration, Time};
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
 
-use super::{EndpointEvent, Outstanding, Requester};
+use super::{EndpointEvent, Outstanding, Read, Requester};
 use crate::detected::Detected;
 use crate::endpoint::mover::Direction;
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::steps;
 use crate::wires::Wires;
+
+impl Read {
+    /// Whether a completion with the tag of one of its requests is the next one of that request (base spec 2.3.2).
+    #[inline]
+    fn is_answered_by(&self, entry: &Outstanding, header: &CompletionHeader) -> bool {
+        if header.requester != self.requester || header.status != CompletionStatus::Successful {
+            return header.requester == self.requester;
+        }
+        let dma = self.dma.as_ref().expect("a read with a tag has been asked for");
+        let done = entry.offset + entry.length - entry.left;
+        // A flush read begins with its doubleword, and counts as one of a byte.
+        let first = if dma.length == 0 { dma.address.get() & !3 } else { dma.address.get() };
+        let lower_address = (first + u64::from(done)) as u8 & 0x7f;
+        header.lower_address == lower_address && u32::from(header.byte_count) == entry.left.max(1)
+    }
+}
 
 impl Requester {
     /// Takes a completion with its payload, around which its sender left `padding` bytes empty. Returns when it has left the receive buffer.
@@ -29,7 +45,9 @@ impl Requester {
         let now = scheduler.now();
         let tag = usize::from(header.tag);
         let entry = self.tags.get(tag).copied().unwrap_or_default();
-        let (Some(index), true) = (entry.read, entry.left > 0 || entry.length == 0) else {
+        let answers =
+            |&index: &u32| !entry.answered && self.reads[index as usize].is_answered_by(&entry, header);
+        let Some(index) = entry.read.filter(answers) else {
             self.counters.unexpected_completions += 1;
             self.detected = Some((FunctionIndex(0), Detected::UnexpectedCompletion));
             return now;
@@ -46,6 +64,7 @@ impl Requester {
             });
             // An error ends the request, whatever part of it has been answered.
             self.tags[tag].left = 0;
+            self.tags[tag].answered = true;
         } else {
             let lead = usize::from(header.lower_address & 3);
             here = header.bytes_here().min(entry.left);
@@ -59,11 +78,12 @@ impl Requester {
                 }
             }
             self.tags[tag].left -= here;
+            self.tags[tag].answered = here == entry.left;
         }
         let entry = &mut self.tags[tag];
         let first = entry.largest == 0;
         entry.largest = entry.largest.max(here.max(1));
-        let (last, entry) = (entry.left == 0, *entry);
+        let (last, entry) = (entry.answered, *entry);
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
         let out = self.drain.take(now, wire_bytes, first);
@@ -77,20 +97,21 @@ impl Requester {
         let offset = u64::from(entry.offset + entry.length - entry.left - here);
         self.reads[index as usize].place(engine, now, arrived, offset, u64::from(here), ps_per_byte);
         if last {
-            self.request_answered(scheduler, header.tag, entry, index, drained);
+            let free = self.request_answered(scheduler, entry, index, drained);
+            self.free_tag_at(scheduler, header.tag, free);
         }
         drained
     }
 
-    /// All completions of a request have come.
+    /// All completions of a request have come, or none will be waited for any more. Returns when its data has been dealt
+    /// with.
     fn request_answered(
         &mut self,
         scheduler: &mut Scheduler<Event>,
-        tag: u16,
         entry: Outstanding,
         index: u32,
         drained: Time,
-    ) {
+    ) -> Time {
         let read = &mut self.reads[index as usize];
         let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
         let engine = self.params.engine(dma.engine);
@@ -127,8 +148,13 @@ impl Requester {
             }
             scheduler.at(done, self.event(EndpointEvent::ReadDone { read: index, epoch: self.epoch }));
         }
+        free
+    }
+
+    /// Lets a tag be free once the core has put it back, beginning at `at`.
+    fn free_tag_at(&self, scheduler: &mut Scheduler<Event>, tag: u16, at: Time) {
         let event = self.event(EndpointEvent::TagFree { tag, epoch: self.epoch });
-        scheduler.at(free + self.params.tag_release, event);
+        scheduler.at(at + self.params.tag_release, event);
     }
 
     /// A tag's data has been dealt with: it is free again.
@@ -140,31 +166,45 @@ impl Requester {
         self.issue_reads(wires, scheduler);
     }
 
+    /// Looks at `at` whether a request has waited too long.
+    #[inline]
+    pub(super) fn check_timeouts_at(&mut self, scheduler: &mut Scheduler<Event>, at: Time) {
+        if at < self.timeout_check {
+            self.timeout_check = at;
+            scheduler.at(at, self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch }));
+        }
+    }
+
     /// Ends requests that have waited too long; gives the functions whose they were, once for each request.
+    ///
+    /// Their tags stay out of use for as long again, so that a completion that is late is not taken for another
+    /// request's.
     pub fn check_timeouts(&mut self, scheduler: &mut Scheduler<Event>) -> Vec<FunctionIndex> {
         let mut late = Vec::new();
         let now = scheduler.now();
-        self.timeout_armed = false;
-        let mut next: Option<Time> = None;
+        if self.timeout_check > now {
+            return late;
+        }
+        self.timeout_check = Time::NEVER;
+        let mut next = Time::NEVER;
         for tag in 0..self.params.tags {
             let entry = self.tags[usize::from(tag)];
             // A request whose last completion is being dealt with has been answered.
-            let (Some(index), true) = (entry.read, entry.left > 0) else { continue };
+            let (Some(index), false) = (entry.read, entry.answered) else { continue };
             if entry.deadline <= now {
                 self.counters.timeouts += 1;
                 self.reads[index as usize].failed = Some(DmaError::Timeout);
-                self.tags[usize::from(tag)].left = 0;
+                self.tags[usize::from(tag)].answered = true;
                 let dma = self.reads[index as usize].dma.expect("a read with a tag has been asked for");
                 late.push(dma.function);
-                self.request_answered(scheduler, tag, entry, index, now);
+                let free = self.request_answered(scheduler, entry, index, now);
+                let quarantine = self.timeout(dma.function).unwrap_or(self.params.completion_timeout);
+                self.free_tag_at(scheduler, tag, free + quarantine);
             } else {
-                next = Some(next.map_or(entry.deadline, |n| n.min(entry.deadline)));
+                next = next.min(entry.deadline);
             }
         }
-        if let Some(at) = next {
-            self.timeout_armed = true;
-            scheduler.at(at, self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch }));
-        }
+        self.check_timeouts_at(scheduler, next);
         late
     }
 }

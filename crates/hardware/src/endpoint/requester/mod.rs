@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use platform::device::{Dma, DmaAttributes, DmaError, FunctionIndex};
 use units::{Duration, Time};
 use wire::pcie::Bdf;
+use wire::pcie::config::CompletionTimeout;
 use wire::pcie::tlp::{AddressType, Common};
 
 use super::mover::{Bus, Drain, Memory, Transmit};
@@ -69,8 +70,11 @@ struct Outstanding {
     length: u32,
     /// Bytes that have not come yet.
     left: u32,
+    /// All that will come has come: an error, or the last byte; of a flush read, which asks for none, its completion.
+    answered: bool,
     /// Largest completion so far, in bytes.
     largest: u32,
+    /// When it will have waited too long.
     deadline: Time,
 }
 
@@ -131,7 +135,10 @@ pub struct Requester {
     pub max_payload: u32,
     /// Largest read request that the host allows, in bytes.
     pub max_read_request: u32,
-    timeout_armed: bool,
+    /// How long the requests of each function wait; `None` is for ever.
+    timeouts: Vec<Option<Duration>>,
+    /// When the core will look whether a request has waited too long.
+    timeout_check: Time,
     starved_since: Option<Time>,
     counters: RequesterCounters,
     /// What was wrong with the last completion, and whose request it answered: for the core to report.
@@ -170,7 +177,8 @@ impl Requester {
             last_posted: Time::ZERO,
             max_payload: RESET_MAX_PAYLOAD,
             max_read_request: RESET_MAX_READ_REQUEST,
-            timeout_armed: false,
+            timeouts: Vec::new(),
+            timeout_check: Time::NEVER,
             starved_since: None,
             counters: RequesterCounters::default(),
             detected: None,
@@ -193,6 +201,19 @@ impl Requester {
     /// Tags in use.
     pub fn tags_in_use(&self) -> u16 {
         self.params.tags - self.free_tags.len() as u16
+    }
+
+    /// Says how long the requests of each function wait from now on.
+    pub fn set_timeouts(&mut self, timeouts: impl Iterator<Item = CompletionTimeout>) {
+        self.timeouts.clear();
+        let default = self.params.completion_timeout;
+        self.timeouts.extend(timeouts.map(|timeout| timeout.longest(default)));
+    }
+
+    /// How long a request of a function waits; `None` is for ever.
+    fn timeout(&self, function: FunctionIndex) -> Option<Duration> {
+        let said = self.timeouts.get(usize::from(function.0));
+        said.copied().unwrap_or(Some(self.params.completion_timeout))
     }
 
     fn event(&self, event: EndpointEvent) -> Event {

@@ -159,8 +159,9 @@ impl Requester {
                 self.counters.waited_for_tags += now.since(since);
             }
             self.next_issue = now + self.params.issue_interval;
+            let dma = self.reads[index as usize].dma.expect("a read that is issued has been asked for");
+            let deadline = self.timeout(dma.function).map_or(Time::NEVER, |timeout| now + timeout);
             let read = &mut self.reads[index as usize];
-            let dma = read.dma.expect("a read that is issued has been asked for");
             // A read of nothing is a request with all byte enables clear (a flush of what was written before).
             let (address, length) =
                 split_read(read.next, u64::from(read.left), largest).next().unwrap_or((read.next, 0));
@@ -171,8 +172,9 @@ impl Requester {
                 offset: dma.length - read.left,
                 length,
                 left: length,
+                answered: false,
                 largest: 0,
-                deadline: now + self.params.completion_timeout,
+                deadline,
             };
             read.next = address + u64::from(length);
             read.left -= length;
@@ -186,11 +188,7 @@ impl Requester {
             self.counters.most_tags = self.counters.most_tags.max(self.tags_in_use());
             let packet = wires.packets.encode(&tlp, &[]);
             wires.send(scheduler, end, packet);
-        }
-        if !self.timeout_armed && self.tags_in_use() > 0 {
-            self.timeout_armed = true;
-            let event = self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch });
-            scheduler.after(self.params.completion_timeout, event);
+            self.check_timeouts_at(scheduler, deadline);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::image::Image;
 use super::slot::{self, SlotParams};
 use crate::pcie::link::{Generation, Width};
+use units::Duration;
 
 /// PCI Express capabilities register.
 pub const CAPABILITIES: u16 = 0x02;
@@ -43,6 +44,10 @@ pub const CONTROL_EXTENDED_TAGS: u16 = 1 << 8;
 pub const CONTROL_NO_SNOOP: u16 = 1 << 11;
 /// Device control: reset this function.
 pub const CONTROL_FLR: u16 = 1 << 15;
+/// Device control 2: range of times after which a request without a completion is given up.
+pub const CONTROL_2_TIMEOUT: u16 = 0xf;
+/// Device control 2: requests are never given up.
+pub const CONTROL_2_TIMEOUT_DISABLE: u16 = 1 << 4;
 /// Device control 2: 10-bit tags may be used.
 pub const CONTROL_2_TEN_BIT_TAGS: u16 = 1 << 12;
 /// Device capabilities 2: a downstream port can pass configuration requests to all functions of an ARI device.
@@ -132,6 +137,47 @@ impl PcieParams {
     /// A port of a switch or root complex.
     pub const fn port(port_type: PortType, generation: Generation, width: Width) -> Self {
         Self { port_type, function_level_reset: false, ..Self::endpoint(generation, width) }
+    }
+}
+
+/// How long a request may wait for its completion (base spec 7.5.3.16).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompletionTimeout {
+    /// As long as the function is built for, 50 us to 50 ms.
+    Default,
+    /// At least and at most so long.
+    Within(Duration, Duration),
+    /// For ever.
+    Disabled,
+}
+
+impl CompletionTimeout {
+    /// What a device control 2 register says; reserved codes count as the default.
+    pub const fn of(control_2: u16) -> Self {
+        if control_2 & CONTROL_2_TIMEOUT_DISABLE != 0 {
+            return Self::Disabled;
+        }
+        let (least, most) = match control_2 & CONTROL_2_TIMEOUT {
+            0x1 => (Duration::from_us(50), Duration::from_us(100)),
+            0x2 => (Duration::from_ms(1), Duration::from_ms(10)),
+            0x5 => (Duration::from_ms(16), Duration::from_ms(55)),
+            0x6 => (Duration::from_ms(65), Duration::from_ms(210)),
+            0x9 => (Duration::from_ms(260), Duration::from_ms(900)),
+            0xa => (Duration::from_ms(1_000), Duration::from_ms(3_500)),
+            0xd => (Duration::from_ms(4_000), Duration::from_ms(13_000)),
+            0xe => (Duration::from_ms(17_000), Duration::from_ms(64_000)),
+            _ => return Self::Default,
+        };
+        Self::Within(least, most)
+    }
+
+    /// The time of a function that is built for `default` and waits as long as it is told it may; `None` is for ever.
+    pub const fn longest(self, default: Duration) -> Option<Duration> {
+        match self {
+            Self::Default => Some(default),
+            Self::Within(_, most) => Some(most),
+            Self::Disabled => None,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::image::{Image, word};
 use super::msi::MsiState;
 use super::msix::{self, MsixLayout};
+use super::pcie_cap::CompletionTimeout;
 use super::{
     Bar, BarKind, Builder, ConfigEffect, EXTENDED, PortType, PowerState, SIZE, acs, aer, ats, header,
     pcie_cap, power_management, slot, sriov,
@@ -352,6 +353,12 @@ impl ConfigSpace {
     /// Max_Read_Request_Size in bytes.
     pub fn max_read_request(&self) -> u32 {
         pcie_cap::size_bytes(self.device_control() >> 12)
+    }
+
+    /// How long the function's requests wait for their completions.
+    pub fn completion_timeout(&self) -> CompletionTimeout {
+        let control = self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL_2));
+        CompletionTimeout::of(control as u16)
     }
 
     /// Read completion boundary in bytes, 64 or 128.
