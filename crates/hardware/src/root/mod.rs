@@ -10,6 +10,7 @@ mod recent;
 mod registers;
 mod split;
 mod stores;
+mod tags;
 
 use engine::{Completer, Scheduler};
 use units::{HostPhysical, Time};
@@ -100,6 +101,8 @@ pub enum RootEvent {
         /// Where it waits.
         slot: u16,
     },
+    /// Tags are free again whose requests had been given up.
+    TagsFree,
     /// A core's access to a device has waited too long for its completion.
     Timeout {
         /// Tag of the request.
@@ -367,6 +370,7 @@ impl Host {
             // It is the fabric that knows what is below.
             RootEvent::HotReset { .. } => {}
             RootEvent::CoreHasData { slot } => self.core_has_data(slot),
+            RootEvent::TagsFree => self.issue(wires, scheduler),
             RootEvent::Timeout { tag, generation } => self.access_timeout(scheduler, tag, generation),
         }
     }

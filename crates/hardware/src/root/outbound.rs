@@ -2,19 +2,17 @@
 
 use engine::{Completion, Scheduler, oneshot};
 use thiserror::Error;
-use units::{Duration, HostPhysical, Time};
+use units::{HostPhysical, Time};
 use wire::pcie::config::header::Window as BridgeWindow;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
+use super::tags::{Tags, Waiting};
 use super::{Host, ReadCompleter, RootEvent};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::packet::PacketId;
 use crate::wires::Wires;
-
-/// How long the root complex waits for the completion of a core's access.
-const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
 
 /// A core's access to a device that has been sent.
 pub struct Access {
@@ -51,40 +49,16 @@ struct Window {
     by_bridge: bool,
 }
 
-/// An access that waits for its completion.
-struct Waiting {
-    completer: ReadCompleter,
-    data: Vec<u8>,
-    received: usize,
-    generation: u32,
-    port: u8,
-}
-
 /// The root complex as a requester.
 #[derive(Default)]
 pub(super) struct Outbound {
     windows: Vec<Window>,
-    waiting: Vec<Option<Waiting>>,
-    generations: Vec<u32>,
+    pub(super) tags: Tags,
     /// Data on its way from the root complex to the core that asked.
     finished: Vec<Option<(ReadCompleter, Vec<u8>)>>,
 }
 
 impl Outbound {
-    fn allocate(&mut self, length: usize, port: u8) -> (u16, u32, Completion<Vec<u8>>) {
-        let (completer, completion) = oneshot();
-        let tag = self.waiting.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.waiting.push(None);
-            self.generations.push(0);
-            self.waiting.len() - 1
-        });
-        self.generations[tag] += 1;
-        let generation = self.generations[tag];
-        self.waiting[tag] =
-            Some(Waiting { completer, data: vec![0xff; length], received: 0, generation, port });
-        (tag as u16, generation, completion)
-    }
-
     /// Keeps data until it has reached the core that asked.
     pub(super) fn park(&mut self, completer: ReadCompleter, data: Vec<u8>) -> u16 {
         let slot = self.finished.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -105,16 +79,6 @@ impl Outbound {
     /// The port whose windows hold an address.
     pub(super) fn port_of(&self, address: u64) -> Option<u8> {
         self.windows.iter().find(|w| (w.base..w.end).contains(&address)).map(|w| w.port)
-    }
-
-    /// No completion will come through a port any more: accesses under way read all ones.
-    pub(super) fn abandon(&mut self, port: u8) {
-        for slot in &mut self.waiting {
-            if let Some(waiting) = slot.take_if(|w| w.port == port) {
-                let length = waiting.data.len();
-                waiting.completer.complete(vec![0xff; length]);
-            }
-        }
     }
 }
 
@@ -159,12 +123,10 @@ impl Host {
             completer.complete(vec![0xff; length]);
             return Ok(Access { data });
         }
-        let (tag, generation, data) = self.outbound.allocate(length, port);
         let requester = self.ports[usize::from(port)].id;
-        let request = MemoryRequest::for_bytes(requester, tag, address.get(), length as u32);
-        let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryRead(request)), &[]);
-        self.send_non_posted(scheduler, port, packet, tag, generation);
-        Ok(Access { data })
+        let request = MemoryRequest::for_bytes(requester, 0, address.get(), length as u32);
+        let tlp = Tlp::new(TlpKind::MemoryRead(request));
+        Ok(Access { data: self.ask(wires, scheduler, port, tlp, None) })
     }
 
     /// A core writes `data` to a device's BAR in one TLP. Returns when it can leave the root complex.
@@ -258,39 +220,23 @@ impl Host {
             completer.complete(vec![0xff; 4]);
             return Access { data };
         }
-        let (tag, generation, data) = self.outbound.allocate(4, port as u8);
-        let state = &self.ports[port];
         let request = ConfigRequest {
-            requester: state.id,
-            tag,
+            requester: self.ports[port].id,
+            tag: 0,
             target,
             register,
             first_be: write.map_or(0xf, |(_, enables)| enables),
             config_type: if is_next_bus { ConfigType::Type0 } else { ConfigType::Type1 },
         };
-        let packet = match write {
-            Some((value, _)) => {
-                wires.packets.encode(&Tlp::new(TlpKind::ConfigWrite(request)), &value.to_le_bytes())
-            }
-            None => wires.packets.encode(&Tlp::new(TlpKind::ConfigRead(request)), &[]),
+        let kind = match write {
+            Some(_) => TlpKind::ConfigWrite(request),
+            None => TlpKind::ConfigRead(request),
         };
-        self.send_non_posted(scheduler, port as u8, packet, tag, generation);
-        Access { data }
+        let value = write.map(|(value, _)| value);
+        Access { data: self.ask(wires, scheduler, port as u8, Tlp::new(kind), value) }
     }
 
-    fn send_non_posted(
-        &mut self,
-        scheduler: &mut Scheduler<Event>,
-        port: u8,
-        packet: PacketId,
-        tag: u16,
-        generation: u32,
-    ) {
-        self.send_outbound(scheduler, scheduler.now(), port, packet);
-        scheduler.after(COMPLETION_TIMEOUT, Event::Root(self.id, RootEvent::Timeout { tag, generation }));
-    }
-
-    fn send_outbound(
+    pub(super) fn send_outbound(
         &mut self,
         scheduler: &mut Scheduler<Event>,
         when: Time,
@@ -337,8 +283,8 @@ impl Host {
         if self.send_to_requester(wires, scheduler, port, packet, header, ordered) {
             return;
         }
-        let tag = usize::from(header.tag);
-        match self.outbound.waiting.get_mut(tag).and_then(Option::take) {
+        let is_ours = header.requester == self.ports[usize::from(port)].id;
+        match is_ours.then(|| self.outbound.tags.answered(port, header)).flatten() {
             None => {
                 self.counters.unexpected_completions += 1;
                 let tlp = wires.packets.bytes(packet);
@@ -363,10 +309,11 @@ impl Host {
                     && matches!(header.status, CompletionStatus::Successful)
                     && header.length_dw > 0
                 {
-                    self.outbound.waiting[tag] = Some(waiting);
+                    self.outbound.tags.put_back(header.tag, port, waiting);
                 } else {
                     let latency = self.ports[usize::from(port)].params.inbound_completion_latency;
                     self.finish_access(scheduler, waiting, ordered + latency);
+                    self.issue(wires, scheduler);
                 }
             }
         }
@@ -391,14 +338,17 @@ impl Host {
     }
 
     /// An access of a core got no completion: it reads all ones, as from a device that is gone.
-    pub(super) fn access_timeout(&mut self, _scheduler: &mut Scheduler<Event>, tag: u16, generation: u32) {
-        let slot = &mut self.outbound.waiting[usize::from(tag)];
-        if slot.as_ref().is_some_and(|waiting| waiting.generation == generation)
-            && let Some(waiting) = slot.take()
-        {
-            self.counters.timeouts += 1;
-            let length = waiting.data.len();
-            waiting.completer.complete(vec![0xff; length]);
-        }
+    pub(super) fn access_timeout(&mut self, scheduler: &mut Scheduler<Event>, tag: u16, generation: u32) {
+        let Some(port) = self.outbound.tags.waits(tag, generation) else { return };
+        let until = self.quarantine(scheduler, port);
+        self.outbound.tags.expire(tag, until);
+        self.counters.timeouts += 1;
+        self.port_error(scheduler, port, Detected::CompletionTimeout, None);
+    }
+
+    /// No completion will come through a port any more: accesses under way read all ones.
+    pub(super) fn abandon(&mut self, scheduler: &mut Scheduler<Event>, port: u8) {
+        let until = self.quarantine(scheduler, port);
+        self.outbound.tags.abandon(port, until);
     }
 }

@@ -41,6 +41,8 @@ pub struct RootPortParams {
     pub posted_places: u32,
     /// From a completion for a core arriving until the core has the data.
     pub inbound_completion_latency: Duration,
+    /// How long an access of a core waits for its completion; the base specification allows 50 us to 50 ms by default.
+    pub completion_timeout: Duration,
 }
 
 impl RootPortParams {
@@ -63,6 +65,7 @@ impl RootPortParams {
             outbound_latency: Duration::ZERO,
             posted_places: 16,
             inbound_completion_latency: Duration::ZERO,
+            completion_timeout: Duration::from_ms(50),
         }
     }
 }

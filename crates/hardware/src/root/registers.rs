@@ -175,7 +175,7 @@ impl Host {
     pub fn link_lost(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8) {
         let end = self.ports[usize::from(number)].end;
         wires.with(scheduler, end.link, |link, cx, released| link.take_down(cx, released));
-        self.outbound.abandon(number);
+        self.abandon(scheduler, number);
         self.link_drained(wires, scheduler, number);
         self.set_link_active(scheduler, number, false);
     }

@@ -1,5 +1,6 @@
 //! From a part file to a card: its PCIe core and its firmware.
 
+use super::root::COMPLETION_TIMEOUT;
 use devices::dma_engine::DmaEngineParams;
 use hardware::endpoint::{
     BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
@@ -67,7 +68,7 @@ pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: 
                 .map_or(EngineParams::default(), |command| interface(&command.timing, None)),
         ],
         writes_in_hand: engine.writes_in_hand.value.get() as u16,
-        completion_timeout: Duration::from_ms(50),
+        completion_timeout: COMPLETION_TIMEOUT,
         config_latency: Duration::from_ns(100),
     }
 }

@@ -11,6 +11,9 @@ use wire::pcie::{Generation, Width};
 /// Width of a root port's transmitter: completions take whole beats of it (fitted: 288 wire bytes for 256).
 const ROOT_PORT_BEAT: u32 = 16;
 
+/// How long ports wait where their registers leave it to them (assumed: the most that base spec 7.5.3.16 allows).
+pub const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
+
 /// A root port of `host`.
 pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootPortParams {
     let root = &host.root_complex;
@@ -31,6 +34,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         outbound_latency: root.outbound_latency.value,
         posted_places: root.posted_places.value.get(),
         inbound_completion_latency: root.inbound_completion_latency.value,
+        completion_timeout: COMPLETION_TIMEOUT,
     }
 }
 

@@ -1,0 +1,365 @@
+//! Requests that are answered late, wrongly or not at all (base spec 2.3.2 and 2.8).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::Simulation;
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
+use hardware::memory::{MemoryParams, MemorySystem};
+use hardware::root::{HostId, RootPortParams};
+use platform::device::{
+    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
+};
+use proptest::prelude::*;
+use units::{Duration, HostPhysical, Iova, Time};
+use wire::pcie::config::aer::{self, uncorrectable};
+use wire::pcie::config::{ConfigSpace, PcieParams, pcie_cap};
+use wire::pcie::tlp::{CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
+use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
+
+const F0: FunctionIndex = FunctionIndex(0);
+const LINK: LinkId = LinkId(0);
+const CARD: EndpointId = EndpointId(0);
+const ID: Bdf = Bdf::new(1, 0, 0);
+/// The device's registers.
+const BAR: u64 = 0xa000_0000;
+
+/// How reads ended, in order: when, which, what they brought.
+type Outcomes = Rc<RefCell<Vec<(Time, u64, Result<Vec<u8>, DmaError>)>>>;
+
+/// Reads what it is told to, and answers its registers after the times it is told.
+struct Card {
+    reads: Vec<(u64, u32)>,
+    answers: Vec<Duration>,
+    answered: usize,
+    outcomes: Outcomes,
+}
+
+impl Device for Card {
+    fn functions(&self) -> Vec<Function> {
+        let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
+            .bar32(0, 4096, false)
+            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
+            .aer()
+            .build()
+            .unwrap();
+        vec![Function { port: PortIndex(0), config }]
+    }
+
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
+
+    /// The first answer is all ones, the second all twos.
+    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, data: &mut [u8]) -> Duration {
+        self.answered += 1;
+        data.fill(self.answered as u8);
+        self.answers.get(self.answered - 1).or(self.answers.last()).copied().unwrap_or_default()
+    }
+
+    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
+
+    fn timer(&mut self, bus: &mut dyn DeviceBus, _: Token) {
+        for (number, &(address, length)) in self.reads.iter().enumerate() {
+            bus.read(Dma {
+                function: F0,
+                address: Iova::new(address),
+                length,
+                engine: Default::default(),
+                local: 0,
+                token: Token(number as u64),
+                attributes: Default::default(),
+            });
+        }
+    }
+
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        self.outcomes.borrow_mut().push((bus.now(), token.0, outcome.map(<[u8]>::to_vec)));
+    }
+}
+
+struct Bench {
+    simulation: Simulation<Fabric>,
+    host: HostId,
+    outcomes: Outcomes,
+}
+
+#[derive(Clone, Default)]
+struct Setup {
+    /// Reads of the device.
+    reads: Vec<(u64, u32)>,
+    /// What the root complex takes for a request.
+    latency: Duration,
+    tags: u16,
+    /// What the device takes to answer each read of a register; the last holds for the rest.
+    answers: Vec<Duration>,
+}
+
+/// The byte at an address.
+fn pattern(address: u64) -> u8 {
+    (address.wrapping_mul(0x9e37_79b9) >> 16) as u8
+}
+
+fn bench(setup: Setup) -> Bench {
+    let mut fabric = Fabric::new();
+    let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
+    let bytes: Vec<u8> = (0..0x2_0000).map(pattern).collect();
+    fabric.host_mut(host).memory.bytes_mut().write(HostPhysical::new(0), &bytes).unwrap();
+    let port = RootPortParams { request_latency: setup.latency, ..RootPortParams::ideal() };
+    let link = fabric.add_root_port(host, port, LinkParams::example(Generation::Gen3, Width::X8), 1..=1);
+    fabric.host_mut(host).add_window(HostPhysical::new(BAR), 4096, 0);
+    let outcomes = Outcomes::default();
+    let Setup { reads, answers, .. } = setup;
+    let card = Card { reads, answers, answered: 0, outcomes: Rc::clone(&outcomes) };
+    let params = EndpointParams { completion_timeout: TIMEOUT, ..EndpointParams::ideal(setup.tags.max(1)) };
+    fabric.add_endpoint(params, &[link], Box::new(card));
+    let bench = Bench { simulation: Simulation::new(fabric), host, outcomes };
+    bench.write_card(0x10, BAR as u32);
+    bench.write_card(4, 6);
+    bench
+}
+
+/// How long the device waits for completions.
+const TIMEOUT: Duration = Duration::from_us(10);
+
+impl Bench {
+    /// Writes a register of the card's configuration space, without a TLP.
+    fn write_card(&self, register: u16, value: u32) {
+        let request = ConfigRequest {
+            requester: Bdf::new(0, 0, 0),
+            tag: 0,
+            target: ID,
+            register,
+            first_be: 0xf,
+            config_type: ConfigType::Type0,
+        };
+        self.simulation.with(|fabric, _| {
+            fabric.endpoint_mut(CARD).core.registers.write(PortIndex(0), &request, value).unwrap()
+        });
+    }
+
+    fn pcie(&self) -> u16 {
+        self.simulation
+            .with(|fabric, _| fabric.endpoint(CARD).core.registers.config(F0).pcie_offset().unwrap())
+    }
+
+    /// A core writes a register of a function's configuration space.
+    fn config_write(&self, target: Bdf, register: u16, value: u32) {
+        let access = self.simulation.with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(self.host);
+            host.config_write(scheduler, wires, target, register, value, 0xf)
+        });
+        let _ = self.simulation.block_on(access.data);
+    }
+
+    fn start(&self) {
+        self.simulation.with(|fabric, scheduler| {
+            fabric.with_device(scheduler, CARD, |_, bus| bus.wake_at(bus.now(), Token(0)));
+        });
+    }
+
+    fn send(&self, side: Side, tlp: &Tlp, payload: &[u8]) {
+        self.simulation.with(|fabric, scheduler| {
+            let packet = fabric.wires.packets.encode(tlp, payload);
+            fabric.wires.send(scheduler, LinkEnd { link: LINK, side }, packet);
+        });
+    }
+
+    fn register(&self) -> Vec<u8> {
+        let access = self.read_register();
+        self.simulation.block_on(access.data).unwrap().unwrap()
+    }
+
+    fn read_register(&self) -> hardware::root::CoreAccess {
+        self.simulation.with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(self.host);
+            host.mmio_read(wires, scheduler, HostPhysical::new(BAR), 4).unwrap()
+        })
+    }
+
+    fn check_outcomes(&self, reads: &[(u64, u32)]) -> Result<(), TestCaseError> {
+        let outcomes = self.outcomes.borrow();
+        let mut ended: Vec<u64> = outcomes.iter().map(|&(_, number, _)| number).collect();
+        ended.sort_unstable();
+        prop_assert_eq!(ended, (0..reads.len() as u64).collect::<Vec<_>>(), "each read ends once");
+        for (_, number, outcome) in outcomes.iter() {
+            let (address, length) = reads[*number as usize];
+            match outcome {
+                Ok(data) => {
+                    let expected: Vec<u8> = (address..address + u64::from(length)).map(pattern).collect();
+                    prop_assert_eq!(data, &expected, "read {}", number);
+                }
+                Err(error) => prop_assert_eq!(*error, DmaError::Timeout),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_flush_read_that_is_lost_ends_too() {
+    let bench = bench(Setup { reads: vec![(0x1000, 0)], ..Setup::default() });
+    bench.start();
+    bench.simulation.run_until(Time::ZERO + Duration::from_ns(20));
+    bench.simulation.with(|fabric, scheduler| {
+        fabric.wires.with(scheduler, LINK, |link, cx, released| {
+            link.take_down(cx, released);
+            link.bring_up(cx);
+        });
+    });
+    bench.simulation.run();
+    let outcomes = bench.outcomes.borrow();
+    assert_eq!(outcomes.len(), 1);
+    assert_eq!(outcomes[0].2, Err(DmaError::Timeout));
+}
+
+#[test]
+fn a_flush_read_ends_with_its_completion() {
+    let bench = bench(Setup { reads: vec![(0x1001, 0), (0x1000, 0)], ..Setup::default() });
+    bench.start();
+    bench.simulation.run();
+    assert!(bench.outcomes.borrow().iter().all(|(_, _, outcome)| outcome == &Ok(Vec::new())));
+    assert_eq!(bench.outcomes.borrow().len(), 2);
+}
+
+#[test]
+fn a_late_completion_is_not_taken_for_another_request() {
+    let reads = vec![(0x1000, 64), (0x2000, 64)];
+    // The first completion comes 5 us after the device has given up.
+    let bench =
+        bench(Setup { reads: reads.clone(), latency: Duration::from_us(15), tags: 1, ..Setup::default() });
+    bench.start();
+    bench.simulation.run();
+    bench.check_outcomes(&reads).unwrap();
+    let counters = bench.simulation.with(|fabric, _| fabric.endpoint(CARD).core.requester.counters().clone());
+    assert_eq!((counters.timeouts, counters.unexpected_completions), (2, 2));
+}
+
+#[test]
+fn a_completion_has_to_fit_its_request() {
+    let latency = Duration::from_us(5);
+    let bench = bench(Setup { reads: vec![(0x1010, 64)], latency, tags: 1, ..Setup::default() });
+    bench.start();
+    bench.simulation.run_until(Time::ZERO + Duration::from_us(1));
+    let request = MemoryRequest::for_bytes(ID, 0, 0x1010, 64);
+    let right = CompletionHeader::with_data(Bdf::new(0, 1, 0), &request, 0x1010, 64, 64);
+    let wrong = [
+        CompletionHeader { requester: Bdf::new(1, 0, 1), ..right },
+        CompletionHeader { byte_count: 128, ..right },
+        CompletionHeader { lower_address: 0x14, ..right },
+        CompletionHeader { tag: 1, ..right },
+    ];
+    for header in wrong {
+        bench.send(Side::Upstream, &Tlp::new(TlpKind::CompletionData(header)), &[0xee; 64]);
+    }
+    bench.simulation.run();
+    bench.check_outcomes(&[(0x1010, 64)]).unwrap();
+    assert!(bench.outcomes.borrow()[0].2.is_ok());
+    let counters = bench.simulation.with(|fabric, _| fabric.endpoint(CARD).core.requester.counters().clone());
+    assert_eq!(counters.unexpected_completions, wrong.len() as u64);
+}
+
+#[test]
+fn a_poisoned_interrupt_message_interrupts_nobody() {
+    let bench = bench(Setup::default());
+    let request = MemoryRequest::for_bytes(ID, 0, 0xfee0_0000, 4);
+    let mut tlp = Tlp::new(TlpKind::MemoryWrite(request));
+    tlp.common.poisoned = true;
+    bench.send(Side::Downstream, &tlp, &[0x41, 0, 0, 0]);
+    bench.simulation.run();
+    let counters = bench.simulation.with(|fabric, _| fabric.host(bench.host).counters().clone());
+    assert_eq!((counters.interrupts, counters.poisoned_writes), (0, 1));
+}
+
+#[test]
+fn a_core_never_gets_the_answer_to_another_read() {
+    // The first answer comes 10 ms after the root complex has given up, while the second read waits for its own.
+    let answers = vec![Duration::from_ms(60), Duration::from_ms(20)];
+    let bench = bench(Setup { answers, ..Setup::default() });
+    assert_eq!(bench.register(), [0xff; 4]);
+    let (counters, errors) = bench.simulation.with(|fabric, _| {
+        let host = fabric.host(bench.host);
+        let config = &host.port(0).config;
+        (host.counters().clone(), config.dword(config.aer_offset().unwrap() + aer::UNCORRECTABLE_STATUS))
+    });
+    assert_eq!(counters.timeouts, 1);
+    assert_eq!(errors, uncorrectable::COMPLETION_TIMEOUT);
+    assert_eq!(bench.register(), [2; 4]);
+    let counters = bench.simulation.with(|fabric, _| fabric.host(bench.host).counters().clone());
+    assert_eq!((counters.timeouts, counters.unexpected_completions), (1, 1));
+}
+
+#[test]
+fn a_root_complex_asks_no_more_at_once_than_it_has_tags() {
+    let bench = bench(Setup { answers: vec![Duration::from_ms(1)], ..Setup::default() });
+    let accesses: Vec<_> = (0..300).map(|_| bench.read_register()).collect();
+    bench.simulation.run_until(Time::ZERO + Duration::from_us(500));
+    let asked = || {
+        bench.simulation.with(|fabric, _| {
+            fabric.wires.link(LINK).counters(Side::Upstream).tlps[FlowClass::NonPosted.index()]
+        })
+    };
+    assert_eq!(asked(), 256);
+    for (number, access) in accesses.into_iter().enumerate() {
+        let data = bench.simulation.block_on(access.data).unwrap().unwrap();
+        assert_eq!(data, [(number + 1) as u8; 4], "reads of one device are answered in order");
+    }
+    assert_eq!(asked(), 300);
+}
+
+/// Device control 2, and how long an answer to a core's read may take at the root and to a device's read at the device.
+const RANGES: [(u16, Option<Duration>, Option<Duration>); 4] = [
+    (0, Some(Duration::from_ms(50)), Some(TIMEOUT)),
+    (0x1, Some(Duration::from_us(100)), Some(Duration::from_us(100))),
+    (0x6, Some(Duration::from_ms(210)), Some(Duration::from_ms(210))),
+    (0x10, None, None),
+];
+
+#[test]
+fn the_root_port_waits_as_long_as_its_register_says() {
+    for (control, limit, _) in RANGES {
+        let limit = limit.unwrap_or(Duration::from_ms(500));
+        for (took, in_time) in [(limit * 2, control == 0x10), (limit * 9 / 10, true)] {
+            let bench = bench(Setup { answers: vec![took], ..Setup::default() });
+            let port = Bdf::new(0, 1, 0);
+            let pcie = bench.simulation.with(|f, _| f.host(bench.host).port(0).config.pcie_offset().unwrap());
+            bench.config_write(port, pcie + pcie_cap::DEVICE_CONTROL_2, control.into());
+            let expected = if in_time { [1; 4] } else { [0xff; 4] };
+            assert_eq!(bench.register(), expected, "{control:#x}, answered after {took}");
+        }
+    }
+}
+
+#[test]
+fn a_device_waits_as_long_as_its_register_says() {
+    for (control, _, limit) in RANGES {
+        let limit = limit.unwrap_or(Duration::from_ms(500));
+        for (latency, in_time) in [(limit * 2, control == 0x10), (limit * 9 / 10, true)] {
+            let bench = bench(Setup { reads: vec![(0x1000, 64)], latency, ..Setup::default() });
+            bench.config_write(ID, bench.pcie() + pcie_cap::DEVICE_CONTROL_2, control.into());
+            bench.start();
+            bench.simulation.run();
+            let outcomes = bench.outcomes.borrow();
+            assert_eq!(outcomes.len(), 1);
+            assert_eq!(outcomes[0].2.is_ok(), in_time, "{control:#x}, answered after {latency}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Completions delayed past the timeout, by up to as long again.
+    #[test]
+    fn a_read_brings_its_own_bytes_or_fails(
+        reads in prop::collection::vec((0..0x1_0000u64, 0..=512u32), 1..40),
+        tags in 1..6u16,
+        latency in 2_000..19_000u64,
+    ) {
+        let latency = Duration::from_ns(latency);
+        let bench = bench(Setup { reads: reads.clone(), latency, tags, ..Setup::default() });
+        bench.start();
+        bench.simulation.run();
+        bench.check_outcomes(&reads)?;
+    }
+}
