@@ -129,6 +129,30 @@ fn a_malformed_completion_leads_to_a_reset_and_no_frame_is_lost_uncounted() {
     }
 }
 
+/// A completion with the wrong owner bit is invisible, and hides those behind it: interrupts keep coming for it, and the
+/// driver finds out.
+#[test]
+fn a_wrong_owner_bit_leads_to_a_reset_and_no_frame_is_lost_uncounted() {
+    for side in 0..2 {
+        let pair = Pair::up(&Setup::default());
+        let (listener, buffers) = (listen(&pair), Buffers::new(&pair.hosts[0].kernel));
+        assert_eq!(send(&pair, &buffers, 0, 50), []);
+        pair.run_for(Duration::from_ms(1));
+        assert_eq!(received(&pair, &listener), numbers(0, 50));
+        pair.hosts[side].handle.flip_owners(1);
+        assert_eq!(send(&pair, &buffers, 50, 10), []);
+        pair.run_for(Duration::from_ms(10));
+        let counters = pair.counters(side);
+        assert_eq!((counters.malformed.get(), counters.resets.get()), (1, 1), "side {side}");
+        assert_eq!(buffers.out.get(), 0, "all buffers came back");
+        let arrived = received(&pair, &listener);
+        assert!(arrived.len() <= 10 && arrived.is_sorted());
+        assert_eq!(send(&pair, &buffers, 100, 50), []);
+        pair.run_for(Duration::from_ms(1));
+        assert_eq!(received(&pair, &listener), numbers(100, 50), "side {side}");
+    }
+}
+
 #[test]
 fn a_hung_device_is_reset_and_given_up_if_that_does_not_help() {
     let pair = Pair::up(&Setup::default());

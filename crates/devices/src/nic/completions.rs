@@ -55,7 +55,7 @@ impl Nic {
     ) {
         let ring = self.functions[usize::from(function)].ring(queue, false);
         let Some(slot) = ring.has_slots() else { return };
-        let owner = Completion::owner_in_ring(ring.written, ring.setup.log2);
+        let owner = Completion::owner_in_ring(ring.written, ring.setup.log2) ^ self.handle.flips_owner();
         self.scratch.clear();
         self.scratch.extend_from_slice(frame);
         let spoilt = self.handle.spoils_completion();
@@ -150,7 +150,7 @@ impl Nic {
                         let owner =
                             mode == CompletionMode::InPlace || Completion::owner_in_ring(ring.written, log2);
                         if let Some(last) = self.scratch.last_mut() {
-                            *last = u8::from(owner);
+                            *last = u8::from(owner ^ self.handle.flips_owner());
                         }
                         ring.written = ring.written.wrapping_add(1);
                     }

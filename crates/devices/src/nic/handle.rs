@@ -16,6 +16,7 @@ struct Inner {
     lost_interrupts: Cell<u32>,
     spurious_interrupts: Cell<u32>,
     malformed_completions: Cell<u32>,
+    wrong_owners: Cell<u32>,
 }
 
 impl NicHandle {
@@ -26,6 +27,7 @@ impl NicHandle {
             lost_interrupts: Cell::new(0),
             spurious_interrupts: Cell::new(0),
             malformed_completions: Cell::new(0),
+            wrong_owners: Cell::new(0),
         }))
     }
 
@@ -62,6 +64,15 @@ impl NicHandle {
     /// Writes nonsense in place of the next `n` completions; their owner bits are right.
     pub fn spoil_completions(&self, n: u32) {
         self.0.malformed_completions.set(n);
+    }
+
+    /// Writes the next `n` completions with the wrong owner bit: they look like those of the ring's last round.
+    pub fn flip_owners(&self, n: u32) {
+        self.0.wrong_owners.set(n);
+    }
+
+    pub(super) fn flips_owner(&self) -> bool {
+        take(&self.0.wrong_owners)
     }
 
     pub(super) fn is_hung(&self) -> bool {

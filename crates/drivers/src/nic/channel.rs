@@ -17,6 +17,9 @@ use super::tx::TxQueue;
 
 /// Sent packets that one poll lets go of until it counts as having used up its budget.
 const MOST_SENT: u32 = 256;
+/// Polls one after the other that find nothing, until the device is asked whether there should be something (assumed:
+/// few enough to cost nothing, and more than a late interrupt causes).
+const MOST_EMPTY: u8 = 16;
 /// How long a receiving queue without any buffer waits for memory.
 const MEMORY_WAIT: Duration = Duration::from_ms(1);
 
@@ -32,6 +35,8 @@ pub(super) struct Channel {
     pub kpio: RefCell<Option<Rc<KpioQueue>>>,
     /// A task waits for memory.
     starved: Cell<bool>,
+    /// Polls that have found nothing since one found something.
+    empty: Cell<u8>,
     /// How long its interrupt waits.
     pub coalescing: Cell<Coalescing>,
 }
@@ -60,6 +65,7 @@ impl Channel {
                 rx: RefCell::new(None),
                 kpio: RefCell::new(None),
                 starved: Cell::new(false),
+                empty: Cell::new(0),
                 coalescing: Cell::new(coalescing),
             }
         })
@@ -126,9 +132,22 @@ impl Channel {
         if !rx.fill(cpu, &adapter.counters) && rx.given() == 0 {
             self.wait_for_memory(cpu, &*adapter.kernel);
         }
-        match received == 0 && sent == 0 {
-            true => adapter.counters.empty_polls.add(1),
-            false => adapter.notice_activity(),
+        if received > 0 || sent > 0 {
+            self.empty.set(0);
+            adapter.notice_activity();
+        } else {
+            adapter.counters.empty_polls.add(1);
+            self.empty.set(self.empty.get() + 1);
+        }
+        if self.empty.get() >= MOST_EMPTY {
+            self.empty.set(0);
+            // A wrong owner bit hides a completion, and those behind it, from the driver but not from the interrupt.
+            if tx.misses_completion(cpu).await || rx.misses_completion(cpu).await {
+                adapter.counters.malformed.add(1);
+                napi.complete(cpu);
+                adapter.recover(cpu, "a completion is not to be seen");
+                return 0;
+            }
         }
         if received >= budget || sent >= MOST_SENT {
             return budget;

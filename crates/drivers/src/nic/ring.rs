@@ -88,6 +88,12 @@ impl Ring {
         self.registers.read_u32(cpu, self.base + queue::STATUS).await
     }
 
+    /// How many descriptors the device says are done. Their completions are in memory when this returns: what the device
+    /// wrote before cannot be passed by its answer.
+    pub async fn head(&self, cpu: &Cpu) -> u16 {
+        self.registers.read_u32(cpu, self.base + queue::HEAD).await as u16
+    }
+
     /// Where the descriptor of a count is.
     pub fn descriptor(&self, count: u16) -> PhysAddr {
         self.descriptors.cpu + (self.index(count) * LEN) as u64

@@ -172,6 +172,12 @@ impl RxQueue {
         Ok(None)
     }
 
+    /// Whether the device has done something whose completion is not there.
+    pub async fn misses_completion(&self, cpu: &Cpu) -> bool {
+        let done = self.done.get();
+        self.given() > 0 && self.ring.head(cpu).await != done && self.ring.completion(cpu, done).is_none()
+    }
+
     /// Asks for an interrupt when more has been received.
     pub fn arm(&self, cpu: &Cpu) {
         self.ring.arm(cpu, self.done.get());

@@ -316,6 +316,13 @@ impl TxQueue {
         if broken { Err(Broken) } else { Ok(packets) }
     }
 
+    /// Whether the device has done something whose completion is not there.
+    pub async fn misses_completion(&self, cpu: &Cpu) -> bool {
+        let (done, seen) = (self.done.get(), self.seen.get());
+        let head = self.ring.head(cpu).await;
+        self.outstanding() > 0 && head != done && self.ring.completion(cpu, seen).is_none()
+    }
+
     /// Lets go of the oldest descriptor: packets and bytes that end with it.
     fn finish(&self, cpu: &Cpu) -> (u32, u64) {
         let slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
