@@ -10,6 +10,7 @@ use units::{Bytes, Duration, Time};
 
 use super::flash::{Chores, Translation};
 use super::params::MediaTiming;
+use super::unmapped::Unmapped;
 
 /// A channel: when it is taken, in order, without overlaps.
 #[derive(Default)]
@@ -56,20 +57,26 @@ pub struct Dies {
     timing: MediaTiming,
     channels: Vec<Channel>,
     dies: Vec<Die>,
+    /// What the host has deallocated, where that matters.
+    unmapped: Unmapped,
     rng: Rng,
 }
 
 impl Dies {
-    /// Dies at rest.
-    pub fn new(timing: MediaTiming, rng: Rng) -> Self {
+    /// Dies at rest, for `capacity` bytes.
+    pub fn new(timing: MediaTiming, capacity: u64, rng: Rng) -> Self {
         let channels = usize::from(timing.channels.max(1));
         let dies = channels * usize::from(timing.dies.max(1));
-        let flash =
-            |_| Die { flash: timing.flash.map(|flash| Translation::worn_in(&flash)), ..Die::default() };
+        let units = capacity / timing.unit.get().max(1) / dies as u64;
+        let flash = |_| {
+            let flash = timing.flash.map(|flash| Translation::worn_in(&flash, units));
+            Die { flash, ..Die::default() }
+        };
         Self {
             timing,
             channels: (0..channels).map(|_| Channel::default()).collect(),
             dies: (0..dies).map(flash).collect(),
+            unmapped: Unmapped::default(),
             rng,
         }
     }
@@ -116,7 +123,8 @@ impl Dies {
             die.array = die.array.max(there) + self.timing.program;
             due = due.max(die.array);
             let Some(flash) = &mut die.flash else { continue };
-            let Chores { moves, erase } = flash.write(number, &mut self.rng);
+            let fresh = self.unmapped.remove(number);
+            let Chores { moves, erase } = flash.write(number, fresh, &mut self.rng);
             // What is moved goes out to the controller, which checks and corrects it, and back.
             let unit = self.timing.unit;
             let carried = self.timing.channel.time_for(unit) + self.timing.channel_write.time_for(unit);
@@ -127,6 +135,28 @@ impl Dies {
             die.array += erase;
         }
         due
+    }
+
+    /// The host does not need these bytes any more. What is less than a unit stays.
+    pub fn deallocate(&mut self, at: u64, length: u64) {
+        if self.timing.flash.is_none() {
+            return;
+        }
+        let unit = self.timing.unit.get().max(1);
+        let (start, end) = (at.div_ceil(unit), (at + length) / unit);
+        let (channels, all) = (self.channels.len() as u64, self.dies.len() as u64);
+        let Self { dies, rng, unmapped, .. } = self;
+        unmapped.add(start, end, |start, end| {
+            // Units go round all dies: each gets as many, or one more.
+            for turn in 0..all.min(end - start) {
+                let number = start + turn;
+                let die = number % channels * (all / channels) + number / channels % (all / channels);
+                let count = (end - start - turn).div_ceil(all);
+                if let Some(flash) = &mut dies[die as usize].flash {
+                    flash.deallocate(start..end, count, rng);
+                }
+            }
+        });
     }
 
     /// Everything under way is over.

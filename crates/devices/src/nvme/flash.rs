@@ -3,6 +3,7 @@
 //! what it is.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use engine::Rng;
 
@@ -27,6 +28,13 @@ pub struct Translation {
     params: FlashParams,
     /// Valid pages of each block.
     valid: Vec<u32>,
+    /// All of them, now and when the host has deallocated nothing.
+    total: u64,
+    full: u64,
+    /// The drive's units on the die, of which the pages here are a sample.
+    units: u64,
+    /// Units deallocated (positive) and filled again (negative) that have not changed the sample yet, times `full`.
+    owed: i128,
     /// Of those, the ones that were written by number; the others are from before.
     known: Vec<Vec<u64>>,
     /// Block of each known page.
@@ -53,15 +61,21 @@ fn least_valid(filled: f64) -> f64 {
 
 impl Translation {
     /// A die that has been overwritten at random for long: the older a block, the fewer of its pages are valid.
-    pub fn worn_in(params: &FlashParams) -> Self {
+    pub fn worn_in(params: &FlashParams, units: u64) -> Self {
         let least = least_valid(params.filled.clamp(0.01, 0.999));
         let written = BLOCKS - ERASED - 1;
         let share = |n: usize| least.powf((n + 1) as f64 / written as f64);
         let pages = f64::from(params.pages);
-        let valid = (0..BLOCKS).map(|n| if n < written { (share(n) * pages) as u32 } else { 0 }).collect();
+        let valid: Vec<u32> =
+            (0..BLOCKS).map(|n| if n < written { (share(n) * pages) as u32 } else { 0 }).collect();
+        let full = valid.iter().map(|&pages| u64::from(pages)).sum::<u64>();
         Self {
             params: *params,
             valid,
+            total: full,
+            full,
+            units: units.max(full),
+            owed: 0,
             known: vec![Vec::new(); BLOCKS],
             place: BTreeMap::new(),
             erased: (written as u16 + 1..BLOCKS as u16).collect(),
@@ -72,11 +86,23 @@ impl Translation {
         }
     }
 
-    /// A page is written. Says what the die has to do besides.
-    pub fn write(&mut self, number: u64, rng: &mut Rng) -> Chores {
-        self.forget(number, rng);
+    /// A page is written, one that the host had deallocated (`fresh`) or another. Says what the die has to do besides.
+    pub fn write(&mut self, number: u64, fresh: bool, rng: &mut Rng) -> Chores {
+        if fresh {
+            self.owed -= i128::from(self.full);
+        }
+        match fresh && self.owed <= -i128::from(self.units) {
+            // The sample has one valid page more.
+            true => self.owed += i128::from(self.units),
+            // Those that were filled again stand for themselves in the share that the sample takes of them.
+            false => self.forget(number, rng),
+        }
         let mut chores = Chores::default();
         self.append(Some(number));
+        // What was deallocated has left blocks enough.
+        if self.victim.is_none() && self.erased.len() > ERASED {
+            return chores;
+        }
         let (victim, begun) = match self.victim {
             Some(victim) => victim,
             None => *self.victim.insert(self.next_victim()),
@@ -87,6 +113,7 @@ impl Translation {
         while self.debt >= gain && self.valid[usize::from(victim)] > 0 {
             self.debt -= gain;
             self.valid[usize::from(victim)] -= 1;
+            self.total -= 1;
             let page = self.known[usize::from(victim)].pop();
             self.append(page);
             chores.moves += 1;
@@ -99,27 +126,50 @@ impl Translation {
         chores
     }
 
+    /// The host has deallocated `count` pages that were valid, all within `range`.
+    pub fn deallocate(&mut self, range: Range<u64>, count: u64, rng: &mut Rng) {
+        self.owed += i128::from(count) * i128::from(self.full);
+        let known: Vec<u64> = self.place.range(range).map(|(&number, _)| number).collect();
+        for number in known {
+            self.owed -= i128::from(self.units);
+            self.forget(number, rng);
+        }
+        while self.owed >= i128::from(self.units) && self.total > 0 {
+            self.owed -= i128::from(self.units);
+            self.forget_any(rng);
+        }
+    }
+
     /// The page's old content is not valid any more.
     fn forget(&mut self, number: u64, rng: &mut Rng) {
-        let block = match self.place.remove(&number) {
+        match self.place.remove(&number) {
             Some(block) => {
-                self.known[usize::from(block)].retain(|&page| page != number);
-                usize::from(block)
+                let block = usize::from(block);
+                self.known[block].retain(|&page| page != number);
+                self.valid[block] -= 1;
+                self.total -= 1;
             }
             // From before: it may be any page.
-            None => loop {
-                let block = rng.below(BLOCKS as u64) as usize;
-                let page = rng.below(self.params.pages.into()) as usize;
-                if page < self.known[block].len() {
-                    let forgotten = self.known[block].swap_remove(page);
-                    self.place.remove(&forgotten);
-                }
-                if page < self.valid[block] as usize {
-                    break block;
-                }
-            },
+            None if self.total > 0 => self.forget_any(rng),
+            None => {}
+        }
+    }
+
+    /// Any valid page is not valid any more.
+    fn forget_any(&mut self, rng: &mut Rng) {
+        let mut number = rng.below(self.total);
+        let holds = |valid: &u32| {
+            let here = number < u64::from(*valid);
+            number -= if here { 0 } else { u64::from(*valid) };
+            here
         };
+        let Some(block) = self.valid.iter().position(holds) else { return };
+        if (number as usize) < self.known[block].len() {
+            let forgotten = self.known[block].swap_remove(number as usize);
+            self.place.remove(&forgotten);
+        }
         self.valid[block] -= 1;
+        self.total -= 1;
     }
 
     fn append(&mut self, page: Option<u64>) {
@@ -130,6 +180,7 @@ impl Translation {
         }
         self.used += 1;
         self.valid[usize::from(self.open)] += 1;
+        self.total += 1;
         if let Some(page) = page {
             self.known[usize::from(self.open)].push(page);
             self.place.insert(page, self.open);
@@ -154,12 +205,12 @@ mod tests {
 
     fn moves_per_write(mut page: impl FnMut(&mut Rng) -> u64, writes: u32) -> f64 {
         let mut rng = Seed::new(1).component("test");
-        let mut die = Translation::worn_in(&FLASH);
+        let mut die = Translation::worn_in(&FLASH, 10_000_000);
         let before: u32 = die.valid.iter().sum();
         let moves: u32 = (0..writes)
             .map(|_| {
                 let number = page(&mut rng);
-                die.write(number, &mut rng).moves
+                die.write(number, false, &mut rng).moves
             })
             .sum();
         assert_eq!(die.valid.iter().sum::<u32>(), before, "as many pages are valid as before");
@@ -184,5 +235,36 @@ mod tests {
     #[test]
     fn the_same_pages_again_and_again_keep_the_books_right() {
         moves_per_write(|rng| rng.below(100), 20_000);
+    }
+
+    /// With a share of the drive deallocated, blocks hold as much less: fewer pages are moved, none once all is. Written
+    /// again, the drive is what it was.
+    #[test]
+    fn deallocating_lets_fewer_pages_move_until_all_is_written_again() {
+        const UNITS: u64 = 400_000;
+        let mut rng = Seed::new(2).component("test");
+        let mut die = Translation::worn_in(&FLASH, UNITS);
+        let per_write = |die: &mut Translation, rng: &mut Rng, range: Range<u64>, fresh: bool| {
+            let moves: u32 = range
+                .clone()
+                .map(|n| if fresh { n } else { rng.below(UNITS) })
+                .collect::<Vec<_>>()
+                .into_iter()
+                .map(|number| die.write(number, fresh, rng).moves)
+                .sum();
+            f64::from(moves) / (range.end - range.start) as f64
+        };
+        let worn = per_write(&mut die, &mut rng, 0..100_000, false);
+        assert!(worn > 1.0, "{worn}");
+        die.deallocate(0..UNITS, UNITS, &mut rng);
+        assert_eq!((die.total, die.place.len()), (0, 0));
+        let first = per_write(&mut die, &mut rng, 0..UNITS / 2, true);
+        assert!(first < 0.3 * worn, "{first}");
+        let share = die.total as f64 / die.full as f64;
+        assert!((0.48..0.52).contains(&share), "half is written again: {share}");
+        per_write(&mut die, &mut rng, UNITS / 2..UNITS, true);
+        let again = per_write(&mut die, &mut rng, 0..200_000, false);
+        assert!((0.9 * worn..1.1 * worn).contains(&again), "{again}, {worn}");
+        assert_eq!(die.total, die.valid.iter().map(|&valid| u64::from(valid)).sum::<u64>());
     }
 }

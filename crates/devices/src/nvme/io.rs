@@ -30,9 +30,9 @@ impl Controller {
             IoCommand::Read(blocks) => self.read(command, range(&namespace, &blocks)?, &blocks).await,
             IoCommand::Write(blocks) => self.write(command, range(&namespace, &blocks)?, &blocks).await,
             IoCommand::Compare(blocks) => self.compare(command, range(&namespace, &blocks)?, &blocks).await,
-            IoCommand::WriteZeroes { blocks, .. } => {
+            IoCommand::WriteZeroes { blocks, deallocate } => {
                 let Range { at, length } = range(&namespace, &blocks)?;
-                self.zero(at, length)?;
+                self.zero(at, length, deallocate)?;
                 Ok(0)
             }
             IoCommand::DatasetManagement { ranges, deallocate } => {
@@ -135,9 +135,11 @@ impl Controller {
         Ok(0)
     }
 
-    fn zero(&self, at: u64, length: u64) -> Result<(), Status> {
-        let discarded = self.drive.store.borrow_mut().discard(at, length);
-        discarded.map_err(|_| self.media_error(Status::WRITE_FAULT))
+    fn zero(&self, at: u64, length: u64, deallocate: bool) -> Result<(), Status> {
+        let mut store = self.drive.store.borrow_mut();
+        let done = if deallocate { store.discard(at, length) } else { store.zero(at, length) };
+        drop(store);
+        done.map_err(|_| self.media_error(Status::WRITE_FAULT))
     }
 
     fn dataset(&self, namespace: &Namespace, bytes: &[u8], deallocate: bool) -> Result<u32, Status> {
@@ -154,7 +156,7 @@ impl Controller {
         }
         for range in ranges.iter().filter(|_| deallocate) {
             let shift = namespace.shift;
-            self.zero(namespace.base + (range.start << shift), u64::from(range.length) << shift)?;
+            self.zero(namespace.base + (range.start << shift), u64::from(range.length) << shift, true)?;
         }
         Ok(0)
     }

@@ -1,6 +1,6 @@
 //! Where the blocks are: memory, or a sparse file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -32,6 +32,8 @@ pub trait Media {
 }
 
 const PAGE: u64 = 4096;
+/// Bytes of the pieces by which a file's written parts are remembered.
+const PIECE: u64 = 1 << 20;
 
 /// Media in memory: only pages that hold anything take room.
 #[derive(Default)]
@@ -92,6 +94,8 @@ pub struct FileMedia {
     file: File,
     /// Whether anybody can look for the file after a crash.
     durable: bool,
+    /// Of a file that was empty: the pieces of [`PIECE`] bytes in which something was written.
+    written: Option<BTreeSet<u64>>,
 }
 
 impl FileMedia {
@@ -100,10 +104,11 @@ impl FileMedia {
     /// # Errors
     /// If the file cannot have that length.
     pub fn new(file: File, capacity: u64) -> io::Result<Self> {
-        if file.metadata()?.len() < capacity {
+        let length = file.metadata()?.len();
+        if length < capacity {
             file.set_len(capacity)?;
         }
-        Ok(Self { file, durable: true })
+        Ok(Self { file, durable: true, written: (length == 0).then(BTreeSet::new) })
     }
 
     /// The media in a file that is gone with this program: it is not synchronised with the disk that it is on.
@@ -122,12 +127,32 @@ impl Media for FileMedia {
     }
 
     fn write(&mut self, at: u64, from: &[u8]) -> io::Result<()> {
+        if let Some(written) = &mut self.written {
+            written.extend(at / PIECE..(at + from.len() as u64).div_ceil(PIECE));
+        }
         self.file.seek(SeekFrom::Start(at))?;
         self.file.write_all(from)
     }
 
     /// Zeroes are written only where something else stands, so that holes stay holes.
     fn discard(&mut self, at: u64, length: u64) -> io::Result<()> {
+        let end = at + length;
+        let Some(written) = &self.written else { return self.zero(at, length) };
+        // Of what was never written nothing has to be looked at: a whole drive can be discarded.
+        let pieces: Vec<u64> = written.range(at / PIECE..end.div_ceil(PIECE)).copied().collect();
+        pieces.into_iter().try_for_each(|piece| {
+            let (from, to) = (at.max(piece * PIECE), end.min((piece + 1) * PIECE));
+            self.zero(from, to - from)
+        })
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if self.durable { self.file.sync_data() } else { Ok(()) }
+    }
+}
+
+impl FileMedia {
+    fn zero(&mut self, at: u64, length: u64) -> io::Result<()> {
         let mut page = [0; PAGE as usize];
         for (number, offset, _, length) in pieces(at, length) {
             let at = number * PAGE + offset as u64;
@@ -137,9 +162,5 @@ impl Media for FileMedia {
             }
         }
         Ok(())
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        if self.durable { self.file.sync_data() } else { Ok(()) }
     }
 }

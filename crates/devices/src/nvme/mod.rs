@@ -14,7 +14,7 @@
 //! | `admin`, `io` | the commands |
 //! | `events` | asynchronous events, error log |
 //! | `drive`, `store`, `media` | what controllers share: namespaces, write buffer, bytes |
-//! | `dies`, `flash` | when the media have time; garbage collection |
+//! | `dies`, `flash`, `unmapped` | when the media have time; garbage collection; what was deallocated |
 //! | `faults` | what goes wrong on purpose |
 
 mod admin;
@@ -30,6 +30,7 @@ mod params;
 mod queues;
 mod store;
 mod transfer;
+mod unmapped;
 
 use std::rc::Rc;
 

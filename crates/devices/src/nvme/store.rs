@@ -42,7 +42,11 @@ impl Store {
             staged: VecDeque::new(),
             held: 0,
             last_due: Time::ZERO,
-            dies: Dies::new(timing, Seed::new(params.seed).component("nvme/flash")),
+            dies: Dies::new(
+                timing,
+                params.namespaces.iter().map(|bytes| bytes.get()).sum(),
+                Seed::new(params.seed).component("nvme/flash"),
+            ),
             atomic: (u64::from(params.atomic_blocks) + 1) << params.block_shift,
             volatile: params.volatile_buffer,
             rng: Seed::new(params.seed).component("nvme/power-cut"),
@@ -122,11 +126,20 @@ impl Store {
         Ok(())
     }
 
-    /// Lets blocks read as zeroes, durably with the next [`sync`](Self::sync).
+    /// Lets blocks read as zeroes, durably with the next [`sync`](Self::sync), and the flash forget them.
     ///
     /// # Errors
     /// If the media fail.
     pub fn discard(&mut self, at: u64, length: u64) -> io::Result<()> {
+        self.dies.deallocate(at, length);
+        self.zero(at, length)
+    }
+
+    /// Lets blocks read as zeroes, durably with the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// If the media fail.
+    pub fn zero(&mut self, at: u64, length: u64) -> io::Result<()> {
         // Writes on their way to the range are over: their part in it is zero as well.
         let end = at + length;
         for staged in &mut self.staged {
