@@ -14,8 +14,10 @@ pub enum Nearness {
     Same,
     /// The same CPU in another box.
     SameCpu,
-    /// Another CPU of the same generation.
+    /// Another CPU of the same generation, for the same kind of machine.
     SameGeneration,
+    /// Another CPU of another generation or for another kind of machine.
+    Distant,
 }
 
 /// The names of a measured machine.
@@ -29,41 +31,39 @@ pub struct Wanted<'a> {
     pub generation: &'a str,
 }
 
-/// The file nearest to a measured machine: of the same CPU and box, of the same CPU, or of the same generation, a
-/// measured one first.
+/// The file nearest to a measured machine: of the same CPU and box, of the same CPU, of the same generation and kind
+/// (server or desktop), or whatever comes closest; a measured one first.
 ///
 /// # Errors
-/// If no file is near, or one is wrong.
+/// If no file is about a measured machine, or one is wrong.
 pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
     let names = library.names("machines");
-    let mut best: Option<((Nearness, bool, bool), Doc<Machine>)> = None;
+    let mut best: Option<((Nearness, u32, bool, bool), Doc<Machine>)> = None;
     for name in &names {
         let doc = Doc::<Machine>::load(library, name)?;
         let machine = doc.read()?;
         let Some(known) = &machine.measured_as else { continue };
         let same_box = known.system.as_deref().is_some_and(|s| same(s, wanted.system));
         let nearness = if !same(&known.cpu, wanted.cpu) {
-            if !is_of(&machine.host.microarchitecture, wanted) {
-                continue;
+            match distance(&machine.host.microarchitecture, wanted) {
+                0 => Nearness::SameGeneration,
+                _ => Nearness::Distant,
             }
-            Nearness::SameGeneration
         } else if same_box {
             Nearness::Same
         } else {
             Nearness::SameCpu
         };
-        let rank = (nearness, known.directories.is_empty(), !same_box);
+        let distance = distance(&machine.host.microarchitecture, wanted);
+        let rank = (nearness, distance, known.directories.is_empty(), !same_box);
         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
             best = Some((rank, doc));
         }
     }
     best.map(|((nearness, ..), doc)| (doc, nearness)).ok_or_else(|| {
-        let Wanted { cpu, system, generation } = wanted;
-        Diagnostics::about(
-            cpu,
-            format!("no machine file is about `{system}` with an `{cpu}`, nor about another of generation `{generation}`"),
-            Some(format!("name the nearest with --machine: {}", suggest::list(names.iter().map(String::as_str)))),
-        )
+        let what = format!("no machine file is about a measured machine, to stand for `{}`", wanted.system);
+        let help = format!("name one with --machine: {}", suggest::list(names.iter().map(String::as_str)));
+        Diagnostics::about(wanted.cpu, what, Some(help))
     })
 }
 
@@ -73,17 +73,28 @@ fn same(a: &str, b: &str) -> bool {
     bare(a) == bare(b)
 }
 
-/// Whether a design is that of the CPU: its generation, and a server's or a desktop's.
-fn is_of(microarchitecture: &str, wanted: Wanted<'_>) -> bool {
-    let begins = match wanted.generation {
-        "snb" => "sandy-bridge",
-        "ib" | "ivb" => "ivy-bridge",
-        "hsw" => "haswell",
-        "bdw" => "broadwell",
-        _ => return false,
-    };
-    let server = wanted.cpu.starts_with("E5") || wanted.cpu.starts_with("E7");
-    microarchitecture.starts_with(begins) && microarchitecture.ends_with("-ep") == server
+/// Generations of CPUs, by pcie-bench's short form and by their names in machine files, numbered in their order.
+const GENERATIONS: [(&str, &str, u32); 5] = [
+    ("snb", "sandy-bridge", 0),
+    ("ib", "ivy-bridge", 1),
+    ("ivb", "ivy-bridge", 1),
+    ("hsw", "haswell", 2),
+    ("bdw", "broadwell", 3),
+];
+/// A generation later than those known.
+const LATER: u32 = 4;
+
+/// How far a design is from the CPU: none if it is of the same generation and as much a server's or a desktop's,
+/// which differ more than neighbouring generations do.
+fn distance(microarchitecture: &str, wanted: Wanted<'_>) -> u32 {
+    let of_cpu = GENERATIONS.iter().find(|(short, ..)| *short == wanted.generation);
+    let of_design = GENERATIONS.iter().find(|(_, long, _)| microarchitecture.starts_with(long));
+    let number = |generation: Option<&(_, _, u32)>| generation.map_or(LATER, |(.., number)| *number);
+    let generations = number(of_cpu).abs_diff(number(of_design));
+    // Desktops are E3 and Core; E5, E7, D, Silver, Gold and Platinum are servers'.
+    let server = !["E3", "i3", "i5", "i7", "i9"].iter().any(|begin| wanted.cpu.starts_with(begin));
+    let other_kind = microarchitecture.ends_with("-ep") != server;
+    generations + u32::from(other_kind) * (LATER + 1)
 }
 
 /// The file about the card that results call `card`, such as `nfp6000-1.2GHz`.

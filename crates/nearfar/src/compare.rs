@@ -83,8 +83,6 @@ pub struct Comparison {
     pub summary: Summary,
     /// Files that could not be read and rows that could not be simulated. The others were compared.
     pub problems: Vec<String>,
-    /// Runs in which a transfer failed or brought other bytes than had been written: a fault of the simulation.
-    pub faulty: Vec<Run>,
     /// Distinct runs simulated.
     pub runs: usize,
     /// TLPs that they took.
@@ -112,12 +110,15 @@ pub enum CompareError {
     },
 }
 
-/// Makes changes in a file.
+/// Makes changes in a file. Paths may be spelt as scenarios do, which say whose file they change.
 ///
 /// # Errors
 /// A path that is none.
 pub fn apply<T: machine::Kindred>(doc: &mut Doc<T>, settings: &Settings) -> Result<(), Diagnostics> {
-    settings.iter().try_for_each(|(path, value)| doc.set(path, value))
+    let own = |path: &str| {
+        path.strip_prefix("change.").or_else(|| path.strip_prefix("change_card.")).unwrap_or(path).to_owned()
+    };
+    settings.iter().try_for_each(|(path, value)| doc.set(&own(path), value))
 }
 
 /// Compares every row of the directory at `path`. Runs that occur several times are simulated once.
@@ -153,15 +154,12 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         .map(|&(run, history)| Job { bench: &bench, run, before: &before[..history], effort: Length::Steady })
         .collect();
     let outcomes = run_all(&jobs, &format!("{} on {}", short(path), bench.machine.name), progress);
-    let (mut tlps, mut faulty) = (0, Vec::new());
+    let mut tlps = 0;
     let mut values = BTreeMap::new();
     for ((&(run, _), rows), outcome) in places.iter().zip(outcomes) {
         match outcome {
             Ok(outcome) => {
                 tlps += outcome.tlps;
-                if outcome.faulty > 0 {
-                    faulty.push(run);
-                }
                 values.extend(rows.iter().map(|&place| (place, outcome.headline())));
             }
             Err(error) => problems.push(place(&directory, &run) + &error.to_string()),
@@ -187,7 +185,6 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         reasons,
         summary,
         problems,
-        faulty,
         runs: jobs.len(),
         tlps,
     })

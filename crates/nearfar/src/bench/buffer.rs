@@ -22,20 +22,24 @@ pub struct Buffer {
     pub tables: Range<u64>,
 }
 
+/// Bytes of the whole buffer.
+const LENGTH: u64 = CHUNK_BYTES * CHUNKS as u64;
+/// The least contiguous memory in which it finds place clear of page tables and of what else a run puts there.
+pub const LEAST_MEMORY: Bytes = Bytes::new((LENGTH + FRAMES_FROM).next_multiple_of(LENGTH) * 2);
 /// First I/O virtual address of the buffer. Linux allocates below 4 GiB from the top down.
 const FIRST_IOVA: u64 = 0xfa00_0000;
 /// Address bits that the tables translate.
 const ADDRESS_BITS: u8 = 48;
 
 impl Buffer {
-    /// A buffer in the second half of the last of `ranges`, where a machine that has run for a while has free chunks.
-    pub fn place(ranges: &[MemoryRange]) -> Self {
-        let range = ranges.last().expect("a node has memory");
-        let length = CHUNK_BYTES * CHUNKS as u64;
-        let place = range.base.get() + (range.size.get() / 8 * 5).saturating_sub(length);
+    /// A buffer in the second half of the last of `ranges` that has room for it, where a machine that has run for a
+    /// while has free chunks; `None` if none has.
+    pub fn place(ranges: &[MemoryRange]) -> Option<Self> {
+        let range = ranges.iter().rfind(|range| range.size >= LEAST_MEMORY)?;
+        let place = range.base.get() + range.size.get() / 8 * 5 - LENGTH;
         let first = HostPhysical::new(place).align_down(CHUNK_BYTES);
         let chunks = std::array::from_fn(|index| first + index as u64 * CHUNK_BYTES);
-        Self { chunks, addresses: chunks.map(|chunk| Iova::new(chunk.get())), tables: 0..0 }
+        Some(Self { chunks, addresses: chunks.map(|chunk| Iova::new(chunk.get())), tables: 0..0 })
     }
 
     /// The physical address of an offset in the buffer.

@@ -86,6 +86,26 @@ pub enum BenchError {
     /// The page tables do not fit into memory.
     #[error("the buffer cannot be mapped: {0}")]
     Mapping(String),
+    /// No node's memory has room for the buffer.
+    #[error(
+        "socket {socket} of `{machine}` has no {least} of memory in one piece for the buffer: raise host.dram.size"
+    )]
+    NoRoom {
+        /// The machine's name.
+        machine: String,
+        /// The socket asked for.
+        socket: u32,
+        /// What the buffer takes.
+        least: Bytes,
+    },
+    /// Transfers failed: the run says nothing about the machine's speed.
+    #[error("{failed} reads ended in an error and {corrupt} brought other bytes than had been written")]
+    Faulty {
+        /// Reads that were completed with an error, or not at all.
+        failed: u64,
+        /// Reads that brought wrong bytes.
+        corrupt: u64,
+    },
     /// The test never ended.
     #[error("the test never ends: {0}")]
     Deadlock(#[from] Deadlock),
@@ -107,8 +127,6 @@ pub struct Outcome {
     pub tlps: u64,
     /// Events that the simulation took.
     pub events: u64,
-    /// Reads that ended in an error or brought wrong bytes.
-    pub faulty: u64,
 }
 
 impl Outcome {
@@ -243,9 +261,18 @@ impl Bench {
         self.outcome(run, &journal, work).map(Some)
     }
 
-    fn place_buffer(&self, fabric: &mut Fabric, host: HostId, node: NodeId) -> Result<Buffer, BenchError> {
+    /// A buffer of consecutive chunks in the memory asked for.
+    fn free_buffer(&self) -> Result<Buffer, BenchError> {
         let ranges = memory_ranges(&self.machine.host, self.sockets.memory);
-        let mut buffer = Buffer::place(&ranges);
+        Buffer::place(&ranges).ok_or_else(|| BenchError::NoRoom {
+            machine: self.machine.name.clone(),
+            socket: self.sockets.memory,
+            least: buffer::LEAST_MEMORY,
+        })
+    }
+
+    fn place_buffer(&self, fabric: &mut Fabric, host: HostId, node: NodeId) -> Result<Buffer, BenchError> {
+        let mut buffer = self.free_buffer()?;
         let largest = match self.iommu {
             IommuMode::Off => return Ok(buffer),
             IommuMode::Pages4k => PageSize::Size4KiB,
@@ -294,7 +321,9 @@ impl Bench {
         let Work { tlps, events } = work;
         let journal = journal.borrow();
         let nothing = || BenchError::Nothing(run.to_string());
-        let faulty = journal.failed + journal.corrupt;
+        if journal.failed + journal.corrupt > 0 {
+            return Err(BenchError::Faulty { failed: journal.failed, corrupt: journal.corrupt });
+        }
         let cycles = |time: Duration| (time.as_ps() as f64 * CARD_CLOCK.hz() as f64 / 1e12).round() as u64;
         if run.test.is_latency() {
             let mut samples = Vec::new();
@@ -302,18 +331,10 @@ impl Bench {
                 samples.extend(std::iter::repeat_n(cycles(latency), count as usize));
             }
             let counts: Vec<_> = journal.latencies.iter().map(|(&l, &n)| (cycles(l), n)).collect();
-            let gap = topology::SAMPLE_GAP;
-            let total = samples.iter().sum::<u64>() + cycles(gap) * samples.len() as u64;
+            let total = cycles(journal.ended.since(journal.started));
             let row = LatencyRow::from_samples(*run, &mut samples, total, CARD_CLOCK).ok_or_else(nothing)?;
             let distribution = Cdf::from_histogram(counts, CARD_CLOCK);
-            return Ok(Outcome {
-                row: Row::Latency(row),
-                distribution,
-                half_width: 0.0,
-                tlps,
-                events,
-                faulty,
-            });
+            return Ok(Outcome { row: Row::Latency(row), distribution, half_width: 0.0, tlps, events });
         }
         let steady = Steady::of(&journal).ok_or_else(nothing)?;
         // pcie-bench counts a test that reads and writes by direction.
@@ -326,7 +347,6 @@ impl Bench {
             half_width: steady.half_width,
             tlps,
             events,
-            faulty,
         })
     }
 }

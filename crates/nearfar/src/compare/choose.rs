@@ -102,6 +102,10 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
             "no machine file is about an {cpu}: {name} is only the nearest relative, of generation `{}`, and will be off by what the CPUs differ",
             setup.generation
         )),
+        Nearness::Distant => notes.push(format!(
+            "no machine file is about an {cpu} nor about another of its kind and generation `{}`: {name} stands in and nothing but the shape of the curves can be expected to hold; describe the machine in a file of its own and name it with --machine",
+            setup.generation
+        )),
     }
     Ok(doc)
 }

@@ -184,18 +184,21 @@ impl Figure {
             let runs = line
                 .points(self.axis)
                 .into_iter()
-                .map(|(x, point, _)| (x, point.experiment.run.to_string(), None));
+                .map(|(x, point, _)| (x, point.experiment.run.to_string(), None, Some(point.experiment.cpu)));
             let keys = line.keys().into_iter().map(|(x, key)| {
                 let reason = evidence.reason(&key).map(|reason| format!("Not simulated: {reason}."));
-                (x, key, reason)
+                (x, key, reason, None)
             });
-            for (x, run, note) in runs.chain(keys) {
+            for (x, run, note, measured_on) in runs.chain(keys) {
                 let at = |s: &&Sample| s.x == x;
                 let known = published.iter().filter(|(name, _)| *name == line.name).map(|(_, s)| s).find(at);
                 let mut result = ClaimResult {
                     id: format!("{seed}/{}/{}/{x}", self.id, line.name),
                     seed: seed.into(),
-                    source: self.source.clone(),
+                    source: match measured_on.filter(|_| known.is_some()) {
+                        Some(cpu) => format!("{}; value from the measured files of the {cpu}", self.source),
+                        None => self.source.clone(),
+                    },
                     quantity: format!("{}: {}", self.quantity, line.label),
                     unit: self.unit.clone(),
                     published: known.map(|s| s.y),

@@ -76,8 +76,8 @@ pub struct FamilySummary {
     pub worst_pct: Option<f64>,
     /// What it is held to.
     pub target: Target,
-    /// Whether median and 90th percentile keep to the target.
-    pub within: bool,
+    /// Whether median and 90th percentile keep to the target; `None` if no row counts.
+    pub within: Option<bool>,
 }
 
 /// A row with a large error and why.
@@ -146,9 +146,9 @@ impl Summary {
         Self { families, artefacts, misses }
     }
 
-    /// Whether every family keeps to its target.
+    /// Whether every family of which a row counts keeps to its target.
     pub fn within(&self) -> bool {
-        self.families.iter().all(|f| f.within)
+        self.families.iter().all(|f| f.within != Some(false))
     }
 }
 
@@ -177,7 +177,10 @@ impl Tally {
         self.errors.sort_by(f64::total_cmp);
         let median_pct = median(&self.errors);
         let p90_pct = percentile(&self.errors, 90.0);
-        let keeps = |value: Option<f64>, bound: f64| value.is_none_or(|v| v <= bound);
+        let keeps = |value: Option<f64>, bound: f64| value.is_some_and(|v| v <= bound);
+        let within =
+            keeps(median_pct, target.median_pct) && target.p90_pct.is_none_or(|bound| keeps(p90_pct, bound));
+        let nothing_counts = self.errors.is_empty() && self.not_simulated == 0;
         FamilySummary {
             family,
             quantity,
@@ -190,9 +193,7 @@ impl Tally {
             p90_pct,
             worst_pct: self.errors.last().copied(),
             target,
-            within: self.not_simulated == 0
-                && keeps(median_pct, target.median_pct)
-                && target.p90_pct.is_none_or(|bound| keeps(p90_pct, bound)),
+            within: (!nothing_counts).then_some(self.not_simulated == 0 && within),
         }
     }
 }
@@ -243,7 +244,7 @@ mod tests {
         let family = &summary.families[0];
         assert_eq!((family.rows, family.repeats, family.counted), (4, 2, 2));
         assert!((family.worst_pct.unwrap() - 7.615).abs() < 0.01);
-        assert!(!family.within && summary.misses.is_empty());
+        assert!(family.within == Some(false) && summary.misses.is_empty());
     }
 
     #[test]
@@ -257,6 +258,15 @@ mod tests {
         assert_eq!(summary.misses.len(), 1);
         assert_eq!(summary.misses[0].row.window_bytes, 8192);
         assert_eq!(summary.families[0].counted, 2);
+    }
+
+    #[test]
+    fn a_family_of_artefacts_alone_has_no_verdict() {
+        let artefact =
+            Artefact { name: "all".into(), evidence: "seen".into(), any_of: vec![Criterion::default()] };
+        let rules = Rules { artefact: vec![artefact], cause: Vec::new() };
+        let summary = Summary::of(&[row(4096, 500.0, 700.0)], None, &rules, Target::given);
+        assert_eq!((summary.families[0].counted, summary.families[0].within), (0, None));
     }
 
     #[test]

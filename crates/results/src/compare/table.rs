@@ -34,10 +34,10 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
                 Some(p90) => format!("{} / {p90}", family.target.median_pct),
                 None => family.target.median_pct.to_string(),
             },
-            match (family.within, family.counted) {
-                (false, _) => "OUTSIDE".to_owned(),
-                (true, 0) => "nothing counted".to_owned(),
-                (true, _) => "within".to_owned(),
+            match family.within {
+                Some(false) => "OUTSIDE".to_owned(),
+                None => "nothing counted".to_owned(),
+                Some(true) => "within".to_owned(),
             },
         ]);
     }
