@@ -86,6 +86,8 @@ record! {
         bus: Bus,
         /// The card's memory, where data comes from and goes to.
         memory: DeviceMemory,
+        /// The benchmark's firmware on the card.
+        firmware: Firmware,
         /// The interface that moves blocks between host and card memory.
         dma: InterfaceTiming,
         /// The interface by which a processor of the card reads and writes a few bytes
@@ -187,6 +189,18 @@ record! {
 }
 
 record! {
+    /// What drives the engine in a test: threads of a processor, or a state machine.
+    pub struct Firmware {
+        /// Transactions of a bandwidth test that it keeps in hand, each beginning its next one when it is over.
+        workers: Figure<Count>,
+        /// From the end of a latency test's sample to the beginning of the next.
+        sample_gap: Figure<Duration>,
+        /// Answering a read of one of its registers.
+        register_latency: Figure<Duration>,
+    }
+}
+
+record! {
     /// How an interface of the card begins and ends a transfer.
     pub struct InterfaceTiming {
         /// From a request reaching the engine until its first TLP can be sent.
@@ -217,6 +231,8 @@ record! {
         address_granule: Figure<Bytes>,
         /// *Quirk*: address bits that reach the bus; what lies above aliases to lower memory.
         address_bits: Figure<Count>,
+        /// Moving its window over host memory, where it shows one chunk of a buffer at a time.
+        window_change: Figure<Duration>,
         /// Its times.
         timing: InterfaceTiming,
     }

@@ -11,6 +11,8 @@ pub struct Journal {
     pub latencies: BTreeMap<Duration, u64>,
     /// When the first transaction was begun.
     pub started: Time,
+    /// When the test was over.
+    pub ended: Time,
     /// When each batch of [`Journal::batch`] transactions was complete.
     pub batch_ends: Vec<Time>,
     /// Transactions in a batch.

@@ -188,9 +188,11 @@ impl DmaEngine {
         }
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, now: Time) {
         self.run = None;
-        self.journal.borrow_mut().done = true;
+        let mut journal = self.journal.borrow_mut();
+        (journal.ended, journal.done) = (now, true);
+        drop(journal);
         self.set_status(2);
     }
 
@@ -199,7 +201,7 @@ impl DmaEngine {
         let granule = u64::from(self.params.command_granule.max(1));
         let Some(run) = &mut self.run else { return };
         if run.left == 0 {
-            self.finish();
+            self.finish(bus.now());
             return;
         }
         run.left -= 1;
@@ -281,7 +283,7 @@ impl DmaEngine {
             }
         }
         if over {
-            self.finish();
+            self.finish(bus.now());
         } else {
             self.next_transaction(bus);
         }

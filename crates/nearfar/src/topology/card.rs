@@ -11,15 +11,6 @@ use units::Duration;
 use wire::pcie::config::{PcieParams, PortType};
 use wire::pcie::{Generation, Width};
 
-/// Threads of the firmware that share a bandwidth test: enough to keep any engine here busy.
-/// (pcie-bench on the NFP-6000: eight microengines with eight threads each, minus the one that waits.)
-const WORKERS: u32 = 64;
-/// From the end of a latency sample to the next one (measured: TAvg less Avg of the NFP-6000's results, 191 to 195 ns).
-pub const SAMPLE_GAP: Duration = Duration::from_ns(186);
-
-/// What moving the command interface's window takes (measured: TAvg less Avg of windows of several chunks grows by it).
-const WINDOW_CHANGE: Duration = Duration::from_ns(131);
-
 /// Picoseconds for each byte.
 fn per_byte(time: Duration) -> u32 {
     time.as_ps() as u32
@@ -115,14 +106,14 @@ pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> Dma
     let command = engine.command.as_ref();
     DmaEngineParams {
         tick: engine.timestamp_tick.value,
-        workers: WORKERS,
-        sample_gap: SAMPLE_GAP,
+        workers: engine.firmware.workers.value.get(),
+        sample_gap: engine.firmware.sample_gap.value,
         command_write_then_read: command.map_or(Duration::ZERO, |c| c.timing.write_done.value),
         command_largest: command.map_or(0, |c| c.largest.value.get() as u32),
         command_granule: command.map_or(1, |c| c.address_granule.value.get() as u32),
         command_address_bits: command.map_or(64, |c| c.address_bits.value.get()),
-        command_window_change: WINDOW_CHANGE,
-        register_latency: Duration::from_ns(200),
+        command_window_change: command.map_or(Duration::ZERO, |c| c.window_change.value),
+        register_latency: engine.firmware.register_latency.value,
         pcie: PcieParams {
             port_type: PortType::Endpoint,
             max_payload: part.link.mps_bytes.value.get(),

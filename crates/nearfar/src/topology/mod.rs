@@ -21,7 +21,7 @@ use machine::{Host, LinkCapability, Machine, Part, RootPort};
 use thiserror::Error;
 use wire::pcie::{Generation, Width};
 
-pub use card::{SAMPLE_GAP, endpoint_params, firmware_params, negotiate};
+pub use card::{endpoint_params, firmware_params, negotiate};
 pub use memory::{memory_params, memory_ranges};
 pub use neighbour::{NEIGHBOUR_BUS, add_neighbour};
 
