@@ -16,6 +16,15 @@ pub fn setting(text: &str) -> Result<(String, String), String> {
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }
 
+/// Where a scenario with a machine and a card states what the machine's or the card's file calls `key`.
+pub fn path_in_scenario(key: &str) -> String {
+    match key.split('.').next().unwrap_or(key) {
+        "host" => format!("change.{key}"),
+        "dma_engine" | "link" => format!("change_card.{key}"),
+        _ => key.to_owned(),
+    }
+}
+
 /// A number or `all`.
 pub fn misses(text: &str) -> Result<usize, String> {
     match text {

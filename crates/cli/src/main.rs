@@ -1,6 +1,7 @@
 //! The `nearfar` program: what its commands are called, what they take and how they end.
 //!
-//! Exit status: 0 done, 1 a claim or comparison outside its tolerance under `--check`, 2 bad input.
+//! Exit status: 0 done, 1 a claim or comparison outside its tolerance under `--check`, or a simulated program
+//! that failed, 2 bad input.
 
 mod command;
 mod failure;
@@ -31,16 +32,17 @@ Examples:
   nearfar sweep iommu-window --over host.iommu.walkers=1,2,6
   nearfar trace latency-by-size --packets 20           what passes the link, as an analyser shows it
   nearfar tree pktgen                                  what the hosts' kernels find, as sysfs shows it
+  nearfar programs                                     what can run on the hosts' cores
   nearfar machines                                     which machines, cards and scenarios there are
 
-Exit status: 0 done, 1 outside a tolerance under --check, 2 bad input.";
+Exit status: 0 done, 1 outside a tolerance under --check or a program failed, 2 bad input.";
 
 /// What every command takes.
 #[derive(clap::Args, Clone)]
 struct Common {
     /// Threads to simulate with; all cores if not given. Results do not depend on it.
-    #[arg(long, global = true, value_name = "N")]
-    jobs: Option<usize>,
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
     /// A folder laid out as the repository is (machines/, machines/parts/, scenarios/) to look in first.
     #[arg(long, global = true, value_name = "FOLDER")]
     library: Option<std::path::PathBuf>,
@@ -56,6 +58,7 @@ enum Command {
     Fit(command::fit::Arguments),
     Machines(command::machines::Arguments),
     Model(command::model::Arguments),
+    Programs(command::programs::Arguments),
     Reproduce(command::reproduce::Arguments),
     Run(command::run::Arguments),
     Sweep(command::sweep::Arguments),
@@ -67,7 +70,11 @@ fn main() -> ExitCode {
     let Arguments { common, command } = Arguments::parse();
     if let Some(jobs) = common.jobs {
         // The only pool of the process, and the first thing that asks for it.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.max(1)).build_global();
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
+    }
+    if let Some(folder) = common.library.as_ref().filter(|folder| !folder.is_dir()) {
+        crate::output::complain(&format!("error: --library: there is no folder `{}`", folder.display()));
+        return ExitCode::from(2);
     }
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
@@ -75,6 +82,7 @@ fn main() -> ExitCode {
         Command::Fit(arguments) => command::fit::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),
+        Command::Programs(arguments) => command::programs::run(&arguments),
         Command::Reproduce(arguments) => command::reproduce::run(&common, &arguments),
         Command::Run(arguments) => command::run::run(&common, &arguments),
         Command::Sweep(arguments) => command::sweep::run(&common, &arguments),

@@ -126,12 +126,13 @@ impl<T: Kindred> Doc<T> {
             tree::overlay(&mut tree, layer);
         }
         for change in &self.changes {
-            change.apply(&mut tree);
+            change.apply(&mut tree).map_err(|wrong| Diagnostics::new(vec![wrong]))?;
         }
         Ok(tree)
     }
 
-    /// Sets the value at the dotted `path` to `text`, as `--set PATH=TEXT` does.
+    /// Sets the value at the dotted `path` to `text`, as `--set PATH=TEXT` does. A list's item is named by its number,
+    /// counted from 0, or by its `name`.
     ///
     /// `text` is TOML; what is not is taken as text without its quotes, so that
     /// `62 ns` needs none. The figure's source becomes the override.
@@ -139,17 +140,22 @@ impl<T: Kindred> Doc<T> {
     /// # Errors
     /// If the path is empty. A path or value that the file cannot have shows when it is read.
     pub fn set(&mut self, path: &str, text: &str) -> Result<(), Diagnostics> {
-        let statement = format!("override: {path} = {text}");
-        self.change(
-            path,
-            text,
-            Some(Provenance { source: statement, kind: Kind::Override, determined: None, uncertainty: None }),
-        )
+        self.set_by("--set", path, text)
+    }
+
+    /// As [`Self::set`], for the command line's `option`, to which complaints point.
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub fn set_by(&mut self, option: &str, path: &str, text: &str) -> Result<(), Diagnostics> {
+        let source = format!("override: {path} = {text}");
+        let provenance = Provenance { source, kind: Kind::Override, determined: None, uncertainty: None };
+        self.change(option, path, text, Some(provenance))
     }
 
     /// Sets the figure at the dotted `path` to `text` and states where that comes from, as fitting does.
     pub fn set_figure(&mut self, path: &str, text: &str, provenance: Provenance) -> Result<(), Diagnostics> {
-        self.change(path, text, Some(provenance))
+        self.change("--set", path, text, Some(provenance))
     }
 
     /// Makes a change that another file states.
@@ -165,8 +171,14 @@ impl<T: Kindred> Doc<T> {
         Ok(())
     }
 
-    fn change(&mut self, path: &str, text: &str, provenance: Option<Provenance>) -> Result<(), Diagnostics> {
-        let source = Arc::new(Source { name: "--set".into(), text: format!("{path}={text}") });
+    fn change(
+        &mut self,
+        option: &str,
+        path: &str,
+        text: &str,
+        provenance: Option<Provenance>,
+    ) -> Result<(), Diagnostics> {
+        let source = Arc::new(Source { name: option.into(), text: format!("{path}={text}") });
         let key = Place::new(&source, 0..path.len());
         let segments = segments(path, &key)?;
         let place = Place::new(&source, path.len() + 1..source.text.len());
@@ -260,21 +272,62 @@ fn extends(node: &Node) -> Option<(String, Place)> {
     }
 }
 
+/// What an item of a list gives as its name.
+fn name_of(item: &Node) -> Option<&str> {
+    let Value::Table(table) = &item.value else { return None };
+    match &table.get("name")?.node.value {
+        Value::Text(name) => Some(name),
+        _ => None,
+    }
+}
+
 impl Change {
     /// Makes the change in a tree, with places that point at the change.
-    fn apply(&self, tree: &mut Node) {
+    fn apply(&self, tree: &mut Node) -> Result<(), Diagnostic> {
         let mut node = tree;
-        let (last, tables) = self.path.split_last().expect("paths are not empty");
-        for key in tables {
-            if !matches!(node.value, Value::Table(_)) {
-                return node.value = self.value.clone();
-            }
-            let Value::Table(table) = &mut node.value else { return };
-            node =
-                &mut table.entry(key.clone()).or_insert_with(|| self.entry(Value::Table(Table::new()))).node;
+        let (last, above) = self.path.split_last().expect("paths are not empty");
+        for (depth, key) in above.iter().enumerate() {
+            node = match &mut node.value {
+                Value::Table(table) => {
+                    &mut table
+                        .entry(key.clone())
+                        .or_insert_with(|| self.entry(Value::Table(Table::new())))
+                        .node
+                }
+                Value::List(items) => self.item(items, depth)?,
+                value => {
+                    *value = self.value.clone();
+                    return Ok(());
+                }
+            };
         }
-        let Value::Table(table) = &mut node.value else { return };
-        table.insert(last.clone(), self.figure());
+        match &mut node.value {
+            Value::Table(table) => {
+                table.insert(last.clone(), self.figure());
+            }
+            Value::List(items) => *self.item(items, above.len())? = self.figure().node,
+            value => *value = self.value.clone(),
+        }
+        Ok(())
+    }
+
+    /// The item of a list that the path's segment at `depth` means: its number, or what it gives as its `name`.
+    fn item<'a>(&self, items: &'a mut [Node], depth: usize) -> Result<&'a mut Node, Diagnostic> {
+        let wanted = &self.path[depth];
+        let names: Vec<Option<&str>> = items.iter().map(name_of).collect();
+        let found = wanted.parse().ok().filter(|&number: &usize| number < items.len());
+        if let Some(at) = found.or_else(|| names.iter().position(|name| *name == Some(wanted))) {
+            return Ok(&mut items[at]);
+        }
+        let list = self.path[..depth].join(".");
+        let count = items.len();
+        let of = |(at, name): (usize, &Option<&str>)| name.map_or_else(|| at.to_string(), str::to_owned);
+        let all: Vec<String> = names.iter().enumerate().map(of).collect();
+        Err(Diagnostic::new(&self.key, format!("`{list}` has {count} items, none of which is `{wanted}`"))
+            .help(format!(
+                "say which by its name or its number, counted from 0: `{list}.{}`",
+                all.join(&format!("`, `{list}."))
+            )))
     }
 
     fn entry(&self, value: Value) -> Entry {

@@ -141,3 +141,27 @@ fn programmed_io_takes_a_nic_with_queues_for_it() {
     let said = with("modern", "all").unwrap_err();
     assert!(said.contains("x.toml:7:") && said.contains("no NIC of host `a`"), "{said}");
 }
+
+#[test]
+fn items_of_lists_are_set_by_name_and_by_number() {
+    let library = Library::built_in();
+    let set = |path: &str, value: &str| {
+        let mut doc = Doc::<ComputerScenario>::from_text(&library, "x.toml", GOOD);
+        doc.set(path, value).unwrap();
+        ComputerSetup::load(&library, &doc).map_err(|diagnostics| diagnostics.to_string())
+    };
+    assert_eq!(set("program.0.memory", "node1").unwrap().programs[0].memory, MemoryPolicy::Bind(1));
+    let changed = set("host.b.change.host.dram.size", "2 GiB").unwrap();
+    assert_eq!(changed.hosts[1].machine.host.dram.size.value, units::Bytes::gib(2));
+    assert_eq!(changed.hosts[0].machine.host.dram.size.value, units::Bytes::gib(1));
+    for (path, words) in [
+        ("host.iommu", "`host` has 2 items, none of which is `iommu`"),
+        ("host.c.iommu", "`host.a`, `host.b`"),
+        ("program.1", "`program.0`"),
+        ("host.a.bogus", "unknown key `bogus`"),
+        ("host.a.iommu", "pass-through"),
+    ] {
+        let error = set(path, "nonsense").unwrap_err();
+        assert!(error.contains(words), "{path}: {error}");
+    }
+}

@@ -14,6 +14,21 @@ pub struct Command {
     /// The name, as the first word of a command line.
     pub name: &'static str,
     read: Reader,
+    options: fn() -> clap::Command,
+}
+
+impl Command {
+    /// What it does and which options it takes.
+    pub fn help(&self) -> String {
+        let mut options = (self.options)();
+        options.build();
+        options.render_long_help().to_string()
+    }
+
+    /// What it does, in a line.
+    pub fn about(&self) -> String {
+        (self.options)().get_about().map(ToString::to_string).unwrap_or_default()
+    }
 }
 
 /// Every program there is.
@@ -30,7 +45,7 @@ pub const PROGRAMS: &[Command] = &[
 ];
 
 const fn command<P: Program + Parser + 'static>(name: &'static str) -> Command {
-    Command { name, read: read::<P> }
+    Command { name, read: read::<P>, options: P::command }
 }
 
 fn read<P: Program + Parser + 'static>(words: &[String]) -> Result<Rc<dyn Program>, clap::Error> {
@@ -58,19 +73,15 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
         let message = format!("there is no program `{name}`");
         return Err(Refused { message, help: Some(format!("the programs are {}", known())) });
     };
+    if words.iter().any(|word| word == "--help") {
+        return Err(Refused { message: format!("{name}: this is its help"), help: Some(command.help()) });
+    }
     (command.read)(&words).map_err(|error| refused(name, &error))
 }
 
 /// What clap has to say, on a line, and what it advises.
 fn refused(name: &str, error: &clap::Error) -> Refused {
     let text = error.render().to_string();
-    if error.kind() == clap::error::ErrorKind::DisplayHelp {
-        let usage = text.find("Usage:").unwrap_or(0);
-        return Refused {
-            message: format!("{name}: this is its help"),
-            help: Some(text[usage..].to_owned()),
-        };
-    }
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("not understood");
     let rest: Vec<&str> = lines
@@ -98,6 +109,10 @@ mod tests {
         let refused = wrong("stream --ntims 3");
         assert!(refused.message.contains("--ntims"), "{refused:?}");
         assert!(refused.help.unwrap().contains("--ntimes"));
+        for command in PROGRAMS {
+            let help = wrong(&format!("{} --help", command.name)).help.unwrap();
+            assert!(help.contains("Usage:") && !command.about().is_empty(), "{help}");
+        }
         assert!(wrong("fio --help").help.unwrap().contains("--iodepth"));
         assert!(wrong("stream --ntimes many").message.contains("many"));
         assert!(wrong("").message.contains("no program"));

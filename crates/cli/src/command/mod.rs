@@ -5,6 +5,7 @@ pub mod compare;
 pub mod fit;
 pub mod machines;
 pub mod model;
+pub mod programs;
 pub mod reproduce;
 pub mod run;
 pub mod sweep;

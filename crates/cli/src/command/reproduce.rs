@@ -21,8 +21,8 @@ Examples:
   nearfar reproduce --check || echo a claim is outside its tolerance")]
 pub struct Arguments {
     /// The paper; all of them if not given.
-    #[arg(value_parser = SEEDS)]
-    seed: Option<String>,
+    #[arg(value_name = "PAPER", value_parser = SEEDS)]
+    paper: Option<String>,
     /// Write verdicts on claims and on every point of every figure as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -33,15 +33,14 @@ pub struct Arguments {
     #[arg(long)]
     check: bool,
     /// Seed of everything random.
-    #[arg(long, default_value_t = 1)]
-    random_seed: u64,
+    #[arg(long, alias = "random-seed", default_value_t = 1)]
+    seed: u64,
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let options =
-        Options { library: input::library(common), data: data_folder(), seed: arguments.random_seed };
-    let seeds = arguments.seed.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
+    let options = Options { library: input::library(common), data: data_folder(), seed: arguments.seed };
+    let seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
     let mut all = Vec::new();
     for seed in seeds {
         let began = Instant::now();

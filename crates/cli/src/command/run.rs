@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario, Setup};
+use machine::{ComputerScenario, ComputerSetup, Doc, Scenario, Setup};
 use nearfar::{computer, scenario};
 
 use crate::failure::Failure;
@@ -16,6 +16,7 @@ Examples:
   nearfar run latency-by-size
   nearfar run scenarios/more-ddio.toml --set change.host.llc.ddio_ways=8
   nearfar run stream                                     programs on the cores of a host
+  nearfar run ping --set host.a.iommu=strict --set host.b.change.host.llc.ddio_ways=0
   nearfar run fio-randread --accounting                  and where the cores' time went
   nearfar run remote-memory --json -
 
@@ -23,7 +24,8 @@ Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
 pub struct Arguments {
     /// The scenario, by name or path.
     scenario: String,
-    /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
+    /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"`, `host.dram.access="90 ns"` (of the machine),
+    /// or `host.a.iommu=strict` (of the host that the scenario calls a).
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     set: Vec<(String, String)>,
     /// Say where the cores' time went: of each task, by part of program and kernel, of interrupts, and idle.
@@ -42,22 +44,14 @@ impl Arguments {
     fn prints(&self) -> bool {
         self.json().is_none_or(|path| path.as_os_str() != "-")
     }
-
-    /// The scenario with the changes of the command line.
-    fn load<T: machine::Kindred>(&self, library: &Library) -> Result<Doc<T>, Failure> {
-        let mut doc = Doc::<T>::load(library, &self.scenario)?;
-        for (path, value) in &self.set {
-            doc.set(path, value)?;
-        }
-        Ok(doc)
-    }
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let doc = arguments.load::<ComputerScenario>(&library)?;
+    let mut doc = Doc::<ComputerScenario>::load(&library, &arguments.scenario)?;
     if doc.has("host")? {
+        arguments.set.iter().try_for_each(|(path, value)| doc.set(path, value))?;
         return on_computers(common, arguments, &ComputerSetup::load(&library, &doc)?);
     }
     if arguments.accounting {
@@ -65,7 +59,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
         ));
     }
-    let setup = Setup::load(&library, &arguments.load::<Scenario>(&library)?)?;
+    let mut doc = Doc::<Scenario>::load(&library, &arguments.scenario)?;
+    for (path, value) in &arguments.set {
+        doc.set(&input::path_in_scenario(path), value)?;
+    }
+    let setup = Setup::load(&library, &doc)?;
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
     let rows: Vec<_> = done
         .iter()
@@ -103,6 +101,12 @@ fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -
             output::print(&output::account_table(&accounts));
         }
     }
-    let failed = done.iter().any(|program| program.outcome.is_err());
+    let mut failed = false;
+    for program in &done {
+        if let Err(failure) = &program.outcome {
+            output::complain(&format!("error: {}: {}: {failure}", program.host, program.run));
+            failed = true;
+        }
+    }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

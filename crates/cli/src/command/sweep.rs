@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{Doc, Scenario, Setup};
+use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario, Setup};
 use nearfar::batch::{Job, run_all};
 use nearfar::bench::Bench;
-use nearfar::scenario;
+use nearfar::{computer, scenario};
 use results::pciebench::Run;
 
 use crate::failure::Failure;
@@ -16,10 +16,12 @@ use crate::{Common, input, output, progress};
 #[derive(clap::Args)]
 #[command(after_help = "\
 A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.ddio_ways) or in the card
-(dma_engine.tags, link.width). Values are separated by commas.
+(dma_engine.tags, link.width); in a scenario with computers, host.a begins the path of what the scenario calls a.
+Values are separated by commas.
 
 Examples:
   nearfar sweep iommu-window --over host.iommu.walkers=1,2,6
+  nearfar sweep pktgen --over host.a.nic_driver.channels=1,2,4
   nearfar sweep latency-by-size --over dma_engine.tags=8,16,32 --over machine=dell-t430,dell-t630 --json sweep.json")]
 pub struct Arguments {
     /// The scenario, by name or path.
@@ -44,14 +46,17 @@ struct Variant {
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
+    if Doc::<ComputerScenario>::load(&library, &arguments.scenario)?.has("host")? {
+        return on_computers(common, arguments, &library);
+    }
     let mut variants = Vec::new();
     for values in combinations(&arguments.over) {
         let mut doc = Doc::<Scenario>::load(&library, &arguments.scenario)?;
         for (key, value) in &values {
-            doc.set(&path_in_scenario(key), value)?;
+            doc.set_by("--over", &input::path_in_scenario(key), value)?;
         }
         let setup = Setup::load(&library, &doc)?;
-        let label = values.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ");
+        let label = label(&values);
         let (bench, runs) = (scenario::bench_of(&setup), scenario::runs_of(&setup));
         variants.push(Variant { label, values, bench, runs, setup });
     }
@@ -82,6 +87,38 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// Runs programs on computers, once for every combination, several at a time.
+fn on_computers(common: &Common, arguments: &Arguments, library: &Library) -> Result<ExitCode, Failure> {
+    let mut variants = Vec::new();
+    for values in combinations(&arguments.over) {
+        let mut doc = Doc::<ComputerScenario>::load(library, &arguments.scenario)?;
+        values.iter().try_for_each(|(key, value)| doc.set_by("--over", key, value))?;
+        variants.push((values, ComputerSetup::load(library, &doc)?));
+    }
+    let setups: Vec<_> = variants.iter().map(|(_, setup)| setup).collect();
+    let all = computer::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
+    let (mut text, mut rows, mut failed) = (String::new(), Vec::new(), false);
+    for ((values, setup), done) in variants.iter().zip(all) {
+        let done = done?;
+        failed |= done.iter().any(|program| program.outcome.is_err());
+        for mut row in output::program_rows(&setup.name, &done) {
+            values.iter().for_each(|(key, value)| row[key.as_str()] = value.as_str().into());
+            rows.push(row);
+        }
+        text += &format!("{}\n{}", label(values), output::program_table(&done));
+    }
+    output::json(arguments.json.as_deref(), &rows)?;
+    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+        output::print(text.trim_end());
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What stands before the results of a combination.
+fn label(values: &[(String, String)]) -> String {
+    values.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
 /// Every combination of the values, the last key's varying fastest.
 fn combinations(over: &[(String, String)]) -> Vec<Vec<(String, String)>> {
     let mut all = vec![Vec::new()];
@@ -97,13 +134,4 @@ fn combinations(over: &[(String, String)]) -> Vec<Vec<(String, String)>> {
         all = all.iter().flat_map(longer).collect();
     }
     all
-}
-
-/// Where a scenario file states what the machine's or the card's file calls `key`.
-fn path_in_scenario(key: &str) -> String {
-    match key.split('.').next().unwrap_or(key) {
-        "host" => format!("change.{key}"),
-        "dma_engine" | "link" => format!("change_card.{key}"),
-        _ => key.to_owned(),
-    }
 }

@@ -26,7 +26,7 @@ Types: TLP, DLLP, MRd, MWr, Cpl, CplD, CfgRd0, CfgWr0, Msg, Ack, Nak, UpdateFC; 
 Examples:
   nearfar trace latency-by-size --packets 12
   nearfar trace remote-memory --type MRd,CplD --csv reads.csv
-  nearfar trace pktgen --link a/slot-socket0 --from 20us
+  nearfar trace pktgen --link a/slot --from 20us
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
 pub struct Arguments {
     /// The scenario, by name or path.

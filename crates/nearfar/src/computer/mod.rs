@@ -48,7 +48,7 @@ use crate::topology::{self, TopologyError};
 pub use ::kernel::SysNode;
 pub use accounting::{Account, Accounting};
 pub use packets::{PacketCost, PacketCosts};
-pub use run::{Done, Observer, check, run, run_accounted, run_watched};
+pub use run::{Done, Observer, check, run, run_accounted, run_all, run_watched};
 pub use tree::tree;
 
 /// Why computers cannot be simulated.

@@ -8,11 +8,12 @@ use machine::{ComputerSetup, MemoryPolicy, ProgramSetup};
 use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
+use rayon::prelude::*;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
 use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 
 /// A program that has ended.
 #[derive(Debug)]
@@ -40,6 +41,23 @@ struct Ended {
 /// is told as a failure of its own.
 pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
     run_accounted(setup, progress).map(|(done, _)| done)
+}
+
+/// Runs several scenarios, in parallel, and gives what their programs left in the same order.
+pub fn run_all(
+    setups: &[&ComputerSetup],
+    what: &str,
+    progress: &dyn Progress,
+) -> Vec<Result<Vec<Done>, ComputerError>> {
+    progress.begin(what, setups.len() as u64);
+    let one = |setup: &&ComputerSetup| {
+        let done = run(setup, &Silent);
+        progress.step(&setup.name);
+        done
+    };
+    let all = setups.par_iter().with_max_len(1).map(one).collect();
+    progress.end();
+    all
 }
 
 /// As [`run`], and where the cores' time went meanwhile.

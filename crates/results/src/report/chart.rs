@@ -45,6 +45,8 @@ pub struct Chart {
     pub y: (String, Scale),
     /// Whether the vertical axis begins at zero.
     pub from_zero: bool,
+    /// What its rings are: "measured", say.
+    pub rings: String,
     /// Its curves, eight at most in distinguishable colours.
     pub curves: Vec<Curve>,
 }
@@ -112,6 +114,7 @@ impl Chart {
             x,
             y: (unit.into(), y_scale),
             from_zero: figure.unit == "Gbit/s",
+            rings: "measured".into(),
             curves: curves.collect(),
         }
     }
@@ -348,6 +351,7 @@ mod tests {
             x: ("window".into(), Scale::Log2),
             y: ("ns".into(), Scale::Linear),
             from_zero: false,
+            rings: "measured".into(),
             curves: vec![curve],
         }
     }

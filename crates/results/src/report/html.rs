@@ -272,7 +272,7 @@ fn figure(chart: &Chart) -> Markup {
                 }
                 @if any(true) {
                     (PreEscaped(r#"<svg viewBox="0 0 26 12" aria-hidden="true"><circle cx="13" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="2"/></svg>"#))
-                    " measured "
+                    " " (chart.rings) " "
                 }
                 @if chart.has_bars() { " · bars: minimum to 95th percentile " }
                 " · "

@@ -114,6 +114,15 @@ pub struct Fio {
     /// Looks for completions itself rather than waiting for interrupts.
     #[arg(long)]
     hipri: bool,
+    /// How requests are submitted: these two differ in nothing that is simulated.
+    #[arg(long, default_value = "io_uring", value_parser = ["io_uring", "libaio"])]
+    ioengine: String,
+    /// Jobs are reported together, as they are anyway.
+    #[arg(long = "group_reporting")]
+    group_reporting: bool,
+    /// `runtime` ends the job, as it does anyway.
+    #[arg(long = "time_based")]
+    time_based: bool,
 }
 
 impl Fio {
