@@ -1,5 +1,6 @@
 //! Where results go.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use comfy_table::{Table, presets};
@@ -175,8 +176,11 @@ pub fn program_table(done: &[Done]) -> String {
         text += &format!("{}: {} ({})\n", program.host, program.run, nearfar::trace::human(program.took));
         match &program.outcome {
             Ok(report) => {
-                let rows = report.readings.iter().map(|reading| {
-                    vec![format!("  {}", reading.quantity), number(reading.value), reading.unit.to_owned()]
+                let (ways, others) =
+                    link_table(report.readings.iter().map(|r| (r.quantity.as_str(), r.unit, r.value)));
+                text += &ways;
+                let rows = others.into_iter().map(|(quantity, unit, value)| {
+                    vec![format!("  {quantity}"), number(value), unit.to_owned()]
                 });
                 text += &format!(
                     "{}\n",
@@ -189,6 +193,60 @@ pub fn program_table(done: &[Done]) -> String {
         text += "\n";
     }
     text
+}
+
+/// What was measured: quantity, unit, value.
+type Measured<'a> = (&'a str, &'a str, f64);
+
+/// Readings of a link's two directions as a table of a line for each, with what the model says beside, and the readings
+/// that are none.
+fn link_table<'a>(readings: impl Iterator<Item = Measured<'a>>) -> (String, Vec<Measured<'a>>) {
+    let split = |quantity: &str| {
+        let (kind, rest) = quantity.split_once(", ")?;
+        let (way, is_model) = match rest.strip_suffix(", model") {
+            Some(way) => (way, true),
+            None => (rest, false),
+        };
+        way.ends_with("the NIC").then(|| (kind.to_owned(), way.to_owned(), is_model))
+    };
+    let (mut kinds, mut ways, mut others) = (Vec::new(), Vec::new(), Vec::new());
+    let mut values = BTreeMap::new();
+    for reading in readings {
+        let (quantity, unit, value) = reading;
+        let Some((kind, way, is_model)) = split(quantity) else {
+            others.push(reading);
+            continue;
+        };
+        if !ways.contains(&way) {
+            ways.push(way.clone());
+        }
+        if !kinds.contains(&kind) {
+            kinds.push(kind.clone());
+        }
+        values.insert((way, kind, is_model), (value, unit));
+    }
+    if ways.is_empty() {
+        return (String::new(), others);
+    }
+    // What sums up comes last.
+    kinds.sort_by_key(|kind| {
+        ["all", "busy"].iter().position(|last| last == kind).map_or(0, |place| place + 1)
+    });
+    let mut header = vec!["  B/frame (model)"];
+    header.extend(kinds.iter().map(String::as_str));
+    let cell = |way: &String, kind: &String| {
+        let of = |is_model| values.get(&(way.clone(), kind.clone(), is_model));
+        match (of(false), of(true)) {
+            (None, _) => String::new(),
+            (Some((value, unit)), _) if unit.starts_with('%') => format!("{value:.1} %"),
+            (Some((value, _)), Some((model, _))) if *model > 0.0 => format!("{value:.1} ({model:.1})"),
+            (Some((value, _)), _) => format!("{value:.1}"),
+        }
+    };
+    let rows = ways.iter().map(|way| {
+        [format!("  {way}")].into_iter().chain(kinds.iter().map(|kind| cell(way, kind))).collect::<Vec<_>>()
+    });
+    (table(&header, rows) + "\n", others)
 }
 
 /// Where the cores' time went, one row for each part of each account.

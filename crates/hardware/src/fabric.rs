@@ -1,7 +1,7 @@
 //! All simulated hardware: the world in which events happen.
 
 use engine::{Scheduler, World};
-use platform::device::{Device, DeviceBus, Reset};
+use platform::device::{Device, DeviceBus, PortIndex, Reset};
 use platform::ethernet::EthernetPort;
 
 use crate::detected::Detected;
@@ -180,6 +180,42 @@ impl Fabric {
         self.reset_device(scheduler, id, Reset::Fundamental);
     }
 
+    /// Takes one of a device's links away without notice; those of its other ports go on.
+    ///
+    /// # Panics
+    /// If the device has no such port.
+    pub fn remove_path(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, port: PortIndex) {
+        let (end, root) = self.path(id, port);
+        if let Some((host, at)) = root {
+            let host = &mut self.hosts[usize::from(host.0)];
+            host.link_lost(scheduler, &mut self.wires, at);
+            host.set_present(scheduler, at, false);
+        }
+        self.endpoints[usize::from(id.0)].reset_port(&mut self.wires, scheduler, end);
+    }
+
+    /// Puts it back.
+    ///
+    /// # Panics
+    /// If the device has no such port.
+    pub fn insert_path(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, port: PortIndex) {
+        if let (_, Some((host, at))) = self.path(id, port) {
+            let host = &mut self.hosts[usize::from(host.0)];
+            host.link_back(scheduler, &mut self.wires, at);
+            host.set_present(scheduler, at, true);
+        }
+    }
+
+    /// A port's end of its link, and the root port at the other.
+    fn path(&self, id: EndpointId, port: PortIndex) -> (LinkEnd, Option<(HostId, u8)>) {
+        let link = self.endpoint(id).links().nth(port.0.into()).expect("the device has the port");
+        let root = match self.attached[usize::from(link.0)][Side::Upstream as usize] {
+            Attached::RootPort(host, port) => Some((host, port)),
+            _ => None,
+        };
+        (LinkEnd { link, side: Side::Downstream }, root)
+    }
+
     /// Puts a device that was taken out back into its slots.
     pub fn insert_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
         for (host, port) in self.root_ports_of(id) {
@@ -287,7 +323,8 @@ impl World for Fabric {
                 if let Attached::Endpoint(below) =
                     self.attached[usize::from(end.link.0)][Side::Downstream as usize]
                 {
-                    self.reset_device(scheduler, below, Reset::Hot);
+                    let end = LinkEnd { side: Side::Downstream, ..end };
+                    self.endpoints[usize::from(below.0)].reset_port(&mut self.wires, scheduler, end);
                 }
             }
             Event::Root(id, event) => {

@@ -93,6 +93,10 @@ record! {
         slot: Option<Placed<String>>,
         /// An NVMe drive: a name, or the path of a file.
         drive: Option<Placed<String>>,
+        /// The slot of a drive's second port, by which it is reached as well; it has one port if not given.
+        second_slot: Option<Placed<String>>,
+        /// The host whose slot that is; the same one if not given.
+        second_host: Option<Placed<String>>,
         /// The file that holds the drive's blocks, from the folder in which the program runs. It is made if there is
         /// none, stays after the run, and belongs to one run at a time. If not given, a temporary one.
         backing: Option<Placed<String>>,
@@ -122,10 +126,21 @@ record! {
             "a slot holds one device",
             "give one of `drive`, `nic` and `card`",
         );
-        for (key, given) in [("backing", entry.backing.is_some()), ("namespaces", entry.namespaces.is_some())] {
+        let for_drives = [
+            ("backing", entry.backing.is_some()),
+            ("namespaces", entry.namespaces.is_some()),
+            ("second_slot", entry.second_slot.is_some()),
+        ];
+        for (key, given) in for_drives {
             let message = format!("`{key}` is for drives");
             check.require(!given || entry.drive.is_some(), key, message, "leave it out, or give a `drive`");
         }
+        check.require(
+            entry.second_host.is_none() || entry.second_slot.is_some(),
+            "second_host",
+            "it says whose slot `second_slot` is",
+            "give both, or neither",
+        );
     }
 }
 
@@ -165,6 +180,8 @@ pub struct HostSetup {
 pub struct DeviceSetup {
     /// The slot's name.
     pub slot: String,
+    /// Where its second port leads: the number of the host, and its slot.
+    pub second: Option<(usize, String)>,
     /// What it is.
     pub kind: DeviceFile,
     /// Virtual functions that are enabled, for each port.
@@ -222,9 +239,10 @@ impl ComputerSetup {
     /// names; if nothing is, what does not fit together.
     pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
         let scenario = scenario.read()?;
-        let hosts: Vec<HostSetup> =
+        let mut hosts: Vec<HostSetup> =
             scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
         let mut wrong = Vec::new();
+        second_ports(&scenario.host, &mut hosts, &mut wrong);
         shared_backings(&hosts, &mut wrong);
         let programs = scenario
             .program
@@ -326,7 +344,7 @@ fn device(library: &Library, machine: &Machine, entry: &DeviceEntry) -> Result<D
         _ => 0,
     };
     let ports = crate::port::ports(entry, ports)?;
-    Ok(DeviceSetup { slot, kind, vfs, ports })
+    Ok(DeviceSetup { slot, second: None, kind, vfs, ports })
 }
 
 fn virtual_functions(kind: &DeviceFile, vfs: &Placed<u32>) -> Result<u16, Diagnostics> {
@@ -376,6 +394,39 @@ fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
         );
     }
     Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, worn_in })
+}
+
+/// Finds the slots of drives' second ports.
+fn second_ports(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
+    for (own, entry) in entries.iter().enumerate() {
+        for (number, device) in entry.device.iter().enumerate() {
+            let Some(slot) = &device.second_slot else { continue };
+            let name = device.second_host.as_ref();
+            let host = name.map_or(Some(own), |name| hosts.iter().position(|host| host.name == name.value));
+            let Some(host) = host else {
+                let place = name.map_or(&slot.place, |name| &name.place);
+                let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
+                wrong
+                    .push(Diagnostic::new(place, "there is no such host").help(format!("there are {names}")));
+                continue;
+            };
+            let machine = &hosts[host].machine;
+            if !machine.host.port.contains_key(&slot.value) {
+                let names = crate::suggest::list(machine.host.port.keys().map(String::as_str));
+                let message = format!("{} has no slot `{}`", machine.name, slot.value);
+                wrong.push(Diagnostic::new(&slot.place, message).help(format!("its slots are {names}")));
+            }
+            let setup = &mut hosts[own].devices[number];
+            if let DeviceFile::Drive(drive) = &setup.kind
+                && drive.file.controller.ports.value.get() < 2
+            {
+                let message = format!("{} has one port", drive.file.name);
+                let help = "a drive with two, such as `pm1725a-dual`, or `change.controller.ports`";
+                wrong.push(Diagnostic::new(&slot.place, message).help(help));
+            }
+            setup.second = Some((host, slot.value.clone()));
+        }
+    }
 }
 
 /// Complains about files that hold the blocks of two drives.

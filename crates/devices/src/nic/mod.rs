@@ -30,6 +30,7 @@ mod ring;
 mod rx;
 mod segment;
 mod steering;
+mod switch;
 mod token;
 mod tx;
 
@@ -70,6 +71,7 @@ pub struct Nic {
     /// In front of each Ethernet port.
     muxes: Vec<Mux>,
     around: Around,
+    inside: switch::Inside,
     handle: NicHandle,
     /// Kept so that neither completions nor segments allocate.
     scratch: Vec<u8>,
@@ -104,6 +106,7 @@ impl Nic {
             receiver: Receiver::default(),
             muxes: (0..params.ports).map(|_| Mux::default()).collect(),
             around: Around::default(),
+            inside: switch::Inside::default(),
             handle: handle.clone(),
             scratch: Vec::new(),
             frame: Vec::new(),
@@ -136,6 +139,7 @@ impl Device for Nic {
                 self.forget_receiving();
                 self.muxes.iter_mut().for_each(|mux| *mux = Mux::default());
                 self.around = Around::default();
+                self.inside.clear();
             }
             Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {
                 self.reset_function(function);
@@ -218,6 +222,7 @@ impl Device for Nic {
             Kind::KpioPatience => self.kpio_patience_due(bus, note),
             Kind::KpioReport => self.kpio_report_due(bus, note),
             Kind::Mux => self.mux_due(bus, note.first),
+            Kind::Loopback if note.second == switch::INSIDE => self.come_inside(bus),
             Kind::Loopback => self.come_round(bus, note.first),
             _ => {}
         }

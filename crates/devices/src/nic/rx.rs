@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use platform::device::{DeviceBus, DmaError};
 use platform::ethernet::EthernetPort;
 use units::Time;
-use wire::ethernet::{EthernetHeader, FCS_LEN, LEAST_FRAME, fcs_is_right};
+use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::ip::Dissection;
 use wire::ip::dissect::Verdict;
 use wire::nic::completion::{
@@ -91,68 +91,14 @@ impl Nic {
         self.distribute(bus, port, &frame[..frame.len() - FCS_LEN], None);
     }
 
-    /// Gives a frame, without check sequence, to the functions behind a port that it is for.
-    ///
-    /// Gives whether one of them is its only receiver.
-    fn distribute(
+    /// Gives a frame to a function: to the queue that a rule or the hash says.
+    pub(super) fn deliver(
         &mut self,
         bus: &mut dyn DeviceBus,
-        port: EthernetPort,
+        function: u8,
         frame: &[u8],
-        from: Option<u8>,
-    ) -> bool {
-        let Ok((header, _)) = EthernetHeader::parse(frame) else { return false };
-        let parts = Dissection::of(frame);
-        let destination = header.destination;
-        let mut owner = None;
-        if !destination.is_multicast() {
-            // A virtual function that does not run may not exist: its address is not known here.
-            let ours = |f: &super::NicFunction| {
-                f.port() == port && f.mac == destination && (f.enabled || f.physical.is_none())
-            };
-            let by_rule = parts.and_then(|parts| self.switch_rules.find(bus.now(), &parts.flow));
-            owner = by_rule
-                .map(|found| usize::from(found.target))
-                .filter(|&f| self.functions.get(f).is_some_and(ours))
-                .or_else(|| self.functions.iter().position(ours));
-        }
-        let mut found = false;
-        for function in 0..self.functions.len() {
-            let state = &self.functions[function];
-            let wants = owner == Some(function)
-                || destination.is_broadcast()
-                || (destination.is_multicast() && state.has(feature::ALL_GROUPS))
-                || state.has(feature::PROMISCUOUS);
-            if state.port() == port && state.enabled && wants && from != Some(function as u8) {
-                found = true;
-                self.deliver(bus, function as u8, frame, parts);
-            }
-        }
-        if !found && from.is_none() {
-            let first = self.functions.iter().position(|f| f.port() == port).unwrap_or(0);
-            self.handle.add(first as u8, counter::RX_FILTERED, 1);
-        }
-        owner.is_some_and(|owner| from != Some(owner as u8))
-    }
-
-    /// Whether a virtual function sends in another's name.
-    pub(super) fn is_spoofed(&self, from: u8, frame: &[u8]) -> bool {
-        let state = &self.functions[usize::from(from)];
-        state.physical.is_some()
-            && EthernetHeader::parse(frame).is_ok_and(|(header, _)| header.source != state.mac)
-    }
-
-    /// Gives a frame that a function sends, check sequence included, to others behind the same port. Gives whether it
-    /// has to go to the wire as well.
-    pub(super) fn send_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) -> bool {
-        let port = self.functions[usize::from(from)].port();
-        let others =
-            self.functions.iter().enumerate().any(|(n, f)| n != usize::from(from) && f.port() == port);
-        !(others && self.distribute(bus, port, &frame[..frame.len() - FCS_LEN], Some(from)))
-    }
-
-    /// Gives a frame to a function: to the queue that a rule or the hash says.
-    fn deliver(&mut self, bus: &mut dyn DeviceBus, function: u8, frame: &[u8], parts: Option<Dissection>) {
+        parts: Option<Dissection>,
+    ) {
         let now = bus.now();
         let state = &mut self.functions[usize::from(function)];
         if frame.len() > usize::from(state.max_frame) {

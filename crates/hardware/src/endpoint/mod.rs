@@ -567,6 +567,18 @@ impl Endpoint {
         self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
     }
 
+    /// The link at a port went down or its reset was asked for: the functions below it are reset, and all of the device if it
+    /// has no other port.
+    pub fn reset_port(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, end: LinkEnd) {
+        let Some(functions) = self.core.registers.alone_below(self.core.port_at(end)) else {
+            return self.reset(wires, scheduler, Reset::Hot);
+        };
+        wires.recall(scheduler, end);
+        for function in functions {
+            self.reset(wires, scheduler, Reset::Function(function));
+        }
+    }
+
     /// Resets the virtual functions of a physical one: it is reset, or they are disabled.
     fn reset_virtual_functions(
         &mut self,

@@ -127,6 +127,13 @@ impl Registers {
         (state.port, self.id_of(state))
     }
 
+    /// The physical functions below a port, if the device has other ports.
+    pub fn alone_below(&self, port: PortIndex) -> Option<Vec<FunctionIndex>> {
+        let all = self.functions.iter().enumerate();
+        let below = all.filter(|(_, f)| f.port == port && f.part_of.is_none());
+        (self.ports() > 1).then(|| below.map(|(n, _)| FunctionIndex(n as u8)).collect())
+    }
+
     /// The first function below a port, which reports for the port's link.
     pub fn first_below(&self, port: PortIndex) -> FunctionIndex {
         FunctionIndex(self.functions.iter().position(|f| f.port == port).unwrap_or(0) as u8)

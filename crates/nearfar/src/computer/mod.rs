@@ -92,7 +92,7 @@ pub struct Computers {
     simulation: Simulation<Fabric>,
     hosts: Vec<Computer>,
     captures: Captures,
-    /// Virtual functions that are to be enabled: of each host's each device.
+    /// Virtual functions that are to be enabled: of each host's each root port.
     vfs: Vec<Vec<u16>>,
     /// The cables between them, in the scenario's order.
     pub cables: Vec<CableId>,
@@ -144,13 +144,25 @@ impl Computers {
         drivers: impl Fn(&machine::HostSetup) -> Vec<Rc<dyn PciDriver>>,
     ) -> Result<Self, ComputerError> {
         let mut fabric = Fabric::new();
-        let mut hosts = Vec::new();
+        let seed_of = |host: &machine::HostSetup| Seed::new(setup.seed).part(&host.name);
+        let mut bare = Vec::new();
         for host in &setup.hosts {
-            let seed = Seed::new(setup.seed).part(&host.name);
-            let id = topology::add_host(&mut fabric, &host.machine, host.iommu != DmaMode::Off, seed)?;
-            let plugged = |(n, device)| {
-                let seed = seed.part(&format!("device{n}"));
-                device::plug(&mut fabric, id, &host.machine.host, (n, device), seed)
+            let id =
+                topology::add_host(&mut fabric, &host.machine, host.iommu != DmaMode::Off, seed_of(host))?;
+            bare.push((id, &host.machine.host));
+        }
+        // Root ports are found in the order in which they were added.
+        let mut vfs = vec![Vec::new(); bare.len()];
+        let mut hosts = Vec::new();
+        for (own, host) in setup.hosts.iter().enumerate() {
+            let id = bare[own].0;
+            let plugged = |(n, device): (usize, &machine::DeviceSetup)| {
+                let seed = seed_of(host).part(&format!("device{n}"));
+                vfs[own].push(device.vfs);
+                if let Some((second, _)) = device.second {
+                    vfs[second].push(0);
+                }
+                device::plug(&mut fabric, &bare, own, (n, device), seed)
             };
             let devices = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
             let (devices, nics): (Vec<EndpointId>, Vec<_>) = devices.into_iter().unzip();
@@ -173,8 +185,6 @@ impl Computers {
             let addresses = device::addresses(id, host);
             Ok(Computer { name: host.name.clone(), host: id, kernel, devices, nics, addresses, namespaces })
         };
-        let vfs =
-            hosts.iter().map(|(host, ..)| host.devices.iter().map(|device| device.vfs).collect()).collect();
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
         Ok(Self { simulation, hosts, captures, cables, vfs })
     }

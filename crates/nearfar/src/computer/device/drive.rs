@@ -18,11 +18,12 @@ const ATOMIC: u64 = 4096;
 
 pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, ComputerError> {
     let drive = &setup.file;
-    // A second port would lead to a slot of its own, and there is one.
     let (link, generation, width) = slot.link(&drive.link);
+    let links: Vec<_> = [link].into_iter().chain(slot.second_link(&drive.link)).collect();
     let seed = slot.seed.component("media").u64();
     let mut params = NvmeParams {
-        ports: 1,
+        // A port that leads nowhere has no part in anything.
+        ports: links.len() as u8,
         namespaces: setup.namespaces.clone(),
         ..nvme_params(drive, generation, width, seed)
     };
@@ -35,7 +36,7 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
     let device = Nvme::new(params, media(setup.backing.as_ref(), capacity)?)
         .map_err(|error| TopologyError::Card(error.to_string()))?;
     let core = EndpointParams::ideal(drive.controller.tags.value.get() as u16);
-    Ok(slot.fabric.add_endpoint(core, &[link], Box::new(device)))
+    Ok(slot.fabric.add_endpoint(core, &links, Box::new(device)))
 }
 
 /// A sparse file for the blocks: the one that the scenario names, or a temporary one without a name.

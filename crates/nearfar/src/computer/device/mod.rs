@@ -28,6 +28,8 @@ struct Slot<'a> {
     machine: &'a Host,
     /// The slot's name; several devices may be in slots like one another, each with its own link.
     name: &'a str,
+    /// Where a second port leads: host, its machine, the slot's name.
+    second: Option<(HostId, &'a Host, &'a str)>,
     /// The device's number in its host.
     number: usize,
     seed: Seed,
@@ -43,6 +45,13 @@ impl Slot<'_> {
         // The kernel numbers the buses.
         crate::topology::add_slot(self.fabric, self.host, self.machine, port, device, 0..=0)
     }
+
+    /// The link to its second port, if that leads anywhere.
+    fn second_link(&mut self, device: &LinkCapability) -> Option<hardware::link::LinkId> {
+        let (host, machine, name) = self.second?;
+        let port = &machine.port[name];
+        Some(crate::topology::add_slot(self.fabric, host, machine, port, device, 0..=0).0)
+    }
 }
 
 /// Puts a device into its slot.
@@ -51,12 +60,14 @@ impl Slot<'_> {
 /// If the device cannot be built.
 pub fn plug(
     fabric: &mut Fabric,
-    host: HostId,
-    machine: &Host,
+    hosts: &[(HostId, &Host)],
+    own: usize,
     (number, device): (usize, &DeviceSetup),
     seed: Seed,
 ) -> Result<(EndpointId, Option<NicHandle>), ComputerError> {
-    let slot = Slot { fabric, host, machine, name: &device.slot, number, seed };
+    let (host, machine) = hosts[own];
+    let second = device.second.as_ref().map(|(host, slot)| (hosts[*host].0, hosts[*host].1, slot.as_str()));
+    let slot = Slot { fabric, host, machine, name: &device.slot, second, number, seed };
     match &device.kind {
         DeviceFile::Drive(drive) => Ok((drive::plug(slot, drive)?, None)),
         DeviceFile::Nic(nic) => {

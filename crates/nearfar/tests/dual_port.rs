@@ -1,0 +1,183 @@
+//! Drives with two ports: both paths lead to the same blocks, and one that goes leaves the other.
+
+use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+use nearfar::computer::{Computer, Computers};
+use platform::Error;
+use platform::block::{BlockOp, Segment};
+use platform::device::PortIndex;
+use platform::kernel::TaskParams;
+use platform::memory::Policy;
+use platform::storage::{IoCompletions, IoRequest};
+use platform::sync::Completion;
+use units::Duration;
+
+const PIECE: u64 = 16_384;
+const WRITE: BlockOp = BlockOp::Write { fua: false };
+
+fn load(text: &str) -> Result<ComputerSetup, machine::Diagnostics> {
+    let library = Library::built_in();
+    ComputerSetup::load(&library, &Doc::<ComputerScenario>::from_text(&library, "test.toml", text))
+}
+
+fn computers(more: &str, second: &str) -> Computers {
+    let text = format!(
+        "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\niommu = \"strict\"\n\
+         [[host.device]]\ndrive = \"pm1725a-dual\"\nslot = \"slot\"\n{second}\n{more}"
+    );
+    let setup = load(&text).unwrap_or_else(|error| panic!("{error}"));
+    let computers = Computers::new(&setup).unwrap_or_else(|error| panic!("{error}"));
+    computers.boot().unwrap();
+    computers
+}
+
+fn pattern(seed: u8) -> Vec<u8> {
+    (0..PIECE).map(|n| (n % 251) as u8 ^ (n >> 8) as u8 ^ seed).collect()
+}
+
+/// Direct requests for a device of a host, one after the other: what was read, and how they went.
+fn access(
+    computers: &Computers,
+    host: &Computer,
+    device: &'static str,
+    what: Vec<(BlockOp, u64, Vec<u8>)>,
+) -> Vec<Result<Vec<u8>, Error>> {
+    let (face, result) = (host.kernel.face(), Completion::new());
+    let told = result.clone();
+    host.kernel.spawn(TaskParams::named("test"), move |cpu| {
+        Box::pin(async move {
+            let mut all = Vec::new();
+            let pages = face.alloc_pages(&cpu, 2, Policy::Local).unwrap();
+            let completions = IoCompletions::new();
+            for (op, offset, data) in what {
+                let Some(file) = face.open_block(device) else {
+                    all.push(Err(Error::NoDevice));
+                    continue;
+                };
+                cpu.store(pages.start, &data);
+                let memory = vec![Segment { at: pages.start, length: PIECE as u32 }];
+                let request = IoRequest { op, offset, length: PIECE, memory, token: 0 };
+                file.submit(&cpu, vec![request], &completions);
+                let went = completions.next().await.result;
+                let mut data = vec![0; PIECE as usize];
+                cpu.load(pages.start, &mut data);
+                all.push(went.map(|()| data));
+            }
+            face.free_pages(&cpu, pages);
+            told.complete(all);
+        })
+    });
+    computers.simulation().block_on(async move { result.wait().await }).expect("they end")
+}
+
+fn write(n: u64, seed: u8) -> (BlockOp, u64, Vec<u8>) {
+    (WRITE, n * PIECE, pattern(seed))
+}
+
+fn read(n: u64) -> (BlockOp, u64, Vec<u8>) {
+    (BlockOp::Read, n * PIECE, vec![0xee; PIECE as usize])
+}
+
+#[test]
+fn both_sockets_of_a_host_reach_the_same_blocks_by_paths_of_their_own() {
+    let computers = computers("", "second_slot = \"slot-socket1\"");
+    let [host] = computers.hosts() else { panic!("one host") };
+    for (n, by, other) in [(0, "nvme0n1", "nvme1n1"), (7, "nvme1n1", "nvme0n1")] {
+        let seed = n as u8 + 1;
+        assert!(access(&computers, host, by, vec![write(n, seed)])[0].is_ok());
+        assert_eq!(access(&computers, host, other, vec![read(n)]), [Ok(pattern(seed))], "by {other}");
+    }
+    let nodes: Vec<_> = host.kernel.pci().iter().filter(|f| f.parent.is_some()).map(|f| f.node).collect();
+    assert_eq!(nodes.len(), 2);
+    assert_ne!(nodes[0], nodes[1], "each path is its own socket's");
+}
+
+#[test]
+fn a_path_that_goes_leaves_the_other_and_comes_back() {
+    let computers = computers("", "second_slot = \"slot-socket1\"");
+    let [host] = computers.hosts() else { panic!("one host") };
+    assert!(access(&computers, host, "nvme0n1", vec![write(1, 1)])[0].is_ok());
+    // Writes by both paths while the first goes.
+    let drive = host.devices[0];
+    let remove = computers.simulation().handle();
+    let under_way: Vec<_> = (0..40).map(|n| write(100 + n, n as u8)).collect();
+    let (face, done) = (host.kernel.face(), Completion::new());
+    let told = done.clone();
+    host.kernel.spawn(TaskParams::named("remover"), move |cpu| {
+        Box::pin(async move {
+            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+            let file = face.open_block("nvme0n1").unwrap();
+            let completions = IoCompletions::new();
+            let memory = vec![Segment { at: pages.start, length: 4096 }];
+            let request = |n: u64| IoRequest {
+                op: WRITE,
+                offset: n * 4096,
+                length: 4096,
+                memory: memory.clone(),
+                token: n,
+            };
+            file.submit(&cpu, (10_000..10_032).map(request).collect(), &completions);
+            cpu.sleep(Duration::from_us(10)).await;
+            remove.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(0)));
+            let mut failed = 0;
+            for _ in 0..32 {
+                failed += u32::from(completions.next().await.result.is_err());
+            }
+            told.complete(failed);
+        })
+    });
+    let other = access(&computers, host, "nvme1n1", under_way);
+    assert!(other.iter().all(Result::is_ok), "the other path does not notice: {:?}", host.kernel.log());
+    let failed = computers.simulation().block_on(async move { done.wait().await }).unwrap();
+    assert!(failed > 0, "what was under way by the first path is told to have failed");
+    assert_eq!(access(&computers, host, "nvme0n1", vec![read(1)]), [Err(Error::NoDevice)]);
+    let all: Vec<_> = [read(1)].into_iter().chain((0..40).map(|n| read(100 + n))).collect();
+    let found = access(&computers, host, "nvme1n1", all);
+    assert_eq!(found[0], Ok(pattern(1)), "what was acknowledged by the first path is there");
+    for (n, data) in found[1..].iter().enumerate() {
+        assert!(*data == Ok(pattern(n as u8)), "piece {n}");
+    }
+    // Back again it is a path again, by the next free name.
+    computers
+        .simulation()
+        .handle()
+        .with(|fabric, scheduler| fabric.insert_path(scheduler, drive, PortIndex(0)));
+    let end = computers.simulation().now() + Duration::from_ms(2_000);
+    computers.simulation().run_until(end);
+    let again = ["nvme0n1", "nvme2n1"].into_iter().find(|name| host.kernel.face().open_block(name).is_some());
+    let again = again.unwrap_or_else(|| panic!("{:?}", host.kernel.log()));
+    assert_eq!(access(&computers, host, again, vec![read(1)]), [Ok(pattern(1))]);
+}
+
+#[test]
+fn two_hosts_share_a_drive() {
+    let b = "[[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\nvfs = 2\n";
+    let computers = computers(b, "second_host = \"b\"\nsecond_slot = \"slot\"");
+    let [a, b] = computers.hosts() else { panic!("two hosts") };
+    assert!(access(&computers, a, "nvme0n1", vec![write(3, 5)])[0].is_ok());
+    assert_eq!(access(&computers, b, "nvme0n1", vec![read(3)]), [Ok(pattern(5))]);
+    assert!(access(&computers, b, "nvme0n1", vec![write(4, 6)])[0].is_ok());
+    assert_eq!(access(&computers, a, "nvme0n1", vec![read(4), read(3)]), [Ok(pattern(6)), Ok(pattern(5))]);
+    assert_eq!(b.kernel.net().devices().len(), 3, "the NIC's virtual functions are where they belong");
+}
+
+#[test]
+fn a_second_port_that_cannot_be_is_told() {
+    let scenario = |drive: &str, second: &str| {
+        let text = format!(
+            "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
+             [[host.device]]\n{drive}\n{second}\n"
+        );
+        load(&text).unwrap_err().to_string()
+    };
+    let (one, two) = ("drive = \"optane-900p\"", "drive = \"pm1725a-dual\"");
+    for (drive, second, words) in [
+        (one, "second_slot = \"slot\"", "optane-900p has one port"),
+        (two, "second_slot = \"nowhere\"", "has no slot `nowhere`"),
+        (two, "second_slot = \"slot\"\nsecond_host = \"z\"", "there is no such host"),
+        (two, "second_host = \"a\"", "give both"),
+        ("nic = \"modern\"", "second_slot = \"slot\"", "is for drives"),
+    ] {
+        let error = scenario(drive, second);
+        assert!(error.contains(words), "{second}: {error}");
+    }
+}
