@@ -1,5 +1,7 @@
 //! Programs of two hosts talk through sockets, kernels, drivers, NICs and a cable.
 
+#[path = "sockets/closing.rs"]
+mod closing;
 mod common;
 #[path = "sockets/congestion.rs"]
 mod congestion;

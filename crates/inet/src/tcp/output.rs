@@ -62,6 +62,15 @@ impl<P: Payload> Connection<P> {
         found.or_else(|| self.bare(now))
     }
 
+    /// The next thing to send that no queue of data may hold up: a reset, the opening of the connection, an
+    /// acknowledgement or a probe.
+    pub fn transmit_control(&mut self, now: Time) -> Option<Segment> {
+        if self.reset.is_some() || self.nxt == 0 {
+            return self.transmit(now, 0);
+        }
+        if self.state == State::Closed { None } else { self.bare(now) }
+    }
+
     /// Data that fits into a segment beside the options that it has now.
     pub(super) fn segment_room(&self) -> u64 {
         self.mss() - self.options_len()

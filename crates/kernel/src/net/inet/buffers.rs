@@ -16,6 +16,11 @@ use crate::kernel::Inner;
 /// Bytes for the headers of a packet (Linux: the linear part of an skb, 512 bytes with its shared info).
 pub const HEAD: u64 = 512;
 
+/// What a frame occupies that fills its buffer by little (Linux's drivers: half a page each).
+const RECEIVE_BUFFER: u32 = 2048;
+/// What the kernel's structure for a packet takes (Linux: `sizeof(struct sk_buff)`, rounded up by its allocator).
+const PACKET_STRUCTURE: u32 = 256;
+
 /// Small pieces for headers and socket structures, by node, the warmest on top.
 pub struct Heads {
     kernel: Weak<Inner>,
@@ -136,6 +141,12 @@ impl Piece {
             let at = fragment.at + u64::from(from);
             (length > 0).then_some(Fragment { pages: None, at, length })
         })
+    }
+
+    /// Bytes of memory that it keeps, however little of them it shows.
+    pub fn true_size(&self) -> u32 {
+        let buffers = self.packet.as_ref().map_or(0, |packet| packet.fragments.len()) as u32;
+        self.length.max(buffers * RECEIVE_BUFFER) + PACKET_STRUCTURE
     }
 
     /// Gives the packet's buffers back.

@@ -150,7 +150,8 @@ impl Stack {
 
     /// Whether an address is this host's.
     fn is_own(&self, address: Ipv4Addr) -> bool {
-        address.is_loopback() || self.interfaces.borrow().iter().any(|i| i.address == address)
+        address.is_loopback()
+            || self.interfaces.borrow().iter().any(|i| i.address == address && i.device.is_some())
     }
 
     /// A port for a socket that did not ask for one, if one is free.

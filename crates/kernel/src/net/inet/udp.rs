@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::rc::{Rc, Weak};
 
-use inet::tcp::Payload;
 use platform::Error;
 use platform::block::Segment;
 use platform::cpu::{Async, Cpu, Part};
@@ -21,7 +20,7 @@ use super::buffers::{Hold, Piece, copy_out};
 use super::output::{MOST_PAYLOAD, Outgoing};
 use super::steering::flow_key;
 
-/// Bytes that wait for a reader (Linux: `net.core.rmem_default`).
+/// Bytes of memory whose packets wait for a reader (Linux: `net.core.rmem_default`).
 const BUFFER: u32 = 212_992;
 
 /// All sockets, by port.
@@ -79,7 +78,7 @@ impl Stack {
             self.count(|c| c.unwanted += 1);
             return piece.release(cpu);
         };
-        let length = piece.len();
+        let length = piece.true_size();
         socket.last.set(Some(flow_key(protocol::UDP, from, to)));
         if socket.held.get() + length > BUFFER {
             self.count(|c| c.socket_full += 1);
@@ -157,7 +156,7 @@ impl UdpSocket for Socket {
             let _part = cpu.book(Part::Net);
             cpu.work(kernel.cores.costs.udp_input);
             self.used_here(cpu, &stack);
-            self.held.set(self.held.get() - piece.len());
+            self.held.set(self.held.get() - piece.true_size());
             let copied = {
                 let _part = cpu.book(Part::Copy);
                 copy_out(cpu, &piece, into.at, into.length)

@@ -102,6 +102,11 @@ impl SendBuffer {
         }
     }
 
+    /// Whether nothing of the stream is kept.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     /// Lets everything go.
     pub fn clear(&mut self, cpu: &Cpu) {
         self.chunks.drain(..).for_each(|chunk| chunk.hold.let_go(cpu));

@@ -43,15 +43,13 @@ impl Listener {
         self.coming.get() + self.ready.borrow().len() < self.backlog
     }
 
-    /// A connection is open, or came to nothing.
-    pub fn came(&self, cpu: &Cpu, socket: Option<Rc<TcpSocket>>) {
+    /// A connection is open, or came to nothing. Whether anybody will accept it.
+    pub fn came(&self, socket: Option<Rc<TcpSocket>>) -> bool {
         self.coming.set(self.coming.get().saturating_sub(1));
-        let Some(socket) = socket else { return };
-        if self.closed.get() {
-            return socket.close(cpu);
-        }
+        let Some(socket) = socket.filter(|_| !self.closed.get()) else { return false };
         self.ready.borrow_mut().push_back(socket);
         self.arrived.wake_one();
+        true
     }
 }
 

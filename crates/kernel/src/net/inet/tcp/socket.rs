@@ -149,13 +149,17 @@ impl TcpSocket {
             return;
         }
         let _part = cpu.book(Part::Net);
-        let _lock = self.lock.lock(cpu);
+        let lock = self.lock.lock(cpu);
         self.send_segments(cpu, &stack);
         self.pushing.set(false);
         let discarded: Vec<Piece> = self.connection.borrow_mut().discarded().collect();
         discarded.into_iter().for_each(|piece| piece.release(cpu));
-        self.tell(cpu, &stack);
+        let orphaned = self.tell(cpu, &stack);
         self.set_timer(cpu, &stack);
+        drop(lock);
+        if orphaned {
+            self.close(cpu);
+        }
         if self.connection.borrow().state() == State::Closed {
             self.buffer.borrow_mut().clear(cpu);
             if self.closed.get() {
@@ -171,24 +175,30 @@ impl TcpSocket {
         loop {
             let full = self.is_full_below();
             let mut connection = self.connection.borrow_mut();
-            // Acknowledgements go out whatever the queues below hold.
-            if full && connection.unsent() > 0 {
+            let segment = if full && connection.unsent() > 0 {
+                // Acknowledgements and resets go out whatever the queues below hold.
                 self.held_back.set(true);
-                break;
-            }
-            // Not more than fits into a packet's pieces.
-            let next = connection.acknowledged() + connection.unacknowledged() - connection.unsent();
-            let reach = self.buffer.borrow().reach(next, pieces).min(limit.into()) as u32;
-            let Some(segment) = connection.transmit(cpu.now(), if limit == 0 { 0 } else { reach }) else {
-                break;
+                connection.transmit_control(cpu.now())
+            } else {
+                // Not more than fits into a packet's pieces.
+                let next = connection.acknowledged() + connection.unacknowledged() - connection.unsent();
+                let reach = self.buffer.borrow().reach(next, pieces).min(limit.into()) as u32;
+                connection.transmit(cpu.now(), if limit == 0 { 0 } else { reach })
             };
             drop(connection);
+            let Some(segment) = segment else { break };
             cpu.work(kernel.cores.costs.tcp_output);
             stack.count(|c| c.tcp_packets_out += 1);
             self.send_segment(cpu, stack, &segment, pieces);
         }
-        let acknowledged = self.connection.borrow().acknowledged();
-        self.buffer.borrow_mut().acknowledge(cpu, acknowledged);
+        let (acknowledged, may_write) =
+            (self.connection.borrow().acknowledged(), self.connection.borrow().may_write());
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.acknowledge(cpu, acknowledged);
+        // What has sent its last keeps no pages while it waits for the peer, or for old segments to die.
+        if buffer.is_empty() && !may_write {
+            buffer.clear(cpu);
+        }
     }
 
     /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
@@ -274,8 +284,8 @@ impl TcpSocket {
         holds.into_iter().for_each(|hold| hold.let_go(cpu));
     }
 
-    /// Wakes whoever waits for what is there now.
-    fn tell(&self, cpu: &Cpu, stack: &Stack) {
+    /// Wakes whoever waits for what is there now. True if the connection is open and whoever listened for it is gone.
+    fn tell(&self, cpu: &Cpu, stack: &Stack) -> bool {
         let connection = self.connection.borrow();
         let (state, readable) = (connection.state(), connection.readable() > 0 || connection.at_end());
         drop(connection);
@@ -293,15 +303,18 @@ impl TcpSocket {
         if state > State::SynReceived && self.room() > 0 || state == State::Closed {
             wake(&self.writable);
         }
-        if state > State::SynReceived
-            && let Some(listener) = self.listener.borrow_mut().take().and_then(|l| l.upgrade())
-        {
-            let open = state != State::Closed;
-            if !open {
-                self.closed.set(true);
-            }
-            listener.came(cpu, self.me.upgrade().filter(|_| open));
+        if state <= State::SynReceived {
+            return false;
         }
+        let Some(listener) = self.listener.borrow_mut().take() else { return false };
+        let open = state != State::Closed;
+        if !open {
+            // No program has it: nobody else will.
+            self.closed.set(true);
+        }
+        let taken =
+            listener.upgrade().is_some_and(|listener| listener.came(self.me.upgrade().filter(|_| open)));
+        open && !taken
     }
 
     fn set_timer(&self, cpu: &Cpu, stack: &Stack) {
