@@ -218,7 +218,7 @@ impl KernelFace for Inner {
     }
 
     fn busy(&self, cpu: CpuId) -> [Duration; Part::ALL.len()] {
-        let times = *self.cores.get(cpu).times.borrow();
+        let times = self.cores.times(cpu);
         Part::ALL.map(|part| times.of(part))
     }
 
@@ -382,17 +382,19 @@ impl Kernel {
 
     /// The last tasks that ended, and then those that have not, by number.
     pub fn tasks(&self) -> Vec<TaskInfo> {
+        self.inner.cores.settle_accounts();
         self.inner.tasks.all()
     }
 
     /// What all tasks have used, ended or not, together for each name.
     pub fn task_times(&self) -> BTreeMap<String, TaskTimes> {
+        self.inner.cores.settle_accounts();
         self.inner.tasks.by_name()
     }
 
     /// Busy time of a core by part.
     pub fn core_times(&self, cpu: CpuId) -> Times {
-        *self.inner.cores.get(cpu).times.borrow()
+        self.inner.cores.times(cpu)
     }
 
     /// Interrupts: number, name, core, and how often.
@@ -439,7 +441,8 @@ impl Kernel {
 
     /// How long the cores have been busy, all together.
     pub fn busy(&self) -> Duration {
-        self.inner.cores.all.iter().map(|core| core.times.borrow().total()).sum()
+        let cores = &self.inner.cores;
+        cores.all.iter().map(|core| cores.times(core.id).total()).sum()
     }
 }
 

@@ -170,6 +170,50 @@ fn interrupts_stop_a_task_for_as_long_as_they_take() {
 }
 
 #[test]
+fn a_core_is_not_booked_twice_while_it_waits_for_a_device() {
+    let machine = machine_with(params(DmaMode::Off));
+    machine.boot();
+    *machine.driver.affinity.borrow_mut() = platform::irq::Affinity::Cpu(CpuId(6));
+    machine.unplug(machine.copiers[0]);
+    machine.plug(machine.copiers[0]);
+    let copier = machine.driver.bound.borrow().last().cloned().unwrap();
+    let before = machine.kernel.core_times(CpuId(6)).total();
+    let begin = machine.simulation.now();
+    // Reads from the device and more stores to it than the store buffer holds, on the core that its interrupts stop.
+    for task in 0..2 {
+        let device = Rc::clone(&copier);
+        machine.kernel.spawn(TaskParams::named(format!("mmio{task}")).on(CpuId(6)), move |cpu| {
+            Box::pin(async move {
+                loop {
+                    device.magic(&cpu).await;
+                    for n in 0..200 {
+                        device.registers.write_u64(&cpu, 0x40, n);
+                        cpu.sync().await;
+                    }
+                    cpu.cycles(1_000).await;
+                }
+            })
+        });
+    }
+    machine.kernel.spawn(TaskParams::named("copy").on(CpuId(0)), move |cpu| {
+        Box::pin(async move {
+            loop {
+                let _ = copier.copy(&cpu, copier.memory.bus, copier.memory.bus, 64, 0).await;
+            }
+        })
+    });
+    for step in 1..=100 {
+        machine.simulation.run_until(begin + Duration::from_us(100) * step);
+        let times = machine.kernel.core_times(CpuId(6));
+        let (booked, passed) = (times.total() - before, machine.simulation.now().since(begin));
+        assert!(booked <= passed, "{booked} of {passed}");
+        assert!(booked * 100 > passed * 98, "{booked} of {passed}");
+    }
+    let irq = machine.kernel.core_times(CpuId(6)).of(Part::Irq);
+    assert!(irq > Duration::from_us(100), "{irq}");
+}
+
+#[test]
 fn time_adds_up() {
     let machine = machine_with(params(DmaMode::Off));
     machine.boot();

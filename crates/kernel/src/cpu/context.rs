@@ -36,13 +36,15 @@ pub(crate) struct Context {
     pub core: Cell<CpuId>,
     ahead: Cell<Duration>,
     phase: Cell<Phase>,
-    /// The core waits for an answer and can do nothing else.
-    stalled: Cell<Option<Time>>,
+    /// It keeps the core while it waits for an answer.
+    holds: Cell<bool>,
+    /// Since when it has done so without being stopped by something more urgent.
+    held_since: Cell<Option<Time>>,
     timer: RefCell<Option<Sleep<Fabric>>>,
     waker: RefCell<Option<Waker>>,
     part: Cell<Part>,
-    /// Time that has not been booked yet, and on what: most pieces of work follow others of their part.
-    owed: Cell<(Part, Duration)>,
+    /// What it has computed and not been booked, in order: time is booked when it has passed.
+    owed: RefCell<Vec<(Part, Duration)>>,
     /// Resolves when the store buffer has room again.
     room: RefCell<Option<Completion<()>>>,
     pub task: RefCell<Weak<Task>>,
@@ -64,11 +66,12 @@ impl Context {
             core: Cell::new(core),
             ahead: Cell::new(Duration::ZERO),
             phase: Cell::new(Phase::Free),
-            stalled: Cell::new(None),
+            holds: Cell::new(false),
+            held_since: Cell::new(None),
             timer: RefCell::new(None),
             waker: RefCell::new(None),
             part: Cell::new(part),
-            owed: Cell::new((part, Duration::ZERO)),
+            owed: RefCell::default(),
             room: RefCell::new(None),
             task: RefCell::default(),
         })
@@ -86,7 +89,12 @@ impl Context {
             self.report(part, from, from + time);
         }
         self.ahead.set(self.ahead.get() + time);
-        self.account(part, time);
+        // Most pieces of work follow others of their part.
+        let mut owed = self.owed.borrow_mut();
+        match owed.last_mut() {
+            Some((last, sum)) if *last == part => *sum += time,
+            _ => owed.push((part, time)),
+        }
     }
 
     /// Computes for some cycles on account of `part`.
@@ -106,32 +114,54 @@ impl Context {
         self.part.get()
     }
 
-    fn account(&self, part: Part, time: Duration) {
-        let (before, owed) = self.owed.get();
-        if part == before {
-            self.owed.set((part, owed + time));
-            return;
-        }
-        self.settle_account();
-        self.owed.set((part, time));
-    }
-
-    /// Books what is owed.
-    pub fn settle_account(&self) {
-        let (part, time) = self.owed.get();
-        if time.is_zero() {
-            return;
-        }
-        self.owed.set((part, Duration::ZERO));
+    fn book_passed(&self, part: Part, time: Duration) {
         self.cores.book(self.core.get(), part, time);
         if let Some(task) = self.task.borrow().upgrade() {
             task.ran(part, time);
         }
     }
 
+    /// What it has computed that the simulation has not seen.
+    fn left(&self) -> Duration {
+        let catching_up = match self.phase.get() {
+            Phase::Free => Duration::ZERO,
+            Phase::CatchingUp { end } => end.since(self.cores.now()),
+            Phase::Stopped { left } => left,
+        };
+        catching_up + self.ahead.get()
+    }
+
+    /// Books what has passed of what it has computed, and the time for which it has held its core.
+    pub fn settle_account(&self) {
+        if self.held_since.get().is_some() {
+            self.close_hold();
+            self.open_hold();
+        }
+        let mut owed = self.owed.borrow_mut();
+        if owed.is_empty() {
+            return;
+        }
+        let sum: Duration = owed.iter().map(|&(_, time)| time).sum();
+        let mut passed = sum - self.left();
+        let mut whole = 0;
+        for (part, time) in &mut *owed {
+            let now = (*time).min(passed);
+            if !now.is_zero() {
+                self.book_passed(*part, now);
+            }
+            passed -= now;
+            *time -= now;
+            if !time.is_zero() {
+                break;
+            }
+            whole += 1;
+        }
+        owed.drain(..whole);
+    }
+
     /// Whether it keeps its core although it waits.
     pub fn keeps_core(&self) -> bool {
-        self.stalled.get().is_some() || self.phase.get() != Phase::Free
+        self.holds.get() || self.phase.get() != Phase::Free
     }
 
     /// Whether it has computed more than the simulation has seen.
@@ -143,7 +173,32 @@ impl Context {
     pub fn pause(&self) {
         if let Phase::CatchingUp { end } = self.phase.get() {
             self.phase.set(Phase::Stopped { left: end.since(self.cores.now()) });
+            self.settle_account();
         }
+        self.close_hold();
+    }
+
+    /// Lets it go on where it was stopped.
+    pub fn go_on(&self) {
+        self.open_hold();
+        self.wake();
+    }
+
+    /// The time for which it holds its core counts from now on, unless it has to compute first.
+    fn open_hold(&self) {
+        if self.holds.get() && self.held_since.get().is_none() && self.phase.get() == Phase::Free {
+            self.held_since.set(Some(self.cores.now()));
+        }
+    }
+
+    /// Books the time for which it has held its core.
+    fn close_hold(&self) {
+        let Some(since) = self.held_since.take() else { return };
+        let (part, now) = (self.part.get(), self.cores.now());
+        if self.cores.is_watched.get() {
+            self.report(part, since, now);
+        }
+        self.book_passed(part, now.since(since));
     }
 
     /// Lets it look whether it can go on.
@@ -179,6 +234,7 @@ impl Context {
         }
         if let Some(completion) = &mut *room {
             if Pin::new(completion).poll(context).is_pending() {
+                self.open_hold();
                 self.remember(context);
                 return Poll::Pending;
             }
@@ -290,17 +346,14 @@ impl CpuOps for Context {
     }
 
     fn hold(&self, on: bool) {
-        let since = self.stalled.replace(on.then(|| self.cores.now()));
-        if let Some(since) = since.filter(|_| !on) {
-            if self.cores.is_watched.get() {
-                self.report(self.part.get(), since, self.cores.now());
-            }
-            self.account(self.part.get(), self.cores.now().since(since));
+        self.holds.set(on);
+        match on {
+            true => self.open_hold(),
+            false => self.close_hold(),
         }
     }
 
     fn poll_sync(&self, context: &mut PollContext<'_>) -> Poll<()> {
-        self.settle_account();
         loop {
             let core = self.cores.get(self.core.get());
             let now = self.cores.now();
@@ -312,6 +365,7 @@ impl CpuOps for Context {
                     if left.is_zero() && !over && core.lets(self) {
                         return self.poll_store_buffer(context);
                     }
+                    self.close_hold();
                     self.phase.set(Phase::Stopped { left });
                 }
                 Phase::Stopped { left } => {
@@ -330,6 +384,7 @@ impl CpuOps for Context {
                 Phase::CatchingUp { end } if now >= end => {
                     *self.timer.borrow_mut() = None;
                     self.phase.set(Phase::Free);
+                    self.settle_account();
                 }
                 Phase::CatchingUp { end } => {
                     self.remember(context);

@@ -44,7 +44,7 @@ pub(crate) struct Core {
     /// The task that has the core.
     pub current: RefCell<Option<Rc<Task>>>,
     pub queue: RefCell<RunQueue>,
-    pub times: RefCell<Times>,
+    times: RefCell<Times>,
     /// When stores that have retired will have been written.
     pub stores: RefCell<VecDeque<Time>>,
     /// Cycles that the next task on this core pays for the switch to it.
@@ -83,13 +83,20 @@ impl Core {
     pub fn lower(&self, level: Level) {
         *self.raised[level as usize - 1].borrow_mut() = Weak::new();
         if let Some(next) = self.running() {
-            next.wake();
+            next.go_on();
         }
     }
 
     /// What the core does now.
     pub fn running(&self) -> Option<Rc<Context>> {
         self.top().or_else(|| self.current.borrow().as_ref().map(|task| Rc::clone(&task.context)))
+    }
+
+    /// Books what has passed on all levels.
+    fn settle_account(&self) {
+        let raised = self.raised.iter().filter_map(|context| context.borrow().upgrade());
+        let current = self.current.borrow().as_ref().map(|task| Rc::clone(&task.context));
+        raised.chain(current).for_each(|context| context.settle_account());
     }
 
     /// Whether it does nothing.
@@ -208,6 +215,18 @@ impl Cores {
 
     pub fn time_for(&self, cycles: u64) -> Duration {
         Duration::from_ps(((u128::from(cycles) * self.cycle_q32 + (1 << 31)) >> 32) as u64)
+    }
+
+    /// Books what has passed on all cores.
+    pub fn settle_accounts(&self) {
+        self.all.iter().for_each(Core::settle_account);
+    }
+
+    /// Time of a core by part.
+    pub fn times(&self, id: CpuId) -> Times {
+        let core = self.get(id);
+        core.settle_account();
+        *core.times.borrow()
     }
 
     pub fn book(&self, id: CpuId, part: Part, time: Duration) {

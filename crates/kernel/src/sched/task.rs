@@ -200,7 +200,6 @@ impl TaskFuture {
             if ended {
                 self.program = None;
             }
-            context.settle_account();
             if context.is_ahead() && !context.keeps_core() {
                 self.settling = true;
             } else if ended {

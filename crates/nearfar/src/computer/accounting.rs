@@ -65,14 +65,26 @@ fn part_name(part: Part) -> &'static str {
 struct Booked {
     at: Time,
     tasks: BTreeMap<String, TaskTimes>,
-    cores: Times,
+    cores: Vec<Times>,
 }
 
 impl Booked {
     fn of(host: &Computer, at: Time) -> Self {
-        let mut cores = Times::default();
-        (0..host.kernel.face().cpus()).for_each(|core| cores += &host.kernel.core_times(CpuId(core)));
+        let cores = (0..host.kernel.face().cpus()).map(|core| host.kernel.core_times(CpuId(core))).collect();
         Self { at, tasks: host.kernel.task_times(), cores }
+    }
+
+    /// What the cores have taken after `before`: none more than has passed.
+    fn since(&self, before: &Self) -> (Times, Duration) {
+        let passed = self.at.since(before.at);
+        let (mut busy, mut idle) = (Times::default(), Duration::ZERO);
+        for (after, before) in self.cores.iter().zip(&before.cores) {
+            let times = less(after, before);
+            assert!(times.total() <= passed, "a core was busy for {} of {passed}", times.total());
+            busy += &times;
+            idle += passed - times.total();
+        }
+        (busy, idle)
     }
 }
 
@@ -102,10 +114,7 @@ impl Accounting {
                 parts: parts.chain([("idle", idle)]).collect(),
             }
         };
-        let mut left = less(&after.cores, &before.cores);
-        // Programs that run ahead of the clock may have booked a little more than has passed.
-        let cores = u64::from(host.kernel.face().cpus());
-        let idle = (after.at.since(before.at) * cores).saturating_sub(left.total());
+        let (mut left, idle) = after.since(before);
         for (name, now) in &after.tasks {
             let then = before.tasks.get(name).copied().unwrap_or_default();
             let sums = TaskTimes {
