@@ -47,6 +47,43 @@ fn equals_share_a_core_equally() {
 }
 
 #[test]
+fn who_comes_late_shares_with_who_has_computed_for_long() {
+    let machine = free_of_cost();
+    let used = |task| info(&machine.kernel, task).times.total();
+    let shares = |tasks: [TaskId; 2]| {
+        let before = tasks.map(used);
+        machine.simulation.run_until(machine.simulation.now() + Duration::from_ms(100));
+        for (task, before) in tasks.into_iter().zip(before) {
+            let got = used(task) - before;
+            assert!(got > Duration::from_ms(45) && got < Duration::from_ms(55), "{got}");
+        }
+    };
+    let first = spin(&machine.kernel, TaskParams::named("first").on(CpuId(2)));
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(1_000));
+    let second = spin(&machine.kernel, TaskParams::named("second").on(CpuId(2)));
+    shares([first, second]);
+    // What a task has used on one core is nothing to those of another that it comes to.
+    let other = spin(&machine.kernel, TaskParams::named("other").on(CpuId(3)));
+    machine.simulation.run_until(machine.simulation.now() + Duration::from_ms(10));
+    machine.kernel.face().set_affinity(second, &[CpuId(3)]).unwrap();
+    shares([second, other]);
+    let sleeper = machine.kernel.spawn(TaskParams::named("sleeper").on(CpuId(4)), |cpu| {
+        Box::pin(async move {
+            cpu.cycles(2_500_000_000).await;
+            cpu.sleep(Duration::from_ms(10)).await;
+            loop {
+                cpu.cycles(250_000).await;
+            }
+        })
+    });
+    machine.simulation.run_until(machine.simulation.now() + Duration::from_ms(1_005));
+    machine.kernel.face().set_affinity(sleeper, &[CpuId(5)]).unwrap();
+    let awake = spin(&machine.kernel, TaskParams::named("awake").on(CpuId(5)));
+    machine.simulation.run_until(machine.simulation.now() + Duration::from_ms(20));
+    shares([sleeper, awake]);
+}
+
+#[test]
 fn nice_tasks_get_less_and_idle_ones_nothing() {
     let machine = free_of_cost();
     let on = |name: &str, priority| TaskParams { priority, ..TaskParams::named(name).on(CpuId(0)) };

@@ -24,7 +24,12 @@ impl Cores {
         task.context.settle_account();
         let id = self.place(task);
         let core = self.get(id);
+        self.raise_floor(core);
         let floor = core.queue.borrow().floor();
+        let before = task.context.core.get();
+        if before != id {
+            task.move_floor(self.get(before).queue.borrow().floor(), floor);
+        }
         task.catch_up(floor, self.sched.latency);
         let idle = core.is_idle();
         if idle && core.running().is_none() {
@@ -36,6 +41,15 @@ impl Cores {
         self.look_at(core, task);
     }
 
+    /// Where newcomers of a core start rises with those who run and wait there, however long nobody has come.
+    fn raise_floor(&self, core: &Core) {
+        let running = core.current.borrow().as_ref().filter(|task| task.is_fair()).map(|task| {
+            task.context.settle_account();
+            task.vruntime.get()
+        });
+        core.queue.borrow_mut().raise_floor(running);
+    }
+
     /// A task has come into a core's queue: the core goes to it if nobody has it, or is given up soon if the task is
     /// urgent enough.
     fn look_at(&self, core: &Core, task: &Task) {
@@ -45,6 +59,7 @@ impl Cores {
         }
         let current = core.current.borrow().clone();
         if let Some(current) = current {
+            current.context.settle_account();
             if task.preempts(&current, self.sched.wakeup_granularity) {
                 current.resched.set(true);
             }
@@ -134,6 +149,7 @@ impl Cores {
         let has_some = |c: &&Core| c.id != thief.id && c.queue.borrow().any(may);
         let farther = |c: &&Core| (c.node != thief.node, core::cmp::Reverse(c.queue.borrow().len()), c.id);
         let victim = self.all.iter().filter(has_some).min_by_key(farther)?;
+        self.raise_floor(victim);
         let task = victim.queue.borrow_mut().take_for_other(may)?;
         self.move_to(&task, victim, thief);
         Some(task)
@@ -166,6 +182,7 @@ impl Cores {
     /// A task gives its core away, for a while or for good.
     pub fn release(&self, task: &Task, state: State) {
         let core = self.get(task.context.core.get());
+        self.raise_floor(core);
         task.state.set(state);
         *core.current.borrow_mut() = None;
         self.dispatch(core);
@@ -200,10 +217,12 @@ impl Cores {
             return false;
         }
         let core = self.get(context.core.get());
+        self.raise_floor(core);
         *core.current.borrow_mut() = None;
         task.state.set(State::Runnable);
         let target = self.get(self.place_after_turn(&task, core));
         if target.id != core.id {
+            self.raise_floor(target);
             self.move_to(&task, core, target);
         }
         target.queue.borrow_mut().insert(Rc::clone(&task));

@@ -45,12 +45,16 @@ impl RunQueue {
         self.tasks.remove(&task.key()).is_some()
     }
 
+    /// Raises the floor to the least virtual runtime of those who wait and of who is `running`.
+    pub fn raise_floor(&mut self, running: Option<u64>) {
+        let fair = self.tasks.range((1, 0, 0)..(2, 0, 0)).next();
+        let waiting = fair.map(|(&(_, vruntime, _), _)| vruntime);
+        let least = waiting.into_iter().chain(running).min();
+        self.floor = self.floor.max(least.unwrap_or_default());
+    }
+
     pub fn take_first(&mut self) -> Option<Rc<Task>> {
-        let task = self.tasks.pop_first()?.1;
-        if task.is_fair() {
-            self.floor = self.floor.max(task.vruntime.get());
-        }
-        Some(task)
+        Some(self.tasks.pop_first()?.1)
     }
 
     /// Whether one of those who wait is such.
