@@ -226,6 +226,38 @@ fn a_device_taken_out_under_load_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_device_taken_out_while_it_is_probed_is_bound_to_nobody() {
+    let boot = |pair: &Pair| pair.simulation.block_on(pair.hosts[0].kernel.boot()).expect("the kernel boots");
+    let setup = Setup { mode: kernel::DmaMode::Strict, ..Setup::default() };
+    let whole = Pair::off(&setup);
+    boot(&whole);
+    let step = Duration::from_ps(whole.simulation.now().as_ps() / 60);
+    for n in 1..=60 {
+        let pair = Pair::off(&setup);
+        let (hw, nic) = (pair.simulation.handle(), pair.hosts[0].nic);
+        pair.simulation.spawn(async move {
+            hw.sleep(step * n).await;
+            hw.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+        });
+        boot(&pair);
+        pair.run_for(SECOND);
+        let kernel = &pair.hosts[0].kernel;
+        assert!(
+            !kernel.pci().iter().any(|function| function.driver == Some("nic")),
+            "{n} {:?}",
+            kernel.log()
+        );
+        assert!(kernel.face().packet_device("eth0").is_none(), "{n}");
+        assert_eq!((pair.mapped(0), pair.hosts[0].driver.functions().len()), (0, 0), "{n}");
+        pair.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, nic));
+        pair.run_for(SECOND);
+        let device = ["eth0", "eth1"].into_iter().find_map(|name| kernel.face().packet_device(name));
+        let device = device.unwrap_or_else(|| panic!("{n} {:?}", kernel.log()));
+        pair.run(0, 0, move |cpu| Box::pin(async move { device.open(&cpu).await })).unwrap();
+    }
+}
+
+#[test]
 fn a_cable_that_goes_down_and_up_is_noticed() {
     let pair = Pair::up(&Setup::default());
     let (listener, buffers) = (listen(&pair), Buffers::new(&pair.hosts[0].kernel));

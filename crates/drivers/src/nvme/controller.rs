@@ -125,9 +125,7 @@ impl Controller {
         });
         let done = controller.first_start(cpu).await;
         if let Err(error) = done {
-            controller.state.set(State::Dead);
-            let _ = controller.disable(cpu).await;
-            controller.release(cpu).await;
+            controller.end(cpu, error).await;
             return Err(error);
         }
         Ok(controller)

@@ -44,7 +44,7 @@ impl Controller {
         }
         let at = self.device.address();
         match self.registers.read_u32(cpu, regs::CSTS).await {
-            u32::MAX => return self.give_up(cpu, Error::NoDevice),
+            u32::MAX => return self.abandon(cpu, Error::NoDevice).await,
             bits if ControllerStatus::from_bits(bits).fatal => {
                 self.kernel.log(format!("nvme {at}: fatal error"));
                 return self.reset(cpu).await;
@@ -72,7 +72,7 @@ impl Controller {
         self.freeze(cpu);
         if let Err(error) = self.restart(cpu).await {
             self.kernel.log(format!("nvme {}: reset failed: {error}", self.device.address()));
-            self.give_up(cpu, error);
+            self.abandon(cpu, error).await;
             self.unregister();
         }
     }
@@ -172,6 +172,13 @@ impl Controller {
         self.take_back(cpu, Some(error));
     }
 
+    /// As [`give_up`](Self::give_up), when the controller is perhaps still there: it reaches no memory any more.
+    async fn abandon(&self, cpu: &Cpu, error: Error) {
+        // Requests that it has sent come before the answer.
+        self.device.set_master(cpu, false).await;
+        self.give_up(cpu, error);
+    }
+
     /// Ends everything, orderly if the controller is still there.
     pub(super) async fn shut_down(&self, cpu: &Cpu) {
         // Those who have the block devices open hear that they are gone.
@@ -182,9 +189,17 @@ impl Controller {
                 cpu.sleep(LOOK).await;
             }
             let _ = self.announce_shutdown(cpu).await;
+        }
+        self.end(cpu, Error::NoDevice).await;
+    }
+
+    /// Stops the controller and lets go of all that it had.
+    pub(super) async fn end(&self, cpu: &Cpu, error: Error) {
+        if self.device.is_present() {
             let _ = self.disable(cpu).await;
         }
-        self.give_up(cpu, Error::NoDevice);
+        self.abandon(cpu, error).await;
+        self.unregister();
         self.release(cpu).await;
     }
 

@@ -118,7 +118,17 @@ pub fn link() -> LinkParams {
 }
 
 impl Pair {
+    /// Boots both hosts.
     pub fn new(setup: &Setup) -> Self {
+        let pair = Self::off(setup);
+        for host in &pair.hosts {
+            pair.simulation.block_on(host.kernel.boot()).expect("the kernel boots");
+        }
+        pair
+    }
+
+    /// Both hosts before they boot.
+    pub fn off(setup: &Setup) -> Self {
         let mut fabric = Fabric::new();
         let mut plug = |n: u32| {
             let mut params = NicParams::modern(MacAddr::local(n));
@@ -172,11 +182,7 @@ impl Pair {
             kernel.add_driver(Rc::clone(&beside) as _);
             HostSide { kernel, beside, driver, nic, handle, host }
         });
-        let pair = Self { simulation, hosts, cable };
-        for host in &pair.hosts {
-            pair.simulation.block_on(host.kernel.boot()).expect("the kernel boots");
-        }
-        pair
+        Self { simulation, hosts, cable }
     }
 
     /// Boots and opens both devices.

@@ -18,11 +18,13 @@ use kernel::{
 use platform::Error;
 use platform::block::{BlockOp, Segment};
 use platform::cpu::{Async, Cpu, CpuId, Node};
+use platform::device::FunctionIndex;
 use platform::kernel::TaskParams;
 use platform::memory::{PAGE, PhysAddr, Policy};
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
 use platform::sync::Completion;
 use units::{Bytes, Duration, Frequency, HostPhysical};
+use wire::pcie::config::header;
 use wire::pcie::{Generation, Width};
 
 pub struct Setup {
@@ -68,7 +70,19 @@ fn link() -> LinkParams {
 }
 
 impl Machine {
+    /// A machine that has booted.
     pub fn new(setup: &Setup) -> Self {
+        let machine = Self::off(setup);
+        machine.boot();
+        machine
+    }
+
+    pub fn boot(&self) {
+        self.simulation.block_on(self.kernel.boot()).expect("the kernel boots");
+    }
+
+    /// A machine that has not booted.
+    pub fn off(setup: &Setup) -> Self {
         let mut memory = MemoryParams::example();
         for socket in &mut memory.sockets {
             socket.memory[0].size = setup.memory;
@@ -106,9 +120,16 @@ impl Machine {
         let kernel = Kernel::new(&simulation.handle(), host, params);
         let driver = Rc::new(NvmeDriver::new(setup.options));
         kernel.add_driver(Rc::clone(&driver) as _);
-        let machine = Self { simulation, kernel, driver, control, drive, host };
-        machine.simulation.block_on(machine.kernel.boot()).expect("the kernel boots");
-        machine
+        Self { simulation, kernel, driver, control, drive, host }
+    }
+
+    /// Whether the drive may send requests.
+    pub fn is_master(&self) -> bool {
+        self.simulation.with(|fabric, _| {
+            let registers = &fabric.endpoint_mut(self.drive).core.registers;
+            registers.config(FunctionIndex(0)).read(header::COMMAND, 2) as u16 & header::COMMAND_BUS_MASTER
+                != 0
+        })
     }
 
     pub fn controller(&self) -> Rc<Controller> {

@@ -3,4 +3,5 @@
 mod cache;
 mod faults;
 mod machine;
+mod probe;
 mod reads_back;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
-use platform::pci::{PciDevice, PciDriver};
+use platform::pci::{ChannelState, PciDevice, PciDriver};
 use wire::pcie::config::header;
 
 use super::Function;
@@ -20,16 +20,27 @@ impl Inner {
 
     /// Offers a function to the drivers, in the order in which they came.
     pub async fn bind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
+        function.binds.acquire().await;
+        self.find_driver(cpu, function).await;
+        function.binds.release();
+    }
+
+    async fn find_driver(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
         if function.driver.borrow().is_some() || function.is_bridge() {
             return;
         }
         let drivers: Vec<Rc<dyn PciDriver>> = self.pci.drivers.borrow().clone();
         for driver in drivers {
-            if !driver.ids().iter().any(|id| id.matches(&function.identity)) {
+            if !function.present.get() || !driver.ids().iter().any(|id| id.matches(&function.identity)) {
                 continue;
             }
             let ops: Rc<dyn platform::pci::PciOps> = Rc::clone(function) as _;
             match driver.probe(cpu, PciDevice::new(ops)).await {
+                // Removed meanwhile: nobody has told the driver.
+                Ok(binding) if !function.present.get() => {
+                    binding.error_detected(cpu, ChannelState::Gone);
+                    binding.remove(cpu).await;
+                }
                 Ok(binding) => {
                     self.log(format!("pci {}: bound to {}", function.bdf, driver.name()));
                     *function.driver.borrow_mut() = Some(Bound { driver, binding });
@@ -37,19 +48,29 @@ impl Inner {
                 }
                 Err(error) => {
                     self.log(format!("pci {}: {} failed: {error}", function.bdf, driver.name()));
-                    self.free_irqs(cpu, function).await;
                 }
             }
+            self.let_go(cpu, function, driver.name()).await;
         }
     }
 
-    /// Takes a function from its driver. What the driver left mapped is told and taken down.
+    /// Takes a function from its driver.
     pub async fn unbind(self: &Rc<Self>, cpu: &Cpu, function: &Rc<Function>) {
+        function.binds.acquire().await;
         let bound = function.driver.borrow_mut().take();
-        let Some(Bound { driver, binding }) = bound else { return };
-        // Without a driver for the physical function nobody looks after the virtual ones.
-        Box::pin(self.disable_virtual_functions(cpu, function)).await;
-        binding.remove(cpu).await;
+        if let Some(Bound { driver, binding }) = bound {
+            // Without a driver for the physical function nobody looks after the virtual ones.
+            Box::pin(self.disable_virtual_functions(cpu, function)).await;
+            binding.remove(cpu).await;
+            self.let_go(cpu, function, driver.name()).await;
+            self.log(format!("pci {}: unbound from {}", function.bdf, driver.name()));
+        }
+        function.binds.release();
+    }
+
+    /// Takes from a function what a driver has left it with: interrupts, the right to send requests, and mappings, which are
+    /// told.
+    async fn let_go(&self, cpu: &Cpu, function: &Function, driver: &str) {
         self.free_irqs(cpu, function).await;
         if function.present.get() {
             let command = self.config_read_u16(cpu, function.bdf, header::COMMAND).await;
@@ -60,10 +81,9 @@ impl Inner {
         if let Some(dma) = dma {
             let left = dma.close(cpu);
             if left > 0 {
-                self.log(format!("pci {}: {} left {left} mappings", function.bdf, driver.name()));
+                self.log(format!("pci {}: {driver} left {left} mappings", function.bdf));
             }
         }
-        self.log(format!("pci {}: unbound from {}", function.bdf, driver.name()));
     }
 
     /// Writes BARs and settings again after a reset.

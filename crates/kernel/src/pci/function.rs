@@ -11,6 +11,7 @@ use platform::irq::{Affinity, Irq, IrqHandler, IrqThread};
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, Identity, PciBinding, PciDriver, PciOps};
+use platform::sync::Semaphore;
 use units::Duration;
 use wire::pcie::config::caps::{Found, extended_id};
 use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
@@ -63,6 +64,8 @@ pub(crate) struct Function {
     /// The MSI-X table's BAR and the table's place in it.
     pub msix_table: Cell<Option<(u8, u64)>>,
     pub driver: RefCell<Option<Bound>>,
+    /// Held by who binds it to a driver or takes it from one.
+    pub binds: Semaphore,
     /// Its virtual functions, if it can have any.
     pub iov: RefCell<Option<Iov>>,
     /// Of a virtual function: its physical function.
@@ -116,6 +119,7 @@ impl Function {
             irqs: RefCell::default(),
             msix_table: Cell::new(None),
             driver: RefCell::new(None),
+            binds: Semaphore::new(1),
             iov: RefCell::new(None),
             physical: None,
         })
