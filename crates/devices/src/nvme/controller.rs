@@ -44,6 +44,8 @@ pub(super) struct State {
     pub admin_submission: u64,
     pub admin_completion: u64,
     pub interrupt_mask: u32,
+    /// A fault: CC is not heeded.
+    pub deaf: bool,
     pub buffer_control: MemoryBufferControl,
     /// The controller memory buffer.
     pub buffer: Vec<u8>,
@@ -138,6 +140,9 @@ impl Controller {
 
     /// CC was written (section 3.1.5).
     pub fn configure(self: &Rc<Self>, new: Configuration) {
+        if self.state.borrow().deaf {
+            return;
+        }
         let old = std::mem::replace(&mut self.state.borrow_mut().configuration, new);
         if old.enable && !new.enable {
             self.stop();
@@ -376,6 +381,10 @@ impl Controller {
         match fault {
             Some(FaultKind::Hang) => core::future::pending::<()>().await,
             Some(FaultKind::Fatal) => return self.fail(),
+            Some(FaultKind::Deaf) => {
+                self.state.borrow_mut().deaf = true;
+                core::future::pending::<()>().await;
+            }
             _ => {}
         }
         let timing = self.drive.params.timing;

@@ -19,6 +19,8 @@ pub enum FaultKind {
     Fail(Status),
     /// The controller fails for good (CSTS.CFS).
     Fatal,
+    /// It is never answered, nor can the controller be disabled any more (CC is not heeded) until its function is reset.
+    Deaf,
 }
 
 /// A fault and the command that it befalls.

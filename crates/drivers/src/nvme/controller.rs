@@ -12,6 +12,7 @@ use platform::kernel::Kernel;
 use platform::memory::PAGE;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
+use platform::sync::Semaphore;
 use platform::tags::TagSet;
 use units::Duration;
 use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
@@ -72,6 +73,10 @@ pub struct Controller {
     capabilities: Capabilities,
     pub(super) abilities: RefCell<Abilities>,
     pub(super) state: Cell<State>,
+    /// Who resets it or takes it down does so alone.
+    pub(super) change: Semaphore,
+    /// An error of the bus: the function is about to be reset.
+    pub(super) frozen: Cell<bool>,
     pub(super) admin: Rc<Queue>,
     pub(super) queues: RefCell<Vec<Rc<Queue>>>,
     /// The right to a slot of a queue, for all namespaces together.
@@ -115,6 +120,8 @@ impl Controller {
             capabilities,
             abilities: RefCell::default(),
             state: Cell::new(State::Starting),
+            change: Semaphore::new(1),
+            frozen: Cell::new(false),
             admin,
             queues: RefCell::default(),
             tags: OnceCell::new(),
@@ -284,6 +291,7 @@ impl Controller {
         self.registers.write_u64(cpu, regs::ACQ, self.admin.completion.bus.get());
         self.registers.write_u32(cpu, regs::CC, Configuration::enabled().to_bits());
         self.wait_ready(cpu, true).await?;
+        self.check()?;
         self.admin.live.set(true);
         Ok(())
     }

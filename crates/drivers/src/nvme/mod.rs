@@ -167,7 +167,8 @@ impl PciBinding for Controller {
             ChannelState::Normal => Recovery::CanRecover,
             ChannelState::Frozen => {
                 // What it was asked is asked again after the reset.
-                self.freeze(cpu);
+                self.frozen.set(true);
+                self.freeze();
                 Recovery::NeedReset
             }
             ChannelState::Gone => {
@@ -180,7 +181,7 @@ impl PciBinding for Controller {
     fn slot_reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Recovery> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            match self.restart(cpu).await {
+            match self.after_reset(cpu).await {
                 Ok(()) => Recovery::CanRecover,
                 Err(_) => Recovery::Disconnect,
             }

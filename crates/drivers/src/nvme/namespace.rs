@@ -70,6 +70,7 @@ impl Controller {
                 self.kernel.log(format!("nvme {}: namespace {id} cannot be used", self.device.address()));
                 continue;
             }
+            self.check()?;
             let namespace = Rc::new(Namespace::new(self, id, &says));
             self.namespaces.borrow_mut().insert(id, Rc::clone(&namespace));
             let name = self.kernel.register_block(Rc::clone(&namespace) as Rc<dyn BlockDriver>);
@@ -152,6 +153,10 @@ impl Controller {
 
     /// Takes what has completed in a queue; says how much that was.
     pub(super) fn reap(&self, cpu: &Cpu, queue: &Queue) -> usize {
+        // Of a controller that was given up all has been taken back, perhaps the rings, too.
+        if self.state.get() == State::Dead {
+            return 0;
+        }
         let _part = cpu.book(Part::Driver);
         cpu.work(self.options.costs.look);
         let reaped = queue.reap(cpu, &self.registers);

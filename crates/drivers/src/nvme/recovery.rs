@@ -44,6 +44,8 @@ impl Controller {
         }
         let at = self.device.address();
         match self.registers.read_u32(cpu, regs::CSTS).await {
+            // Nobody answers while the bus is reset, after which it will be restarted.
+            u32::MAX if self.frozen.get() => return,
             u32::MAX => return self.abandon(cpu, Error::NoDevice).await,
             bits if ControllerStatus::from_bits(bits).fatal => {
                 self.kernel.log(format!("nvme {at}: fatal error"));
@@ -63,34 +65,64 @@ impl Controller {
         }
     }
 
-    /// Resets the controller and goes on with what was under way; gives it up if that fails.
+    /// Resets the controller and goes on with what was under way; gives it up if that fails. If somebody else is about to
+    /// reset or to remove it, that is enough.
     pub(super) async fn reset(&self, cpu: &Cpu) {
-        if self.state.get() != State::Live {
+        if self.state.get() != State::Live || !self.change.try_acquire() {
             return;
         }
         self.kernel.log(format!("nvme {}: reset", self.device.address()));
-        self.freeze(cpu);
-        if let Err(error) = self.restart(cpu).await {
-            self.kernel.log(format!("nvme {}: reset failed: {error}", self.device.address()));
-            self.abandon(cpu, error).await;
-            self.unregister();
+        self.freeze();
+        match self.restart(cpu).await {
+            // The bus is reset beneath it: who does that will restart it.
+            Err(_) if self.frozen.get() => {}
+            Err(error) => {
+                self.kernel.log(format!("nvme {}: reset failed: {error}", self.device.address()));
+                self.abandon(cpu, error).await;
+                self.unregister();
+            }
+            Ok(()) => {}
         }
+        self.change.release();
+    }
+
+    /// The function has been reset, and the controller knows nothing any more.
+    pub(super) async fn after_reset(&self, cpu: &Cpu) -> Result<(), Error> {
+        // A restart that was under way waits for answers that will not come.
+        self.cancel_admin(Error::Cancelled);
+        self.change.acquire().await;
+        self.frozen.set(false);
+        let done = self.restart(cpu).await;
+        self.change.release();
+        done
     }
 
     /// Takes no more commands; requests wait.
-    pub(super) fn freeze(&self, _: &Cpu) {
+    pub(super) fn freeze(&self) {
         if self.state.get() != State::Dead {
             self.state.set(State::Resetting);
         }
+        self.admin.live.set(false);
         self.queues.borrow().iter().for_each(|queue| queue.live.set(false));
     }
 
-    /// Sets the controller up again, and gives it what waits.
-    pub(super) async fn restart(&self, cpu: &Cpu) -> Result<(), Error> {
+    /// Whether it may go on with what it does to the controller: that may have gone, or be reset beneath it.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match () {
+            () if self.state.get() == State::Dead => Err(Error::NoDevice),
+            () if self.frozen.get() => Err(Error::Cancelled),
+            () => Ok(()),
+        }
+    }
+
+    /// Sets the controller up again, and gives it what waits. Who calls it holds `change`.
+    async fn restart(&self, cpu: &Cpu) -> Result<(), Error> {
+        self.check()?;
         self.count(|c| c.resets += 1);
-        self.freeze(cpu);
+        self.freeze();
         // Only a disabled controller leaves memory alone.
         self.disable(cpu).await?;
+        self.check()?;
         self.take_back(cpu, None);
         self.restore_buffer(cpu);
         self.enable(cpu).await?;
@@ -99,11 +131,10 @@ impl Controller {
             return Err(Error::Io);
         }
         self.create_queues(cpu).await?;
-        if self.state.get() == State::Dead {
-            return Err(Error::NoDevice);
-        }
+        self.check()?;
         self.state.set(State::Live);
         self.listen(cpu).await;
+        self.check()?;
         let queues = self.queues.borrow().clone();
         for queue in &queues {
             self.unpark(cpu, queue);
@@ -124,13 +155,18 @@ impl Controller {
         queue.ring(cpu, &self.registers);
     }
 
-    /// Takes back all that the controller had: requests fail with `error`, or else wait to be given again.
-    fn take_back(&self, cpu: &Cpu, error: Option<Error>) {
+    /// Those who wait for admin commands wait no longer.
+    fn cancel_admin(&self, error: Error) {
         for work in self.admin.take_all() {
             if let Work::Admin(waiting) = work {
-                waiting.complete(Err(error.unwrap_or(Error::Cancelled)));
+                waiting.complete(Err(error));
             }
         }
+    }
+
+    /// Takes back all that the controller had: requests fail with `error`, or else wait to be given again.
+    fn take_back(&self, cpu: &Cpu, error: Option<Error>) {
+        self.cancel_admin(error.unwrap_or(Error::Cancelled));
         let queues = self.queues.borrow().clone();
         for queue in &queues {
             for work in queue.take_all() {
@@ -183,14 +219,16 @@ impl Controller {
     pub(super) async fn shut_down(&self, cpu: &Cpu) {
         // Those who have the block devices open hear that they are gone.
         self.unregister();
+        let deadline = cpu.now() + self.admin_timeout();
+        while self.busy() && cpu.now() < deadline && self.device.is_present() {
+            cpu.sleep(LOOK).await;
+        }
+        self.change.acquire().await;
         if self.state.get() == State::Live && self.device.is_present() {
-            let deadline = cpu.now() + self.admin_timeout();
-            while self.busy() && cpu.now() < deadline && self.state.get() == State::Live {
-                cpu.sleep(LOOK).await;
-            }
             let _ = self.announce_shutdown(cpu).await;
         }
         self.end(cpu, Error::NoDevice).await;
+        self.change.release();
     }
 
     /// Stops the controller and lets go of all that it had.

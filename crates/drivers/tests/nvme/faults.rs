@@ -9,12 +9,16 @@ use drivers::nvme::State;
 use kernel::DmaMode;
 use platform::Error;
 use platform::block::{BlockOp, Segment};
+use platform::device::FunctionIndex;
 use platform::kernel::TaskParams;
 use platform::memory::{PAGE, Policy};
 use platform::storage::{IoCompletions, IoRequest};
 use proptest::prelude::*;
 use units::{Bytes, Duration};
 use wire::nvme::Status;
+use wire::pcie::Bdf;
+use wire::pcie::config::aer::{self, uncorrectable};
+use wire::pcie::tlp::MessageCode;
 
 use super::machine::{Machine, Setup};
 
@@ -197,6 +201,110 @@ fn memory_that_runs_out_is_told_to_who_asked() {
         })
     });
     assert_eq!(machine.mapped(), 0);
+}
+
+#[test]
+fn a_controller_that_will_not_stop_reaches_no_memory_that_was_its() {
+    let slow = |drive: &mut devices::nvme::NvmeParams| {
+        drive.media.read = Duration::from_ms(20_000);
+    };
+    let machine = Machine::new(&Setup { mode: DmaMode::Strict, drive: slow, ..Setup::default() });
+    // A drive that does not say it is disabled is waited for, for 10.5 s. The first is never answered; the others would arrive after the drive was given up.
+    machine.control.inject(fault(FaultKind::Deaf));
+    let (at, file) = (machine.memory(4, 0), machine.file());
+    let results = machine.run(3, move |cpu| {
+        Box::pin(async move {
+            let completions = IoCompletions::new();
+            let request = |n: u64| {
+                let memory = vec![Segment { at: at + n * PAGE, length: PAGE as u32 }];
+                IoRequest { op: BlockOp::Read, offset: n * 16384, length: PAGE, memory, token: n }
+            };
+            file.submit(&cpu, (0..4).map(request).collect(), &completions);
+            let mut results = Vec::new();
+            for _ in 0..4 {
+                results.push(completions.next().await.result);
+            }
+            results
+        })
+    });
+    assert!(results.iter().all(Result::is_err), "{results:?}");
+    machine.simulation.run();
+    assert_eq!((machine.controller().state(), machine.is_master()), (State::Dead, false));
+    assert_eq!((machine.kernel.iommu_faults(), machine.mapped()), (Vec::new(), 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// Resets that the driver wants, resets of the bus and removals come in each other's way as they like.
+    #[test]
+    fn resets_and_removals_do_not_meet(
+        kind in prop::sample::select(vec![FaultKind::Hang, FaultKind::Fatal, FaultKind::WrongPhase]),
+        errors in prop::collection::vec(1_000u64..4_000, 0..3),
+        removed_after in prop::option::of(prop_oneof![1_000u64..4_000, 100_000u64..110_000]),
+    ) {
+        let machine = Machine::new(&Setup { mode: DmaMode::Strict, ..Setup::default() });
+        let (controller, drive, host) = (machine.controller(), machine.drive, machine.host);
+        machine.control.inject(fault(kind));
+        for after in errors {
+            let hw = machine.simulation.handle();
+            machine.simulation.spawn(async move {
+                hw.sleep(Duration::from_us(after)).await;
+                hw.with(|fabric, scheduler| {
+                    let config = fabric.endpoint_mut(drive).core.registers.config_mut(FunctionIndex(0));
+                    let at = config.aer_offset().unwrap();
+                    config.update(at + aer::UNCORRECTABLE_STATUS, 0, uncorrectable::MALFORMED);
+                    let from = Bdf::new(1, 0, 0);
+                    fabric.host_mut(host).report_error(scheduler, 0, from, MessageCode::ERR_FATAL);
+                });
+            });
+        }
+        if let Some(after) = removed_after {
+            let hw = machine.simulation.handle();
+            machine.simulation.spawn(async move {
+                hw.sleep(Duration::from_us(after)).await;
+                hw.with(|fabric, scheduler| fabric.remove_device(scheduler, drive));
+            });
+        }
+        let (at, file) = (machine.memory(16, 0), machine.file());
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for core in 0..4 {
+            let (file, ended) = (Rc::clone(&file), Rc::clone(&ended));
+            machine.kernel.spawn(TaskParams::named("reader").on(platform::cpu::CpuId(4 * core)), move |cpu| {
+                Box::pin(async move {
+                    let completions = IoCompletions::new();
+                    for n in 0..20 {
+                        let memory = vec![Segment { at: at + u64::from(core) * PAGE, length: PAGE as u32 }];
+                        let offset = (u64::from(core) * 20 + n) * 16384;
+                        let request = IoRequest { op: BlockOp::Read, offset, length: PAGE, memory, token: n };
+                        file.submit(&cpu, vec![request], &completions);
+                        let done = completions.next().await;
+                        ended.borrow_mut().push((core, done.token));
+                        cpu.sleep(Duration::from_us(150)).await;
+                    }
+                })
+            });
+        }
+        machine.simulation.run();
+        let mut ended = ended.take();
+        ended.sort_unstable();
+        ended.dedup();
+        prop_assert_eq!(ended.len(), 80, "{:?} {:?}", controller.counters(), machine.kernel.log());
+        prop_assert_eq!(machine.kernel.iommu_faults(), Vec::new());
+        let counters = controller.dma_counters();
+        prop_assert_eq!(counters.maps, counters.unmaps);
+        if removed_after.is_some() {
+            prop_assert_eq!((controller.state(), counters.live()), (State::Dead, 0));
+            // Its name is free when nobody knows it any more.
+            drop((controller, file));
+            machine.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, drive));
+            machine.simulation.run();
+        } else {
+            prop_assert_eq!(controller.state(), State::Live, "{:?}", machine.kernel.log());
+        }
+        let memory = vec![Segment { at, length: 4096 }];
+        prop_assert_eq!(machine.direct(0, BlockOp::Read, 0, memory, 4096), Ok(()));
+    }
 }
 
 proptest! {
