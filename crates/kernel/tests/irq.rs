@@ -45,6 +45,41 @@ fn an_interrupt_follows_its_affinity() {
 }
 
 #[test]
+fn a_full_remapping_table_gives_as_many_interrupts_as_it_has() {
+    // Two entries, one of which is the port's; and eight: the copier asks for as many, or at least one.
+    for (order, expected) in [(0, 1), (2, 7)] {
+        let mut params = common::params(DmaMode::Strict);
+        params.dma.interrupt_order = order;
+        let machine = common::machine_with(params);
+        machine.boot();
+        for _ in 0..3 {
+            let copier = machine.driver.bound.borrow().last().cloned().unwrap();
+            assert_eq!(copier.irqs.len(), expected);
+            machine.run(0, move |cpu| {
+                Box::pin(async move {
+                    for vector in 0..expected as u16 {
+                        let bus = copier.memory.bus;
+                        copier.copy(&cpu, bus, bus, 64, vector).await.unwrap();
+                    }
+                })
+            });
+            // What it had is free again.
+            machine.unplug(machine.copiers[1]);
+            machine.plug(machine.copiers[1]);
+        }
+    }
+    let mut params = common::params(DmaMode::Strict);
+    params.dma.interrupt_order = 0;
+    let machine = common::machine_with(params);
+    machine.driver.least.set(2);
+    machine.boot();
+    assert!(machine.driver.bound.borrow().is_empty());
+    let refused = |line: &str| line.contains("copier failed");
+    assert!(machine.kernel.log().iter().any(|(_, line)| refused(line)), "{:?}", machine.kernel.log());
+    assert_eq!(machine.kernel.interrupts().len(), 2, "those of the ports");
+}
+
+#[test]
 fn a_rogue_message_is_refused_where_interrupts_are_remapped() {
     for (mode, refused) in [(DmaMode::Off, false), (DmaMode::Strict, true)] {
         let machine = Machine::booted(mode);

@@ -40,6 +40,8 @@ pub struct DmaParams {
     pub mode: DmaMode,
     /// Whether interrupts are remapped.
     pub remap_interrupts: bool,
+    /// Entries of an IOMMU's interrupt remapping table: 2^(this + 1), up to 15 (Linux: `INTR_REMAP_TABLE_ENTRIES`, 65,536).
+    pub interrupt_order: u8,
     /// Ranges that a core collects before a lazy flush (Linux: `IOVA_FQ_SIZE`).
     pub flush_entries: usize,
     /// Longest wait of a lazy flush (Linux: `IOVA_FQ_TIMEOUT`).
@@ -54,6 +56,7 @@ impl DmaParams {
         Self {
             mode,
             remap_interrupts: !matches!(mode, DmaMode::Off),
+            interrupt_order: 15,
             flush_entries: 256,
             flush_time: Duration::from_ms(10),
             low_first: true,

@@ -1,6 +1,7 @@
 //! One IOMMU: its root table, its invalidation queue, its interrupt table.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use hardware::iommu::tables::{ContextTables, FrameAllocator};
@@ -8,6 +9,7 @@ use hardware::iommu::{
     ContextEntry, ContextScope, DeliveryMode, Descriptor, DomainId, Features, Interrupt, InterruptEntry,
     InterruptTable, MsiMessage, QueueAction, Scope, SourceCheck, TranslationType,
 };
+use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::lock::SpinLock;
 use platform::memory::{Pages, Policy};
@@ -19,8 +21,6 @@ use crate::convert;
 use crate::irq::Line;
 use crate::kernel::Inner;
 
-/// Entries of an interrupt remapping table of one page: 2^(`IRT_ORDER` + 1).
-const IRT_ORDER: u8 = 7;
 /// Bytes of the invalidation queue: one page.
 const QUEUE_BYTES: u64 = 4096;
 /// Bytes of a descriptor or interrupt entry.
@@ -40,7 +40,7 @@ pub(crate) struct Unit {
     /// Held by the core whose descriptors are in the queue.
     lock: SpinLock,
     interrupts: Option<Pages>,
-    taken: RefCell<Vec<bool>>,
+    free_entries: RefCell<BTreeSet<u16>>,
 }
 
 impl Unit {
@@ -124,16 +124,16 @@ impl Unit {
     }
 
     /// Writes an interrupt entry, taking a free one if the line has none.
-    fn set_interrupt(&self, kernel: &Inner, cpu: &Cpu, line: &Line, source: Bdf) -> Option<u16> {
-        let table = self.interrupts?;
+    fn set_interrupt(
+        &self,
+        kernel: &Inner,
+        cpu: &Cpu,
+        table: Pages,
+        (line, source): (&Line, Bdf),
+    ) -> Result<u16, Error> {
         let index = match line.remapped.get() {
             Some(index) => index,
-            None => {
-                let mut taken = self.taken.borrow_mut();
-                let free = taken.iter().position(|taken| !taken)?;
-                taken[free] = true;
-                free as u16
-            }
+            None => self.free_entries.borrow_mut().pop_first().ok_or(Error::NoSpace)?,
         };
         let entry = InterruptEntry {
             interrupt: Interrupt {
@@ -146,7 +146,7 @@ impl Unit {
             fault_processing_disabled: false,
         };
         self.write_entry(kernel, cpu, table, index, entry.encode(true));
-        Some(index)
+        Ok(index)
     }
 
     fn write_entry(&self, kernel: &Inner, cpu: &Cpu, table: Pages, index: u16, [low, high]: [u64; 2]) {
@@ -160,7 +160,7 @@ impl Unit {
     fn free_interrupt(&self, kernel: &Inner, cpu: &Cpu, index: u16) {
         if let Some(table) = self.interrupts {
             self.write_entry(kernel, cpu, table, index, InterruptEntry::ABSENT);
-            self.taken.borrow_mut()[usize::from(index)] = false;
+            self.free_entries.borrow_mut().insert(index);
         }
     }
 }
@@ -185,14 +185,16 @@ impl Inner {
 
     fn start_iommu(&self, cpu: &Cpu, index: usize) -> Option<Unit> {
         let node = Node(index as u8);
-        let page = || self.take_pages(cpu, 0, Policy::Preferred(node)).ok();
-        let (queue, status) = (page()?, page()?);
-        let interrupts = if self.dma.params.remap_interrupts { Some(page()?) } else { None };
-        let translate = self.dma.params.mode != DmaMode::Off;
+        let params = self.dma.params;
+        let pages = |bytes| self.take_pages(cpu, Pages::order_for(bytes), Policy::Preferred(node)).ok();
+        let (queue, status) = (pages(QUEUE_BYTES)?, pages(ENTRY)?);
+        let order = params.interrupt_order;
+        let interrupts = if params.remap_interrupts { Some(pages(ENTRY << (order + 1))?) } else { None };
+        let translate = params.mode != DmaMode::Off;
         let (contexts, features) = self.cores.with(|host, _, _| {
             let memory = host.memory.bytes_mut();
-            for page in [Some(queue), Some(status), interrupts].into_iter().flatten() {
-                let _ = memory.write(convert::physical(page.start), &[0; 4096]);
+            for pages in [Some(queue), Some(status), interrupts].into_iter().flatten() {
+                let _ = memory.write(convert::physical(pages.start), &vec![0; pages.len() as usize]);
             }
             let mut pages = self.pages.borrow_mut();
             let contexts =
@@ -202,14 +204,14 @@ impl Inner {
             iommu.set_invalidation_queue(convert::physical(queue.start), 0);
             iommu.set_interrupt_table(interrupts.map(|table| InterruptTable {
                 base: convert::physical(table.start),
-                order: IRT_ORDER,
+                order,
                 x2apic: true,
                 allow_compatibility: false,
             }));
             iommu.set_enabled(translate);
             Some((contexts, iommu.features()))
         })?;
-        self.log(format!("iommu {index}: {:?}", self.dma.params.mode));
+        self.log(format!("iommu {index}: {:?}", params.mode));
         Some(Unit {
             index,
             node,
@@ -221,7 +223,7 @@ impl Inner {
             ticket: Cell::new(0),
             lock: SpinLock::default(),
             interrupts,
-            taken: RefCell::new(vec![false; 2 << IRT_ORDER]),
+            free_entries: RefCell::new((0..=u16::MAX >> (15 - order)).collect()),
         })
     }
 
@@ -231,14 +233,20 @@ impl Inner {
     }
 
     /// Points a line's remapping entry at its core and vector, if interrupts are remapped.
-    pub fn remap_line(&self, cpu: &Cpu, line: &Line, function: Bdf) {
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if it has none yet and all are taken.
+    pub fn remap_line(&self, cpu: &Cpu, line: &Line, function: Bdf) -> Result<(), Error> {
         let node = self.pci.function(function).map_or(Node(0), |f| f.node);
-        let Some(unit) = self.unit_of(node) else { return };
+        let unit = self.unit_of(node);
+        let Some((unit, table)) = unit.and_then(|unit| unit.interrupts.map(|table| (unit, table))) else {
+            return Ok(());
+        };
         let _part = cpu.book(Part::Irq);
-        if let Some(index) = unit.set_interrupt(self, cpu, line, function) {
-            line.remapped.set(Some(index));
-            line.unit.set(unit.index);
-        }
+        let index = unit.set_interrupt(self, cpu, table, (line, function))?;
+        line.remapped.set(Some(index));
+        line.unit.set(unit.index);
+        Ok(())
     }
 
     /// Takes a line's remapping entry away.

@@ -40,7 +40,14 @@ impl Inner {
         }
     }
 
-    /// Gives a function `least` to `most` interrupts.
+    /// A new interrupt of a function, with an entry in the remapping table where there is one.
+    fn alloc_line(&self, cpu: &Cpu, function: &Function, to: CpuId) -> Result<Rc<Line>, Error> {
+        let line = self.irqs.allocate(to)?;
+        let remapped = self.remap_line(cpu, &line, function.bdf);
+        remapped.inspect_err(|_| self.irqs.release(line.irq)).map(|()| line)
+    }
+
+    /// Gives a function `least` to `most` interrupts, as many as there are vectors and remapping entries for.
     pub(super) async fn alloc_irqs(
         self: &Rc<Self>,
         cpu: &Cpu,
@@ -70,19 +77,21 @@ impl Inner {
         }
         let mut lines: Vec<Rc<Line>> = Vec::new();
         for n in 0..usize::from(most.min(available)) {
-            match self.irqs.allocate(self.core_for(function, affinity, n)) {
+            match self.alloc_line(cpu, function, self.core_for(function, affinity, n)) {
                 Ok(line) => lines.push(line),
                 Err(_) => break,
             }
         }
         if lines.len() < usize::from(least) {
-            lines.iter().for_each(|line| self.irqs.release(line.irq));
+            for line in lines {
+                self.unmap_line(cpu, &line);
+                self.irqs.release(line.irq);
+            }
             return Err(Error::NoSpace);
         }
         let irqs: Vec<Irq> = lines.iter().map(|line| line.irq).collect();
         function.irqs.borrow_mut().clone_from(&irqs);
         for (n, line) in (0u16..).zip(&lines) {
-            self.remap_line(cpu, line, function.bdf);
             self.program(cpu, function, n, line).await;
         }
         self.enable_messages(cpu, function).await;
@@ -184,7 +193,7 @@ impl Inner {
         });
         let (function, n) = owner.ok_or(Error::Invalid)?;
         self.irqs.move_line(&line, to)?;
-        self.remap_line(cpu, &line, function.bdf);
+        self.remap_line(cpu, &line, function.bdf)?;
         if line.remapped.get().is_none() {
             self.program(cpu, &function, n, &line).await;
         }

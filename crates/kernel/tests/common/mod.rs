@@ -247,6 +247,8 @@ impl PciBinding for CopierBinding {
 #[derive(Default)]
 pub struct CopierDriver {
     pub affinity: RefCell<Affinity>,
+    /// Interrupts without which it does not work; one in any case.
+    pub least: Cell<u16>,
     pub bound: RefCell<Vec<Rc<CopierBinding>>>,
 }
 
@@ -269,7 +271,7 @@ impl PciDriver for CopierDriver {
             dma.set_mask(64)?;
             let memory = dma.alloc_coherent(cpu, 8192, None)?;
             let affinity = self.affinity.borrow().clone();
-            let irqs = device.alloc_irqs(cpu, 1, 8, affinity).await?;
+            let irqs = device.alloc_irqs(cpu, self.least.get().max(1), 8, affinity).await?;
             let done = Completion::new();
             for (n, &irq) in (0u16..).zip(&irqs) {
                 let done = done.clone();
