@@ -326,3 +326,22 @@ fn memory_that_is_none_is_refused() {
         })
     });
 }
+
+#[test]
+fn a_domain_s_number_is_used_again_when_its_function_has_gone() {
+    for mode in [DmaMode::PassThrough, DmaMode::Strict, DmaMode::Lazy] {
+        let machine = Machine::booted(mode);
+        let domains = |machine: &Machine| {
+            let mut all: Vec<_> =
+                machine.kernel.pci().iter().filter_map(|function| function.domain).collect();
+            all.sort_unstable();
+            all
+        };
+        assert_eq!(domains(&machine), [1, 2], "{mode:?}");
+        for n in 0..6 {
+            machine.unplug(machine.copiers[n % 2]);
+            machine.plug(machine.copiers[n % 2]);
+            assert_eq!(domains(&machine), [1, 2], "{mode:?}");
+        }
+    }
+}

@@ -11,9 +11,9 @@ use platform::memory::{PAGE, PhysAddr};
 use units::{Bytes, HostPhysical, Iova};
 use wire::pcie::Bdf;
 
+use super::DmaMode;
 use super::iova::IovaSpace;
 use super::unit::Unit;
-use super::{Dma, DmaMode};
 use crate::convert;
 use crate::kernel::Inner;
 
@@ -31,7 +31,7 @@ struct Flush {
 
 /// Addresses and page tables of one function.
 pub(super) struct Domain {
-    id: DomainId,
+    pub id: DomainId,
     unit: Rc<Unit>,
     function: Bdf,
     table: PageTable,
@@ -42,22 +42,40 @@ pub(super) struct Domain {
     closed: Cell<bool>,
 }
 
-impl Dma {
-    pub(super) fn new_domain(&self) -> DomainId {
-        DomainId(self.next_domain.replace(self.next_domain.get() + 1))
+/// Numbers of domains; 0 is nobody's (VT-d specification: in caching mode it tags what is cached of absent entries).
+#[derive(Default)]
+pub(super) struct DomainIds {
+    last: Cell<u16>,
+    free: RefCell<Vec<u16>>,
+}
+
+impl DomainIds {
+    /// A number that no domain has.
+    pub fn take(&self) -> Result<DomainId, Error> {
+        if let Some(free) = self.free.borrow_mut().pop() {
+            return Ok(DomainId(free));
+        }
+        let next = self.last.get().checked_add(1).ok_or(Error::NoSpace)?;
+        self.last.set(next);
+        Ok(DomainId(next))
+    }
+
+    /// Gives a number back of which no IOMMU remembers anything.
+    pub fn give(&self, id: DomainId) {
+        self.free.borrow_mut().push(id.0);
     }
 }
 
 impl Domain {
     /// Empty tables, with the function behind them.
     pub fn new(kernel: &Inner, cpu: &Cpu, unit: Rc<Unit>, function: Bdf) -> Result<Rc<Self>, Error> {
-        let id = kernel.dma.new_domain();
         let levels = 4;
         let table = kernel.cores.with(|host, _, _| {
             let mut pages = kernel.pages.borrow_mut();
             PageTable::new(host.memory.bytes_mut(), &mut pages.frames(unit.node), levels, unit.features)
         });
         let table = table.map_err(|_| Error::NoMemory)?;
+        let id = kernel.dma.domain_ids.take().inspect_err(|_| give_tables(kernel, &unit, &table))?;
         let entry = ContextEntry {
             domain: id,
             translation: TranslationType::Untranslated,
@@ -276,14 +294,36 @@ impl Domain {
         }
         self.flush_all(kernel, cpu);
         self.unit.attach(kernel, cpu, self.function, None);
-        let tables = kernel.cores.with(|host, _, _| self.table.tables(host.memory.bytes()));
-        let mut all = kernel.pages.borrow_mut();
-        let mut frames = all.frames(self.unit.node);
-        tables.unwrap_or_default().into_iter().for_each(|table| frames.free(table));
+        kernel.dma.domain_ids.give(self.id);
+        give_tables(kernel, &self.unit, &self.table);
     }
+}
+
+fn give_tables(kernel: &Inner, unit: &Unit, table: &PageTable) {
+    let tables = kernel.cores.with(|host, _, _| table.tables(host.memory.bytes()));
+    let mut all = kernel.pages.borrow_mut();
+    let mut frames = all.frames(unit.node);
+    tables.unwrap_or_default().into_iter().for_each(|table| frames.free(table));
 }
 
 /// Byte offset of an address's entry in a table of `level` (VT-d specification, 3.7).
 fn entry_offset(iova: Iova, level: u8) -> u64 {
     (iova.get() >> (12 + 9 * (u32::from(level) - 1)) & 0x1ff) * ENTRY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_used_again_when_it_was_given_back_and_never_twice_at_once() {
+        let ids = DomainIds::default();
+        for _ in 0..200_000 {
+            ids.give(ids.take().unwrap());
+        }
+        let mut taken: Vec<_> = std::iter::from_fn(|| ids.take().ok()).map(|id| id.0).collect();
+        assert_eq!(ids.take(), Err(Error::NoSpace));
+        taken.sort_unstable();
+        assert_eq!(taken, (1..=u16::MAX).collect::<Vec<_>>());
+    }
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::{Rc, Weak};
 
-use hardware::iommu::Permissions;
+use hardware::iommu::{DomainId, Permissions};
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::dma::{Coherent, Direction, DmaCounters, DmaOps};
@@ -36,7 +36,8 @@ pub(crate) struct FunctionDma {
     node: Node,
     bits: Cell<u8>,
     domain: RefCell<Option<Rc<Domain>>>,
-    passes: Cell<bool>,
+    /// Its domain while it passes with its addresses as they are.
+    passes: Cell<Option<DomainId>>,
     counters: Cell<DmaCounters>,
     /// Walked only in the order of its keys.
     live: RefCell<HashMap<Live, u32, Mixing>>,
@@ -75,7 +76,7 @@ impl FunctionDma {
             node,
             bits: Cell::new(32),
             domain: RefCell::new(None),
-            passes: Cell::new(false),
+            passes: Cell::new(None),
             counters: Cell::default(),
             live: RefCell::default(),
             pool: RefCell::default(),
@@ -100,9 +101,10 @@ impl FunctionDma {
         match kernel.dma.params.mode {
             DmaMode::Off => Ok(None),
             DmaMode::PassThrough => {
-                if !self.passes.replace(true) {
-                    let entry = pass_through(kernel.dma.new_domain(), unit.features);
-                    unit.attach(kernel, cpu, self.function, Some(entry));
+                if self.passes.get().is_none() {
+                    let id = kernel.dma.domain_ids.take()?;
+                    self.passes.set(Some(id));
+                    unit.attach(kernel, cpu, self.function, Some(pass_through(id, unit.features)));
                 }
                 Ok(None)
             }
@@ -275,10 +277,9 @@ impl FunctionDma {
         let domain = self.domain.borrow_mut().take();
         if let Some(domain) = domain {
             domain.close(&kernel, cpu);
-        } else if self.passes.replace(false)
-            && let Some(unit) = kernel.unit_of(self.node)
-        {
+        } else if let Some((id, unit)) = self.passes.take().zip(kernel.unit_of(self.node)) {
             unit.attach(&kernel, cpu, self.function, None);
+            kernel.dma.domain_ids.give(id);
         }
         left
     }
@@ -300,6 +301,12 @@ impl FunctionDma {
                 })
             }
         })
+    }
+
+    /// The number of its domain, while it has one.
+    pub fn domain_id(&self) -> Option<u16> {
+        let id = self.domain.borrow().as_ref().map(|domain| domain.id).or(self.passes.get());
+        id.map(|id| id.0)
     }
 
     /// Pages that the function reaches through the IOMMU.

@@ -10,7 +10,7 @@ mod iova;
 mod mixing;
 mod unit;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use units::Duration;
@@ -69,12 +69,12 @@ pub(crate) struct Dma {
     pub params: DmaParams,
     /// One for each IOMMU, by node; empty until started and where they are off.
     pub units: RefCell<Vec<Rc<Unit>>>,
-    next_domain: Cell<u16>,
+    domain_ids: domain::DomainIds,
     pub cores: usize,
 }
 
 impl Dma {
     pub fn new(params: DmaParams, cores: usize) -> Self {
-        Self { params, units: RefCell::default(), next_domain: Cell::new(1), cores }
+        Self { params, units: RefCell::default(), domain_ids: Default::default(), cores }
     }
 }

@@ -37,6 +37,8 @@ pub struct FunctionInfo {
     pub irqs: Vec<Irq>,
     /// Pages that it reaches through the IOMMU.
     pub mapped_pages: u64,
+    /// The number of its IOMMU domain, while it has one.
+    pub domain: Option<u16>,
     /// What its driver did with the DMA API.
     pub dma: DmaCounters,
     /// It has not been removed.
@@ -108,6 +110,7 @@ impl Inner {
                 max_payload: function.max_payload.get(),
                 driver: function.driver.borrow().as_ref().map(|bound| bound.driver.name()),
                 irqs: function.irqs.borrow().clone(),
+                domain: function.dma.borrow().as_ref().and_then(|dma| dma.domain_id()),
                 mapped_pages: function.dma.borrow().as_ref().map_or(0, |dma| dma.mapped_pages()),
                 dma: function.dma.borrow().as_ref().map(|dma| dma.counters()).unwrap_or_default(),
                 present: function.present.get(),
