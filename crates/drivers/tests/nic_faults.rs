@@ -185,6 +185,22 @@ fn a_hung_device_is_reset_and_given_up_if_that_does_not_help() {
 }
 
 #[test]
+fn a_hung_device_that_cannot_be_reset_has_no_carrier() {
+    let nic = |nic: &mut devices::nic::NicParams| nic.pcie.function_level_reset = false;
+    let pair = Pair::up(&Setup { nic, ..Setup::default() });
+    let buffers = Buffers::new(&pair.hosts[0].kernel);
+    pair.hosts[0].handle.set_hung(true);
+    assert_eq!(send(&pair, &buffers, 0, 600), [], "they wait");
+    pair.run_for(SECOND * 11);
+    assert_eq!(pair.counters(0).resets.get(), 1);
+    assert!(!pair.device(0).has_carrier());
+    assert_eq!(send(&pair, &buffers, 700, 1), [Error::Io], "who sends is told");
+    let device = pair.device(0);
+    pair.run(0, 0, move |cpu| Box::pin(async move { device.stop(&cpu).await }));
+    assert_eq!(buffers.out.get(), 0);
+}
+
+#[test]
 fn a_device_taken_out_under_load_leaves_nothing_behind() {
     let setup = Setup { mode: kernel::DmaMode::Strict, ..Setup::default() };
     let pair = Pair::up(&setup);

@@ -401,22 +401,17 @@ impl Adapter {
             let reset = self.device.reset(cpu).await;
             self.state.set(if reset.is_ok() { State::Down } else { State::Broken });
         }
-        if self.state.get() != State::Down {
-            return;
+        if self.state.get() == State::Down
+            && let Err(error) = self.start(cpu).await
+        {
+            self.kernel.log(format!("{}: does not come back: {error}", self.name()));
+            self.state.set(if error == Error::NoDevice { State::Gone } else { State::Broken });
         }
-        match self.start(cpu).await {
-            Ok(()) => {
-                if let Some(core) = self.core() {
-                    (0..self.channels.borrow().len() as u16).for_each(|n| core.wake_queue(cpu, n));
-                }
-            }
-            Err(error) => {
-                self.kernel.log(format!("{}: does not come back: {error}", self.name()));
-                self.state.set(if error == Error::NoDevice { State::Gone } else { State::Broken });
-                if let Some(core) = self.core() {
-                    core.set_carrier(false);
-                }
-            }
+        let Some(core) = self.core() else { return };
+        if self.state.get() == State::Up {
+            (0..self.channels.borrow().len() as u16).for_each(|n| core.wake_queue(cpu, n));
+        } else {
+            core.set_carrier(false);
         }
     }
 
