@@ -37,7 +37,12 @@ impl Heads {
         })
     }
 
-    /// A piece on the core's node.
+    fn list_of(&self, kernel: &Inner, at: PhysAddr) -> &RefCell<Vec<PhysAddr>> {
+        let node = kernel.pages.borrow().node_of(at).unwrap_or_default();
+        &self.free[usize::from(node.0)]
+    }
+
+    /// A piece on the core's node, or on another if that has no memory.
     pub fn take(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
         let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
         let free = &self.free[usize::from(cpu.node().0)];
@@ -47,17 +52,16 @@ impl Heads {
         }
         let pages = kernel.take_pages(cpu, 0, Policy::Local)?;
         self.pages.borrow_mut().push(pages);
-        let mut free = free.borrow_mut();
+        let mut free = self.list_of(&kernel, pages.start).borrow_mut();
         free.extend((1..PAGE / HEAD).map(|n| pages.start + n * HEAD));
         Ok(pages.start)
     }
 
-    /// Gives a piece back.
+    /// Gives a piece back to those of its node, whoever sent what it held.
     pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
-        if let Some(kernel) = self.kernel.upgrade() {
-            cpu.work(kernel.cores.costs.page);
-        }
-        self.free[usize::from(cpu.node().0)].borrow_mut().push(at);
+        let Some(kernel) = self.kernel.upgrade() else { return };
+        cpu.work(kernel.cores.costs.page);
+        self.list_of(&kernel, at).borrow_mut().push(at);
     }
 }
 
