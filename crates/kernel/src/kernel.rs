@@ -69,7 +69,7 @@ pub(crate) struct Inner {
     namespaces: RefCell<Vec<Rc<Stack>>>,
     pub block: Block,
     pub pins: Pins,
-    tasks: Tasks,
+    pub tasks: Tasks,
     log: RefCell<VecDeque<(Time, String)>>,
 }
 
@@ -336,12 +336,22 @@ impl Kernel {
         self.inner.spawn_program(params, Box::new(program))
     }
 
-    /// Lets an interrupt arrive at another core.
-    ///
-    /// # Errors
-    /// If there is no such interrupt or core, or the core has no vector left.
-    pub async fn set_irq_affinity(&self, cpu: &Cpu, irq: Irq, to: CpuId) -> Result<(), Error> {
-        self.inner.move_irq(cpu, irq, to).await
+    /// Lets an interrupt arrive at another core (Linux: writing to `smp_affinity`), in a task of its own. The future ends when
+    /// that is done, and need not be polled for it to happen: with an error if there is no such interrupt or core, or the
+    /// core has no vector left.
+    pub fn set_irq_affinity(&self, irq: Irq, to: CpuId) -> impl Future<Output = Result<(), Error>> + use<> {
+        let done = Completion::new();
+        let (inner, told) = (Rc::clone(&self.inner), done.clone());
+        self.inner.spawn_program(
+            TaskParams::named("smp_affinity"),
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    let _part = cpu.book(Part::Kernel);
+                    told.complete(inner.move_irq(&cpu, irq, to).await);
+                })
+            }),
+        );
+        async move { done.wait().await }
     }
 
     /// Gives a function `count` virtual functions, or takes all with 0 (Linux: writing to `sriov_numvfs`), in a task of its

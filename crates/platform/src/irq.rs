@@ -25,6 +25,9 @@ pub type IrqHandler = Rc<dyn Fn(&Cpu) -> IrqReturn>;
 /// Runs as a task of its own after the handler asked for it.
 pub type IrqThread = Rc<dyn Fn(Cpu) -> Async<'static, ()>>;
 
+/// Hears on which core an interrupt arrives from now on (Linux: `irq_affinity_notify`).
+pub type IrqMoved = Rc<dyn Fn(CpuId)>;
+
 /// On which cores vectors are to arrive.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Affinity {

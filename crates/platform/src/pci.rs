@@ -65,7 +65,7 @@ use wire::pcie::FunctionAddress;
 use crate::cpu::{Async, Cpu, CpuId, Node};
 use crate::dma::DmaOps;
 use crate::error::Error;
-use crate::irq::{Affinity, Irq, IrqHandler, IrqThread};
+use crate::irq::{Affinity, Irq, IrqHandler, IrqMoved, IrqThread};
 use crate::kernel::Kernel;
 use crate::memory::PhysAddr;
 use crate::mmio::{MemoryType, Mmio};
@@ -255,6 +255,8 @@ pub trait PciOps {
     /// # Errors
     /// If the core does not exist or has no vector left.
     fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>>;
+    /// Tells when an interrupt was moved to another core, by whomever, until it is freed.
+    fn on_irq_moved(&self, irq: Irq, moved: IrqMoved);
     /// Calls the handler no more.
     fn free_irq(&self, irq: Irq);
     /// Resets the function alone (FLR).

@@ -185,12 +185,12 @@ impl Adapter {
     /// The channel at home on a core, or else one of the same node.
     pub fn channel_for(&self, cpu: CpuId) -> u16 {
         let channels = self.channels.borrow();
-        if let Some(own) = channels.iter().find(|c| c.cpu == cpu) {
+        if let Some(own) = channels.iter().find(|c| c.cpu.get() == cpu) {
             return own.number;
         }
         let node = self.kernel.node_of(cpu);
         let near: Vec<u16> =
-            channels.iter().filter(|c| self.kernel.node_of(c.cpu) == node).map(|c| c.number).collect();
+            channels.iter().filter(|c| self.kernel.node_of(c.cpu.get()) == node).map(|c| c.number).collect();
         match near.len() {
             0 => cpu.0 % (channels.len().max(1) as u16),
             n => near[usize::from(cpu.0) % n],
@@ -249,7 +249,7 @@ impl Adapter {
 
     fn start_channel(&self, cpu: &Cpu, channel: &Channel) -> Result<(), Error> {
         let (p, most) = (&self.params, self.limits.log2_ring);
-        let node = self.kernel.node_of(channel.cpu);
+        let node = self.kernel.node_of(channel.cpu.get());
         let ring = |cpu: &Cpu, first, log2: u8, stride| {
             let sizes = (log2.min(most), stride);
             Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), sizes, node)

@@ -26,7 +26,8 @@ const MEMORY_WAIT: Duration = Duration::from_ms(1);
 /// A channel.
 pub(super) struct Channel {
     pub number: u16,
-    pub cpu: CpuId,
+    /// Where its interrupt arrives.
+    pub cpu: Cell<CpuId>,
     pub irq: Irq,
     adapter: Weak<Adapter>,
     napi: RefCell<Option<NapiHandle>>,
@@ -57,7 +58,7 @@ impl Channel {
             let napi = kernel.napi(Rc::new(Poll(me.clone())));
             Self {
                 number,
-                cpu,
+                cpu: Cell::new(cpu),
                 irq,
                 adapter,
                 napi: RefCell::new(Some(napi)),

@@ -196,6 +196,10 @@ impl Adapter {
             let channel = Channel::new(n, cpu, irq, Rc::downgrade(self), kernel, self.params.coalescing());
             let name = format!("nic-{}-{n}", self.device.address());
             self.device.request_irq(irq, &name, channel.handler(self.params.costs), None)?;
+            let moved = Rc::downgrade(&channel);
+            let moved =
+                Rc::new(move |to| moved.upgrade().into_iter().for_each(|channel| channel.cpu.set(to)));
+            self.device.on_irq_moved(irq, moved);
             self.channels.borrow_mut().push(channel);
         }
         let entries = usize::from(self.limits.rss_entries.max(1));

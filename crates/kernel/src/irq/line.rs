@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use platform::cpu::CpuId;
-use platform::irq::{Irq, IrqHandler};
+use platform::irq::{Irq, IrqHandler, IrqMoved};
+use platform::kernel::TaskId;
 use platform::sync::WaitQueue;
 
 use super::{FIRST_VECTOR, IPI_VECTOR};
@@ -23,6 +24,10 @@ pub(crate) struct Line {
     pub unit: Cell<usize>,
     pub handler: RefCell<Option<IrqHandler>>,
     pub thread: RefCell<Option<Rc<WaitQueue>>>,
+    /// The task in which the thread runs.
+    pub task: Cell<Option<TaskId>>,
+    /// Told when it is moved.
+    pub moved: RefCell<Option<IrqMoved>>,
     pub wanted: Cell<bool>,
     pub count: Cell<u64>,
 }
@@ -39,6 +44,8 @@ impl Line {
             unit: Cell::new(0),
             handler: RefCell::new(None),
             thread: RefCell::new(None),
+            task: Cell::new(None),
+            moved: RefCell::new(None),
             wanted: Cell::new(false),
             count: Cell::new(0),
         }

@@ -207,8 +207,9 @@ impl Inner {
             cpus: vec![line.cpu.get()],
             ..TaskParams::default()
         };
+        let of = Rc::clone(line);
         let line = Rc::downgrade(line);
-        self.spawn_program(
+        let task = self.spawn_program(
             params,
             Box::new(move |cpu| {
                 Box::pin(async move {
@@ -229,12 +230,26 @@ impl Inner {
                 })
             }),
         );
+        of.task.set(Some(task));
+    }
+
+    /// A line arrives at another core from now on: its thread follows, and who wants to know is told.
+    pub fn line_moved(&self, line: &Line) {
+        let to = line.cpu.get();
+        if let Some(task) = line.task.get().and_then(|task| self.tasks.get(task)) {
+            self.cores.set_affinity(&task, vec![to]);
+        }
+        let moved = line.moved.borrow().clone();
+        if let Some(moved) = moved {
+            moved(to);
+        }
     }
 
     /// Calls no handler for `irq` any more.
     pub fn free_irq(&self, irq: Irq) {
         if let Some(line) = self.irqs.line(irq) {
             *line.handler.borrow_mut() = None;
+            *line.moved.borrow_mut() = None;
             if let Some(thread) = line.thread.borrow_mut().take() {
                 thread.wake_all();
             }

@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::dma::DmaOps;
-use platform::irq::{Affinity, Irq, IrqHandler, IrqThread};
+use platform::irq::{Affinity, Irq, IrqHandler, IrqMoved, IrqThread};
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, Mmio};
 use platform::pci::{BarRange, Identity, PciBinding, PciDriver, PciOps};
@@ -318,6 +318,13 @@ impl PciOps for Function {
 
     fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>> {
         Box::pin(async move { self.kernel()?.move_irq(cpu, irq, to).await })
+    }
+
+    fn on_irq_moved(&self, irq: Irq, moved: IrqMoved) {
+        let line = self.kernel().ok().and_then(|kernel| kernel.irqs.line(irq));
+        if let Some(line) = line.filter(|_| self.irqs.borrow().contains(&irq)) {
+            *line.moved.borrow_mut() = Some(moved);
+        }
     }
 
     fn free_irq(&self, irq: Irq) {

@@ -197,6 +197,7 @@ impl Inner {
         if line.remapped.get().is_none() {
             self.program(cpu, &function, n, &line).await;
         }
+        self.line_moved(&line);
         cpu.sync().await;
         Ok(())
     }

@@ -99,7 +99,7 @@ impl Adapter {
         if channel.number >= kpio.limits.queues {
             return Ok(());
         }
-        let (node, at) = (self.kernel.node_of(channel.cpu), (channel.number, kpio.limits));
+        let (node, at) = (self.kernel.node_of(channel.cpu.get()), (channel.number, kpio.limits));
         let places = (&self.registers, &kpio.window);
         let queue = KpioQueue::new(cpu, &self.dma, places, at, kpio.params, node)?;
         queue.start(cpu, channel.number);
