@@ -310,8 +310,7 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
         let bar = ConfigRequest { register: 0x10, first_be: 0xf, ..command };
         let registers = REGISTERS + 4096 * own as u64;
         core.registers.write(PortIndex(0), &bar, registers as u32).expect("the function is there");
-        let (payload, request) = core.registers.request_sizes();
-        (core.requester.max_payload, core.requester.max_read_request) = (payload, request);
+        core.heed_registers();
         fabric.host_mut(host).add_window(HostPhysical::new(registers), 4096, own as u8);
     }
     if setting.iommu.is_some() {

@@ -52,7 +52,7 @@ pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
 pub use kernel::{DmaFile, Ecn, KernelFile, SchedulerFile};
 pub use library::Library;
-pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit};
+pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
 pub use measured::{Nearness, Wanted, find_card, find_machine};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};

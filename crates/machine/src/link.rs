@@ -74,6 +74,18 @@ allowed!(
     LinkWidth, [1, 2, 4, 8, 12, 16, 32], "a link width", "x{}"
 );
 allowed!(
+    /// Bits of the tags by which a requester tells its requests apart (PCIe Base Specification 6.0, 2.2.6.2).
+    TagBits, [5, 8, 10], "a number of tag bits", "{}"
+);
+
+impl TagBits {
+    /// Requests that can be told apart: with 10 bits, those tags are not used that look like 8-bit ones.
+    pub const fn tags(self) -> u32 {
+        if self.0 == 10 { 768 } else { 1 << self.0 }
+    }
+}
+
+allowed!(
     /// A payload or read request limit in bytes (PCIe Base Specification 6.0,
     /// 7.5.3.4: Max_Payload_Size and Max_Read_Request_Size).
     PayloadLimit, [128, 256, 512, 1024, 2048, 4096], "a payload or request limit in bytes", "{} B"

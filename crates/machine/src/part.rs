@@ -2,7 +2,7 @@
 
 use crate::doc::Kindred;
 use crate::figure::Figure;
-use crate::link::{LinkGeneration, LinkWidth, PayloadLimit};
+use crate::link::{LinkGeneration, LinkWidth, PayloadLimit, TagBits};
 use crate::read::{Check, record};
 use crate::scalar::Count;
 use units::{Bytes, Duration};
@@ -24,12 +24,12 @@ record! {
         dma_engine: DmaEngine,
     }
     check |part: &Part, check: &mut Check<'_>| {
-        let most = if part.link.extended_tags.value { 256 } else { 32 };
+        let most = part.link.tag_bits.value.tags();
         check.at("dma_engine").require(
             part.dma_engine.tags.value.get() <= most,
             "tags",
             format!("{} reads cannot be told apart", part.dma_engine.tags.value),
-            format!("at most {most}: 32, or 256 with `extended_tags`"),
+            format!("at most {most}: 32 with `tag_bits` 5, 256 with 8, 768 with 10"),
         );
     }
 }
@@ -48,8 +48,9 @@ record! {
         width: Figure<LinkWidth>,
         /// Largest payload (bytes); the link uses the smaller of both ends'.
         mps_bytes: Figure<PayloadLimit>,
-        /// Whether tags have 8 bits (Extended Tag Field Supported) rather than 5.
-        extended_tags: Figure<bool>,
+        /// Bits of its tags: 5, 8 (Extended Tag Field Supported) or 10 (10-Bit Tag Requester Supported), as far as host
+        /// and switches let it.
+        tag_bits: Figure<TagBits>,
         /// Receive buffer space that the card advertises.
         credits: crate::host::Credits,
         /// From the last symbol of a TLP leaving one end to the other end having it; the slot's if not given.

@@ -361,7 +361,7 @@ fn more_tags_than_can_be_told_apart() {
             22 | tags = { value = 64, source = "assumed: x" }
                |                  ^^
                |
-               = help: at most 32: 32, or 256 with `extended_tags`"#]],
+               = help: at most 32: 32 with `tag_bits` 5, 256 with 8, 768 with 10"#]],
     );
 }
 

@@ -17,7 +17,7 @@ pub use params::{
     BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
     WriteOutParams,
 };
-pub use registers::Registers;
+pub use registers::{Allowance, Registers};
 pub use requester::{Life, Requester, RequesterCounters};
 
 use crate::detected::Detected;
@@ -197,6 +197,12 @@ impl Core {
 }
 
 impl Core {
+    /// Lets requests be what the registers say.
+    pub fn heed_registers(&mut self) {
+        self.requester.allow(self.registers.allowance());
+        self.requester.set_timeouts(self.registers.completion_timeouts());
+    }
+
     fn send_interrupt(
         &mut self,
         wires: &mut Wires,
@@ -206,14 +212,6 @@ impl Core {
     ) {
         let Some((end, requester)) = self.master(function) else { return };
         self.requester.send_message(wires, scheduler, end, requester, message.address, message.data);
-    }
-
-    /// Lets requests be as device control and device control 2 say from now on.
-    fn heed_registers(&mut self) {
-        let (payload, read) = self.registers.request_sizes();
-        self.requester.max_payload = payload;
-        self.requester.max_read_request = read;
-        self.requester.set_timeouts(self.registers.completion_timeouts());
     }
 
     /// Notes an error in a function's registers and tells the root complex if the function is to.
@@ -449,7 +447,7 @@ impl Endpoint {
             self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, data))
         };
         let id = self.core.registers.id(function);
-        let (max_payload, rcb) = (self.core.requester.max_payload, 64);
+        let (max_payload, rcb) = (self.core.requester.allowance().max_payload, 64);
         let mut done = 0u32;
         for (piece, piece_length) in
             wire::pcie::split::split_completion(address, u64::from(length), rcb, max_payload)

@@ -1,9 +1,11 @@
 //! A device's configuration spaces, BAR decoding and interrupt vectors.
 
+use std::ops::Range;
+
 use platform::device::{BarAccess, Device, FunctionIndex, PortIndex, Reset};
 use wire::pcie::Bdf;
 use wire::pcie::config::msix::{self, MsixLayout};
-use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind};
+use wire::pcie::config::{CompletionTimeout, ConfigEffect, ConfigSpace, ResetKind, pcie_cap};
 use wire::pcie::tlp::ConfigRequest;
 
 /// An interrupt as a memory write.
@@ -19,6 +21,63 @@ pub struct InterruptMessage {
 const VECTOR_BYTES: usize = msix::ENTRY_LEN as usize;
 /// The mask bit of the vector control word.
 const VECTOR_MASKED: u8 = msix::ENTRY_MASKED as u8;
+
+/// What the host lets a device's requests be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Allowance {
+    /// Largest payload in bytes (MPS).
+    pub max_payload: u32,
+    /// Largest read request in bytes (MRRS).
+    pub max_read_request: u32,
+    /// Tags that may be used.
+    pub tags: Range<u16>,
+    /// Whether requests may have relaxed ordering.
+    pub relaxed_ordering: bool,
+    /// Whether requests may leave the processor's caches unasked.
+    pub no_snoop: bool,
+    /// Whether requests may have ID-based ordering.
+    pub id_based_ordering: bool,
+}
+
+impl Allowance {
+    fn of(config: &ConfigSpace) -> Self {
+        let control = |bit| config.device_control() & bit != 0;
+        Self {
+            max_payload: config.max_payload(),
+            max_read_request: config.max_read_request(),
+            tags: config.tags(),
+            relaxed_ordering: control(pcie_cap::CONTROL_RELAXED_ORDERING),
+            no_snoop: control(pcie_cap::CONTROL_NO_SNOOP),
+            id_based_ordering: config.device_control_2() & pcie_cap::CONTROL_2_IDO_REQUESTS != 0,
+        }
+    }
+
+    /// What two functions both may do.
+    fn and(self, other: Self) -> Self {
+        Self {
+            max_payload: self.max_payload.min(other.max_payload),
+            max_read_request: self.max_read_request.min(other.max_read_request),
+            tags: if self.tags.len() <= other.tags.len() { self.tags } else { other.tags },
+            relaxed_ordering: self.relaxed_ordering && other.relaxed_ordering,
+            no_snoop: self.no_snoop && other.no_snoop,
+            id_based_ordering: self.id_based_ordering && other.id_based_ordering,
+        }
+    }
+}
+
+impl Default for Allowance {
+    /// What a reset leaves (base spec 7.5.3.4).
+    fn default() -> Self {
+        Self {
+            max_payload: 128,
+            max_read_request: 512,
+            tags: 0..32,
+            relaxed_ordering: true,
+            no_snoop: true,
+            id_based_ordering: false,
+        }
+    }
+}
 
 struct State {
     port: PortIndex,
@@ -146,13 +205,10 @@ impl Registers {
         may.then(|| (state.port, self.id_of(state)))
     }
 
-    /// Smallest MPS and MRRS of all physical functions, which hold for the virtual ones too.
-    pub fn request_sizes(&self) -> (u32, u32) {
-        let configs = || self.functions.iter().filter(|f| f.part_of.is_none()).map(|f| &f.config);
-        (
-            configs().map(ConfigSpace::max_payload).min().unwrap_or(128),
-            configs().map(ConfigSpace::max_read_request).min().unwrap_or(512),
-        )
+    /// What all physical functions may do, which holds for the virtual ones too.
+    pub fn allowance(&self) -> Allowance {
+        let configs = self.functions.iter().filter(|f| f.part_of.is_none()).map(|f| &f.config);
+        configs.map(Allowance::of).reduce(Allowance::and).unwrap_or_default()
     }
 
     /// How long the requests of each function wait, in order; virtual ones heed their physical one's register.

@@ -330,7 +330,9 @@ impl Inner {
                 payload = payload.min(pcie_cap::size_bytes(caps as u16));
             }
         }
+        let answers_ten_bits = self.all_answer_ten_bits(cpu, &below).await;
         for function in &below {
+            function.ten_bit_tags.set(answers_ten_bits);
             self.set_sizes(cpu, function, payload).await;
             let command = self.config_read_u16(cpu, function.bdf, header::COMMAND).await;
             let bridge = if function.is_bridge() { header::COMMAND_BUS_MASTER } else { 0 };
@@ -344,13 +346,36 @@ impl Inner {
         let at = pcie + pcie_cap::DEVICE_CONTROL;
         let code = |bytes| pcie_cap::size_code(bytes).unwrap_or(0);
         let capabilities = self.config_read(cpu, function.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
-        let extended = if capabilities & 1 << 5 != 0 { pcie_cap::CONTROL_EXTENDED_TAGS } else { 0 };
+        let can_extend = capabilities & pcie_cap::CAPABILITIES_EXTENDED_TAGS != 0;
+        let extended = if can_extend { pcie_cap::CONTROL_EXTENDED_TAGS } else { 0 };
         let before = self.config_read_u16(cpu, function.bdf, at).await & !(7 << 5 | 7 << 12);
         // Correctable, non-fatal, fatal errors and unsupported requests are reported.
         let control =
             before | code(payload) << 5 | code(self.pci.params.max_read_request) << 12 | extended | 0xf;
         self.config_write_u16(cpu, function.bdf, at, control).await;
         function.max_payload.set(payload);
+        let at = pcie + pcie_cap::DEVICE_CONTROL_2;
+        let capabilities = self.config_read(cpu, function.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES_2).await;
+        if capabilities & pcie_cap::CAPABILITIES_2_TEN_BIT_REQUESTER != 0 {
+            let before =
+                self.config_read_u16(cpu, function.bdf, at).await & !pcie_cap::CONTROL_2_TEN_BIT_TAGS;
+            let on = if function.ten_bit_tags.get() { pcie_cap::CONTROL_2_TEN_BIT_TAGS } else { 0 };
+            self.config_write_u16(cpu, function.bdf, at, before | on).await;
+        }
+    }
+
+    /// Whether requests with 10-bit tags may go anywhere in a hierarchy: to the root, through switches, to each other
+    /// (base spec 2.2.6.2: none may be sent to a completer that does not answer them).
+    async fn all_answer_ten_bits(&self, cpu: &Cpu, hierarchy: &[Rc<Function>]) -> bool {
+        for function in hierarchy {
+            let Some(pcie) = function.pcie else { return false };
+            let at = pcie + pcie_cap::DEVICE_CAPABILITIES_2;
+            let capabilities = self.config_read(cpu, function.bdf, at).await;
+            if capabilities & pcie_cap::CAPABILITIES_2_TEN_BIT_COMPLETER == 0 {
+                return false;
+            }
+        }
+        true
     }
 
     /// Looks again below a port into whose slot something was put; what is new is set up in the space kept free.

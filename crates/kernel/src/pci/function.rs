@@ -53,6 +53,8 @@ pub(crate) struct Function {
     /// Where BARs of functions below were that have been taken out, and their size.
     pub kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
     pub max_payload: Cell<u32>,
+    /// Whether all that its requests may reach answer 10-bit tags.
+    pub ten_bit_tags: Cell<bool>,
     /// Shared with mappings of its BARs: whether it has not been removed.
     pub present: Rc<Cell<bool>>,
     /// Shared likewise: an error is being recovered from, and no access of a driver goes out.
@@ -112,6 +114,7 @@ impl Function {
             spare: RefCell::default(),
             kept: RefCell::default(),
             max_payload: Cell::new(128),
+            ten_bit_tags: Cell::new(false),
             present: Rc::new(Cell::new(true)),
             frozen: Rc::default(),
             errors: Cell::default(),

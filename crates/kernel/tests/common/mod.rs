@@ -71,11 +71,13 @@ pub struct Model {
     pub functions: u8,
     /// Bytes of its second BAR.
     pub bar: u64,
+    pub generation: Generation,
+    pub ten_bit_tags: bool,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        Self { device: DEVICE, functions: 1, bar: 1 << 20 }
+        Self { device: DEVICE, functions: 1, bar: 1 << 20, generation: Generation::Gen3, ten_bit_tags: false }
     }
 }
 
@@ -97,7 +99,10 @@ impl Device for Copier {
         let config = space
             .bar64(0, 16 << 10, false)
             .bar64(2, self.model.bar, true)
-            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
+            .pcie(PcieParams {
+                ten_bit_tags: self.model.ten_bit_tags,
+                ..PcieParams::endpoint(self.model.generation, Width::X8)
+            })
             .msix(MsixLayout {
                 vectors: 8,
                 table_bar: 0,
@@ -342,9 +347,10 @@ pub fn machine_of(params: KernelParams, model: Model) -> Machine {
     let host = fabric.add_host(memory, iommus);
     let copiers = (0..2u8)
         .map(|node| {
-            let link = fabric.add_root_port(host, port(node), link(), 0..=0);
+            let link = LinkParams::example(model.generation, Width::X8);
+            let link = fabric.add_root_port(host, port(node), link, 0..=0);
             let copier = Copier { model, ..Copier::default() };
-            fabric.add_endpoint(EndpointParams::ideal(32), &[link], Box::new(copier))
+            fabric.add_endpoint(EndpointParams::ideal(1024), &[link], Box::new(copier))
         })
         .collect();
     let simulation = Simulation::new(fabric);

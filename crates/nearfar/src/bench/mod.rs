@@ -18,7 +18,6 @@ use hardware::iommu::{self, PageSize};
 use hardware::memory::{CoreId, NodeId};
 use hardware::root::HostId;
 use machine::{IommuMode, Machine, Part, Sockets};
-use platform::device::FunctionIndex;
 use results::pciebench::{BandwidthRow, Cache, Cdf, LatencyRow, Pattern, Row, Run, Test};
 use thiserror::Error;
 use units::{Bytes, Duration, Frequency, Time};
@@ -226,17 +225,7 @@ impl Bench {
         let begin =
             simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
         simulation.run_until(begin);
-        let setup = simulation.with(|fabric, _| Setup {
-            capability: fabric
-                .endpoint(card)
-                .core
-                .registers
-                .config(FunctionIndex(0))
-                .pcie_offset()
-                .unwrap_or(0),
-            payload: port.mps_bytes.value.get(),
-            read_request: port.mrrs_bytes.value.get(),
-        });
+        let setup = simulation.with(|fabric, _| Setup::of(fabric, host, card, port, FIRST_SLOT));
         start(&simulation, host, FIRST_SLOT, setup, &buffer, run, effort, address_seed)?;
         let done = journal.clone();
         if let Some(recorder) = recorder {

@@ -73,19 +73,7 @@ impl Bench {
         let address_seed = seed.component("addresses").u64();
         self.prepare_caches(&mut fabric, host, node, &first_buffer, &[], run, address_seed);
         let simulation = Simulation::new(fabric);
-        let setup_of = |card| {
-            simulation.with(|fabric, _| Setup {
-                capability: fabric
-                    .endpoint(card)
-                    .core
-                    .registers
-                    .config(FunctionIndex(0))
-                    .pcie_offset()
-                    .unwrap_or(0),
-                payload: port.mps_bytes.value.get(),
-                read_request: port.mrrs_bytes.value.get(),
-            })
-        };
+        let setup_of = |card, place| simulation.with(|fabric, _| Setup::of(fabric, host, card, port, place));
         let noise = Run {
             test: aggressor.test,
             pattern: Pattern::Random,
@@ -96,10 +84,28 @@ impl Bench {
             transfer: Bytes::new(aggressor.transfer_bytes),
         };
         let noise_seed = seed.component("neighbour's addresses").u64();
-        start(&simulation, host, SECOND_SLOT, setup_of(second), &second_buffer, &noise, ENDLESS, noise_seed)?;
+        start(
+            &simulation,
+            host,
+            SECOND_SLOT,
+            setup_of(second, SECOND_SLOT),
+            &second_buffer,
+            &noise,
+            ENDLESS,
+            noise_seed,
+        )?;
         let head_start = simulation.now() + HEAD_START;
         simulation.run_until(head_start);
-        start(&simulation, host, FIRST_SLOT, setup_of(card), &first_buffer, run, effort, address_seed)?;
+        start(
+            &simulation,
+            host,
+            FIRST_SLOT,
+            setup_of(card, FIRST_SLOT),
+            &first_buffer,
+            run,
+            effort,
+            address_seed,
+        )?;
         let done = journal.clone();
         simulation.run_while(|_| !done.borrow().done);
         self.outcome(run, &journal, Work::default())

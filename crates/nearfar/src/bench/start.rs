@@ -2,12 +2,14 @@
 
 use engine::Simulation;
 use hardware::Fabric;
+use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
+use platform::device::FunctionIndex;
 use results::pciebench::{Pattern, Run, Test};
 use units::{Duration, HostPhysical};
 use wire::dma_engine as regs;
 use wire::pcie::Bdf;
-use wire::pcie::config::pcie_cap;
+use wire::pcie::config::{ConfigSpace, pcie_cap};
 
 use super::buffer::Buffer;
 use super::{BenchError, CARD, Effort};
@@ -23,6 +25,38 @@ pub(super) struct Setup {
     pub payload: u32,
     /// Largest read request in bytes.
     pub read_request: u32,
+    /// Whether the card may use 8-bit tags.
+    pub extended_tags: bool,
+    /// Whether it may use 10-bit ones: it and the root port can deal with them.
+    pub ten_bit_tags: bool,
+}
+
+impl Setup {
+    /// The settings of `card` in a slot whose file says `port`, below root port `place.port`.
+    pub fn of(
+        fabric: &Fabric,
+        host: HostId,
+        card: EndpointId,
+        port: &machine::RootPort,
+        place: Place,
+    ) -> Self {
+        let own = fabric.endpoint(card).core.registers.config(FunctionIndex(0));
+        let root = &fabric.host(host).port(place.port).config;
+        let capabilities =
+            |config: &ConfigSpace, which| config.pcie_offset().map_or(0, |at| config.dword(at + which));
+        let requester = capabilities(own, pcie_cap::DEVICE_CAPABILITIES_2);
+        let completer = capabilities(root, pcie_cap::DEVICE_CAPABILITIES_2);
+        Self {
+            capability: own.pcie_offset().unwrap_or(0),
+            payload: port.mps_bytes.value.get(),
+            read_request: port.mrrs_bytes.value.get(),
+            extended_tags: capabilities(own, pcie_cap::DEVICE_CAPABILITIES)
+                & pcie_cap::CAPABILITIES_EXTENDED_TAGS
+                != 0,
+            ten_bit_tags: requester & pcie_cap::CAPABILITIES_2_TEN_BIT_REQUESTER != 0
+                && completer & pcie_cap::CAPABILITIES_2_TEN_BIT_COMPLETER != 0,
+        }
+    }
 }
 
 /// Where a card is found: its address, its BAR 0 and the root port above it.
@@ -82,20 +116,28 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes.
+/// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes, tags.
 fn configuration(place: Place, setup: Setup) -> Vec<(u16, u32)> {
     const COMMAND: u16 = 0x04;
     const BASE_ADDRESS_0: u16 = 0x10;
     const BASE_ADDRESS_1: u16 = 0x14;
     const MEMORY_SPACE_AND_BUS_MASTER: u32 = 0b110;
     let size = |bytes: u32| bytes.max(128).ilog2() - 7;
-    let device_control = size(setup.payload) << 5 | size(setup.read_request) << 12;
-    vec![
+    let bit = |on: bool, bit: u16| if on { u32::from(bit) } else { 0 };
+    let device_control = size(setup.payload) << 5
+        | size(setup.read_request) << 12
+        | bit(setup.extended_tags, pcie_cap::CONTROL_EXTENDED_TAGS);
+    let mut writes = vec![
         (BASE_ADDRESS_0, place.bar0 as u32),
         (BASE_ADDRESS_1, (place.bar0 >> 32) as u32),
         (setup.capability + pcie_cap::DEVICE_CONTROL, device_control),
         (COMMAND, MEMORY_SPACE_AND_BUS_MASTER),
-    ]
+    ];
+    if setup.ten_bit_tags {
+        let place = setup.capability + pcie_cap::DEVICE_CONTROL_2;
+        writes.push((place, pcie_cap::CONTROL_2_TEN_BIT_TAGS.into()));
+    }
+    writes
 }
 
 /// Register writes that describe the test and start it.

@@ -117,7 +117,8 @@ pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> Dma
         pcie: PcieParams {
             port_type: PortType::Endpoint,
             max_payload: part.link.mps_bytes.value.get(),
-            extended_tags: part.link.extended_tags.value,
+            extended_tags: part.link.tag_bits.value.get() >= 8,
+            ten_bit_tags: part.link.tag_bits.value.get() == 10,
             ..PcieParams::endpoint(generation, width)
         },
         // Vendor and device number of the NFP-6000; any card here presents itself as one.

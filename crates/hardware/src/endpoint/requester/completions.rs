@@ -162,7 +162,11 @@ impl Requester {
         let entry = &mut self.tags[usize::from(tag)];
         entry.read = None;
         self.buffered -= entry.length;
-        self.free_tags.push_back(tag);
+        self.in_use -= 1;
+        // The host may have taken it away meanwhile.
+        if self.usable(&self.allowance).contains(&tag) {
+            self.free_tags.push_back(tag);
+        }
         self.issue_reads(wires, scheduler);
     }
 
@@ -187,7 +191,7 @@ impl Requester {
         }
         self.timeout_check = Time::NEVER;
         let mut next = Time::NEVER;
-        for tag in 0..self.params.tags {
+        for tag in 0..self.tags.len() as u16 {
             let entry = self.tags[usize::from(tag)];
             // A request whose last completion is being dealt with has been answered.
             let (Some(index), false) = (entry.read, entry.answered) else { continue };

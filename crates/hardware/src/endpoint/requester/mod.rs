@@ -5,6 +5,7 @@ mod reads;
 mod writes;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use platform::device::{Dma, DmaAttributes, DmaError, FunctionIndex};
 use units::{Duration, Time};
@@ -14,6 +15,7 @@ use wire::pcie::tlp::{AddressType, Common};
 
 use super::mover::{Bus, Drain, Memory, Transmit};
 use super::params::EndpointParams;
+use super::registers::Allowance;
 use super::{EndpointEvent, EndpointId};
 use crate::detected::Detected;
 use crate::event::Event;
@@ -113,8 +115,10 @@ pub struct Requester {
     free_reads: Vec<u32>,
     /// Reads that still have something to ask for, oldest first.
     to_issue: VecDeque<u32>,
+    /// By tag.
     tags: Vec<Outstanding>,
     free_tags: VecDeque<u16>,
+    in_use: u16,
     /// Bytes that outstanding requests have asked for.
     buffered: u32,
     /// When the next read request can be sent.
@@ -131,10 +135,8 @@ pub struct Requester {
     path: Transmit,
     /// When the last posted request begins to leave: others follow it.
     last_posted: Time,
-    /// Payload size that the host allows, in bytes.
-    pub max_payload: u32,
-    /// Largest read request that the host allows, in bytes.
-    pub max_read_request: u32,
+    /// What the host allows requests to be.
+    allowance: Allowance,
     /// How long the requests of each function wait; `None` is for ever.
     timeouts: Vec<Option<Duration>>,
     /// When the core will look whether a request has waited too long.
@@ -149,20 +151,17 @@ pub struct Requester {
     lives: Vec<u16>,
 }
 
-/// Smallest payload and read request sizes, in force after a reset (PCIe base specification, Device Control register).
-const RESET_MAX_PAYLOAD: u32 = 128;
-const RESET_MAX_READ_REQUEST: u32 = 512;
-
 impl Requester {
     /// An idle requester with all tags free.
     pub fn new(id: EndpointId, params: EndpointParams) -> Self {
-        Self {
+        let mut new = Self {
             id,
             reads: Vec::new(),
             free_reads: Vec::new(),
             to_issue: VecDeque::new(),
-            tags: vec![Outstanding::default(); usize::from(params.tags)],
-            free_tags: (0..params.tags).collect(),
+            tags: Vec::new(),
+            free_tags: VecDeque::new(),
+            in_use: 0,
             buffered: 0,
             next_issue: Time::ZERO,
             issue_wake: None,
@@ -175,8 +174,7 @@ impl Requester {
             memory: Memory::default(),
             path: Transmit::new(params.transmit),
             last_posted: Time::ZERO,
-            max_payload: RESET_MAX_PAYLOAD,
-            max_read_request: RESET_MAX_READ_REQUEST,
+            allowance: Allowance::default(),
             timeouts: Vec::new(),
             timeout_check: Time::NEVER,
             starved_since: None,
@@ -185,7 +183,30 @@ impl Requester {
             epoch: 0,
             lives: Vec::new(),
             params,
+        };
+        new.allow(Allowance::default());
+        new
+    }
+
+    /// What the host allows requests to be.
+    pub fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
+    /// Obeys what the host allows from now on; what has been sent keeps its tag.
+    pub fn allow(&mut self, allowance: Allowance) {
+        let tags = self.usable(&allowance);
+        self.tags.resize(self.tags.len().max(usize::from(tags.end)), Outstanding::default());
+        if tags != self.usable(&self.allowance) || self.free_tags.is_empty() {
+            self.free_tags = tags.filter(|&tag| self.tags[usize::from(tag)].read.is_none()).collect();
         }
+        self.allowance = allowance;
+    }
+
+    /// The tags that it uses of those that the host allows.
+    fn usable(&self, allowance: &Allowance) -> Range<u16> {
+        let first = allowance.tags.start;
+        first..allowance.tags.end.min(first + self.params.tags)
     }
 
     /// Number of the current life of the device, since its last reset.
@@ -200,7 +221,7 @@ impl Requester {
 
     /// Tags in use.
     pub fn tags_in_use(&self) -> u16 {
-        self.params.tags - self.free_tags.len() as u16
+        self.in_use
     }
 
     /// Says how long the requests of each function wait from now on.
@@ -258,11 +279,12 @@ impl Requester {
     }
 }
 
-fn common(attributes: DmaAttributes) -> Common {
+/// A request's attributes, as far as the host allows them.
+fn common(attributes: DmaAttributes, allowed: &Allowance) -> Common {
     Common {
-        relaxed_ordering: attributes.relaxed_ordering,
-        no_snoop: attributes.no_snoop,
-        id_based_ordering: attributes.id_based_ordering,
+        relaxed_ordering: attributes.relaxed_ordering && allowed.relaxed_ordering,
+        no_snoop: attributes.no_snoop && allowed.no_snoop,
+        id_based_ordering: attributes.id_based_ordering && allowed.id_based_ordering,
         address_type: if attributes.translated { AddressType::Translated } else { AddressType::Untranslated },
         ..Common::default()
     }

@@ -133,7 +133,7 @@ impl Requester {
     /// Sends read requests while there are tags.
     pub fn issue_reads(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
         let now = scheduler.now();
-        let largest = self.max_read_request.min(self.params.max_read_request);
+        let largest = self.allowance.max_read_request.min(self.params.max_read_request);
         if self.issue_wake.is_some_and(|at| at <= now) {
             self.issue_wake = None;
         }
@@ -166,7 +166,9 @@ impl Requester {
             let (address, length) =
                 split_read(read.next, u64::from(read.left), largest).next().unwrap_or((read.next, 0));
             let request = MemoryRequest::for_bytes(read.requester, tag, address, length);
-            let tlp = Tlp { common: common(dma.attributes), kind: TlpKind::MemoryRead(request) };
+            let tlp =
+                Tlp { common: common(dma.attributes, &self.allowance), kind: TlpKind::MemoryRead(request) };
+            self.in_use += 1;
             self.tags[usize::from(tag)] = Outstanding {
                 read: Some(index),
                 offset: dma.length - read.left,

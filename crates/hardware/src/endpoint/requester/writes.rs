@@ -79,9 +79,12 @@ impl Requester {
         }
         let mut gone = fetched;
         let mut done = 0usize;
-        for (address, piece) in split_aligned(write.dma.address.get(), length, self.max_payload) {
+        for (address, piece) in split_aligned(write.dma.address.get(), length, self.allowance.max_payload) {
             let request = MemoryRequest::for_bytes(write.requester, 0, address, piece);
-            let tlp = Tlp { common: common(write.dma.attributes), kind: TlpKind::MemoryWrite(request) };
+            let tlp = Tlp {
+                common: common(write.dma.attributes, &self.allowance),
+                kind: TlpKind::MemoryWrite(request),
+            };
             let lead = (address & 3) as usize;
             let bytes = &write.data[done..done + piece as usize];
             let packet = wires.packets.encode_with(&tlp, |payload| {
@@ -94,7 +97,7 @@ impl Requester {
                 fetched,
                 is_long,
                 tlp.payload_len() as u64,
-                self.max_payload.into(),
+                self.allowance.max_payload.into(),
                 first,
                 last,
             );

@@ -86,7 +86,8 @@ pub fn nvme_params(drive: &Drive, generation: Generation, width: Width, seed: u6
         firmware: "1".into(),
         pcie: PcieParams {
             max_payload: drive.link.mps_bytes.value.get(),
-            extended_tags: drive.link.extended_tags.value,
+            extended_tags: drive.link.tag_bits.value.get() >= 8,
+            ten_bit_tags: drive.link.tag_bits.value.get() == 10,
             ..PcieParams::endpoint(generation, width)
         },
         ports: count(&controller.ports) as u8,

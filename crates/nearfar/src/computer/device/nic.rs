@@ -96,7 +96,8 @@ pub fn nic_params(
         ids: pci_id(&controller.pci_id.value),
         pcie: PcieParams {
             max_payload: nic.link.mps_bytes.value.get(),
-            extended_tags: nic.link.extended_tags.value,
+            extended_tags: nic.link.tag_bits.value.get() >= 8,
+            ten_bit_tags: nic.link.tag_bits.value.get() == 10,
             ..PcieParams::endpoint(generation, width)
         },
         kpio: nic.kpio.as_ref().map(kpio),

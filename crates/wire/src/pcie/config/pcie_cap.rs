@@ -48,6 +48,16 @@ pub const CONTROL_FLR: u16 = 1 << 15;
 pub const CONTROL_2_TIMEOUT: u16 = 0xf;
 /// Device control 2: requests are never given up.
 pub const CONTROL_2_TIMEOUT_DISABLE: u16 = 1 << 4;
+/// Device capabilities: 8-bit tags can be used.
+pub const CAPABILITIES_EXTENDED_TAGS: u32 = 1 << 5;
+/// Device capabilities 2: requests with 10-bit tags are answered.
+pub const CAPABILITIES_2_TEN_BIT_COMPLETER: u32 = 1 << 16;
+/// Device capabilities 2: 10-bit tags can be used.
+pub const CAPABILITIES_2_TEN_BIT_REQUESTER: u32 = 1 << 17;
+/// Device control 2: ID-based ordering may be used for requests.
+pub const CONTROL_2_IDO_REQUESTS: u16 = 1 << 8;
+/// Device control 2: ID-based ordering may be used for completions.
+pub const CONTROL_2_IDO_COMPLETIONS: u16 = 1 << 9;
 /// Device control 2: 10-bit tags may be used.
 pub const CONTROL_2_TEN_BIT_TAGS: u16 = 1 << 12;
 /// Device capabilities 2: a downstream port can pass configuration requests to all functions of an ARI device.
@@ -108,7 +118,7 @@ pub struct PcieParams {
     pub max_payload: u32,
     /// Can use 8-bit tags.
     pub extended_tags: bool,
-    /// Can use and answer 10-bit tags.
+    /// Can use 10-bit tags. It answers them, too, as does whatever can run at 16 GT/s (base spec 2.2.6.2).
     pub ten_bit_tags: bool,
     /// Can be reset alone.
     pub function_level_reset: bool,
@@ -210,7 +220,7 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {
         .value32(
             at + DEVICE_CAPABILITIES,
             u32::from(size_code(p.max_payload).unwrap_or(0))
-                | bit(p.extended_tags, 5)
+                | if p.extended_tags { CAPABILITIES_EXTENDED_TAGS } else { 0 }
                 | 1 << 15
                 | bit(p.function_level_reset, 28),
         )
@@ -250,11 +260,14 @@ pub(super) fn emit(image: &mut Image, at: u16, p: &PcieParams) {
             .value16(at + ROOT_CAPABILITIES, 1)
             .rw1c32(at + ROOT_STATUS, 1 << 16);
     }
+    let answers_ten_bits = p.ten_bit_tags || p.generation >= Generation::Gen4;
     // Completion timeout: ranges A to D, can be disabled.
     image
         .value32(
             at + DEVICE_CAPABILITIES_2,
-            0x1f | bit(below, 5) | bit(p.ten_bit_tags, 16) | bit(p.ten_bit_tags, 17),
+            0x1f | if below { CAPABILITIES_2_ARI_FORWARDING } else { 0 }
+                | if answers_ten_bits { CAPABILITIES_2_TEN_BIT_COMPLETER } else { 0 }
+                | if p.ten_bit_tags { CAPABILITIES_2_TEN_BIT_REQUESTER } else { 0 },
         )
         .rw16(
             at + DEVICE_CONTROL_2,

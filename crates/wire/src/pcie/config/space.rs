@@ -9,6 +9,7 @@ use super::{
     pcie_cap, power_management, slot, sriov,
 };
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Where things are; `None` where there is no such capability.
@@ -367,15 +368,19 @@ impl ConfigSpace {
         if control & pcie_cap::LINK_CONTROL_RCB_128 != 0 { 128 } else { 64 }
     }
 
-    /// Tags that the function may use: 32, 256 or 768 (10-bit tags start at 256).
-    pub fn tags(&self) -> u16 {
-        let control_2 = self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16);
-        if control_2 & pcie_cap::CONTROL_2_TEN_BIT_TAGS != 0 {
-            768
+    /// Device Control 2; all zeros without a PCI Express capability.
+    pub fn device_control_2(&self) -> u16 {
+        self.offsets.pcie.map_or(0, |at| self.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16)
+    }
+
+    /// Tags that the function may use: 32, 256, or the 768 of 10 bits that no 8-bit tag looks like (base spec 2.2.6.2).
+    pub fn tags(&self) -> Range<u16> {
+        if self.device_control_2() & pcie_cap::CONTROL_2_TEN_BIT_TAGS != 0 {
+            256..1024
         } else if self.device_control() & pcie_cap::CONTROL_EXTENDED_TAGS != 0 {
-            256
+            0..256
         } else {
-            32
+            0..32
         }
     }
 
