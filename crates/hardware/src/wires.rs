@@ -60,6 +60,22 @@ impl Wires {
         self.with(scheduler, end.link, |link, cx, released| link.send(cx, end.side, packet, released));
     }
 
+    /// Ties a TLP that will be sent from `end` later to the link as it is now, see [`send_tied`](Self::send_tied).
+    #[inline]
+    pub fn tie(&mut self, end: LinkEnd, packet: PacketId) {
+        self.packets.hop_mut(packet).epoch = self.link(end.link).epoch();
+    }
+
+    /// Sends a TLP that was [tied](Self::tie) to the link below `end`, unless the link has gone down since: whoever was to
+    /// have it, or what it answers, is gone.
+    pub fn send_tied(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
+        if self.packets.hop(packet).epoch == self.link(end.link).epoch() {
+            self.send(scheduler, end, packet);
+        } else {
+            self.packets.free(packet);
+        }
+    }
+
     /// Sends a TLP from `end` at `at`; `false` if that is to be [done](Self::send) then, see [`Link::plan`].
     #[inline]
     pub fn plan(

@@ -187,6 +187,8 @@ struct Setting {
     credits: Option<(u32, u32)>,
     damage: bool,
     iommu: Option<PipelineOrder>,
+    /// When which link is trained again (ns since the time before), and what to.
+    retrains: Vec<(u64, u16, Generation, Width)>,
     seed: u64,
 }
 
@@ -243,18 +245,13 @@ fn setting() -> impl Strategy<Value = Setting> {
     let orders = vec![PipelineOrder::Unordered, PipelineOrder::PerDirection, PipelineOrder::Global];
     let iommu = prop::option::of(prop::sample::select(orders));
     let core = prop::collection::vec((0..3000u64, 0..2usize), 0..12);
-    ([script(), script()], core, 0..3u32, 0..4u32, credits, any::<bool>(), iommu, any::<u64>()).prop_map(
-        |(scripts, core, payload_code, request_code, credits, damage, iommu, seed)| Setting {
-            scripts,
-            core,
-            payload_code,
-            request_code,
-            credits,
-            damage,
-            iommu,
-            seed,
-        },
-    )
+    let speeds = (prop::sample::select(&Generation::ALL[..]), prop::sample::select(&Width::ALL[..]));
+    let retrain = (0..4000u64, 0..2u16, speeds).prop_map(|(ns, link, (to, width))| (ns, link, to, width));
+    let retrains = prop::collection::vec(retrain, 0..6);
+    ([script(), script()], core, 0..3u32, 0..4u32, credits, any::<bool>(), iommu, retrains, any::<u64>())
+        .prop_map(|(scripts, core, payload_code, request_code, credits, damage, iommu, retrains, seed)| {
+            Setting { scripts, core, payload_code, request_code, credits, damage, iommu, retrains, seed }
+        })
 }
 
 fn link(credits: Option<(u32, u32)>) -> LinkParams {
@@ -329,6 +326,14 @@ fn run(setting: &Setting) -> (Journal, [Vec<u8>; 2]) {
         }
     });
     simulation.spawn(read_registers(simulation.handle(), host, setting.core.clone(), Rc::clone(&journal)));
+    for &(ns, link, generation, width) in &setting.retrains {
+        simulation.run_until(simulation.now() + Duration::from_ns(ns));
+        simulation.with(|fabric, scheduler| {
+            fabric.wires.with(scheduler, LinkId(link), |link, cx, released| {
+                link.retrain_to(cx, generation, width, released);
+            });
+        });
+    }
     simulation.run();
     let memory = REGIONS.map(|region| {
         let mut bytes = vec![0; REGION as usize];

@@ -26,7 +26,7 @@ mod tests;
 
 use engine::{Scheduler, Trace};
 use units::{Duration, Time};
-use wire::pcie::FlowClass;
+use wire::pcie::{FlowClass, Generation, Width};
 
 pub use counters::DirectionCounters;
 pub use errors::ErrorInjector;
@@ -134,14 +134,12 @@ const DLLP_BYTES: u64 = 8;
 impl Link {
     /// A trained link with all credits initialised.
     pub fn new(id: LinkId, params: LinkParams) -> Self {
-        let rate = wire::pcie::link::data_rate(params.generation, params.width);
-        let ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
-        let skip = wire::pcie::link::skip_interval(params.generation, params.width);
         let transmitters = [Side::Upstream, Side::Downstream]
             .map(|side| Transmitter::new(&params.receivers[side.opposite() as usize].credits));
         let receivers = [Side::Upstream, Side::Downstream]
             .map(|side| Receiver::new(params.receivers[side as usize].clone()));
-        Self {
+        let (generation, width) = (params.generation, params.width);
+        let mut link = Self {
             id,
             params,
             state: LinkState::Up,
@@ -151,10 +149,20 @@ impl Link {
             counters: Default::default(),
             injector: None,
             tap: None,
-            ps_per_byte_q16,
-            skip,
+            ps_per_byte_q16: 0,
+            skip: (Duration::ZERO, Duration::ZERO),
             next_planned: Time::NEVER,
-        }
+        };
+        link.set_speed(generation, width);
+        link
+    }
+
+    /// Lets TLPs that have no place on the wire yet go at another speed.
+    fn set_speed(&mut self, generation: Generation, width: Width) {
+        let rate = wire::pcie::link::data_rate(generation, width);
+        (self.params.generation, self.params.width) = (generation, width);
+        self.ps_per_byte_q16 = ((8_000_000_000_000u128 << 16) / u128::from(rate.bits_per_s())) as u64;
+        self.skip = wire::pcie::link::skip_interval(generation, width);
     }
 
     /// What the link is made of.

@@ -94,6 +94,21 @@ impl Link {
         self.next_planned = self.next_planned_of(Side::Upstream).min(self.next_planned_of(Side::Downstream));
     }
 
+    /// Schedules the deliveries of what `side` is to send later anew, since the wire is another one.
+    pub(super) fn expect_planned(&mut self, cx: &mut LinkContext<'_>, side: Side) {
+        let mut before = self.transmitters[side as usize].wire_free;
+        for index in 0..self.transmitters[side as usize].planned.len() {
+            let Planned { at, packet, delivery, .. } = self.transmitters[side as usize].planned[index];
+            let (wire_free, arrival) = self.expected_times(cx, side, packet, at.max(before));
+            cx.scheduler.cancel(delivery);
+            let event = Event::Deliver { end: self.end(side.opposite()), packet };
+            let delivery = cx.scheduler.at_cancellable(arrival, event);
+            let planned = &mut self.transmitters[side as usize].planned[index];
+            (planned.wire_free, planned.arrival, planned.delivery) = (wire_free, arrival, delivery);
+            before = wire_free;
+        }
+    }
+
     fn next_planned_of(&self, side: Side) -> Time {
         self.transmitters[side as usize].planned.front().map_or(Time::NEVER, |planned| planned.at)
     }

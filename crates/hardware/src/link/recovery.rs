@@ -1,5 +1,7 @@
 //! When something goes wrong: replays, retraining, links that go down.
 
+use wire::pcie::{Generation, Width};
+
 use super::transmitter::Replayable;
 use super::{Held, Link, LinkContext, LinkState, Released, Side};
 use crate::detected::Detected;
@@ -81,11 +83,26 @@ impl Link {
 
     /// Retrains a link that stays up: nothing is lost, everything waits.
     pub fn retrain(&mut self, cx: &mut LinkContext<'_>, released: &mut Released) {
+        self.retrain_to(cx, self.params.generation, self.params.width, released);
+    }
+
+    /// Retrains a link to another speed or width. What has its turn on the wire leaves before, as it was.
+    pub fn retrain_to(
+        &mut self,
+        cx: &mut LinkContext<'_>,
+        generation: Generation,
+        width: Width,
+        released: &mut Released,
+    ) {
         let now = cx.scheduler.now();
         self.settle(cx, Side::Upstream, now, released);
+        self.set_speed(generation, width);
         for (transmitter, counters) in self.transmitters.iter_mut().zip(&mut self.counters) {
             transmitter.wire_free = transmitter.wire_free.max(now) + self.params.retrain_time;
             counters.retrains += 1;
+        }
+        for side in [Side::Upstream, Side::Downstream] {
+            self.expect_planned(cx, side);
         }
     }
 }

@@ -144,7 +144,9 @@ impl Host {
         let status = CompletionStatus::UnsupportedRequest;
         let answer = CompletionHeader::for_register(root.id, requester, tag, status, 0);
         let packet = wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
-        root.queue_completion(wires, scheduler, self.id, port, scheduler.now(), packet);
+        let at = scheduler.now();
+        wires.tie(root.end, packet);
+        root.queue_completion(wires, scheduler, self.id, port, at, packet);
     }
 
     fn read(
@@ -163,8 +165,13 @@ impl Host {
             wires.packets.free(what.packet);
             return;
         }
+        let epoch = wires.packets.hop(what.packet).epoch;
         wires.packets.free(what.packet);
         let port = &mut self.ports[usize::from(what.port)];
+        if epoch != wires.link(port.end.link).epoch() {
+            // Whoever asked is no longer there, or has been reset and does not know of it.
+            return;
+        }
         // A read must not pass the writes before it: it waits in the intake until they are globally ordered.
         let start = start.max(port.writes_ordered + port.params.request_latency);
         let (address, length) = request.byte_range();
@@ -174,6 +181,7 @@ impl Host {
             let answer =
                 CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);
             let packet = wires.packets.encode(&answer_tlp(tlp, TlpKind::Completion(answer)), &[]);
+            wires.tie(port.end, packet);
             port.queue_completion(wires, scheduler, self.id, what.port, start, packet);
             return;
         };
@@ -219,7 +227,8 @@ impl Host {
                     let filled = bytes.read(from, &mut payload[lead..lead + piece.length as usize]);
                     debug_assert!(filled.is_ok(), "the whole request was checked");
                 });
-            wires.packets.hop_mut(packet).padding = port.params.split.padding(piece);
+            let hop = wires.packets.hop_mut(packet);
+            (hop.padding, hop.epoch) = (port.params.split.padding(piece), epoch);
             port.queue_completion(wires, scheduler, self.id, what.port, ready[piece.last], packet);
             done += piece.length;
         }
@@ -346,7 +355,7 @@ fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
 }
 
 impl RootPort {
-    /// Lets a completion go on the wire once its data is there and its turn has come.
+    /// Lets a completion, tied to the link, go on the wire once its data is there and its turn has come.
     fn queue_completion(
         &mut self,
         wires: &mut Wires,

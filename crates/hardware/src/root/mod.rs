@@ -70,6 +70,11 @@ pub enum RootEvent {
         /// Which port.
         port: u8,
     },
+    /// The link below a port has been trained again.
+    Trained {
+        /// Which port.
+        port: u8,
+    },
     /// What is below a port is reset.
     HotReset {
         /// Which port.
@@ -149,6 +154,8 @@ pub struct RootPort {
     places: posted::PostedPlaces,
     /// What is below is being reset.
     in_reset: bool,
+    /// The fastest that both ends of the link can do.
+    negotiated: (Generation, Width),
 }
 
 /// Counts of a root complex.
@@ -259,6 +266,7 @@ impl Host {
             recent: recent::RecentLines::default(),
             places: posted::PostedPlaces::default(),
             in_reset: false,
+            negotiated: link,
         });
         number
     }
@@ -356,8 +364,9 @@ impl Host {
             RootEvent::Completion { port, packet } => self.held_completion(wires, scheduler, port, packet),
             RootEvent::Send { port, packet } => {
                 let end = self.ports[usize::from(port)].end;
-                wires.send(scheduler, end, packet);
+                wires.send_tied(scheduler, end, packet);
             }
+            RootEvent::Trained { port } => self.link_trained(port),
             RootEvent::Interrupt { requester, address, data } => {
                 self.interrupt(scheduler, requester, MsiMessage { address, data });
             }

@@ -157,7 +157,7 @@ impl Host {
     ) -> Result<Time, OutboundError> {
         let port = self.window(address, data.len())?;
         let packet = self.uncached_write(wires, port, address.get(), data);
-        self.send_posted(scheduler, when, port, packet);
+        self.send_posted(wires, scheduler, when, port, packet);
         Ok(when + self.ports[usize::from(port)].params.outbound_latency)
     }
 
@@ -238,12 +238,15 @@ impl Host {
 
     pub(super) fn send_outbound(
         &mut self,
+        wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
         when: Time,
         port: u8,
         packet: PacketId,
     ) -> Time {
-        let at = when + self.ports[usize::from(port)].params.outbound_latency;
+        let state = &self.ports[usize::from(port)];
+        wires.tie(state.end, packet);
+        let at = when + state.params.outbound_latency;
         scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet }));
         at
     }
@@ -256,6 +259,12 @@ impl Host {
         port: u8,
         packet: PacketId,
     ) {
+        let link = wires.link(self.ports[usize::from(port)].end.link);
+        if wires.packets.hop(packet).epoch != link.epoch() {
+            // The access has been given up with the link, and its tag may be another's.
+            wires.consume(scheduler, packet, scheduler.now());
+            return;
+        }
         match wires.packets.decode(packet) {
             Ok((tlp, _)) if let TlpKind::Completion(header) | TlpKind::CompletionData(header) = &tlp.kind => {
                 self.completion(wires, scheduler, port, packet, &tlp, header);

@@ -86,7 +86,9 @@ impl Host {
         }
         let copy = wires.packets.encode(tlp, &bytes);
         self.scratch.payload = bytes;
-        let at = start.max(scheduler.now()) + self.ports[usize::from(port)].params.outbound_latency;
+        let state = &self.ports[usize::from(port)];
+        wires.tie(state.end, copy);
+        let at = start.max(scheduler.now()) + state.params.outbound_latency;
         scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet: copy }));
     }
 

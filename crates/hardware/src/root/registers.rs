@@ -11,7 +11,7 @@ use super::{Host, InterruptMessage, RootEvent, RootPort};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, MsiMessage};
-use crate::link::LinkEnd;
+use crate::link::{LinkEnd, Side};
 use crate::wires::Wires;
 
 /// Vendor and device ID of root ports: Intel's Xeon E5 v4, port 2a.
@@ -73,6 +73,18 @@ impl RootPort {
         let Some(pcie) = self.config.pcie_offset() else { return };
         let bit = u32::from(pcie_cap::LINK_STATUS_ACTIVE) << 16;
         self.config.update(pcie + pcie_cap::LINK_CONTROL, bit, if active { bit } else { 0 });
+    }
+
+    fn show_training(&mut self, on: bool) {
+        let Some(pcie) = self.config.pcie_offset() else { return };
+        let bit = u32::from(pcie_cap::LINK_STATUS_TRAINING) << 16;
+        self.config.update(pcie + pcie_cap::LINK_CONTROL, bit, if on { bit } else { 0 });
+    }
+
+    fn show_speed(&mut self, generation: Generation, width: Width) {
+        let Some(pcie) = self.config.pcie_offset() else { return };
+        let speed = u32::from(generation.number()) | u32::from(width.lanes()) << 4;
+        self.config.update(pcie + pcie_cap::LINK_CONTROL, 0x3ff << 16, speed << 16);
     }
 
     /// Changes slot status; gives slot control.
@@ -161,7 +173,12 @@ impl Host {
                 let windows: Vec<_> = port.windows().collect();
                 self.outbound.set_bridge_windows(number, &windows);
             }
-            ConfigEffect::LinkDisable(true) => self.link_lost(scheduler, wires, number),
+            ConfigEffect::LinkDisable(true) => {
+                self.link_lost(scheduler, wires, number);
+                // A device whose link goes down is reset (base spec 5.2, 6.6.1).
+                scheduler.at(scheduler.now(), Event::Root(self.id, RootEvent::HotReset { port: number }));
+            }
+            ConfigEffect::RetrainLink => self.retrain(scheduler, wires, number),
             ConfigEffect::LinkDisable(false) => self.link_back(scheduler, wires, number),
             ConfigEffect::SecondaryBusReset(on) => self.hot_reset(scheduler, wires, number, on),
             ConfigEffect::SlotCommand { .. } => {
@@ -191,6 +208,35 @@ impl Host {
         } else if !on && std::mem::take(&mut port.in_reset) {
             self.link_back(scheduler, wires, number);
         }
+    }
+
+    /// Trains the link below a port again, at the speed that Link Control 2 asks for if both ends can (base spec
+    /// 7.5.3.7, 7.5.3.19).
+    fn retrain(&mut self, scheduler: &mut Scheduler<Event>, wires: &mut Wires, number: u8) {
+        if !self.link_is_up(wires, number) {
+            return;
+        }
+        let port = &mut self.ports[usize::from(number)];
+        let target = port
+            .config
+            .pcie_offset()
+            .map_or(0, |at| (port.config.dword(at + pcie_cap::LINK_CONTROL_2) & 0xf) as u8);
+        let (fastest, width) = port.negotiated;
+        let generation = Generation::from_number(target).unwrap_or(fastest).min(fastest);
+        port.show_training(true);
+        let link = port.end.link;
+        wires.with(scheduler, link, |link, cx, released| {
+            link.retrain_to(cx, generation, width, released);
+        });
+        let link = wires.link(link);
+        port.show_speed(generation, width);
+        let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
+        scheduler.at(trained, Event::Root(self.id, RootEvent::Trained { port: number }));
+    }
+
+    /// The link below a port carries TLPs again.
+    pub(super) fn link_trained(&mut self, number: u8) {
+        self.ports[usize::from(number)].show_training(false);
     }
 
     /// The upper end of the link below a port.

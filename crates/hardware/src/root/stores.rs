@@ -85,7 +85,7 @@ impl Host {
         {
             self.stores[core.index()].passed(when, bytes.len());
             let packet = self.uncached_write(wires, port, address, bytes);
-            self.send_posted(scheduler, when, port, packet);
+            self.send_posted(wires, scheduler, when, port, packet);
             return Ok(());
         }
         self.stores[core.index()].push(when, port, store);
@@ -159,7 +159,8 @@ impl Host {
         let request = MemoryRequest { requester, ..departure.request };
         let tlp = Tlp::new(TlpKind::MemoryWrite(request));
         let packet = wires.packets.encode(&tlp, departure.payload());
-        self.send_posted(scheduler, scheduler.now(), departure.port, packet);
+        let now = scheduler.now();
+        self.send_posted(wires, scheduler, now, departure.port, packet);
     }
 
     /// Whether a port has room for another posted write of a core.
@@ -171,12 +172,14 @@ impl Host {
     /// Sends a posted write that leaves its core at `when`; it takes a place in the port.
     pub(super) fn send_posted(
         &mut self,
+        wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
         when: Time,
         port: u8,
         packet: PacketId,
     ) {
         let state = &mut self.ports[usize::from(port)];
+        wires.tie(state.end, packet);
         state.places.grant();
         let at = when + state.params.outbound_latency;
         scheduler.at(at, Event::Root(self.id, RootEvent::SendPosted { port, packet }));
@@ -191,7 +194,7 @@ impl Host {
         packet: PacketId,
     ) {
         let end = self.ports[usize::from(port)].end;
-        wires.send(scheduler, end, packet);
+        wires.send_tied(scheduler, end, packet);
         self.ports[usize::from(port)].places.handed_over();
         self.count_places(wires, port);
         self.places_freed(wires, scheduler, port);

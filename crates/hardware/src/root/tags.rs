@@ -164,7 +164,7 @@ impl Host {
                 Some(value) => wires.packets.encode(&tlp, &value.to_le_bytes()),
                 None => wires.packets.encode(&tlp, &[]),
             };
-            self.send_outbound(scheduler, now, port, packet);
+            self.send_outbound(wires, scheduler, now, port, packet);
             if let Some(timeout) = self.completion_timeout(port) {
                 let event = RootEvent::Timeout { tag: tag as u16, generation };
                 scheduler.at(now + timeout, Event::Root(self.id, event));
