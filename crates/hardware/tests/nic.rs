@@ -22,6 +22,7 @@ use wire::nic::completion::END;
 use wire::nic::descriptor::{END as LAST, REPORT};
 use wire::nic::registers::{self as regs, BAR_BYTES, control, counter, queue};
 use wire::nic::{Completion, RxDescriptor, TxDescriptor};
+use wire::pcie::config::pcie_cap::{CONTROL_EXTENDED_TAGS, DEVICE_CONTROL};
 use wire::pcie::{Bdf, Generation, Width};
 
 const CARD: Bdf = Bdf::new(1, 0, 0);
@@ -70,13 +71,14 @@ fn pair(rate: BitRate) -> Pair {
 }
 
 impl Pair {
-    /// What firmware and kernel set: BAR, memory and bus mastering, 256 B payloads, 512 B read requests.
+    /// What firmware and kernel set: BAR, memory and bus mastering, 256 B payloads, 512 B read requests, 8-bit tags.
     fn configure(&self, host: HostId) {
         let capability = self.simulation.with(|fabric, _| {
             fabric.endpoint(EndpointId(host.0)).core.registers.config(F0).pcie_offset().unwrap()
         });
         let handle = self.simulation.handle();
-        let writes = [(0x10, BAR0 as u32), (0x14, 0), (capability + 8, 1 << 5 | 2 << 12), (4, 6)];
+        let control = 1 << 5 | 2 << 12 | u32::from(CONTROL_EXTENDED_TAGS);
+        let writes = [(0x10, BAR0 as u32), (0x14, 0), (capability + DEVICE_CONTROL, control), (4, 6)];
         self.simulation
             .block_on(async move {
                 for (register, value) in writes {
