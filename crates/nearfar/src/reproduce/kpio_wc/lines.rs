@@ -118,15 +118,25 @@ const NEWER_CARD: &str =
     "change.link.latency = \"60 ns\"\nchange.link.credits.ph = 64\nchange.link.credits.pd = 512";
 
 /// Throughput of lines by other ways than through all buffers, in Gbit/s: one line at a time, on the paper's host and on one
-/// that accepts them slowly, and uncached.
-pub fn other_ways(options: &Options) -> Result<[f64; 3], String> {
+/// that accepts them slowly, and uncached; then lines and uncached on a card that is short of nothing.
+pub fn other_ways(options: &Options) -> Result<[f64; 5], String> {
     let lines = 4 * LINES;
     let fenced = |card| -> Result<Vec<Seen>, String> {
         let ways = (Width::Double, lines);
         Ok(write(options, card, MemoryType::WriteCombining, ways, Pace::Fenced)?.1)
     };
-    let (_, words) = write(options, FPGA, MemoryType::Uncached, (Width::Word, lines), Pace::AsItGoes)?;
-    Ok([gbit_per_s(&fenced(FPGA)?), gbit_per_s(&fenced(SLOW)?), 64.0 / interval(&words)])
+    let uncached = |card| -> Result<f64, String> {
+        let (_, words) = write(options, card, MemoryType::Uncached, (Width::Word, lines), Pace::AsItGoes)?;
+        Ok(64.0 / interval(&words))
+    };
+    let newer = Card { change: NEWER_CARD, ..FPGA };
+    Ok([
+        gbit_per_s(&fenced(FPGA)?),
+        gbit_per_s(&fenced(SLOW)?),
+        uncached(FPGA)?,
+        gbit_per_s(&combining(options, newer, lines)?),
+        uncached(newer)?,
+    ])
 }
 
 /// From one buffer to ten, and to twenty on a faster link.
@@ -150,6 +160,11 @@ fn newer(options: &Options, (generation, width): (u32, u32), buffers: u32) -> Re
     let buffers = buffers_of_core(buffers);
     let change_host = format!("change.host.port.slot.generation = {generation}\n{buffers}");
     combining(options, Card { change: &change, change_host: &change_host, ..FPGA }, 4 * LINES)
+}
+
+/// Throughput of lines to a newer card on a link of that generation and width, in Gbit/s: all ten buffers, and one.
+pub fn ten_and_one(options: &Options, link: (u32, u32)) -> Result<[f64; 2], String> {
+    Ok([gbit_per_s(&newer(options, link, 10)?), gbit_per_s(&newer(options, link, 1)?)])
 }
 
 /// Links of five generations.

@@ -13,6 +13,7 @@ mod receive;
 mod relatives;
 mod rig;
 mod sizes;
+mod streams;
 
 use std::collections::BTreeMap;
 
@@ -99,9 +100,11 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let mut sections = Vec::new();
     let observed: Values =
         outcomes.iter().flatten().flatten().map(|(key, value)| (key.clone(), *value)).collect();
-    for (name, section) in
-        [("readings", readings::section(options, &observed)), ("faults", faults::section(options))]
-    {
+    for (name, section) in [
+        ("readings", readings::section(options, &observed)),
+        ("faults", faults::section(options)),
+        ("streams", streams::section(options)),
+    ] {
         match section {
             Ok(section) => sections.push(section),
             Err(reason) => notes.push(format!("{name}: {reason}.")),

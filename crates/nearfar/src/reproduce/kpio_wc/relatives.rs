@@ -2,7 +2,7 @@
 //! and what a core that decides about urgency gains.
 
 use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriver, NicDriverParams, Select, Stores};
-use units::Time;
+use units::{Duration, Time};
 
 use super::Values;
 use super::rig::{Card, FPGA, Frames, Kind, Rig, Seen, tcp_frame};
@@ -97,11 +97,18 @@ pub fn selection(options: &Options) -> Result<Values, String> {
     Ok(values)
 }
 
+/// After so long the card fetches large messages one after the other.
+const UNDER_WAY: Duration = Duration::from_us(20);
+
 /// How long an urgent message of 64 B takes to the other side while 100 large ones of another connection wait: behind
-/// them in the ring, or past them by lines, which its port is chosen for.
+/// them in the ring, or past them by lines, which its port is chosen for; with a doorbell for each large one, or one for
+/// all of them, whose data are on their way when the urgent message comes.
 pub fn urgency(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
-    for (name, select) in [("ring", Select::None), ("lines", Select::TcpPorts { first: 5001, last: 5001 })] {
+    let by_port = Select::TcpPorts { first: 5001, last: 5001 };
+    for (name, select, joined) in
+        [("ring", Select::None, false), ("lines", by_port, false), ("lines-one-doorbell", by_port, true)]
+    {
         let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
         let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
         let rig = Rig::new(options, FPGA, vec![NicDriver::new(driver) as _])?;
@@ -114,8 +121,11 @@ pub fn urgency(options: &Options) -> Result<Values, String> {
                 let (large, small) = (large.ok()?, small.ok()?);
                 large.store(&cpu, &bulk).await;
                 small.store(&cpu, &urgent).await;
-                for _ in 0..100 {
-                    large.send_again(&cpu, &device, bulk.len() as u32).await;
+                for n in 0..100 {
+                    large.send_more(&cpu, &device, bulk.len() as u32, joined && n < 99).await;
+                }
+                if joined {
+                    cpu.sleep(UNDER_WAY).await;
                 }
                 let begin = cpu.now();
                 small.send_again(&cpu, &device, urgent.len() as u32).await;

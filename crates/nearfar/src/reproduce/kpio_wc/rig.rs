@@ -311,9 +311,20 @@ impl Frames {
 
     /// Sends what is in the page straight to the driver, waiting where it has no room.
     pub async fn send_again(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32) {
+        self.send_more(cpu, device, length, false).await;
+    }
+
+    /// As [`send_again`](Self::send_again), perhaps to be followed at once by `more`, which rings the doorbell for all.
+    pub async fn send_more(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        device: &Rc<dyn PacketDevice>,
+        length: u32,
+        more: bool,
+    ) {
         let queue = device.tx_queue_for(cpu);
         let mut frame = self.frame(length);
-        while let Err(back) = device.send_directly(cpu, queue, frame, false) {
+        while let Err(back) = device.send_directly(cpu, queue, frame, more) {
             if !device.room(queue).await {
                 back.release(cpu);
                 return;
