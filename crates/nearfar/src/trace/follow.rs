@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use hardware::link::{Packet, Passed, Side};
+use hardware::link::{LinkId, Packet, Passed, Side};
 use units::{Duration, Time};
 use wire::pcie::{Tlp, TlpKind};
 
@@ -82,6 +82,15 @@ pub struct Follower<'a> {
     work: &'a [WorkSlice],
     lines: &'a [LineSlice],
     known: Vec<Known>,
+    stays: Vec<Stay>,
+}
+
+/// A frame's stay in a card, as seen from outside: between its last byte on one side and its first on the other.
+struct Stay {
+    link: LinkId,
+    from: Time,
+    to: Time,
+    flow: u64,
 }
 
 impl<'a> Follower<'a> {
@@ -101,21 +110,49 @@ impl<'a> Follower<'a> {
             Packet::Dllp(_) => None,
         };
         let known = capture.packets.iter().enumerate().filter_map(parsed).collect();
-        Self { capture, slices, hosts, work, lines, known }
+        Self { capture, slices, hosts, work, lines, known, stays: Vec::new() }
     }
 
     /// Adds a story for each frame, in order of time.
     pub fn follow(&mut self, timeline: &mut Timeline, frames: &[FrameSlice]) {
         for frame in frames {
             let mut story = BTreeSet::from([frame.slice]);
-            self.sender(&mut story, frame);
-            self.receiver(&mut story, frame);
+            let sent = self.sender(&mut story, frame);
+            let received = self.receiver(&mut story, frame);
             let flow = timeline.flow();
+            let stays = [(sent, frame.at), (received, frame.until)];
+            for (seen, on_cable) in stays {
+                self.stays.extend(seen.map(|(link, at)| {
+                    let (from, to) = (at.min(on_cable), at.max(on_cable));
+                    Stay { link, from, to, flow }
+                }));
+            }
             for slice in story {
                 timeline.slices[slice].flows.push(flow);
             }
         }
         self.inside(timeline);
+        self.add_cards(timeline);
+    }
+
+    /// Adds the cards' tracks: each frame's stay on the first that is free.
+    fn add_cards(&mut self, timeline: &mut Timeline) {
+        self.stays.sort_by_key(|stay| (stay.from, stay.flow));
+        let mut free: Vec<(LinkId, Time, usize)> = Vec::new();
+        for stay in self.stays.iter().filter(|stay| stay.from < stay.to) {
+            let place = free.iter().position(|&(link, at, _)| link == stay.link && at <= stay.from);
+            let place = place.unwrap_or_else(|| {
+                let known = free.iter().filter(|(link, ..)| *link == stay.link).count();
+                let link = self.capture.links.iter().find(|info| info.id == stay.link);
+                let process = format!("card at {}", link.map_or("a link", |info| info.name.as_str()));
+                let track = timeline.track(&process, &format!("frames {known}"));
+                free.push((stay.link, Time::ZERO, track));
+                free.len() - 1
+            });
+            free[place].1 = stay.to;
+            let slice = timeline.slice(free[place].2, (stay.from, stay.to), "frame");
+            timeline.slices[slice].flows.push(stay.flow);
+        }
     }
 
     /// Gives a story to each frame that a card wrote to memory and no cable carried: it went round inside.
@@ -128,14 +165,12 @@ impl<'a> Follower<'a> {
             };
             next = after;
             let mut story = BTreeSet::new();
-            self.sender(&mut story, &frame);
-            if story.is_empty() {
-                continue;
-            }
+            let Some((link, at)) = self.sender(&mut story, &frame) else { continue };
             story.extend(parts.iter().map(|&known| self.slice(known)));
             let last = parts[parts.len() - 1];
             self.arrival(&mut story, last);
             let flow = timeline.flow();
+            self.stays.push(Stay { link, from: at, to: frame.at, flow });
             for slice in story {
                 timeline.slices[slice].flows.push(flow);
             }
@@ -293,12 +328,15 @@ impl<'a> Follower<'a> {
         })
     }
 
-    /// What led to the frame.
-    fn sender(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) {
+    /// What led to the frame; gives where and when the last of it went to the card.
+    fn sender(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) -> Option<(LinkId, Time)> {
         let reach = Time::from_ps(frame.at.as_ps().saturating_sub(REACH.as_ps()));
         let carriers = self.carriers(frame, Side::Upstream, (reach, frame.until));
-        let Some(&first) = carriers.first() else { return };
-        let reads: Vec<usize> = carriers.iter().filter_map(|&known| self.read_of(known)).collect();
+        let &first = carriers.first()?;
+        let is_completion =
+            |known: &&usize| matches!(self.known[**known].tlp.kind, TlpKind::CompletionData(_));
+        let completions = carriers.iter().filter(is_completion);
+        let reads: Vec<usize> = completions.filter_map(|&known| self.read_of(known)).collect();
         let rest = match self.known[first].tlp.kind {
             TlpKind::MemoryWrite(_) => self.lines_behind(first, frame.bytes.len()),
             _ => reads.iter().flat_map(|&read| self.completions_of(read)).collect(),
@@ -328,14 +366,18 @@ impl<'a> Follower<'a> {
         };
         story.insert(self.slice(begin));
         story.extend(self.work_before(self.host(begin), self.passed(begin).at));
+        let last = carriers.iter().chain(&rest).map(|&known| self.passed(known).until).max()?;
+        Some((self.passed(first).link, last))
     }
 
-    /// What the frame led to.
-    fn receiver(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) {
+    /// What the frame led to; gives where and when the first of it left the card.
+    fn receiver(&mut self, story: &mut BTreeSet<usize>, frame: &FrameSlice) -> Option<(LinkId, Time)> {
         let carriers = self.carriers(frame, Side::Downstream, (frame.at, frame.until + REACH));
-        let Some(&last) = carriers.last() else { return };
+        let &last = carriers.last()?;
         story.extend(carriers.iter().map(|&known| self.slice(known)));
         self.arrival(story, last);
+        let first = carriers.iter().map(|&known| self.passed(known).at).min()?;
+        Some((self.passed(last).link, first))
     }
 
     /// What follows a card's last write of a frame: an interrupt, and work.
