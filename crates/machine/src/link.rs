@@ -66,8 +66,8 @@ macro_rules! allowed {
 
 allowed!(
     /// The generation of a link's signalling, which sets its rate per lane:
-    /// 2.5, 5, 8, 16, 32 and 64 GT/s (PCIe Base Specification 6.0, 4.2).
-    LinkGeneration, [1, 2, 3, 4, 5, 6], "a PCIe generation", "Gen{}"
+    /// 2.5, 5, 8, 16 and 32 GT/s (PCIe Base Specification 5.0, 4.2); the sixth has flits, which are not modelled.
+    LinkGeneration, [1, 2, 3, 4, 5], "a PCIe generation", "Gen{}"
 );
 allowed!(
     /// The number of lanes of a link (PCIe Base Specification 6.0, 4.2.4).
