@@ -456,6 +456,14 @@ fn write_down(
         doc.set("measured_as.system", &setup.chassis)?;
         doc.set("summary", &format!("{}, {cpu}, fitted from {}", setup.chassis, base.name))?;
     }
+    // Their rows are no test of the machine any more: comparing them is held to closer targets.
+    let mut seen = base.measured_as.map(|known| known.directories).filter(|_| same).unwrap_or_default();
+    seen.extend(directories.iter().filter_map(|d| Some(d.path.file_name()?.to_string_lossy().into_owned())));
+    seen.sort();
+    seen.dedup();
+    // Names as JSON are names as TOML.
+    let names = serde_json::to_string(&seen).expect("names are text");
+    doc.set("measured_as.directories", &names)?;
     doc.read()?;
     Ok(doc)
 }
