@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use machine::{Diagnostics, Doc, IommuMode, Library, Sockets};
-use results::compare::{CompareRow, Quantity, Rules, Summary, Target, compare_directory};
-use results::pciebench::{ReadError, Run, Setup, read_directory_lenient};
+use results::compare::{CompareRow, Quantity, Rules, Summary, Target, compare_directory, modes};
+use results::pciebench::{LatencyStats, ReadError, ResultDirectory, Row, Run, Setup, read_directory_lenient};
 use thiserror::Error;
 
 use crate::batch::{Job, Length, run_all};
@@ -160,15 +160,18 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         match outcome {
             Ok(outcome) => {
                 tlps += outcome.tlps;
-                values.extend(rows.iter().map(|&place| (place, outcome.headline())));
+                values.extend(rows.iter().map(|&place| (place, outcome.row)));
             }
             Err(error) => problems.push(place(&directory, &run) + &error.to_string()),
         }
     }
-    let rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).copied());
+    let rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).map(Row::headline));
     let target: fn(Quantity) -> Target = Target::for_setup(directory.setup.as_ref(), held_out);
     let rules = Rules::pcie_bench();
-    let summary = Summary::of(&rows, directory.setup.as_ref(), &rules, target);
+    let mut summary = Summary::of(&rows, directory.setup.as_ref(), &rules, target);
+    if bench.stops() {
+        summary.modes = modes(&latencies(&directory, &values));
+    }
     let reason = |row: &CompareRow| {
         let artefact = rules.artefact(directory.setup.as_ref(), row).map(|artefact| artefact.name.clone());
         (artefact, rules.cause(directory.setup.as_ref(), row).map(|cause| cause.name.clone()))
@@ -190,8 +193,27 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
     })
 }
 
+/// The latency rows of a directory, each measured and simulated, in ns.
+fn latencies(
+    directory: &ResultDirectory,
+    simulated: &BTreeMap<(&str, usize), Row>,
+) -> Vec<(LatencyStats, LatencyStats)> {
+    let pair = |(measured, simulated): (&Row, &Row)| match (measured, simulated) {
+        (Row::Latency(measured), Row::Latency(simulated)) => Some((measured.ns, simulated.ns)),
+        _ => None,
+    };
+    let mut all = Vec::new();
+    for file in &directory.files {
+        for (index, row) in file.rows().iter().enumerate() {
+            let simulated = simulated.get(&(file.name.as_str(), index + 1));
+            all.extend(simulated.and_then(|simulated| pair((row, simulated))));
+        }
+    }
+    all
+}
+
 /// The first file and row that a run stands in.
-fn place(directory: &results::pciebench::ResultDirectory, run: &Run) -> String {
+fn place(directory: &ResultDirectory, run: &Run) -> String {
     let find = |file: &results::pciebench::ResultFile| file.rows().iter().position(|row| row.run() == run);
     let found = directory.files.iter().find_map(|file| find(file).map(|row| (&file.name, row + 1)));
     found.map_or_else(String::new, |(file, row)| {

@@ -1,6 +1,6 @@
 //! Medians and tails of the error, per family of files.
 
-use super::{CompareRow, Quantity, Rules};
+use super::{CompareRow, ModeSummary, Quantity, Rules};
 use crate::pciebench::Setup;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -99,6 +99,8 @@ pub struct Summary {
     pub artefacts: BTreeMap<String, usize>,
     /// Rows that miss by more than [`LARGE_MISS_PCT`], artefacts apart, worst first.
     pub misses: Vec<Miss>,
+    /// Modes of the latencies, of a machine that stops now and then; empty for others.
+    pub modes: Vec<ModeSummary>,
 }
 
 impl Summary {
@@ -143,12 +145,12 @@ impl Summary {
             .into_iter()
             .map(|((family, quantity), tally)| tally.summary(family, quantity, target(quantity)))
             .collect();
-        Self { families, artefacts, misses }
+        Self { families, artefacts, misses, modes: Vec::new() }
     }
 
-    /// Whether every family of which a row counts keeps to its target.
+    /// Whether every family of which a row counts keeps to its target, and every mode.
     pub fn within(&self) -> bool {
-        self.families.iter().all(|f| f.within != Some(false))
+        self.families.iter().all(|f| f.within != Some(false)) && self.modes.iter().all(|mode| mode.within)
     }
 }
 

@@ -43,6 +43,24 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
     }
     let mut text = table.to_string();
     text.push('\n');
+    if !summary.modes.is_empty() {
+        text.push_str("\nModes of the latencies:\n");
+        let header = ["property", "rows", "measured", "simulated", "error %", "target %", ""];
+        let mut table = plain_table(&header, 1);
+        for mode in &summary.modes {
+            table.add_row(vec![
+                mode.property.clone(),
+                mode.rows.to_string(),
+                format!("{:.1} {}", mode.measured, mode.unit),
+                format!("{:.1} {}", mode.simulated, mode.unit),
+                format!("{:+.1}", mode.error_pct),
+                mode.tolerance_pct.to_string(),
+                if mode.within { "within" } else { "OUTSIDE" }.to_owned(),
+            ]);
+        }
+        text.push_str(&table.to_string());
+        text.push('\n');
+    }
     if !summary.artefacts.is_empty() {
         text.push_str("\nLeft out as artefacts of the measurement:\n");
         for (name, rows) in &summary.artefacts {
