@@ -260,8 +260,10 @@ fn virtual_functions_talk_inside_the_nic_and_over_the_wire() {
     for n in 0..2 {
         assert_eq!(ping(n, "received"), Some(10.0), "{done:?}");
     }
-    // Without a wire, and a second host that sleeps, it is faster.
-    assert!(ping(0, "round trip p50") < ping(1, "round trip p50"), "{done:?}");
+    // Inside, a frame takes what both halves of the NIC take of one on the wire, and shares a link with the answer: a short
+    // cable saves as little as it costs.
+    let [inside, outside] = [0, 1].map(|n| ping(n, "round trip p50").unwrap_or_default());
+    assert!((0.95..1.05).contains(&(inside / outside)), "{done:?}");
     let error = load(&|text| text.replace("vfs = 2", "vfs = 17")).unwrap_err().to_string();
     assert!(error.contains("17 virtual functions") && error.contains("at most 16"), "{error}");
     let setup = load(&|text| text.replace("\"eth2\"", "\"eth3\"")).unwrap();
