@@ -126,7 +126,7 @@ impl<T: Kindred> Doc<T> {
             tree::overlay(&mut tree, layer);
         }
         for change in &self.changes {
-            change.apply(&mut tree).map_err(|wrong| Diagnostics::new(vec![wrong]))?;
+            change.apply(&mut tree).map_err(|wrong| Diagnostics::new(vec![*wrong]))?;
         }
         Ok(tree)
     }
@@ -283,7 +283,7 @@ fn name_of(item: &Node) -> Option<&str> {
 
 impl Change {
     /// Makes the change in a tree, with places that point at the change.
-    fn apply(&self, tree: &mut Node) -> Result<(), Diagnostic> {
+    fn apply(&self, tree: &mut Node) -> Result<(), Box<Diagnostic>> {
         let mut node = tree;
         let (last, above) = self.path.split_last().expect("paths are not empty");
         for (depth, key) in above.iter().enumerate() {
@@ -312,7 +312,7 @@ impl Change {
     }
 
     /// The item of a list that the path's segment at `depth` means: its number, or what it gives as its `name`.
-    fn item<'a>(&self, items: &'a mut [Node], depth: usize) -> Result<&'a mut Node, Diagnostic> {
+    fn item<'a>(&self, items: &'a mut [Node], depth: usize) -> Result<&'a mut Node, Box<Diagnostic>> {
         let wanted = &self.path[depth];
         let names: Vec<Option<&str>> = items.iter().map(name_of).collect();
         let found = wanted.parse().ok().filter(|&number: &usize| number < items.len());
@@ -323,11 +323,11 @@ impl Change {
         let count = items.len();
         let of = |(at, name): (usize, &Option<&str>)| name.map_or_else(|| at.to_string(), str::to_owned);
         let all: Vec<String> = names.iter().enumerate().map(of).collect();
-        Err(Diagnostic::new(&self.key, format!("`{list}` has {count} items, none of which is `{wanted}`"))
-            .help(format!(
-                "say which by its name or its number, counted from 0: `{list}.{}`",
-                all.join(&format!("`, `{list}."))
-            )))
+        let wrong = format!("`{list}` has {count} items, none of which is `{wanted}`");
+        Err(Box::new(Diagnostic::new(&self.key, wrong).help(format!(
+            "say which by its name or its number, counted from 0: `{list}.{}`",
+            all.join(&format!("`, `{list}."))
+        ))))
     }
 
     fn entry(&self, value: Value) -> Entry {

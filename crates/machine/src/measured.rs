@@ -31,6 +31,9 @@ pub struct Wanted<'a> {
     pub generation: &'a str,
 }
 
+/// Nearness, distance of generations, whether nothing was measured, whether it is another box: the least is the best.
+type Rank = (Nearness, u32, bool, bool);
+
 /// The file nearest to a measured machine: of the same CPU and box, of the same CPU, of the same generation and kind
 /// (server or desktop), or whatever comes closest; a measured one first.
 ///
@@ -38,7 +41,7 @@ pub struct Wanted<'a> {
 /// If no file is about a measured machine, or one is wrong.
 pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
     let names = library.names("machines");
-    let mut best: Option<((Nearness, u32, bool, bool), Doc<Machine>)> = None;
+    let mut best: Option<(Rank, Doc<Machine>)> = None;
     for name in &names {
         let doc = Doc::<Machine>::load(library, name)?;
         let machine = doc.read()?;
