@@ -13,10 +13,6 @@ pub(crate) const fn node(node: NodeId) -> Node {
     Node(node.0)
 }
 
-pub(crate) const fn memory_node(node: Node) -> NodeId {
-    NodeId(node.0)
-}
-
 pub(crate) const fn physical(at: PhysAddr) -> HostPhysical {
     HostPhysical::new(at.0)
 }

@@ -3,6 +3,7 @@
 use super::params::CacheGeometry;
 use super::replacement::Replacement;
 use super::set_index::Index;
+use std::ops::Range;
 
 /// State bits below the tag in each line's word. What they mean is the
 /// business of the cache's owner, but for [`VALID`].
@@ -28,6 +29,9 @@ pub(super) const TAG_BITS: u32 = 32 - FLAG_BITS;
 /// What of a word must match.
 const KEY: u32 = !((1 << FLAG_BITS) - 1) | VALID;
 
+/// Words that are compared at once.
+const LANES: usize = 4;
+
 /// The place of a line in a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Slot(u32);
@@ -51,11 +55,16 @@ pub(super) struct Victim {
 /// A set-associative array of line tags and states.
 ///
 /// One 32-bit word for each line, its tag and its state together, so that a
-/// lookup touches one or two cache lines of the machine that runs this.
+/// lookup touches one or two cache lines of the machine that runs this. Sets
+/// are padded to whole vectors of [`LANES`] words, in which lookups compare.
 #[derive(Clone, Debug)]
 pub(super) struct TagArray {
     words: Vec<u32>,
     ways: usize,
+    /// Words from a set to the next.
+    stride: usize,
+    /// Lines that there is room for.
+    capacity: u32,
     index: Index,
     replacement: Replacement,
     occupied: u32,
@@ -80,9 +89,12 @@ impl Probe {
 impl TagArray {
     pub(super) fn new(geometry: &CacheGeometry, seed: u64) -> Self {
         let (sets, ways) = (geometry.sets(), usize::from(geometry.ways));
+        let stride = ways.next_multiple_of(LANES);
         Self {
-            words: vec![0; sets as usize * ways],
+            words: vec![0; sets as usize * stride],
             ways,
+            stride,
+            capacity: sets * ways as u32,
             index: Index::new(sets, geometry.index),
             replacement: Replacement::new(geometry.replacement, sets as usize, ways, seed),
             occupied: 0,
@@ -95,7 +107,7 @@ impl TagArray {
         u32::MAX >> (32 - self.ways)
     }
 
-    /// Places for lines.
+    /// Numbers that places may have, from 0.
     pub(super) fn slots(&self) -> usize {
         self.words.len()
     }
@@ -110,15 +122,19 @@ impl TagArray {
     #[inline]
     pub(super) fn probe(&self, line: u64) -> Probe {
         let (set, tag) = self.index.split(line);
-        let base = set as usize * self.ways;
+        let base = set as usize * self.stride;
         let key = tag << FLAG_BITS | VALID;
-        let words = &self.words[base..base + self.ways];
+        let (vectors, _) = self.words[base..base + self.stride].as_chunks::<LANES>();
         // A line is in one way at most, so OR picks it without a branch on
         // each way, which the compiler turns into vector instructions.
-        let mut found = 0;
-        for (way, &word) in (1u32..).zip(words) {
-            found |= if word & KEY == key { way } else { 0 };
+        let (mut found, mut ways) = ([0u32; LANES], [1, 2, 3, 4]);
+        for vector in vectors {
+            for ((found, way), &word) in found.iter_mut().zip(&mut ways).zip(vector) {
+                *found |= if word & KEY == key { *way } else { 0 };
+                *way += LANES as u32;
+            }
         }
+        let found = found[0] | found[1] | found[2] | found[3];
         Probe { set, tag, hit: (found != 0).then(|| Slot(base as u32 + found - 1)) }
     }
 
@@ -128,29 +144,29 @@ impl TagArray {
         self.probe(line).hit
     }
 
-    /// Reads what a lookup of `line` will read, and returns something of it.
+    /// Reads what a lookup of `line` will read, and returns something of it, and the places where the line can be.
     ///
     /// The tags of a large cache lie in the slow caches of the machine that runs this. Reads for several lines, which
     /// do not depend on each other, overlap there; lookups with all that follows on them do not.
     #[inline]
-    pub(super) fn warm(&self, line: u64) -> u32 {
-        let set = self.index.split(line).0 as usize;
-        let (first, last) = (set * self.ways, (set + 1) * self.ways - 1);
-        self.words[first] ^ self.words[last] ^ self.replacement.warm(set)
+    pub(super) fn warm(&self, line: u64) -> (u32, Range<usize>) {
+        let first = self.index.split(line).0 as usize * self.stride;
+        let end = first + self.stride;
+        (self.words[first] ^ self.words[end - 1], first..end)
     }
 
     /// Notes a use for the replacement policy.
     #[inline]
     pub(super) fn used(&mut self, slot: Slot) {
-        let set = slot.index() / self.ways;
-        self.replacement.used(set, slot.index() - set * self.ways);
+        let set = slot.index() / self.stride;
+        self.replacement.used(set, slot.index() - set * self.stride);
     }
 
     /// As [`used`](Self::used), for the line that `probe` found.
     #[inline]
     pub(super) fn used_at(&mut self, probe: Probe, slot: Slot) {
         let set = probe.set as usize;
-        self.replacement.used(set, slot.index() - set * self.ways);
+        self.replacement.used(set, slot.index() - set * self.stride);
     }
 
     /// The state bits of a present line.
@@ -171,9 +187,8 @@ impl TagArray {
     #[inline]
     pub(super) fn insert(&mut self, probe: Probe, allowed: u32, flags: u32) -> (Slot, Option<Victim>) {
         let set = probe.set as usize;
-        let base = set * self.ways;
-        let empty =
-            if self.occupied as usize == self.words.len() { None } else { self.empty_way(base, allowed) };
+        let base = set * self.stride;
+        let empty = if self.occupied == self.capacity { None } else { self.empty_way(base, allowed) };
         let way = empty.unwrap_or_else(|| self.replacement.victim(set, allowed));
         let slot = Slot((base + way) as u32);
         let victim = match empty {
@@ -232,13 +247,13 @@ impl TagArray {
         (0..self.words.len() as u32)
             .map(Slot)
             .filter(|s| self.words[s.index()] & VALID != 0)
-            .map(|s| (self.line_at(s.index() / self.ways, s), s, self.flags(s)))
+            .map(|s| (self.line_at(s.index() / self.stride, s), s, self.flags(s)))
     }
 
     /// Number of the way that a place is in.
     #[cfg(test)]
     pub(super) fn way(&self, slot: Slot) -> usize {
-        slot.index() % self.ways
+        slot.index() % self.stride
     }
 }
 

@@ -174,7 +174,7 @@ impl MemorySystem {
             return Default::default();
         }
         let all = socket.llc.all_ways();
-        let slot = socket.insert_at(probe, all, if exclusive { flag::EXCLUSIVE } else { 0 });
+        let slot = socket.insert_at(line, probe, all, if exclusive { flag::EXCLUSIVE } else { 0 });
         self.counters.nodes[n].llc[CacheUser::Core as usize].allocations += u64::from(TIMED);
         socket.held_at(Some(slot), line)
     }

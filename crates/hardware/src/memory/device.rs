@@ -186,7 +186,7 @@ impl MemorySystem {
                 ready = ready.max(granted + llc.ddio.acquire + llc.device_commit);
             }
             let socket = &mut self.sockets[t];
-            socket.insert_at(probe, llc.ddio.ways, flag::DIRTY | flag::EXCLUSIVE);
+            socket.insert_at(line, probe, llc.ddio.ways, flag::DIRTY | flag::EXCLUSIVE);
             let dirty = !socket.evicted.dirty.is_empty();
             let accepted = self.settle::<TIMED>(at, t, Some(CacheUser::Device));
             if dirty {

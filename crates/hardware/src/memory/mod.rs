@@ -17,6 +17,7 @@
 //! | `socket` | states of lines in one socket's caches; ownership, inclusion |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
 //! | `presence` | which cores may have a line |
+//! | `regions` | which parts of memory a socket never had |
 //! | `dram` | channels, refresh, row buffers, write queues |
 //! | `interconnect` | links between sockets and routes over them |
 //! | `server` | a resource that serves one request at a time |
@@ -39,6 +40,7 @@ mod interconnect;
 mod params;
 mod physical;
 mod presence;
+mod regions;
 mod replacement;
 mod server;
 mod set_index;

@@ -1,5 +1,7 @@
 //! Which cores may have the lines of a directory.
 
+use std::ops::Range;
+
 /// For each place in a directory a set of cores, as narrow as the socket's cores allow: it is read at every place of the
 /// LLC, and the machine that runs this has caches, too.
 #[derive(Clone, Debug)]
@@ -22,6 +24,12 @@ impl Presence {
             Self::Few(sets) => sets[place].into(),
             Self::Many(sets) => sets[place],
         }
+    }
+
+    /// Reads both ends of `places`, and returns something of them.
+    #[inline]
+    pub(super) fn warm(&self, places: Range<usize>) -> u32 {
+        (self.get(places.start) ^ self.get(places.end - 1)) as u32
     }
 
     /// Changes the cores of a place, and returns those before.

@@ -5,112 +5,77 @@ use super::params::ReplacementPolicy;
 /// The state of a replacement policy for all sets of a cache.
 #[derive(Clone, Debug)]
 pub(super) struct Replacement {
-    policy: ReplacementPolicy,
     ways: usize,
-    /// LRU: for each line its rank in its set, 0 for the last one used.
-    ages: Vec<u8>,
-    /// Not recently used: one bit for each way. Tree: one bit for each inner node.
-    bits: Vec<u32>,
-    random: u64,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Lru(LastUses),
+    /// One bit for each way of each set.
+    NotRecentlyUsed(Vec<u32>),
+    TreePlru(Trees),
+    /// xorshift64: one generator for each cache, seeded by the machine.
+    Random(u64),
 }
 
 impl Replacement {
     pub(super) fn new(policy: ReplacementPolicy, sets: usize, ways: usize, seed: u64) -> Self {
-        let mut new = Self { policy, ways, ages: Vec::new(), bits: Vec::new(), random: seed | 1 };
-        match policy {
-            ReplacementPolicy::Lru => new.ages = vec![0; sets * ways],
-            ReplacementPolicy::NotRecentlyUsed | ReplacementPolicy::TreePlru => new.bits = vec![0; sets],
-            ReplacementPolicy::Random => {}
-        }
-        new.reset();
-        new
+        let state = match policy {
+            ReplacementPolicy::Lru => State::Lru(LastUses::new(sets, ways)),
+            ReplacementPolicy::NotRecentlyUsed => State::NotRecentlyUsed(vec![0; sets]),
+            ReplacementPolicy::TreePlru => State::TreePlru(Trees::new(sets, ways)),
+            ReplacementPolicy::Random => State::Random(seed | 1),
+        };
+        Self { ways, state }
     }
 
     /// Forgets all uses. The random policy's sequence goes on.
     pub(super) fn reset(&mut self) {
-        self.bits.fill(0);
-        for set in self.ages.chunks_exact_mut(self.ways) {
-            for (way, age) in set.iter_mut().enumerate() {
-                *age = way as u8;
-            }
+        match &mut self.state {
+            State::Lru(uses) => uses.last.fill(0),
+            State::NotRecentlyUsed(bits) | State::TreePlru(Trees { bits, .. }) => bits.fill(0),
+            State::Random(_) => {}
         }
-    }
-
-    /// Reads something of what is kept for `set`.
-    #[inline]
-    pub(super) fn warm(&self, set: usize) -> u32 {
-        u32::from(self.ages.get(set * self.ways).copied().unwrap_or_default())
     }
 
     /// Notes that `way` of `set` was used.
     #[inline]
     pub(super) fn used(&mut self, set: usize, way: usize) {
-        match self.policy {
-            ReplacementPolicy::Lru => {
-                let ages = &mut self.ages[set * self.ways..(set + 1) * self.ways];
-                let mine = ages[way];
-                if mine != 0 {
-                    for age in ages.iter_mut() {
-                        *age += u8::from(*age < mine);
-                    }
-                    ages[way] = 0;
-                }
-            }
-            ReplacementPolicy::NotRecentlyUsed => {
+        match &mut self.state {
+            State::Lru(uses) => uses.used(set, way),
+            State::NotRecentlyUsed(bits) => {
                 let all = u32::MAX >> (32 - self.ways);
-                let bits = &mut self.bits[set];
+                let bits = &mut bits[set];
                 *bits |= 1 << way;
                 if *bits == all {
                     *bits = 1 << way;
                 }
             }
-            ReplacementPolicy::TreePlru => {
-                // Node 1 is the root; every node on the way points away from the line used.
-                let mut node = way + self.ways;
-                let bits = &mut self.bits[set];
-                while node > 1 {
-                    let parent = node / 2;
-                    if node % 2 == 0 {
-                        *bits |= 1 << parent
-                    } else {
-                        *bits &= !(1 << parent)
-                    }
-                    node = parent;
-                }
-            }
-            ReplacementPolicy::Random => {}
+            State::TreePlru(trees) => trees.used(set, way),
+            State::Random(_) => {}
         }
     }
 
-    /// The way of `set` to evict, out of those in `allowed` (not empty).
+    /// Which of the `allowed` ways of `set` makes room.
     #[inline]
     pub(super) fn victim(&mut self, set: usize, allowed: u32) -> usize {
-        match self.policy {
-            ReplacementPolicy::Lru => {
-                let ages = &self.ages[set * self.ways..(set + 1) * self.ways];
-                let (mut oldest, mut left) = ((0, 0), allowed);
-                while left != 0 {
-                    let way = left.trailing_zeros() as usize;
-                    oldest = oldest.max((ages[way], way));
-                    left &= left - 1;
-                }
-                oldest.1
-            }
-            ReplacementPolicy::NotRecentlyUsed => {
-                let bits = &mut self.bits[set];
+        match &mut self.state {
+            State::Lru(uses) => uses.oldest(set, allowed),
+            State::NotRecentlyUsed(bits) => {
+                let bits = &mut bits[set];
                 if allowed & !*bits == 0 {
                     // All candidates were used: they start a new round among themselves.
                     *bits &= !allowed;
                 }
                 (allowed & !*bits).trailing_zeros() as usize
             }
-            ReplacementPolicy::TreePlru => self.tree_victim(set, allowed),
-            ReplacementPolicy::Random => {
-                // xorshift64: one generator for each cache, seeded by the machine.
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                let nth = ((self.random >> 32) * u64::from(allowed.count_ones())) >> 32;
+            State::TreePlru(trees) => trees.victim(set, allowed),
+            State::Random(random) => {
+                *random ^= *random << 13;
+                *random ^= *random >> 7;
+                *random ^= *random << 17;
+                let nth = ((*random >> 32) * u64::from(allowed.count_ones())) >> 32;
                 let mut left = allowed;
                 for _ in 0..nth {
                     left &= left - 1;
@@ -119,9 +84,100 @@ impl Replacement {
             }
         }
     }
+}
 
-    fn tree_victim(&self, set: usize, allowed: u32) -> usize {
+/// Least recently used: when each line was used last, in uses of the cache.
+///
+/// A use writes one number and reads none, so that nobody waits for it; who makes room is looked for when room is needed.
+#[derive(Clone, Debug)]
+struct LastUses {
+    ways: usize,
+    now: u32,
+    last: Vec<u32>,
+}
+
+impl LastUses {
+    fn new(sets: usize, ways: usize) -> Self {
+        Self { ways, now: 0, last: vec![0; sets * ways] }
+    }
+
+    #[inline]
+    fn used(&mut self, set: usize, way: usize) {
+        if self.now == u32::MAX {
+            self.begin_anew();
+        }
+        self.now += 1;
+        self.last[set * self.ways + way] = self.now;
+    }
+
+    /// Gives the last uses in each set the least numbers that keep their order.
+    #[cold]
+    fn begin_anew(&mut self) {
+        let mut order: Vec<usize> = (0..self.ways).collect();
+        for set in self.last.chunks_exact_mut(self.ways) {
+            order.sort_by_key(|&way| set[way]);
+            for (rank, &way) in (0..).zip(&order) {
+                set[way] = rank;
+            }
+        }
+        self.now = self.ways as u32;
+    }
+
+    #[inline]
+    fn oldest(&self, set: usize, allowed: u32) -> usize {
+        let last = &self.last[set * self.ways..(set + 1) * self.ways];
+        let (mut oldest, mut left) = ((u32::MAX, 0), allowed);
+        while left != 0 {
+            let way = left.trailing_zeros() as usize;
+            oldest = oldest.min((last[way], way));
+            left &= left - 1;
+        }
+        oldest.1
+    }
+}
+
+/// A binary tree over the ways of each set, whose every inner node points away from the line used last below it.
+#[derive(Clone, Debug)]
+struct Trees {
+    ways: usize,
+    /// Node 1 is the root, 2 and 3 are below it, and so on; a node that points to its second half is set.
+    bits: Vec<u32>,
+    /// For each way: the nodes on its way from the root, and those of them that a use sets.
+    paths: Vec<(u32, u32)>,
+}
+
+impl Trees {
+    fn new(sets: usize, ways: usize) -> Self {
+        let path = |way: usize| {
+            let (mut node, mut all, mut away) = (way + ways, 0, 0);
+            while node > 1 {
+                let in_first_half = node % 2 == 0;
+                node /= 2;
+                all |= 1 << node;
+                away |= u32::from(in_first_half) << node;
+            }
+            (all, away)
+        };
+        Self { ways, bits: vec![0; sets], paths: (0..ways).map(path).collect() }
+    }
+
+    #[inline]
+    fn used(&mut self, set: usize, way: usize) {
+        let (all, away) = self.paths[way];
+        let bits = &mut self.bits[set];
+        *bits = *bits & !all | away;
+    }
+
+    #[inline]
+    fn victim(&self, set: usize, allowed: u32) -> usize {
         let bits = self.bits[set];
+        if allowed == u32::MAX >> (32 - self.ways) {
+            let mut node = 1;
+            while node < self.ways {
+                node = node * 2 + (bits >> node & 1) as usize;
+            }
+            return node - self.ways;
+        }
         let (mut node, mut first, mut width) = (1usize, 0usize, self.ways);
         while width > 1 {
             width /= 2;
@@ -153,7 +209,39 @@ mod tests {
         ReplacementPolicy::Random,
     ];
 
+    /// Numbers of uses run out after some minutes of simulation: nothing shows.
+    #[test]
+    fn the_order_of_uses_outlives_their_numbers() {
+        let mut uses = LastUses::new(2, 4);
+        uses.now = u32::MAX - 3;
+        for way in [2, 0, 3, 1, 2] {
+            uses.used(1, way);
+        }
+        let mut order = Vec::new();
+        for _ in 0..4 {
+            let way = uses.oldest(1, 0b1111);
+            order.push(way);
+            uses.used(1, way);
+        }
+        assert_eq!(order, [0, 3, 1, 2]);
+        assert!(uses.now < 20, "they have begun anew");
+    }
+
     proptest! {
+        /// The short way through a tree, where all ways are allowed, ends where the long one does.
+        #[test]
+        fn a_free_choice_is_the_one_among_all(uses in prop::collection::vec(0usize..16, 0..60), depth in 1u32..5) {
+            let ways = 1 << depth;
+            let mut trees = Trees::new(1, ways);
+            for way in uses {
+                trees.used(0, way % ways);
+                let victim = trees.victim(0, u32::MAX >> (32 - ways));
+                // One at a time: whichever half holds the victim alone is chosen from the same nodes.
+                let toward = (0..ways).filter(|&other| trees.victim(0, 1 << other | 1 << victim) == victim);
+                prop_assert_eq!(toward.count(), ways);
+            }
+        }
+
         #[test]
         fn a_victim_is_always_one_of_the_allowed_ways(
             policy in 0usize..4, uses in prop::collection::vec(0usize..16, 0..60), allowed in 1u32..0x1_0000,

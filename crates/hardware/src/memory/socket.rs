@@ -9,6 +9,7 @@
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
 use super::params::{EvictionNotice, Inclusion, SocketParams};
 use super::presence::Presence;
+use super::regions::Regions;
 
 /// The caches of one core. The L2 includes the L1 and keeps the state of both.
 #[derive(Clone, Debug)]
@@ -51,6 +52,8 @@ pub(super) struct Socket {
     filter: Option<TagArray>,
     /// By place in the directory: the cores that may have the line.
     presence: Presence,
+    /// Where the lines of LLC and directory are from.
+    regions: Regions,
     pub(super) cores: Vec<PrivateCaches>,
     notice: EvictionNotice,
     pub(super) evicted: Evicted,
@@ -75,6 +78,7 @@ impl Socket {
             presence: Presence::new(filter.as_ref().unwrap_or(&llc).slots(), params.cores),
             llc,
             filter,
+            regions: Regions::default(),
             cores: (0..u64::from(params.cores)).map(private).collect(),
             notice: params.llc.eviction_notice,
             evicted: Evicted::default(),
@@ -84,6 +88,7 @@ impl Socket {
     /// Empties all caches; nothing is written back.
     pub(super) fn clear(&mut self) {
         self.llc.clear();
+        self.regions.clear();
         if let Some(filter) = &mut self.filter {
             filter.clear();
         }
@@ -96,15 +101,22 @@ impl Socket {
     /// Where the socket has a line.
     #[inline]
     pub(super) fn locate(&self, line: u64) -> Held {
-        match &self.filter {
-            None => {
-                if self.llc.occupied() == 0 {
-                    return Held::default();
-                }
-                self.held_at(self.llc.find(line), line)
-            }
-            Some(_) => self.held_at(self.llc.find(line), line),
+        match self.regions.may_have(line) {
+            true => self.held_at(self.llc.find(line), line),
+            false => Held::default(),
         }
+    }
+
+    /// Reads what an access of a device or a `core` of the socket to `line` will read beyond the core's own caches, and
+    /// returns something of it (see [`TagArray::warm`]).
+    #[inline]
+    pub(super) fn warm(&self, core: Option<usize>, line: u64) -> u32 {
+        if core.is_some_and(|core| self.cores[core].l2.find(line).is_some()) {
+            return 0;
+        }
+        let (read, places) = self.llc.warm(line);
+        let (more, places) = self.filter.as_ref().map_or((0, places), |filter| filter.warm(line));
+        read ^ more ^ self.presence.warm(places)
     }
 
     /// As [`locate`](Self::locate), when the LLC has been looked up already.
@@ -243,11 +255,12 @@ impl Socket {
 
     /// Puts an absent line into one of the `allowed` ways of the LLC.
     pub(super) fn insert(&mut self, line: u64, allowed: u32, flags: u32) -> Slot {
-        self.insert_at(self.llc.probe(line), allowed, flags)
+        self.insert_at(line, self.llc.probe(line), allowed, flags)
     }
 
     /// As [`insert`](Self::insert), where the LLC has been looked up already.
-    pub(super) fn insert_at(&mut self, probe: Probe, allowed: u32, flags: u32) -> Slot {
+    pub(super) fn insert_at(&mut self, line: u64, probe: Probe, allowed: u32, flags: u32) -> Slot {
+        self.regions.enters(line);
         let (slot, victim) = self.llc.insert(probe, allowed, flags);
         if let Some(victim) = victim {
             self.evicted.lines += 1;
@@ -339,6 +352,7 @@ impl Socket {
             self.presence.replace(slot.index(), self.presence.get(slot.index()) | 1 << core);
             return;
         }
+        self.regions.enters(line);
         let all = filter.all_ways();
         let (slot, victim) = filter.insert(probe, all, flags);
         let before = self.presence.replace(slot.index(), 1 << core);

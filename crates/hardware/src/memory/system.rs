@@ -135,18 +135,28 @@ impl MemorySystem {
     /// Lines that one [`announce`](Self::announce) covers.
     pub const ANNOUNCED: usize = 32;
 
-    /// Says that an agent of `node` will access the lines of a range, one after the other; the first
+    /// Says that `agent` will access the lines of a range, one after the other; the first
     /// [`ANNOUNCED`](Self::ANNOUNCED) of them count. Changes nothing: it makes the simulation of several lines faster.
+    ///
+    /// # Panics
+    /// If there is no such core.
     #[inline]
-    pub fn announce(&self, node: NodeId, address: HostPhysical, length: Bytes) {
+    pub fn announce(&self, agent: Agent, address: HostPhysical, length: Bytes) {
         let (first, end) =
             (address.get() >> LINE_SHIFT, (address.get() + length.get()).div_ceil(super::LINE));
         let end = end.min(first + Self::ANNOUNCED as u64);
         if end - first < 3 {
             return;
         }
-        let llc = &self.sockets[node.index()].llc;
-        core::hint::black_box((first..end).fold(0, |read, line| read ^ llc.warm(line)));
+        let (node, core) = match agent {
+            Agent::Device(node) | Agent::Walker(node) => (node.index(), None),
+            Agent::Core(core) => {
+                let (node, local) = self.places[core.index()];
+                (usize::from(node), Some(usize::from(local)))
+            }
+        };
+        let socket = &self.sockets[node];
+        core::hint::black_box((first..end).fold(0, |read, line| read ^ socket.warm(core, line)));
     }
 
     /// Brings the caches into the state after an access, without time or traffic.

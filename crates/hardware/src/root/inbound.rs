@@ -11,7 +11,7 @@ use crate::detected::Detected;
 use crate::enables::{enables, has_gaps};
 use crate::event::Event;
 use crate::iommu;
-use crate::memory::{Coverage, LINE, MemorySystem};
+use crate::memory::{Agent, Coverage, LINE, MemorySystem};
 use crate::packet::PacketId;
 use crate::wires::Wires;
 
@@ -188,7 +188,7 @@ impl Host {
         let Scratch { ready, pieces, .. } = &mut self.scratch;
         ready.clear();
         self.memory.begin_request();
-        self.memory.announce(port.params.node, target, Bytes::new(length.into()));
+        self.memory.announce(Agent::Device(port.params.node), target, Bytes::new(length.into()));
         let mut latest = start;
         for (index, line) in lines_of(target.get(), length).enumerate() {
             // The lines of a request are looked up one after the other.
@@ -319,7 +319,7 @@ fn write_lines(
     }
     let (first, end) = (target.get(), target.get() + u64::from(length));
     let (mut ordered, mut merged) = (start, start);
-    memory.announce(node, target, Bytes::new(length.into()));
+    memory.announce(Agent::Device(node), target, Bytes::new(length.into()));
     for line in lines_of(first, length) {
         let line_at = HostPhysical::new(line);
         let whole = line >= first && line + LINE <= end && !has_gaps(request);

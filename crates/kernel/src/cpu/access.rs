@@ -1,7 +1,7 @@
 //! Loads and stores of a core: which lines, which of them overlap, and when they are done.
 
 use hardware::core::Store;
-use hardware::memory::{CoreOp, LINE, MemorySystem, Source};
+use hardware::memory::{Agent, CoreOp, LINE, MemorySystem, Source};
 use platform::cpu::CpuOps;
 use platform::memory::PhysAddr;
 use units::{Bytes, HostPhysical, Time};
@@ -46,7 +46,7 @@ fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
 #[inline]
 fn announce(memory: &MemorySystem, core: &Core, n: usize, line: HostPhysical, end: u64) {
     if n.is_multiple_of(MemorySystem::ANNOUNCED) {
-        memory.announce(convert::memory_node(core.node), line, Bytes::new(end - line.get()));
+        memory.announce(Agent::Core(convert::core(core.id)), line, Bytes::new(end - line.get()));
     }
 }
 
