@@ -17,6 +17,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("drivers", &["units", "wire", "platform"]),
     ("workloads", &["units", "wire", "platform"]),
     ("inet", &["units", "wire"]),
+    ("tester", &["units", "wire", "engine", "platform", "inet"]),
     ("kernel", &["units", "wire", "engine", "inet", "platform", "hardware"]),
     ("virt", &["units", "wire", "engine", "inet", "platform", "hardware", "kernel"]),
     ("lending", &["units", "wire", "engine", "inet", "platform", "hardware", "kernel", "virt"]),

@@ -8,7 +8,7 @@ use crate::drive::Drive;
 use crate::host::Machine;
 use crate::kernel::KernelFile;
 use crate::library::Library;
-use crate::network::{CableEntry, CaptureEntry, NetworkSetup, SwitchEntry};
+use crate::network::{CableEntry, CaptureEntry, NetworkSetup, Stations, SwitchEntry};
 use crate::nic::Nic;
 use crate::nic_driver::{KpioSelect, NicDriverEntry};
 use crate::nvme_driver::NvmeDriverEntry;
@@ -18,6 +18,7 @@ use crate::program::{ProgramEntry, ProgramSetup};
 use crate::read::{Check, record};
 use crate::scalar::names;
 use crate::scenario::Changes;
+use crate::traffic::{SourceEntry, SourceSetup};
 use units::Bytes;
 
 record! {
@@ -37,6 +38,8 @@ record! {
         cable: Vec<CableEntry>,
         /// Ethernet switches.
         switch: Vec<SwitchEntry>,
+        /// Traffic sources.
+        source: Vec<SourceEntry>,
         /// Ports at which frames are captured.
         capture: Vec<CaptureEntry>,
     }
@@ -147,10 +150,12 @@ record! {
 fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     check.require(!scenario.host.is_empty(), "host", "there is no host", "add a table `[[host]]`");
     let mut seen = BTreeSet::new();
-    for host in &scenario.host {
-        if !seen.insert(&host.name.value) {
-            let message = format!("there are two hosts called `{}`", host.name.value);
-            check.complaints.push(Diagnostic::new(&host.name.place, message));
+    let hosts = scenario.host.iter().map(|host| ("hosts", &host.name));
+    let sources = scenario.source.iter().map(|source| ("hosts or sources", &source.name));
+    for (what, name) in hosts.chain(sources) {
+        if !seen.insert(&name.value) {
+            let message = format!("there are two {what} called `{}`", name.value);
+            check.complaints.push(Diagnostic::new(&name.place, message));
         }
     }
 }
@@ -227,6 +232,8 @@ pub struct ComputerSetup {
     pub hosts: Vec<HostSetup>,
     /// The programs.
     pub programs: Vec<ProgramSetup>,
+    /// Traffic sources.
+    pub sources: Vec<SourceSetup>,
     /// What is between the hosts.
     pub network: NetworkSetup,
 }
@@ -251,12 +258,14 @@ impl ComputerSetup {
             .collect();
         let (switches, cables) = (&scenario.switch, &scenario.cable);
         crate::port::check(&hosts, &mut wrong);
-        let network = NetworkSetup::find(&hosts, switches, cables, &scenario.capture, &mut wrong);
+        let sources = SourceSetup::find(&scenario.source, &mut wrong);
+        let stations = Stations { hosts: &hosts, sources: &scenario.source };
+        let network = NetworkSetup::find(stations, switches, cables, &scenario.capture, &mut wrong);
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
         }
         let (name, summary) = (scenario.name, scenario.summary);
-        Ok(Self { name, summary, seed: scenario.seed.unwrap_or(1), hosts, programs, network })
+        Ok(Self { name, summary, seed: scenario.seed.unwrap_or(1), hosts, programs, sources, network })
     }
 }
 

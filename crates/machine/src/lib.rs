@@ -39,6 +39,7 @@ mod scalar;
 mod scenario;
 mod source;
 mod suggest;
+mod traffic;
 mod tree;
 
 pub use computer::{
@@ -68,3 +69,4 @@ pub use scenario::{
     BenchRun, Cache, Changes, Interface, IommuMode, Pattern, PcieBench, Scenario, Setup, Sockets, Test,
     slot_of,
 };
+pub use traffic::{SourceEntry, SourceSetup};

@@ -4,13 +4,14 @@ use crate::computer::{DeviceFile, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
 use crate::read::{Check, record};
+use crate::traffic::SourceEntry;
 use units::{BitRate, Bytes, Duration};
 
 record! {
     /// A cable between two ports.
     pub struct CableEntry {
         /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch `s`,
-        /// `s` for its next free one.
+        /// `s` for its next free one, `t` for traffic source `t`.
         ends: Vec<Placed<String>>,
         /// Its speed; if not given, that of the slower end.
         rate: Option<BitRate>,
@@ -79,6 +80,8 @@ pub enum PortSetup {
     Host(usize, usize, u8),
     /// A switch and its port.
     Switch(usize, u8),
+    /// The port of a traffic source.
+    Source(usize),
 }
 
 /// A cable with its ends found.
@@ -103,9 +106,18 @@ pub struct NetworkSetup {
     pub captures: Vec<(PortSetup, String, String)>,
 }
 
+/// What is at the far ends of a network.
+#[derive(Clone, Copy)]
+pub(crate) struct Stations<'a> {
+    /// Hosts, with their devices.
+    pub hosts: &'a [HostSetup],
+    /// Traffic sources.
+    pub sources: &'a [SourceEntry],
+}
+
 /// Finds ports by what the scenario calls them.
 struct Finder<'a> {
-    hosts: &'a [HostSetup],
+    stations: Stations<'a>,
     switches: &'a [SwitchEntry],
     used: Vec<PortSetup>,
 }
@@ -113,13 +125,13 @@ struct Finder<'a> {
 impl NetworkSetup {
     /// Finds what the entries name.
     pub(crate) fn find(
-        hosts: &[HostSetup],
+        stations: Stations<'_>,
         switches: &[SwitchEntry],
         cables: &[CableEntry],
         captures: &[CaptureEntry],
         wrong: &mut Vec<Diagnostic>,
     ) -> Self {
-        let mut finder = Finder { hosts, switches, used: Vec::new() };
+        let mut finder = Finder { stations, switches, used: Vec::new() };
         let mut found = Self::default();
         for entry in cables {
             let mut ends = Vec::new();
@@ -198,9 +210,14 @@ impl Finder<'_> {
         if let Some(switch) = self.switches.iter().position(|switch| switch.name.value == name) {
             return Ok(PortSetup::Switch(switch, number));
         }
-        let Some(host) = self.hosts.iter().position(|host| host.name == name) else {
-            let names = self.hosts.iter().map(|host| host.name.as_str());
+        let Stations { hosts, sources } = self.stations;
+        if let Some(source) = sources.iter().position(|source| source.name.value == name && number == 0) {
+            return Ok(PortSetup::Source(source));
+        }
+        let Some(host) = hosts.iter().position(|host| host.name == name) else {
+            let names = hosts.iter().map(|host| host.name.as_str());
             let names = names.chain(self.switches.iter().map(|switch| switch.name.value.as_str()));
+            let names = names.chain(sources.iter().map(|source| source.name.value.as_str()));
             let help = format!("there are {}", crate::suggest::list(names));
             return Err(Diagnostic::new(&end.place, format!("there is no `{name}`")).help(help).into());
         };
@@ -226,7 +243,7 @@ impl Finder<'_> {
 
     /// The Ethernet ports of a host: device and port.
     fn ports_of(&self, host: usize) -> Vec<(usize, u8)> {
-        let devices = self.hosts[host].devices.iter().enumerate();
+        let devices = self.stations.hosts[host].devices.iter().enumerate();
         devices
             .flat_map(|(n, device)| {
                 let ports = match &device.kind {
@@ -240,11 +257,12 @@ impl Finder<'_> {
 
     fn rate(&self, port: PortSetup) -> BitRate {
         match port {
-            PortSetup::Host(host, device, _) => match &self.hosts[host].devices[device].kind {
+            PortSetup::Host(host, device, _) => match &self.stations.hosts[host].devices[device].kind {
                 DeviceFile::Nic(nic) => nic.controller.rate.value,
                 _ => BitRate::gbit_per_s(1),
             },
             PortSetup::Switch(switch, _) => self.switches[switch].rate.unwrap_or(BitRate::gbit_per_s(100)),
+            PortSetup::Source(source) => self.stations.sources[source].speed(),
         }
     }
 }

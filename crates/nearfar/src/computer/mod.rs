@@ -6,6 +6,7 @@
 //! | `kernel` | from a kernel's file to its parameters |
 //! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
 //! | `network` | cables and switches between them, captures |
+//! | `traffic` | traffic sources at their ends |
 //! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
 //! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
 //! | `accounting` | where the cores' time went |
@@ -22,6 +23,7 @@ mod kernel;
 mod network;
 mod packets;
 mod run;
+mod traffic;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -41,6 +43,7 @@ use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
 use platform::sync::Completion;
 use thiserror::Error;
+use traffic::TrafficSource;
 use wire::ethernet::MacAddr;
 
 use crate::topology::{self, TopologyError};
@@ -92,6 +95,7 @@ pub struct Computers {
     simulation: Simulation<Fabric>,
     hosts: Vec<Computer>,
     captures: Captures,
+    sources: Vec<TrafficSource>,
     /// Virtual functions that are to be enabled: of each host's each root port.
     vfs: Vec<Vec<u16>>,
     /// The cables between them, in the scenario's order.
@@ -171,7 +175,11 @@ impl Computers {
         }
         let devices: Vec<Vec<EndpointId>> = hosts.iter().map(|(_, _, devices, _)| devices.clone()).collect();
         let seed = Seed::new(setup.seed).part("network");
-        let (cables, captures) = network::connect(&mut fabric, &setup.network, &devices, seed)
+        let sources: Vec<_> = (0..)
+            .zip(&setup.sources)
+            .map(|(n, source)| TrafficSource::new(&mut fabric, n, source, seed))
+            .collect();
+        let (cables, captures) = network::connect(&mut fabric, &setup.network, (&devices, &sources), seed)
             .map_err(|(file, problem)| ComputerError::Capture { file, problem })?;
         let simulation = Simulation::new(fabric);
         let boot = |(number, (host, id, devices, nics)): (usize, (&machine::HostSetup, _, _, _))| {
@@ -186,7 +194,7 @@ impl Computers {
             Ok(Computer { name: host.name.clone(), host: id, kernel, devices, nics, addresses, namespaces })
         };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
-        Ok(Self { simulation, hosts, captures, cables, vfs })
+        Ok(Self { simulation, hosts, captures, sources, cables, vfs })
     }
 
     /// Boots all hosts together.

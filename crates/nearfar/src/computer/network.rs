@@ -14,20 +14,22 @@ use machine::{CableEntry, CableSetup, NetworkSetup, PortSetup};
 use platform::ethernet::EthernetPort;
 use units::Duration;
 
+use super::traffic::TrafficSource;
+
 /// About 4 m of cable at 5 ns a metre (IEEE 802.3 assumes two thirds of the speed of light).
 const PROPAGATION: Duration = Duration::from_ns(20);
 
 /// Captures under way, by their file.
 pub type Captures = BTreeMap<String, Rc<RefCell<Capture>>>;
 
-/// Connects the hosts' devices.
+/// Connects the hosts' devices and the traffic sources.
 ///
 /// # Errors
 /// If a capture's file cannot be written, with its name.
 pub fn connect(
     fabric: &mut Fabric,
     setup: &NetworkSetup,
-    devices: &[Vec<EndpointId>],
+    (devices, sources): (&[Vec<EndpointId>], &[TrafficSource]),
     seed: Seed,
 ) -> Result<(Vec<CableId>, Captures), (String, io::Error)> {
     let mut switches = Vec::new();
@@ -47,6 +49,7 @@ pub fn connect(
                 fabric.ethernet_port(devices[host][device], EthernetPort(port))
             }
             PortSetup::Switch(switch, port) => fabric.switch_port(switches[switch], port),
+            PortSetup::Source(source) => fabric.ethernet_port(sources[source].station, EthernetPort(0)),
         }
     };
     let mut cables = Vec::new();

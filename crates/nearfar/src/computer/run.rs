@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::Seed;
-use machine::{ComputerSetup, MemoryPolicy, ProgramSetup};
+use machine::{ComputerSetup, MemoryPolicy, ProgramSetup, SourceSetup};
 use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
+use super::traffic::TrafficSource;
 use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
 use crate::progress::{Progress, Silent};
 
@@ -112,7 +113,7 @@ pub fn run_watched(
     observer: &mut dyn Observer,
 ) -> Result<Vec<Done>, ComputerError> {
     let programs: Vec<Rc<dyn Program>> = setup.programs.iter().map(parse).collect::<Result<_, _>>()?;
-    progress.begin(&setup.name, 1 + programs.len() as u64);
+    progress.begin(&setup.name, (1 + programs.len() + setup.sources.len()) as u64);
     let computers = Computers::new(setup)?;
     computers.boot()?;
     check_namespaces(setup, &computers)?;
@@ -122,12 +123,17 @@ pub fn run_watched(
     for (n, program) in programs.iter().enumerate() {
         start(setup, n, program, &computers, &ended);
     }
+    for (n, source) in (programs.len()..).zip(&setup.sources) {
+        start_source(n, source, &computers.sources[n - programs.len()], &computers, &ended);
+    }
+    let serves = |n: usize| programs.get(n).is_some_and(|program| program.serves());
     let (mut seen, started) = (0, computers.simulation().now());
     loop {
         let done = ended.done.borrow();
         done[seen..].iter().for_each(|(_, done)| progress.step(&done.run));
         seen = done.len();
-        if programs.iter().enumerate().all(|(n, p)| p.serves() || done.iter().any(|(ended, _)| *ended == n)) {
+        let all = 0..programs.len() + setup.sources.len();
+        if all.into_iter().all(|n| serves(n) || done.iter().any(|(ended, _)| *ended == n)) {
             break;
         }
         drop(done);
@@ -233,6 +239,25 @@ fn start(
             let took = cpu.now().since(began);
             ended.done.borrow_mut().push((n, Done { host: host_name, run, took, outcome }));
         })
+    });
+}
+
+/// Lets a source begin, which counts as number `n` among the scenario's programs.
+fn start_source(
+    n: usize,
+    setup: &SourceSetup,
+    source: &TrafficSource,
+    computers: &Computers,
+    ended: &Rc<Ended>,
+) {
+    let simulation = computers.simulation();
+    let at = simulation.now() + setup.start;
+    source.start(simulation, at);
+    let (host, run) = (setup.name.clone(), format!("TCP stream to {}", setup.to));
+    let (clock, ended) = (simulation.handle(), Rc::clone(ended));
+    source.when_ended(simulation, move |outcome| {
+        let took = clock.now().since(at);
+        ended.done.borrow_mut().push((n, Done { host, run, took, outcome }));
     });
 }
 

@@ -1,0 +1,284 @@
+//! A source of a TCP stream: it connects, sends for a while as fast as its peer and the cable let it, and ends the stream.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+
+use engine::Seed;
+use inet::tcp::{Connection, Failure, State, TcpParams};
+use platform::device::{BarAccess, Device, DeviceBus, Function, Reset, Token};
+use platform::ethernet::{EthernetPort, EthernetPortInfo};
+use platform::sync::Completion;
+use units::{BitRate, Bytes, Duration, Time};
+use wire::ethernet::{ArpOperation, BETWEEN_FRAMES, FCS_LEN, HEADER_LEN, MacAddr};
+use wire::ip::TcpHeader;
+
+use crate::port::{Arrived, Port};
+
+/// Full frames that may wait for the cable, as a NIC's ring and the queues above it would hold them back.
+const QUEUE: u64 = 16;
+/// Bytes of random data, over and over; a prime, so that no two segments near each other carry the same.
+const DATA: usize = 65_537;
+/// Bytes that the stream is ahead of what has been sent.
+const AHEAD: u64 = 256 << 10;
+/// From one question for the peer's address to the next, and how many there are (Linux: neigh/default/retrans_time_ms,
+/// mcast_solicit).
+const ASK_AGAIN: Duration = Duration::from_ms(1000);
+const QUESTIONS: u8 = 3;
+/// The port that it sends from: the first of Linux's ip_local_port_range.
+const OWN_PORT: u16 = 32_768;
+
+/// What a source is told.
+#[derive(Clone, Debug)]
+pub struct SourceParams {
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    /// Its own address.
+    pub address: Ipv4Addr,
+    /// Who is to receive.
+    pub to: SocketAddrV4,
+    /// For how long it sends, from its start on.
+    pub time: Duration,
+    /// Speed of its port.
+    pub rate: BitRate,
+    /// Largest packet, Ethernet header and check sequence apart.
+    pub mtu: u16,
+    /// Of its data and its first sequence number.
+    pub seed: Seed,
+}
+
+/// What a source has sent when its peer has acknowledged all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sent {
+    /// Bytes of the stream.
+    pub bytes: u64,
+    /// From the start to the last acknowledgement.
+    pub took: Duration,
+    /// Segments that were sent more than once.
+    pub again: u64,
+}
+
+/// How it ended: why not well, if it did not.
+pub type Ending = Result<Sent, &'static str>;
+
+/// What its owner keeps of a source that is plugged in.
+#[derive(Clone)]
+pub struct SourceHandle(Rc<Completion<Ending>>);
+
+impl SourceHandle {
+    /// Waits for its end.
+    pub async fn ended(&self) -> Ending {
+        self.0.wait().await
+    }
+}
+
+/// What wakes it: its start, the end of its time, its protocol's deadlines, room in its queue.
+const START: Token = Token(0);
+const STOP: Token = Token(1);
+const DEADLINE: Token = Token(2);
+const ROOM: Token = Token(3);
+
+/// A source of a TCP stream.
+pub struct Source {
+    params: SourceParams,
+    port: Port,
+    data: Vec<u8>,
+    connection: Connection<Vec<u8>>,
+    handle: SourceHandle,
+    peer: Option<MacAddr>,
+    questions: u8,
+    began: Time,
+    over: bool,
+    /// When the last frame will have left.
+    sent_until: Time,
+    /// When it will be woken for a deadline, and for room. Deadlines move: they are looked at again then.
+    deadline: Option<Time>,
+    room: Option<Time>,
+}
+
+impl Source {
+    /// A source that waits to be [started](Self::start), and its handle.
+    pub fn new(params: SourceParams) -> (Self, SourceHandle) {
+        let mut rng = params.seed.component("source");
+        let handle = SourceHandle(Rc::new(Completion::new()));
+        let ports = (OWN_PORT, params.to.port());
+        let source = Self {
+            port: Port::new(params.mac, params.address),
+            connection: Connection::connect(TcpParams::linux(params.mtu), ports, rng.u64() as u32),
+            data: (0..DATA).map(|_| rng.u64() as u8).collect(),
+            handle: handle.clone(),
+            peer: None,
+            questions: 0,
+            began: Time::ZERO,
+            over: false,
+            sent_until: Time::ZERO,
+            deadline: None,
+            room: None,
+            params,
+        };
+        (source, handle)
+    }
+
+    /// Lets the source at this port of a device begin at `when`.
+    pub fn start(bus: &mut dyn DeviceBus, when: Time) {
+        bus.wake_at(when, START);
+    }
+
+    /// Byte `offset` of the stream and those behind it.
+    fn fill(data: &[u8], offset: u64, mut into: &mut [u8]) {
+        let mut at = (offset % DATA as u64) as usize;
+        while !into.is_empty() {
+            let (now, later) = into.split_at_mut(into.len().min(DATA - at));
+            now.copy_from_slice(&data[at..at + now.len()]);
+            (into, at) = (later, 0);
+        }
+    }
+
+    fn ask(&mut self, bus: &mut dyn DeviceBus) {
+        if self.questions == QUESTIONS {
+            self.end(Err("nobody has the address that it sends to"));
+            return;
+        }
+        self.questions += 1;
+        send(bus, self.port.question(*self.params.to.ip()));
+        let again = bus.now() + ASK_AGAIN;
+        arm(&mut self.deadline, bus, again, DEADLINE);
+    }
+
+    /// Goes on with whatever is due.
+    fn go_on(&mut self, bus: &mut dyn DeviceBus) {
+        let now = bus.now();
+        let Some(mac) = self.peer else { return };
+        if self.connection.deadline().is_some_and(|due| due <= now) {
+            self.connection.timer(now);
+        }
+        let until = self.began + self.params.time;
+        if now >= until {
+            self.connection.finish();
+        } else if self.connection.unsent() < AHEAD / 2 {
+            self.connection.write(AHEAD - self.connection.unsent());
+        }
+        let queue = self.frame_time() * QUEUE;
+        while self.sent_until < now + queue
+            && let Some(segment) = self.connection.transmit(now, 0)
+        {
+            let length = (segment.data.end - segment.data.start) as usize;
+            let fill = |into: &mut [u8]| Self::fill(&self.data, segment.data.start, into);
+            let frame = self.port.segment((mac, *self.params.to.ip()), &segment.header, length, fill);
+            // Without a carrier it is lost, and will be sent again.
+            self.sent_until = send(bus, frame).unwrap_or(now + queue);
+        }
+        self.look_for_the_end(now);
+        if let Some(deadline) = self.connection.deadline() {
+            arm(&mut self.deadline, bus, deadline, DEADLINE);
+        }
+        if self.sent_until >= now + queue {
+            arm(&mut self.room, bus, self.sent_until - queue / 2, ROOM);
+        }
+    }
+
+    fn frame_time(&self) -> Duration {
+        let bytes = usize::from(self.params.mtu) + HEADER_LEN + FCS_LEN + BETWEEN_FRAMES;
+        self.params.rate.time_for(Bytes::new(bytes as u64))
+    }
+
+    /// Ends it if all is acknowledged, the end of the stream included, or the connection has failed.
+    fn look_for_the_end(&mut self, now: Time) {
+        if let Some(failure) = self.connection.failure() {
+            return self.end(Err(match failure {
+                Failure::Refused => "connection refused",
+                Failure::Reset => "connection reset by peer",
+                Failure::TimedOut => "connection timed out",
+                Failure::Aborted => "connection aborted",
+            }));
+        }
+        if matches!(self.connection.state(), State::FinWait2 | State::TimeWait | State::Closed) {
+            let (bytes, again) = (self.connection.acknowledged(), self.connection.counters().retransmissions);
+            self.end(Ok(Sent { bytes, took: now.since(self.began), again }));
+        }
+    }
+
+    fn end(&mut self, how: Ending) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.handle.0.complete(how);
+        }
+    }
+
+    fn received(&mut self, bus: &mut dyn DeviceBus, header: &TcpHeader, data: &[u8]) {
+        let now = bus.now();
+        self.connection.receive(now, header, data.to_vec(), 1);
+        // What the peer says is not listened to.
+        while self.connection.read(now).is_some() {}
+        self.connection.reading_done();
+        self.connection.discarded();
+        self.go_on(bus);
+    }
+}
+
+/// Sees to it that the source is woken at `when` at the latest.
+fn arm(at: &mut Option<Time>, bus: &mut dyn DeviceBus, when: Time, token: Token) {
+    if at.is_none_or(|at| when < at) {
+        *at = Some(when);
+        bus.wake_at(when, token);
+    }
+}
+
+fn send(bus: &mut dyn DeviceBus, frame: &[u8]) -> Option<Time> {
+    let now = bus.now();
+    bus.ethernet()?.send(EthernetPort(0), now, frame)
+}
+
+impl Device for Source {
+    fn functions(&self) -> Vec<Function> {
+        Vec::new()
+    }
+
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
+
+    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
+        Duration::ZERO
+    }
+
+    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
+
+    fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        let now = bus.now();
+        for at in [&mut self.deadline, &mut self.room] {
+            *at = at.filter(|&at| at > now);
+        }
+        match token {
+            START => {
+                self.began = now;
+                bus.wake_at(now + self.params.time, STOP);
+                self.ask(bus);
+            }
+            DEADLINE if self.peer.is_none() => self.ask(bus),
+            _ => self.go_on(bus),
+        }
+    }
+
+    fn ethernet_ports(&self) -> Vec<EthernetPortInfo> {
+        vec![EthernetPortInfo { rate: self.params.rate, receive_latency: Duration::ZERO }]
+    }
+
+    fn frame_received(&mut self, bus: &mut dyn DeviceBus, _: EthernetPort, frame: &[u8]) {
+        let peer = *self.params.to.ip();
+        match self.port.read(frame) {
+            Some(Arrived::Arp(arp)) => {
+                let asked = arp.operation == ArpOperation::Request && arp.target_ip == self.params.address;
+                if asked {
+                    send(bus, self.port.answer(&arp));
+                }
+                if arp.sender_ip == peer && self.questions > 0 && self.peer.replace(arp.sender_mac).is_none()
+                {
+                    self.go_on(bus);
+                }
+            }
+            Some(Arrived::Tcp(from, header, data))
+                if from == peer && header.destination == OWN_PORT && self.peer.is_some() =>
+            {
+                self.received(bus, &header, data);
+            }
+            _ => {}
+        }
+    }
+}
