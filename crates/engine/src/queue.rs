@@ -5,6 +5,9 @@ use crate::wheel::{Key, Wheel};
 use units::{Duration, Time};
 
 /// What is pending: the world's events and the timers of tasks share one queue and one order.
+///
+/// Its kind has a word of its own, so that an event moves as a whole and not, around its own kind, in pieces.
+#[repr(u64)]
 pub(crate) enum Entry<E> {
     World(E),
     Wake(Wakeup),
