@@ -220,7 +220,9 @@ impl Controller {
         // Those who have the block devices open hear that they are gone.
         self.unregister();
         let deadline = cpu.now() + self.admin_timeout();
-        while self.busy() && cpu.now() < deadline && self.device.is_present() {
+        // One that is being reset may yet end them.
+        let hopes = || self.state.get() == State::Live || self.change.available() == 0;
+        while self.busy() && cpu.now() < deadline && self.device.is_present() && hopes() {
             cpu.sleep(LOOK).await;
         }
         self.change.acquire().await;

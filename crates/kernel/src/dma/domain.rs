@@ -42,30 +42,6 @@ pub(super) struct Domain {
     closed: Cell<bool>,
 }
 
-/// Numbers of domains; 0 is nobody's (VT-d specification: in caching mode it tags what is cached of absent entries).
-#[derive(Default)]
-pub(super) struct DomainIds {
-    last: Cell<u16>,
-    free: RefCell<Vec<u16>>,
-}
-
-impl DomainIds {
-    /// A number that no domain has.
-    pub fn take(&self) -> Result<DomainId, Error> {
-        if let Some(free) = self.free.borrow_mut().pop() {
-            return Ok(DomainId(free));
-        }
-        let next = self.last.get().checked_add(1).ok_or(Error::NoSpace)?;
-        self.last.set(next);
-        Ok(DomainId(next))
-    }
-
-    /// Gives a number back of which no IOMMU remembers anything.
-    pub fn give(&self, id: DomainId) {
-        self.free.borrow_mut().push(id.0);
-    }
-}
-
 impl Domain {
     /// Empty tables, with the function behind them.
     pub fn new(kernel: &Inner, cpu: &Cpu, unit: Rc<Unit>, function: Bdf) -> Result<Rc<Self>, Error> {
@@ -75,7 +51,8 @@ impl Domain {
             PageTable::new(host.memory.bytes_mut(), &mut pages.frames(unit.node), levels, unit.features)
         });
         let table = table.map_err(|_| Error::NoMemory)?;
-        let id = kernel.dma.domain_ids.take().inspect_err(|_| give_tables(kernel, &unit, &table))?;
+        let id = kernel.dma.domains.take().inspect_err(|_| give_tables(kernel, &unit, &table))?;
+        let id = DomainId(id);
         let entry = ContextEntry {
             domain: id,
             translation: TranslationType::Untranslated,
@@ -294,7 +271,7 @@ impl Domain {
         }
         self.flush_all(kernel, cpu);
         self.unit.attach(kernel, cpu, self.function, None);
-        kernel.dma.domain_ids.give(self.id);
+        kernel.dma.domains.give(self.id.0);
         give_tables(kernel, &self.unit, &self.table);
     }
 }
@@ -309,21 +286,4 @@ fn give_tables(kernel: &Inner, unit: &Unit, table: &PageTable) {
 /// Byte offset of an address's entry in a table of `level` (VT-d specification, 3.7).
 fn entry_offset(iova: Iova, level: u8) -> u64 {
     (iova.get() >> (12 + 9 * (u32::from(level) - 1)) & 0x1ff) * ENTRY
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_number_is_used_again_when_it_was_given_back_and_never_twice_at_once() {
-        let ids = DomainIds::default();
-        for _ in 0..200_000 {
-            ids.give(ids.take().unwrap());
-        }
-        let mut taken: Vec<_> = std::iter::from_fn(|| ids.take().ok()).map(|id| id.0).collect();
-        assert_eq!(ids.take(), Err(Error::NoSpace));
-        taken.sort_unstable();
-        assert_eq!(taken, (1..=u16::MAX).collect::<Vec<_>>());
-    }
 }

@@ -102,7 +102,7 @@ impl FunctionDma {
             DmaMode::Off => Ok(None),
             DmaMode::PassThrough => {
                 if self.passes.get().is_none() {
-                    let id = kernel.dma.domain_ids.take()?;
+                    let id = DomainId(kernel.dma.domains.take()?);
                     self.passes.set(Some(id));
                     unit.attach(kernel, cpu, self.function, Some(pass_through(id, unit.features)));
                 }
@@ -279,7 +279,7 @@ impl FunctionDma {
             domain.close(&kernel, cpu);
         } else if let Some((id, unit)) = self.passes.take().zip(kernel.unit_of(self.node)) {
             unit.attach(&kernel, cpu, self.function, None);
-            kernel.dma.domain_ids.give(id);
+            kernel.dma.domains.give(id.0);
         }
         left
     }

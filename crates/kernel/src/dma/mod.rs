@@ -8,6 +8,7 @@ mod domain;
 mod function;
 mod iova;
 mod mixing;
+mod numbers;
 mod unit;
 
 use std::cell::RefCell;
@@ -17,6 +18,7 @@ use units::Duration;
 
 pub(crate) use function::FunctionDma;
 
+use numbers::Numbers;
 use unit::Unit;
 
 /// How the IOMMU is used.
@@ -69,12 +71,13 @@ pub(crate) struct Dma {
     pub params: DmaParams,
     /// One for each IOMMU, by node; empty until started and where they are off.
     pub units: RefCell<Vec<Rc<Unit>>>,
-    domain_ids: domain::DomainIds,
+    /// Of domains. 0 is nobody's (VT-d specification: in caching mode it tags what is cached of absent entries).
+    domains: Numbers,
     pub cores: usize,
 }
 
 impl Dma {
     pub fn new(params: DmaParams, cores: usize) -> Self {
-        Self { params, units: RefCell::default(), domain_ids: Default::default(), cores }
+        Self { params, units: RefCell::default(), domains: Numbers::new(1..=u16::MAX), cores }
     }
 }

@@ -1,7 +1,6 @@
 //! One IOMMU: its root table, its invalidation queue, its interrupt table.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::cell::Cell;
 use std::rc::Rc;
 
 use hardware::iommu::tables::{ContextTables, FrameAllocator};
@@ -17,6 +16,7 @@ use units::Iova;
 use wire::pcie::Bdf;
 
 use super::DmaMode;
+use super::numbers::Numbers;
 use crate::convert;
 use crate::irq::Line;
 use crate::kernel::Inner;
@@ -40,7 +40,7 @@ pub(crate) struct Unit {
     /// Held by the core whose descriptors are in the queue.
     lock: SpinLock,
     interrupts: Option<Pages>,
-    free_entries: RefCell<BTreeSet<u16>>,
+    entries: Numbers,
 }
 
 impl Unit {
@@ -133,7 +133,7 @@ impl Unit {
     ) -> Result<u16, Error> {
         let index = match line.remapped.get() {
             Some(index) => index,
-            None => self.free_entries.borrow_mut().pop_first().ok_or(Error::NoSpace)?,
+            None => self.entries.take()?,
         };
         let entry = InterruptEntry {
             interrupt: Interrupt {
@@ -160,7 +160,7 @@ impl Unit {
     fn free_interrupt(&self, kernel: &Inner, cpu: &Cpu, index: u16) {
         if let Some(table) = self.interrupts {
             self.write_entry(kernel, cpu, table, index, InterruptEntry::ABSENT);
-            self.free_entries.borrow_mut().insert(index);
+            self.entries.give(index);
         }
     }
 }
@@ -188,7 +188,7 @@ impl Inner {
         let params = self.dma.params;
         let pages = |bytes| self.take_pages(cpu, Pages::order_for(bytes), Policy::Preferred(node)).ok();
         let (queue, status) = (pages(QUEUE_BYTES)?, pages(ENTRY)?);
-        let order = params.interrupt_order;
+        let order = params.interrupt_order.min(15);
         let interrupts = if params.remap_interrupts { Some(pages(ENTRY << (order + 1))?) } else { None };
         let translate = params.mode != DmaMode::Off;
         let (contexts, features) = self.cores.with(|host, _, _| {
@@ -223,7 +223,7 @@ impl Inner {
             ticket: Cell::new(0),
             lock: SpinLock::default(),
             interrupts,
-            free_entries: RefCell::new((0..=u16::MAX >> (15 - order)).collect()),
+            entries: Numbers::new(0..=u16::MAX >> (15 - order)),
         })
     }
 
