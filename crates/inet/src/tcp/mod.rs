@@ -16,7 +16,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `connection` | the machine: opening, closing, reading, writing |
-//! | `input` | what a segment does |
+//! | `input`, `acks` | what a segment does, and its acknowledgement |
 //! | `output` | what is sent next |
 //! | `timers` | what happens when nothing happens |
 //! | `receive` | data in order and too early, the offered window |
@@ -25,6 +25,7 @@
 //! | `ecn` | what routers say |
 //! | `rtt`, `congestion` | how long to wait, how much to send |
 
+mod acks;
 pub mod congestion;
 mod connection;
 mod ecn;
