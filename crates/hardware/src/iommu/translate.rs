@@ -133,7 +133,7 @@ impl Iommu {
     }
 
     /// Tells a draining invalidation that a translated request is in use until `until`: data of a write is
-    /// in memory, or a read has been served. Without this, translations count as used when they are ready.
+    /// in memory, or a read has been served. Until then it counts as in use until its translation is ready.
     #[inline]
     pub fn in_use_until(&mut self, until: Time) {
         self.in_use_until = self.in_use_until.max(until);

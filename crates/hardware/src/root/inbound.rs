@@ -95,6 +95,8 @@ impl Host {
             if is_write {
                 state.writes_deferred = at;
             }
+            // When its bytes are touched; when they are globally ordered is known only then.
+            self.translation_in_use(port, at);
             let slot = self.defer(deferred);
             scheduler.at(at, Event::Root(self.id, RootEvent::Access { slot }));
         } else {
@@ -110,6 +112,14 @@ impl Host {
         match wires.packets.decode(deferred.packet) {
             Ok((tlp, _)) => self.access(wires, scheduler, deferred, &tlp, at),
             Err(_) => wires.consume(scheduler, deferred.packet, at),
+        }
+    }
+
+    /// Tells the IOMMU above a port that a request which it has translated is served only at `until`.
+    fn translation_in_use(&mut self, port: u8, until: Time) {
+        let node = self.ports[usize::from(port)].params.node;
+        if let Some(iommu) = self.iommus.get_mut(node.index()) {
+            iommu.in_use_until(until);
         }
     }
 
@@ -215,6 +225,9 @@ impl Host {
         if let Some(power) = &mut self.power {
             power.read_until(latest);
         }
+        if let Some(iommu) = self.iommus.get_mut(port.params.node.index()) {
+            iommu.in_use_until(latest);
+        }
         let mut done = 0;
         for piece in pieces.iter() {
             let answer =
@@ -254,6 +267,7 @@ impl Host {
             && self.send_to_peer(wires, scheduler, &what, tlp, request, ordered)
         {
             self.ports[usize::from(what.port)].writes_ordered = ordered;
+            self.translation_in_use(what.port, ordered);
             wires.consume(scheduler, what.packet, ordered + release);
             return;
         }
@@ -283,6 +297,7 @@ impl Host {
             power.write_until(ordered);
         }
         let free = ordered + port.params.posted_release_latency;
+        self.translation_in_use(what.port, ordered);
         if tlp.common.poisoned {
             self.port_error(scheduler, what.port, Detected::Poisoned, Some(wires.packets.bytes(what.packet)));
         }
