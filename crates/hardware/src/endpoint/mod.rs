@@ -31,6 +31,9 @@ use crate::wires::Wires;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EndpointId(pub u16);
 
+/// Read completion boundary of every completer but a root complex, in bytes (base spec 2.3.1.1).
+const COMPLETION_BOUNDARY: u32 = 128;
+
 /// What can happen inside an endpoint. Events of before a reset carry an older epoch and are dropped.
 #[derive(Clone, Copy, Debug)]
 pub enum EndpointEvent {
@@ -447,10 +450,10 @@ impl Endpoint {
             self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, data))
         };
         let id = self.core.registers.id(function);
-        let (max_payload, rcb) = (self.core.requester.allowance().max_payload, 64);
+        let max_payload = self.core.requester.allowance().max_payload;
         let mut done = 0u32;
         for (piece, piece_length) in
-            wire::pcie::split::split_completion(address, u64::from(length), rcb, max_payload)
+            wire::pcie::split::split_completion(address, u64::from(length), COMPLETION_BOUNDARY, max_payload)
         {
             let answer = CompletionHeader::with_data(id, request, piece, piece_length, length - done);
             let mut padded = [0u8; 4096];

@@ -250,7 +250,7 @@ impl Host {
         buses: std::ops::RangeInclusive<u8>,
     ) -> u8 {
         let number = self.ports.len() as u8;
-        let config = registers::root_port(number, params.max_payload, link, &buses);
+        let config = registers::root_port(number, &params, link, &buses);
         self.ports.push(RootPort {
             params,
             end,

@@ -7,7 +7,7 @@ use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotPa
 use wire::pcie::tlp::MessageCode;
 use wire::pcie::{Bdf, Generation, Width};
 
-use super::{Host, InterruptMessage, RootEvent, RootPort};
+use super::{Host, InterruptMessage, RootEvent, RootPort, RootPortParams};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, MsiMessage};
@@ -20,12 +20,12 @@ const ROOT_PORT_ID: (u16, u16) = (0x8086, 0x6f04);
 /// The registers of root port `number`, which leads to `buses`.
 pub(super) fn root_port(
     number: u8,
-    max_payload: u32,
+    params: &RootPortParams,
     link: (Generation, Width),
     buses: &std::ops::RangeInclusive<u8>,
 ) -> ConfigSpace {
     let mut port = PcieParams::port(PortType::RootPort, link.0, link.1);
-    port.max_payload = max_payload;
+    port.max_payload = params.max_payload;
     port.port_number = number + 1;
     port.slot = Some(SlotParams {
         number: u16::from(number) + 1,
@@ -42,6 +42,11 @@ pub(super) fn root_port(
         .expect("the registers of a root port can be laid out");
     let numbers = u32::from(*buses.start()) << 8 | u32::from(*buses.end()) << 16;
     config.update(header::BUS_NUMBERS, 0x00ff_ffff, numbers);
+    if params.split.boundary == 128
+        && let Some(pcie) = config.pcie_offset()
+    {
+        config.update(pcie + pcie_cap::LINK_CONTROL, 0, pcie_cap::LINK_CONTROL_RCB_128.into());
+    }
     config
 }
 

@@ -12,6 +12,8 @@ use crate::steps;
 /// A root complex's way of cutting. Cuts lie at multiples of the largest payload, whatever the request's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionSplit {
+    /// Read completion boundary, 64 or 128 bytes: cuts lie at multiples of it, whatever the other figures say.
+    pub boundary: u32,
     /// Most payload of a completion of a request of up to 64 bytes.
     pub tiny: u32,
     /// The same for requests of up to `small_up_to` bytes.
@@ -65,6 +67,7 @@ impl CompletionSplit {
     /// A root complex that cuts only where it must, at multiples of `payload`.
     pub fn simple(payload: u32) -> Self {
         Self {
+            boundary: LINE as u32,
             tiny: payload,
             small: payload,
             small_up_to: 256,
@@ -90,13 +93,14 @@ impl CompletionSplit {
 
     /// Most payload that a completion of a request of `length` bytes usually has.
     pub fn most(&self, length: u32) -> u32 {
-        if length <= 64 {
+        let most = if length <= 64 {
             self.tiny
         } else if length <= self.small_up_to {
             self.small
         } else {
             self.large
-        }
+        };
+        most.max(self.boundary)
     }
 
     fn is_largest(&self, address: u64, length: u32, lines: u32, waiting: bool) -> bool {
@@ -132,7 +136,8 @@ impl CompletionSplit {
         let largest = combining != Combining::Nothing
             && self.is_largest(address, length, lines, combining == Combining::Waiting);
         let most = if largest && length > self.small_up_to { self.largest } else { self.most(length) };
-        let most = u64::from(most.min(max_payload)).max(LINE);
+        let boundary = u64::from(self.boundary).max(LINE);
+        let most = steps::down(most.min(max_payload).into(), boundary).max(boundary);
         let is_full = |line: u64| line * LINE >= address && (line + 1) * LINE <= end;
         // A whole-line-by-line group: the last one that holds a full line.
         let split_last = !largest
@@ -147,6 +152,10 @@ impl CompletionSplit {
             let group = line * LINE / most;
             let mut end_line = line;
             while end_line < last_line && (end_line + 1) * LINE / most == group {
+                if steps::beyond((end_line + 1) * LINE, boundary) != 0 {
+                    end_line += 1;
+                    continue;
+                }
                 if split_last && last_full_group == Some(group) {
                     break;
                 }
@@ -185,6 +194,7 @@ mod tests {
 
     fn haswell() -> CompletionSplit {
         CompletionSplit {
+            boundary: 64,
             tiny: 64,
             small: 128,
             small_up_to: 256,

@@ -23,7 +23,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         intake_per_line: root.intake_per_line.value,
         request_latency: root.request_latency.value,
         completion_latency: root.completion_latency.value,
-        split: completion_split(&root.completion_split),
+        split: completion_split(&root.completion_split, port.rcb_bytes.value.get()),
         translation_unit: host.iommu.as_ref().map_or(4096, |iommu| iommu.read_unit.value.get().max(1) as u32),
         line_interval: root.line_interval.value,
         partial_line: root.partial_line.value,
@@ -54,9 +54,10 @@ pub fn store_params(host: &Host) -> StoreParams {
     }
 }
 
-fn completion_split(split: &machine::CompletionSplit) -> CompletionSplit {
+fn completion_split(split: &machine::CompletionSplit, boundary: u32) -> CompletionSplit {
     let bytes = |figure: &machine::Figure<units::Bytes>| figure.value.get() as u32;
     CompletionSplit {
+        boundary,
         tiny: bytes(&split.tiny),
         small: bytes(&split.small),
         small_up_to: bytes(&split.small_up_to),
