@@ -15,13 +15,10 @@ use crate::memory::{Agent, Coverage, LINE, MemorySystem};
 use crate::packet::PacketId;
 use crate::wires::Wires;
 
-/// How long after its last completion a port still counts as busy (fitted: transfers of 1,536 bytes one after the
-/// other are combined, single ones are not).
-const COMBINER_HOLD: Duration = Duration::from_ns(250);
-
-/// A translation that takes longer than this has missed the IOTLB, and its request reaches memory in an event of its
-/// own; a shorter one is as good as at once for the order in which bytes are touched.
-const LONGEST_HIT: Duration = Duration::from_ns(20);
+/// How exactly the order is kept in which requests touch bytes. A request whose translation takes longer reaches memory
+/// in an event of its own; the bytes of others are touched when the request arrives, which saves that event. Their times
+/// are the same either way: this is no figure of a machine.
+const AT_ONCE: Duration = Duration::from_ns(20);
 
 /// Addresses to which a write is an interrupt message (Intel SDM volume 3, message signalled interrupts).
 pub const INTERRUPT_RANGE: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
@@ -89,7 +86,7 @@ impl Host {
         state.translated = state.translated.max(ready);
         let deferred = Deferred { packet, port, target };
         // While an older request waits for a page walk, the bytes of this one may not be touched yet.
-        if ready > start + LONGEST_HIT || state.deferred > 0 {
+        if ready > start + AT_ONCE || state.deferred > 0 {
             state.deferred += 1;
             let at = state.translated;
             if is_write {
@@ -215,7 +212,7 @@ impl Host {
         }
         let combining = if port.writes_ordered > scheduler.now() {
             Combining::Nothing
-        } else if port.last_completion + COMBINER_HOLD > start {
+        } else if port.last_completion + port.params.split.busy_hold > start {
             Combining::Waiting
         } else {
             Combining::Large

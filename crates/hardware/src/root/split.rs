@@ -31,6 +31,8 @@ pub struct CompletionSplit {
     /// Lines that arrive further apart than this are not combined into a completion of two; larger completions wait
     /// for their lines.
     pub combine_window: Duration,
+    /// For how long after its last completion a port still counts as busy: requests that come then are combined.
+    pub busy_hold: Duration,
     /// Whether the last full completion of a large request goes line by line.
     pub splits_last: bool,
     /// Whether a line of which only a part was asked for goes by itself.
@@ -76,6 +78,7 @@ impl CompletionSplit {
             largest: payload,
             odd_multiple_as_largest: 0,
             combine_window: Duration::from_ms(1),
+            busy_hold: Duration::ZERO,
             splits_last: false,
             splits_partial: false,
             granule: 4,
@@ -203,6 +206,7 @@ mod tests {
             largest: 256,
             odd_multiple_as_largest: 512,
             combine_window: Duration::from_ns(8),
+            busy_hold: Duration::from_ns(250),
             splits_last: true,
             splits_partial: false,
             granule: 4,

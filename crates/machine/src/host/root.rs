@@ -37,6 +37,8 @@ record! {
         odd_multiple_as_largest: Figure<Bytes>,
         /// Lines that arrive further apart than this are not combined.
         combine_window: Figure<Duration>,
+        /// For how long after its last completion a port still counts as busy, so that requests are combined.
+        busy_hold: Figure<Duration>,
         /// Whether the last full completion of a large request goes line by line.
         splits_last: Figure<bool>,
         /// Whether a line of which only a part was asked for goes by itself.

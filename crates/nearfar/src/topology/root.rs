@@ -66,6 +66,7 @@ fn completion_split(split: &machine::CompletionSplit, boundary: u32) -> Completi
         largest: bytes(&split.largest),
         odd_multiple_as_largest: bytes(&split.odd_multiple_as_largest),
         combine_window: split.combine_window.value,
+        busy_hold: split.busy_hold.value,
         splits_last: split.splits_last.value,
         splits_partial: split.splits_partial.value,
         granule: bytes(&split.granule),
