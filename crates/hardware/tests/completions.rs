@@ -15,7 +15,7 @@ use platform::device::{
 };
 use proptest::prelude::*;
 use units::{Duration, HostPhysical, Iova, Time};
-use wire::pcie::config::{ConfigSpace, PcieParams};
+use wire::pcie::config::{ConfigSpace, PcieParams, pcie_cap};
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
 use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
 
@@ -89,7 +89,11 @@ fn bench(split: CompletionSplit, max_payload: u32, (address, length): (u64, u32)
         };
         core.registers.write(PortIndex(0), &request, value).unwrap();
     }
-    (core.requester.max_payload, core.requester.max_read_request) = (max_payload, 4096);
+    let config = core.registers.config_mut(FunctionIndex(0));
+    let control = config.pcie_offset().unwrap() + pcie_cap::DEVICE_CONTROL;
+    let code = |bytes| u32::from(pcie_cap::size_code(bytes).unwrap());
+    config.update(control, 0x70e0, code(max_payload) << 5 | code(4096) << 12);
+    core.heed_registers();
     let (trace, passed) = Trace::collect();
     fabric.wires.tap(LinkId(0), trace);
     Bench { simulation: Simulation::new(fabric), host, passed }

@@ -60,6 +60,9 @@ record! {
         /// For how long the card lets freed buffer space wait for more; as the slot if not given.
         credit_update_delay: Option<Figure<Duration>>,
     }
+    check |link: &LinkCapability, check: &mut Check<'_>| {
+        link.credits.check_expressible(link.generation.value.get(), check);
+    }
 }
 
 record! {

@@ -12,6 +12,7 @@
 mod counters;
 mod dllps;
 mod errors;
+mod initialisation;
 mod params;
 mod planned;
 mod receive;
@@ -133,7 +134,12 @@ const DLLP_BYTES: u64 = 8;
 
 impl Link {
     /// A trained link with all credits initialised.
-    pub fn new(id: LinkId, params: LinkParams) -> Self {
+    ///
+    /// Credits that flow control of its generation cannot express are not advertised.
+    pub fn new(id: LinkId, mut params: LinkParams) -> Self {
+        for receiver in &mut params.receivers {
+            receiver.credits = receiver.credits.expressible(params.generation);
+        }
         let transmitters = [Side::Upstream, Side::Downstream]
             .map(|side| Transmitter::new(&params.receivers[side.opposite() as usize].credits));
         let receivers = [Side::Upstream, Side::Downstream]

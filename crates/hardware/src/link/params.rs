@@ -2,6 +2,7 @@
 
 use units::Duration;
 use wire::pcie::FlowClass;
+use wire::pcie::dllp::Scale;
 use wire::pcie::link::{Generation, Width};
 
 /// A link between two ports.
@@ -79,6 +80,26 @@ pub struct CreditLimits {
 }
 
 impl CreditLimits {
+    /// What of the limits a port can advertise on a link of `generation`: scaled flow control came with 16 GT/s, and what
+    /// lies between two steps of a scale is withheld (base spec 3.4.2).
+    pub fn expressible(self, generation: Generation) -> Self {
+        let scaled = generation >= Generation::Gen4;
+        let whole = |credits: u32, most: u32, scale: Option<Scale>| {
+            let shift = scale.filter(|_| scaled).map_or(0, Scale::shift);
+            credits.min(most) >> shift << shift
+        };
+        let (headers, data) = if scaled { (2032, 32752) } else { (127, 2047) };
+        let limit = |credits: Credits| Credits {
+            header: whole(credits.header, headers, Scale::for_headers(credits.header.min(headers))),
+            data: whole(credits.data, data, Scale::for_data(credits.data.min(data))),
+        };
+        Self {
+            posted: self.posted.map(limit),
+            non_posted: self.non_posted.map(limit),
+            completion: self.completion.map(limit),
+        }
+    }
+
     /// The limit of `class`; `None` is infinite.
     pub fn of(&self, class: FlowClass) -> Option<Credits> {
         match class {

@@ -71,11 +71,11 @@ impl Link {
         }
     }
 
-    /// Trains the link again; it carries TLPs from the end of training on.
+    /// Trains the link again; it carries TLPs once both ends have told each other their credits.
     pub fn bring_up(&mut self, cx: &mut LinkContext<'_>) {
-        let ready = cx.scheduler.now() + self.params.retrain_time;
         self.state = LinkState::Up;
         self.epoch += 1;
+        let ready = self.initialise_flow_control(cx.scheduler.now() + self.params.retrain_time);
         for transmitter in &mut self.transmitters {
             transmitter.wire_free = ready;
         }

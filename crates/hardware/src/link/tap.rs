@@ -2,7 +2,7 @@
 
 use engine::Trace;
 use units::Time;
-use wire::pcie::dllp::{FlowControl, Scale};
+use wire::pcie::dllp::{FlowControl, FlowControlKind, Scale};
 use wire::pcie::{Dllp, FlowClass, Sequence};
 
 use super::params::{CreditLimits, Credits};
@@ -46,6 +46,8 @@ pub enum Packet {
 pub(super) struct Tap {
     trace: Trace<Passed>,
     link: LinkId,
+    /// Advertised at initialisation, by the side that does and by class; `None` is infinite.
+    limits: [[Option<Credits>; 3]; 2],
     /// Granted since initialisation, by the side that grants and by class; `None` is infinite.
     granted: [[Option<Credits>; 3]; 2],
     scales: [[(Scale, Scale); 3]; 2],
@@ -54,8 +56,23 @@ pub(super) struct Tap {
 impl Tap {
     /// A probe on `link`, whose two receivers advertised `limits`.
     pub fn new(trace: Trace<Passed>, link: LinkId, limits: [&CreditLimits; 2]) -> Self {
-        let granted = limits.map(|limits| FlowClass::ALL.map(|class| limits.of(class)));
-        Self { trace, link, granted, scales: granted.map(|classes| classes.map(scales)) }
+        let limits = limits.map(|limits| FlowClass::ALL.map(|class| limits.of(class)));
+        Self { trace, link, limits, granted: limits, scales: limits.map(|classes| classes.map(scales)) }
+    }
+
+    /// The link has trained anew: totals count from initialisation on.
+    pub fn begin_again(&mut self) {
+        self.granted = self.limits;
+    }
+
+    /// The InitFC by which `from` advertises what it has room for.
+    pub fn init(&self, from: Side, kind: FlowControlKind, class: FlowClass) -> FlowControl {
+        let limit = self.limits[from as usize][class.index()].unwrap_or_default();
+        let (headers, data) = self.scales[from as usize][class.index()];
+        FlowControl {
+            kind,
+            ..FlowControl::update(class, limit.header.into(), headers, limit.data.into(), data)
+        }
     }
 
     /// A TLP leaves `from`.

@@ -158,7 +158,32 @@ record! {
     check check_port
 }
 
+impl Credits {
+    /// Complains of credits that flow control of `generation` cannot express: scaled flow control came with 16 GT/s
+    /// (PCIe Base Specification 6.0, 3.4.2).
+    pub(crate) fn check_expressible(&self, generation: u32, check: &mut Check<'_>) {
+        let (headers, data) = if generation >= 4 { (2032, 32_752) } else { (127, 2047) };
+        let check = &mut check.at("credits");
+        for (key, figure, most) in [
+            ("ph", &self.ph, headers),
+            ("pd", &self.pd, data),
+            ("nph", &self.nph, headers),
+            ("npd", &self.npd, data),
+            ("cplh", &self.cplh, headers),
+            ("cpld", &self.cpld, data),
+        ] {
+            check.require(
+                figure.value <= most,
+                key,
+                format!("a port of generation {generation} cannot advertise {} credits", figure.value),
+                format!("at most {most}"),
+            );
+        }
+    }
+}
+
 fn check_port(port: &RootPort, check: &mut Check<'_>) {
+    port.credits.check_expressible(port.generation.value.get(), check);
     // A port must have room for one TLP of the largest payload (PCIe Base Specification 6.0, 2.6.1).
     let least = port.mps_bytes.value.get() / 16;
     let credits = &port.credits;
