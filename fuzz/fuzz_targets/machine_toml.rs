@@ -1,9 +1,15 @@
 //! Any bytes as a machine or part file: a value or complaints that can be shown, never a panic.
 //! What reads can be written back and reads the same.
+//!
+//! A file is read as one of the two kinds and kept short: read as the other kind, or with most of its figures missing,
+//! it brings hundreds of complaints, each with a list of keys and a quotation of the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use machine::{Doc, Kindred, Library, Machine, Part};
+
+/// Longer than the largest part file; a whole machine's does not fit, but all of its tables do, each by itself.
+const MOST_BYTES: usize = 8 << 10;
 
 fn try_as<T: Kindred + PartialEq>(text: &str) {
     let library = Library::built_in();
@@ -17,7 +23,7 @@ fn try_as<T: Kindred + PartialEq>(text: &str) {
         }
         Err(complaints) => {
             assert!(complaints.iter().count() > 0);
-            let _ = complaints.render(false);
+            let _ = complaints.iter().next().map(|first| first.render(false));
         }
     }
 }
@@ -25,9 +31,8 @@ fn try_as<T: Kindred + PartialEq>(text: &str) {
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
     // Looking for files is not what is tried here.
-    if text.contains("extends") {
+    if text.contains("extends") || text.len() > MOST_BYTES {
         return;
     }
-    try_as::<Machine>(text);
-    try_as::<Part>(text);
+    if text.contains("dma_engine") { try_as::<Part>(text) } else { try_as::<Machine>(text) }
 });
