@@ -5,11 +5,9 @@ use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
 use hardware::memory::NodeCounters;
 
 use super::Values;
-use super::rig::{FPGA, Frames, Rig};
+use super::rig::{FPGA, Frames, HEADERS, Rig};
 use crate::reproduce::Options;
 
-/// Bytes of the Ethernet and IP headers before a message.
-const HEADERS: u32 = 34;
 const SIZES: [u32; 7] = [16, 64, 128, 256, 512, 1024, 1472];
 /// Messages sent, after as many that bring everything into the caches; few enough to be done when they are counted.
 const COUNT: u32 = 40;

@@ -6,11 +6,9 @@ use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
 use platform::mmio::MemoryType;
 
 use super::Values;
-use super::rig::{FPGA, Frames, Kind, Rig, Window};
+use super::rig::{FPGA, Frames, HEADERS, Kind, Rig, Window};
 use crate::reproduce::Options;
 
-/// Bytes of the Ethernet and IP headers before a message.
-const HEADERS: u32 = 34;
 const SIZES: [u32; 8] = [16, 64, 128, 256, 512, 768, 1024, 1472];
 
 /// How long a core takes to load each frame out of the card.

@@ -5,13 +5,11 @@ use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriver, NicDriverP
 use units::{Duration, Time};
 
 use super::Values;
-use super::rig::{Card, FPGA, Frames, Kind, Rig, Seen, tcp_frame};
+use super::rig::{Card, FPGA, Frames, HEADERS, Kind, Rig, Seen, tcp_frame};
 use crate::reproduce::Options;
 
 /// Messages for which all ways are given.
-const SIZES: [u32; 13] = [8, 16, 22, 23, 40, 64, 86, 128, 200, 256, 512, 1024, 1472];
-/// Bytes of the Ethernet and IP headers.
-const HEADERS: u32 = 34;
+const SIZES: [u32; 13] = [8, 16, 20, 21, 40, 64, 84, 128, 200, 256, 512, 1024, 1472];
 /// Clock of the paper's host, to count cycles.
 const GHZ: f64 = 2.5;
 
@@ -148,7 +146,7 @@ pub fn urgency(options: &Options) -> Result<Values, String> {
 /// The receive side: how long a short frame is on its way into memory by buffer and completion, and in front of its
 /// completion, in one write.
 pub fn receive_slots(options: &Options) -> Result<Values, String> {
-    const SIZES: [u32; 6] = [8, 22, 40, 64, 128, 200];
+    const SIZES: [u32; 6] = [8, 20, 40, 64, 128, 200];
     let mut values = Values::new();
     for (name, rx_slot) in [("buffer", None), ("inline", Some(8))] {
         let kpio = Some(KpioParams::papers());

@@ -29,6 +29,8 @@ use crate::trace::{Capture, Decoded, Recorder, Row, Span};
 const LINK: LinkId = LinkId(0);
 /// The core that sends; interrupts come to another.
 const SENDER: CpuId = CpuId(1);
+/// Bytes of headers before a message, as the paper counts them: 12 of Ethernet and 24 of IP (section IV.A).
+pub const HEADERS: u32 = 36;
 /// Time for everything to come to rest.
 const REST: Duration = Duration::from_us(200);
 
