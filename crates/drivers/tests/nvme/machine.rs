@@ -101,7 +101,9 @@ impl Machine {
         let mut fabric = Fabric::new();
         let host = fabric.add_host(MemorySystem::new(&memory), iommus);
         // An uncached store takes its time to leave a core.
-        let stores = StoreParams { accept_latency: Duration::from_ns(200), ..StoreParams::ideal() };
+        let latency = Duration::from_ns(200);
+        let stores =
+            StoreParams { accept_latency: latency, uncached_latency: latency, ..StoreParams::ideal() };
         fabric.host_mut(host).set_store_params(&stores);
         let port = RootPortParams { node: NodeId(setup.node), ..RootPortParams::ideal() };
         let links: Vec<_> =

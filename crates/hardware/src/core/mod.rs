@@ -50,8 +50,10 @@ pub struct StoreParams {
     pub partial_chunk: u32,
     /// In which order lines leave that wait to.
     pub eviction_order: EvictionOrder,
-    /// From a store's leaving the core for the root port until the root complex has told the core that it is accepted.
+    /// From a line's leaving the core for the root port until the root complex has told the core that it is accepted.
     pub accept_latency: Duration,
+    /// The same for an uncached store, which holds up what the core stores behind it.
+    pub uncached_latency: Duration,
     /// Least interval between two TLPs' leaving a core.
     pub evict_interval: Duration,
 }
@@ -65,6 +67,7 @@ impl StoreParams {
             partial_chunk: 8,
             eviction_order: EvictionOrder::AsTold,
             accept_latency: Duration::ZERO,
+            uncached_latency: Duration::ZERO,
             evict_interval: Duration::ZERO,
         }
     }

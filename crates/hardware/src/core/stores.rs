@@ -192,7 +192,7 @@ impl StoreUnit {
 
     /// An uncached store passed straight through at `when`.
     pub(crate) fn passed(&mut self, when: Time, bytes: usize) {
-        self.uncached = Some(when + self.params.accept_latency);
+        self.uncached = Some(when + self.params.uncached_latency);
         self.last_uncached = self.entered;
         self.entered += 1;
         self.next_departure = when + self.params.evict_interval;
@@ -234,7 +234,6 @@ impl StoreUnit {
 
     /// When they will have been, if every port has room.
     pub(crate) fn accepted_before(&self, mark: StoreMark) -> Time {
-        let latency = self.params.accept_latency;
         let mut last = self.uncached.filter(|_| self.last_uncached < mark.0).unwrap_or(Time::ZERO);
         // An entry at the front whose mask is empty is the uncached store that is under way.
         let under_way = |entry: &&Entry| entry.kind == Kind::Uncached && entry.mask == 0;
@@ -243,9 +242,11 @@ impl StoreUnit {
                 continue;
             }
             last = last.max(entry.when);
-            if entry.kind != Kind::Follow {
-                last += latency;
-            }
+            last += match entry.kind {
+                Kind::Follow => Duration::ZERO,
+                Kind::Uncached => self.params.uncached_latency,
+                _ => self.params.accept_latency,
+            };
         }
         last
     }
@@ -430,7 +431,7 @@ impl StoreUnit {
     }
 
     fn uncached_leaves(&mut self, now: Time) -> Departure {
-        let accepted = now + self.params.accept_latency;
+        let accepted = now + self.params.uncached_latency;
         let head = self.queue.front_mut().expect("an uncached store is the oldest");
         let (request, start) = request(head.line, head.mask);
         let departure = Departure { port: head.port, request, bytes: head.bytes, start };

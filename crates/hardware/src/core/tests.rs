@@ -170,8 +170,8 @@ fn full_lines_may_overtake_each_other_when_they_wait() {
 
 #[test]
 fn uncached_stores_follow_each_other_at_the_pace_of_acceptance() {
-    let accept_latency = Duration::from_ns(100);
-    let mut bench = Bench::new(StoreParams { accept_latency, ..StoreParams::ideal() });
+    let (uncached_latency, accept_latency) = (Duration::from_ns(100), Duration::from_ns(30));
+    let mut bench = Bench::new(StoreParams { uncached_latency, accept_latency, ..StoreParams::ideal() });
     for n in 0..4 {
         bench.unit.push(bench.now, 0, Store::Uncached(BASE + n * 8, &[n as u8; 8]));
     }
@@ -221,13 +221,14 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 fn params() -> impl Strategy<Value = StoreParams> {
-    (1u16..12, 1u16..12, 3u32..7, any::<bool>(), 0u64..120, 0u64..5).prop_map(
-        |(fill, wc, chunk, any, accept, gap)| StoreParams {
+    (1u16..12, 1u16..12, 3u32..7, any::<bool>(), (0u64..120, 0u64..160), 0u64..5).prop_map(
+        |(fill, wc, chunk, any, (accept, uncached), gap)| StoreParams {
             fill_buffers: fill,
             combining_buffers: wc,
             partial_chunk: 1 << chunk,
             eviction_order: if any { EvictionOrder::Any } else { EvictionOrder::AsTold },
             accept_latency: Duration::from_ns(accept),
+            uncached_latency: Duration::from_ns(uncached),
             evict_interval: Duration::from_ns(gap),
         },
     )

@@ -102,8 +102,10 @@ record! {
         long_header_penalty: Figure<Bytes>,
         /// From a core's access leaving its socket's mesh or ring until its TLP can go on the wire.
         outbound_latency: Figure<Duration>,
-        /// From a core's posted write being granted a place in the port until the core knows, and its buffer is free.
+        /// From a core's combined line being granted a place in the port until the core knows, and its buffer is free.
         outbound_accept: Figure<Duration>,
+        /// The same for an uncached store, for which the core's next store to a device waits.
+        uncached_accept: Figure<Duration>,
         /// Posted writes of cores that a port has places for, until they have left on the wire.
         posted_places: Figure<Count>,
         /// From a core's completion arriving until the core has the data.

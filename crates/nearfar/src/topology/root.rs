@@ -50,6 +50,7 @@ pub fn store_params(host: &Host) -> StoreParams {
             CombiningOrder::Any => EvictionOrder::Any,
         },
         accept_latency: host.root_complex.outbound_accept.value,
+        uncached_latency: host.root_complex.uncached_accept.value,
         evict_interval: core.frequency.value.time_for(core.eviction_interval.value),
     }
 }
