@@ -82,6 +82,9 @@ pub struct Claim {
     pub note: Option<String>,
     /// The claim that says otherwise, by id.
     pub contradicts: Option<String>,
+    /// Why its number follows from those of other claims: the same observation once more, or arithmetic on them. Such a
+    /// claim is judged, but not counted among predictions or calibration.
+    pub follows: Option<String>,
     /// The points that it rests on, by name.
     #[serde(default)]
     pub point: BTreeMap<String, PointSpec>,
@@ -116,6 +119,7 @@ impl Claim {
             text: self.text.clone(),
             note: self.note.clone(),
             contradicts: self.contradicts.clone(),
+            follows: self.follows.clone(),
         };
         result.judge(self.bound);
         if result.verdict == Verdict::NotModelled {
@@ -161,6 +165,32 @@ pub struct ClaimResult {
     /// The claim that says otherwise.
     #[serde(skip)]
     pub contradicts: Option<String>,
+    /// Why its number follows from others.
+    #[serde(skip)]
+    pub follows: Option<String>,
+}
+
+/// Whose part in a tally.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Those of a role that follow from no others.
+    Own(Role),
+    /// Those that follow from others.
+    Following,
+}
+
+/// How many of the claims of a part that have a published value were simulated and came out within their tolerance, how many
+/// outside, and how many were not simulated.
+pub fn tally(results: &[ClaimResult], part: Part) -> [usize; 3] {
+    [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|verdict| {
+        let is_of = |r: &&ClaimResult| {
+            r.published.is_some() && r.verdict == verdict && match part {
+                Part::Own(role) => r.role == role && r.follows.is_none(),
+                Part::Following => r.follows.is_some(),
+            }
+        };
+        results.iter().filter(is_of).count()
+    })
 }
 
 impl ClaimResult {
@@ -221,6 +251,7 @@ mod tests {
             text: String::new(),
             note: None,
             contradicts: None,
+            follows: None,
         };
         result.judge(bound);
         (result.error_pct, result.verdict)

@@ -20,6 +20,8 @@ pub enum Axis {
     Buffers,
     /// The generation of the link.
     Generation,
+    /// Large messages that wait.
+    Waiting,
 }
 
 /// A figure.
@@ -210,6 +212,7 @@ impl Figure {
                     text: format!("{}: {} ({run})", self.title, line.label),
                     note,
                     contradicts: None,
+                    follows: None,
                 };
                 result.judge(Bound::Exact);
                 results.push(result);

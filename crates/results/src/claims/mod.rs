@@ -11,7 +11,7 @@ mod measure;
 mod point;
 mod table;
 
-pub use claim::{Bound, Claim, ClaimResult, Role, Verdict};
+pub use claim::{Bound, Claim, ClaimResult, Part, Role, Verdict, tally};
 pub use figure::{Axis, Figure, FigureLine, ObservedLine, Reference, Sample};
 pub use file::{ClaimFile, ClaimFileError, VALUES_HEADER};
 pub use measure::Measure;

@@ -1,6 +1,6 @@
 //! Verdicts for the terminal.
 
-use super::{ClaimResult, Role, Verdict};
+use super::{ClaimResult, Part, Role, Verdict, tally};
 use crate::compare::plain_table;
 
 /// One line per claim, misses first.
@@ -25,25 +25,31 @@ pub fn claims_table(results: &[ClaimResult]) -> String {
             r.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
             r.published.map_or_else(|| "–".into(), |_| format!("{}", r.tolerance_pct)),
             r.unit.clone(),
-            if r.role == Role::Calibration { "calibration".into() } else { "prediction".to_owned() },
+            match (r.role, &r.follows) {
+                (_, Some(_)) => "follows".into(),
+                (Role::Calibration, None) => "calibration".into(),
+                (Role::Prediction, None) => "prediction".to_owned(),
+            },
             r.verdict.to_string(),
         ]);
     }
     table.to_string()
 }
 
-/// How many are within, outside and not modelled, predictions apart.
+/// How many are within, outside and not modelled, predictions apart, and what follows from others.
 pub fn count_line(results: &[ClaimResult]) -> String {
-    let count = |role, verdict| {
-        let matches = |r: &&ClaimResult| r.role == role && r.verdict == verdict && r.published.is_some();
-        results.iter().filter(matches).count()
-    };
-    let line = |role, name: &str| {
-        let [within, outside, missing] =
-            [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|v| count(role, v));
+    let line = |part, name: &str| {
+        let [within, outside, missing] = tally(results, part);
         format!("{name}: {within} of {} within", within + outside + missing)
     };
-    format!("{}; {}", line(Role::Prediction, "predictions"), line(Role::Calibration, "calibration"))
+    let mut parts = vec![
+        line(Part::Own(Role::Prediction), "predictions"),
+        line(Part::Own(Role::Calibration), "calibration"),
+    ];
+    if results.iter().any(|r| r.follows.is_some()) {
+        parts.push(line(Part::Following, "following from these"));
+    }
+    parts.join("; ")
 }
 
 fn number(value: Option<f64>) -> String {

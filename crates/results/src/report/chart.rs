@@ -100,6 +100,7 @@ impl Chart {
             Axis::Message => ("message (bytes)".into(), Scale::Log2),
             Axis::Buffers => ("write-combining buffers of the core".into(), Scale::Linear),
             Axis::Generation => ("generation of PCI Express".into(), Scale::Linear),
+            Axis::Waiting => ("large messages that wait".into(), Scale::Linear),
         };
         let unit = if figure.unit == "%" { "change (%)" } else { &figure.unit };
         let is_log = figure.log || figure.axis == Axis::Percentile;

@@ -1,7 +1,7 @@
 //! The page.
 
 use super::{Chart, DataTable, Report, Section};
-use crate::claims::{ClaimResult, Role, Verdict};
+use crate::claims::{ClaimResult, Part, Role, Verdict, tally};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -51,13 +51,11 @@ pub(super) fn page(report: &Report) -> String {
 }
 
 fn tiles(report: &Report) -> Markup {
-    let share = |role| {
-        let judged = report.claims.iter().filter(|c| c.role == role && c.published.is_some());
-        let judged: Vec<_> = judged.filter(|c| c.verdict != Verdict::NotModelled).collect();
-        let within = judged.iter().filter(|c| c.verdict == Verdict::Within).count();
-        (!judged.is_empty()).then(|| format!("{within} of {}", judged.len()))
+    let share = |part| {
+        let [within, outside, _] = tally(&report.claims, part);
+        (within + outside > 0).then(|| format!("{within} of {}", within + outside))
     };
-    let (predictions, calibration) = (share(Role::Prediction), share(Role::Calibration));
+    let (predictions, calibration) = (share(Part::Own(Role::Prediction)), share(Part::Own(Role::Calibration)));
     html! {
         div class="tiles" {
             @if let Some(value) = predictions {
@@ -65,6 +63,9 @@ fn tiles(report: &Report) -> Markup {
             }
             @if let Some(value) = calibration {
                 div class="tile" { b { (value) } span { "statements used in calibration within theirs" } }
+            }
+            @if let Some(value) = share(Part::Following) {
+                div class="tile" { b { (value) } span { "statements that follow from those within theirs" } }
             }
             @for fact in &report.facts {
                 div class="tile" { b { (fact.value) } span { (fact.label) } }
@@ -91,6 +92,14 @@ fn role(role: Role) -> Markup {
         Role::Calibration => html! {
             span class="badge calibration" title="the machine files were fitted to data that contain this value" { "calibration" }
         },
+    }
+}
+
+/// A claim's role, or that it has none of its own.
+fn role_of(claim: &ClaimResult) -> Markup {
+    match &claim.follows {
+        None => role(claim.role),
+        Some(why) => html! { span class="badge calibration" title=(why) { "follows" } },
     }
 }
 
@@ -147,7 +156,7 @@ fn misses(outside: &[&ClaimResult], missing: &[&ClaimResult]) -> Markup {
 fn card(claim: &ClaimResult) -> Markup {
     html! {
         div class="card" {
-            (badge(claim.verdict)) " " (role(claim.role))
+            (badge(claim.verdict)) " " (role_of(claim))
             p { (claim.text) }
             p class="values" {
                 "published " b { (value(claim.published, &claim.unit)) }
@@ -157,6 +166,7 @@ fn card(claim: &ClaimResult) -> Markup {
                 }
             }
             @if let Some(note) = &claim.note { p class="note" { (note) } }
+            @if let Some(why) = &claim.follows { p class="note" { "Not counted for itself: " (why) } }
             p class="where" { (claim.source) " · " (claim.quantity) }
         }
     }
@@ -170,7 +180,8 @@ fn claims(claims: &[ClaimResult]) -> Markup {
                 "What the paper says, in plain words, and what the simulation says. A " (role(Role::Prediction))
                 " is a value that no parameter was fitted to; a " (role(Role::Calibration))
                 " is contained in data that fixed one, so that agreement there shows only that one machine file can "
-                "hold all of them at once. Changes in percent are compared in percentage points."
+                "hold all of them at once. What \"follows\" is such a value over again, or arithmetic on them: it is judged, "
+                "and counted apart. Changes in percent are compared in percentage points."
             }
             div class="scroll" {
                 table class="claims" {
@@ -187,13 +198,16 @@ fn claims(claims: &[ClaimResult]) -> Markup {
                                 td {
                                     (claim.text)
                                     @if let Some(note) = &claim.note { div class="note" { (note) } }
+                                    @if let Some(why) = &claim.follows {
+                                        div class="note" { "Not counted for itself: " (why) }
+                                    }
                                     div class="where" { (claim.source) " · " (claim.quantity) }
                                 }
                                 td class="number" data-label="published" { (value(claim.published, &claim.unit)) }
                                 td class="number" data-label="simulated" { (value(claim.simulated, &claim.unit)) }
                                 td class="number" data-label="error" { (error(claim)) }
                                 td class="number" data-label="tolerance" { (tolerance(claim)) }
-                                td { (role(claim.role)) }
+                                td { (role_of(claim)) }
                                 td { (badge(claim.verdict)) }
                             }
                         }

@@ -6,7 +6,7 @@ mod html;
 
 pub use chart::{Chart, Curve, Scale};
 
-use crate::claims::{ClaimFile, ClaimResult, Evidence, Role, Verdict};
+use crate::claims::{ClaimFile, ClaimResult, Evidence, Part, Role, Verdict, tally};
 use std::collections::BTreeSet;
 
 /// A report.
@@ -107,10 +107,9 @@ impl Report {
 
     /// How the claims fared, in a sentence or two.
     fn count(claims: &[ClaimResult]) -> String {
-        let of = |role: Role| {
-            let judged = claims.iter().filter(|c| c.role == role && c.published.is_some());
-            let judged: Vec<_> = judged.filter(|c| c.verdict != Verdict::NotModelled).collect();
-            (judged.iter().filter(|c| c.verdict == Verdict::Within).count(), judged.len())
+        let of = |part| {
+            let [within, outside, _] = tally(claims, part);
+            (within, within + outside)
         };
         let part = |(within, all): (usize, usize), which: &str| {
             let none =
@@ -123,9 +122,16 @@ impl Report {
         };
         let text = format!(
             "{}; {}.",
-            part(of(Role::Prediction), "on which no parameter was fitted"),
-            part(of(Role::Calibration), "that helped to fit one")
+            part(of(Part::Own(Role::Prediction)), "on which no parameter was fitted"),
+            part(of(Part::Own(Role::Calibration)), "that helped to fit one")
         );
+        let text = match of(Part::Following) {
+            (_, 0) => text,
+            (within, all) => format!(
+                "{text} {all} more repeat these or follow from them by arithmetic, and are not counted again; {within} of \
+                 them came out within theirs."
+            ),
+        };
         let missing = claims.iter().filter(|c| c.verdict == Verdict::NotModelled).count();
         let missing = match missing {
             0 => String::new(),
