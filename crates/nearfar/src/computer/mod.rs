@@ -50,6 +50,7 @@ use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
 pub use accounting::{Account, Accounting};
+pub(crate) use device::nic_driver;
 pub use packets::{PacketCost, PacketCosts};
 pub use run::{Done, Observer, check, run, run_accounted, run_all, run_watched};
 pub use tree::tree;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use drivers::nic::NicDriver;
+use drivers::nic::{NicDriver, NicDriverParams};
 use drivers::nvme::NvmeDriver;
 use engine::Seed;
 use hardware::Fabric;
@@ -92,13 +92,20 @@ pub fn addresses(host: HostId, setup: &HostSetup) -> BTreeMap<MacAddr, (Ipv4Addr
 /// The drivers of a host's kernel.
 pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
     let mut nvme = drive::options(host.nvme_driver.as_ref());
-    let mut nic = nic::driver_params(host.nic_driver.as_ref());
     // What is wrong with them has been said when the kernel's parameters were read.
     if let Ok(costs) = super::kernel::driver_costs(host) {
-        (nvme.costs, nic.costs) = (costs.nvme, costs.nic);
-        if let Some(kpio) = &mut nic.kpio {
+        nvme.costs = costs.nvme;
+    }
+    vec![nic_driver(host, nic::driver_params(host.nic_driver.as_ref())), Rc::new(NvmeDriver::new(nvme))]
+}
+
+/// The NIC's driver, whose code costs what the host's kernel file says.
+pub fn nic_driver(host: &HostSetup, mut params: NicDriverParams) -> Rc<dyn PciDriver> {
+    if let Ok(costs) = super::kernel::driver_costs(host) {
+        params.costs = costs.nic;
+        if let Some(kpio) = &mut params.kpio {
             kpio.costs = costs.kpio;
         }
     }
-    vec![NicDriver::new(nic), Rc::new(NvmeDriver::new(nvme))]
+    NicDriver::new(params)
 }

@@ -4,7 +4,8 @@
 use platform::mmio::MemoryType;
 
 use super::Values;
-use super::rig::{Card, FPGA, Kind, Rig, SLOW, Seen, Window};
+use super::window::Window;
+use super::rig::{Card, FPGA, Kind, Rig, SLOW, Seen};
 use crate::reproduce::Options;
 
 const LINE: usize = 64;

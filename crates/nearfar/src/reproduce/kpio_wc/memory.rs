@@ -1,7 +1,7 @@
 //! Memory traffic for sending, by path (section V: "memory bandwidth utilization ... improve by not having I/O DMA
 //! transactions"): what DRAM moves for a message, and what the card does to memory for it.
 
-use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
+use drivers::nic::{KpioParams, NicDriverParams};
 use hardware::memory::NodeCounters;
 
 use super::Values;
@@ -24,7 +24,7 @@ pub fn traffic(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (path, kpio) in [("kpio", Some(KpioParams::papers())), ("dma", None)] {
         let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        let rig = Rig::new(options, FPGA, vec![NicDriver::new(params) as _])?;
+        let rig = Rig::with_nic(options, FPGA, params)?;
         for message in SIZES {
             let mut counted = [0.0; 2];
             for _ in 0..2 {

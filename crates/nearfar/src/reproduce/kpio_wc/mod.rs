@@ -14,6 +14,7 @@ mod relatives;
 mod rig;
 mod sizes;
 mod streams;
+mod window;
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 //! that of a TLP if it is the first to cover its number; data have been fetched when the last completion of the request's
 //! tag has passed.
 
-use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
+use drivers::nic::{KpioParams, NicDriverParams};
 use hardware::link::Side;
 use units::Time;
 use wire::pcie::{Dllp, Sequence, TlpKind};
@@ -91,7 +91,7 @@ fn completions(events: &[Event], after: Time, n: usize) -> Vec<&Event> {
 /// What passes the link for one packet from the first interface to the second.
 fn ping(options: &Options, card: Card<'_>, kpio: Option<KpioParams>) -> Result<Vec<Event>, String> {
     let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-    let rig = Rig::new(options, card, vec![NicDriver::new(params) as _])?;
+    let rig = Rig::with_nic(options, card, params)?;
     let other = rig.kernel().packet_device("eth1").ok_or("the card has no second interface")?;
     let to = other.limits().mac;
     let mut last = Vec::new();

@@ -2,11 +2,12 @@
 //! streaming loads from a write-combining mapping, or word by word from an uncached one, against the card's writing it
 //! into memory by DMA.
 
-use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
+use drivers::nic::{KpioParams, NicDriverParams};
 use platform::mmio::MemoryType;
 
 use super::Values;
-use super::rig::{FPGA, Frames, HEADERS, Kind, Rig, Window};
+use super::window::Window;
+use super::rig::{FPGA, Frames, HEADERS, Kind, Rig};
 use crate::reproduce::Options;
 
 const SIZES: [u32; 8] = [16, 64, 128, 256, 512, 768, 1024, 1472];
@@ -37,7 +38,7 @@ fn fetched(options: &Options, kind: MemoryType) -> Result<Vec<f64>, String> {
 fn written(options: &Options) -> Result<Vec<f64>, String> {
     let params =
         NicDriverParams { channels: Some(1), kpio: Some(KpioParams::papers()), ..NicDriverParams::default() };
-    let rig = Rig::new(options, FPGA, vec![NicDriver::new(params) as _])?;
+    let rig = Rig::with_nic(options, FPGA, params)?;
     let other = rig.kernel().packet_device("eth1").ok_or("the card has no second interface")?;
     let to = other.limits().mac;
     SIZES

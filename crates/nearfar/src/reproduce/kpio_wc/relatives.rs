@@ -1,7 +1,7 @@
 //! Beyond the paper: the ways of programmed I/O and their relatives beside each other, what the choice of a path costs,
 //! and what a core that decides about urgency gains.
 
-use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriver, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
 use units::{Duration, Time};
 
 use super::Values;
@@ -62,7 +62,7 @@ fn send(rig: &Rig, bytes: Vec<u8>) -> Result<((Time, Time), Vec<Seen>), String> 
 pub fn ways_by_size(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (name, driver) in ways() {
-        let rig = Rig::new(options, CARD, vec![NicDriver::new(driver) as _])?;
+        let rig = Rig::with_nic(options, CARD, driver)?;
         for message in SIZES {
             let frame = || tcp_frame(rig.nobody(), 5001, (HEADERS + message).max(54) as usize);
             // The first of a size finds cold caches.
@@ -81,7 +81,7 @@ pub fn selection(options: &Options) -> Result<Values, String> {
     let cycles = |select| -> Result<f64, String> {
         let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
         let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        let rig = Rig::new(options, FPGA, vec![NicDriver::new(driver) as _])?;
+        let rig = Rig::with_nic(options, FPGA, driver)?;
         let frame = || tcp_frame(rig.nobody(), 5001, 60);
         // One at a time, so that no wait for the link hides anything; the first finds cold caches.
         send(&rig, frame())?;
@@ -109,7 +109,7 @@ pub fn urgency(options: &Options) -> Result<Values, String> {
     {
         let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
         let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        let rig = Rig::new(options, FPGA, vec![NicDriver::new(driver) as _])?;
+        let rig = Rig::with_nic(options, FPGA, driver)?;
         let (kernel, device) = (rig.kernel(), rig.device()?);
         let bulk = tcp_frame(rig.nobody(), 80, 1506);
         let urgent = tcp_frame(rig.other()?, 5001, 98);
@@ -151,7 +151,7 @@ pub fn receive_slots(options: &Options) -> Result<Values, String> {
     for (name, rx_slot) in [("buffer", None), ("inline", Some(8))] {
         let kpio = Some(KpioParams::papers());
         let driver = NicDriverParams { channels: Some(1), kpio, rx_slot, ..NicDriverParams::default() };
-        let rig = Rig::new(options, CARD, vec![NicDriver::new(driver) as _])?;
+        let rig = Rig::with_nic(options, CARD, driver)?;
         for message in SIZES {
             let frame = tcp_frame(rig.other()?, 5001, (HEADERS + message).max(54) as usize);
             let (_, seen) = send(&rig, frame)?;

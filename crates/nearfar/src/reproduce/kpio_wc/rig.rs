@@ -3,25 +3,23 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use drivers::nic::NicDriverParams;
 use hardware::link::{LinkId, Packet, Side};
 use hardware::memory::NodeCounters;
-use machine::{ComputerScenario, ComputerSetup, Doc};
+use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::{Kernel, TaskParams};
-use platform::memory::{Pages, Policy};
-use platform::mmio::{MemoryType, Mmio};
+use platform::memory::{PhysAddr, Pages, Policy};
 use platform::net::{Fragment, Packet as Frame, PacketDevice, PacketOwner};
-use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
+use platform::pci::PciDriver;
 use platform::sync::Completion;
 use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
-use wire::nic::CLASS;
-use wire::nic::registers::KPIO_BAR;
 use wire::pcie::TlpKind;
 
-use crate::computer::Computers;
+use crate::computer::{Computers, nic_driver};
 use crate::reproduce::Options;
 use crate::trace::{Capture, Decoded, Recorder, Row, Span};
 
@@ -34,6 +32,8 @@ pub const HEADERS: u32 = 36;
 /// Time for everything to come to rest.
 const REST: Duration = Duration::from_us(200);
 
+/// Bytes of a buffer for a frame.
+const PAGE: u64 = 4096;
 /// An address that no card has.
 const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 0xff]);
 
@@ -89,6 +89,22 @@ impl Rig {
     /// # Errors
     /// What is wrong with the files, or keeps it from booting.
     pub fn new(options: &Options, card: Card<'_>, drivers: Vec<Rc<dyn PciDriver>>) -> Result<Self, String> {
+        Self::boot(options, card, |_| drivers.clone())
+    }
+
+    /// Boots it with the NIC's driver, whose code costs what the kernel's file says.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn with_nic(options: &Options, card: Card<'_>, params: NicDriverParams) -> Result<Self, String> {
+        Self::boot(options, card, |host| vec![nic_driver(host, params.clone())])
+    }
+
+    fn boot(
+        options: &Options,
+        card: Card<'_>,
+        drivers: impl Fn(&HostSetup) -> Vec<Rc<dyn PciDriver>>,
+    ) -> Result<Self, String> {
         let Card { nic, change, change_host, cable } = card;
         let cable = if cable { "[[cable]]\nends = [\"a:0\", \"a:1\"]\n" } else { "" };
         let text = format!(
@@ -100,7 +116,7 @@ impl Rig {
         let doc = Doc::<ComputerScenario>::from_text(&options.library, "kpio-wc", &text);
         let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
         let computers =
-            Computers::with_drivers(&setup, |_| drivers.clone()).map_err(|error| error.to_string())?;
+            Computers::with_drivers(&setup, drivers).map_err(|error| error.to_string())?;
         let recorder = Recorder::new(Span::default());
         computers.simulation().with(|fabric, _| Recorder::tap(&recorder, fabric, LINK, "card"));
         computers.boot().map_err(|error| error.to_string())?;
@@ -254,9 +270,12 @@ pub fn seen(capture: &Capture) -> Vec<Seen> {
     seen.collect()
 }
 
-/// Frames from one page.
+/// Frames from one buffer, or from many in turn.
 pub struct Frames {
     pages: Pages,
+    /// Buffers of a page each, and the one of the next frame.
+    buffers: u64,
+    next: Cell<u64>,
     out: Cell<u32>,
 }
 
@@ -267,17 +286,35 @@ impl PacketOwner for Frames {
 }
 
 impl Frames {
-    /// A page of memory.
+    /// One buffer.
     ///
     /// # Errors
     /// If there is none.
     pub fn new(cpu: &Cpu, kernel: &Rc<dyn Kernel>) -> Result<Rc<Self>, Error> {
-        Ok(Rc::new(Self { pages: kernel.alloc_pages(cpu, 0, Policy::Local)?, out: Cell::new(0) }))
+        Self::in_turn(cpu, kernel, 0)
+    }
+
+    /// 2 to the `order` buffers of a page each, which frames come from in turn.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn in_turn(cpu: &Cpu, kernel: &Rc<dyn Kernel>, order: u8) -> Result<Rc<Self>, Error> {
+        let pages = kernel.alloc_pages(cpu, order, Policy::Local)?;
+        Ok(Rc::new(Self { pages, buffers: 1 << order, next: Cell::new(0), out: Cell::new(0) }))
+    }
+
+    /// Goes on to the next buffer.
+    pub fn turn(&self) {
+        self.next.set((self.next.get() + 1) % self.buffers);
+    }
+
+    fn buffer(&self) -> PhysAddr {
+        self.pages.start + self.next.get() * PAGE
     }
 
     fn frame(self: &Rc<Self>, length: u32) -> Frame {
         self.out.set(self.out.get() + 1);
-        let fragment = Fragment { pages: None, at: self.pages.start, length };
+        let fragment = Fragment { pages: None, at: self.buffer(), length };
         Frame::of(fragment, Some(Rc::clone(self) as _))
     }
 
@@ -305,13 +342,13 @@ impl Frames {
         self.wait(cpu).await;
     }
 
-    /// Puts a frame into the page.
+    /// Puts a frame into the buffer.
     pub async fn store(&self, cpu: &Cpu, bytes: &[u8]) {
-        cpu.store(self.pages.start, bytes);
+        cpu.store(self.buffer(), bytes);
         cpu.sync().await;
     }
 
-    /// Sends what is in the page straight to the driver, waiting where it has no room.
+    /// Sends what is in the buffer straight to the driver, waiting where it has no room.
     pub async fn send_again(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32) {
         self.send_more(cpu, device, length, false).await;
     }
@@ -356,75 +393,3 @@ pub fn tcp_frame(to: MacAddr, port: u16, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A driver that lets programs write to a card's window, beside the card's own driver or in its place.
-pub struct Window {
-    kind: MemoryType,
-    driver: Option<Rc<dyn PciDriver>>,
-    mapped: RefCell<Option<(Mmio, Mmio)>>,
-}
-
-struct Bound;
-
-impl PciBinding for Bound {
-    fn remove<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
-        Box::pin(async {})
-    }
-}
-
-impl Window {
-    /// In place of another driver.
-    pub fn new(kind: MemoryType) -> Rc<Self> {
-        Rc::new(Self { kind, driver: None, mapped: RefCell::new(None) })
-    }
-
-    /// Beside a driver, write-combining.
-    pub fn beside(driver: Rc<dyn PciDriver>) -> Rc<Self> {
-        Rc::new(Self { kind: MemoryType::WriteCombining, driver: Some(driver), mapped: RefCell::new(None) })
-    }
-
-    /// The window of the card.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn get(&self) -> Result<Mmio, String> {
-        Ok(self.both()?.0)
-    }
-
-    /// The card's registers.
-    ///
-    /// # Errors
-    /// If there are none.
-    pub fn registers(&self) -> Result<Mmio, String> {
-        Ok(self.both()?.1)
-    }
-
-    fn both(&self) -> Result<(Mmio, Mmio), String> {
-        self.mapped.borrow().clone().ok_or_else(|| "the card has no window".to_owned())
-    }
-}
-
-impl PciDriver for Window {
-    fn name(&self) -> &'static str {
-        "window"
-    }
-
-    fn ids(&self) -> &[PciMatch] {
-        const IDS: [PciMatch; 1] = [PciMatch::class(CLASS)];
-        &IDS
-    }
-
-    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
-        Box::pin(async move {
-            // The first function's.
-            if self.mapped.borrow().is_none() {
-                let window = device.ioremap_bar(KPIO_BAR, self.kind)?;
-                let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
-                *self.mapped.borrow_mut() = Some((window, registers));
-            }
-            match &self.driver {
-                Some(driver) => driver.probe(cpu, device).await,
-                None => Ok(Rc::new(Bound) as Rc<dyn PciBinding>),
-            }
-        })
-    }
-}

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use drivers::nic::{KpioParams, NicDriver, NicDriverParams};
+use drivers::nic::{KpioParams, NicDriverParams};
 use wire::kpio::signature;
 
 use super::Values;
@@ -48,7 +48,7 @@ impl Path {
             Self::Uncached => Some(KpioParams::uncached()),
         };
         let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        Rig::new(options, card, vec![NicDriver::new(params) as _])
+        Rig::with_nic(options, card, params)
     }
 
     /// Whether a TLP brings a message's bytes into the card.

@@ -1,0 +1,89 @@
+//! A window of the card's, mapped for programs.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::mmio::{MemoryType, Mmio};
+use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
+use wire::nic::CLASS;
+use wire::nic::registers::KPIO_BAR;
+
+/// A driver that lets programs write to a card's window, beside the card's own driver or in its place.
+pub struct Window {
+    kind: MemoryType,
+    driver: Option<Rc<dyn PciDriver>>,
+    mapped: RefCell<Option<(Mmio, Mmio)>>,
+}
+
+struct Bound;
+
+impl PciBinding for Bound {
+    fn remove<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async {})
+    }
+}
+
+impl Window {
+    /// In place of another driver.
+    pub fn new(kind: MemoryType) -> Rc<Self> {
+        Rc::new(Self { kind, driver: None, mapped: RefCell::new(None) })
+    }
+
+    /// Beside a driver, write-combining.
+    pub fn beside(driver: Rc<dyn PciDriver>) -> Rc<Self> {
+        Self::mapped(MemoryType::WriteCombining, driver)
+    }
+
+    /// Beside a driver, as told.
+    pub fn mapped(kind: MemoryType, driver: Rc<dyn PciDriver>) -> Rc<Self> {
+        Rc::new(Self { kind, driver: Some(driver), mapped: RefCell::new(None) })
+    }
+
+    /// The window of the card.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn get(&self) -> Result<Mmio, String> {
+        Ok(self.both()?.0)
+    }
+
+    /// The card's registers.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn registers(&self) -> Result<Mmio, String> {
+        Ok(self.both()?.1)
+    }
+
+    fn both(&self) -> Result<(Mmio, Mmio), String> {
+        self.mapped.borrow().clone().ok_or_else(|| "the card has no window".to_owned())
+    }
+}
+
+impl PciDriver for Window {
+    fn name(&self) -> &'static str {
+        "window"
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        const IDS: [PciMatch; 1] = [PciMatch::class(CLASS)];
+        &IDS
+    }
+
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            // The first function's.
+            if self.mapped.borrow().is_none() {
+                let window = device.ioremap_bar(KPIO_BAR, self.kind)?;
+                let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
+                *self.mapped.borrow_mut() = Some((window, registers));
+            }
+            match &self.driver {
+                Some(driver) => driver.probe(cpu, device).await,
+                None => Ok(Rc::new(Bound) as Rc<dyn PciBinding>),
+            }
+        })
+    }
+}
