@@ -127,8 +127,7 @@ pub struct Setup {
 /// A root complex that accepts a store in 100 ns, a Gen1 x4 link, a device that takes what comes.
 pub fn setup() -> Setup {
     let latency = Duration::from_ns(100);
-    let stores =
-        StoreParams { accept_latency: latency, uncached_latency: latency, ..StoreParams::ideal() };
+    let stores = StoreParams { accept_latency: latency, uncached_latency: latency, ..StoreParams::ideal() };
     let port = RootPortParams { outbound_latency: Duration::from_ns(50), ..RootPortParams::ideal() };
     let mut link = super::link();
     (link.generation, link.width) = (Generation::Gen1, Width::X4);

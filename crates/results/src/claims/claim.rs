@@ -184,10 +184,12 @@ pub enum Part {
 pub fn tally(results: &[ClaimResult], part: Part) -> [usize; 3] {
     [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|verdict| {
         let is_of = |r: &&ClaimResult| {
-            r.published.is_some() && r.verdict == verdict && match part {
-                Part::Own(role) => r.role == role && r.follows.is_none(),
-                Part::Following => r.follows.is_some(),
-            }
+            r.published.is_some()
+                && r.verdict == verdict
+                && match part {
+                    Part::Own(role) => r.role == role && r.follows.is_none(),
+                    Part::Following => r.follows.is_some(),
+                }
         };
         results.iter().filter(is_of).count()
     })

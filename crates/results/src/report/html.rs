@@ -55,7 +55,8 @@ fn tiles(report: &Report) -> Markup {
         let [within, outside, _] = tally(&report.claims, part);
         (within + outside > 0).then(|| format!("{within} of {}", within + outside))
     };
-    let (predictions, calibration) = (share(Part::Own(Role::Prediction)), share(Part::Own(Role::Calibration)));
+    let (predictions, calibration) =
+        (share(Part::Own(Role::Prediction)), share(Part::Own(Role::Calibration)));
     html! {
         div class="tiles" {
             @if let Some(value) = predictions {

@@ -10,7 +10,7 @@ use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::{Kernel, TaskParams};
-use platform::memory::{PhysAddr, Pages, Policy};
+use platform::memory::{Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet as Frame, PacketDevice, PacketOwner};
 use platform::pci::PciDriver;
 use platform::sync::Completion;
@@ -115,8 +115,7 @@ impl Rig {
         );
         let doc = Doc::<ComputerScenario>::from_text(&options.library, "kpio-wc", &text);
         let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
-        let computers =
-            Computers::with_drivers(&setup, drivers).map_err(|error| error.to_string())?;
+        let computers = Computers::with_drivers(&setup, drivers).map_err(|error| error.to_string())?;
         let recorder = Recorder::new(Span::default());
         computers.simulation().with(|fabric, _| Recorder::tap(&recorder, fabric, LINK, "card"));
         computers.boot().map_err(|error| error.to_string())?;
@@ -392,4 +391,3 @@ pub fn tcp_frame(to: MacAddr, port: u16, length: usize) -> Vec<u8> {
     header.emit(&mut bytes[HEADER_LEN + ipv4::HEADER_LEN..]);
     bytes
 }
-
