@@ -14,6 +14,7 @@ mod relatives;
 mod rig;
 mod sizes;
 mod streams;
+mod urgency;
 mod window;
 
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ const EXPERIMENTS: [Experiment; 14] = [
     Experiment { name: "relatives", keys: &["relatives/", "cost/"], run: relatives::ways_by_size },
     Experiment { name: "selection", keys: &["selection/"], run: relatives::selection },
     Experiment { name: "receive slots", keys: &["slots/"], run: relatives::receive_slots },
-    Experiment { name: "urgency", keys: &["urgency/"], run: relatives::urgency },
+    Experiment { name: "urgency", keys: &["urgency/"], run: urgency::urgency },
 ];
 
 /// Runs every experiment and judges the claims and figures by what was observed.

@@ -1,8 +1,7 @@
-//! Beyond the paper: the ways of programmed I/O and their relatives beside each other, what the choice of a path costs,
-//! and what a core that decides about urgency gains.
+//! Beyond the paper: the ways of programmed I/O and their relatives beside each other, and what the choice of a path costs.
 
 use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
-use units::{Duration, Time};
+use units::Time;
 
 use super::Values;
 use super::rig::{Card, FPGA, Frames, HEADERS, Kind, Rig, Seen, tcp_frame};
@@ -92,54 +91,6 @@ pub fn selection(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     values.insert("selection/by-port".into(), cycles(Select::TcpPorts { first: 5001, last: 5001 })? - all);
     values.insert("selection/by-size".into(), cycles(Select::UpTo(2048))? - all);
-    Ok(values)
-}
-
-/// After so long the card fetches large messages one after the other.
-const UNDER_WAY: Duration = Duration::from_us(20);
-
-/// How long an urgent message of 64 B takes to the other side while 100 large ones of another connection wait: behind
-/// them in the ring, or past them by lines, which its port is chosen for; with a doorbell for each large one, or one for
-/// all of them, whose data are on their way when the urgent message comes.
-pub fn urgency(options: &Options) -> Result<Values, String> {
-    let mut values = Values::new();
-    let by_port = Select::TcpPorts { first: 5001, last: 5001 };
-    for (name, select, joined) in
-        [("ring", Select::None, false), ("lines", by_port, false), ("lines-one-doorbell", by_port, true)]
-    {
-        let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
-        let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        let rig = Rig::with_nic(options, FPGA, driver)?;
-        let (kernel, device) = (rig.kernel(), rig.device()?);
-        let bulk = tcp_frame(rig.nobody(), 80, 1506);
-        let urgent = tcp_frame(rig.other()?, 5001, 98);
-        let (sent, seen) = rig.record(move |cpu| {
-            Box::pin(async move {
-                let [large, small] = [Frames::new(&cpu, &kernel), Frames::new(&cpu, &kernel)];
-                let (large, small) = (large.ok()?, small.ok()?);
-                large.store(&cpu, &bulk).await;
-                small.store(&cpu, &urgent).await;
-                for n in 0..100 {
-                    large.send_more(&cpu, &device, bulk.len() as u32, joined && n < 99).await;
-                }
-                if joined {
-                    cpu.sleep(UNDER_WAY).await;
-                }
-                let begin = cpu.now();
-                small.send_again(&cpu, &device, urgent.len() as u32).await;
-                large.wait(&cpu).await;
-                small.wait(&cpu).await;
-                Some(begin)
-            })
-        })?;
-        let begin = sent.ok_or("there is no memory for frames")?;
-        // Nobody takes the large ones. What the card writes else are descriptors' completions, of 16 B each, and counts.
-        let is_data =
-            |s: &&Seen| !s.is_down && s.kind == Kind::Write && s.payload > 16 && s.payload % 16 != 0;
-        let arrived = seen.iter().find(is_data);
-        let arrived = arrived.ok_or_else(|| format!("{name}: the urgent message did not arrive"))?;
-        values.insert(format!("urgency/{name}"), arrived.at.since(begin).as_ns_f64() / 1e3);
-    }
     Ok(values)
 }
 

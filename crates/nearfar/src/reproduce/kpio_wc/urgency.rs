@@ -1,0 +1,106 @@
+//! What a core gains that decides itself what is urgent (section V: quality of service).
+//!
+//! One core sends large messages of one connection as fast as it may. Some time later an urgent one of another connection
+//! comes up, which the core sends before any further large one; it takes as long as it takes to the card's other side.
+
+use drivers::nic::{Flow, KpioParams, NicDriverParams, Select};
+use units::Duration;
+
+use super::Values;
+use super::rig::{FPGA, Frames, HEADERS, Kind, Rig, tcp_frame};
+use crate::reproduce::Options;
+
+/// Bytes of a large frame.
+const LARGE: usize = 1506;
+/// Ports of the urgent connection and of the other.
+const PORTS: (u16, u16) = (5001, 80);
+/// When the urgent message comes up: the core has put all large ones into the ring by then, where that is their way.
+const AFTER: Duration = Duration::from_us(40);
+/// Most large messages.
+const MOST: u32 = 100;
+const LOADS: [u32; 6] = [0, 10, 25, 50, 75, MOST];
+/// Messages whose last piece can be told from a completion on the link: see [`latency`].
+const SIZES: [u32; 6] = [16, 64, 128, 256, 512, 1024];
+
+/// What goes by lines: nothing, the urgent message, all.
+const WAYS: [(&str, Select); 3] = [
+    ("ring", Select::None),
+    ("lines", Select::TcpPorts { first: PORTS.0, last: PORTS.0 }),
+    ("all-lines", Select::All),
+];
+
+/// From the urgent message's coming up to its last piece's being written to memory, in microseconds.
+fn latency(rig: &Rig, message: u32, load: u32) -> Result<f64, String> {
+    let (kernel, device) = (rig.kernel(), rig.device()?);
+    let bulk = tcp_frame(rig.nobody(), PORTS.1, LARGE);
+    let urgent = tcp_frame(rig.other()?, PORTS.0, frame_of(message));
+    let (due, seen) = rig.record(move |cpu| {
+        Box::pin(async move {
+            let (large, small) = (Frames::new(&cpu, &kernel).ok()?, Frames::new(&cpu, &kernel).ok()?);
+            large.store(&cpu, &bulk).await;
+            small.store(&cpu, &urgent).await;
+            let due = cpu.now() + AFTER;
+            let mut left = load;
+            while left > 0 && cpu.now() < due {
+                large.send_again(&cpu, &device, bulk.len() as u32).await;
+                left -= 1;
+            }
+            if cpu.now() < due {
+                cpu.sleep(due.since(cpu.now())).await;
+            }
+            small.send_again(&cpu, &device, urgent.len() as u32).await;
+            for _ in 0..left {
+                large.send_again(&cpu, &device, bulk.len() as u32).await;
+            }
+            large.wait(&cpu).await;
+            small.wait(&cpu).await;
+            Some(due)
+        })
+    })?;
+    let due = due.ok_or("there is no memory for frames")?;
+    // Nobody takes the large ones. What the card writes else are completions, of 16 B each.
+    let arrived =
+        seen.iter().find(|s| !s.is_down && s.kind == Kind::Write && s.payload > 16 && s.payload % 16 != 0);
+    let arrived = arrived.ok_or_else(|| format!("the urgent message of {message} B did not arrive"))?;
+    Ok(arrived.until.since(due).as_ns_f64() / 1e3)
+}
+
+/// A TCP segment has 54 bytes of headers.
+fn frame_of(message: u32) -> usize {
+    (HEADERS + message).max(54) as usize
+}
+
+/// Over what waits, and over the urgent message's size.
+pub fn urgency(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    for (name, select) in WAYS {
+        let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
+        let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
+        let rig = Rig::with_nic(options, FPGA, driver)?;
+        for load in LOADS {
+            values.insert(format!("urgency/{name}-load/{load}"), latency(&rig, 64, load)?);
+        }
+        for message in SIZES {
+            values.insert(format!("urgency/{name}-size/{message}"), latency(&rig, message, MOST)?);
+        }
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_goes_by_the_ring_waits_for_all_before_it() {
+        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 1 };
+        let values = urgency(&options).unwrap();
+        let growth = |way: &str| {
+            let of = |load: u32| values[&format!("urgency/{way}-load/{load}")];
+            of(MOST) - of(25)
+        };
+        assert!(growth("ring") > 100.0, "{values:#?}");
+        assert!(growth("lines") < 5.0 && growth("all-lines") < 5.0, "{values:#?}");
+        assert!(SIZES.iter().all(|&message| frame_of(message) % 16 != 0));
+    }
+}
