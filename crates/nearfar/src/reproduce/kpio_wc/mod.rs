@@ -104,8 +104,9 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         outcomes.iter().flatten().flatten().map(|(key, value)| (key.clone(), *value)).collect();
     for (name, section) in [
         ("readings", readings::section(options, &observed)),
-        ("faults", faults::section(options)),
+        ("overhead", Ok(overhead::section(&observed))),
         ("streams", streams::section(options)),
+        ("faults", faults::section(options)),
     ] {
         match section {
             Ok(section) => sections.push(section),

@@ -2,7 +2,8 @@
 //! an analyser on the sender's NIC.
 //!
 //! The analyser knows what a TLP is for by its address: while the hosts boot it sees where the driver tells the NIC that
-//! its rings are. What receiving takes, acknowledgements that come in among it, is left out, as the paper counts sending.
+//! its rings are. After the stream's start it looks on for one phase after the other until both shares are steady. What
+//! receiving takes, acknowledgements that come in among it, is left out, as the paper counts sending.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use machine::{ComputerScenario, ComputerSetup, Doc};
 use platform::cpu::CpuId;
 use platform::kernel::TaskParams;
 use platform::sync::Completion;
+use results::report::{DataTable, Section};
 use units::{Duration, Time};
 use wire::nic::registers::{BAR_BYTES, QUEUE_STRIDE, RX_QUEUES, TX_QUEUES, VECTORS, queue};
 use wire::pcie::TlpKind;
@@ -41,6 +43,12 @@ const HOSTS: &str = r#"
     [[cable]]
     ends = ["a", "b"]
 "#;
+/// The streams, and how long a phase of each is looked at. A packet for each message; joined as TCP likes; large ones.
+const STREAMS: [(&str, &str, Duration); 3] = [
+    ("iperf-64", "iperf -c 10.0.0.2 -l 64 -N -t 1", Duration::from_us(200)),
+    ("iperf-64-joined", "iperf -c 10.0.0.2 -l 64 -t 1", Duration::from_us(200)),
+    ("iperf-64K", "iperf -c 10.0.0.2 -l 65536 -t 1", Duration::from_us(500)),
+];
 /// Bytes of a descriptor and of a completion.
 const ENTRY: u64 = 16;
 
@@ -73,9 +81,43 @@ struct Place {
     entries: u64,
 }
 
+/// The first part of a stream, which is left out: its connection, and windows that grow.
+const START: Duration = Duration::from_us(500);
+/// Phases at least and at most.
+const PHASES: (usize, usize) = (6, 30);
+/// Half the 95 % interval of a mean at which it counts as steady, of the mean.
+const STEADY: f64 = 0.02;
+
+/// A mean over phases.
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    value: f64,
+    /// Half of its 95 % interval.
+    half: f64,
+}
+
+impl Mean {
+    fn of(samples: &[f64]) -> Self {
+        let n = samples.len() as f64;
+        let value = samples.iter().sum::<f64>() / n;
+        let variance =
+            samples.iter().map(|sample| (sample - value).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+        // Student's t for six phases and more is at most 2.57.
+        Self { value, half: 2.57 * (variance / n).sqrt() }
+    }
+
+    fn is_steady(self) -> bool {
+        self.half <= STEADY * self.value.abs()
+    }
+}
+
 /// The rings of both directions, by the address of their queue's registers; the card's functions have such each.
 #[derive(Default)]
-struct Rings(BTreeMap<u64, Place>);
+struct Rings {
+    places: BTreeMap<u64, Place>,
+    /// What the reads under way are for: data, or descriptors; nothing for receiving.
+    reads: BTreeMap<u16, Option<bool>>,
+}
 
 impl Rings {
     /// As the driver tells them while the hosts boot.
@@ -90,7 +132,7 @@ impl Rings {
             if !(TX_QUEUES..VECTORS).contains(&register) {
                 continue;
             }
-            let place = rings.0.entry(address - address % QUEUE_STRIDE).or_default();
+            let place = rings.places.entry(address - address % QUEUE_STRIDE).or_default();
             let mut value = [0; 8];
             let length = payload.len().min(8);
             value[..length].copy_from_slice(&payload[..length]);
@@ -107,7 +149,7 @@ impl Rings {
 
     /// Whether an address lies in a ring of queues whose registers are in a range.
     fn hold(&self, queues: Range<u64>, address: u64) -> bool {
-        let of_direction = self.0.iter().filter(|(queue, _)| queues.contains(&(*queue % BAR_BYTES)));
+        let of_direction = self.places.iter().filter(|(queue, _)| queues.contains(&(*queue % BAR_BYTES)));
         of_direction.map(|(_, place)| place).any(|place| {
             let within = |ring: u64| (ring..ring + place.entries * ENTRY).contains(&address);
             within(place.descriptors) || within(place.completions)
@@ -115,10 +157,8 @@ impl Rings {
     }
 
     /// Percent of what sending takes of the link that is not data: bytes of TLPs of both directions.
-    fn overhead(&self, capture: &Capture) -> f64 {
+    fn overhead(&mut self, capture: &Capture) -> f64 {
         let (mut data, mut beside) = (0u64, 0u64);
-        // What the reads under way are for: data, or descriptors; nothing for receiving.
-        let mut reads: BTreeMap<u16, Option<bool>> = BTreeMap::new();
         for (n, passed) in capture.packets.iter().enumerate() {
             let row = Row::of(capture, n + 1, passed, Time::ZERO);
             let Decoded::Tlp { tlp, .. } = &row.decoded else { continue };
@@ -127,10 +167,10 @@ impl Rings {
                     let address = request.byte_range().0;
                     let receives = self.hold(RX_QUEUES..VECTORS, address);
                     let is_data = (!receives).then(|| !self.hold(TX_QUEUES..RX_QUEUES, address));
-                    reads.insert(tlp.tag(), is_data);
+                    self.reads.insert(tlp.tag(), is_data);
                     is_data
                 }
-                (TlpKind::CompletionData(_), Side::Upstream) => reads.get(&tlp.tag()).copied().flatten(),
+                (TlpKind::CompletionData(_), Side::Upstream) => self.reads.get(&tlp.tag()).copied().flatten(),
                 (TlpKind::MemoryWrite(request), Side::Downstream) => {
                     self.hold(TX_QUEUES..RX_QUEUES, request.byte_range().0).then_some(false)
                 }
@@ -152,8 +192,17 @@ impl Rings {
     }
 }
 
-/// The share of the link, and that of the sender's busy time which its driver's transmit function takes, in percent.
-fn iperf(options: &Options, line: &str) -> Result<(f64, f64), String> {
+/// What a stream was seen to take.
+struct Shares {
+    /// Descriptors and doorbells, of what sending takes of the link, in percent.
+    link: Mean,
+    /// The driver's transmit function, of the sender's busy time, in percent.
+    cpu: Mean,
+    phases: usize,
+}
+
+/// Lets a stream run until its shares are steady, looked at in phases of so long.
+fn iperf(options: &Options, line: &str, phase: Duration) -> Result<Shares, String> {
     let doc = Doc::<ComputerScenario>::from_text(&options.library, "iperf", HOSTS);
     let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
     let computers = Computers::new(&setup).map_err(|error| error.to_string())?;
@@ -165,34 +214,75 @@ fn iperf(options: &Options, line: &str) -> Result<(f64, f64), String> {
     });
     recorder.borrow_mut().start(Time::ZERO);
     computers.boot().map_err(|error| error.to_string())?;
-    let rings = Rings::of(&recorder.borrow_mut().capture());
-    recorder.borrow_mut().start(computers.simulation().now());
+    let mut rings = Rings::of(&recorder.borrow_mut().capture());
     let [sender, receiver] = computers.hosts() else { return Err("there are two hosts".to_owned()) };
     start(receiver, "iperf -s")?;
-    let (busy_before, driver_before) = (busy(sender), in_driver(sender));
     let done = start(sender, line)?;
-    let outcome = computers.simulation().block_on(async move { done.wait().await });
-    outcome.map_err(|error| error.to_string())?.map_err(|failure| failure.to_string())?;
-    let (busy, driver) = (busy(sender) - busy_before, in_driver(sender) - driver_before);
-    let overhead = rings.overhead(&recorder.borrow_mut().capture());
-    Ok((overhead, 100.0 * driver.as_ns_f64() / busy.as_ns_f64().max(1.0)))
+    let simulation = computers.simulation();
+    simulation.run_until(simulation.now() + START);
+    let (mut link, mut cpu) = (Vec::new(), Vec::new());
+    loop {
+        recorder.borrow_mut().start(simulation.now());
+        let (busy_before, driver_before) = (busy(sender), in_driver(sender));
+        simulation.run_until(simulation.now() + phase);
+        if let Some(outcome) = done.try_take() {
+            return Err(outcome.err().map_or("iperf ended early".to_owned(), |failure| failure.to_string()));
+        }
+        let (busy, driver) = (busy(sender) - busy_before, in_driver(sender) - driver_before);
+        link.push(rings.overhead(&recorder.borrow_mut().capture()));
+        cpu.push(100.0 * driver.as_ns_f64() / busy.as_ns_f64().max(1.0));
+        let shares = Shares { link: Mean::of(&link), cpu: Mean::of(&cpu), phases: link.len() };
+        let is_steady = shares.link.is_steady() && shares.cpu.is_steady();
+        if shares.phases >= PHASES.1 || shares.phases >= PHASES.0 && is_steady {
+            return Ok(shares);
+        }
+    }
 }
 
 /// For messages of 64 B, each sent at once or joined as TCP likes, and of 64 KiB.
 pub fn descriptors(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
-    let kinds = [
-        // A packet each.
-        ("iperf-64", "iperf -c 10.0.0.2 -l 64 -N -t 0.001"),
-        ("iperf-64-joined", "iperf -c 10.0.0.2 -l 64 -t 0.001"),
-        ("iperf-64K", "iperf -c 10.0.0.2 -l 65536 -t 0.002"),
-    ];
-    for (name, line) in kinds {
-        let (overhead, cpu) = iperf(options, line)?;
-        values.insert(format!("{name}/overhead"), overhead);
-        values.insert(format!("{name}/descriptor-cpu"), cpu);
+    for (name, line, phase) in STREAMS {
+        let shares = iperf(options, line, phase)?;
+        let mut add = |key: &str, value| values.insert(format!("{name}/{key}"), value);
+        add("overhead", shares.link.value);
+        add("overhead-half", shares.link.half);
+        add("descriptor-cpu", shares.cpu.value);
+        add("descriptor-cpu-half", shares.cpu.half);
+        add("phases", shares.phases as f64);
     }
     Ok(values)
+}
+
+/// How steady that was, as a section of the report.
+pub fn section(values: &Values) -> Section {
+    let row = |(name, line, phase): &(&str, &str, Duration)| {
+        let of = |key: &str| values.get(&format!("{name}/{key}")).copied().unwrap_or(f64::NAN);
+        let range = |key: &str| format!("{:.2} ± {:.2}", of(key), of(&format!("{key}-half")));
+        let time = format!("{} × {} µs", of("phases"), phase.as_ns_f64() / 1e3);
+        vec![(*line).to_owned(), time, range("overhead"), range("descriptor-cpu")]
+    };
+    let header = [
+        "stream",
+        "simulated",
+        "of the link (%): descriptors, doorbells",
+        "of the sender's busy time (%): transmit function",
+    ];
+    Section {
+        title: "How steady the streams were".into(),
+        prose: vec![
+            "The paper looked at iperf for more than 100 ms. Here the first 500 µs of a stream are left out, and it is \
+             looked at in phases until the 95 % intervals of both shares are within 2 % of them, or for 30 phases."
+                .into(),
+        ],
+        tables: vec![DataTable {
+            title: "Shares with their 95 % intervals".into(),
+            header: header.map(String::from).to_vec(),
+            rows: STREAMS.iter().map(row).collect(),
+            numbers_from: 1,
+        }],
+        ..Section::default()
+    }
 }
 
 #[cfg(test)]
