@@ -332,13 +332,17 @@ impl Frames {
         length: u32,
         count: u32,
     ) {
-        let mut bytes = vec![0x5a; length as usize];
-        EthernetHeader::new(device.limits().mac, to, EtherType::EXPERIMENTAL).emit(&mut bytes);
-        self.store(cpu, &bytes).await;
+        self.store(cpu, &experimental(device, to, length)).await;
         for _ in 0..count {
             self.send_again(cpu, device, length).await;
         }
         self.wait(cpu).await;
+    }
+
+    /// Writes a frame of `length` bytes for nobody into the buffer and sends it.
+    pub async fn send_one(self: &Rc<Self>, cpu: &Cpu, device: &Rc<dyn PacketDevice>, length: u32) {
+        self.store(cpu, &experimental(device, NOBODY, length)).await;
+        self.send_again(cpu, device, length).await;
     }
 
     /// Puts a frame into the buffer.
@@ -378,6 +382,13 @@ impl Frames {
             cpu.sleep(REST).await;
         }
     }
+}
+
+/// A frame of `length` bytes of no protocol.
+fn experimental(device: &Rc<dyn PacketDevice>, to: MacAddr, length: u32) -> Vec<u8> {
+    let mut bytes = vec![0x5a; length as usize];
+    EthernetHeader::new(device.limits().mac, to, EtherType::EXPERIMENTAL).emit(&mut bytes);
+    bytes
 }
 
 /// A TCP segment over IPv4 of `length` bytes in all, from a port.
