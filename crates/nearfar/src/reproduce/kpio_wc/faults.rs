@@ -18,8 +18,8 @@ use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{KPIO_QUEUES, kpio as register};
 
-use super::window::Window;
 use super::rig::{Card, FPGA, Rig};
+use super::window::Window;
 use crate::reproduce::Options;
 
 const PAPERS: Format = Format::Signature(signature::EOP);

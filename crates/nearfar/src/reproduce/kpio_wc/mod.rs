@@ -3,9 +3,11 @@
 //! Every value that the claims name is observed in an experiment: a simulation that is watched from the link, as the
 //! paper's authors watched theirs with an analyser.
 
+mod assumed;
 mod faults;
 mod lines;
 mod memory;
+mod newer;
 mod overhead;
 mod pings;
 mod readings;
@@ -39,7 +41,7 @@ struct Experiment {
     run: fn(&Options) -> Result<Values, String>,
 }
 
-const EXPERIMENTS: [Experiment; 14] = [
+const EXPERIMENTS: [Experiment; 15] = [
     Experiment { name: "ping by kPIO+WC", keys: &["kpio-ping/"], run: pings::kpio },
     Experiment { name: "ping by descriptor", keys: &["dma-ping/"], run: pings::dma },
     Experiment {
@@ -49,6 +51,7 @@ const EXPERIMENTS: [Experiment; 14] = [
     },
     Experiment { name: "buffers", keys: &["buffers/"], run: lines::buffers },
     Experiment { name: "generations", keys: &["generation/"], run: lines::generations },
+    Experiment { name: "messages on newer links", keys: &["newer/"], run: newer::sizes },
     Experiment {
         name: "overhead of descriptors",
         keys: &["iperf-64/", "iperf-64-joined/", "iperf-64K/"],
@@ -104,6 +107,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         outcomes.iter().flatten().flatten().map(|(key, value)| (key.clone(), *value)).collect();
     for (name, section) in [
         ("readings", readings::section(options, &observed)),
+        ("assumed figures", assumed::section(options, &observed)),
         ("overhead", Ok(overhead::section(&observed))),
         ("streams", streams::section(options)),
         ("faults", faults::section(options)),

@@ -6,8 +6,8 @@ use drivers::nic::{KpioParams, NicDriverParams};
 use platform::mmio::MemoryType;
 
 use super::Values;
-use super::window::Window;
 use super::rig::{FPGA, Frames, HEADERS, Kind, Rig};
+use super::window::Window;
 use crate::reproduce::Options;
 
 const SIZES: [u32; 8] = [16, 64, 128, 256, 512, 768, 1024, 1472];

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use drivers::nic::NicDriverParams;
 use hardware::link::{LinkId, Packet, Side};
-use hardware::memory::NodeCounters;
+use hardware::memory::{CoreId, NodeCounters};
 use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
@@ -35,7 +35,7 @@ const REST: Duration = Duration::from_us(200);
 /// Bytes of a buffer for a frame.
 const PAGE: u64 = 4096;
 /// An address that no card has.
-const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 0xff]);
+pub const NOBODY: MacAddr = MacAddr([2, 0, 0, 0, 0xff, 0xff]);
 
 /// What is in the slot.
 #[derive(Clone, Copy)]
@@ -185,6 +185,23 @@ impl Rig {
             results
         };
         self.computers.simulation().block_on(all).map_err(|error| error.to_string())
+    }
+
+    /// When the last store that a core has executed has left its store buffer for a combining buffer.
+    ///
+    /// # Errors
+    /// If that takes longer than anything should.
+    pub fn stored(&self, core: u16) -> Result<Time, String> {
+        let simulation = self.computers.simulation();
+        let host = self.computers.hosts()[0].host;
+        let last = simulation.now() + REST;
+        while simulation.now() < last {
+            if simulation.with(|fabric, _| fabric.host(host).stores_of(CoreId(core)).pending()) == 0 {
+                return Ok(simulation.now());
+            }
+            simulation.run_until(simulation.now() + Duration::from_ps(100));
+        }
+        Err("stores do not leave the store buffer".to_owned())
     }
 
     /// Lets time pass.

@@ -24,7 +24,7 @@ const COUNT: u32 = 200;
 
 /// A way out of the host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Path {
+pub enum Path {
     Kpio,
     Dma,
     Uncached,
@@ -33,7 +33,7 @@ enum Path {
 impl Path {
     const ALL: [Self; 3] = [Self::Kpio, Self::Dma, Self::Uncached];
 
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Kpio => "kpio",
             Self::Dma => "dma",
@@ -76,6 +76,27 @@ fn latency(path: Path, seen: &[Seen]) -> Option<f64> {
     let begin = seen.iter().find(|seen| seen.is_down && seen.kind == Kind::Write)?.at;
     let end = seen.iter().filter(|seen| path.carries(seen)).map(|seen| seen.until).max()?;
     Some(end.since(begin).as_ns_f64())
+}
+
+/// The latency of a message, once its like has warmed the caches.
+pub fn latency_of(rig: &Rig, path: Path, message: u32) -> Result<Option<f64>, String> {
+    send(rig, message, 1)?;
+    Ok(latency(path, &send(rig, message, 1)?))
+}
+
+/// Latencies of uncached writes by message size, on a host with a change.
+pub fn uncached_latencies(options: &Options, change_host: &str) -> Result<Vec<(u32, f64)>, String> {
+    let rig = Path::Uncached.rig(options, Card { change_host, ..FPGA })?;
+    let of = |message| {
+        let found = latency_of(&rig, Path::Uncached, message)?;
+        Ok((message, found.ok_or_else(|| format!("a message of {message} B did not leave"))?))
+    };
+    (8..FINE).step_by(4).map(of).collect()
+}
+
+/// The throughput of messages sent back to back.
+pub fn throughput_of(rig: &Rig, path: Path, message: u32) -> Result<Option<f64>, String> {
+    Ok(throughput(path, message, &send(rig, message, COUNT)?))
 }
 
 fn lines(message: u32) -> usize {
@@ -131,7 +152,7 @@ pub fn throughputs(options: &Options) -> Result<Values, String> {
     for path in Path::ALL {
         let rig = path.rig(options, FPGA)?;
         for message in SIZES {
-            let found = throughput(path, message, &send(&rig, message, COUNT)?);
+            let found = throughput_of(&rig, path, message)?;
             let found = found.ok_or_else(|| format!("messages of {message} B did not leave"))?;
             all.entry(path).or_default().insert(message, found);
             values.insert(format!("throughput/{}/{message}", path.name()), found);
@@ -162,8 +183,7 @@ mod tests {
             (Path::Kpio, FPGA, pings::kpio(&options).unwrap()["kpio-ping/payload"]),
         ] {
             let rig = path.rig(&options, card).unwrap();
-            send(&rig, 64, 1).unwrap();
-            let curve = latency(path, &send(&rig, 64, 1).unwrap()).unwrap();
+            let curve = latency_of(&rig, path, 64).unwrap().unwrap();
             assert!((table / curve - 1.0).abs() < 0.01, "{path:?}: {table} ns and {curve} ns");
         }
     }

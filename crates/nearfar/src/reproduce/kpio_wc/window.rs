@@ -10,6 +10,8 @@ use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use wire::nic::CLASS;
 use wire::nic::registers::KPIO_BAR;
 
+use super::rig::Rig;
+
 /// A driver that lets programs write to a card's window, beside the card's own driver or in its place.
 pub struct Window {
     kind: MemoryType,
@@ -55,6 +57,16 @@ impl Window {
     /// If there are none.
     pub fn registers(&self) -> Result<Mmio, String> {
         Ok(self.both()?.1)
+    }
+
+    /// Reads a register of the card's, by a program.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn read(&self, rig: &Rig, at: u64) -> Result<u32, String> {
+        let registers = self.registers()?;
+        let read = rig.spawn(0, move |cpu| Box::pin(async move { registers.read_u32(&cpu, at).await }));
+        Ok(rig.wait(vec![read])?.remove(0))
     }
 
     fn both(&self) -> Result<(Mmio, Mmio), String> {

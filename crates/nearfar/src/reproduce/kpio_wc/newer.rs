@@ -1,0 +1,56 @@
+//! Links of newer generations, with a card that is no FPGA, and what both ways of sending come to there by message size.
+
+use drivers::nic::{KpioParams, NicDriverParams};
+
+use super::Values;
+use super::rig::{Card, FPGA, Rig};
+use super::sizes::{self, Path};
+use crate::reproduce::Options;
+
+/// Interfaces that do not hold up what the link carries (assumed: the paper's are no slower than its own).
+pub const LOOP: &str = "change.controller.rate = \"800 Gbit/s\"";
+/// A card that is no FPGA: more credits and requests under way, less latency (assumed for extrapolation).
+pub const CARD: &str = "change.link.latency = \"60 ns\"\nchange.link.credits.ph = 64\nchange.link.credits.pd = 512\n\
+                    change.controller.tags = 32";
+/// Messages for which both ways are given.
+const SIZES: [u32; 8] = [16, 20, 64, 128, 256, 512, 1024, 1472];
+
+/// A newer link.
+#[derive(Clone, Copy)]
+pub struct Link {
+    pub generation: u32,
+    pub width: u32,
+}
+
+impl Link {
+    /// What changes in the card's file, and in the host's.
+    pub fn changes(self) -> (String, String) {
+        let Self { generation, width } = self;
+        let card =
+            format!("{CARD}\n{LOOP}\nchange.link.generation = {generation}\nchange.link.width = {width}");
+        (card, format!("change.host.port.slot.generation = {generation}"))
+    }
+}
+
+/// Latency and throughput of messages by lines and by descriptors, with a driver, on x4 links.
+pub fn sizes(options: &Options) -> Result<Values, String> {
+    let mut values = Values::new();
+    for generation in 3..=5 {
+        let (change, change_host) = Link { generation, width: 4 }.changes();
+        let card = Card { change: &change, change_host: &change_host, ..FPGA };
+        for path in [Path::Kpio, Path::Dma] {
+            let kpio = (path == Path::Kpio).then(KpioParams::papers);
+            let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
+            let rig = Rig::with_nic(options, card, params)?;
+            for message in SIZES {
+                let lost = || format!("{message} B did not leave on generation {generation}");
+                let latency = sizes::latency_of(&rig, path, message)?.ok_or_else(lost)?;
+                let gbit = sizes::throughput_of(&rig, path, message)?.ok_or_else(lost)?;
+                let name = path.name();
+                values.insert(format!("newer/latency-{name}-{generation}/{message}"), latency);
+                values.insert(format!("newer/throughput-{name}-{generation}/{message}"), gbit);
+            }
+        }
+    }
+    Ok(values)
+}
