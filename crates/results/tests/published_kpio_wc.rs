@@ -43,6 +43,7 @@ fn the_papers_own_numbers_hold_together() {
         ("kpio-ping/payload", 232.0),
         ("buffers/gbit/10", 6.0),
         ("buffers/gbit/1", 2.0),
+        ("lines/gbit", 5.6),
         ("latency/uncached/56", 500.0),
         ("latency/dma/56", 1700.0),
     ];
@@ -51,6 +52,6 @@ fn the_papers_own_numbers_hold_together() {
     }
     let judged: Vec<_> =
         file.judge_claims(&evidence).into_iter().filter(|c| c.verdict != Verdict::NotModelled).collect();
-    assert!(judged.len() >= 7, "{judged:?}");
+    assert!(judged.len() >= 8, "{judged:?}");
     assert!(judged.iter().all(|c| c.verdict == Verdict::Within), "{judged:?}");
 }

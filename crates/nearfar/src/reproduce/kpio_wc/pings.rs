@@ -110,6 +110,23 @@ fn ping(options: &Options, card: Card<'_>, kpio: Option<KpioParams>) -> Result<V
     Ok(last)
 }
 
+/// What lies beyond the link: from a packet's being in the card to its first write to memory on the other side, and from there
+/// to the end of what tells the driver of it.
+fn beyond(events: &[Event], name: &str, in_card: Time) -> Result<Values, String> {
+    let mut up = events.iter().filter_map(|e| match e.what {
+        What::Write(bytes) if !e.is_down && e.at >= in_card => Some((e, bytes)),
+        _ => None,
+    });
+    let first = up.find(|(_, bytes)| *bytes >= 32).map(|(e, _)| e);
+    let told = up.find(|(_, bytes)| *bytes == 16).map(|(e, _)| e);
+    let (Some(first), Some(told)) = (first, told) else {
+        return Err("nothing is written to memory on the other side".to_owned());
+    };
+    let through = (format!("{name}/through"), first.at.since(in_card).as_ns_f64());
+    let to_memory = (format!("{name}/to-memory"), told.until.since(first.at).as_ns_f64());
+    Ok(Values::from([through, to_memory]))
+}
+
 fn values(of: &[(&str, Option<Time>)], origin: Time) -> Result<Values, String> {
     of.iter()
         .map(|&(key, at)| {
@@ -135,7 +152,12 @@ fn by_lines(options: &Options, card: Card<'_>, params: KpioParams) -> Result<Val
     let [one, two] = lines[..] else { return Err(format!("{} lines on the link", lines.len())) };
     let in_memory: Vec<&Event> =
         events.iter().filter(|e| !e.is_down && matches!(e.what, What::Write(32..))).collect();
-    values(
+    let beside = |e: &&Event| e.at > one.at && in_memory.first().is_none_or(|back| e.at < back.at);
+    let is_doorbell = |e: &&Event| e.is_down && matches!(e.what, What::Write(bytes) if bytes != 64);
+    let is_read = |e: &&Event| !e.is_down && matches!(e.what, What::Read(_));
+    let doorbells = events.iter().filter(beside).filter(is_doorbell).count();
+    let reads = events.iter().filter(beside).filter(is_read).count();
+    let mut found = values(
         &[
             ("kpio-ping/first-ack", ack_of(&events, one)),
             ("kpio-ping/second-ack", ack_of(&events, two)),
@@ -145,7 +167,11 @@ fn by_lines(options: &Options, card: Card<'_>, params: KpioParams) -> Result<Val
             ("kpio-ping/received-second", in_memory.get(1).map(|e| e.at)),
         ],
         one.at,
-    )
+    )?;
+    found.insert("kpio-ping/doorbells".into(), doorbells as f64);
+    found.insert("kpio-ping/reads".into(), reads as f64);
+    found.extend(beyond(&events, "kpio-ping", two.until)?);
+    Ok(found)
 }
 
 /// Figure 6.
@@ -156,7 +182,7 @@ pub fn dma(options: &Options) -> Result<Values, String> {
     // The card fetches the descriptor, then what it points at.
     let [descriptor, payload] = [0, 1].map(|n| completions(&events, doorbell.at, n));
     let (descriptor, begin, end) = (descriptor.last(), payload.first(), payload.last());
-    values(
+    let mut found = values(
         &[
             ("dma-ping/doorbell", Some(doorbell.at)),
             ("dma-ping/doorbell-ack", ack_of(&events, doorbell)),
@@ -166,7 +192,11 @@ pub fn dma(options: &Options) -> Result<Values, String> {
             ("dma-ping/payload-ack", end.and_then(|e| ack_of(&events, e))),
         ],
         doorbell.at,
-    )
+    )?;
+    if let Some(payload) = end {
+        found.extend(beyond(&events, "dma-ping", payload.until)?);
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -119,6 +119,8 @@ pub fn latencies(options: &Options) -> Result<Values, String> {
             values.insert(format!("latency/{}/{message}", path.name()), found);
         }
     }
+    // The paper's line: the link's 8 Gbit/s, a byte each nanosecond.
+    values.extend(sizes.iter().map(|&m| (format!("latency/limit/{m}"), f64::from(m))));
     let (kpio, dma, uncached) = (&all[&Path::Kpio], &all[&Path::Dma], &all[&Path::Uncached]);
     let growth = |of: &BTreeMap<u32, f64>| -> Vec<(u32, f64)> {
         (9..FINE).map(|m| (m, of[&m] - of[&(m - 1)])).collect()
