@@ -2,7 +2,7 @@
 
 use results::report::{DataTable, Section};
 
-use super::{Values, lines, pings};
+use super::{Values, lines, newer, pings};
 use crate::reproduce::Options;
 
 fn of(values: &Values, key: &str) -> f64 {
