@@ -15,7 +15,7 @@ const DEPTH: u64 = 256;
 fn drive(worn_in: bool) -> Computers {
     let text = format!(
         "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
-         [[host.device]]\ndrive = \"pm1725a\"\nworn_in = {worn_in}\nnamespaces = [\"64 GiB\"]\n\
+         [[host.device]]\ndrive = \"pm1725a\"\nworn_in = {worn_in}\n\
          change.media.write_buffer = {{ value = \"1 MiB\", source = \"assumed: a test that is over soon\" }}\n"
     );
     let library = Library::built_in();

@@ -205,8 +205,12 @@ pub fn other_ways(options: &Options) -> Result<[f64; 5], String> {
         let words = write(options, card, MemoryType::Uncached, (Width::Word, lines), Pace::AsItGoes)?;
         Ok(64.0 / interval(&words))
     };
-    let change = format!("{}
-{}", newer::CARD, newer::LOOP);
+    let change = format!(
+        "{}
+{}",
+        newer::CARD,
+        newer::LOOP
+    );
     let newer = Card { change: &change, ..FPGA };
     Ok([
         gbit_per_s(&fenced(FPGA)?),

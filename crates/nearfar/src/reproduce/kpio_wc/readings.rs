@@ -13,7 +13,8 @@ fn of(values: &Values, key: &str) -> f64 {
 pub fn section(options: &Options, values: &Values) -> Result<Section, String> {
     let single = pings::kpio_one_at_a_time(options)?;
     let [fenced, slow, uncached, deep, deep_uncached] = lines::other_ways(options)?;
-    let gen2 = [(4, "x4"), (8, "x8")].map(|(width, name)| (name, lines::ten_and_one(options, newer::Link { generation: 2, width })));
+    let gen2 = [(4, "x4"), (8, "x8")]
+        .map(|(width, name)| (name, lines::ten_and_one(options, newer::Link { generation: 2, width })));
     let ns = |value: f64| format!("{value:.0}");
     let row = |name: &str, paper: &str, key: &str| {
         let key = format!("kpio-ping/{key}");
