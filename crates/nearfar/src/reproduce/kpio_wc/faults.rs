@@ -308,7 +308,8 @@ pub fn section(options: &Options) -> Result<Section, String> {
              payload, and sends what it has: it takes a false signature to be as good as a dropped packet, but two \
              packets leave that nobody meant. The second format costs no more lines: length and number in front, \
              checksum behind, and the address of its first line says where a packet begins. Then nothing is sent that \
-             was not meant, but for one mixture of lines in four thousand million, and all that is lost is counted."
+             was not meant, but for one mixture of lines in four thousand million, and what is lost is counted, but \
+             for a few packets that went with the link: the queue has not heard of them."
                 .into(),
         ],
         tables: vec![DataTable {
