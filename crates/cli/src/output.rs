@@ -26,11 +26,16 @@ pub fn complain(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
+/// Whether what goes to `path` goes to the standard output, where nothing else may then.
+pub fn is_stdout(path: Option<&Path>) -> bool {
+    path == Some(Path::new("-"))
+}
+
 /// Writes `value` as JSON to `path`, or to the standard output for `-`. Nothing without a path.
 pub fn json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(value).map_err(Failure::new)? + "\n";
-    if path == Path::new("-") {
+    if is_stdout(Some(path)) {
         print(text.trim_end());
         return Ok(());
     }

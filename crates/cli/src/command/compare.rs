@@ -89,7 +89,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         seed: arguments.seed,
     };
     let progress = progress::of(common);
-    let to_stdout = arguments.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let to_stdout = output::is_stdout(arguments.json.as_deref());
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
     let mut summaries = Vec::new();
     for directory in &arguments.directories {

@@ -64,7 +64,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         })).collect::<Vec<_>>(),
     });
     output::json(arguments.json.as_deref(), &json)?;
-    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+    if !output::is_stdout(arguments.json.as_deref()) {
         output::print(&figures(&done.figures));
         for residuals in &done.residuals {
             output::print(&format!("\n{}\n{}", residuals.directory.display(), series(residuals)));

@@ -25,7 +25,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let to_stdout = arguments.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let to_stdout = output::is_stdout(arguments.json.as_deref());
     let Some(name) = &arguments.name else {
         let mut all = Vec::new();
         for name in library.names("machines") {

@@ -58,7 +58,7 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
         rows.push(std::iter::once(bytes.to_string()).chain(rates).collect());
     }
     output::json(arguments.json.as_deref(), &json)?;
-    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+    if !output::is_stdout(arguments.json.as_deref()) {
         output::print(&format!(
             "Goodput in Gbit/s; raw {:.2}, for TLPs {:.2}. \"both\" and NICs: per direction.\n",
             link.raw_rate().as_gbit_per_s_f64(),

@@ -45,7 +45,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     for seed in seeds {
         let began = Instant::now();
         let done = reproduce::reproduce(seed, &options, progress::of(common).as_ref())?;
-        if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+        if !output::is_stdout(arguments.json.as_deref()) {
             show(&done, began);
         }
         if let Some(folder) = &arguments.report {

@@ -42,7 +42,7 @@ impl Arguments {
     }
 
     fn prints(&self) -> bool {
-        self.json().is_none_or(|path| path.as_os_str() != "-")
+        !output::is_stdout(self.json())
     }
 }
 

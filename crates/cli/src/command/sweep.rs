@@ -81,7 +81,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
     }
     output::json(arguments.json.as_deref(), &rows)?;
-    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+    if !output::is_stdout(arguments.json.as_deref()) {
         output::print(&output::outcome_table(table.iter().map(|(l, run, o)| (l.clone(), *run, o))));
     }
     Ok(ExitCode::SUCCESS)
@@ -108,7 +108,7 @@ fn on_computers(common: &Common, arguments: &Arguments, library: &Library) -> Re
         text += &format!("{}\n{}", label(values), output::program_table(&done));
     }
     output::json(arguments.json.as_deref(), &rows)?;
-    if arguments.json.as_deref().is_none_or(|path| path.as_os_str() != "-") {
+    if !output::is_stdout(arguments.json.as_deref()) {
         output::print(text.trim_end());
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

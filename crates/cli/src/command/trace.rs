@@ -130,7 +130,7 @@ fn show(
 
 /// Writes the tables that are asked for; `true` if one of them is the standard output.
 fn write(arguments: &Arguments, capture: &Capture) -> Result<bool, Failure> {
-    let is_output = |path: &Option<PathBuf>| path.as_ref().is_some_and(|path| path.as_os_str() == "-");
+    let is_output = |path: &Option<PathBuf>| output::is_stdout(path.as_deref());
     if let Some(path) = &arguments.csv {
         let table = csv::table(Row::all(capture));
         if is_output(&arguments.csv) {

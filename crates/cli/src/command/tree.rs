@@ -69,7 +69,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         return Err(Failure::new(format!("no host has `{path}`")));
     }
     output::json(arguments.json.as_deref(), &rows)?;
-    if arguments.json.as_ref().is_none_or(|path| path.as_os_str() != "-") {
+    if !output::is_stdout(arguments.json.as_deref()) {
         output::print(&text);
     }
     Ok(ExitCode::SUCCESS)
