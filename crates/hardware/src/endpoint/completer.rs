@@ -1,0 +1,237 @@
+//! The device as a completer: what the host reads and writes, of its configuration spaces and of its BARs.
+
+use engine::Scheduler;
+use platform::device::{BarAccess, FunctionIndex, Reset};
+use units::{BarOffset, Duration};
+use wire::pcie::config::ConfigEffect;
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
+use wire::pcie::{Tlp, TlpKind};
+
+use super::{Endpoint, EndpointEvent};
+use crate::detected::Detected;
+use crate::enables::enabled_runs;
+use crate::event::Event;
+use crate::link::LinkEnd;
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// Read completion boundary of every completer but a root complex, in bytes (base spec 2.3.1.1).
+const COMPLETION_BOUNDARY: u32 = 128;
+
+impl Endpoint {
+    /// The host reads or writes the device. Returns for how long the request keeps its receive buffer.
+    pub(super) fn host_request(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        tlp: &Tlp,
+    ) -> Duration {
+        match &tlp.kind {
+            TlpKind::ConfigRead(request) => {
+                let value = self.core.registers.read(self.core.port_at(end), request);
+                let id = request.target;
+                let answer = match value {
+                    Some(_) => CompletionHeader::for_register(
+                        id,
+                        request.requester,
+                        request.tag,
+                        CompletionStatus::Successful,
+                        1,
+                    ),
+                    None => CompletionHeader::for_register(
+                        id,
+                        request.requester,
+                        request.tag,
+                        CompletionStatus::UnsupportedRequest,
+                        0,
+                    ),
+                };
+                let latency = self.core.params.config_latency;
+                self.answer(wires, scheduler, end, answer, &value.unwrap_or(0).to_le_bytes(), latency);
+            }
+            TlpKind::ConfigWrite(request) => {
+                let value = wires
+                    .packets
+                    .decode(packet)
+                    .ok()
+                    .and_then(|(_, payload)| payload.first_chunk::<4>().copied());
+                let port = self.core.port_at(end);
+                let effects =
+                    self.core.registers.write(port, request, u32::from_le_bytes(value.unwrap_or_default()));
+                let status = match &effects {
+                    Some(_) => CompletionStatus::Successful,
+                    None => CompletionStatus::UnsupportedRequest,
+                };
+                let answer =
+                    CompletionHeader::for_register(request.target, request.requester, request.tag, status, 0);
+                let latency = self.core.params.config_latency;
+                self.answer(wires, scheduler, end, answer, &[], latency);
+                self.config_effects(wires, scheduler, effects);
+            }
+            TlpKind::MemoryRead(request) => self.bar_read(wires, scheduler, end, packet, request),
+            TlpKind::MemoryWrite(request) => {
+                return self.bar_write(wires, scheduler, end, packet, request, tlp.common.poisoned);
+            }
+            TlpKind::Message(_) => {}
+            // No device has I/O space.
+            TlpKind::IoRead(request) | TlpKind::IoWrite(request) => {
+                let id = self.core.registers.id(FunctionIndex(0));
+                let status = CompletionStatus::UnsupportedRequest;
+                let answer = CompletionHeader::for_register(id, request.requester, request.tag, status, 0);
+                self.refuse(wires, scheduler, end, packet, answer);
+            }
+            TlpKind::Completion(_) | TlpKind::CompletionData(_) => {
+                unreachable!("completions are no requests")
+            }
+        }
+        Duration::ZERO
+    }
+
+    fn config_effects(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        effects: Option<(FunctionIndex, Vec<ConfigEffect>)>,
+    ) {
+        let Some((function, effects)) = effects else { return };
+        self.core.heed_registers();
+        for effect in effects {
+            match effect {
+                ConfigEffect::FunctionLevelReset => self.reset(wires, scheduler, Reset::Function(function)),
+                ConfigEffect::Sriov { enabled: false, .. } => {
+                    self.reset_virtual_functions(wires, scheduler, function);
+                }
+                ConfigEffect::Msix { .. } => self.send_unmasked(wires, scheduler, function),
+                _ => {}
+            }
+            self.with_device(wires, scheduler, |device, bus| device.config_changed(bus, function, &effect));
+        }
+    }
+
+    fn bar_read(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        request: &MemoryRequest,
+    ) {
+        let (address, length) = request.byte_range();
+        let port = self.core.port_at(end);
+        let Some((function, bar, offset)) = self.core.registers.decode(port, address, length) else {
+            let id = self.core.registers.id(FunctionIndex(0));
+            let answer = CompletionHeader::for_read_error(id, request, CompletionStatus::UnsupportedRequest);
+            self.refuse(wires, scheduler, end, packet, answer);
+            return;
+        };
+        let mut data = [0u8; 4096];
+        let data = &mut data[..length as usize];
+        let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
+        let took = if self.core.registers.interrupt_table_read(at, data) {
+            self.core.params.config_latency
+        } else {
+            self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, data))
+        };
+        let id = self.core.registers.id(function);
+        let max_payload = self.core.requester.allowance().max_payload;
+        let mut done = 0u32;
+        for (piece, piece_length) in
+            wire::pcie::split::split_completion(address, u64::from(length), COMPLETION_BOUNDARY, max_payload)
+        {
+            let answer = CompletionHeader::with_data(id, request, piece, piece_length, length - done);
+            let mut padded = [0u8; 4096];
+            let lead = (piece & 3) as usize;
+            let bytes = &data[done as usize..(done + piece_length) as usize];
+            padded[lead..lead + bytes.len()].copy_from_slice(bytes);
+            self.answer(wires, scheduler, end, answer, &padded[..lead + bytes.len()], took);
+            done += piece_length;
+        }
+    }
+
+    fn bar_write(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        request: &MemoryRequest,
+        poisoned: bool,
+    ) -> Duration {
+        let (address, length) = request.byte_range();
+        let port = self.core.port_at(end);
+        let (Some((function, bar, offset)), false) =
+            (self.core.registers.decode(port, address, length), poisoned)
+        else {
+            self.core.unsupported_requests += 1;
+            let error = if poisoned { Detected::Poisoned } else { Detected::UnsupportedPosted };
+            self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+            return Duration::ZERO;
+        };
+        let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
+        let held = self.with_device(wires, scheduler, |device, bus| device.bar_write_holds(bus, at, length));
+        let mut data = [0u8; 4096];
+        let lead = (address & 3) as usize;
+        if let Ok((_, payload)) = wires.packets.decode(packet)
+            && let Some(bytes) = payload.get(lead..lead + length as usize)
+        {
+            data[..bytes.len()].copy_from_slice(bytes);
+        }
+        for run in enabled_runs(request) {
+            let (start, end) = (run.start - lead, run.end - lead);
+            let at = BarAccess { function, bar, offset: BarOffset::new(offset + start as u64) };
+            let bytes = &data[start..end];
+            if self.core.registers.interrupt_table_write(at, bytes) {
+                self.send_unmasked(wires, scheduler, function);
+            } else {
+                self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, bytes));
+            }
+        }
+        held
+    }
+
+    /// Sends the interrupts that were pending behind a mask.
+    fn send_unmasked(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        function: FunctionIndex,
+    ) {
+        for message in self.core.registers.unmasked(function) {
+            self.core.send_interrupt(wires, scheduler, function, message);
+        }
+    }
+
+    /// Reports a request that no function takes, and completes it so (base spec 2.3.1).
+    fn refuse(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        packet: PacketId,
+        answer: CompletionHeader,
+    ) {
+        self.core.unsupported_requests += 1;
+        let error = Detected::UnsupportedNonPosted;
+        self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+        self.answer(wires, scheduler, end, answer, &[], self.core.params.config_latency);
+    }
+
+    fn answer(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        end: LinkEnd,
+        header: CompletionHeader,
+        payload: &[u8],
+        after: Duration,
+    ) {
+        let kind =
+            if header.length_dw > 0 { TlpKind::CompletionData(header) } else { TlpKind::Completion(header) };
+        let payload = if header.length_dw > 0 { payload } else { &[] };
+        let packet = wires.packets.encode(&Tlp::new(kind), payload);
+        let event = EndpointEvent::Answer { end, packet, epoch: self.core.requester.epoch() };
+        scheduler.after(after, Event::Endpoint(self.core.id, event));
+    }
+}

@@ -1,0 +1,64 @@
+//! What the PCIe core of a device does for all of its functions: requests in their names, errors, interrupts.
+
+use engine::Scheduler;
+use platform::device::{FunctionIndex, PortIndex};
+use wire::pcie::tlp::Message;
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+use super::Core;
+use super::registers::InterruptMessage;
+use crate::detected::Detected;
+use crate::event::Event;
+use crate::link::LinkEnd;
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+impl Core {
+    /// Where and in whose name a function sends requests, if the host lets it.
+    pub(super) fn master(&self, function: FunctionIndex) -> Option<(LinkEnd, Bdf)> {
+        let (port, id) = self.registers.master(function)?;
+        Some((*self.ends.get(usize::from(port.0))?, id))
+    }
+
+    /// Lets requests be what the registers say.
+    pub fn heed_registers(&mut self) {
+        self.requester.allow(self.registers.allowance());
+        self.requester.set_timeouts(self.registers.completion_timeouts());
+    }
+
+    pub(super) fn send_interrupt(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        function: FunctionIndex,
+        message: InterruptMessage,
+    ) {
+        let Some((end, requester)) = self.master(function) else { return };
+        self.requester.send_message(wires, scheduler, end, requester, message.address, message.data);
+    }
+
+    /// Notes an error in a function's registers and tells the root complex if the function is to.
+    pub(super) fn report(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        function: FunctionIndex,
+        error: Detected,
+        packet: Option<PacketId>,
+    ) {
+        let tlp = packet.map(|packet| wires.packets.bytes(packet));
+        let function = self.registers.reporter(function);
+        let Some(code) = error.record(self.registers.config_mut(function), tlp) else { return };
+        let (port, id) = self.registers.port_and_id(function);
+        let message = Tlp::new(TlpKind::Message(Message::error(id, code)));
+        // Nobody hears one that is in no slot.
+        let Some(&end) = self.ends.get(usize::from(port.0)) else { return };
+        let packet = wires.packets.encode(&message, &[]);
+        wires.send(scheduler, end, packet);
+    }
+
+    /// The port whose link ends at `end`.
+    pub(super) fn port_at(&self, end: LinkEnd) -> PortIndex {
+        PortIndex(self.ends.iter().position(|&own| own == end).unwrap_or(0) as u8)
+    }
+}
