@@ -1,0 +1,241 @@
+//! A network device: what the stack sees of a driver, and the driver of the stack.
+
+mod driver;
+mod program;
+mod send;
+mod watchdog;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Cpu, CpuId};
+use platform::irq::NapiHandle;
+use platform::net::{FlowKey, NetCounters, NetDriver, NetFeatures, NetLimits, PacketQueue, RuleId};
+use platform::sync::WaitQueue;
+use wire::ethernet::MacAddr;
+
+use super::Protocols;
+use super::queue::TxQueue;
+use crate::kernel::Inner;
+
+/// The payload of an Ethernet frame without jumbo frames (IEEE 802.3).
+const USUAL_MTU: u16 = 1500;
+
+/// A network device.
+pub struct NetDevice {
+    kernel: Weak<Inner>,
+    me: Weak<Self>,
+    name: String,
+    number: u32,
+    limits: NetLimits,
+    driver: RefCell<Option<Rc<dyn NetDriver>>>,
+    features: RefCell<NetFeatures>,
+    mtu: Cell<u16>,
+    up: Cell<bool>,
+    carrier: Cell<bool>,
+    queues: Vec<TxQueue>,
+    /// Who polls each receiving queue, as far as packets have come.
+    polls: RefCell<Vec<Option<NapiHandle>>>,
+    listeners: RefCell<Vec<Weak<PacketQueue>>>,
+    counters: Cell<NetCounters>,
+    /// Where the watchdog sleeps while no queue is stopped.
+    stuck: WaitQueue,
+    /// The namespace that it has been moved to.
+    namespace: RefCell<Option<Weak<dyn Protocols>>>,
+}
+
+impl NetDevice {
+    pub(super) fn new(kernel: Weak<Inner>, number: u32, driver: Rc<dyn NetDriver>) -> Rc<Self> {
+        let limits = driver.limits();
+        Rc::new_cyclic(|me| Self {
+            kernel,
+            me: me.clone(),
+            name: format!("{}{number}", limits.kind),
+            number,
+            features: RefCell::new(limits.features.clone()),
+            mtu: Cell::new(limits.max_mtu.min(USUAL_MTU)),
+            up: Cell::new(false),
+            carrier: Cell::new(false),
+            queues: (0..limits.tx_queues.max(1)).map(|_| TxQueue::default()).collect(),
+            polls: RefCell::new(vec![None; usize::from(limits.rx_queues)]),
+            limits,
+            driver: RefCell::new(Some(driver)),
+            listeners: RefCell::default(),
+            counters: Cell::default(),
+            stuck: WaitQueue::new(),
+            namespace: RefCell::new(None),
+        })
+    }
+
+    /// The protocols above it.
+    pub(super) fn protocols(&self) -> Option<Rc<dyn Protocols>> {
+        let namespace = self.namespace.borrow().as_ref().and_then(Weak::upgrade);
+        namespace.or_else(|| self.kernel.upgrade()?.net.protocols())
+    }
+
+    /// Puts other protocols above it. Those that it had forget it.
+    pub(super) fn move_to(&self, to: &Rc<dyn Protocols>) {
+        let Some(me) = self.me.upgrade() else { return };
+        let from = self.protocols();
+        if from.as_ref().is_some_and(|from| Rc::ptr_eq(from, to)) {
+            return;
+        }
+        *self.namespace.borrow_mut() = Some(Rc::downgrade(to));
+        if let Some(from) = from {
+            from.device_removed(&me);
+        }
+        to.device_added(&me);
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its number, which no other device of the kernel ever had.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// What it is.
+    pub const fn limits(&self) -> &NetLimits {
+        &self.limits
+    }
+
+    /// Its address.
+    pub const fn mac(&self) -> MacAddr {
+        self.limits.mac
+    }
+
+    /// What it does of what it can.
+    pub fn features(&self) -> NetFeatures {
+        self.features.borrow().clone()
+    }
+
+    /// Turns features on or off; gives what is on afterwards.
+    pub fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {
+        if let Some(driver) = self.driver() {
+            *self.features.borrow_mut() = driver.set_features(cpu, wanted);
+        }
+        self.features()
+    }
+
+    /// Largest packet without its Ethernet header.
+    pub fn mtu(&self) -> u16 {
+        self.mtu.get()
+    }
+
+    /// Sets the largest packet.
+    ///
+    /// # Errors
+    /// If it is less than IPv4 asks for (68, RFC 791) or more than the device takes.
+    pub fn set_mtu(&self, mtu: u16) -> Result<(), Error> {
+        if !(68..=self.limits.max_mtu).contains(&mtu) {
+            return Err(Error::Invalid);
+        }
+        self.mtu.set(mtu);
+        Ok(())
+    }
+
+    /// Whether it is open.
+    pub fn is_up(&self) -> bool {
+        self.up.get()
+    }
+
+    /// Whether something is at the other end of its cable.
+    pub fn has_carrier(&self) -> bool {
+        self.carrier.get()
+    }
+
+    fn can_send(&self) -> bool {
+        self.up.get() && self.carrier.get()
+    }
+
+    /// What has passed it.
+    pub fn counters(&self) -> NetCounters {
+        self.counters.get()
+    }
+
+    /// The driver, unless the device has gone.
+    pub fn driver(&self) -> Option<Rc<dyn NetDriver>> {
+        self.driver.borrow().clone()
+    }
+
+    /// Steers a flow to a receiving queue.
+    ///
+    /// # Errors
+    /// The driver's; [`Error::NoDevice`] if the device has gone.
+    pub fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
+        self.driver().ok_or(Error::NoDevice)?.steer(cpu, flow, queue)
+    }
+
+    /// Forgets a rule.
+    pub fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
+        if let Some(driver) = self.driver() {
+            driver.unsteer(cpu, rule);
+        }
+    }
+
+    /// The sending queue at home on a core (XPS).
+    pub fn tx_queue_for(&self, cpu: CpuId) -> u16 {
+        let last = self.queues.len() as u16 - 1;
+        self.driver().map_or(0, |driver| driver.tx_queue_for(cpu).min(last))
+    }
+
+    /// The receiving queue that is polled on a core, or near it.
+    pub fn rx_queue_for(&self, cpu: CpuId) -> u16 {
+        let last = self.limits.rx_queues.saturating_sub(1);
+        self.driver().map_or(0, |driver| driver.rx_queue_for(cpu).min(last))
+    }
+
+    /// Looks at a receiving queue, on this core, whether an interrupt came or not.
+    pub(super) fn poll_queue(&self, cpu: &Cpu, queue: u16) {
+        let poll = self.polls.borrow().get(usize::from(queue)).cloned().flatten();
+        if let Some(poll) = poll {
+            poll.schedule(cpu);
+        }
+    }
+
+    fn count(&self, change: impl FnOnce(&mut NetCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// If the driver cannot; [`Error::NoDevice`] if it is gone.
+    pub async fn open(&self, cpu: &Cpu) -> Result<(), Error> {
+        let driver = self.driver().ok_or(Error::NoDevice)?;
+        if self.up.get() {
+            return Ok(());
+        }
+        driver.open(cpu).await?;
+        self.up.set(true);
+        self.start_watchdog();
+        Ok(())
+    }
+
+    /// Stops it.
+    pub async fn stop(&self, cpu: &Cpu) {
+        if !self.up.replace(false) {
+            return;
+        }
+        self.stuck.wake_all();
+        if let Some(driver) = self.driver() {
+            driver.stop(cpu).await;
+        }
+        if let (Some(protocols), Some(me)) = (self.protocols(), self.me.upgrade()) {
+            protocols.device_stopped(cpu, &me);
+        }
+        self.drop_waiting(cpu);
+    }
+
+    pub(super) fn forget_driver(&self) {
+        self.up.set(false);
+        self.polls.borrow_mut().fill(None);
+        self.driver.borrow_mut().take();
+    }
+}

@@ -1,0 +1,96 @@
+//! What a program sees of a device whose packets it sends and receives itself.
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::net::{Coalescing, NetCounters, NetLimits, Packet, PacketDevice, PacketQueue, TxStatistics};
+
+use super::NetDevice;
+
+impl PacketDevice for NetDevice {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn limits(&self) -> NetLimits {
+        self.limits.clone()
+    }
+
+    fn has_carrier(&self) -> bool {
+        self.carrier.get()
+    }
+
+    fn counters(&self) -> NetCounters {
+        self.counters.get()
+    }
+
+    fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
+        Box::pin(async move {
+            match self.driver() {
+                Some(driver) => driver.statistics(cpu).await,
+                None => TxStatistics::default(),
+            }
+        })
+    }
+
+    fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(self.open(cpu))
+    }
+
+    fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(self.stop(cpu))
+    }
+
+    fn tx_queue_for(&self, cpu: &Cpu) -> u16 {
+        self.tx_queue_for(cpu.id())
+    }
+
+    fn send(&self, cpu: &Cpu, packet: Packet, more: bool) -> Result<(), Error> {
+        self.transmit(cpu, packet, more)
+    }
+
+    fn send_directly(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
+        match self.queues.get(usize::from(queue)) {
+            Some(state) if self.can_send() && !state.is_stopped() => self.give(cpu, queue, packet, more),
+            _ => Err(packet),
+        }
+    }
+
+    fn room(&self, queue: u16) -> Async<'_, bool> {
+        Box::pin(async move {
+            let Some(state) = self.queues.get(usize::from(queue)) else { return false };
+            let ready = || (!self.can_send() || !state.is_stopped()).then_some(());
+            state.room.wait_for(ready).await;
+            self.can_send()
+        })
+    }
+
+    fn listen(&self, ether_type: Option<u16>, depth: usize) -> Rc<PacketQueue> {
+        let queue = PacketQueue::new(ether_type, depth);
+        self.listeners.borrow_mut().push(Rc::downgrade(&queue));
+        queue
+    }
+
+    fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
+        self.driver().ok_or(Error::NoDevice)?.set_indirection(cpu, table)
+    }
+
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
+        self.driver().ok_or(Error::NoDevice)?.set_coalescing(cpu, queue, wanted)
+    }
+
+    fn indirection(&self) -> Vec<u16> {
+        self.driver().map(|driver| driver.indirection()).unwrap_or_default()
+    }
+
+    fn coalescing(&self, queue: u16) -> Option<Coalescing> {
+        self.driver()?.coalescing(queue)
+    }
+
+    fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
+        if let Some(driver) = self.driver() {
+            driver.set_promiscuous(cpu, on);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Who looks after sending queues that stay full.
+
+use platform::cpu::{Async, Cpu};
+use platform::kernel::TaskParams;
+use units::Duration;
+
+use super::NetDevice;
+use crate::net::queue::TxQueue;
+
+/// How long a sending queue may be full before the driver is told (Linux: 5 s, `watchdog_timeo`'s default).
+const STUCK_AFTER: Duration = Duration::from_ms(5_000);
+
+impl NetDevice {
+    /// The task that looks after full queues. It sleeps without a timer while none is.
+    pub(super) fn start_watchdog(&self) {
+        let (Some(kernel), me) = (self.kernel.upgrade(), self.me.clone()) else { return };
+        let program = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                let Some(me) = me.upgrade() else { return };
+                while me.up.get() {
+                    let oldest = || me.queues.iter().filter_map(TxQueue::stopped_since).min();
+                    let since =
+                        me.stuck.wait_for(|| Some(oldest()).filter(|o| o.is_some() || !me.up.get())).await;
+                    let Some(since) = since else { return };
+                    cpu.sleep_until(since + STUCK_AFTER).await;
+                    me.tell_stuck(&cpu).await;
+                }
+            })
+        };
+        kernel.spawn_program(TaskParams::named(format!("watchdog/{}", self.name)), Box::new(program));
+    }
+
+    /// Tells the driver of queues that have been full for too long.
+    async fn tell_stuck(&self, cpu: &Cpu) {
+        for (number, queue) in (0u16..).zip(&self.queues) {
+            let is_stuck = queue.stopped_since().is_some_and(|since| cpu.now() >= since + STUCK_AFTER);
+            let Some(driver) = self.driver().filter(|_| is_stuck && self.up.get()) else { continue };
+            self.count(|c| c.tx_timeouts += 1);
+            if let Some(kernel) = self.kernel.upgrade() {
+                kernel.log(format!("{}: sending queue {number} is stuck", self.name));
+            }
+            // It gets as long again.
+            queue.start();
+            queue.stop(cpu.now());
+            driver.timed_out(cpu, number).await;
+        }
+    }
+}
