@@ -54,7 +54,7 @@ pub use host::*;
 pub use kernel::{DmaFile, Ecn, KernelFile, SchedulerFile};
 pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
-pub use measured::{Nearness, Wanted, find_card, find_machine};
+pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{KpioFormat, KpioSelect, KpioStores, NicDriverEntry};

@@ -40,34 +40,52 @@ type Rank = (Nearness, u32, bool, bool);
 /// # Errors
 /// If no file is about a measured machine, or one is wrong.
 pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machine>, Nearness), Diagnostics> {
-    let names = library.names("machines");
+    nearest(library, wanted, |_| true)?.ok_or_else(|| {
+        let names = library.names("machines");
+        let what = format!("no machine file is about a measured machine, to stand for `{}`", wanted.system);
+        let help = format!("name one with --machine: {}", suggest::list(names.iter().map(String::as_str)));
+        Diagnostics::about(wanted.cpu, what, Some(help))
+    })
+}
+
+/// The nearest machine of `sockets` sockets, to tell what joins them; `None` if no measured one has as many.
+///
+/// # Errors
+/// If a file is wrong.
+pub fn find_joined(
+    library: &Library,
+    wanted: Wanted<'_>,
+    sockets: u32,
+) -> Result<Option<Machine>, Diagnostics> {
+    let found = nearest(library, wanted, |machine| machine.host.sockets.value.get() == sockets)?;
+    found.map(|(doc, _)| doc.read()).transpose()
+}
+
+/// The file nearest to a measured machine among those that `serves` takes.
+fn nearest(
+    library: &Library,
+    wanted: Wanted<'_>,
+    serves: impl Fn(&Machine) -> bool,
+) -> Result<Option<(Doc<Machine>, Nearness)>, Diagnostics> {
     let mut best: Option<(Rank, Doc<Machine>)> = None;
-    for name in &names {
+    for name in &library.names("machines") {
         let doc = Doc::<Machine>::load(library, name)?;
         let machine = doc.read()?;
-        let Some(known) = &machine.measured_as else { continue };
+        let Some(known) = machine.measured_as.as_ref().filter(|_| serves(&machine)) else { continue };
         let same_box = known.system.as_deref().is_some_and(|s| same(s, wanted.system));
-        let nearness = if !same(&known.cpu, wanted.cpu) {
-            match distance(&machine.host.microarchitecture, wanted) {
-                0 => Nearness::SameGeneration,
-                _ => Nearness::Distant,
-            }
-        } else if same_box {
-            Nearness::Same
-        } else {
-            Nearness::SameCpu
-        };
         let distance = distance(&machine.host.microarchitecture, wanted);
+        let nearness = match (same(&known.cpu, wanted.cpu), same_box, distance) {
+            (true, true, _) => Nearness::Same,
+            (true, false, _) => Nearness::SameCpu,
+            (false, _, 0) => Nearness::SameGeneration,
+            _ => Nearness::Distant,
+        };
         let rank = (nearness, distance, known.directories.is_empty(), !same_box);
         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
             best = Some((rank, doc));
         }
     }
-    best.map(|((nearness, ..), doc)| (doc, nearness)).ok_or_else(|| {
-        let what = format!("no machine file is about a measured machine, to stand for `{}`", wanted.system);
-        let help = format!("name one with --machine: {}", suggest::list(names.iter().map(String::as_str)));
-        Diagnostics::about(wanted.cpu, what, Some(help))
-    })
+    Ok(best.map(|((nearness, ..), doc)| (doc, nearness)))
 }
 
 /// Whether two names differ in case and separators alone.

@@ -68,6 +68,16 @@ pub enum BenchError {
     /// The machine cannot be put together.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// The machine has no such socket.
+    #[error("`{machine}` has no socket {socket}; it has {count}, numbered from 0")]
+    NoSocket {
+        /// The machine's name.
+        machine: String,
+        /// The socket asked for.
+        socket: u32,
+        /// Sockets that there are.
+        count: u32,
+    },
     /// The machine has no slot at the card's socket.
     #[error("`{machine}` has no slot at socket {socket}")]
     NoSlot {
@@ -205,7 +215,11 @@ impl Bench {
         recorder: Option<&Rc<RefCell<Recorder>>>,
     ) -> Result<Option<Outcome>, BenchError> {
         let seed = Seed::new(self.seed).part(&run.to_string());
-        let socket = self.sockets.device;
+        let Sockets { device: socket, memory, warming } = self.sockets;
+        let count = self.machine.host.sockets.value.get();
+        if let Some(&socket) = [socket, memory, warming].iter().find(|&&socket| socket >= count) {
+            return Err(BenchError::NoSocket { machine: self.machine.name.clone(), socket, count });
+        }
         let slot = machine::slot_of(&self.machine, socket)
             .ok_or_else(|| BenchError::NoSlot { machine: self.machine.name.clone(), socket })?;
         let port = &self.machine.host.port[&slot];

@@ -6,7 +6,8 @@
 use std::path::Path;
 
 use machine::{
-    Diagnostics, Doc, IommuMode, Machine, Nearness, Part, Sockets, Wanted, find_card, find_machine, slot_of,
+    Count, Diagnostics, Doc, Figure, IommuMode, Kind, Machine, Nearness, Part, Provenance, Sockets, Wanted,
+    find_card, find_joined, find_machine, slot_of,
 };
 use results::pciebench::{self, HostFacts, Setup};
 
@@ -59,18 +60,24 @@ pub fn choose(path: &Path, options: &Options) -> Result<Chosen, Diagnostics> {
         (None, None) => Doc::load(&options.library, "nfp6000")?,
     };
     let facts = HostFacts::read(&resolved);
-    fit_memory(&mut machine, &facts, &mut notes)?;
-    apply(&mut machine, &options.set)?;
-    apply(&mut card, &options.card_set)?;
     let named = setup.as_ref().map(|setup| setup.sockets).unwrap_or_default();
     let named = Sockets { device: named.device, memory: named.memory, warming: named.program };
+    let sockets = options.sockets.clone().unwrap_or(named);
+    let spoken_of = sockets.device.max(sockets.memory).max(sockets.warming) + 1;
+    let count = spoken_of.max(machine.read()?.host.sockets.value.get());
+    fit_memory(&mut machine, count, &facts, &mut notes)?;
+    apply(&mut machine, &options.set)?;
+    apply(&mut card, &options.card_set)?;
     let iommu = options.iommu.unwrap_or(match setup.as_ref().map(|setup| setup.iommu).unwrap_or_default() {
         pciebench::IommuMode::Off => IommuMode::Off,
         pciebench::IommuMode::SmallPages => IommuMode::Pages4k,
         pciebench::IommuMode::Superpages => IommuMode::Superpages,
     });
-    let sockets = options.sockets.clone().unwrap_or(named);
-    let bench = Bench { machine: machine.read()?, card: card.read()?, sockets, iommu, seed: options.seed };
+    let mut machine = machine.read()?;
+    if let (Some(setup), None) = (&setup, &options.machine) {
+        join(&mut machine, count, setup, options, &mut notes)?;
+    }
+    let bench = Bench { machine, card: card.read()?, sockets, iommu, seed: options.seed };
     check(&name, &bench)?;
     contradictions(&bench, &facts, &mut notes);
     let known = bench.machine.measured_as.as_ref();
@@ -89,9 +96,15 @@ pub(super) fn describe(bench: &Bench) -> String {
     format!("{}, s{device}-s{memory}-s{warming}, IOMMU {iommu}", bench.card.name)
 }
 
-fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<Doc<Machine>, Diagnostics> {
+/// The names of the machine that a directory is of.
+fn wanted(setup: &Setup) -> Wanted<'_> {
     let cpu = setup.cpu.trim_start_matches("Xeon-");
-    let wanted = Wanted { cpu, system: &setup.chassis, generation: &setup.generation };
+    Wanted { cpu, system: &setup.chassis, generation: &setup.generation }
+}
+
+fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<Doc<Machine>, Diagnostics> {
+    let wanted = wanted(setup);
+    let cpu = wanted.cpu;
     let (doc, nearness) = find_machine(&options.library, wanted)?;
     let name = doc.read()?.name;
     let system = &setup.chassis;
@@ -110,15 +123,54 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
     Ok(doc)
 }
 
-/// Gives the machine the memory that the directory speaks of: it decides which memory the card's commands reach.
-fn fit_memory(doc: &mut Doc<Machine>, facts: &HostFacts, notes: &mut Vec<String>) -> Result<(), Diagnostics> {
-    let machine = doc.read()?;
-    let (Some(&gib), sockets) = (facts.node_gib.iter().max(), machine.host.sockets.value.get() as usize)
-    else {
+/// Gives a machine that is known with fewer sockets as many as the directory's name speaks of: all sockets are alike,
+/// and what joins them is taken from the nearest relative that has it.
+fn join(
+    machine: &mut Machine,
+    count: u32,
+    setup: &Setup,
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Result<(), Diagnostics> {
+    let known = machine.host.sockets.value.get();
+    if count <= known {
+        return Ok(());
+    }
+    let relative = find_joined(&options.library, wanted(setup), count)?;
+    let Some((relative, count)) = relative.and_then(|found| Some((found, Count::new(count)?))) else {
+        // `check` says what is missing.
         return Ok(());
     };
+    notes.push(format!(
+        "{} was only seen with sockets below {known}; what joins the others is taken from {}",
+        machine.name, relative.name
+    ));
+    let source = format!("relative: {}", relative.name);
+    let provenance = Provenance { source, kind: Kind::Relative, determined: None, uncertainty: None };
+    machine.host.sockets = Figure { value: count, provenance: provenance.clone() };
+    machine.host.interconnect = relative.host.interconnect;
+    let slots: Vec<_> = machine.host.port.iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
+    for socket in known..count.get() {
+        for (name, slot) in &slots {
+            let mut slot = slot.clone();
+            slot.socket = Figure { value: socket, provenance: provenance.clone() };
+            machine.host.port.insert(format!("{name}-socket{socket}"), slot);
+        }
+    }
+    Ok(())
+}
+
+/// Gives the machine the memory that the directory speaks of: it decides which memory the card's commands reach.
+fn fit_memory(
+    doc: &mut Doc<Machine>,
+    sockets: u32,
+    facts: &HostFacts,
+    notes: &mut Vec<String>,
+) -> Result<(), Diagnostics> {
+    let machine = doc.read()?;
+    let Some(&gib) = facts.node_gib.iter().max() else { return Ok(()) };
     let known = machine.host.dram.size.value.get() >> 30;
-    if facts.node_gib.len() == sockets && gib != known {
+    if facts.node_gib.len() == sockets as usize && gib != known {
         notes.push(format!("the directory speaks of {gib} GiB of memory on each socket, {}'s file of {known}; taken as measured", machine.name));
         doc.set("host.dram.size", &format!("{gib} GiB"))?;
     }
