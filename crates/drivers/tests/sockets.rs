@@ -7,6 +7,8 @@ mod common;
 mod congestion;
 #[path = "sockets/datagrams.rs"]
 mod datagrams;
+#[path = "sockets/malformed.rs"]
+mod malformed;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -15,6 +15,8 @@ const RETRY: Duration = Duration::from_ms(1_000);
 const TRIES: u8 = 3;
 /// How long a failure counts.
 const FAILED: Duration = Duration::from_ms(3_000);
+/// Neighbours that are remembered (Linux: `net.ipv4.neigh.default.gc_thresh3`).
+const MOST: usize = 1_024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
@@ -50,6 +52,7 @@ impl Neighbours {
             Some(Entry::Asked { .. }) => Answer::Wait,
             Some(&Entry::Failed { until }) if now < until => Answer::Failed,
             _ => {
+                self.make_room(now, neighbour);
                 self.entries.insert(neighbour, Entry::Asked { tries: 1, again: now + RETRY });
                 Answer::Ask
             }
@@ -61,8 +64,29 @@ impl Neighbours {
         if !unasked && !self.entries.contains_key(&neighbour) {
             return false;
         }
+        self.make_room(now, neighbour);
         self.entries.insert(neighbour, Entry::Known { mac, until: now + REACHABLE });
         true
+    }
+
+    /// Forgets who is out of date if there are too many, or else the one that was heard of longest ago. Who has been
+    /// asked stays: packets wait for the answer.
+    fn make_room(&mut self, now: Time, other: Ipv4Addr) {
+        if self.entries.len() < MOST || self.entries.contains_key(&other) {
+            return;
+        }
+        let until = |entry: &Entry| match entry {
+            Entry::Asked { .. } => None,
+            Entry::Known { until, .. } | Entry::Failed { until } => Some(*until),
+        };
+        self.entries.retain(|_, entry| until(entry).is_none_or(|until| until > now));
+        if self.entries.len() < MOST {
+            return;
+        }
+        let oldest = self.entries.iter().filter_map(|(who, entry)| Some((until(entry)?, *who))).min();
+        if let Some((_, who)) = oldest {
+            self.entries.remove(&who);
+        }
     }
 
     /// When [`timer`](Self::timer) is to be called.
@@ -129,6 +153,19 @@ mod tests {
         assert_eq!(cache.timer(at(3000)), (vec![], vec![HOST]));
         assert_eq!(cache.resolve(at(3001), HOST), Answer::Failed);
         assert_eq!(cache.resolve(at(6000), HOST), Answer::Ask);
+    }
+
+    #[test]
+    fn a_flood_of_neighbours_displaces_the_oldest_but_none_that_is_waited_for() {
+        let mut cache = Neighbours::default();
+        assert_eq!(cache.resolve(at(0), HOST), Answer::Ask);
+        for n in 0..5_000u32 {
+            cache.learn(at(u64::from(n)), Ipv4Addr::from(0x0b00_0000 + n), MacAddr::local(n), true);
+        }
+        assert_eq!(cache.entries.len(), MOST);
+        assert_eq!(cache.resolve(at(5_000), HOST), Answer::Wait);
+        let last = Ipv4Addr::from(0x0b00_0000 + 4_999);
+        assert_eq!(cache.resolve(at(5_000), last), Answer::Known(MacAddr::local(4_999)));
     }
 
     #[test]

@@ -24,6 +24,16 @@ pub struct InterfaceInfo {
 /// What the protocols have seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InetCounters {
+    /// Packets received, from devices and from this host itself. These and [`reassembled`](Self::reassembled) ones are
+    /// each either [`refused`](Self::refused), counted in [`bad_checksums`](Self::bad_checksums), or one of the next
+    /// four or [`fragments_in`](Self::fragments_in).
+    pub packets_in: u64,
+    /// ARP messages received.
+    pub arp_in: u64,
+    /// UDP datagrams received, for sockets or for nobody.
+    pub udp_in: u64,
+    /// ICMP messages received.
+    pub icmp_in: u64,
     /// Packets that were refused: malformed, of unknown kinds, not for this host.
     pub refused: u64,
     /// Packets whose checksum was wrong.

@@ -408,8 +408,10 @@ impl<P: Payload> Connection<P> {
         self.reorder_at = None;
         self.tail = TailProbe::default();
         (self.ack_now, self.probe) = (false, false);
-        if failure.is_some() {
-            self.receive.clear();
+        match failure {
+            Some(_) => self.receive.clear(),
+            // What came in order can still be read.
+            None => self.receive.forget_early(),
         }
     }
 

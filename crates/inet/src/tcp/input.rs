@@ -270,6 +270,8 @@ impl<P: Payload> Connection<P> {
         }
         self.receive.next += 1;
         self.ack_now = true;
+        // Nothing lies behind the end of a stream, whatever had been said to.
+        self.receive.forget_early();
         match self.state {
             State::Established => self.state = State::CloseWait,
             // Its acknowledgement of ours came before, or is still to come.

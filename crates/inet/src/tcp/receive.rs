@@ -254,11 +254,17 @@ impl<P: Payload> Receive<P> {
         self.tuning.taken = 0;
     }
 
+    /// Lets what came too early go: what it waited for will not come.
+    pub fn forget_early(&mut self) {
+        self.discarded.extend(self.early.drain(..).map(|(_, data)| data));
+        (self.early_bytes, self.latest) = (0, None);
+    }
+
     /// Lets everything go.
     pub fn clear(&mut self) {
+        self.forget_early();
         self.discarded.extend(self.ready.drain(..));
-        self.discarded.extend(self.early.drain(..).map(|(_, data)| data));
-        (self.ready_bytes, self.early_bytes, self.latest) = (0, 0, None);
+        self.ready_bytes = 0;
     }
 
     /// Gives what nobody wants to `each`.

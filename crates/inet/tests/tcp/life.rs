@@ -99,3 +99,26 @@ fn probes_of_a_closed_window_come_ever_more_seldom() {
     let counters = net.end(0).tcp.counters();
     assert_eq!((counters.timeouts, counters.probes), (0, 6), "{counters:?}");
 }
+
+/// What a peer said to lie behind the end of its stream is given back with the end (found by fuzzing).
+#[test]
+fn nothing_behind_the_end_of_a_stream_is_kept() {
+    let segment = |sequence, flags| TcpHeader {
+        source: 40_000,
+        destination: 80,
+        sequence,
+        acknowledgement: 501,
+        flags,
+        window: 1000,
+        ..TcpHeader::default()
+    };
+    let mut tcp =
+        inet::tcp::Connection::accept(params(), 500, Time::ZERO, &segment(7, TcpFlags::SYN)).unwrap();
+    assert!(tcp.transmit(Time::ZERO, 0).is_some());
+    tcp.receive(Time::ZERO, &segment(8, TcpFlags::ACK), Vec::new(), 1);
+    tcp.receive(Time::ZERO, &segment(108, TcpFlags::ACK), vec![1; 50], 1);
+    assert_eq!((tcp.state(), tcp.held()), (State::Established, 50));
+    tcp.receive(Time::ZERO, &segment(8, TcpFlags::ACK.with(TcpFlags::FIN)), vec![2; 10], 1);
+    assert_eq!((tcp.state(), tcp.held(), tcp.readable()), (State::CloseWait, 10, 10));
+    assert_eq!(tcp.discarded().filter(|piece| piece.len() == 50).count(), 1);
+}

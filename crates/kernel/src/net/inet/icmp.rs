@@ -27,6 +27,9 @@ use platform::net::Fragment;
 
 /// Bytes of a message that lie beside the headers; the rest gets pages.
 const IN_HEAD: usize = 56;
+/// Answers that wait for a program. Linux counts their memory (`net.core.rmem_default`), at least a packet's structure and
+/// its buffer, together 768 bytes; answers are kept here without their packets.
+const MOST_ANSWERS: usize = 212_992 / 768;
 
 /// All sockets for echo requests, by their identifier.
 #[derive(Default)]
@@ -106,6 +109,10 @@ impl Stack {
             self.count(|c| c.unwanted += 1);
             return Ok(());
         };
+        if socket.answers.borrow().len() >= MOST_ANSWERS {
+            self.count(|c| c.socket_full += 1);
+            return Ok(());
+        }
         let data = &message[HEADER_LEN..];
         socket.answers.borrow_mut().push_back(Ok(Echo {
             sequence: echo.sequence,

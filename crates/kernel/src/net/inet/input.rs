@@ -71,12 +71,16 @@ impl Stack {
     /// A packet arrived at a device's queue, or from this host itself.
     pub(super) fn input(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, packet: Packet) {
         let _part = cpu.book(Part::Net);
+        self.count(|c| c.packets_in += 1);
         let mut bytes = [0; HEADERS];
         let count = packet.load(cpu, &mut bytes);
         let (packet, result) = match EthernetHeader::parse(&bytes[..count]) {
+            // A frame of a VLAN is for interfaces of that VLAN, of which there are none; VLAN 0 is none (802.1Q, 9.6).
+            Ok((ethernet, _)) if ethernet.vlan.is_some_and(|tag| tag.id() != 0) => {
+                (Some(packet), Err(Malformed::Unsupported))
+            }
             Ok((ethernet, at)) if ethernet.ether_type == EtherType::ARP => {
-                let known = Arp::parse(&bytes[at..count]);
-                (Some(packet), known.map(|arp| self.arp_input(cpu, from, &arp)))
+                (Some(packet), Arp::parse(&bytes[at..count]).and_then(|arp| self.arp_input(cpu, from, &arp)))
             }
             Ok((ethernet, at)) if ethernet.ether_type == EtherType::IPV4 => {
                 self.ip_input(cpu, from, packet, bytes, count, at)
@@ -99,21 +103,29 @@ impl Stack {
         }
     }
 
-    fn arp_input(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, arp: &Arp) {
-        let Some((device, _)) = from else { return };
+    fn arp_input(&self, cpu: &Cpu, from: Option<(&Rc<NetDevice>, u16)>, arp: &Arp) -> Result<(), Malformed> {
+        // Nobody has a group's address (RFC 1812, 3.3.2), nor one of these.
+        if arp.sender_mac.is_multicast() || arp.sender_ip.is_multicast() || arp.sender_ip.is_broadcast() {
+            return Err(Malformed::Unsupported);
+        }
+        self.count(|c| c.arp_in += 1);
+        let Some((device, _)) = from else { return Ok(()) };
         let interfaces = self.interfaces.borrow();
         let same = |own: &Option<Rc<NetDevice>>| own.as_ref().is_some_and(|own| Rc::ptr_eq(own, device));
-        let Some(interface) = interfaces.iter().position(|i| same(&i.device)) else { return };
+        let Some(interface) = interfaces.iter().position(|i| same(&i.device)) else { return Ok(()) };
         let (own, mac) = (interfaces[interface].address, device.mac());
         drop(interfaces);
         let for_us = arp.target_ip == own;
         let asked = for_us && arp.operation == ArpOperation::Request;
-        let learnt = self.interfaces.borrow_mut()[interface].neighbours.learn(
-            cpu.now(),
-            arp.sender_ip,
-            arp.sender_mac,
-            asked,
-        );
+        // A probe says no address (RFC 5227, 1.1), and whoever says ours is not believed.
+        let says = !arp.sender_ip.is_unspecified() && arp.sender_ip != own;
+        let learnt = says
+            && self.interfaces.borrow_mut()[interface].neighbours.learn(
+                cpu.now(),
+                arp.sender_ip,
+                arp.sender_mac,
+                asked,
+            );
         if learnt {
             self.neighbour_known(cpu, interface, arp.sender_ip, arp.sender_mac);
         }
@@ -127,6 +139,13 @@ impl Stack {
             };
             self.send_arp(cpu, interface, &answer, arp.sender_mac);
         }
+        Ok(())
+    }
+
+    /// Whether a packet from a device may have this source (RFC 1122, 3.2.1.3): one host, and not this one.
+    fn is_source(&self, address: Ipv4Addr) -> bool {
+        let nobody = address.is_unspecified() || address.is_broadcast() || address.is_multicast();
+        !nobody && !self.is_own(address)
     }
 
     /// An IPv4 packet. It comes back if it was not used up.
@@ -148,7 +167,15 @@ impl Stack {
                 Ok(parsed) => parsed,
                 Err(error) => return (Some(packet), Err(error)),
             };
-        if !(self.is_own(ip.destination) || ip.destination.is_broadcast()) {
+        let for_us = match from {
+            Some(_) => {
+                self.is_own(ip.destination) && !ip.destination.is_loopback() && self.is_source(ip.source)
+            }
+            None => self.is_own(ip.destination),
+        };
+        let to_all =
+            ip.destination.is_broadcast() && ip.protocol != protocol::TCP && self.is_source(ip.source);
+        if !(for_us || to_all) {
             return (Some(packet), Err(Malformed::Unsupported));
         }
         let transport = at + length;
@@ -189,6 +216,7 @@ impl Stack {
             },
             protocol::UDP => match UdpHeader::parse_header(headers.above(), headers.above_len()) {
                 Ok(header) => {
+                    self.count(|c| c.udp_in += 1);
                     let from = SocketAddrV4::new(headers.ip.source, header.source);
                     let to = SocketAddrV4::new(headers.ip.destination, header.destination);
                     let length = u32::from(header.len) - udp::HEADER_LEN as u32;
@@ -200,6 +228,7 @@ impl Stack {
             },
             protocol::ICMP => {
                 let result = self.icmp_input(cpu, &packet, &headers);
+                self.count(|c| c.icmp_in += u64::from(result.is_ok()));
                 (Some(packet), result)
             }
             _ => (Some(packet), Err(Malformed::Unsupported)),
@@ -209,11 +238,16 @@ impl Stack {
     /// Sums a packet up that no device has.
     fn checksum_is_right(&self, cpu: &Cpu, headers: &Headers, packet: &Packet) -> bool {
         let length = headers.above_len();
-        let bytes = load(cpu, packet, headers.transport as u32, length);
-        // A UDP checksum of zero is none (RFC 768).
-        if headers.ip.protocol == protocol::UDP && bytes.get(6..8) == Some(&[0, 0]) {
-            return true;
+        let mut bytes = load(cpu, packet, headers.transport as u32, length);
+        if headers.ip.protocol == protocol::UDP {
+            // A checksum of zero is none, and what lies behind a datagram's end is none of its (RFC 768).
+            let Ok(udp) = UdpHeader::parse(&bytes) else { return true };
+            if udp.checksum == 0 {
+                return true;
+            }
+            bytes.truncate(udp.len.into());
         }
+        let length = bytes.len();
         let Ipv4Header { source, destination, protocol, .. } = headers.ip;
         Sum::new().with_pseudo_header(source, destination, protocol, length as u16).with(&bytes).finish() == 0
     }
