@@ -1,7 +1,8 @@
 //! How many packets per second one core simulates: pktgen, driver, NIC, fabric and wire, with real bytes.
 //!
 //! The aim is 1 million packets of 64 B per second; it is printed, not asserted. Time is that of the processor where the
-//! system tells it: a simulation has one thread. `cargo bench -p nearfar --bench packets -- QUICK` takes a tenth of it.
+//! system tells it: a simulation has one thread. `cargo bench -p nearfar --bench packets -- QUICK` takes a tenth of it;
+//! a number says how many packets the first line measures.
 
 #[path = "clock/mod.rs"]
 mod clock;
@@ -12,7 +13,8 @@ use computers::{Run, forget_peak, peak, run};
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "QUICK");
-    let count = if quick { 100_000 } else { 1_000_000 };
+    let number = std::env::args().find_map(|argument| argument.parse().ok());
+    let count = number.unwrap_or(if quick { 100_000 } else { 1_000_000 });
     println!("packets per second of one core (aim: 1 million at 64 B; memory flat)");
     measure("64 B into a switch", SENDER, 60, count);
     measure("64 B into a switch, longer", SENDER, 60, 2 * count);

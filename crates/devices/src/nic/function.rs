@@ -118,6 +118,11 @@ impl NicFunction {
         }
     }
 
+    /// Whether the device knows its address: a virtual function that does not run may not exist.
+    pub fn is_known(&self) -> bool {
+        self.enabled || self.physical.is_none()
+    }
+
     pub fn port(&self) -> EthernetPort {
         self.params.port
     }

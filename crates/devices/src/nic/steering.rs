@@ -6,7 +6,7 @@
 //! ([`FlowTable::find`] and [`Placement`]): as posted writes keep their order, who sees a completion of the new queue can
 //! see all of the old one's. A rule that is removed is one whose flow is silent.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use units::Time;
@@ -68,12 +68,12 @@ pub struct FlowTable {
     /// As far as any has been used.
     rules: Vec<Option<Rule>>,
     /// Only looked up, never walked.
-    by_key: HashMap<FlowKey, u16>,
+    by_key: FxHashMap<FlowKey, u16>,
 }
 
 impl FlowTable {
     pub fn new(size: u16) -> Self {
-        Self { size, rules: Vec::new(), by_key: HashMap::new() }
+        Self { size, rules: Vec::new(), by_key: FxHashMap::default() }
     }
 
     /// Makes rule `number`, in place of what had its number or its key. Gives the outcome as the register has it.

@@ -30,9 +30,7 @@ impl Nic {
         if to.is_multicast() {
             return None;
         }
-        // A virtual function that does not run may not exist: its address is not known here.
-        let ours =
-            |f: &super::NicFunction| f.port() == port && f.mac == to && (f.enabled || f.physical.is_none());
+        let ours = |f: &super::NicFunction| f.port() == port && f.mac == to && f.is_known();
         let by_rule = flow.and_then(|flow| self.switch_rules.find(bus.now(), flow));
         by_rule
             .map(|found| usize::from(found.target))
@@ -94,7 +92,8 @@ impl Nic {
     pub(super) fn send_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) -> bool {
         let port = self.functions[usize::from(from)].port();
         let frame = &frame[..frame.len() - FCS_LEN];
-        let behind = |(n, f): (usize, &super::NicFunction)| n != usize::from(from) && f.port() == port;
+        let behind =
+            |(n, f): (usize, &super::NicFunction)| n != usize::from(from) && f.port() == port && f.is_known();
         let Ok((header, _)) = EthernetHeader::parse(frame) else { return true };
         if !self.functions.iter().enumerate().any(behind) {
             return true;

@@ -290,8 +290,11 @@ impl Nic {
             self.sender.jobs.push(Job::default());
             self.sender.jobs.len() as u16 - 1
         });
-        let state_is_physical = self.functions[usize::from(function)].physical.is_none();
-        let physical = self.functions.iter().filter(|f| f.physical.is_none()).count();
+        // Physical functions, which come first, are one another's hands.
+        let hands = match self.functions[usize::from(function)].physical {
+            None => 0..self.params.functions.len() as u8,
+            Some(_) => 0..0,
+        };
         let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
         let job = &mut self.sender.jobs[usize::from(index)];
         (job.function, job.queue, job.life) = (function, queue, state.ring.life);
@@ -314,9 +317,7 @@ impl Nic {
             let fragment = descriptor(n);
             n += 1;
             let through = if fragment.has(THROUGH_FUNCTION) { fragment.function } else { function };
-            // Only physical functions are one another's hands.
-            let is_free = state_is_physical && usize::from(through) < physical;
-            if fragment.length == 0 || !(through == function || is_free) {
+            if fragment.length == 0 || !(through == function || hands.contains(&through)) {
                 job.failed = true;
             }
             // What is cut is read.

@@ -1,11 +1,10 @@
 //! Which receiving queue a flow goes to: the hash's table, and rules for single flows.
 
-use std::collections::HashMap;
-
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::mmio::Mmio;
 use platform::net::{FlowKey, RuleId};
+use rustc_hash::FxHashMap;
 use wire::nic::registers::{self as regs, flow, rss};
 use wire::nic::toeplitz::EXAMPLE_KEY;
 
@@ -16,7 +15,7 @@ pub(super) struct Rules {
     next: u32,
     free: Vec<u32>,
     /// Only looked up, never walked.
-    by_flow: HashMap<FlowKey, u32>,
+    by_flow: FxHashMap<FlowKey, u32>,
     flows: Vec<Option<(FlowKey, u16)>>,
 }
 

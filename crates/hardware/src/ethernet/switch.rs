@@ -1,7 +1,8 @@
 //! A learning switch that stores and forwards (IEEE 802.1D).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
 use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, FCS_LEN, MacAddr, fcs, fcs_is_right};
 use wire::ip::ecn;
@@ -74,14 +75,14 @@ pub struct Switch {
     params: EthernetSwitchParams,
     ports: Vec<Port>,
     /// Only looked up, never walked.
-    addresses: HashMap<MacAddr, (u8, Time)>,
+    addresses: FxHashMap<MacAddr, (u8, Time)>,
     counters: SwitchCounters,
 }
 
 impl Switch {
     pub fn new(params: EthernetSwitchParams) -> Self {
         let ports = (0..params.ports).map(|_| Port::default()).collect();
-        Self { params, ports, addresses: HashMap::new(), counters: SwitchCounters::default() }
+        Self { params, ports, addresses: FxHashMap::default(), counters: SwitchCounters::default() }
     }
 
     pub fn plug_mut(&mut self, port: u8) -> &mut Option<CableEnd> {

@@ -141,8 +141,12 @@ impl Context {
         if owed.is_empty() {
             return;
         }
+        let left = self.left();
+        if left.is_zero() {
+            return self.book_all(owed.drain(..));
+        }
         let sum: Duration = owed.iter().map(|&(_, time)| time).sum();
-        let mut passed = sum - self.left();
+        let mut passed = sum - left;
         let mut whole = 0;
         for (part, time) in &mut *owed {
             let now = (*time).min(passed);
@@ -157,6 +161,17 @@ impl Context {
             whole += 1;
         }
         owed.drain(..whole);
+    }
+
+    /// Books pieces of work that have passed, each part once: parts take turns within a burst of packets.
+    fn book_all(&self, pieces: impl Iterator<Item = (Part, Duration)>) {
+        let mut sums = [Duration::ZERO; Part::ALL.len()];
+        for (part, time) in pieces {
+            sums[part as usize] += time;
+        }
+        for (part, time) in Part::ALL.into_iter().zip(sums).filter(|(_, time)| !time.is_zero()) {
+            self.book_passed(part, time);
+        }
     }
 
     /// Whether it keeps its core although it waits.

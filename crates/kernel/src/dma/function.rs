@@ -1,8 +1,10 @@
 //! The DMA API of one function.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
+
+use rustc_hash::FxHashMap;
 
 use hardware::iommu::{DomainId, Permissions};
 use platform::Error;
@@ -14,7 +16,6 @@ use wire::pcie::Bdf;
 
 use super::DmaMode;
 use super::domain::Domain;
-use super::mixing::Mixing;
 use super::unit::pass_through;
 use crate::convert;
 use crate::kernel::Inner;
@@ -38,9 +39,9 @@ pub(crate) struct FunctionDma {
     domain: RefCell<Option<Rc<Domain>>>,
     /// Its domain while it passes with its addresses as they are.
     passes: Cell<Option<DomainId>>,
-    counters: Cell<DmaCounters>,
+    counters: RefCell<DmaCounters>,
     /// Walked only in the order of its keys.
-    live: RefCell<HashMap<Live, u32, Mixing>>,
+    live: RefCell<FxHashMap<Live, u32>>,
     pool: RefCell<Pool>,
     /// Pages behind coherent memory, by where the core finds them.
     coherent: RefCell<BTreeMap<PhysAddr, (Pages, Iova)>>,
@@ -77,7 +78,7 @@ impl FunctionDma {
             bits: Cell::new(32),
             domain: RefCell::new(None),
             passes: Cell::new(None),
-            counters: Cell::default(),
+            counters: RefCell::default(),
             live: RefCell::default(),
             pool: RefCell::default(),
             coherent: RefCell::default(),
@@ -87,9 +88,7 @@ impl FunctionDma {
     }
 
     fn count(&self, change: impl FnOnce(&mut DmaCounters)) {
-        let mut counters = self.counters.get();
-        change(&mut counters);
-        self.counters.set(counters);
+        change(&mut self.counters.borrow_mut());
     }
 
     /// The function's domain, made when first needed; `None` where addresses are not translated.
@@ -260,7 +259,7 @@ impl FunctionDma {
     /// Ends everything that the function's driver has left; says how much that was.
     pub fn close(&self, cpu: &Cpu) -> u64 {
         let Some(kernel) = self.kernel.upgrade() else { return 0 };
-        let left = self.counters.get().live();
+        let left = self.counters.borrow().live();
         let mut live: Vec<(Live, u32)> = self.live.borrow_mut().drain().collect();
         live.sort_unstable();
         for (mapping, count) in live {
@@ -415,6 +414,6 @@ impl DmaOps for FunctionDma {
     }
 
     fn counters(&self) -> DmaCounters {
-        self.counters.get()
+        *self.counters.borrow()
     }
 }

@@ -7,7 +7,6 @@
 mod domain;
 mod function;
 mod iova;
-mod mixing;
 mod numbers;
 mod unit;
 
