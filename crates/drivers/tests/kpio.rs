@@ -8,6 +8,8 @@ use std::rc::Rc;
 use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
 use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
+use hardware::core::{EvictionOrder, StoreParams};
+use hardware::root::RootPortParams;
 use platform::device::FunctionIndex;
 use units::{BitRate, Duration};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
@@ -94,6 +96,43 @@ fn every_way_of_storing_brings_every_length() {
         let short = way.stores == Stores::Uncached || way.ending == Ending::Fenced;
         assert_eq!(pieces > 0, short, "{way:?}: {pieces} pieces");
         assert_eq!(pair.counters(0).tx_lines.get(), frames.into());
+    }
+}
+
+/// Lines that leave the cores' buffers in any order do not stand in each other's way, whatever keeps the driver from writing
+/// too much: with the paper's window of as many positions as lines, and with a wide one.
+#[test]
+fn lines_that_leave_in_any_order_all_arrive() {
+    let stores = StoreParams {
+        eviction_order: EvictionOrder::Any,
+        accept_latency: Duration::from_ns(91),
+        ..StoreParams::ideal()
+    };
+    // Few places: lines wait in the buffers, and pass each other there.
+    let root = RootPortParams {
+        posted_places: 2,
+        outbound_latency: Duration::from_ns(60),
+        ..RootPortParams::ideal()
+    };
+    let papers_window: fn(&mut NicParams) =
+        |nic| nic.kpio = Some(Parts { log2_positions: 6, ..Parts::example() });
+    for nic in [papers_window, with_kpio] {
+        for (framed, flow) in
+            [(true, Flow::Link), (false, Flow::Link), (true, Flow::Counted), (false, Flow::Counted)]
+        {
+            for length in [248, 1496] {
+                let way = KpioParams { framed, flow, ..KpioParams::default() };
+                let rate = BitRate::gbit_per_s(10);
+                let pair =
+                    Pair::up(&Setup { stores: stores.clone(), root: root.clone(), nic, rate, ..setup(way) });
+                let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+                send(&pair, 0, vec![length; 300], 0, |_, _| {});
+                let numbers = received(&pair, listener, false);
+                assert_eq!(numbers, (0..300).collect::<Vec<_>>(), "{way:?}, {length} B");
+                assert_eq!(count(&pair, counter::KPIO_DROPPED) + count(&pair, counter::KPIO_MISSING), 0);
+                assert!(count(&pair, counter::KPIO_AHEAD) > 0);
+            }
+        }
     }
 }
 

@@ -95,6 +95,10 @@ impl NetDriver for Adapter {
         let packet = match self.send_by_lines(cpu, &channel, packet) {
             Ok(Ok(bytes)) => {
                 self.counters.tx_lines.add(1);
+                if !more {
+                    // Others before it may have been put into the ring with more to follow.
+                    tx.flush(cpu);
+                }
                 if let Some(core) = self.core() {
                     core.sent(cpu, queue, 1, bytes);
                 }

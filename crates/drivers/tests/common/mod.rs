@@ -10,6 +10,7 @@ use devices::nic::{Nic, NicHandle, NicParams};
 use drivers::nic::{NicDriver, NicDriverParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
+use hardware::core::StoreParams;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::{CableId, CableParams, EthernetSwitchParams, FaultParams};
 use hardware::iommu::{Iommu, IommuParams};
@@ -44,6 +45,9 @@ pub struct Setup {
     /// Puts a switch that marks at so many waiting bytes between the hosts, its second port of this speed.
     pub marking_switch: Option<(u32, BitRate)>,
     pub nic: fn(&mut NicParams),
+    /// How cores store to devices, and the root ports that they do it through.
+    pub stores: StoreParams,
+    pub root: RootPortParams,
     /// Drivers that are asked before the NIC's.
     pub others: Vec<Rc<dyn PciDriver>>,
 }
@@ -60,6 +64,8 @@ impl Default for Setup {
             ecn: EcnMode::Accept,
             marking_switch: None,
             nic: |_| {},
+            stores: StoreParams::ideal(),
+            root: RootPortParams::ideal(),
             others: Vec::new(),
         }
     }
@@ -142,7 +148,8 @@ impl Pair {
                     .collect(),
             };
             let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), iommus);
-            let link = fabric.add_root_port(host, RootPortParams::ideal(), link(), 0..=0);
+            let link = fabric.add_root_port(host, setup.root.clone(), link(), 0..=0);
+            fabric.host_mut(host).set_store_params(&setup.stores);
             let card = fabric.add_endpoint(EndpointParams::ideal(256), &[link], Box::new(nic));
             (host, handle, card)
         };

@@ -79,10 +79,23 @@ impl Lines {
         (ahead >= room).then(|| self.head.wrapping_add(ahead + 1).wrapping_sub(depth))
     }
 
+    /// Whether a place in the window is that of a frame's first line.
+    pub fn is_first(&self, at: u64) -> bool {
+        (at / LINE as u64) as u32 > self.mask
+    }
+
+    /// Goes on at a place in the window, with nothing in memory.
+    pub fn jump(&mut self, at: u64) {
+        let ahead = ((at / LINE as u64) as u32).wrapping_sub(self.head) & self.mask;
+        self.slots.fill(EMPTY);
+        self.head = self.head.wrapping_add(ahead);
+        (self.freed, self.end) = (self.head, self.head);
+    }
+
     /// Writes `data`, which stays inside a line, at a place in the window.
     pub fn write(&mut self, at: u64, data: &[u8]) -> Written {
         let line = (at / LINE as u64) as u32;
-        let is_first = line > self.mask;
+        let is_first = self.is_first(at);
         let ahead = line.wrapping_sub(self.head) & self.mask;
         let room = self.slots.len() as u32 - self.head.wrapping_sub(self.freed);
         let begins = is_first && at as usize % LINE == 0;

@@ -109,6 +109,9 @@ impl KpioQueue {
 
     /// Takes a write that stays inside a line.
     fn write(&mut self, handle: &NicHandle, function: u8, at: u64, piece: &[u8]) {
+        if self.control & register::HOLD != 0 && self.lines.wants_freed(at).is_some() {
+            self.make_room(at);
+        }
         let what = self.lines.write(at, piece);
         let count = |which| handle.add(function, which, 1);
         if piece.len() < LINE {
@@ -126,10 +129,44 @@ impl KpioQueue {
         }
     }
 
-    /// Whether a write has to wait in the port.
+    /// Whether a write has to wait in the port: others do, or there is no room until frames have left.
     fn holds(&self, at: u64) -> bool {
         let may = self.control & register::HOLD != 0;
-        may && (!self.held.is_empty() || self.lines.wants_freed(at).is_some())
+        may && (!self.held.is_empty() || self.waits_for_frames(at))
+    }
+
+    fn waits_for_frames(&self, at: u64) -> bool {
+        !self.ready.is_empty() && self.lines.wants_freed(at).is_some()
+    }
+
+    /// There is no room for a write, and no frame whose leaving would make some: a line is missing, and if it comes, then
+    /// behind this one.
+    fn make_room(&mut self, at: u64) {
+        // What has been decoded is kept there.
+        self.lines.free(self.lines.head());
+        if self.lines.wants_freed(at).is_none() || self.lines.has_more() {
+            return;
+        }
+        match &mut self.decoder {
+            // It comes late, or the frame's beginning is lost.
+            Decoder::Framed(_) if !self.lines.is_first(at) => return,
+            Decoder::Framed(decoder) => decoder.give_up(),
+            Decoder::Signature(_) => {}
+        }
+        self.lines.jump(at);
+    }
+
+    /// Takes the first write that waits in the port if it need not. Whether it did: it may complete a frame, for which the
+    /// next one then waits.
+    fn take_held(&mut self, handle: &NicHandle, function: u8, spare: &mut Vec<Vec<u8>>) -> bool {
+        let Some((at, bytes)) = self.held.pop_front() else { return false };
+        if self.waits_for_frames(at) {
+            self.held.push_front((at, bytes));
+            return false;
+        }
+        self.write(handle, function, at, &bytes);
+        spare.push(bytes);
+        true
     }
 
     /// Whether as many lines are free as the driver waits for.
@@ -177,10 +214,47 @@ impl Nic {
         self.kpio_drain(bus, function, queue as u8);
     }
 
-    /// Decodes the lines that are there.
+    /// Decodes the lines that are there, and takes those that waited for room.
     fn kpio_drain(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
         let Some(params) = self.params.kpio else { return };
         let ready_at = bus.now() + params.latency;
+        let (mut lines, mut frames) = (0, 0);
+        loop {
+            let (more_lines, more_frames) = self.kpio_decode(function, queue, ready_at);
+            (lines, frames) = (lines + more_lines, frames + more_frames);
+            let Self { functions, handle, sender, .. } = self;
+            let state = &mut functions[usize::from(function)].kpio[usize::from(queue)];
+            state.free_idle_lines();
+            if !state.take_held(handle, function, &mut sender.spare) {
+                break;
+            }
+        }
+        self.handle.add(function, counter::KPIO_LINES, lines);
+        self.kpio_count(function, queue);
+        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
+        // What is missing may come behind what waits in the port.
+        let is_missing = state.lines.has_more() && state.held.is_empty();
+        if lines > 0 || !is_missing {
+            state.stuck = None;
+        }
+        if is_missing {
+            state.stuck.get_or_insert(bus.now());
+        }
+        if state.stuck.is_some() && !state.waits {
+            state.waits = true;
+            let note = Note::new(Kind::KpioPatience, state.life, function, queue);
+            bus.wake_at(bus.now() + params.patience, note.token());
+        }
+        if frames > 0 {
+            let port = self.functions[usize::from(function)].port();
+            (0..frames).for_each(|_| self.mux_list(function, queue));
+            self.mux_pump(bus, port);
+        }
+        self.kpio_report(bus, function, queue);
+    }
+
+    /// Decodes the lines that are there: how many, and how many frames came of them.
+    fn kpio_decode(&mut self, function: u8, queue: u8, ready_at: Time) -> (u64, u64) {
         let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
         let is_short = state.has_short_lines();
         let (mut lines, mut frames) = (0, 0);
@@ -190,7 +264,7 @@ impl Nic {
                 Decoder::Framed(decoder) if is_short => decoder.needs(is_first, begun),
                 _ => LINE,
             };
-            let Some(line) = memory.next(needs) else { break };
+            let Some(line) = memory.next(needs) else { return (lines, frames) };
             let outcome = decoder.line(line);
             memory.advance();
             lines += 1;
@@ -209,27 +283,6 @@ impl Nic {
             state.ready.push_back(Ready { bytes, at: ready_at, end: state.lines.head() });
             frames += 1;
         }
-        self.handle.add(function, counter::KPIO_LINES, lines);
-        self.kpio_count(function, queue);
-        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        state.free_idle_lines();
-        if lines > 0 || !state.lines.has_more() {
-            state.stuck = None;
-        }
-        if state.lines.has_more() {
-            state.stuck.get_or_insert(bus.now());
-        }
-        if state.stuck.is_some() && !state.waits {
-            state.waits = true;
-            let note = Note::new(Kind::KpioPatience, state.life, function, queue);
-            bus.wake_at(bus.now() + params.patience, note.token());
-        }
-        if frames > 0 {
-            let port = self.functions[usize::from(function)].port();
-            (0..frames).for_each(|_| self.mux_list(function, queue));
-            self.mux_pump(bus, port);
-        }
-        self.kpio_report(bus, function, queue);
     }
 
     /// Brings the counters up to the decoder's.
@@ -294,19 +347,10 @@ impl Nic {
         state.lines.free(frame.end);
         state.free_idle_lines();
         self.sender.spare.push(frame.bytes);
-        let mut has_room = false;
-        while let Some((at, bytes)) = state.held.front()
-            && state.lines.wants_freed(*at).is_none()
-        {
-            let (at, bytes) = (*at, bytes.clone());
-            state.held.pop_front();
-            state.write(&self.handle, function, at, &bytes);
-            has_room = true;
-        }
-        if has_room {
-            self.kpio_drain(bus, function, queue);
-        } else {
+        if state.held.is_empty() {
             self.kpio_report(bus, function, queue);
+        } else {
+            self.kpio_drain(bus, function, queue);
         }
     }
 

@@ -30,7 +30,8 @@ pub enum Flow {
     /// It counts lines: the device writes to memory how many are free, and interrupts who waits.
     #[default]
     Counted,
-    /// The link's credits: the core stands still until the device takes its stores.
+    /// The link's credits: the core stands still until the device takes its stores. As lines leave a core in any order, the
+    /// driver fences those that the device has room for from those behind.
     Link,
 }
 

@@ -18,8 +18,6 @@ use super::params::{Ending, Flow, KpioParams, Stores};
 
 /// Bytes of a cache line: what the device writes and what writers share lie apart.
 const APART: u64 = 64;
-/// Lines that may pass another on its way from a core: no core has more write-combining buffers (assumed; the paper has 10).
-const OVERTAKING: usize = 16;
 /// Most bytes of the headers that segments repeat: Ethernet, IPv4 or IPv6 and TCP with all their options.
 const HEADERS: usize = 14 + 60 + 60;
 
@@ -56,6 +54,8 @@ pub struct KpioQueue {
     /// Lines written, and free again as far as is known: counts.
     line: Cell<u32>,
     freed: Cell<u32>,
+    /// Lines before this count have left the core before any behind it.
+    fenced: Cell<u32>,
     frames: Cell<u16>,
     /// The core that wrote last.
     writer: Cell<Option<CpuId>>,
@@ -95,6 +95,7 @@ impl KpioQueue {
             shared,
             line: Cell::new(0),
             freed: Cell::new(0),
+            fenced: Cell::new(0),
             frames: Cell::new(0),
             writer: Cell::new(None),
             spin: SpinLock::default(),
@@ -140,12 +141,7 @@ impl KpioQueue {
 
     /// Longest frame that it takes.
     pub fn longest(&self) -> u32 {
-        let spare = match self.params.flow {
-            Flow::Counted => 1,
-            // A frame's last lines may stand in front of the device before its first ones are there.
-            Flow::Link => OVERTAKING,
-        };
-        ((1usize << self.limits.log2_lines).saturating_sub(spare) * LINE).min(framed::LONGEST) as u32
+        (((1usize << self.limits.log2_lines) - 1) * LINE).min(framed::LONGEST) as u32
     }
 
     /// Lines that a packet of so many bytes takes.
@@ -298,14 +294,40 @@ impl KpioQueue {
             network_checksum: network,
             transport_checksum: transport,
         };
+        let end = self.line.get().wrapping_add(self.format.lines(frame.len()) as u32);
+        if self.params.flow == Flow::Link {
+            self.keep_apart(cpu, end);
+        }
         self.write(cpu, header, frame);
+        self.writer.set(Some(cpu.id()));
+        self.line.set(end);
+        self.frames.set(self.frames.get().wrapping_add(1));
         if self.params.shared && self.params.flow == Flow::Link {
             // Combined lines do not wait for a lock's release: the next core's could pass them.
-            cpu.sfence();
+            self.fence(cpu);
         }
-        self.writer.set(Some(cpu.id()));
-        self.line.set(self.line.get().wrapping_add(self.format.lines(frame.len()) as u32));
-        self.frames.set(self.frames.get().wrapping_add(1));
+    }
+
+    /// Makes sure that lines up to `end` do not stand in front of the device, which has no room for them, before earlier
+    /// ones that would make room: they leave a core in any order. All that can pass each other, those behind a fence or
+    /// behind what is free again, have room together.
+    fn keep_apart(&self, cpu: &Cpu, end: u32) {
+        let depth = 1 << self.limits.log2_lines;
+        let fits = |from: u32| end.wrapping_sub(from) <= depth;
+        if self.params.stores == Stores::Uncached || fits(self.fenced.get()) {
+            return;
+        }
+        self.freed.set(cpu.load_u32(self.shared.cpu));
+        // A device that gave up lines may count otherwise: then that says nothing.
+        if !fits(self.freed.get()) {
+            self.fence(cpu);
+        }
+    }
+
+    /// Lets all lines leave before those that are written from now on.
+    fn fence(&self, cpu: &Cpu) {
+        cpu.sfence();
+        self.fenced.set(self.line.get());
     }
 
     /// Takes the lock: its line comes from whoever had it, and whoever has it is waited for.
