@@ -1,0 +1,114 @@
+//! Whole files.
+
+use expect_test::expect;
+use machine::{Machine, Part, Scenario};
+
+use super::{T430, check, edited};
+
+#[test]
+fn not_toml() {
+    check::<Machine>(
+        "name = \"x\nsummary = 3\n[host\n",
+        expect![[r#"
+        error: not TOML: invalid basic string, expected `"`
+         --> my.toml:1:10
+          |
+        1 | name = "x
+          |          ^
+
+        error: not TOML: unclosed table, expected `]`
+         --> my.toml:3:6
+          |
+        3 | [host
+          |      ^"#]],
+    );
+}
+
+#[test]
+fn a_key_twice() {
+    check::<Machine>(
+        "name = \"x\"\nname = \"y\"\n",
+        expect![[r#"
+        error: not TOML: duplicate key
+         --> my.toml:2:1
+          |
+        2 | name = "y"
+          | ^^^^"#]],
+    );
+}
+
+#[test]
+fn nothing_at_all() {
+    check::<Scenario>(
+        "",
+        expect![[r#"
+            error: `name` is missing
+            --> my.toml
+
+            error: `summary` is missing
+            --> my.toml
+
+            error: `machine` is missing
+            --> my.toml
+
+            error: `card` is missing
+            --> my.toml
+
+            error: `pcie_bench` is missing
+            --> my.toml"#]],
+    );
+}
+
+#[test]
+fn several_errors_at_once() {
+    check::<Scenario>(
+        "name = \"x\"\nsummary = \"y\"\nmachine = \"dell-t430\"\ncard = 6000\nseeds = 4\n\n[pcie_bench]\n\
+         test = [\"LAT_RD\", \"LAT_WR\"]\npattern = \"random\"\ncache = \"hot\"\nwindow = \"64 kB\"\ntransfer = \"0 B\"\n",
+        expect![[r#"
+            error: `card` takes text, not an integer
+             --> my.toml:4:8
+              |
+            4 | card = 6000
+              |        ^^^^ this is an integer
+
+            error: unknown key `seeds` in the file
+             --> my.toml:5:1
+              |
+            5 | seeds = 4
+              | ^^^^^ not a key of this table
+              |
+              = help: did you mean `seed`? The keys here are `name`, `summary`, `machine`, `card`, `slot`, `change`, `change_card`, `seed`, `pcie_bench`
+
+            error: `test` cannot be "LAT_WR"
+             --> my.toml:8:19
+              |
+            8 | test = ["LAT_RD", "LAT_WR"]
+              |                   ^^^^^^^^
+              |
+              = help: did you mean `LAT_RD`? It is one of `LAT_RD`, `LAT_WRRD`, `BW_RD`, `BW_WR`, `BW_RDWR`
+
+            error: `pattern` cannot be "random"
+             --> my.toml:9:11
+              |
+            9 | pattern = "random"
+              |           ^^^^^^^^
+              |
+              = help: did you mean `rand`? It is one of `seq`, `rand`
+
+            error: `cache` cannot be "hot"
+              --> my.toml:10:9
+               |
+            10 | cache = "hot"
+               |         ^^^^^
+               |
+               = help: one of `cold`, `host-warm`, `device-warm`, `device-thrash`
+
+            error: `window`: `64 kB` has `kB` as its unit; a size takes B, KiB, MiB, GiB, TiB
+              --> my.toml:11:10
+               |
+            11 | window = "64 kB"
+               |          ^^^^^^^
+               |
+               = help: such as "64 KiB""#]],
+    );
+}
