@@ -1,0 +1,112 @@
+//! A controller's life from enable to reset (sections 3.1.5 and 7.3).
+
+use std::rc::Rc;
+
+use wire::nvme::{Configuration, ControllerStatus};
+
+use super::{Controller, FETCHERS, MAX_PAGE_SHIFT, State, WEIGHTED};
+use crate::nvme::queues::{CompletionQueue, SubmissionQueue};
+
+impl Controller {
+    /// CC was written (section 3.1.5).
+    pub fn configure(self: &Rc<Self>, new: Configuration) {
+        if self.state.borrow().deaf {
+            return;
+        }
+        let old = std::mem::replace(&mut self.state.borrow_mut().configuration, new);
+        if old.enable && !new.enable {
+            self.stop();
+        }
+        if !old.enable && new.enable {
+            self.start(new);
+        }
+        if new.shutdown != old.shutdown && matches!(new.shutdown, 1 | 2) {
+            self.state.borrow_mut().status.shutdown = 1;
+            let this = Rc::clone(self);
+            self.keep(self.port.spawn(async move {
+                // A normal shutdown leaves nothing behind; an abrupt one does what it can, which is the same here.
+                let _ = this.flush().await;
+                this.state.borrow_mut().status.shutdown = 2;
+            }));
+        } else if new.shutdown == 0 {
+            self.state.borrow_mut().status.shutdown = 0;
+        }
+    }
+
+    fn start(self: &Rc<Self>, configuration: Configuration) {
+        let params = &self.drive.params;
+        let arbitration = configuration.arbitration == 0
+            || configuration.arbitration == WEIGHTED && params.weighted_round_robin;
+        {
+            let mut state = self.state.borrow_mut();
+            let aligned = (state.admin_submission | state.admin_completion) % 4096 == 0;
+            let sizes = state.admin.submission > 0 && state.admin.completion > 0;
+            let command_set = configuration.command_set == 0 && configuration.page_shift <= MAX_PAGE_SHIFT;
+            if !(arbitration && aligned && sizes && command_set) {
+                state.status.fatal = true;
+                return;
+            }
+            let (base, entries) = (state.admin_submission, u32::from(state.admin.submission) + 1);
+            let queue = SubmissionQueue {
+                base,
+                entries,
+                tail: 0,
+                head: 0,
+                fetching: false,
+                closed: false,
+                priority: 0,
+                completion_queue: 0,
+            };
+            state.submission.insert(0, queue);
+            let entries = u32::from(state.admin.completion) + 1;
+            let queue = CompletionQueue::new(state.admin_completion, entries, Some(0));
+            state.completion.insert(0, queue);
+        }
+        let this = Rc::clone(self);
+        let ready = self.port.now() + params.timing.enable;
+        self.keep(self.port.spawn(async move {
+            this.port.sleep_until(ready).await;
+            this.state.borrow_mut().status.ready = true;
+            for _ in 0..FETCHERS {
+                let fetcher = Rc::clone(&this);
+                this.keep(this.port.spawn(async move { fetcher.fetch_commands().await }));
+            }
+        }));
+    }
+
+    /// A controller reset: queues and commands are gone, the admin queues' registers stay (section 7.3.2).
+    pub fn stop(&self) {
+        let mut state = self.state.borrow_mut();
+        for task in state.tasks.drain(..) {
+            task.abort();
+        }
+        let subsystem_reset = state.status.subsystem_reset;
+        *state = State {
+            configuration: state.configuration,
+            status: ControllerStatus { subsystem_reset, ..ControllerStatus::default() },
+            admin: state.admin,
+            admin_submission: state.admin_submission,
+            admin_completion: state.admin_completion,
+            buffer_control: state.buffer_control,
+            buffer: std::mem::take(&mut state.buffer),
+            ..State::default()
+        };
+    }
+
+    /// A reset from outside: the registers are cleared too.
+    pub fn reset(&self) {
+        self.stop();
+        let mut state = self.state.borrow_mut();
+        let buffer = std::mem::take(&mut state.buffer);
+        *state = State { buffer, ..State::default() };
+    }
+
+    /// The controller cannot go on (CSTS.CFS): nothing is processed until it is reset.
+    pub fn fail(&self) {
+        let mut state = self.state.borrow_mut();
+        state.status.fatal = true;
+        for queue in state.submission.values_mut() {
+            queue.closed = true;
+        }
+    }
+}
