@@ -39,13 +39,21 @@ pub enum QuantityError {
 
 /// A unit and how many base units it stands for.
 pub(crate) struct Scale {
+    /// As it is typed, and listed where something else was typed.
     pub(crate) unit: &'static str,
+    /// As it is shown; taken as well.
+    pub(crate) shown: &'static str,
     pub(crate) factor: f64,
 }
 
 impl Scale {
     pub(crate) const fn new(unit: &'static str, factor: f64) -> Self {
-        Self { unit, factor }
+        Self { unit, shown: unit, factor }
+    }
+
+    /// One that is shown otherwise than it is typed.
+    pub(crate) const fn shown_as(unit: &'static str, shown: &'static str, factor: f64) -> Self {
+        Self { unit, shown, factor }
     }
 }
 
@@ -63,11 +71,13 @@ pub(crate) fn parse(text: &str, what: &'static str, scales: &[Scale]) -> Result<
         units: units(),
     })?;
     let unit = unit.trim();
-    let scale = scales.iter().find(|s| s.unit == unit).ok_or_else(|| QuantityError::UnknownUnit {
-        text: text.into(),
-        unit: if unit.is_empty() { "nothing".into() } else { format!("`{unit}`") },
-        what,
-        units: units(),
+    let scale = scales.iter().find(|s| s.unit == unit || s.shown == unit).ok_or_else(|| {
+        QuantityError::UnknownUnit {
+            text: text.into(),
+            unit: if unit.is_empty() { "nothing".into() } else { format!("`{unit}`") },
+            what,
+            units: units(),
+        }
     })?;
     let value = (number * scale.factor).round();
     // 2^63 is far beyond any quantity that a simulation can reach.
@@ -83,10 +93,10 @@ pub(crate) fn format(value: u64, scales: &[Scale], f: &mut core::fmt::Formatter<
         let scaled = value as f64 / scale.factor;
         let shown = (scaled * 1e3).round() / 1e3;
         if shown >= 1.0 && (shown * scale.factor).round() as u64 == value {
-            return write!(f, "{shown} {}", scale.unit);
+            return write!(f, "{shown} {}", scale.shown);
         }
     }
-    write!(f, "{value} {}", scales[0].unit)
+    write!(f, "{value} {}", scales[0].shown)
 }
 
 /// Gives a wrapper of an integer its text form: `FromStr`, `Display`, `Debug` and serde.

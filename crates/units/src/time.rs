@@ -166,7 +166,7 @@ impl Sum for Duration {
 const SCALES: &[Scale] = &[
     Scale::new("ps", 1.0),
     Scale::new("ns", 1e3),
-    Scale::new("us", 1e6),
+    Scale::shown_as("us", "µs", 1e6),
     Scale::new("ms", 1e9),
     Scale::new("s", 1e12),
 ];
@@ -201,6 +201,9 @@ mod tests {
         assert_eq!("13.333 ns".parse(), Ok(Duration::from_ps(13_333)));
         assert_eq!(Duration::from_ns(330).to_string(), "330 ns");
         assert_eq!(Duration::from_ps(1_500).to_string(), "1.5 ns");
+        assert_eq!("9 us".parse(), Ok(Duration::from_us(9)));
+        assert_eq!("9 µs".parse(), Ok(Duration::from_us(9)));
+        assert_eq!(Duration::from_us(9).to_string(), "9 µs");
         assert!("330".parse::<Duration>().is_err());
         assert!("-1 ns".parse::<Duration>().is_err());
     }
