@@ -1,6 +1,6 @@
 //! What several commands take, and how it is spelt.
 
-use machine::{IommuMode, Library, Sockets};
+use machine::{ComputerScenario, ComputerSetup, Doc, IommuMode, Library, Scenario, Setup, Sockets};
 use results::pciebench::Sockets as NamedSockets;
 
 use nearfar::bench::Bench;
@@ -17,12 +17,37 @@ pub fn setting(text: &str) -> Result<(String, String), String> {
 }
 
 /// Where a scenario with a machine and a card states what the machine's or the card's file calls `key`.
-pub fn path_in_scenario(key: &str) -> String {
+fn path_in_scenario(key: &str) -> String {
     match key.split('.').next().unwrap_or(key) {
         "host" => format!("change.{key}"),
         "dma_engine" | "link" => format!("change_card.{key}"),
         _ => key.to_owned(),
     }
+}
+
+/// A scenario with its machines and devices.
+pub enum Loaded {
+    /// Programs on computers.
+    Computers(Box<ComputerSetup>),
+    /// pcie-bench on a machine with a card.
+    Bench(Box<Setup>),
+}
+
+/// The scenario of that name or path with changes that `option` of the command line asks for.
+pub fn scenario(
+    library: &Library,
+    name: &str,
+    option: &str,
+    changes: &[(String, String)],
+) -> Result<Loaded, Failure> {
+    let mut doc = Doc::<ComputerScenario>::load(library, name)?;
+    if doc.has("host")? {
+        changes.iter().try_for_each(|(path, value)| doc.set_by(option, path, value))?;
+        return Ok(Loaded::Computers(Box::new(ComputerSetup::load(library, &doc)?)));
+    }
+    let mut doc = Doc::<Scenario>::load(library, name)?;
+    changes.iter().try_for_each(|(key, value)| doc.set_by(option, &path_in_scenario(key), value))?;
+    Ok(Loaded::Bench(Box::new(Setup::load(library, &doc)?)))
 }
 
 /// A number or `all`.

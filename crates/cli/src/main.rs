@@ -97,3 +97,95 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// The examples in helps and in the README are command lines that work: they are understood, and what they name is there.
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use machine::Library;
+
+    use super::*;
+
+    /// The command lines in a text: what follows `nearfar` at the beginning of a line, without the words about it.
+    fn command_lines(text: &str) -> Vec<Vec<String>> {
+        let lines = text.lines().map(str::trim).filter_map(|line| line.strip_prefix("nearfar "));
+        let command = |line: &str| {
+            let end = [" #", "  ", " &&", " ||"].iter().filter_map(|mark| line.find(mark)).min();
+            let words = line[..end.unwrap_or(line.len())].split_whitespace();
+            words.map(|word| word.replace('"', "")).collect::<Vec<_>>()
+        };
+        lines.map(command).collect()
+    }
+
+    /// Whether a command line is understood and its scenario, machine or program is there.
+    fn check(words: &[String]) -> Result<(), String> {
+        let line = words.join(" ");
+        let parsed = Arguments::try_parse_from(["nearfar".to_owned()].iter().chain(words));
+        let command = parsed.map_err(|error| format!("{line}: {error}"))?.command;
+        let library = Library::built_in();
+        // The repository's own files are named from its root.
+        let at_root = |name: &str| match name.ends_with(".toml") {
+            true => format!("{}/../../{name}", env!("CARGO_MANIFEST_DIR")),
+            false => name.to_owned(),
+        };
+        let scenario = |name: &str, option, changes: &[(String, String)]| {
+            let loaded = input::scenario(&library, &at_root(name), option, changes);
+            loaded.map(drop).map_err(|failure| format!("{line}: {failure}"))
+        };
+        match &command {
+            Command::Run(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
+            Command::Trace(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
+            Command::Tree(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
+            Command::Sweep(arguments) => command::sweep::combinations(&arguments.over)
+                .iter()
+                .try_for_each(|values| scenario(&arguments.scenario, "--over", values)),
+            Command::Machines(arguments) => {
+                let folders = ["", "/parts", "/drives", "/nics", "/kernels"].map(|f| format!("machines{f}"));
+                let known = |name: &String| {
+                    let mut folders = folders.iter().map(String::as_str).chain(["scenarios"]);
+                    folders.any(|folder| library.names(folder).contains(name))
+                };
+                arguments.name.iter().all(known).then_some(()).ok_or(line)
+            }
+            Command::Programs(arguments) => {
+                let known = |name: &String| workloads::PROGRAMS.iter().any(|program| program.name == name);
+                arguments.name.iter().all(known).then_some(()).ok_or(line)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_all(what: &str, text: &str, least: usize) {
+        let lines = command_lines(text);
+        assert!(lines.len() >= least, "{what} has {} examples", lines.len());
+        // A name in capitals stands for one of the reader's own.
+        let placeholder = |word: &String| word.len() > 4 && word.chars().all(|c| c.is_ascii_uppercase());
+        for words in lines.iter().filter(|words| !words.iter().any(placeholder)) {
+            check(words).unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
+        }
+    }
+
+    #[test]
+    fn examples_in_helps_work() {
+        let mut program = Arguments::command();
+        program.build();
+        check_all("nearfar", &program.get_after_help().unwrap().to_string(), 9);
+        for command in program.get_subcommands().filter(|command| command.get_name() != "help") {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            check_all(command.get_name(), &help, 1);
+        }
+    }
+
+    #[test]
+    fn examples_in_documents_work() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for (document, least) in [("README.md", 15), ("docs/scenarios.md", 3)] {
+            check_all(document, &std::fs::read_to_string(root.join(document)).unwrap(), least);
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -203,3 +203,56 @@ fn a_scenario_is_accounted_for() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("scenarios with computers"));
 }
+
+/// An empty trace says why it is empty; a sweep says what has no effect; tables keep the width.
+#[test]
+fn what_is_empty_or_without_effect_is_told() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["trace", "kpio-send", "--from", "5s"], "give an earlier --from"),
+        (&["trace", "latency-by-size", "--type", "IORd"], "there were Ack, CplD, MRd(64)"),
+        (
+            &["trace", "dd-verify", "--link", "slot", "--type", "Msg", "--packets", "5"],
+            "of a type that --type",
+        ),
+        (
+            &["sweep", "remote-memory", "--over", "host.llc.core_hit=20 ns,21 ns"],
+            "no row depends on `host.llc.core_hit`",
+        ),
+    ];
+    for (arguments, wanted) in cases {
+        let output = nearfar(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(wanted), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let cases: [&[&str]; 5] =
+        [&["machines"], &["machines", "dell-t430"], &["programs"], &["model"], &["run", "latency-by-size"]];
+    for arguments in cases {
+        for width in [80, 100] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+            let output = command.args(arguments).env("COLUMNS", width.to_string()).output().unwrap();
+            let printed = text(&output.stdout);
+            let widest = printed.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= width, "{arguments:?} takes {widest} of {width} columns:\n{printed}");
+        }
+    }
+}
+
+/// Whatever the library has can be shown by its name, and by the path of its file.
+#[test]
+fn everything_listed_can_be_shown() {
+    let all = nearfar(&["machines", "--json", "-"]);
+    let all: Vec<serde_json::Value> = serde_json::from_slice(&all.stdout).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = |path: &str| root.join(path).to_str().unwrap().to_owned();
+    let paths = ["machines/parts/nfp6000.toml", "machines/nics/modern.toml", "scenarios/netperf.toml"];
+    let names = all.iter().map(|one| one["name"].as_str().unwrap().to_owned());
+    for name in names.chain(paths.map(file)) {
+        let output = nearfar(&["machines", &name]);
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).lines().count() > 3, "{name}");
+    }
+}

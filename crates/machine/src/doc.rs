@@ -86,6 +86,11 @@ impl<T: Kindred> Doc<T> {
         &self.source.name
     }
 
+    /// The file's text.
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
     /// Whether the file has this key at its top.
     ///
     /// # Errors

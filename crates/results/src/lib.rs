@@ -25,3 +25,4 @@ pub mod claims;
 pub mod compare;
 pub mod pciebench;
 pub mod report;
+pub mod table;

@@ -45,7 +45,7 @@ fn every_artefact_is_in_the_data() {
             excluded += count;
             *found.entry(name.clone()).or_default() += count;
         }
-        println!("{}\n{}", directory.path.display(), summary_table(&summary, 10));
+        println!("{}\n{}", directory.path.display(), summary_table(&summary, 10, None));
     }
     for artefact in &rules.artefact {
         assert!(found.contains_key(&artefact.name), "{} excludes nothing", artefact.name);

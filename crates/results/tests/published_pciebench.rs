@@ -85,7 +85,7 @@ fn the_measurement_agrees_with_the_paper() {
         return;
     };
     let results = ClaimFile::pcie_bench().judge_claims(&evidence);
-    println!("{}\n{}", claims_table(&results), count_line(&results));
+    println!("{}\n{}", claims_table(&results, None), count_line(&results));
     for result in &results {
         if result.verdict == Verdict::Outside {
             assert!(

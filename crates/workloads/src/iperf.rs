@@ -96,6 +96,10 @@ impl Program for Iperf {
         self.server
     }
 
+    fn lasts(&self) -> Option<Duration> {
+        Some(Duration::from_ps((self.time * 1e12) as u64))
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let Some(host) = self.client else { return self.serve(cpu, environment).await };

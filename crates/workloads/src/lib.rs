@@ -16,5 +16,5 @@ mod random;
 mod registry;
 pub mod stream;
 
-pub use program::{Environment, Failure, Program, Reading, Report};
+pub use program::{Environment, Failure, Program, Reading, Report, Way};
 pub use registry::{Command, PROGRAMS, Refused, parse};

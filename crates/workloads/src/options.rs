@@ -22,11 +22,11 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 /// `10ms`, `500us`, `2s`; a number alone counts seconds, as with fio.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let help = || format!("`{text}` is no time; write a number with m, s, ms, us or ns behind");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let digits = text.trim_end_matches(char::is_alphabetic);
     let ps: u64 = match &text[digits.len()..] {
         "" | "s" => 1_000_000_000_000,
         "ms" => 1_000_000_000,
-        "us" => 1_000_000,
+        "us" | "µs" => 1_000_000,
         "ns" => 1_000,
         "m" => 60_000_000_000_000,
         _ => return Err(help()),

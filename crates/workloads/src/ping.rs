@@ -53,6 +53,10 @@ impl Ping {
 }
 
 impl Program for Ping {
+    fn lasts(&self) -> Option<Duration> {
+        Some(Duration::from_ps((self.interval * f64::from(self.count - 1) * 1e12) as u64))
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let network = environment.kernel.network();

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::Kernel;
+use units::Duration;
 
 /// What a program finds where it runs.
 #[derive(Clone)]
@@ -27,12 +28,32 @@ pub struct Reading {
     pub unit: &'static str,
     /// The value.
     pub value: f64,
+    /// Which way it went, if it crossed a link.
+    pub way: Option<Way>,
+}
+
+/// Of what crosses a link: which way, and who says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The direction, such as `from the NIC`.
+    pub direction: &'static str,
+    /// An analytic model says so; nobody measured it.
+    pub is_model: bool,
 }
 
 impl Reading {
     /// A reading.
     pub fn new(quantity: impl Into<String>, unit: &'static str, value: f64) -> Self {
-        Self { quantity: quantity.into(), unit, value }
+        Self { quantity: quantity.into(), unit, value, way: None }
+    }
+
+    /// All that tells it from the others: quantity, direction and whether it is a model's.
+    pub fn name(&self) -> String {
+        match self.way {
+            None => self.quantity.clone(),
+            Some(Way { direction, is_model: false }) => format!("{}, {direction}", self.quantity),
+            Some(Way { direction, is_model: true }) => format!("{}, {direction}, model", self.quantity),
+        }
     }
 }
 
@@ -51,9 +72,14 @@ impl Report {
         self.readings.push(Reading::new(quantity, unit, value));
     }
 
-    /// The reading called `quantity`.
-    pub fn get(&self, quantity: &str) -> Option<f64> {
-        self.readings.iter().find(|reading| reading.quantity == quantity).map(|reading| reading.value)
+    /// Adds a reading of what went one way over a link.
+    pub fn add_way(&mut self, quantity: &str, way: Way, unit: &'static str, value: f64) {
+        self.readings.push(Reading { way: Some(way), ..Reading::new(quantity, unit, value) });
+    }
+
+    /// The reading with this [name](Reading::name).
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.readings.iter().find(|reading| reading.name() == name).map(|reading| reading.value)
     }
 }
 
@@ -87,6 +113,11 @@ pub trait Program {
     /// It serves others until all who do not serve have ended.
     fn serves(&self) -> bool {
         false
+    }
+
+    /// For how long it means to run, in simulated time, where its options say so.
+    fn lasts(&self) -> Option<Duration> {
+        None
     }
 
     /// Runs it as a task on the core of `cpu`. A server need not end.

@@ -138,18 +138,18 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 
 fn show(comparison: &Comparison, every_row: bool, misses: usize, began: Instant) {
     let Comparison { path, machine, simulated, rows, runs, tlps, .. } = comparison;
-    output::print(&format!(
+    output::print(&output::prose(&format!(
         "{} against {machine} ({simulated}): {} rows, {runs} distinct runs, {tlps} TLPs, {:.1} s",
         path.display(),
         rows.len(),
         began.elapsed().as_secs_f64()
-    ));
+    )));
     output::print(match comparison.held_out {
         true => "Held to the targets of directories that no figure has seen.\n",
         false => "Held to the targets of directories that figures were fitted to.\n",
     });
     if every_row {
-        output::print(&(rows_table(rows) + "\n"));
+        output::print(&(rows_table(rows, output::width()) + "\n"));
     }
-    output::print(&summary_table(&comparison.summary, misses));
+    output::print(&summary_table(&comparison.summary, misses, output::width()));
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use nearfar::fit::{FitError, Fitted, Options, Residuals, fit};
 
 use crate::failure::Failure;
+use crate::output::{Fit, TextTable};
 use crate::{Common, input, output, progress};
 
 /// Fit a machine's figures to measured results and write its file, each figure with a statement of what it rests on.
@@ -78,31 +79,34 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 }
 
 fn figures(figures: &[Fitted]) -> String {
-    let rows = figures.iter().map(|f| {
-        vec![
+    let header = ["figure", "before", "after", "uncertainty", "determined", "from"];
+    let mut table = TextTable::new(header, Fit::LastBelow);
+    for f in figures {
+        table.add(vec![
             f.path.clone(),
             f.before.clone(),
             f.after.clone(),
             f.uncertainty.as_ref().map_or_else(String::new, |u| format!("± {u}")),
             f.determined.as_str().to_owned(),
             format!("{} rows of {}", f.rows, f.files.join(", ")),
-        ]
-    });
-    output::table(&["figure", "before", "after", "", "determined", "from"], rows)
+        ]);
+    }
+    table.render(output::width())
 }
 
 fn series(residuals: &Residuals) -> String {
     let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
-    let rows = residuals.before.families.iter().zip(&residuals.after.families).map(|(before, after)| {
-        vec![
+    let header = ["series", "quantity", "median %", "now", "p90 %", "now"];
+    let mut table = TextTable::new(header, Fit::FirstAbove).numbers(2..6);
+    for (before, after) in residuals.before.families.iter().zip(&residuals.after.families) {
+        table.add(vec![
             before.family.clone(),
             before.quantity.to_string(),
             percent(before.median_pct),
             percent(after.median_pct),
             percent(before.p90_pct),
             percent(after.p90_pct),
-        ]
-    });
-    let header = ["series", "quantity", "median %", "now", "p90 %", "now"];
-    output::table(&header, rows)
+        ]);
+    }
+    table.render(output::width())
 }

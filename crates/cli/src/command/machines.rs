@@ -1,22 +1,25 @@
 //! `nearfar machines`: what there is to choose from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use machine::{ComputerScenario, Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part, Scenario};
 
 use crate::failure::Failure;
+use crate::output::{Fit, TextTable};
 use crate::{Common, input, output};
 
-/// List machines, devices, kernels and scenarios, or every figure of one of them with its source.
+/// List machines, devices, kernels and scenarios, or show one of them: every figure with its source.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   nearfar machines
-  nearfar machines dell-t430")]
+  nearfar machines dell-t430
+  nearfar machines modern                     a NIC; so are cards, drives and kernels shown
+  nearfar machines netperf                    a scenario's file, to copy and change")]
 pub struct Arguments {
-    /// A machine, card, drive, NIC or kernel whose figures to list.
-    name: Option<String>,
+    /// A machine, card, drive, NIC, kernel or scenario to show, by name or path.
+    pub name: Option<String>,
     /// Write the list as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -57,18 +60,19 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             .collect();
         output::json(arguments.json.as_deref(), &json)?;
         if !to_stdout {
-            let rows = all.into_iter().map(|(kind, name, summary)| vec![kind.to_owned(), name, summary]);
-            output::print(&output::table(&["", "name", "what it is"], rows));
+            let mut table = TextTable::new(["kind", "name", "what it is"], Fit::Wrap);
+            all.into_iter().for_each(|(kind, name, summary)| table.add(vec![kind.to_owned(), name, summary]));
+            output::print(&table.render(output::width()));
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let is_in = |folder: &str| library.names(folder).contains(name);
-    let figures = match () {
-        () if is_in("machines/parts") => Doc::<Part>::load(&library, name)?.list()?,
-        () if is_in("machines/drives") => Doc::<Drive>::load(&library, name)?.list()?,
-        () if is_in("machines/nics") => Doc::<Nic>::load(&library, name)?.list()?,
-        () if is_in("machines/kernels") => Doc::<KernelFile>::load(&library, name)?.list()?,
-        () => Doc::<Machine>::load(&library, name)?.list()?,
+    let figures = match folder_of(&library, name) {
+        "scenarios" => return show_scenario(&library, arguments, name),
+        "machines/parts" => Doc::<Part>::load(&library, name)?.list()?,
+        "machines/drives" => Doc::<Drive>::load(&library, name)?.list()?,
+        "machines/nics" => Doc::<Nic>::load(&library, name)?.list()?,
+        "machines/kernels" => Doc::<KernelFile>::load(&library, name)?.list()?,
+        _ => Doc::<Machine>::load(&library, name)?.list()?,
     };
     let json: Vec<_> = figures
         .iter()
@@ -82,20 +86,42 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         .collect();
     output::json(arguments.json.as_deref(), &json)?;
     if !to_stdout {
-        let rows = figures.into_iter().map(|f| {
-            let determined = f.provenance.determined.map_or("", machine::Determined::as_str);
-            vec![
-                f.path,
-                f.value.trim().trim_matches('"').to_owned(),
-                determined.to_owned(),
-                f.provenance.source,
-            ]
-        });
-        output::print(&output::table(&["figure", "value", "determined", "source"], rows));
+        let mut table = TextTable::new(["figure", "value", "source"], Fit::LastBelow);
+        for f in figures {
+            let value = f.value.trim().trim_matches('"').to_owned();
+            let source = match f.provenance.determined {
+                Some(determined) => format!("{} (determined: {})", f.provenance.source, determined.as_str()),
+                None => f.provenance.source,
+            };
+            table.add(vec![f.path, value, source]);
+        }
+        output::print(&table.render(output::width()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {
     Ok(Doc::<T>::load(library, name)?.read()?)
+}
+
+/// The library's folder that a name is in, or that the file at a path would be in by the folder that it is in.
+fn folder_of(library: &Library, name: &str) -> &'static str {
+    const FOLDERS: [&str; 5] =
+        ["machines/parts", "machines/drives", "machines/nics", "machines/kernels", "scenarios"];
+    let above = Path::new(name).parent().and_then(Path::file_name).and_then(|folder| folder.to_str());
+    let is_it = |folder: &&str| {
+        library.names(folder).iter().any(|known| known == name)
+            || above.is_some_and(|above| folder.rsplit('/').next() == Some(above))
+    };
+    FOLDERS.into_iter().find(is_it).unwrap_or("machines")
+}
+
+/// A scenario's file: what is in it needs no table.
+fn show_scenario(library: &Library, arguments: &Arguments, name: &str) -> Result<ExitCode, Failure> {
+    let doc = Doc::<Scenario>::load(library, name)?;
+    output::json(arguments.json.as_deref(), &serde_json::json!({ "name": name, "text": doc.text() }))?;
+    if !output::is_stdout(arguments.json.as_deref()) {
+        output::print(doc.text().trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ use analytic::{Direction, Driver, Generation, Link, Nic, Omission, Traffic};
 use units::Bytes;
 
 use crate::failure::Failure;
+use crate::output::{Fit, TextTable};
 use crate::{Common, output};
 
 /// Print pcie-bench's closed-form model: goodput over transfer size, of plain transfers and of three NICs.
@@ -43,7 +44,8 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let link = Link::new(generation, arguments.lanes, mps, mrrs).map_err(Failure::new)?;
     let nics = [Nic::simple(), Nic::modern(Driver::Kernel), Nic::modern(Driver::Dpdk)];
     let header = ["transfer", "write", "read", "both", "simple NIC", "kernel NIC", "DPDK NIC"];
-    let (mut rows, mut json) = (Vec::new(), Vec::new());
+    let mut table = TextTable::new(header, Fit::Blocks(1)).numbers(0..header.len());
+    let mut json = Vec::new();
     for size in [64, 128, 256, 257, 512, 1024, 1280, 1518, 2048] {
         let bytes = Bytes::new(size);
         let plain = [Direction::Write, Direction::Read, Direction::Both].map(|d| link.goodput(d, bytes));
@@ -55,7 +57,7 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
         json.push(row);
         let rates = rates.iter().map(|rate| format!("{rate:.2}"));
-        rows.push(std::iter::once(bytes.to_string()).chain(rates).collect());
+        table.add(std::iter::once(bytes.to_string()).chain(rates).collect());
     }
     output::json(arguments.json.as_deref(), &json)?;
     if !output::is_stdout(arguments.json.as_deref()) {
@@ -64,7 +66,7 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
             link.raw_rate().as_gbit_per_s_f64(),
             link.tlp_rate().as_gbit_per_s_f64()
         ));
-        output::print(&output::table(&header, rows));
+        output::print(&table.render(output::width()));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -23,7 +23,8 @@ pub struct Arguments {
     /// The paper; all of them if not given.
     #[arg(value_name = "PAPER", value_parser = SEEDS)]
     paper: Option<String>,
-    /// Write verdicts on claims and on every point of every figure as JSON; - for the standard output.
+    /// Write verdicts as JSON, all claims and then every point of every figure, told apart by `kind`; - for the
+    /// standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a report of one HTML page for each paper into this folder.
@@ -55,8 +56,18 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         all.push(done);
     }
-    let results: Vec<_> = all.iter().flat_map(|done| &done.results).collect();
-    output::json(arguments.json.as_deref(), &results)?;
+    let mut rows = Vec::new();
+    for (kind, results) in [
+        ("claim", all.iter().flat_map(Reproduction::claims).collect::<Vec<_>>()),
+        ("point", all.iter().flat_map(Reproduction::points).collect()),
+    ] {
+        for result in results {
+            let mut row = serde_json::to_value(result).map_err(Failure::new)?;
+            row["kind"] = kind.into();
+            rows.push(row);
+        }
+    }
+    output::json(arguments.json.as_deref(), &rows)?;
     let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
         crate::output::complain(&format!("outside its tolerance: {}", claim.id));
@@ -67,10 +78,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 fn show(done: &Reproduction, began: Instant) {
     let claims = done.claims();
     output::print(&format!("{}\n", done.file.seed));
-    output::print(&claims_table(&claims));
+    output::print(&claims_table(&claims, output::width()));
     output::print(&format!("\nclaims: {}", count_line(&claims)));
-    let points = done.file.judge_figures(&done.evidence);
-    output::print(&format!("points of figures: {}", count_line(&points)));
+    let points = done.points();
+    if !points.is_empty() {
+        output::print(&format!("points of figures: {}", count_line(&points)));
+    }
     output::print(&format!(
         "{} experiments simulated in {:.1} s\n",
         done.experiments,

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Scenario, Setup};
+use machine::ComputerSetup;
 use nearfar::{computer, scenario};
 
 use crate::failure::Failure;
+use crate::input::Loaded;
 use crate::{Common, input, output, progress};
 
 /// Run a scenario: an experiment on a machine with a card, or programs on computers.
@@ -23,11 +24,11 @@ Examples:
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
 pub struct Arguments {
     /// The scenario, by name or path.
-    scenario: String,
+    pub scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"`, `host.dram.access="90 ns"` (of the machine),
     /// or `host.a.iommu=strict` (of the host that the scenario calls a).
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
-    set: Vec<(String, String)>,
+    pub set: Vec<(String, String)>,
     /// Say where the cores' time went: of each task, by part of program and kernel, of interrupts, and idle.
     #[arg(long)]
     accounting: bool,
@@ -49,21 +50,15 @@ impl Arguments {
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let mut doc = Doc::<ComputerScenario>::load(&library, &arguments.scenario)?;
-    if doc.has("host")? {
-        arguments.set.iter().try_for_each(|(path, value)| doc.set(path, value))?;
-        return on_computers(common, arguments, &ComputerSetup::load(&library, &doc)?);
-    }
+    let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
+        Loaded::Computers(setup) => return on_computers(common, arguments, &setup),
+        Loaded::Bench(setup) => setup,
+    };
     if arguments.accounting {
         return Err(Failure::new(
             "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
         ));
     }
-    let mut doc = Doc::<Scenario>::load(&library, &arguments.scenario)?;
-    for (path, value) in &arguments.set {
-        doc.set(&input::path_in_scenario(path), value)?;
-    }
-    let setup = Setup::load(&library, &doc)?;
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
     let rows: Vec<_> = done
         .iter()
@@ -73,14 +68,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     output::json(arguments.json(), &rows)?;
     if arguments.prints() {
         let bench = scenario::bench_of(&setup);
-        output::print(&format!(
-            "{}\n{} in {} of {}, {}\n",
-            setup.scenario.summary,
-            bench.card.name,
-            output::place(&setup.slot),
-            bench.machine.name,
-            output::placement(&bench)
-        ));
+        let place =
+            format!("{} in {} of {}", bench.card.name, output::place(&setup.slot), bench.machine.name);
+        let title = format!("{}\n{place}, {}", setup.scenario.summary, output::placement(&bench));
+        output::print(&(output::prose(&title) + "\n"));
         output::print(&output::outcome_table(done.iter().map(|d| (String::new(), &d.run, &d.outcome))));
     }
     Ok(ExitCode::SUCCESS)

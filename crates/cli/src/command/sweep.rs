@@ -1,15 +1,17 @@
 //! `nearfar sweep`: a scenario over several values of something.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario, Setup};
+use machine::{ComputerSetup, Setup};
 use nearfar::batch::{Job, run_all};
 use nearfar::bench::Bench;
 use nearfar::{computer, scenario};
 use results::pciebench::Run;
 
 use crate::failure::Failure;
+use crate::input::Loaded;
 use crate::{Common, input, output, progress};
 
 /// Run a scenario for every value of a key, or every combination of several.
@@ -25,10 +27,10 @@ Examples:
   nearfar sweep latency-by-size --over dma_engine.tags=8,16,32 --over machine=dell-t430,dell-t630 --json sweep.json")]
 pub struct Arguments {
     /// The scenario, by name or path.
-    scenario: String,
+    pub scenario: String,
     /// A key and its values.
     #[arg(long, required = true, value_name = "KEY=VALUES", value_parser = input::setting)]
-    over: Vec<(String, String)>,
+    pub over: Vec<(String, String)>,
     /// Write every row as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -40,25 +42,24 @@ struct Variant {
     values: Vec<(String, String)>,
     bench: Bench,
     runs: Vec<Run>,
-    setup: Setup,
+    setup: Box<Setup>,
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    if Doc::<ComputerScenario>::load(&library, &arguments.scenario)?.has("host")? {
-        return on_computers(common, arguments, &library);
-    }
-    let mut variants = Vec::new();
+    let (mut variants, mut computers) = (Vec::new(), Vec::new());
     for values in combinations(&arguments.over) {
-        let mut doc = Doc::<Scenario>::load(&library, &arguments.scenario)?;
-        for (key, value) in &values {
-            doc.set_by("--over", &input::path_in_scenario(key), value)?;
+        match input::scenario(&library, &arguments.scenario, "--over", &values)? {
+            Loaded::Computers(setup) => computers.push((values, setup)),
+            Loaded::Bench(setup) => {
+                let (bench, runs) = (scenario::bench_of(&setup), scenario::runs_of(&setup));
+                variants.push(Variant { label: label(&values), values, bench, runs, setup });
+            }
         }
-        let setup = Setup::load(&library, &doc)?;
-        let label = label(&values);
-        let (bench, runs) = (scenario::bench_of(&setup), scenario::runs_of(&setup));
-        variants.push(Variant { label, values, bench, runs, setup });
+    }
+    if !computers.is_empty() {
+        return on_computers(common, arguments, &computers);
     }
     let jobs: Vec<Job<'_>> = variants
         .iter()
@@ -80,6 +81,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             table.push((variant.label.clone(), run, outcome));
         }
     }
+    tell_without_effect(arguments, &rows);
     output::json(arguments.json.as_deref(), &rows)?;
     if !output::is_stdout(arguments.json.as_deref()) {
         output::print(&output::outcome_table(table.iter().map(|(l, run, o)| (l.clone(), *run, o))));
@@ -88,14 +90,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 }
 
 /// Runs programs on computers, once for every combination, several at a time.
-fn on_computers(common: &Common, arguments: &Arguments, library: &Library) -> Result<ExitCode, Failure> {
-    let mut variants = Vec::new();
-    for values in combinations(&arguments.over) {
-        let mut doc = Doc::<ComputerScenario>::load(library, &arguments.scenario)?;
-        values.iter().try_for_each(|(key, value)| doc.set_by("--over", key, value))?;
-        variants.push((values, ComputerSetup::load(library, &doc)?));
-    }
-    let setups: Vec<_> = variants.iter().map(|(_, setup)| setup).collect();
+fn on_computers(
+    common: &Common,
+    arguments: &Arguments,
+    variants: &[(Vec<(String, String)>, Box<ComputerSetup>)],
+) -> Result<ExitCode, Failure> {
+    let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
     let all = computer::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
     let (mut text, mut rows, mut failed) = (String::new(), Vec::new(), false);
     for ((values, setup), done) in variants.iter().zip(all) {
@@ -107,11 +107,36 @@ fn on_computers(common: &Common, arguments: &Arguments, library: &Library) -> Re
         }
         text += &format!("{}\n{}", label(values), output::program_table(&done));
     }
+    tell_without_effect(arguments, &rows);
     output::json(arguments.json.as_deref(), &rows)?;
     if !output::is_stdout(arguments.json.as_deref()) {
         output::print(text.trim_end());
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Says of a key that has several values if every row is the same whichever it takes: it is perhaps not the key that was meant.
+fn tell_without_effect(arguments: &Arguments, rows: &[serde_json::Value]) {
+    for (key, values) in arguments.over.iter().filter(|(_, values)| values.contains(',')) {
+        let mut by_value = BTreeMap::<String, Vec<String>>::new();
+        for row in rows {
+            let mut row = row.clone();
+            let Some(fields) = row.as_object_mut() else { continue };
+            let value = fields.remove(key).unwrap_or_default().to_string();
+            // Rows are numbered over all values.
+            fields.remove("row");
+            by_value.entry(value).or_default().push(row.to_string());
+        }
+        let mut all = by_value.into_values();
+        if let Some(first) = all.next()
+            && all.len() > 0
+            && all.all(|rows| rows == first)
+        {
+            output::complain(&format!(
+                "note: no row depends on `{key}`: all are the same for each of {values}; this scenario does not use what it sets"
+            ));
+        }
+    }
 }
 
 /// What stands before the results of a combination.
@@ -120,7 +145,7 @@ fn label(values: &[(String, String)]) -> String {
 }
 
 /// Every combination of the values, the last key's varying fastest.
-fn combinations(over: &[(String, String)]) -> Vec<Vec<(String, String)>> {
+pub fn combinations(over: &[(String, String)]) -> Vec<Vec<(String, String)>> {
     let mut all = vec![Vec::new()];
     for (key, values) in over {
         let longer = |before: &Vec<(String, String)>| {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library, Scenario, Setup};
 use nearfar::scenario::runs_of;
 use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{
@@ -12,6 +11,7 @@ use nearfar::trace::{
 use units::Duration;
 
 use crate::failure::Failure;
+use crate::input::Loaded;
 use crate::{Common, input, output, progress};
 
 /// Show what passes a link, packet by packet, as a PCIe analyser does.
@@ -30,10 +30,10 @@ Examples:
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
 pub struct Arguments {
     /// The scenario, by name or path.
-    scenario: String,
+    pub scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
-    set: Vec<(String, String)>,
+    pub set: Vec<(String, String)>,
     /// Which of the scenario's runs of pcie-bench, counted from 1.
     #[arg(long, default_value_t = 1, value_name = "N")]
     run: usize,
@@ -71,28 +71,19 @@ impl Arguments {
     fn span(&self) -> Span {
         Span { from: self.from, packets: self.packets, filter: self.types.clone().unwrap_or_default() }
     }
-
-    /// The scenario with the changes of the command line.
-    fn load<T: machine::Kindred>(&self, library: &Library) -> Result<Doc<T>, Failure> {
-        let mut doc = Doc::<T>::load(library, &self.scenario)?;
-        for (path, value) in &self.set {
-            doc.set(path, value)?;
-        }
-        Ok(doc)
-    }
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let doc = arguments.load::<ComputerScenario>(&library)?;
-    if doc.has("host")? {
-        let setup = ComputerSetup::load(&library, &doc)?;
-        let progress = progress::of(common);
-        let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
-        return show(arguments, &setup.summary, &seen.capture, || seen.timeline());
-    }
-    let setup = Setup::load(&library, &arguments.load::<Scenario>(&library)?)?;
+    let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
+        Loaded::Computers(setup) => {
+            let progress = progress::of(common);
+            let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
+            return show(arguments, &setup.summary, &seen.capture, || seen.timeline());
+        }
+        Loaded::Bench(setup) => setup,
+    };
     let runs = runs_of(&setup);
     let Some(run) = arguments.run.checked_sub(1).and_then(|index| runs.get(index)) else {
         return Err(Failure::new(format!("{} has runs 1 to {}", setup.scenario.name, runs.len())));
@@ -121,9 +112,15 @@ fn show(
         let text = perfetto::trace(&timeline()).to_string();
         output::write(path, text.as_bytes())?;
     }
+    let why_empty = capture.why_empty();
     if !write(arguments, capture)? {
         output::print(&format!("{title}\n"));
-        output::print(listing::listing(capture, arguments.data).trim_end());
+        if why_empty.is_none() {
+            output::print(listing::listing(capture, arguments.data).trim_end());
+        }
+    }
+    if let Some(why) = why_empty {
+        output::complain(&format!("note: {why}"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{ComputerScenario, ComputerSetup, Doc};
 use nearfar::computer::{self, SysNode};
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::input::Loaded;
 use crate::{Common, input, output};
 
 /// Boot the hosts of a scenario and show their devices, interrupts, queues and nodes, as sysfs does.
@@ -20,12 +20,12 @@ Examples:
   nearfar tree pktgen --json -")]
 pub struct Arguments {
     /// The scenario, by name or path.
-    scenario: String,
+    pub scenario: String,
     /// Only this folder or attribute, by its path below each host's tree.
     path: Option<String>,
     /// Change a value of the scenario.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
-    set: Vec<(String, String)>,
+    pub set: Vec<(String, String)>,
     /// Write the trees as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -41,14 +41,14 @@ fn json(folder: &SysNode) -> Value {
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let mut doc = Doc::<ComputerScenario>::load(&library, &arguments.scenario)?;
-    for (path, value) in &arguments.set {
-        doc.set(path, value)?;
-    }
-    if !doc.has("host")? {
-        return Err(Failure::new(format!("{} has no hosts with kernels", arguments.scenario)));
-    }
-    let trees = computer::tree(&ComputerSetup::load(&library, &doc)?)?;
+    let Loaded::Computers(setup) = input::scenario(&library, &arguments.scenario, "--set", &arguments.set)?
+    else {
+        return Err(Failure::new(format!(
+            "{} has a machine with a card, on which no kernel runs; `tree` is for scenarios with computers, such as pktgen",
+            arguments.scenario
+        )));
+    };
+    let trees = computer::tree(&setup)?;
     let path = arguments.path.as_deref().unwrap_or_default();
     let (mut rows, mut text) = (Vec::new(), String::new());
     for (host, tree) in &trees {
@@ -66,7 +66,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         rows.push(serde_json::json!({ "host": host, "path": path, "value": value }));
     }
     if rows.is_empty() {
-        return Err(Failure::new(format!("no host has `{path}`")));
+        return Err(Failure::new(format!("no host has `{path}`; without a path the whole tree is shown")));
     }
     output::json(arguments.json.as_deref(), &rows)?;
     if !output::is_stdout(arguments.json.as_deref()) {

@@ -11,7 +11,7 @@ use hardware::link::DirectionCounters;
 use machine::HostSetup;
 use units::Bytes;
 use wire::nic::registers::counter;
-use workloads::Report;
+use workloads::{Report, Way};
 
 use super::packets::Counted;
 use super::run::Done;
@@ -169,17 +169,19 @@ pub(super) fn report(
     let mut totals = [[0.0; 2]; 2];
     let rows = carried.rows(&model, link);
     for (n, direction) in ["from the NIC", "to the NIC"].into_iter().enumerate() {
+        let measured = Way { direction, is_model: false };
+        let modelled = Way { direction, is_model: true };
         for row in &rows {
             totals[n] = [totals[n][0] + row.simulated[n], totals[n][1] + row.model[n]];
             if row.simulated[n] > 0.0 || row.model[n] > 0.0 {
-                report.add(format!("{}, {direction}", row.kind), "B/frame", row.simulated[n] / frames);
-                report.add(format!("{}, {direction}, model", row.kind), "B/frame", row.model[n] / frames);
+                report.add_way(row.kind, measured, "B/frame", row.simulated[n] / frames);
+                report.add_way(row.kind, modelled, "B/frame", row.model[n] / frames);
             }
         }
-        report.add(format!("all, {direction}"), "B/frame", totals[n][0] / frames);
-        report.add(format!("all, {direction}, model"), "B/frame", totals[n][1] / frames);
+        report.add_way("all", measured, "B/frame", totals[n][0] / frames);
+        report.add_way("all", modelled, "B/frame", totals[n][1] / frames);
         let busy = carried.directions[n].busy * after.ps_per_byte / took.as_ps().max(1) as f64;
-        report.add(format!("busy, {direction}"), "% of time", 100.0 * busy);
+        report.add_way("busy", measured, "% of time", 100.0 * busy);
     }
     let raw = link.raw_rate().as_gbit_per_s_f64();
     let allowance = 100.0 * (1.0 - link.tlp_rate().as_gbit_per_s_f64() / raw);

@@ -16,6 +16,9 @@ use super::traffic::TrafficSource;
 use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
 use crate::progress::{Progress, Silent};
 
+/// Events between two looks at how far the simulation is: less than a tenth of a second.
+const EVENTS_A_LOOK: u32 = 1 << 16;
+
 /// A program that has ended.
 #[derive(Debug)]
 pub struct Done {
@@ -128,6 +131,7 @@ pub fn run_watched(
     }
     let serves = |n: usize| programs.get(n).is_some_and(|program| program.serves());
     let (mut seen, started) = (0, computers.simulation().now());
+    let length = length(setup, &programs);
     loop {
         let done = ended.done.borrow();
         done[seen..].iter().for_each(|(_, done)| progress.step(&done.run));
@@ -138,7 +142,14 @@ pub fn run_watched(
         }
         drop(done);
         let before = seen;
-        computers.simulation().run_while(|_| ended.done.borrow().len() == before && !observer.has_enough());
+        let mut events = 0u32;
+        computers.simulation().run_while(|_| {
+            events += 1;
+            if events % EVENTS_A_LOOK == 0 {
+                progress.simulated(computers.simulation().now().since(started), length);
+            }
+            ended.done.borrow().len() == before && !observer.has_enough()
+        });
         if ended.done.borrow().len() == before {
             if observer.has_enough() {
                 break;
@@ -153,6 +164,14 @@ pub fn run_watched(
     let mut done = ended.done.take();
     done.sort_by_key(|(n, _)| *n);
     Ok(done.into_iter().map(|(_, done)| done).collect())
+}
+
+/// How much time is to be simulated, if everybody but servers says for how long they mean to run.
+fn length(setup: &ComputerSetup, programs: &[Rc<dyn Program>]) -> Option<Duration> {
+    let clients = programs.iter().zip(&setup.programs).filter(|(program, _)| !program.serves());
+    let ends = clients.map(|(program, entry)| Some(entry.start + program.lasts()?));
+    let sources = setup.sources.iter().map(|source| Some(source.start + source.time));
+    ends.chain(sources).collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
 /// Nothing is left to happen: what has not ended never will.

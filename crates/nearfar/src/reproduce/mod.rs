@@ -36,8 +36,6 @@ pub struct Reproduction {
     pub file: ClaimFile,
     /// What the simulations gave.
     pub evidence: Evidence,
-    /// Claims and points of figures, judged.
-    pub results: Vec<ClaimResult>,
     /// How many experiments were simulated.
     pub experiments: usize,
     /// What could not be simulated, and what was not there.
@@ -77,13 +75,17 @@ impl Reproduction {
         sections: Vec<Section>,
         notes: Vec<String>,
     ) -> Self {
-        let results = file.judge(&evidence);
-        Self { file, evidence, results, experiments, notes, title: title.to_owned(), sections }
+        Self { file, evidence, experiments, notes, title: title.to_owned(), sections }
     }
 
     /// The claims alone, without the figures' points.
     pub fn claims(&self) -> Vec<ClaimResult> {
         self.file.judge_claims(&self.evidence)
+    }
+
+    /// Every point of every figure that the paper's values are known of.
+    pub fn points(&self) -> Vec<ClaimResult> {
+        self.file.judge_figures(&self.evidence)
     }
 
     /// Claims outside of their tolerance, except those whose contradiction is within its own: they cannot both hold.

@@ -1,6 +1,7 @@
 //! Packets as they come from taps, kept for as long as they are wanted.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use engine::Trace;
@@ -10,7 +11,7 @@ use hardware::link::{LinkId, Passed};
 use units::{Duration, Time};
 use wire::pcie::{Generation, Width};
 
-use super::Filter;
+use super::{Filter, Row, human};
 
 /// What to record.
 #[derive(Clone, Debug, Default)]
@@ -41,8 +42,12 @@ pub struct LinkInfo {
 pub struct Recorder {
     span: Span,
     links: Vec<LinkInfo>,
-    /// When recording starts; never before somebody says so.
+    /// When what is watched begins; never before somebody says so.
+    begins: Option<Time>,
+    /// When recording starts.
     starts: Option<Time>,
+    /// Packets since what is watched began and before recording starts, and when the last one left.
+    early: (usize, Time),
     shown: usize,
     /// No packet after this one can be shown: enough were seen.
     horizon: Option<Time>,
@@ -66,6 +71,7 @@ impl Recorder {
 
     /// Starts recording: packets from `begin` plus the span's `from` on.
     pub fn start(&mut self, begin: Time) {
+        self.begins = Some(begin);
         self.starts = Some(begin + self.span.from);
     }
 
@@ -86,7 +92,9 @@ impl Recorder {
         if let Some(horizon) = self.horizon {
             packets.retain(|passed| passed.at <= horizon);
         }
-        Capture { links: self.links.clone(), span: self.span.clone(), packets }
+        let (early, last) = self.early;
+        let early = (early > 0).then(|| (early, last.since(self.begins.unwrap_or(last))));
+        Capture { links: self.links.clone(), span: self.span.clone(), packets, early }
     }
 }
 
@@ -94,6 +102,11 @@ impl Sink<Passed> for Recorder {
     fn write(&mut self, passed: Passed) {
         // DLLPs are recorded late: one from before the horizon may still come.
         if !self.wants(passed.at) {
+            let is_early =
+                |starts| passed.at < starts && self.begins.is_some_and(|begins| passed.at >= begins);
+            if self.starts.is_some_and(is_early) {
+                self.early = (self.early.0 + 1, self.early.1.max(passed.at));
+            }
             return;
         }
         if self.span.filter.shows(&passed) {
@@ -116,9 +129,40 @@ pub struct Capture {
     pub span: Span,
     /// Packets in the order in which they left their senders.
     pub packets: Vec<Passed>,
+    /// How many passed before recording started, and how long after the beginning the last of them left.
+    pub early: Option<(usize, Duration)>,
 }
 
 impl Capture {
+    /// Why there is nothing to show, and what would help; nothing if there is something.
+    pub fn why_empty(&self) -> Option<String> {
+        if self.shown().next().is_some() {
+            return None;
+        }
+        let names: Vec<&str> = self.links.iter().map(|link| link.name.as_str()).collect();
+        let links = names.join(", ");
+        if !self.packets.is_empty() {
+            let seen: BTreeSet<_> = self.packets.iter().map(|p| Row::of(self, 0, p, p.at).kind()).collect();
+            let seen: Vec<_> = seen.into_iter().collect();
+            return Some(format!(
+                "none of the {} packets on the link to {links} is of a type that --type asks for; there were {}",
+                self.packets.len(),
+                seen.join(", ")
+            ));
+        }
+        Some(match self.early {
+            Some((count, last)) => format!(
+                "nothing passed the link to {links} from {} on: the last of {count} packets left {} after the beginning; give an earlier --from",
+                self.span.from,
+                human(last)
+            ),
+            None => format!(
+                "nothing passed the link to {links}: no program of the scenario uses that device; --link chooses another slot, and \
+                 `nearfar tree` shows what is where"
+            ),
+        })
+    }
+
     /// The packets to be shown, each with its number on the analyser (from 1, those not shown counted).
     pub fn shown(&self) -> impl Iterator<Item = (usize, &Passed)> {
         let limit = if self.span.packets == 0 { usize::MAX } else { self.span.packets };

@@ -1,25 +1,24 @@
 //! Verdicts for the terminal.
 
 use super::{ClaimResult, Part, Role, Verdict, tally};
-use crate::compare::plain_table;
+use crate::table::{Fit, TextTable};
 
-/// One line per claim, misses first.
-pub fn claims_table(results: &[ClaimResult]) -> String {
-    let mut table =
-        plain_table(&["claim", "published", "simulated", "error", "tolerance", "unit", "role", "verdict"], 1);
-    for column in table.column_iter_mut().skip(5) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Left);
-    }
-    let mut ordered: Vec<&ClaimResult> = results.iter().collect();
-    ordered.sort_by_key(|r| match r.verdict {
-        Verdict::Outside => 0,
-        Verdict::NotModelled => 1,
-        Verdict::Within => 2,
-        Verdict::NotPublished => 3,
-    });
-    for r in ordered {
-        table.add_row(vec![
-            r.id.clone(),
+/// One line per claim, a table that fits `width` for each verdict, misses first; ids without the paper's name.
+pub fn claims_table(results: &[ClaimResult], width: Option<usize>) -> String {
+    let verdicts = [Verdict::Outside, Verdict::NotModelled, Verdict::Within, Verdict::NotPublished];
+    let of = |verdict| results.iter().filter(move |r| r.verdict == verdict).collect::<Vec<_>>();
+    let tables =
+        verdicts.into_iter().map(|verdict| (verdict, of(verdict))).filter(|(_, rows)| !rows.is_empty());
+    let text = |(verdict, rows): (Verdict, Vec<&ClaimResult>)| format!("{verdict}\n{}", table(&rows, width));
+    tables.map(text).collect::<Vec<_>>().join("\n\n")
+}
+
+fn table(results: &[&ClaimResult], width: Option<usize>) -> String {
+    let header = ["claim", "published", "simulated", "error", "tolerance", "unit", "role"];
+    let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..5);
+    for r in results {
+        table.add(vec![
+            r.id.split_once('/').map_or(&*r.id, |(_, rest)| rest).to_owned(),
             number(r.published),
             number(r.simulated),
             r.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
@@ -30,10 +29,9 @@ pub fn claims_table(results: &[ClaimResult]) -> String {
                 (Role::Calibration, None) => "calibration".into(),
                 (Role::Prediction, None) => "prediction".to_owned(),
             },
-            r.verdict.to_string(),
         ]);
     }
-    table.to_string()
+    table.render(width)
 }
 
 /// How many are within, outside and not modelled, predictions apart, and what follows from others.

@@ -1,28 +1,16 @@
 //! The summary for the terminal.
 
 use super::{CompareRow, LARGE_MISS_PCT, Summary};
-use comfy_table::{CellAlignment, Table, presets};
-
-/// A table without borders, numbers to the right.
-pub(crate) fn plain_table(header: &[&str], numbers_from: usize) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
-    table.set_style(comfy_table::TableComponent::HeaderLines, '─');
-    table.set_style(comfy_table::TableComponent::MiddleHeaderIntersections, '─');
-    for column in table.column_iter_mut().skip(numbers_from) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
-}
+use crate::table::{Fit, TextTable};
 
 /// The families with their errors and targets, the artefacts left out and the
-/// largest misses (at most `misses` of them).
-pub fn summary_table(summary: &Summary, misses: usize) -> String {
+/// largest misses (at most `misses` of them), in tables that fit `width`.
+pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> String {
     let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
     let header = ["family", "quantity", "rows", "counted", "median %", "p90 %", "worst %", "target %", ""];
-    let mut table = plain_table(&header, 2);
+    let mut table = TextTable::new(header, Fit::FirstAbove).numbers(2..8);
     for family in &summary.families {
-        table.add_row(vec![
+        table.add(vec![
             family.family.clone(),
             family.quantity.to_string(),
             family.rows.to_string(),
@@ -41,14 +29,14 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
             },
         ]);
     }
-    let mut text = table.to_string();
+    let mut text = table.render(width);
     text.push('\n');
     if !summary.modes.is_empty() {
         text.push_str("\nModes of the latencies:\n");
         let header = ["property", "rows", "measured", "simulated", "error %", "target %", ""];
-        let mut table = plain_table(&header, 1);
+        let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..6);
         for mode in &summary.modes {
-            table.add_row(vec![
+            table.add(vec![
                 mode.property.clone(),
                 mode.rows.to_string(),
                 format!("{:.1} {}", mode.measured, mode.unit),
@@ -58,7 +46,7 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
                 if mode.within { "within" } else { "OUTSIDE" }.to_owned(),
             ]);
         }
-        text.push_str(&table.to_string());
+        text.push_str(&table.render(width));
         text.push('\n');
     }
     if !summary.artefacts.is_empty() {
@@ -77,10 +65,10 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
     }
     text.push_str(&format!("\n{} rows miss by more than {LARGE_MISS_PCT} %:\n", summary.misses.len()));
     let header = ["file", "row", "cache", "window", "size", "measured", "simulated", "error %", "cause"];
-    let mut table = plain_table(&header, 1);
+    let mut table = TextTable::new(header, Fit::LastBelow).numbers([1, 3, 4, 5, 6, 7]);
     for miss in summary.misses.iter().take(misses) {
         let row = &miss.row;
-        table.add_row(vec![
+        table.add(vec![
             row.file.trim_end_matches(".csv").to_owned(),
             row.row.to_string(),
             row.cache.to_string(),
@@ -92,7 +80,7 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
             miss.cause.clone().unwrap_or_else(|| "not known".into()),
         ]);
     }
-    text.push_str(&table.to_string());
+    text.push_str(&table.render(width));
     text.push('\n');
     if summary.misses.len() > misses {
         text.push_str(&format!("… and {} more\n", summary.misses.len() - misses));
@@ -100,12 +88,12 @@ pub fn summary_table(summary: &Summary, misses: usize) -> String {
     text
 }
 
-/// Rows, measured beside simulated, for a look at a few of them.
-pub fn rows_table<'a>(rows: impl IntoIterator<Item = &'a CompareRow>) -> String {
+/// Rows, measured beside simulated, for a look at a few of them, in a table that fits `width`.
+pub fn rows_table<'a>(rows: impl IntoIterator<Item = &'a CompareRow>, width: Option<usize>) -> String {
     let header = ["test", "access", "cache", "window", "size", "measured", "simulated", "error %"];
-    let mut table = plain_table(&header, 3);
+    let mut table = TextTable::new(header, Fit::Wrap).numbers(3..8);
     for row in rows {
-        table.add_row(vec![
+        table.add(vec![
             row.test.to_string(),
             row.pattern.to_string(),
             row.cache.to_string(),
@@ -116,5 +104,5 @@ pub fn rows_table<'a>(rows: impl IntoIterator<Item = &'a CompareRow>) -> String 
             row.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
         ]);
     }
-    table.to_string()
+    table.render(width)
 }

@@ -158,6 +158,10 @@ impl Fio {
 }
 
 impl Program for Fio {
+    fn lasts(&self) -> Option<Duration> {
+        self.runtime.map(|runtime| self.ramp_time + runtime)
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let file = environment.kernel.open_block(&self.filename);

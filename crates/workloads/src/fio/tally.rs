@@ -69,10 +69,10 @@ impl Tally {
             let seconds = side.last.since(side.first).as_s_f64();
             report.add(format!("{name} iops"), "1/s", side.count as f64 / seconds);
             report.add(format!("{name} bw"), "MB/s", side.bytes as f64 / seconds / 1e6);
-            report.add(format!("{name} clat mean"), "us", side.latency.mean() / 1e3);
+            report.add(format!("{name} clat mean"), "µs", side.latency.mean() / 1e3);
             for (percent, label) in [(50.0, "50 %"), (99.0, "99 %"), (99.9, "99.9 %")] {
                 let value = side.latency.value_at_percentile(percent) as f64 / 1e3;
-                report.add(format!("{name} clat {label}"), "us", value);
+                report.add(format!("{name} clat {label}"), "µs", value);
             }
             report.add(format!("{name} requests"), "", side.count as f64);
         }

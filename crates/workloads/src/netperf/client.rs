@@ -185,6 +185,10 @@ fn streamed(cpu: &Cpu, stream: &dyn TcpStream) -> Outcome {
 }
 
 impl Program for Netperf {
+    fn lasts(&self) -> Option<Duration> {
+        Some(Duration::from_ps((self.length * 1e12) as u64))
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let kernel = environment.kernel;

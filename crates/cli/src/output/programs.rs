@@ -1,0 +1,162 @@
+//! What programs measured, and where the cores' time went.
+
+use std::collections::BTreeMap;
+
+use nearfar::computer::{Account, Done};
+use units::Duration;
+use workloads::Reading;
+
+use super::{Fit, TextTable, prose, width};
+
+/// What programs of a scenario measured, one row for each reading and each failure.
+pub fn program_rows(scenario: &str, done: &[Done]) -> Vec<serde_json::Value> {
+    let row = |n: usize, program: &Done| {
+        serde_json::json!({
+            "scenario": scenario, "program": n, "host": program.host, "run": program.run,
+            "took_ns": program.took.as_ns_f64(),
+        })
+    };
+    let mut rows = Vec::new();
+    for (n, program) in done.iter().enumerate() {
+        match &program.outcome {
+            Ok(report) => rows.extend(report.readings.iter().map(|reading| {
+                let mut row = row(n, program);
+                row["quantity"] = reading.name().into();
+                if let Some(way) = reading.way {
+                    row["direction"] = way.direction.into();
+                    row["model"] = way.is_model.into();
+                }
+                row["unit"] = reading.unit.into();
+                row["value"] = reading.value.into();
+                row
+            })),
+            Err(failure) => {
+                let mut row = row(n, program);
+                row["error"] = failure.to_string().into();
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+/// What programs of a scenario measured, program by program.
+pub fn program_table(done: &[Done]) -> String {
+    let mut text = String::new();
+    for program in done {
+        let took = nearfar::trace::human(program.took);
+        text += &(prose(&format!("{}: {} ({took})", program.host, program.run)) + "\n");
+        match &program.outcome {
+            Ok(report) => {
+                text += &link_table(&report.readings);
+                let others: Vec<&Reading> = report.readings.iter().filter(|r| r.way.is_none()).collect();
+                let widest = |of: fn(&Reading) -> String| {
+                    others.iter().map(|r| of(r).chars().count()).max().unwrap_or(0)
+                };
+                let (name, value) = (widest(|r| r.quantity.clone()), widest(|r| number(r.value)));
+                for reading in others {
+                    let line = format!(
+                        "  {:<name$}  {:>value$}  {}",
+                        reading.quantity,
+                        number(reading.value),
+                        reading.unit
+                    );
+                    text += &format!("{}\n", line.trim_end());
+                }
+                report.notes.iter().for_each(|note| text += &(prose(&format!("  {note}")) + "\n"));
+            }
+            Err(failure) => text += &(prose(&format!("  failed: {failure}")) + "\n"),
+        }
+        text += "\n";
+    }
+    text
+}
+
+/// Readings of a link's two directions as a table of a line for each, with what the model says beside; nothing if there are
+/// none.
+fn link_table(readings: &[Reading]) -> String {
+    let (mut kinds, mut ways) = (Vec::new(), Vec::new());
+    let mut values = BTreeMap::new();
+    for reading in readings {
+        let (Some(way), kind) = (reading.way, &*reading.quantity) else { continue };
+        if !ways.contains(&way.direction) {
+            ways.push(way.direction);
+        }
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+        values.insert((way.direction, kind, way.is_model), reading);
+    }
+    if ways.is_empty() {
+        return String::new();
+    }
+    // What sums up comes last.
+    kinds.sort_by_key(|kind| {
+        ["all", "busy"].iter().position(|last| *last == *kind).map_or(0, |place| place + 1)
+    });
+    let cell = |way: &'static str, kind| {
+        let of = |is_model| values.get(&(way, kind, is_model));
+        match (of(false), of(true)) {
+            (None, _) => String::new(),
+            (Some(reading), _) if reading.unit.starts_with('%') => format!("{:.1} %", reading.value),
+            (Some(reading), Some(model)) if model.value > 0.0 => {
+                format!("{:.1} ({:.1})", reading.value, model.value)
+            }
+            (Some(reading), _) => format!("{:.1}", reading.value),
+        }
+    };
+    let header = ["  B/frame (model)"].into_iter().chain(kinds.iter().copied());
+    let mut table = TextTable::new(header, Fit::Blocks(1));
+    for way in ways {
+        table
+            .add([format!("  {way}")].into_iter().chain(kinds.iter().map(|kind| cell(way, *kind))).collect());
+    }
+    table.render(width()) + "\n"
+}
+
+/// Where the cores' time went, one row for each part of each account.
+pub fn account_rows(scenario: &str, accounts: &[Account]) -> Vec<serde_json::Value> {
+    let mut rows = Vec::new();
+    for account in accounts {
+        rows.extend(account.parts.iter().filter(|(_, time)| !time.is_zero()).map(|(part, time)| {
+            serde_json::json!({
+                "scenario": scenario, "host": account.host, "account": account.name, "tasks": account.tasks,
+                "switches": account.switches, "migrations": account.migrations,
+                "part": part, "time_ns": time.as_ns_f64(),
+            })
+        }));
+    }
+    rows
+}
+
+/// Where the cores' time went, in microseconds: a line for each account, a column for each part that took any.
+pub fn account_table(accounts: &[Account]) -> String {
+    let all = accounts.first().map_or(&[][..], |account| &account.parts);
+    let used = |part: &&str| accounts.iter().any(|account| !account.of(part).is_zero());
+    let parts: Vec<&str> = all.iter().map(|(part, _)| *part).filter(used).collect();
+    let mut header = vec!["time in µs", "host", "tasks", "switches", "total"];
+    header.extend(&parts);
+    let micros = |time: Duration| match time.is_zero() {
+        true => String::new(),
+        false => format!("{:.1}", time.as_ns_f64() / 1e3),
+    };
+    let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
+    let columns = header.len();
+    let mut table = TextTable::new(header, Fit::Blocks(2)).numbers(2..columns);
+    for account in accounts {
+        let mut row = vec![account.name.clone(), account.host.clone()];
+        row.extend([count(account.tasks), count(account.switches), micros(account.total())]);
+        row.extend(parts.iter().map(|part| micros(account.of(part))));
+        table.add(row);
+    }
+    format!("{}\n", table.render(width()))
+}
+
+/// A number with as many digits as say anything.
+fn number(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude >= 1000.0 || value == value.trunc() => format!("{value:.0}"),
+        magnitude if magnitude >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}

@@ -1,0 +1,74 @@
+//! Runs of pcie-bench with what they gave.
+
+use nearfar::bench::Outcome;
+use results::pciebench::{Row, Run};
+
+use super::{Fit, TextTable, width};
+
+/// A row of results as JSON.
+pub fn row(file: &str, number: usize, row: &Row) -> serde_json::Value {
+    let run = row.run();
+    let mut value = serde_json::json!({
+        "file": file, "row": number, "test": run.test, "pattern": run.pattern, "cache": run.cache,
+        "window_bytes": run.window.get(), "transfer_bytes": run.transfer.get(),
+        "host_offset": run.host_offset, "device_offset": run.device_offset,
+    });
+    match row {
+        Row::Latency(row) => {
+            let ns = &row.ns;
+            let fields = [
+                ("median", ns.median),
+                ("average", ns.average),
+                ("minimum", ns.minimum),
+                ("maximum", ns.maximum),
+                ("p95", ns.p95),
+                ("p999", ns.p999),
+            ];
+            for (name, number) in fields {
+                value[format!("{name}_ns")] = number.into();
+            }
+            value["samples"] = row.samples.into();
+        }
+        Row::Bandwidth(row) => {
+            value["goodput_gbit_per_s"] = row.gbit_per_s.into();
+            value["transactions_per_s"] = row.transactions_per_s.into();
+        }
+    }
+    value
+}
+
+/// Runs with what they gave; a column that is empty throughout is left out.
+pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcome)>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let (latencies, labelled) = (
+        rows.iter().filter(|(.., outcome)| matches!(outcome.row, Row::Latency(_))).count(),
+        rows.iter().any(|(label, ..)| !label.is_empty()),
+    );
+    let mut header = if labelled { vec!["changed"] } else { Vec::new() };
+    header.extend(["test", "access", "cache", "window", "size"]);
+    header.extend(match latencies {
+        0 => vec!["goodput", "± %"],
+        all if all == rows.len() => vec!["median", "95 %", "99.9 %"],
+        _ => vec!["median or goodput", "95 % or ± %", "99.9 %"],
+    });
+    let first = usize::from(labelled);
+    let fit = if labelled { Fit::FirstAbove } else { Fit::Wrap };
+    let mut table = TextTable::new(header.iter().copied(), fit).numbers(first + 3..header.len());
+    for (label, run, outcome) in rows {
+        let mut line = if labelled { vec![label] } else { Vec::new() };
+        line.extend([run.test.to_string(), run.pattern.to_string(), run.cache.to_string()]);
+        line.extend([run.window.to_string(), run.transfer.to_string()]);
+        match &outcome.row {
+            Row::Latency(row) => {
+                line.extend([row.ns.median, row.ns.p95, row.ns.p999].map(|ns| format!("{ns:.1} ns")));
+            }
+            Row::Bandwidth(row) => {
+                line.push(format!("{:.2} Gbit/s", row.gbit_per_s));
+                line.push(format!("{:.2} %", 100.0 * outcome.half_width));
+            }
+        }
+        line.resize(header.len(), String::new());
+        table.add(line);
+    }
+    table.render(width())
+}
