@@ -1,9 +1,9 @@
 //! Whole files.
 
 use expect_test::expect;
-use machine::{Machine, Part, Scenario};
+use machine::{Machine, Scenario};
 
-use super::{T430, check, edited};
+use super::check;
 
 #[test]
 fn not_toml() {

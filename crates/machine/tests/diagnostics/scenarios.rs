@@ -1,9 +1,9 @@
 //! Scenarios, with the machines and cards that they name, and what `--set` makes of them.
 
 use expect_test::{Expect, expect};
-use machine::{Doc, Library, Scenario, Setup};
+use machine::{Doc, Library, Machine, Scenario, Setup};
 
-use super::{check, check_line, edited};
+use super::{check_line, edited};
 
 #[test]
 fn a_window_smaller_than_a_transfer() {

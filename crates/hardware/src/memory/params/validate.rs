@@ -171,6 +171,8 @@ impl InterconnectParams {
 
 #[cfg(test)]
 mod tests {
+    use units::Bytes;
+
     use super::*;
 
     #[test]
