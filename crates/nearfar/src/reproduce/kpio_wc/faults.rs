@@ -16,7 +16,7 @@ use results::report::{DataTable, Section};
 use units::Duration;
 use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use wire::kpio::{Format, LINE, framed, signature};
-use wire::nic::registers::{KPIO_QUEUES, kpio as register};
+use wire::nic::registers::{COUNTERS, KPIO_QUEUES, counter, kpio as register};
 
 use super::rig::{Card, FPGA, Rig};
 use super::window::Window;
@@ -73,6 +73,8 @@ struct Bench {
     rig: Rig,
     window: Rc<Window>,
     device: Rc<dyn PacketDevice>,
+    /// The other interface, where frames come back to.
+    other: Rc<dyn PacketDevice>,
     arrivals: Rc<PacketQueue>,
     format: Format,
 }
@@ -91,21 +93,27 @@ impl Bench {
         let device = rig.device()?;
         let other = rig.kernel().packet_device("eth1").ok_or("the card has one port")?;
         let arrivals = other.listen(None, 1 << 16);
-        let done = rig.spawn(0, move |cpu| Box::pin(async move { other.set_promiscuous(&cpu, true) }));
+        let all = Rc::clone(&other);
+        let done = rig.spawn(0, move |cpu| Box::pin(async move { all.set_promiscuous(&cpu, true) }));
         rig.wait(vec![done])?;
-        Ok(Self { rig, window, device, arrivals, format })
+        Ok(Self { rig, window, device, other, arrivals, format })
     }
 
-    /// Starts the queue anew.
-    fn restart(&self) -> Result<Writer, String> {
-        let device = Rc::clone(&self.device);
+    /// Starts an interface anew.
+    fn reopen(&self, device: &Rc<dyn PacketDevice>) -> Result<(), String> {
+        let device = Rc::clone(device);
         let done = self.rig.spawn(0, move |cpu| {
             Box::pin(async move {
                 device.stop(&cpu).await;
                 device.open(&cpu).await
             })
         });
-        self.rig.wait(vec![done])?.remove(0).map_err(|error| error.to_string())?;
+        self.rig.wait(vec![done])?.remove(0).map_err(|error| error.to_string())
+    }
+
+    /// Starts the queue anew.
+    fn restart(&self) -> Result<Writer, String> {
+        self.reopen(&self.device)?;
         let window = self.window.get()?;
         // Two windows of positions, the first for lines that do not begin a frame.
         let mask = window.length() / LINE as u64 / 2 - 1;
@@ -134,12 +142,14 @@ impl Bench {
         Ok(CORES.into_iter().zip(lines).map(start).collect())
     }
 
+    /// Reads a register of the queue.
     fn register(&self, at: u64) -> Result<u32, String> {
-        let registers = self.window.registers()?;
-        let read = self
-            .rig
-            .spawn(0, move |cpu| Box::pin(async move { registers.read_u32(&cpu, KPIO_QUEUES + at).await }));
-        Ok(self.rig.wait(vec![read])?.remove(0))
+        self.window.read(&self.rig, KPIO_QUEUES + at)
+    }
+
+    /// Frames that the card's multiplexer has taken from the queue since it was started.
+    fn taken(&self) -> Result<u32, String> {
+        self.window.read(&self.rig, COUNTERS + 8 * counter::KPIO_FRAMES as u64)
     }
 
     /// What has come back since.
@@ -188,7 +198,9 @@ struct Tally {
     spoilt: u64,
     wrong: u64,
     meant: u64,
+    /// Did not come back; of these, those that the card had sent: the link lost them on the way back.
     lost: u64,
+    behind: u64,
     counted: u64,
     /// Runs after which the next packet was not whole.
     lasting: u64,
@@ -204,6 +216,7 @@ fn frame(rng: &mut Rng, number: u32) -> Vec<u8> {
 
 fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<(), String> {
     let mut writer = bench.restart()?;
+    let taken_before = bench.taken()?;
     let meant: Cell<Vec<Vec<u8>>> = Cell::default();
     let new = |rng: &mut Rng| {
         let mut all = meant.take();
@@ -226,6 +239,11 @@ fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<
             bench.rig.disturb_link(fault == Fault::LinkLost);
             bench.rig.wait(writers)?;
             bench.rig.run_for(REST);
+            if fault == Fault::LinkLost {
+                // The receiving interface's completions and doorbells may be lost, too: its ring begins anew, as it would
+                // after an error that the port reports.
+                bench.reopen(&bench.other)?;
+            }
         }
         Fault::Stops => {
             let mut lines = writer.lines(&new(rng));
@@ -261,10 +279,12 @@ fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<
     let wrong = sent.iter().filter(|frame| !meant.contains(frame)).count() as u64;
     let lost = meant.iter().filter(|frame| !sent.contains(frame)).count() as u64;
     let counted = bench.register(register::DROPPED)?.max(bench.register(register::MISSING)?);
+    let taken = u64::from(bench.taken()?.wrapping_sub(taken_before));
     tally.spoilt += u64::from(wrong > 0);
     tally.wrong += wrong;
     tally.meant += meant.len() as u64;
     tally.lost += lost;
+    tally.behind += taken.saturating_sub(sent.len() as u64);
     tally.counted += u64::from(counted);
     tally.lasting += u64::from(sent.last() != Some(&last));
     Ok(())
@@ -286,7 +306,7 @@ pub fn section(options: &Options) -> Result<Section, String> {
     for (fault, name) in FAULTS {
         for (format, label) in [(PAPERS, "signature"), (Format::Framed, "length and checksum")] {
             let t = tally(options, fault, format, RUNS)?;
-            let numbers = [t.spoilt, t.wrong, t.meant, t.lost, t.counted, t.lasting];
+            let numbers = [t.spoilt, t.wrong, t.meant, t.lost, t.behind, t.counted, t.lasting];
             let texts = [name.to_owned(), label.to_owned()].into_iter();
             rows.push(texts.chain(numbers.map(|n| n.to_string())).collect());
         }
@@ -298,7 +318,8 @@ pub fn section(options: &Options) -> Result<Section, String> {
         "such packets",
         "packets meant",
         "lost",
-        "counted as lost",
+        "lost on the way back",
+        "counted by the queue",
         "runs after which the next is not whole",
     ];
     Ok(Section {
@@ -308,8 +329,10 @@ pub fn section(options: &Options) -> Result<Section, String> {
              payload, and sends what it has: it takes a false signature to be as good as a dropped packet, but two \
              packets leave that nobody meant. The second format costs no more lines: length and number in front, \
              checksum behind, and the address of its first line says where a packet begins. Then nothing is sent that \
-             was not meant, but for one mixture of lines in four thousand million, and what is lost is counted, but \
-             for a few packets that went with the link: the queue has not heard of them."
+             was not meant, but for one mixture of lines in four thousand million, and what the queue does not send it \
+             counts. A link that goes down also loses packets that the queue has sent, on their way back into memory, \
+             and completions of the receiving ring, which begins anew after that: such packets have a column of their \
+             own."
                 .into(),
         ],
         tables: vec![DataTable {
@@ -328,12 +351,24 @@ mod tests {
 
     #[test]
     fn the_second_format_sends_nothing_that_was_not_meant_and_counts_the_rest() {
-        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 2 };
-        for (fault, name) in FAULTS {
-            let t = tally(&options, fault, Format::Framed, 20).unwrap();
-            assert_eq!((t.spoilt, t.wrong, t.lasting), (0, 0, 0), "{name}");
-            assert!(t.counted >= t.lost, "{name}: {} of {} counted", t.counted, t.lost);
+        let check = |seed, fault, runs| {
+            let options = Options { library: machine::Library::built_in(), data: ".".into(), seed };
+            let t = tally(&options, fault, Format::Framed, runs).unwrap();
+            assert_eq!((t.spoilt, t.wrong, t.lasting), (0, 0, 0), "{fault:?}, seed {seed}");
+            let (lost, counted) = (t.lost, t.counted + t.behind);
+            assert!(counted >= lost, "{fault:?}, seed {seed}: {counted} of {lost} counted");
+            if fault == Fault::LinkLost {
+                assert_eq!(counted, lost, "seed {seed}: each once");
+            }
+        };
+        for (fault, _) in FAULTS {
+            check(2, fault, 20);
         }
+        // As in the report, and with other seeds, where the moment matters most.
+        for seed in 1..=6 {
+            check(seed, Fault::LinkLost, RUNS);
+        }
+        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 2 };
         let signature = tally(&options, Fault::Signature, PAPERS, 20).unwrap();
         assert_eq!(signature.spoilt, 20);
     }
