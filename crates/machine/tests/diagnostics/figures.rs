@@ -253,7 +253,7 @@ fn refresh_longer_than_its_interval() {
         "refresh_duration",
         r#"refresh_duration = { value = "9 us", source = "fitted: x" }"#,
         expect![[r#"
-            error: `refresh_duration`: a refresh of 9 us does not end within its interval of 7.8 us
+            error: `refresh_duration`: a refresh of 9 µs does not end within its interval of 7.8 µs
               --> my.toml:79:30
                |
             79 | refresh_duration = { value = "9 us", source = "fitted: x" }
