@@ -41,7 +41,7 @@ fn sender(pair: &Pair) -> (platform::kernel::TaskId, Rc<Cell<u32>>) {
             let socket = face.network().udp(&cpu, SENDER).unwrap();
             let pages = face.alloc_pages(&cpu, 0, Policy::Bind(Node(0))).unwrap();
             loop {
-                let _ = socket.send_to(&cpu, READER, Segment { at: pages.start, length: 200 });
+                let _ = socket.send_to(&cpu, READER, Segment { at: pages.start, length: 200 }).await;
                 count.set(count.get() + 1);
                 cpu.sleep(Duration::from_us(2)).await;
             }

@@ -9,6 +9,8 @@ mod congestion;
 mod datagrams;
 #[path = "sockets/malformed.rs"]
 mod malformed;
+#[path = "sockets/readiness.rs"]
+mod readiness;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

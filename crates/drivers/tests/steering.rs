@@ -85,7 +85,7 @@ fn sender(pair: &Pair, flow: u16, count: u32, gap: Duration) {
                 cpu.store_u32(pages.start, number);
                 let length = 4 + (number * 97 + u32::from(flow)) % 1200;
                 let to = SocketAddrV4::new(READER, FIRST_PORT + flow);
-                let _ = socket.send_to(&cpu, to, Segment { at: pages.start, length });
+                let _ = socket.send_to(&cpu, to, Segment { at: pages.start, length }).await;
                 match number % 16 {
                     15 => cpu.sleep(gap * 16).await,
                     _ => cpu.sync().await,

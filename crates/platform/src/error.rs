@@ -37,6 +37,8 @@ pub enum Error {
     Ended,
     /// EMSGSIZE: too long for a packet.
     TooLong,
+    /// EAGAIN: it would have to wait, and was asked not to.
+    WouldBlock,
 }
 
 impl fmt::Display for Error {
@@ -58,6 +60,7 @@ impl fmt::Display for Error {
             Self::AddressInUse => "address already in use",
             Self::Ended => "the connection has ended",
             Self::TooLong => "message too long",
+            Self::WouldBlock => "resource temporarily unavailable",
         })
     }
 }

@@ -95,6 +95,19 @@ pub struct TcpInfo {
     pub echoes: u64,
     /// Segments that came before others that were sent earlier.
     pub out_of_order: u64,
+    /// Bytes that programs have put into the socket's buffer so far: how far a [`send`](TcpStream::send) came that was
+    /// given up.
+    pub written: u64,
+}
+
+/// What a socket may hold (`SO_SNDBUF`, `SO_RCVBUF`): bytes of payload, beside which as much memory again is for the packets
+/// that carry them, as Linux doubles what it is asked for. From then on a size stays; `None` leaves it to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BufferSizes {
+    /// What is to be sent.
+    pub send: Option<u32>,
+    /// What was received. A TCP connection does not take back what it has offered.
+    pub receive: Option<u32>,
 }
 
 /// How an idle connection is kept alive (Linux: `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`).
@@ -116,6 +129,9 @@ impl KeepAlive {
 }
 
 /// A TCP connection. Dropping it closes nothing: [`close`](Self::close) does.
+///
+/// A call that is dropped before it ends has taken no bytes, [`send`](Self::send) and [`sendfile`](Self::sendfile) excepted:
+/// a part may be under way by then, whose end [`TcpInfo::written`] tells.
 pub trait TcpStream {
     /// Own end.
     fn local(&self) -> SocketAddrV4;
@@ -126,6 +142,16 @@ pub trait TcpStream {
     /// # Errors
     /// If the connection has ended; [`Error::NoMemory`].
     fn send<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<(), Error>>;
+    /// Waits for room and sends as many bytes as there is room for; gives how many.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    fn send_some<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<u32, Error>>;
+    /// Sends as many bytes as there is room for now; gives how many.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Error::WouldBlock`] if there is no room.
+    fn try_send(&self, cpu: &Cpu, from: Segment) -> Result<u32, Error>;
     /// Sends a range of a file from the page cache without copying it.
     ///
     /// # Errors
@@ -142,6 +168,15 @@ pub trait TcpStream {
     /// # Errors
     /// If the connection broke.
     fn recv<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<u32, Error>>;
+    /// Takes as many bytes as there are and fit; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv); [`Error::WouldBlock`] if there are none.
+    fn try_recv(&self, cpu: &Cpu, into: Segment) -> Result<u32, Error>;
+    /// Waits until there are bytes, or the stream has ended or broken: until [`try_recv`](Self::try_recv) would not block.
+    fn readable(&self) -> Async<'_, ()>;
+    /// Waits until there is room, or the stream has ended or broken: until [`try_send`](Self::try_send) would not block.
+    fn writable(&self) -> Async<'_, ()>;
     /// Ends the own direction of the stream.
     fn shutdown(&self, cpu: &Cpu);
     /// Gives the socket back: the connection ends in the background.
@@ -150,6 +185,8 @@ pub trait TcpStream {
     fn set_no_delay(&self, on: bool);
     /// Asks the peer now and then whether it is still there while nothing is sent (`SO_KEEPALIVE`).
     fn set_keep_alive(&self, cpu: &Cpu, how: Option<KeepAlive>);
+    /// Sets how much it may hold.
+    fn set_buffers(&self, sizes: BufferSizes);
     /// What it knows of itself.
     fn info(&self) -> TcpInfo;
 }
@@ -163,6 +200,13 @@ pub trait TcpListener {
     /// # Errors
     /// If the socket was closed.
     fn accept<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<Rc<dyn TcpStream>, Error>>;
+    /// A connection, if one is there.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept); [`Error::WouldBlock`] if there is none.
+    fn try_accept(&self, cpu: &Cpu) -> Result<Rc<dyn TcpStream>, Error>;
+    /// Waits until there is one, or the socket is closed.
+    fn readable(&self) -> Async<'_, ()>;
     /// Listens no longer.
     fn close(&self, cpu: &Cpu);
 }
@@ -171,17 +215,34 @@ pub trait TcpListener {
 pub trait UdpSocket {
     /// Where it is.
     fn local(&self) -> SocketAddrV4;
-    /// Sends a datagram from user memory.
+    /// Sends a datagram from user memory, once fewer wait to be sent than the socket may hold. What is larger than a frame
+    /// is sent in fragments. A queue below that has no room drops it without a word, as Linux does: the device counts it.
     ///
     /// # Errors
-    /// If it is larger than 65,507 bytes, nobody is there, or there is no room. What is larger than a frame is sent in
-    /// fragments.
-    fn send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error>;
+    /// If it is larger than 65,507 bytes or nobody is there; [`Error::Ended`] if the socket was closed,
+    /// [`Error::NoMemory`].
+    fn send_to<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4, from: Segment) -> Async<'a, Result<(), Error>>;
+    /// As [`send_to`](Self::send_to), now or not at all.
+    ///
+    /// # Errors
+    /// As there; [`Error::WouldBlock`] if as much waits as the socket may hold.
+    fn try_send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error>;
     /// Waits for a datagram; what does not fit is lost. Gives its size and sender.
     ///
     /// # Errors
     /// If the socket was closed.
     fn recv_from<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<(u32, SocketAddrV4), Error>>;
+    /// A datagram, if one is there; what does not fit is lost.
+    ///
+    /// # Errors
+    /// If the socket was closed; [`Error::WouldBlock`] if there is none.
+    fn try_recv_from(&self, cpu: &Cpu, into: Segment) -> Result<(u32, SocketAddrV4), Error>;
+    /// Waits until there is one, or the socket is closed.
+    fn readable(&self) -> Async<'_, ()>;
+    /// Waits until no more than half of what may wait to be sent does, or the socket is closed.
+    fn writable(&self) -> Async<'_, ()>;
+    /// Sets how much it may hold.
+    fn set_buffers(&self, sizes: BufferSizes);
     /// Gives the port back.
     fn close(&self, cpu: &Cpu);
 }
@@ -235,11 +296,24 @@ pub trait Network {
     /// # Errors
     /// [`Error::Unreachable`] if the neighbour is on no interface's network.
     fn add_route(&self, network: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> Result<(), Error>;
-    /// Opens a connection.
+    /// Opens a connection from any port of the address that leads there. One that is given up meanwhile is closed.
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::TimedOut`], [`Error::Unreachable`].
-    fn connect<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4) -> Async<'a, Result<Rc<dyn TcpStream>, Error>>;
+    fn connect<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4) -> Async<'a, Result<Rc<dyn TcpStream>, Error>> {
+        self.connect_from(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), to)
+    }
+    /// Opens a connection from an own address and port, as bind(2) before connect(2); 0.0.0.0 is the address that leads
+    /// there, port 0 any that is free.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`Error::Invalid`] if the address is not this host's, [`Error::AddressInUse`].
+    fn connect_from<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> Async<'a, Result<Rc<dyn TcpStream>, Error>>;
     /// Waits for connections; address 0.0.0.0 is all addresses.
     ///
     /// # Errors

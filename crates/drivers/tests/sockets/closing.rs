@@ -115,7 +115,7 @@ fn empty_datagrams_fill_a_socket() {
             cpu.sleep(Duration::from_us(100)).await;
             for _ in 0..300 {
                 // No room in the device's queue: the next one finds some.
-                let _ = socket.send_to(&cpu, at, Segment { at: pages.start, length: 0 });
+                let _ = socket.send_to(&cpu, at, Segment { at: pages.start, length: 0 }).await;
                 cpu.sleep(Duration::from_us(2)).await;
             }
             socket.close(&cpu);

@@ -41,10 +41,10 @@ fn datagrams_keep_their_limits() {
             // Somebody must be there first: nothing resends a datagram.
             cpu.sleep(Duration::from_us(100)).await;
             for length in [0, 60, 1_000] {
-                socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length }).unwrap();
+                socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length }).await.unwrap();
                 cpu.sync().await;
             }
-            let too_long = socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length: 65_508 });
+            let too_long = socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length: 65_508 }).await;
             socket.close(&cpu);
             face.free_pages(&cpu, pages);
             too_long
@@ -87,7 +87,7 @@ fn send(pair: &Pair, lengths: &'static [u32]) -> Vec<Vec<u8>> {
             cpu.sleep(Duration::from_us(100)).await;
             for (n, &length) in (0..).zip(lengths) {
                 cpu.store(pages.start, &bytes(length as usize, n));
-                socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length }).unwrap();
+                socket.send_to(&cpu, at(1, 53), Segment { at: pages.start, length }).await.unwrap();
                 cpu.sleep(Duration::from_us(30)).await;
             }
             socket.close(&cpu);

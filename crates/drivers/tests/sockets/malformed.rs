@@ -406,7 +406,7 @@ fn assert_alive(pair: &Pair) {
             let pages = face.alloc_pages(&cpu, Pages::order_for(1_000), Policy::Local).unwrap();
             let socket = face.network().udp(&cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)).unwrap();
             cpu.sleep(Duration::from_us(50)).await;
-            socket.send_to(&cpu, to, Segment { at: pages.start, length: 777 }).unwrap();
+            socket.send_to(&cpu, to, Segment { at: pages.start, length: 777 }).await.unwrap();
             let ping = face.network().ping(&cpu).unwrap();
             ping.send(&cpu, ADDRESSES[1], 1, 56).unwrap();
             let echo = ping.recv(&cpu, cpu.now() + Duration::from_ms(5_000)).await;

@@ -309,6 +309,11 @@ impl<P: Payload> Connection<P> {
         self.params.keep_alive = keep_alive;
     }
 
+    /// Holds so many bytes for the reader from now on, whatever it takes at once. What has been offered stays offered.
+    pub fn set_receive_buffer(&mut self, bytes: u32) {
+        self.receive.set_buffer(bytes.into());
+    }
+
     /// The first piece that waits to be read.
     pub fn peek(&self) -> Option<&P> {
         self.receive.front()

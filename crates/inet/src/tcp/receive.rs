@@ -59,6 +59,11 @@ impl<P: Payload> Receive<P> {
         }
     }
 
+    /// May hold so many bytes, no more and no fewer.
+    pub fn set_buffer(&mut self, bytes: u64) {
+        (self.buffer, self.most) = (bytes, bytes);
+    }
+
     /// Takes data at `position`, not beyond the window. Whether anything of it came in order.
     pub fn take(&mut self, mut position: u64, mut data: P) -> bool {
         let edge = self.fin.unwrap_or(u64::MAX).min(self.offered);

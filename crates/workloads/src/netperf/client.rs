@@ -151,7 +151,7 @@ impl Netperf {
         let mut alarm = Alarm::at(cpu, until + PATIENCE);
         while cpu.now() < until {
             let began = cpu.now();
-            socket.send_to(cpu, to, data.first(sizes.0))?;
+            socket.send_to(cpu, to, data.first(sizes.0)).await?;
             cpu.sync().await;
             let Some(answer) = alarm.unless(socket.recv_from(cpu, data.segment())).await else {
                 outcome.lost += 1;
@@ -166,7 +166,7 @@ impl Netperf {
             outcome.transactions += 1;
         }
         // An empty one ends the test.
-        socket.send_to(cpu, to, data.first(0))?;
+        socket.send_to(cpu, to, data.first(0)).await?;
         socket.close(cpu);
         Ok(outcome)
     }

@@ -155,7 +155,7 @@ async fn answer_datagrams(
         if length == 0 {
             return Ok(transactions);
         }
-        socket.send_to(cpu, from, data.first(response))?;
+        socket.send_to(cpu, from, data.first(response)).await?;
         transactions += 1;
         cpu.sync().await;
     }

@@ -8,9 +8,8 @@ use inet::tcp::Payload;
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
-use platform::net::{Fragment, Packet, PacketOwner};
+use platform::net::{Fragment, Packet, PacketOwner, TxFlow};
 
-use super::tcp::TcpSocket;
 use crate::kernel::Inner;
 
 /// Bytes for the headers of a packet (Linux: the linear part of an skb, 512 bytes with its shared info).
@@ -100,13 +99,28 @@ impl Hold {
     }
 }
 
+/// Whoever sends and counts what is still under way below.
+pub trait Sender {
+    /// One of its packets has gone.
+    fn packet_gone(&self, cpu: &Cpu);
+}
+
+/// What a packet counts with its sender beside its bytes (Linux: a `struct sk_buff` and the least buffer with its shared
+/// info, `SKB_TRUESIZE` of a header).
+const SENT_PACKET: u64 = 768;
+
+/// Bytes of memory that a flow's packets keep which have not gone (Linux: `sk_wmem_alloc`).
+pub fn waits_below(flow: &TxFlow) -> u64 {
+    flow.bytes.get() + u64::from(flow.outstanding.get()) * SENT_PACKET
+}
+
 /// A packet that this host made.
 pub struct Made {
     pub heads: Rc<Heads>,
     pub head: PhysAddr,
     pub holds: RefCell<Vec<Hold>>,
     /// Told when the packet has gone.
-    pub socket: Option<Weak<TcpSocket>>,
+    pub socket: Option<Weak<dyn Sender>>,
 }
 
 impl PacketOwner for Made {

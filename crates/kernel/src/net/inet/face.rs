@@ -9,11 +9,34 @@ use platform::Error;
 use platform::cpu::{Async, Cpu, Part};
 use platform::socket::{InetCounters, InterfaceInfo, Network, PingSocket, TcpListener, TcpStream, UdpSocket};
 
+use super::tcp::TcpSocket;
 use super::{Interface, Stack};
 use crate::net::Protocols;
 
+/// A connection that a program waits for. If it gives up, nobody has the socket: it is closed by whoever comes next, as a
+/// core is needed for that.
+struct Opening<'a> {
+    stack: &'a Stack,
+    socket: Option<Rc<TcpSocket>>,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.stack.abandoned.borrow_mut().extend(self.socket.take());
+    }
+}
+
 impl Stack {
+    /// Closes connections whose programs gave up while they were being opened.
+    pub(super) fn close_abandoned(&self, cpu: &Cpu) {
+        if !self.abandoned.borrow().is_empty() {
+            let abandoned = core::mem::take(&mut *self.abandoned.borrow_mut());
+            abandoned.iter().for_each(|socket| socket.close(cpu));
+        }
+    }
+
     fn system_call(&self, cpu: &Cpu) {
+        self.close_abandoned(cpu);
         if let Some(kernel) = self.kernel.upgrade() {
             cpu.work(kernel.cores.costs.syscall);
         }
@@ -74,13 +97,21 @@ impl Network for Stack {
         Ok(())
     }
 
-    fn connect<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4) -> Async<'a, Result<Rc<dyn TcpStream>, Error>> {
+    fn connect_from<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> Async<'a, Result<Rc<dyn TcpStream>, Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
             self.system_call(cpu);
-            let socket = self.open_connection(cpu, to)?;
+            let mut opening = Opening { stack: self, socket: Some(self.open_connection(cpu, from, to)?) };
             cpu.sync().await;
-            match socket.opened().await {
+            let Some(socket) = opening.socket.clone() else { return Err(Error::Cancelled) };
+            let opened = socket.opened().await;
+            opening.socket = None;
+            match opened {
                 Ok(()) => Ok(super::tcp::stream(socket)),
                 Err(error) => {
                     socket.close(cpu);

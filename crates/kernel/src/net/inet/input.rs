@@ -47,6 +47,7 @@ impl Protocols for Stack {
     fn poll_end(&self, cpu: &Cpu, device: &Rc<NetDevice>, queue: u16, emptied: bool) {
         let ring = (device.number(), queue);
         self.flush_coalesced(cpu, ring);
+        self.close_abandoned(cpu);
         if emptied {
             self.ring_emptied(cpu, ring);
         }

@@ -49,7 +49,7 @@ use loopback::Loopback;
 use output::Waiting;
 use steering::Steering;
 pub use steering::SteeringParams;
-use tcp::Tcp;
+use tcp::{Tcp, TcpSocket};
 use timers::Timers;
 use udp::Udp;
 
@@ -100,6 +100,8 @@ pub(crate) struct Stack {
     steering: Steering,
     timers: Timers,
     tcp: Tcp,
+    /// Connections to be closed, as nobody waits for them to open any more.
+    abandoned: RefCell<Vec<Rc<TcpSocket>>>,
     udp: Udp,
     icmp: Icmp,
     counters: Cell<InetCounters>,
@@ -123,6 +125,7 @@ impl Stack {
             steering: Steering::new(params.steering),
             timers: Timers::default(),
             tcp: Tcp::default(),
+            abandoned: RefCell::default(),
             udp: Udp::default(),
             icmp: Icmp::default(),
             counters: Cell::default(),
@@ -171,6 +174,7 @@ impl Stack {
         self.interfaces.borrow_mut().clear();
         self.waiting.borrow_mut().clear();
         self.tcp.clear();
+        self.abandoned.borrow_mut().clear();
         self.udp.clear();
         self.icmp.clear();
         self.loopback.clear();

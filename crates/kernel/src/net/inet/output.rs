@@ -15,8 +15,7 @@ use wire::ip::ipv4::HEADER_LEN as IPV4;
 use wire::ip::{Ipv4Header, ecn, protocol, tcp, udp};
 
 use super::Stack;
-use super::buffers::{Hold, Made};
-use super::tcp::TcpSocket;
+use super::buffers::{Hold, Made, Sender};
 use crate::net::NetDevice;
 
 /// Packets that may wait for one neighbour (Linux: `unres_qlen_bytes`, about a hundred).
@@ -42,7 +41,7 @@ pub struct Outgoing<'a> {
     /// Bytes of each segment if a device is to cut it, or 0.
     pub segment: u16,
     pub flow: Option<&'a Rc<TxFlow>>,
-    pub socket: Option<Weak<TcpSocket>>,
+    pub socket: Option<Weak<dyn Sender>>,
     pub more: bool,
     /// Routers may mark it.
     pub ecn: bool,
@@ -80,7 +79,7 @@ pub struct Wrapped<'a> {
     pub checksum: Checksum,
     pub segment: u16,
     pub flow: Option<&'a Rc<TxFlow>>,
-    pub socket: Option<Weak<TcpSocket>>,
+    pub socket: Option<Weak<dyn Sender>>,
     pub more: bool,
 }
 

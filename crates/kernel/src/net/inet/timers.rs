@@ -81,6 +81,7 @@ impl Stack {
                 FRAGMENTS => self.fragment_timer(cpu),
                 socket => self.tcp.timer(cpu, socket),
             }
+            self.close_abandoned(cpu);
             cpu.sync().await;
         }
         self.timers.running.set(false);

@@ -10,17 +10,19 @@ use platform::block::Segment;
 use platform::cpu::{Async, Cpu, Part};
 use platform::memory::Pages;
 use platform::net::{FlowKey, Fragment, TxFlow};
-use platform::socket::UdpSocket;
+use platform::socket::{BufferSizes, UdpSocket};
 use platform::sync::WaitQueue;
 use wire::ip::udp::HEADER_LEN;
 use wire::ip::{UdpHeader, protocol};
 
 use super::Stack;
-use super::buffers::{Hold, Piece, copy_out};
+use super::buffers::{Hold, Piece, Sender, copy_out, waits_below};
 use super::output::{MOST_PAYLOAD, Outgoing};
 use super::steering::flow_key;
+use crate::kernel::Inner;
 
-/// Bytes of memory whose packets wait for a reader (Linux: `net.core.rmem_default`).
+/// Bytes of memory whose packets wait for a reader, and that of packets that wait to be sent (Linux:
+/// `net.core.rmem_default`, `net.core.wmem_default`).
 const BUFFER: u32 = 212_992;
 
 /// All sockets, by port.
@@ -37,10 +39,14 @@ impl Udp {
 
 struct Socket {
     stack: Weak<Stack>,
+    me: Weak<Self>,
     local: SocketAddrV4,
     queue: RefCell<VecDeque<(Piece, SocketAddrV4)>>,
     held: Cell<u32>,
+    /// Bytes of memory for what is to be sent, and for what was received.
+    buffers: Cell<(u32, u32)>,
     arrived: WaitQueue,
+    sent: WaitQueue,
     /// The flow of what arrived last, by which programs are known to be here.
     last: Cell<Option<FlowKey>>,
     flow: Rc<TxFlow>,
@@ -55,12 +61,15 @@ impl Stack {
             port if taken(port) => return Err(Error::AddressInUse),
             port => port,
         };
-        let socket = Rc::new(Socket {
+        let socket = Rc::new_cyclic(|me| Socket {
             stack: self.me.clone(),
+            me: me.clone(),
             local: SocketAddrV4::new(*at.ip(), port),
             queue: RefCell::default(),
             held: Cell::new(0),
+            buffers: Cell::new((BUFFER, BUFFER)),
             arrived: WaitQueue::new(),
+            sent: WaitQueue::new(),
             last: Cell::new(None),
             flow: Rc::default(),
             closed: Cell::new(false),
@@ -80,7 +89,7 @@ impl Stack {
         };
         let length = piece.true_size();
         socket.last.set(Some(flow_key(protocol::UDP, from, to)));
-        if socket.held.get() + length > BUFFER {
+        if socket.held.get() + length > socket.buffers.get().1 {
             self.count(|c| c.socket_full += 1);
             return piece.release(cpu);
         }
@@ -98,19 +107,36 @@ impl Socket {
             stack.used_here(cpu, flow);
         }
     }
-}
 
-impl UdpSocket for Socket {
-    fn local(&self) -> SocketAddrV4 {
-        self.local
-    }
-
-    fn send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error> {
+    fn begin_sending(&self, cpu: &Cpu) -> Result<(Rc<Stack>, Rc<Inner>), Error> {
         let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
         let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
-        let _part = cpu.book(Part::Net);
         cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.udp_output);
         self.used_here(cpu, &stack);
+        Ok((stack, kernel))
+    }
+
+    /// Whether a datagram may be sent, or why none may; `None` if too much waits.
+    fn may_send(&self) -> Option<Result<(), Error>> {
+        if self.closed.get() {
+            return Some(Err(Error::Ended));
+        }
+        (waits_below(&self.flow) < self.buffers.get().0.into()).then_some(Ok(()))
+    }
+
+    /// Whether somebody who waited may send (Linux: `sock_writeable`, half of the buffer).
+    fn has_room(&self) -> bool {
+        waits_below(&self.flow) <= u64::from(self.buffers.get().0) / 2
+    }
+
+    fn send_now(
+        &self,
+        cpu: &Cpu,
+        stack: &Stack,
+        kernel: &Inner,
+        to: SocketAddrV4,
+        from: Segment,
+    ) -> Result<(), Error> {
         let (_, source, _) = stack.way(*to.ip()).ok_or(Error::Unreachable)?;
         if from.length as usize + HEADER_LEN > MOST_PAYLOAD {
             return Err(Error::TooLong);
@@ -126,8 +152,9 @@ impl UdpSocket for Socket {
         header.emit(&mut transport);
         let mut outgoing = Outgoing::bare(source, *to.ip(), protocol::UDP, &transport);
         outgoing.flow = Some(&self.flow);
+        outgoing.socket = Some(self.me.clone() as _);
         if from.length > 0 {
-            let hold = Hold::pages(&kernel, &stack.kernel, cpu, Pages::order_for(from.length.into()))?;
+            let hold = Hold::pages(kernel, &stack.kernel, cpu, Pages::order_for(from.length.into()))?;
             if hold.pages.len() < u64::from(from.length) {
                 Hold::Pages(hold).let_go(cpu);
                 return Err(Error::NoMemory);
@@ -139,36 +166,122 @@ impl UdpSocket for Socket {
             outgoing.payload = vec![Fragment { pages: None, at: hold.pages.start, length: from.length }];
             outgoing.holds = vec![Hold::Pages(hold)];
         }
-        stack.send(cpu, outgoing)
+        match stack.send(cpu, outgoing) {
+            // The device has counted it.
+            Err(Error::NoSpace) => Ok(()),
+            result => result,
+        }
+    }
+
+    fn begin_receiving(&self, cpu: &Cpu) -> Result<(Rc<Stack>, Rc<Inner>), Error> {
+        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
+        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
+        cpu.work(kernel.cores.costs.syscall);
+        self.used_here(cpu, &stack);
+        Ok((stack, kernel))
+    }
+
+    /// The next datagram, or that none will come.
+    fn next(&self) -> Option<Result<(Piece, SocketAddrV4), Error>> {
+        match self.queue.borrow_mut().pop_front() {
+            Some(datagram) => Some(Ok(datagram)),
+            None => self.closed.get().then_some(Err(Error::Ended)),
+        }
+    }
+
+    fn recv_now(
+        &self,
+        cpu: &Cpu,
+        stack: &Stack,
+        kernel: &Inner,
+        (piece, from): (Piece, SocketAddrV4),
+        into: Segment,
+    ) -> (u32, SocketAddrV4) {
+        let _part = cpu.book(Part::Net);
+        cpu.work(kernel.cores.costs.udp_input);
+        self.used_here(cpu, stack);
+        self.held.set(self.held.get() - piece.true_size());
+        let copied = {
+            let _part = cpu.book(Part::Copy);
+            copy_out(cpu, &piece, into.at, into.length)
+        };
+        piece.release(cpu);
+        (copied, from)
+    }
+}
+
+impl Sender for Socket {
+    fn packet_gone(&self, cpu: &Cpu) {
+        if !self.sent.is_empty() && self.has_room() {
+            if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
+                cpu.work(kernel.cores.costs.wake_up);
+            }
+            self.sent.wake_all();
+        }
+    }
+}
+
+impl UdpSocket for Socket {
+    fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    fn send_to<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4, from: Segment) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            let (stack, kernel) = self.begin_sending(cpu)?;
+            self.sent.wait_for(|| self.may_send()).await?;
+            self.send_now(cpu, &stack, &kernel, to, from)
+        })
+    }
+
+    fn try_send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error> {
+        let _part = cpu.book(Part::Net);
+        let (stack, kernel) = self.begin_sending(cpu)?;
+        self.may_send().unwrap_or(Err(Error::WouldBlock))?;
+        self.send_now(cpu, &stack, &kernel, to, from)
     }
 
     fn recv_from<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<(u32, SocketAddrV4), Error>> {
         Box::pin(async move {
-            let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-            let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
-            cpu.work(kernel.cores.costs.syscall);
-            self.used_here(cpu, &stack);
-            let next = || match self.queue.borrow_mut().pop_front() {
-                Some(datagram) => Some(Ok(datagram)),
-                None => self.closed.get().then_some(Err(Error::Ended)),
-            };
-            let (piece, from) = self.arrived.wait_for(next).await?;
-            let _part = cpu.book(Part::Net);
-            cpu.work(kernel.cores.costs.udp_input);
-            self.used_here(cpu, &stack);
-            self.held.set(self.held.get() - piece.true_size());
-            let copied = {
-                let _part = cpu.book(Part::Copy);
-                copy_out(cpu, &piece, into.at, into.length)
-            };
-            piece.release(cpu);
-            Ok((copied, from))
+            let (stack, kernel) = self.begin_receiving(cpu)?;
+            let datagram = self.arrived.wait_for(|| self.next()).await?;
+            Ok(self.recv_now(cpu, &stack, &kernel, datagram, into))
         })
+    }
+
+    fn try_recv_from(&self, cpu: &Cpu, into: Segment) -> Result<(u32, SocketAddrV4), Error> {
+        let (stack, kernel) = self.begin_receiving(cpu)?;
+        let datagram = self.next().unwrap_or(Err(Error::WouldBlock))?;
+        Ok(self.recv_now(cpu, &stack, &kernel, datagram, into))
+    }
+
+    fn readable(&self) -> Async<'_, ()> {
+        Box::pin(async {
+            let ready = || (self.closed.get() || !self.queue.borrow().is_empty()).then_some(());
+            self.arrived.wait_for(ready).await;
+            // It is still there for whoever waits to take it.
+            self.arrived.wake_one();
+        })
+    }
+
+    fn writable(&self) -> Async<'_, ()> {
+        Box::pin(self.sent.wait_for(|| (self.closed.get() || self.has_room()).then_some(())))
+    }
+
+    fn set_buffers(&self, sizes: BufferSizes) {
+        let (send, receive) = self.buffers.get();
+        // Linux: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF, and twice what is asked.
+        let send = sizes.send.map_or(send, |bytes| bytes.saturating_mul(2).max(4_608));
+        let receive = sizes.receive.map_or(receive, |bytes| bytes.saturating_mul(2).max(2_304));
+        self.buffers.set((send, receive));
+        self.sent.wake_all();
     }
 
     fn close(&self, cpu: &Cpu) {
         self.closed.set(true);
         self.arrived.wake_all();
+        self.sent.wake_all();
         for (piece, _) in self.queue.borrow_mut().drain(..) {
             piece.release(cpu);
         }

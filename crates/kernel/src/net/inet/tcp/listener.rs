@@ -43,6 +43,14 @@ impl Listener {
         self.coming.get() + self.ready.borrow().len() < self.backlog
     }
 
+    /// The next connection, or that none will come.
+    fn next(&self) -> Option<Result<Rc<dyn TcpStream>, Error>> {
+        match self.ready.borrow_mut().pop_front() {
+            Some(socket) => Some(Ok(super::stream(socket))),
+            None => self.closed.get().then_some(Err(Error::Ended)),
+        }
+    }
+
     /// A connection is open, or came to nothing. Whether anybody will accept it.
     pub fn came(&self, socket: Option<Rc<TcpSocket>>) -> bool {
         self.coming.set(self.coming.get().saturating_sub(1));
@@ -63,11 +71,23 @@ impl TcpListener for Listener {
             if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
                 cpu.work(kernel.cores.costs.syscall);
             }
-            let next = || match self.ready.borrow_mut().pop_front() {
-                Some(socket) => Some(Ok(super::stream(socket))),
-                None => self.closed.get().then_some(Err(Error::Ended)),
-            };
-            self.arrived.wait_for(next).await
+            self.arrived.wait_for(|| self.next()).await
+        })
+    }
+
+    fn try_accept(&self, cpu: &Cpu) -> Result<Rc<dyn TcpStream>, Error> {
+        if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
+            cpu.work(kernel.cores.costs.syscall);
+        }
+        self.next().unwrap_or(Err(Error::WouldBlock))
+    }
+
+    fn readable(&self) -> Async<'_, ()> {
+        Box::pin(async {
+            let ready = || (self.closed.get() || !self.ready.borrow().is_empty()).then_some(());
+            self.arrived.wait_for(ready).await;
+            // It is still there for whoever waits to take it.
+            self.arrived.wake_one();
         })
     }
 

@@ -137,13 +137,30 @@ impl Stack {
     }
 
     /// Opens a connection; it is under way when this returns.
-    pub(super) fn open_connection(&self, cpu: &Cpu, to: SocketAddrV4) -> Result<Rc<TcpSocket>, Error> {
+    pub(super) fn open_connection(
+        &self,
+        cpu: &Cpu,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    ) -> Result<Rc<TcpSocket>, Error> {
         let (_, own, _) = self.way(*to.ip()).ok_or(Error::Unreachable)?;
+        let own = match from.ip().is_unspecified() {
+            true => own,
+            false if self.is_own(*from.ip()) => *from.ip(),
+            false => return Err(Error::Invalid),
+        };
         let taken = |port| {
             let ends = Ends { local: SocketAddrV4::new(own, port), peer: to };
             self.tcp.sockets.borrow().contains_key(&ends)
         };
-        let port = self.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?;
+        let port = match from.port() {
+            0 => self.free_port(|port| !taken(port)).ok_or(Error::AddressInUse)?,
+            // As without SO_REUSEADDR: a port where somebody listens is not taken either.
+            port if taken(port) || self.tcp.listeners.borrow().contains_key(&port) => {
+                return Err(Error::AddressInUse);
+            }
+            port => port,
+        };
         let ends = Ends { local: SocketAddrV4::new(own, port), peer: to };
         let params = self.tcp_params(*to.ip());
         let connection = Connection::connect(params, (port, to.port()), self.initial_number(cpu, &ends));

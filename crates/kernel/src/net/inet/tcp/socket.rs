@@ -11,14 +11,14 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::lock::SpinLock;
 use platform::memory::PhysAddr;
 use platform::net::TxFlow;
-use platform::socket::{KeepAlive, TcpInfo, TcpStream};
+use platform::socket::{BufferSizes, KeepAlive, TcpInfo, TcpStream};
 use platform::storage::BlockFile;
 use platform::sync::WaitQueue;
 use units::Time;
 use wire::ip::{TcpHeader, protocol};
 
 use super::super::Stack;
-use super::super::buffers::{Hold, Piece, copy_out};
+use super::super::buffers::{Hold, Piece, Sender, copy_out, waits_below};
 use super::super::output::Outgoing;
 use super::super::steering::flow_key;
 use super::super::timers::Owner;
@@ -28,9 +28,6 @@ use super::{Came, Ends, error_of};
 
 /// Bytes of a connection that may be with the device or before it (Linux: TCP small queues, `tcp_limit_output_bytes`).
 const MOST_BELOW: u64 = 262_144;
-/// What a packet counts there beside its bytes (Linux: a `struct sk_buff` and the least buffer with its shared info,
-/// `SKB_TRUESIZE` of a header).
-const PACKET: u64 = 768;
 /// Bytes that a socket's buffer holds at least and at most (Linux: `net.ipv4.tcp_wmem`).
 const BUFFER: (u64, u64) = (87_040, 4 << 20);
 /// Bytes of the socket's structure that an operation on it touches (Linux: `struct tcp_sock`'s hot lines).
@@ -58,6 +55,16 @@ pub struct TcpSocket {
     held_back: Cell<bool>,
     closed: Cell<bool>,
     no_way: Cell<bool>,
+    /// Bytes that its buffer is to take, if somebody said.
+    send_buffer: Cell<Option<u32>>,
+}
+
+impl Sender for TcpSocket {
+    fn packet_gone(&self, cpu: &Cpu) {
+        if self.held_back.get() && !self.is_full_below() {
+            self.push(cpu);
+        }
+    }
 }
 
 impl TcpSocket {
@@ -87,6 +94,7 @@ impl TcpSocket {
             held_back: Cell::new(false),
             closed: Cell::new(false),
             no_way: Cell::new(false),
+            send_buffer: Cell::new(None),
         })
     }
 
@@ -129,16 +137,9 @@ impl TcpSocket {
         }
     }
 
-    /// A packet of the connection has left the device.
-    pub fn packet_gone(&self, cpu: &Cpu) {
-        if self.held_back.get() && !self.is_full_below() {
-            self.push(cpu);
-        }
-    }
-
     /// Whether no more of it may go to the device, where it would wait.
     fn is_full_below(&self) -> bool {
-        self.flow.bytes.get() + u64::from(self.flow.outstanding.get()) * PACKET >= MOST_BELOW
+        waits_below(&self.flow) >= MOST_BELOW
     }
 
     /// Sends what there is to send, and tells whoever waits what has changed.
@@ -237,7 +238,7 @@ impl TcpSocket {
                 holds,
                 segment: if cut { segment.size } else { 0 },
                 flow: Some(&self.flow),
-                socket: Some(self.me.clone()),
+                socket: Some(self.me.clone() as _),
                 ecn: segment.ecn,
                 ..Outgoing::bare(own, peer, protocol::TCP, &bytes[..length])
             },
@@ -268,7 +269,7 @@ impl TcpSocket {
                         holds: vec![Hold::Pages(copy)],
                         segment: if length > u64::from(segment.size) { segment.size } else { 0 },
                         flow: Some(&self.flow),
-                        socket: Some(self.me.clone()),
+                        socket: Some(self.me.clone() as _),
                         ecn: segment.ecn,
                         ..Outgoing::bare(own, peer, protocol::TCP, header)
                     },
@@ -326,10 +327,13 @@ impl TcpSocket {
         }
     }
 
-    /// Bytes that the buffer takes: twice what may be under way.
+    /// Bytes that the buffer takes: as many as it was told, or twice what may be under way.
     fn room(&self) -> u64 {
         let connection = self.connection.borrow();
-        let most = (2 * connection.congestion_window()).clamp(BUFFER.0, BUFFER.1);
+        let most = match self.send_buffer.get() {
+            Some(set) => u64::from(set),
+            None => (2 * connection.congestion_window()).clamp(BUFFER.0, BUFFER.1),
+        };
         // A little room is none: waking a writer for it costs more than it brings.
         let room = most.saturating_sub(connection.unacknowledged());
         if room >= most / 3 { room } else { 0 }
@@ -346,18 +350,73 @@ impl TcpSocket {
         self.writable.wait_for(ready).await
     }
 
-    /// Waits for room in the buffer.
-    async fn wait_for_room(&self) -> Result<u64, Error> {
-        let ready = || {
-            if let Some(error) = error_of(&self.connection.borrow()) {
-                return Some(Err(error));
+    /// Room in the buffer, if there is any, or why nothing can be written any more.
+    fn may_send(&self) -> Option<Result<u64, Error>> {
+        let connection = self.connection.borrow();
+        if let Some(error) = error_of(&connection) {
+            return Some(Err(error));
+        }
+        if !connection.may_write() {
+            return Some(Err(Error::Ended));
+        }
+        drop(connection);
+        Some(self.room()).filter(|&room| room > 0).map(Ok)
+    }
+
+    /// Waits for room in the buffer, or for the simulation to catch up: whoever always finds room would run away from it.
+    async fn wait_for_room(&self, cpu: &Cpu) -> Result<u64, Error> {
+        if self.may_send().is_some() {
+            cpu.sync().await;
+        }
+        self.writable.wait_for(|| self.may_send()).await
+    }
+
+    /// Whether there are bytes to read (not so at the end of the stream), or why there will be none; `None` if nobody knows.
+    fn may_recv(&self) -> Option<Result<bool, Error>> {
+        let connection = self.connection.borrow();
+        match (connection.readable() > 0, connection.at_end()) {
+            (true, _) => Some(Ok(true)),
+            (false, true) => match error_of(&connection) {
+                None | Some(Error::Ended) => Some(Ok(false)),
+                Some(error) => Some(Err(error)),
+            },
+            _ => None,
+        }
+    }
+
+    /// Copies as much as there is room for into the buffer and sends what may go; how much it was.
+    fn send_now(&self, cpu: &Cpu, stack: &Stack, room: u64, from: PhysAddr, most: u64) -> Result<u64, Error> {
+        self.touch(cpu);
+        let taken = self.copy_in(cpu, stack, from, room.min(most))?;
+        self.connection.borrow_mut().write(taken);
+        self.push(cpu);
+        Ok(taken)
+    }
+
+    /// Copies what has been received to user memory, as far as it fits; how much it was.
+    fn recv_now(&self, cpu: &Cpu, stack: &Stack, into: Segment) -> u32 {
+        // It may have woken on another core.
+        self.used_here(cpu, stack);
+        self.touch(cpu);
+        let mut done = 0;
+        while done < into.length {
+            let piece = self.connection.borrow_mut().read(cpu.now());
+            let Some(mut piece) = piece else { break };
+            let copied = {
+                let _part = cpu.book(Part::Copy);
+                copy_out(cpu, &piece, into.at + u64::from(done), into.length - done)
+            };
+            done += copied;
+            if copied < piece.len() {
+                piece.drop_front(copied);
+                self.connection.borrow_mut().unread(piece);
+                break;
             }
-            if !self.connection.borrow().may_write() {
-                return Some(Err(Error::Ended));
-            }
-            Some(self.room()).filter(|&room| room > 0).map(Ok)
-        };
-        self.writable.wait_for(ready).await
+            piece.release(cpu);
+        }
+        self.connection.borrow_mut().reading_done();
+        self.push(cpu);
+        done
     }
 
     fn enter(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
@@ -408,23 +467,35 @@ impl TcpStream for TcpSocket {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
             let stack = self.enter(cpu)?;
-            let mut done = 0;
-            while done < u64::from(from.length) {
-                let room = self.wait_for_room().await?;
-                self.touch(cpu);
-                let most = room.min(u64::from(from.length) - done);
-                let taken = self.copy_in(cpu, &stack, from.at + done, most)?;
-                // The connection may have ended while this program was away.
-                if !self.connection.borrow().may_write() {
-                    return Err(Error::Ended);
-                }
-                self.connection.borrow_mut().write(taken);
-                done += taken;
-                self.push(cpu);
-                cpu.sync().await;
+            let (mut done, length) = (0, u64::from(from.length));
+            while done < length {
+                let room = self.wait_for_room(cpu).await?;
+                done += self.send_now(cpu, &stack, room, from.at + done, length - done)?;
             }
             Ok(())
         })
+    }
+
+    fn send_some<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<u32, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            let stack = self.enter(cpu)?;
+            if from.length == 0 {
+                return Ok(0);
+            }
+            let room = self.wait_for_room(cpu).await?;
+            self.send_now(cpu, &stack, room, from.at, from.length.into()).map(|taken| taken as u32)
+        })
+    }
+
+    fn try_send(&self, cpu: &Cpu, from: Segment) -> Result<u32, Error> {
+        let _part = cpu.book(Part::Net);
+        let stack = self.enter(cpu)?;
+        if from.length == 0 {
+            return Ok(0);
+        }
+        let room = self.may_send().unwrap_or(Err(Error::WouldBlock))?;
+        self.send_now(cpu, &stack, room, from.at, from.length.into()).map(|taken| taken as u32)
     }
 
     fn sendfile<'a>(
@@ -440,7 +511,7 @@ impl TcpStream for TcpSocket {
             let mut done = 0;
             while done < length {
                 // As many pages as a pipe holds (Linux: 16, 64 KiB).
-                let most = self.wait_for_room().await?.min(length - done).min(64 << 10);
+                let most = self.wait_for_room(cpu).await?.min(length - done).min(64 << 10);
                 let range = file.cached(cpu, offset + done, most, Default::default()).await?;
                 if !self.connection.borrow().may_write() {
                     return Err(error_of(&self.connection.borrow()).unwrap_or(Error::Ended));
@@ -455,7 +526,6 @@ impl TcpStream for TcpSocket {
                 done += taken;
                 self.touch(cpu);
                 self.push(cpu);
-                cpu.sync().await;
             }
             Ok(())
         })
@@ -465,44 +535,38 @@ impl TcpStream for TcpSocket {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
             let stack = self.enter(cpu)?;
-            let ready = || {
-                let connection = self.connection.borrow();
-                match (connection.readable() > 0, connection.at_end()) {
-                    (true, _) => Some(Ok(true)),
-                    (false, true) => match error_of(&connection) {
-                        None | Some(Error::Ended) => Some(Ok(false)),
-                        Some(error) => Some(Err(error)),
-                    },
-                    _ => None,
-                }
-            };
-            if !self.readable.wait_for(ready).await? {
-                return Ok(0);
+            // Before anything is taken, so that nothing is lost if nobody waits for the rest.
+            if self.may_recv().is_some() {
+                cpu.sync().await;
             }
-            // It may have woken on another core.
-            self.used_here(cpu, &stack);
-            self.touch(cpu);
-            let mut done = 0;
-            while done < into.length {
-                let piece = self.connection.borrow_mut().read(cpu.now());
-                let Some(mut piece) = piece else { break };
-                let copied = {
-                    let _part = cpu.book(Part::Copy);
-                    copy_out(cpu, &piece, into.at + u64::from(done), into.length - done)
-                };
-                done += copied;
-                if copied < piece.len() {
-                    piece.drop_front(copied);
-                    self.connection.borrow_mut().unread(piece);
-                    break;
-                }
-                piece.release(cpu);
-            }
-            self.connection.borrow_mut().reading_done();
-            self.push(cpu);
-            cpu.sync().await;
-            Ok(done)
+            let some = self.readable.wait_for(|| self.may_recv()).await?;
+            Ok(if some { self.recv_now(cpu, &stack, into) } else { 0 })
         })
+    }
+
+    fn try_recv(&self, cpu: &Cpu, into: Segment) -> Result<u32, Error> {
+        let _part = cpu.book(Part::Net);
+        let stack = self.enter(cpu)?;
+        let some = self.may_recv().unwrap_or(Err(Error::WouldBlock))?;
+        Ok(if some { self.recv_now(cpu, &stack, into) } else { 0 })
+    }
+
+    fn readable(&self) -> Async<'_, ()> {
+        Box::pin(self.readable.wait_for(|| self.may_recv().map(|_| ())))
+    }
+
+    fn writable(&self) -> Async<'_, ()> {
+        Box::pin(self.writable.wait_for(|| self.may_send().map(|_| ())))
+    }
+
+    fn set_buffers(&self, sizes: BufferSizes) {
+        // Linux: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF, half of which is payload.
+        if let Some(send) = sizes.send {
+            self.send_buffer.set(Some(send.max(2_304)));
+        }
+        if let Some(receive) = sizes.receive {
+            self.connection.borrow_mut().set_receive_buffer(receive.max(1_152));
+        }
     }
 
     fn shutdown(&self, cpu: &Cpu) {
@@ -547,6 +611,7 @@ impl TcpStream for TcpSocket {
             marked: counters.marked,
             echoes: counters.echoes,
             out_of_order: counters.out_of_order,
+            written: connection.acknowledged() + connection.unacknowledged(),
         }
     }
 }
