@@ -11,8 +11,8 @@ use platform::Error;
 use platform::block::BlockDriver;
 use platform::cpu::{Async, Cpu, CpuId, Node, Part};
 use platform::irq::{Irq, Napi, NapiHandle};
-use platform::kernel::{Kernel as KernelFace, Program, TaskId, TaskParams};
-use platform::memory::{Pages, Policy};
+use platform::kernel::{IrqState, Kernel as KernelFace, Priority, Program, TaskId, TaskParams, TaskState};
+use platform::memory::{Pages, PhysAddr, Policy};
 use platform::net::{NetCore, NetDriver, PacketDevice};
 use platform::pci::PciDriver;
 use platform::socket::Network;
@@ -168,6 +168,55 @@ impl KernelFace for Inner {
         }
         self.cores.set_affinity(&task, cpus.to_vec());
         Ok(())
+    }
+
+    fn set_priority(&self, task: TaskId, priority: Priority) -> Result<(), Error> {
+        let known = match priority {
+            Priority::Idle => true,
+            Priority::Nice(nice) => (-20..=19).contains(&nice),
+            Priority::RealTime(priority) => (1..=99).contains(&priority),
+        };
+        let task = self.tasks.get(task).filter(|_| known).ok_or(Error::Invalid)?;
+        self.cores.set_priority(&task, priority);
+        Ok(())
+    }
+
+    fn set_policy(&self, task: TaskId, policy: Policy) -> Result<(), Error> {
+        let known = match policy {
+            Policy::Preferred(node) | Policy::Bind(node) => node.0 < self.nodes(),
+            _ => true,
+        };
+        let task = self.tasks.get(task).filter(|_| known).ok_or(Error::Invalid)?;
+        task.context.set_policy(policy);
+        Ok(())
+    }
+
+    fn tasks(&self) -> Vec<TaskState> {
+        self.cores.settle_accounts();
+        self.tasks.states()
+    }
+
+    fn interrupts(&self) -> Vec<IrqState> {
+        let state = |line: &Rc<crate::irq::Line>| IrqState {
+            irq: line.irq,
+            name: line.name.borrow().clone(),
+            cpu: line.cpu.get(),
+            count: line.count.get(),
+        };
+        self.irqs.lines().iter().map(state).collect()
+    }
+
+    fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Kernel);
+            cpu.work(self.cores.costs.syscall);
+            let me = self.me.upgrade().ok_or(Error::NoDevice)?;
+            me.move_irq(cpu, irq, to).await
+        })
+    }
+
+    fn node_of_address(&self, address: PhysAddr) -> Option<Node> {
+        self.pages.borrow().node_of(address)
     }
 
     fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {

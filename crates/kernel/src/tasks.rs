@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use platform::cpu::CpuId;
-use platform::kernel::TaskId;
+use platform::cpu::{CpuId, CpuOps as _};
+use platform::kernel::{Priority, TaskId, TaskState};
+use platform::memory::Policy;
 
 use crate::account::Times;
 use crate::sched::{State, Task};
@@ -22,6 +23,12 @@ pub struct TaskInfo {
     pub name: String,
     /// The core that it is on, or was on last.
     pub cpu: CpuId,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// The cores that it may run on; empty for all.
+    pub cpus: Vec<CpuId>,
+    /// Where its memory comes from.
+    pub policy: Policy,
     /// Time by part.
     pub times: Times,
     /// How often it was given a core that another task had had.
@@ -38,11 +45,19 @@ impl TaskInfo {
             id: task.id,
             name: task.name.clone(),
             cpu: task.context.core.get(),
+            priority: task.priority.get(),
+            cpus: task.cpus.borrow().clone(),
+            policy: task.context.policy(),
             times: *task.times.borrow(),
             switches: task.switches.get(),
             migrations: task.migrations.get(),
             ended: task.state.get() == State::Ended,
         }
+    }
+
+    fn state(self) -> TaskState {
+        let Self { id, name, cpu, priority, cpus, policy, times, migrations, ended, .. } = self;
+        TaskState { id, name, priority, cpu, cpus, policy, busy: times.total(), migrations, ended }
     }
 }
 
@@ -111,6 +126,18 @@ impl Tasks {
         let mut all: Vec<_> = self.ended.borrow().iter().cloned().collect();
         all.extend(alive.values().map(|task| TaskInfo::of(task)));
         all
+    }
+
+    /// As [`all`](Self::all), as programs see them.
+    pub fn states(&self) -> Vec<TaskState> {
+        let alive = self.alive.borrow();
+        let ended = self.ended.borrow();
+        ended
+            .iter()
+            .cloned()
+            .chain(alive.values().map(|task| TaskInfo::of(task)))
+            .map(TaskInfo::state)
+            .collect()
     }
 
     pub fn by_name(&self) -> BTreeMap<String, TaskTimes> {

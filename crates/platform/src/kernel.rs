@@ -7,8 +7,8 @@ use units::{Duration, Time};
 use crate::block::BlockDriver;
 use crate::cpu::{Async, Cpu, CpuId, Node};
 use crate::error::Error;
-use crate::irq::{Napi, NapiHandle};
-use crate::memory::{Pages, Policy};
+use crate::irq::{Irq, Napi, NapiHandle};
+use crate::memory::{Pages, PhysAddr, Policy};
 use crate::net::NetDriver;
 use crate::socket::Network;
 use crate::storage::BlockFile;
@@ -71,6 +71,42 @@ pub struct TaskId(pub u32);
 /// What a task runs.
 pub type Program = Box<dyn FnOnce(Cpu) -> Async<'static, ()>>;
 
+/// A task, as ps(1) and `/proc/PID/stat` tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskState {
+    /// Its number.
+    pub id: TaskId,
+    /// Its name.
+    pub name: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// The core that it is on, or was on last.
+    pub cpu: CpuId,
+    /// The cores that it may run on; empty for all.
+    pub cpus: Vec<CpuId>,
+    /// Where its memory comes from.
+    pub policy: Policy,
+    /// How long it has had a core.
+    pub busy: Duration,
+    /// How often it went to another core.
+    pub migrations: u64,
+    /// It has ended.
+    pub ended: bool,
+}
+
+/// An interrupt, as `/proc/interrupts` and `/proc/irq` tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IrqState {
+    /// Its number.
+    pub irq: Irq,
+    /// Whose it is.
+    pub name: String,
+    /// The core at which it arrives.
+    pub cpu: CpuId,
+    /// How often it has.
+    pub count: u64,
+}
+
 /// Services of a kernel.
 pub trait Kernel {
     /// How many cores there are.
@@ -88,6 +124,27 @@ pub trait Kernel {
     /// # Errors
     /// If there is no such task or core.
     fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error>;
+    /// Makes a task more or less urgent (setpriority(2), sched_setscheduler(2)), from its next turn on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such task, or no such priority.
+    fn set_priority(&self, task: TaskId, priority: Priority) -> Result<(), Error>;
+    /// Lets the memory that a task asks for from now on come from elsewhere (set_mempolicy(2)); what it has stays.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such task, or no such node.
+    fn set_policy(&self, task: TaskId, policy: Policy) -> Result<(), Error>;
+    /// The last tasks that ended, and then those that have not, by number.
+    fn tasks(&self) -> Vec<TaskState>;
+    /// Interrupts, by number.
+    fn interrupts(&self) -> Vec<IrqState>;
+    /// Lets an interrupt arrive at another core (writing to `smp_affinity`): its driver's queue and thread follow.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such interrupt or core, [`Error::NoSpace`] if the core has no vector left.
+    fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>>;
+    /// The node of memory at an address (get_mempolicy(2) with `MPOL_F_ADDR`); `None` if there is no memory.
+    fn node_of_address(&self, address: PhysAddr) -> Option<Node>;
     /// Takes pages.
     ///
     /// # Errors

@@ -29,6 +29,11 @@ enum Phase {
     Stopped { left: Duration },
 }
 
+/// A policy of one's own: nobody else's can be meant.
+fn own(policy: Policy) -> Policy {
+    if policy == Policy::Task { Policy::Local } else { policy }
+}
+
 /// A program on a core.
 pub(crate) struct Context {
     pub cores: Rc<Cores>,
@@ -49,7 +54,7 @@ pub(crate) struct Context {
     room: RefCell<Option<Completion<()>>>,
     pub task: RefCell<Weak<Task>>,
     /// Where the task's memory comes from.
-    policy: Policy,
+    policy: Cell<Policy>,
 }
 
 impl Context {
@@ -62,7 +67,7 @@ impl Context {
         Rc::new(Self {
             cores,
             level,
-            policy: if policy == Policy::Task { Policy::Local } else { policy },
+            policy: Cell::new(own(policy)),
             core: Cell::new(core),
             ahead: Cell::new(Duration::ZERO),
             phase: Cell::new(Phase::Free),
@@ -75,6 +80,11 @@ impl Context {
             room: RefCell::new(None),
             task: RefCell::default(),
         })
+    }
+
+    /// Lets its memory come from elsewhere from now on.
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.set(own(policy));
     }
 
     /// The handle that programs and drivers get.
@@ -276,7 +286,7 @@ impl CpuOps for Context {
     }
 
     fn policy(&self) -> Policy {
-        self.policy
+        self.policy.get()
     }
 
     fn now(&self) -> Time {

@@ -7,10 +7,10 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::block::BlockDriver;
-use platform::cpu::{Cpu, CpuId, Node, Part};
-use platform::irq::{Napi, NapiHandle};
-use platform::kernel::{Kernel, Program, TaskId, TaskParams};
-use platform::memory::{Pages, Policy};
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
+use platform::irq::{Irq, Napi, NapiHandle};
+use platform::kernel::{IrqState, Kernel, Priority, Program, TaskId, TaskParams, TaskState};
+use platform::memory::{Pages, PhysAddr, Policy};
 use platform::net::{NetCore, NetDriver};
 use platform::packet::PacketDevice;
 use platform::socket::Network;
@@ -59,6 +59,30 @@ impl Kernel for Namespace {
 
     fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error> {
         self.kernel.set_affinity(task, cpus)
+    }
+
+    fn set_priority(&self, task: TaskId, priority: Priority) -> Result<(), Error> {
+        self.kernel.set_priority(task, priority)
+    }
+
+    fn set_policy(&self, task: TaskId, policy: Policy) -> Result<(), Error> {
+        self.kernel.set_policy(task, policy)
+    }
+
+    fn tasks(&self) -> Vec<TaskState> {
+        self.kernel.tasks()
+    }
+
+    fn interrupts(&self) -> Vec<IrqState> {
+        self.kernel.interrupts()
+    }
+
+    fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>> {
+        self.kernel.set_irq_affinity(cpu, irq, to)
+    }
+
+    fn node_of_address(&self, address: PhysAddr) -> Option<Node> {
+        self.kernel.node_of_address(address)
     }
 
     fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {

@@ -11,6 +11,7 @@ mod task;
 use std::rc::Rc;
 
 use platform::cpu::{CpuId, Part};
+use platform::kernel::Priority;
 use units::Time;
 
 pub(crate) use queue::RunQueue;
@@ -232,6 +233,36 @@ impl Cores {
         }
         // It may have got the core again, being still the first.
         task.state.get() != State::Running
+    }
+
+    /// Makes a task more or less urgent.
+    pub fn set_priority(&self, task: &Rc<Task>, priority: Priority) {
+        task.context.settle_account();
+        let core = self.get(task.context.core.get());
+        self.raise_floor(core);
+        let set = || {
+            let was_fair = task.is_fair();
+            task.priority.set(priority);
+            if was_fair != task.is_fair() {
+                // What it computed in another class counts neither for it nor against it.
+                task.vruntime.set(core.queue.borrow().floor());
+            }
+        };
+        match task.state.get() {
+            // Its place in the queue is another one now.
+            State::Runnable => {
+                core.queue.borrow_mut().remove(task);
+                set();
+                self.enqueue(task);
+            }
+            State::Running => {
+                set();
+                // Somebody who waits may go before it now.
+                task.resched.set(true);
+                task.context.wake();
+            }
+            _ => set(),
+        }
     }
 
     /// Lets a task run on other cores.

@@ -33,7 +33,7 @@ pub(crate) enum State {
 pub(crate) struct Task {
     pub id: TaskId,
     pub name: String,
-    pub priority: Priority,
+    pub priority: Cell<Priority>,
     pub cpus: RefCell<Vec<CpuId>>,
     pub context: Rc<Context>,
     pub state: Cell<State>,
@@ -65,7 +65,7 @@ impl Task {
         let task = Rc::new(Self {
             id,
             name,
-            priority,
+            priority: Cell::new(priority),
             cpus: RefCell::new(cpus),
             context,
             state: Cell::new(State::New),
@@ -82,7 +82,7 @@ impl Task {
     }
 
     pub fn is_fair(&self) -> bool {
-        matches!(self.priority, Priority::Nice(_))
+        matches!(self.priority.get(), Priority::Nice(_))
     }
 
     pub fn may_run_on(&self, cpu: CpuId) -> bool {
@@ -92,7 +92,7 @@ impl Task {
 
     /// Its place in a run queue.
     pub fn key(&self) -> (u8, u64, u32) {
-        match self.priority {
+        match self.priority.get() {
             Priority::RealTime(priority) => (0, 99 - u64::from(priority.min(99)), self.id.0),
             Priority::Nice(_) => (1, self.vruntime.get(), self.id.0),
             Priority::Idle => (2, self.vruntime.get(), self.id.0),
@@ -106,13 +106,13 @@ impl Task {
     }
 
     pub fn is_real_time(&self) -> bool {
-        matches!(self.priority, Priority::RealTime(_))
+        matches!(self.priority.get(), Priority::RealTime(_))
     }
 
     /// It computed for some time.
     pub fn ran(&self, part: Part, time: Duration) {
         self.times.borrow_mut().add(part, time);
-        let share = match self.priority {
+        let share = match self.priority.get() {
             Priority::Nice(nice) => time.as_ps() * 1024 / weight(nice),
             _ => time.as_ps(),
         };
