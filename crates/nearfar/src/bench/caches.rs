@@ -26,7 +26,9 @@ pub struct Preparation<'a> {
     pub before: &'a [Run],
     /// Bytes of the last-level cache that device writes can allocate in.
     pub device_ways: u64,
-    /// Bytes of the last-level cache that everything else on the machine occupies by the time a test begins.
+    /// Where other programs run, each on a socket of its own: a core and the first byte of what it touches.
+    pub others: Vec<(CoreId, HostPhysical)>,
+    /// Bytes that each of them touches between warming and measuring.
     pub background: u64,
     /// Largest cache, in bytes: what was written before that many bytes has been evicted again.
     pub llc: u64,
@@ -36,8 +38,8 @@ pub struct Preparation<'a> {
     pub seed: u64,
 }
 
-/// Offset in memory of the lines that stand for everything else on the machine.
-const BACKGROUND_AT: u64 = 16 << 20;
+/// Offset in a node's memory of the lines that stand for everything else on the machine.
+pub(super) const BACKGROUND_AT: u64 = 16 << 20;
 /// Transactions that bring the ways for device writes into their steady state: several times the lines they hold.
 pub(super) const SETTLING_WRITES: u64 = 160_000;
 
@@ -74,11 +76,12 @@ impl Preparation<'_> {
                 }
             }
         }
-        // Where a cache has room to spare, what else is in it makes no difference.
-        let background =
-            if run.cache == Cache::HostWarm && window > self.llc / 2 { self.background } else { 0 };
-        for offset in (0..background).step_by(LINE as usize) {
-            memory.touch(Agent::Core(self.helper), HostPhysical::new(BACKGROUND_AT + offset), true);
+        // While the helper tells the card what to do, other programs run: what they touch takes the place of the oldest
+        // lines, if the cache has no room to spare.
+        for &(core, from) in &self.others {
+            for offset in (0..self.background).step_by(LINE as usize) {
+                memory.touch(Agent::Core(core), from + offset, true);
+            }
         }
         if run.test.writes() {
             self.settle(memory, run);

@@ -304,7 +304,12 @@ impl Bench {
         let llc = &self.machine.host.llc;
         let bits = self.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
         let reach = u64::MAX >> (64 - bits.clamp(1, 64));
+        let other = |socket: u32| {
+            let from = memory_ranges(&self.machine.host, socket)[0].base + caches::BACKGROUND_AT;
+            (CoreId((socket * cores) as u16), from)
+        };
         let preparation = Preparation {
+            others: (0..self.machine.host.sockets.value.get()).map(other).collect(),
             buffer,
             helper: CoreId((self.sockets.warming * cores) as u16),
             device: node,
