@@ -25,7 +25,7 @@ pub struct Job<'a> {
 /// How long a run is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// As long as its estimate needs to be steady, for the median or the bandwidth.
+    /// As long as its estimate needs to be steady, for the latency or the bandwidth.
     Steady,
     /// So many samples or transactions.
     Exactly(Effort),
@@ -33,10 +33,12 @@ pub enum Length {
 
 /// Transactions of a bandwidth test's first attempt.
 const SHORT: u64 = 4_000;
-/// Relative half-width of the 95 % confidence interval of a bandwidth that is steady.
+/// Relative half-width of the 95 % confidence interval of a bandwidth or a mean latency that is steady.
 const STEADY: f64 = 0.004;
+/// Most samples of a latency test: a mean of which half the samples miss is steady with fewer.
+const MOST_SAMPLES: u64 = 24_000;
 
-/// Simulates one job: a bandwidth test that is not steady after a short run is given a longer one.
+/// Simulates one job: a test that is not steady after a short run is given a longer one.
 ///
 /// # Errors
 /// As [`Bench::run`].
@@ -48,10 +50,12 @@ pub fn run(job: &Job<'_>) -> Result<Outcome, BenchError> {
             let first = job.bench.run_after(job.before, &job.run, Effort { transactions: SHORT, ..usual })?;
             // Where a machine stops now and then, nothing is steady within bounds.
             if first.half_width <= STEADY || job.bench.stops() {
-                Ok(first)
-            } else {
-                job.bench.run_after(job.before, &job.run, usual)
+                return Ok(first);
             }
+            // The interval narrows with the square root of the samples; a tenth more, as it was only estimated.
+            let samples = usual.samples as f64 * 1.1 * (first.half_width / STEADY).powi(2);
+            let samples = (samples as u64).clamp(usual.samples, MOST_SAMPLES);
+            job.bench.run_after(job.before, &job.run, Effort { samples, ..usual })
         }
     }
 }

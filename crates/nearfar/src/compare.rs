@@ -165,7 +165,7 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
             Err(error) => problems.push(place(&directory, &run) + &error.to_string()),
         }
     }
-    let rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).map(Row::headline));
+    let rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).copied());
     let target: fn(Quantity) -> Target = Target::for_setup(directory.setup.as_ref(), held_out);
     let rules = Rules::pcie_bench();
     let mut summary = Summary::of(&rows, directory.setup.as_ref(), &rules, target);

@@ -32,15 +32,23 @@ pub struct Skipped {
     pub reason: String,
 }
 
-/// Simulates the files of `plan` and gives them as pcie-bench would have written them.
+/// What a suite gave.
+#[derive(Debug)]
+pub struct Suite {
+    /// The files as pcie-bench would have written them.
+    pub files: Vec<ResultFile>,
+    /// For each row of each file the half-width of its 95 % confidence interval, relative: pcie-bench's columns have no
+    /// place for it.
+    pub half_widths: Vec<Vec<f64>>,
+    /// Files that the card cannot do.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Simulates the files of `plan`.
 ///
 /// # Errors
 /// The first run that cannot be simulated.
-pub fn measure(
-    bench: &Bench,
-    plan: &[PlannedFile],
-    progress: &dyn Progress,
-) -> Result<(Vec<ResultFile>, Vec<Skipped>), BenchError> {
+pub fn measure(bench: &Bench, plan: &[PlannedFile], progress: &dyn Progress) -> Result<Suite, BenchError> {
     let mut skipped = Vec::new();
     let can = |file: &&PlannedFile| {
         let commands = file.runs.iter().any(|run| run.test.is_command());
@@ -70,12 +78,15 @@ pub fn measure(
         })
         .collect();
     let mut outcomes = run_all(&jobs, &format!("pcie-bench on {}", bench.machine.name), progress).into_iter();
-    let mut written = Vec::new();
+    let (mut written, mut half_widths) = (Vec::new(), Vec::new());
     for file in files {
         let outcomes = outcomes.by_ref().take(file.runs.len()).collect::<Result<Vec<_>, _>>()?;
+        half_widths.push(outcomes.iter().map(|outcome| outcome.half_width).collect());
         written.extend(files_of(file, outcomes));
+        // Distributions are no rows.
+        half_widths.resize(written.len(), Vec::new());
     }
-    Ok((written, skipped))
+    Ok(Suite { files: written, half_widths, skipped })
 }
 
 fn length(file: &PlannedFile) -> Length {
@@ -173,7 +184,7 @@ mod tests {
         plan.retain(|file| file.name.starts_with("lat_cmd_sizes") || file.name.starts_with("bw_dma_sz"));
         let text = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            let (files, _) = pool.install(|| measure(&bench, &plan, &crate::progress::Silent)).unwrap();
+            let files = pool.install(|| measure(&bench, &plan, &crate::progress::Silent)).unwrap().files;
             let csv = |file: &ResultFile| results::pciebench::to_csv(&file.contents, file.line_ending);
             files.iter().map(csv).collect::<Vec<_>>()
         };

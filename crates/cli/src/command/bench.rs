@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use machine::{Doc, IommuMode, Machine, Part, Sockets};
 use nearfar::bench::Bench;
 use nearfar::compare::apply;
-use nearfar::suite;
+use nearfar::suite::{self, Suite};
 use results::pciebench::{ResultFile, Row, write_file};
 
 use crate::failure::Failure;
@@ -83,13 +83,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             )));
         }
     }
-    let (files, skipped) = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
+    let Suite { files, half_widths, skipped } = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
     let folder = arguments.output.clone().unwrap_or_else(|| suite::directory_name(&bench).into());
     for file in &files {
         write_file(&folder, file)
             .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", folder.display())))?;
     }
-    let rows: Vec<_> = files.iter().flat_map(json_rows).collect();
+    let rows: Vec<_> =
+        files.iter().zip(&half_widths).flat_map(|(file, widths)| json_rows(file, widths)).collect();
     output::json(arguments.json.as_deref(), &rows)?;
     for file in skipped {
         crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
@@ -103,7 +104,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn json_rows(file: &ResultFile) -> Vec<serde_json::Value> {
-    let of = |(index, row): (usize, Row)| output::row(&file.name, index + 1, &row);
-    file.rows().into_iter().enumerate().map(of).collect()
+fn json_rows(file: &ResultFile, half_widths: &[f64]) -> Vec<serde_json::Value> {
+    let of = |((index, row), &width): ((usize, Row), &f64)| output::row(&file.name, index + 1, &row, width);
+    file.rows().into_iter().enumerate().zip(half_widths).map(of).collect()
 }

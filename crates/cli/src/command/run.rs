@@ -63,7 +63,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let rows: Vec<_> = done
         .iter()
         .enumerate()
-        .map(|(i, d)| output::row(&setup.scenario.name, i + 1, &d.outcome.row))
+        .map(|(i, d)| output::row(&setup.scenario.name, i + 1, &d.outcome.row, d.outcome.half_width))
         .collect();
     output::json(arguments.json(), &rows)?;
     if arguments.prints() {

@@ -73,7 +73,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     for variant in &variants {
         for run in &variant.runs {
             let outcome = outcomes.next().expect("an outcome for each job")?;
-            let mut row = output::row(&arguments.scenario, rows.len() + 1, &outcome.row);
+            let mut row = output::row(&arguments.scenario, rows.len() + 1, &outcome.row, outcome.half_width);
             for (key, value) in &variant.values {
                 row[key.as_str()] = value.as_str().into();
             }

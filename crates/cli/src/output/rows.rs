@@ -5,8 +5,8 @@ use results::pciebench::{Row, Run};
 
 use super::{Fit, TextTable, width};
 
-/// A row of results as JSON.
-pub fn row(file: &str, number: usize, row: &Row) -> serde_json::Value {
+/// A row of results as JSON, with the half-width of the 95 % confidence interval of its mean latency or goodput, relative.
+pub fn row(file: &str, number: usize, row: &Row, half_width: f64) -> serde_json::Value {
     let run = row.run();
     let mut value = serde_json::json!({
         "file": file, "row": number, "test": run.test, "pattern": run.pattern, "cache": run.cache,
@@ -34,6 +34,8 @@ pub fn row(file: &str, number: usize, row: &Row) -> serde_json::Value {
             value["transactions_per_s"] = row.transactions_per_s.into();
         }
     }
+    // What one sample leaves open is no number: null.
+    value["half_width_pct"] = (100.0 * half_width).into();
     value
 }
 

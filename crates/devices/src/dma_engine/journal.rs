@@ -13,6 +13,10 @@ pub struct Journal {
     pub started: Time,
     /// When the test was over.
     pub ended: Time,
+    /// Sums of the latencies of [`Journal::batch`] samples each, in the order in which they were taken.
+    pub batch_latencies: Vec<Duration>,
+    /// What the samples after the last full batch took together.
+    pub(super) batch_latency: Duration,
     /// When each batch of [`Journal::batch`] transactions was complete.
     pub batch_ends: Vec<Time>,
     /// Transactions in a batch.
@@ -30,6 +34,11 @@ pub struct Journal {
 impl Journal {
     pub(super) fn record_latency(&mut self, latency: Duration) {
         *self.latencies.entry(latency).or_default() += 1;
+        self.transactions += 1;
+        self.batch_latency += latency;
+        if self.transactions % self.batch.max(1) == 0 {
+            self.batch_latencies.push(std::mem::take(&mut self.batch_latency));
+        }
     }
 
     /// Number of latencies recorded.

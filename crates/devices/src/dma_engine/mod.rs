@@ -294,9 +294,7 @@ impl DmaEngine {
         let tick = self.params.tick;
         // The clock ticks on its own; a sample begins anywhere between two ticks.
         let latency = bus.now().truncated_to(tick).since(run.sample_began.truncated_to(tick));
-        let mut journal = self.journal.borrow_mut();
-        journal.record_latency(latency);
-        journal.transactions += 1;
+        self.journal.borrow_mut().record_latency(latency);
         let phase = Duration::from_ps(self.rng.below(tick.as_ps().max(1)));
         bus.wake_at(bus.now() + self.params.sample_gap + phase, NEXT_SAMPLE);
     }

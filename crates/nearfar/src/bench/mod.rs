@@ -56,9 +56,9 @@ pub struct Effort {
 }
 
 impl Default for Effort {
-    /// Enough for a median within a tick and a bandwidth within half a percent.
+    /// Enough for a median within a tick, a 99.9th percentile and a bandwidth within half a percent.
     fn default() -> Self {
-        Self { samples: 1_000, transactions: 12_000 }
+        Self { samples: 4_000, transactions: 12_000 }
     }
 }
 
@@ -130,7 +130,7 @@ pub struct Outcome {
     pub row: Row,
     /// The distribution of latencies; empty for a bandwidth test.
     pub distribution: Cdf,
-    /// Half-width of the 95 % confidence interval of the bandwidth, relative; zero for a latency test.
+    /// Half-width of the 95 % confidence interval of the bandwidth or of the mean latency, relative.
     pub half_width: f64,
     /// TLPs that the link carried.
     pub tlps: u64,
@@ -342,7 +342,9 @@ impl Bench {
             let total = cycles(journal.ended.since(journal.started));
             let row = LatencyRow::from_samples(*run, &mut samples, total, CARD_CLOCK).ok_or_else(nothing)?;
             let distribution = Cdf::from_histogram(counts, CARD_CLOCK);
-            return Ok(Outcome { row: Row::Latency(row), distribution, half_width: 0.0, tlps, events });
+            // A single sample has no interval.
+            let half_width = steady::latency_half_width(&journal).unwrap_or(f64::INFINITY);
+            return Ok(Outcome { row: Row::Latency(row), distribution, half_width, tlps, events });
         }
         let steady = Steady::of(&journal).ok_or_else(nothing)?;
         // pcie-bench counts a test that reads and writes by direction.

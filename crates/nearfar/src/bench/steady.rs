@@ -1,4 +1,4 @@
-//! Which part of a bandwidth test counts.
+//! Which part of a bandwidth test counts, and how well a test's batches determine its mean.
 
 use devices::dma_engine::Journal;
 use units::Duration;
@@ -23,10 +23,26 @@ impl Steady {
             return None;
         }
         let batches: Vec<f64> = ends[first..=last].windows(2).map(|w| w[1].since(w[0]).as_ns_f64()).collect();
-        let n = batches.len() as f64;
-        let mean = batches.iter().sum::<f64>() / n;
-        let variance = batches.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let half_width = 1.96 * (variance / n).sqrt() / mean;
+        let half_width = relative_half_width(&batches)?;
         Some(Self { transactions: (last - first) as u64 * journal.batch, time, half_width })
     }
+}
+
+/// Half-width of the 95 % confidence interval of a latency test's mean, relative: by batches, as samples that follow one
+/// another are not independent. `None` with fewer than two batches.
+pub(super) fn latency_half_width(journal: &Journal) -> Option<f64> {
+    let batches: Vec<f64> = journal.batch_latencies.iter().map(|sum| sum.as_ns_f64()).collect();
+    relative_half_width(&batches)
+}
+
+/// Half-width of the 95 % confidence interval of the mean of batches, relative to it.
+fn relative_half_width(batches: &[f64]) -> Option<f64> {
+    let n = batches.len() as f64;
+    let mean = batches.iter().sum::<f64>() / n;
+    if batches.len() < 2 || mean <= 0.0 {
+        return None;
+    }
+    let variance = batches.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    // The normal distribution's 97.5th percentile; there are dozens of batches.
+    Some(1.96 * (variance / n).sqrt() / mean)
 }

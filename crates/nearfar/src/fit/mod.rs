@@ -407,7 +407,7 @@ impl Measured {
             .iter()
             .zip(outcomes)
             .map(|(((compared, row), _), outcome)| {
-                CompareRow::new(&compared.file, compared.row, row, outcome.ok().map(|o| o.headline()))
+                CompareRow::new(&compared.file, compared.row, row, outcome.ok().map(|o| o.row).as_ref())
             })
             .collect();
         let goal: fn(Quantity) -> Goal = Goal::for_setup(self.setup.as_ref(), false);

@@ -7,7 +7,7 @@ mod summary;
 mod table;
 
 pub use modes::{ModeSummary, modes};
-pub use row::{CompareRow, Quantity, compare_directory, compare_file};
+pub use row::{CompareRow, Quantity, Tail, compare_directory, compare_file};
 pub use rule::{Artefact, Cause, Criterion, Rules};
 pub use summary::{FamilySummary, LARGE_MISS_PCT, Miss, Summary, Target, median, percentile};
 pub use table::{rows_table, summary_table};

@@ -1,6 +1,6 @@
 //! One measured row beside the same run simulated.
 
-use crate::pciebench::{Cache, Pattern, ResultDirectory, ResultFile, Row, Run, Test, family};
+use crate::pciebench::{Cache, LatencyStats, Pattern, ResultDirectory, ResultFile, Row, Run, Test, family};
 use serde::{Deserialize, Serialize};
 
 /// What of a row is compared.
@@ -36,6 +36,23 @@ impl core::fmt::Display for Quantity {
     }
 }
 
+/// A percentile of a latency row beside the simulated one, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Tail {
+    /// The measured value.
+    pub measured: f64,
+    /// The simulated value.
+    pub simulated: f64,
+    /// 100 · (simulated − measured) / measured.
+    pub error_pct: f64,
+}
+
+impl Tail {
+    fn new(measured: f64, simulated: f64) -> Self {
+        Self { measured, simulated, error_pct: 100.0 * (simulated - measured) / measured }
+    }
+}
+
 /// A row of `nearfar compare`. The names of the fields are those of its JSON,
 /// on which scripts rely.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,12 +85,26 @@ pub struct CompareRow {
     pub simulated: Option<f64>,
     /// 100 · (simulated − measured) / measured.
     pub error_pct: Option<f64>,
+    /// The 95th percentile of a latency row that was simulated.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub p95: Option<Tail>,
+    /// The 99.9th percentile of such a row.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub p999: Option<Tail>,
 }
 
 impl CompareRow {
     /// A measured row with what the same run gave in simulation.
-    pub fn new(file: &str, row: usize, measured: &Row, simulated: Option<f64>) -> Self {
+    pub fn new(file: &str, row: usize, measured: &Row, simulated: Option<&Row>) -> Self {
         let run = measured.run();
+        let tail = |of: fn(&LatencyStats) -> f64| match (measured, simulated) {
+            (Row::Latency(measured), Some(Row::Latency(simulated))) => {
+                Some(Tail::new(of(&measured.ns), of(&simulated.ns)))
+            }
+            _ => None,
+        };
+        let (p95, p999) = (tail(|ns| ns.p95), tail(|ns| ns.p999));
+        let simulated = simulated.map(Row::headline);
         let quantity = Quantity::of(run.test);
         let value = measured.headline();
         Self {
@@ -91,6 +122,8 @@ impl CompareRow {
             measured: value,
             simulated,
             error_pct: simulated.map(|s| 100.0 * (s - value) / value),
+            p95,
+            p999,
         }
     }
 
@@ -100,23 +133,22 @@ impl CompareRow {
     }
 }
 
-/// Compares the rows of a file with `simulate`, which gives the median in nanoseconds or the goodput in Gbit/s of the
-/// row with this number, counted from 1.
+/// Compares the rows of a file with what `simulate` gives for the row with this number, counted from 1.
 pub fn compare_file(
     file: &ResultFile,
-    mut simulate: impl FnMut(usize, &Run) -> Option<f64>,
+    mut simulate: impl FnMut(usize, &Run) -> Option<Row>,
 ) -> Vec<CompareRow> {
     let rows = file.rows();
     rows.iter()
         .enumerate()
-        .map(|(i, row)| CompareRow::new(&file.name, i + 1, row, simulate(i + 1, row.run())))
+        .map(|(i, row)| CompareRow::new(&file.name, i + 1, row, simulate(i + 1, row.run()).as_ref()))
         .collect()
 }
 
 /// Compares every row of a directory, in the order of its files.
 pub fn compare_directory(
     directory: &ResultDirectory,
-    mut simulate: impl FnMut(&str, usize, &Run) -> Option<f64>,
+    mut simulate: impl FnMut(&str, usize, &Run) -> Option<Row>,
 ) -> Vec<CompareRow> {
     let of_file = |file: &ResultFile| compare_file(file, |row, run| simulate(&file.name, row, run));
     directory.files.iter().flat_map(of_file).collect()

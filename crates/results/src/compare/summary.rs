@@ -74,7 +74,11 @@ pub struct FamilySummary {
     pub p90_pct: Option<f64>,
     /// Greatest |error|, percent.
     pub worst_pct: Option<f64>,
-    /// What it is held to.
+    /// Median of |error| of the 95th percentiles of the same rows, percent; `None` where they are no latencies.
+    pub p95_error_pct: Option<f64>,
+    /// The same of the 99.9th percentiles.
+    pub p999_error_pct: Option<f64>,
+    /// What median and 90th percentile are held to; tails are shown, not judged.
     pub target: Target,
     /// Whether median and 90th percentile keep to the target; `None` if no row counts.
     pub within: Option<bool>,
@@ -138,6 +142,8 @@ impl Summary {
             }
             before = Some(row);
             tally.errors.push(error.abs());
+            tally.p95.extend(row.p95.map(|tail| tail.error_pct.abs()));
+            tally.p999.extend(row.p999.map(|tail| tail.error_pct.abs()));
         }
         let size = |miss: &Miss| miss.row.error_pct.unwrap_or_default().abs();
         misses.sort_by(|a, b| size(b).total_cmp(&size(a)));
@@ -172,11 +178,15 @@ struct Tally {
     repeats: usize,
     not_simulated: usize,
     errors: Vec<f64>,
+    p95: Vec<f64>,
+    p999: Vec<f64>,
 }
 
 impl Tally {
     fn summary(mut self, family: String, quantity: Quantity, target: Target) -> FamilySummary {
-        self.errors.sort_by(f64::total_cmp);
+        for errors in [&mut self.errors, &mut self.p95, &mut self.p999] {
+            errors.sort_by(f64::total_cmp);
+        }
         let median_pct = median(&self.errors);
         let p90_pct = percentile(&self.errors, 90.0);
         let keeps = |value: Option<f64>, bound: f64| value.is_some_and(|v| v <= bound);
@@ -194,6 +204,8 @@ impl Tally {
             median_pct,
             p90_pct,
             worst_pct: self.errors.last().copied(),
+            p95_error_pct: median(&self.p95),
+            p999_error_pct: median(&self.p999),
             target,
             within: (!nothing_counts).then_some(self.not_simulated == 0 && within),
         }
@@ -217,7 +229,7 @@ pub fn percentile(ascending: &[f64], percent: f64) -> Option<f64> {
 mod tests {
     use super::super::Criterion;
     use super::*;
-    use crate::compare::Artefact;
+    use crate::compare::{Artefact, Tail};
     use crate::pciebench::{Cache, Pattern, Test};
 
     fn row(window_bytes: u64, measured: f64, simulated: f64) -> CompareRow {
@@ -236,7 +248,17 @@ mod tests {
             measured,
             simulated: Some(simulated),
             error_pct: Some(100.0 * (simulated - measured) / measured),
+            p95: None,
+            p999: Some(Tail { measured: 900.0, simulated: 990.0, error_pct: 10.0 }),
         }
+    }
+
+    #[test]
+    fn tails_are_summed_up_beside_the_median() {
+        let rows = [row(1, 600.0, 606.0), row(2, 700.0, 707.0)];
+        let family = &Summary::of(&rows, None, &Rules::default(), Target::given).families[0];
+        assert_eq!((family.p95_error_pct, family.p999_error_pct), (None, Some(10.0)));
+        assert_eq!(family.within, Some(true), "shown, not judged");
     }
 
     #[test]

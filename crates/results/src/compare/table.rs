@@ -7,8 +7,20 @@ use crate::table::{Fit, TextTable};
 /// largest misses (at most `misses` of them), in tables that fit `width`.
 pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> String {
     let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
-    let header = ["family", "quantity", "rows", "counted", "median %", "p90 %", "worst %", "target %", ""];
-    let mut table = TextTable::new(header, Fit::FirstAbove).numbers(2..8);
+    let header = [
+        "family",
+        "quantity",
+        "rows",
+        "counted",
+        "median %",
+        "p90 %",
+        "worst %",
+        "target %",
+        "",
+        "95 % tail %",
+        "99.9 % tail %",
+    ];
+    let mut table = TextTable::new(header, Fit::FirstAbove).numbers((2..8).chain(9..11));
     for family in &summary.families {
         table.add(vec![
             family.family.clone(),
@@ -27,6 +39,8 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
                 None => "nothing counted".to_owned(),
                 Some(true) => "within".to_owned(),
             },
+            percent(family.p95_error_pct),
+            percent(family.p999_error_pct),
         ]);
     }
     let mut text = table.render(width);
