@@ -1,9 +1,12 @@
 //! Where completions are cut: at multiples of the read completion boundary, 64 or 128 bytes at a root complex and 128
 //! anywhere else, and nowhere beyond the largest payload (base spec 2.3.1.1).
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::{config, dma, function};
 use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -11,11 +14,11 @@ use hardware::link::{LinkId, LinkParams, Packet, Passed, Side};
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::{CompletionSplit, HostId, RootPortParams};
 use platform::device::{
-    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
+    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
 };
 use proptest::prelude::*;
-use units::{Duration, HostPhysical, Iova, Time};
-use wire::pcie::config::{ConfigSpace, PcieParams, pcie_cap};
+use units::{Duration, HostPhysical, Time};
+use wire::pcie::config::pcie_cap;
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
 use wire::pcie::{Bdf, Generation, Tlp, TlpKind, Width};
 
@@ -30,12 +33,7 @@ struct Reader {
 
 impl Device for Reader {
     fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
-            .bar32(0, 4096, false)
-            .pcie(PcieParams { max_payload: 512, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
-            .build()
-            .unwrap();
-        vec![Function { port: PortIndex(0), config }]
+        function(config(512).bar32(0, 4096, false))
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
@@ -47,15 +45,7 @@ impl Device for Reader {
     fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
 
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
-        bus.read(Dma {
-            function: FunctionIndex(0),
-            address: Iova::new(self.address),
-            length: self.length,
-            engine: Default::default(),
-            local: 0,
-            token,
-            attributes: Default::default(),
-        });
+        bus.read(dma(self.address, self.length, token.0));
     }
 
     fn read_done(&mut self, _: &mut dyn DeviceBus, _: Token, outcome: Result<&[u8], DmaError>) {

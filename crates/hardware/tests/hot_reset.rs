@@ -1,20 +1,21 @@
 //! A link goes down under load: what was under way ends once, what comes afterwards works.
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::{config, dma, function};
 use engine::{Completion, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams, Side};
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
-use platform::device::{
-    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
-};
+use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
-use units::{Duration, HostPhysical, Iova};
-use wire::pcie::config::{ConfigSpace, PcieParams, header, pcie_cap};
+use units::{Duration, HostPhysical};
+use wire::pcie::config::{header, pcie_cap};
 use wire::pcie::{Bdf, FlowClass, Generation, Width};
 
 const BAR: u64 = 0xe000_0000;
@@ -41,15 +42,7 @@ struct Copier {
 
 impl Copier {
     fn dma(&self, base: u64, slot: u64) -> Dma {
-        Dma {
-            function: FunctionIndex(0),
-            address: Iova::new(base + slot * SLOT),
-            length: SLOT as u32,
-            engine: Default::default(),
-            local: 0,
-            token: Token(self.journal.borrow().life << 32 | slot),
-            attributes: Default::default(),
-        }
+        dma(base + slot * SLOT, SLOT as u32, self.journal.borrow().life << 32 | slot)
     }
 
     fn note(&self, token: Token, good: bool) {
@@ -62,12 +55,7 @@ impl Copier {
 
 impl Device for Copier {
     fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(0x1af4, 0x00c2, 0x08_8000)
-            .bar64(0, 4096, false)
-            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
-            .build()
-            .unwrap();
-        vec![Function { port: PortIndex(0), config }]
+        function(config(256).bar64(0, 4096, false))
     }
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {
         let mut journal = self.journal.borrow_mut();

@@ -5,9 +5,12 @@
 //! was written while it was under way, nothing older and nothing else. A core that has read a register of a device finds in
 //! memory what the device had written before it answered.
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::{F0, config, dma, function};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -19,12 +22,9 @@ use hardware::iommu::{
 use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkId, LinkParams, ReceiverParams, Side};
 use hardware::memory::{DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
-use platform::device::{
-    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
-};
+use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
-use wire::pcie::config::{ConfigSpace, PcieParams};
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
 use wire::pcie::{Bdf, FlowClass, Generation, Width};
 
@@ -35,7 +35,6 @@ const REGION: u64 = 1024;
 const IOVA: u64 = 0x8000_0000;
 /// The devices' registers, one page each.
 const REGISTERS: u64 = 0xa000_0000;
-const F0: FunctionIndex = FunctionIndex(0);
 
 #[derive(Clone, Debug)]
 struct Step {
@@ -102,27 +101,13 @@ impl Scribbler {
     fn dma(&self, step: usize) -> Dma {
         let Step { write, region, offset, length, .. } = self.script[step];
         let region = if write { self.own } else { region };
-        Dma {
-            function: F0,
-            address: Iova::new(self.base + REGIONS[region] + offset),
-            length,
-            engine: Default::default(),
-            local: 0,
-            token: Token(step as u64),
-            attributes: Default::default(),
-        }
+        dma(self.base + REGIONS[region] + offset, length, step as u64)
     }
 }
 
 impl Device for Scribbler {
     fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
-            .bar32(0, 4096, false)
-            .pcie(PcieParams { max_payload: 4096, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
-            .aer()
-            .build()
-            .unwrap();
-        vec![Function { port: PortIndex(0), config }]
+        function(config(4096).bar32(0, 4096, false).aer())
     }
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
     fn bar_read(&mut self, bus: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {

@@ -1,14 +1,16 @@
 //! Requests that nobody takes are completed as unsupported, not left to time out (base spec 2.3.1).
 
+mod common;
+
+use common::{config, function};
 use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::RootPortParams;
-use platform::device::{BarAccess, Device, DeviceBus, Function, PortIndex, Reset};
+use platform::device::{BarAccess, Device, DeviceBus, Function, Reset};
 use units::Duration;
-use wire::pcie::config::{ConfigSpace, PcieParams};
 use wire::pcie::tlp::{ConfigRequest, ConfigType, IoRequest};
 use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
 
@@ -17,12 +19,7 @@ struct Mute;
 
 impl Device for Mute {
     fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
-            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
-            .aer()
-            .build()
-            .unwrap();
-        vec![Function { port: PortIndex(0), config }]
+        function(config(256).aer())
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}

@@ -1,25 +1,25 @@
 //! Requests that are answered late, wrongly or not at all (base spec 2.3.2 and 2.8).
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::{F0, config, dma, function};
 use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
-use platform::device::{
-    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
-};
+use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
-use units::{Duration, HostPhysical, Iova, Time};
+use units::{Duration, HostPhysical, Time};
 use wire::pcie::config::aer::{self, uncorrectable};
-use wire::pcie::config::{ConfigSpace, PcieParams, pcie_cap};
+use wire::pcie::config::pcie_cap;
 use wire::pcie::tlp::{CompletionHeader, ConfigRequest, ConfigType, MemoryRequest};
 use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
 
-const F0: FunctionIndex = FunctionIndex(0);
 const LINK: LinkId = LinkId(0);
 const CARD: EndpointId = EndpointId(0);
 const ID: Bdf = Bdf::new(1, 0, 0);
@@ -39,13 +39,7 @@ struct Card {
 
 impl Device for Card {
     fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
-            .bar32(0, 4096, false)
-            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
-            .aer()
-            .build()
-            .unwrap();
-        vec![Function { port: PortIndex(0), config }]
+        function(config(256).bar32(0, 4096, false).aer())
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
@@ -61,15 +55,7 @@ impl Device for Card {
 
     fn timer(&mut self, bus: &mut dyn DeviceBus, _: Token) {
         for (number, &(address, length)) in self.reads.iter().enumerate() {
-            bus.read(Dma {
-                function: F0,
-                address: Iova::new(address),
-                length,
-                engine: Default::default(),
-                local: 0,
-                token: Token(number as u64),
-                attributes: Default::default(),
-            });
+            bus.read(dma(address, length, number as u64));
         }
     }
 

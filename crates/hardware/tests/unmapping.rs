@@ -3,9 +3,12 @@
 //! A device reads and writes a few pages at random through an IOTLB of one entry. A core unmaps one page after the other
 //! with a drained invalidation; from the end of its wait on, the page's frame may not change.
 
+mod common;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use common::{config, dma, function};
 use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -17,16 +20,12 @@ use hardware::iommu::{
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
-use platform::device::{
-    BarAccess, Device, DeviceBus, Dma, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
-};
+use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
-use wire::pcie::config::{ConfigSpace, PcieParams};
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
 use wire::pcie::{Bdf, Generation, Width};
 
-const F0: FunctionIndex = FunctionIndex(0);
 const ID: Bdf = Bdf::new(1, 0, 0);
 const DOMAIN: DomainId = DomainId(1);
 const PAGE: u64 = 4096;
@@ -53,12 +52,7 @@ struct Scribbler {
 
 impl Device for Scribbler {
     fn functions(&self) -> Vec<Function> {
-        let config = ConfigSpace::endpoint(0x1af4, 0x00c1, 0x08_8000)
-            .pcie(PcieParams::endpoint(Generation::Gen3, Width::X8))
-            .aer()
-            .build()
-            .unwrap();
-        vec![Function { port: PortIndex(0), config }]
+        function(config(256).aer())
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
@@ -72,15 +66,7 @@ impl Device for Scribbler {
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let number = token.0 as usize;
         let Some(Step { write, line, length, .. }) = self.script.get(number).cloned() else { return };
-        let dma = Dma {
-            function: F0,
-            address: Iova::new(IOVA + line * 64),
-            length,
-            engine: Default::default(),
-            local: 0,
-            token,
-            attributes: Default::default(),
-        };
+        let dma = dma(IOVA + line * 64, length, token.0);
         if write {
             // Never what was there before.
             bus.write(dma, &vec![(number % 255) as u8 + 1; length as usize]);
