@@ -8,50 +8,33 @@
 mod clock;
 #[path = "computers/mod.rs"]
 mod computers;
+#[path = "../tests/scenario/mod.rs"]
+mod scenario;
 
 use computers::{Run, forget_peak, peak, run};
+use scenario::{HEAD, host_with_nic, program, two_hosts};
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "QUICK");
     let number = std::env::args().find_map(|argument| argument.parse().ok());
     let count = number.unwrap_or(if quick { 100_000 } else { 1_000_000 });
     println!("packets per second of one core (aim: 1 million at 64 B; memory flat)");
-    measure("64 B into a switch", SENDER, 60, count);
-    measure("64 B into a switch, longer", SENDER, 60, 2 * count);
-    measure("1518 B into a switch", SENDER, 1514, count / 4);
-    measure("64 B to a second host", PAIR, 60, count / 2);
+    measure("64 B into a switch", &sender(), 60, count);
+    measure("64 B into a switch, longer", &sender(), 60, 2 * count);
+    measure("1518 B into a switch", &sender(), 1514, count / 4);
+    measure("64 B to a second host", &two_hosts(""), 60, count / 2);
 }
 
-const SENDER: &str = r#"
-name = "packets"
-summary = "pktgen into a switch"
-switch = [{ name = "s", ports = 2 }]
-cable = [{ ends = ["a", "s"] }]
-[[host]]
-name = "a"
-machine = "dell-t430"
-device = [{ nic = "modern" }]
-"#;
-
-const PAIR: &str = r#"
-name = "packets"
-summary = "pktgen to a host that drops what it gets"
-cable = [{ ends = ["a", "b"] }]
-[[host]]
-name = "a"
-machine = "dell-t430"
-device = [{ nic = "modern" }]
-[[host]]
-name = "b"
-machine = "dell-t430"
-device = [{ nic = "modern" }]
-"#;
+/// pktgen's host at a switch that drops what it gets.
+fn sender() -> String {
+    [HEAD, "switch = [{ name = \"s\", ports = 2 }]\n", &host_with_nic("a"), &scenario::cable("a", "s", "")]
+        .concat()
+}
 
 fn measure(label: &str, scenario: &str, size: u16, count: u64) {
     let time = |count: u64| {
-        run(&format!(
-            "{scenario}\n[[program]]\nhost = \"a\"\ncpus = \"0\"\nrun = \"pktgen -s {size} -n {count} -c 1000 -b 32\"\n"
-        ))
+        let pktgen = program("a", "0", &format!("pktgen -s {size} -n {count} -c 1000 -b 32"));
+        run(&(scenario.to_owned() + &pktgen))
     };
     // What putting the computers together costs is not part of it.
     let few = time(count / 10);

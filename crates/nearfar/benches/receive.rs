@@ -8,8 +8,11 @@
 mod clock;
 #[path = "computers/mod.rs"]
 mod computers;
+#[path = "../tests/scenario/mod.rs"]
+mod scenario;
 
 use computers::{Run, forget_peak, peak, run};
+use scenario::{HEAD, host_with_nic, program, two_hosts};
 
 /// Bytes of the stream in a full frame of 1518 B: timestamps take 12.
 const SEGMENT: f64 = 1448.0;
@@ -18,9 +21,9 @@ fn main() {
     let quick = std::env::args().any(|argument| argument == "QUICK");
     let longest = if quick { 0.02 } else { 0.1 };
     println!("a TCP stream, on one core (aim: receiving at 1/10 of real time at 10 Gbit/s; memory flat)");
-    for (what, scenario) in [("from a source", SOURCE), ("from a host", HOSTS)] {
+    for (what, scenario) in [("from a source", from_a_source()), ("from a host", from_a_host())] {
         for rate in ["10 Gbit/s", "40 Gbit/s"] {
-            measure(what, scenario, rate, longest);
+            measure(what, &scenario, rate, longest);
         }
     }
 }
@@ -46,7 +49,7 @@ fn measure(what: &str, scenario: &str, rate: &str, longest: f64) {
         let received = |report: &workloads::Report| either(report, ["received", "transfer"]);
         let segments = (received(&report) - received(&begun.report)) / SEGMENT;
         println!(
-            "{what:<13} {rate} for {:>3.0} ms {:>6.2} Gbit/s  {:>7.0} segments/s  {:>5.1} us of host time each  1/{:<4.1} of real time  {} kB",
+            "{what:<13} {rate} for {:>3.0} ms {:>6.2} Gbit/s  {:>7.0} segments/s  {:>5.1} µs of host time each  1/{:<4.1} of real time  {} kB",
             length * 1e3,
             either(&report, ["throughput", "bandwidth"]) / 1e3,
             segments / seconds,
@@ -57,38 +60,15 @@ fn measure(what: &str, scenario: &str, rate: &str, longest: f64) {
     }
 }
 
-const SOURCE: &str = r#"
-name = "receive"
-summary = "a TCP stream from a traffic source"
-cable = [{ ends = ["t", "a"], rate = "RATE" }]
-source = [{ name = "t", to = "10.0.0.1:5001", time = "TIME" }]
-[[host]]
-name = "a"
-machine = "dell-t430"
-device = [{ nic = "modern" }]
-[[program]]
-cpus = "0"
-run = "iperf -s"
-"#;
+/// A traffic source and a host that receives.
+fn from_a_source() -> String {
+    let source = "[[source]]\nname = \"t\"\nto = \"10.0.0.1:5001\"\ntime = \"TIME\"\n";
+    let cable = scenario::cable("t", "a", "rate = \"RATE\"");
+    [HEAD, &host_with_nic("a"), source, &cable, &program("a", "0", "iperf -s")].concat()
+}
 
-const HOSTS: &str = r#"
-name = "receive"
-summary = "a TCP stream between hosts"
-cable = [{ ends = ["a", "b"], rate = "RATE" }]
-[[host]]
-name = "a"
-machine = "dell-t430"
-device = [{ nic = "modern" }]
-[[host]]
-name = "b"
-machine = "dell-t430"
-device = [{ nic = "modern" }]
-[[program]]
-host = "b"
-cpus = "0"
-run = "netserver"
-[[program]]
-host = "a"
-cpus = "0"
-run = "netperf -H 10.0.0.2 -t TCP_STREAM -l SECONDS"
-"#;
+/// Two hosts.
+fn from_a_host() -> String {
+    let client = program("a", "0", "netperf -H 10.0.0.2 -t TCP_STREAM -l SECONDS");
+    [two_hosts("rate = \"RATE\""), program("b", "0", "netserver"), client].concat()
+}

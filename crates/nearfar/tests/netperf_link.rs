@@ -1,32 +1,24 @@
 //! netperf through a slot that is narrower than the wire, against the analytic model of pcie-bench's section 3.
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+mod scenario;
+
 use nearfar::computer::{Done, run};
 use nearfar::progress::Silent;
+use scenario::{HEAD, cable, host, loaded, program};
 use workloads::Report;
 
 /// Streams from host a to host b, of which one has a slot with few lanes.
 fn streams(count: u32, narrow: &str, lanes: u32, ms: f64) -> Vec<Done> {
-    let host = |name: &str| {
+    let end = |name: &str| {
         let lanes = if name == narrow { lanes } else { 8 };
-        format!(
-            "[[host]]\nname = \"{name}\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n\
-             change.link.width = {{ value = {lanes}, source = \"assumed: narrower than the wire\" }}\n"
-        )
+        let width = format!("{{ value = {lanes}, source = \"assumed: narrower than the wire\" }}");
+        host(name, "dell-t430", &format!("[[host.device]]\nnic = \"modern\"\nchange.link.width = {width}"))
     };
-    let program = |host: &str, cpus: &str, run: &str| {
-        format!("[[program]]\nhost = \"{host}\"\ncpus = \"{cpus}\"\nrun = \"{run}\"\n")
-    };
-    let mut text = "name = \"narrow\"\nsummary = \"netperf\"\n".to_owned();
-    text += &(host("a") + &host("b") + "[[cable]]\nends = [\"a\", \"b\"]\n");
-    text += &program("b", "0-4", "netserver");
-    for cpu in 0..count {
-        text += &program("a", &cpu.to_string(), &format!("netperf -H 10.0.0.2 -l {}", ms / 1e3));
-    }
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text);
-    let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
-    run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"))
+    let client = |cpu: u32| program("a", &cpu.to_string(), &format!("netperf -H 10.0.0.2 -l {}", ms / 1e3));
+    let mut text =
+        [HEAD, &end("a"), &end("b"), &cable("a", "b", ""), &program("b", "0-4", "netserver")].concat();
+    text.extend((0..count).map(client));
+    run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn report<'a>(done: &'a [Done], host: &str, run: &str) -> &'a Report {

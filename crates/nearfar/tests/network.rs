@@ -1,9 +1,11 @@
 //! Programs of two computers talk over a cable, from files to figures.
 
+mod scenario;
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+use machine::ComputerSetup;
 use nearfar::computer::{self, Computers, Done};
 use nearfar::progress::Silent;
 use platform::block::Segment;
@@ -11,38 +13,23 @@ use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
 use platform::memory::{Pages, Policy};
 use platform::sync::Completion;
+use scenario::{HEAD, cable, host, host_with_nic, loaded, program};
 use units::HostPhysical;
 
-const HOSTS: &str = r#"
-    name = "test"
-    summary = "test"
-    [[host]]
-    name = "a"
-    machine = "dell-t430"
-    [[host.device]]
-    nic = "modern"
-    [[host.device]]
-    drive = "optane-900p"
-    [[host]]
-    name = "b"
-    machine = "dell-t430"
-    [[host.device]]
-    nic = "modern"
-    [[cable]]
-    ends = ["a", "b"]
-"#;
-
-fn setup(programs: &[(&str, &str)]) -> ComputerSetup {
-    setup_of(HOSTS.to_owned(), programs)
+/// Two hosts with a cable between them, one with a drive besides.
+fn hosts(lines_of_cable: &str) -> String {
+    let a =
+        host("a", "dell-t430", "[[host.device]]\nnic = \"modern\"\n[[host.device]]\ndrive = \"optane-900p\"");
+    [HEAD, &a, &host_with_nic("b"), &cable("a", "b", lines_of_cable)].concat()
 }
 
-fn setup_of(mut text: String, programs: &[(&str, &str)]) -> ComputerSetup {
-    for (host, run) in programs {
-        text += &format!("[[program]]\nhost = \"{host}\"\ncpus = \"0-3\"\nrun = \"{run}\"\n");
-    }
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text);
-    ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"))
+fn setup(programs: &[(&str, &str)]) -> ComputerSetup {
+    setup_of(hosts(""), programs)
+}
+
+fn setup_of(text: String, programs: &[(&str, &str)]) -> ComputerSetup {
+    let programs = programs.iter().map(|(host, run)| program(host, "0-3", run));
+    loaded(&[text].into_iter().chain(programs).collect::<String>())
 }
 
 fn run(programs: &[(&str, &str)]) -> Vec<Done> {
@@ -95,7 +82,7 @@ fn the_same_scenario_gives_the_same_figures() {
 fn datagrams_that_are_lost_are_counted() {
     let mut lost = 0.0;
     for seed in 1..=6 {
-        let text = format!("seed = {seed}\n{HOSTS}    loss = 0.05\n");
+        let text = format!("seed = {seed}\n{}", hosts("loss = 0.05"));
         let command = "netperf -H 10.0.0.2 -t UDP_RR -l 0.001";
         let setup = setup_of(text, &[("b", "netserver"), ("a", command), ("a", "ping -c 1 10.0.0.2")]);
         let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
@@ -211,7 +198,6 @@ fn netperf_sends_a_file() {
 /// TCP does not notice by which way its segments leave: descriptors, or lines written through write-combining buffers.
 #[test]
 fn tcp_runs_over_lines_as_over_descriptors() {
-    let library = Library::built_in();
     let modes = [
         "kpio = \"off\"",
         "kpio = \"all\"",
@@ -219,26 +205,18 @@ fn tcp_runs_over_lines_as_over_descriptors() {
     ];
     let mut means = Vec::new();
     for mode in modes {
-        let host = |name: &str| {
-            // The kPIO+WC paper's card with its ports on cables.
-            format!(
-                "[[host]]\nname = \"{name}\"\nmachine = \"i5-2400s\"\n[host.nic_driver]\n{mode}\n\
-                 [[host.device]]\nnic = \"kpio-fpga\"\nchange.controller.looped = false\n"
-            )
-        };
-        let program = |host: &str, run: &str| {
-            format!("[[program]]\nhost = \"{host}\"\ncpus = \"0\"\nrun = \"{run}\"\n")
-        };
+        // The kPIO+WC paper's card with its ports on cables.
+        let card = "[[host.device]]\nnic = \"kpio-fpga\"\nchange.controller.looped = false";
+        let host = |name: &str| host(name, "i5-2400s", &format!("[host.nic_driver]\n{mode}\n{card}"));
         let text = [
-            "name = \"test\"\nsummary = \"test\"\n".to_owned(),
-            host("a"),
-            host("b"),
-            "[[cable]]\nends = [\"a\", \"b\"]\n".to_owned(),
-            program("b", "netserver"),
-            program("a", "netperf -H 10.0.0.2 -t TCP_RR -l 0.0005"),
+            HEAD,
+            &host("a"),
+            &host("b"),
+            &cable("a", "b", ""),
+            &program("b", "0", "netserver"),
+            &program("a", "0", "netperf -H 10.0.0.2 -t TCP_RR -l 0.0005"),
         ];
-        let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text.concat());
-        let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+        let setup = loaded(&text.concat());
         let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
         assert!(reading(&done, "netperf", "transactions") > 10.0, "{mode}");
         means.push(reading(&done, "netperf", "latency p50"));
@@ -248,11 +226,8 @@ fn tcp_runs_over_lines_as_over_descriptors() {
 
 #[test]
 fn virtual_functions_talk_inside_the_nic_and_over_the_wire() {
-    let library = Library::built_in();
     let load = |change: &dyn Fn(String) -> String| {
-        let text = change(include_str!("../../../scenarios/ping-vfs.toml").to_owned());
-        let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text);
-        ComputerSetup::load(&library, &doc)
+        scenario::load(&change(include_str!("../../../scenarios/ping-vfs.toml").to_owned()))
     };
     let setup = load(&|text| text).unwrap_or_else(|error| panic!("{error}"));
     let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
@@ -274,7 +249,7 @@ fn virtual_functions_talk_inside_the_nic_and_over_the_wire() {
 /// Hosts answer where the scenario has put them.
 #[test]
 fn devices_have_the_addresses_that_the_scenario_gives() {
-    let text = HOSTS.replacen("nic = \"modern\"", "nic = \"modern\"\naddress = \"192.168.7.9/29\"", 1);
+    let text = hosts("").replacen("nic = \"modern\"", "nic = \"modern\"\naddress = \"192.168.7.9/29\"", 1);
     let at = text.rfind("nic = \"modern\"").unwrap();
     let (before, after) = text.split_at(at);
     let text = format!("{before}address = \"192.168.7.10/29\"\nmac = \"02:aa:00:00:00:01\"\n{after}");

@@ -1,24 +1,16 @@
 //! pktgen, driver, NIC and link together against the analytic model of pcie-bench's section 3, and a capture of it.
 
+mod scenario;
+
 use std::path::PathBuf;
 use std::process::Command;
 
 use analytic::{Driver, Link, Nic, Omission, Traffic};
 use hardware::ethernet::CableEnd;
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer::{Computers, Done, Observer, PacketCosts, run, run_watched};
 use nearfar::progress::Silent;
+use scenario::loaded;
 use units::Bytes;
-
-fn setup(name: &str, text: &str) -> ComputerSetup {
-    let path = scratch(&format!("{name}.toml"));
-    std::fs::write(&path, text).unwrap();
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::load(&library, &path.to_string_lossy());
-    let setup = doc.and_then(|doc| ComputerSetup::load(&library, &doc));
-    std::fs::remove_file(&path).unwrap();
-    setup.unwrap_or_else(|error| panic!("{}", error.render(false)))
-}
 
 fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("nearfar-{}-{name}", std::process::id()))
@@ -48,7 +40,7 @@ run = "pktgen -s {size} -n {count} -t 10 -c 1000 -b 32"
 "#
     );
     let mut costs = PacketCosts::default();
-    let done = run_watched(&setup(&format!("model{size}"), &text), &Silent, &mut costs).unwrap();
+    let done = run_watched(&loaded(&text), &Silent, &mut costs).unwrap();
     (costs, reading(&done, "sent"), reading(&done, "time") * 1e3)
 }
 
@@ -109,7 +101,7 @@ host = "a"
 run = "pktgen -n 10 -s 100 -m 02:00:00:01:00:02"
 "#
     );
-    let done = run(&setup("captured", &text), &Silent).unwrap();
+    let done = run(&loaded(&text), &Silent).unwrap();
     let notes = &done[0].outcome.as_ref().unwrap().notes;
     assert!(notes.iter().any(|note| note.contains("DLLPs")), "{notes:?}");
     let bytes = std::fs::read(&file).unwrap();
@@ -134,7 +126,7 @@ run = "pktgen -n 10 -s 100 -m 02:00:00:01:00:02"
 }
 
 /// One host with a NIC, with these lines for it and its driver, and a command.
-fn alone(name: &str, cable: &str, lines: &str, command: &str) -> Vec<Done> {
+fn alone(cable: &str, lines: &str, command: &str) -> Vec<Done> {
     let machine = if lines.contains("fpga") { "i5-2400s" } else { "dell-t430" };
     let text = format!(
         r#"
@@ -151,14 +143,14 @@ cpus = "0-3"
 run = "{command}"
 "#
     );
-    run(&setup(name, &text), &Silent).unwrap()
+    run(&loaded(&text), &Silent).unwrap()
 }
 
 const CABLE: &str = r#"cable = [{ ends = ["a", "s"] }]"#;
 
 #[test]
 fn without_a_cable_nothing_is_sent() {
-    let done = alone("nocable", "", "device = [{ nic = \"82599\" }]", "pktgen -n 100");
+    let done = alone("", "device = [{ nic = \"82599\" }]", "pktgen -n 100");
     let failure = done[0].outcome.as_ref().unwrap_err().to_string();
     assert!(failure.contains("eth0") && failure.contains("no carrier"), "{failure}");
 }
@@ -179,7 +171,7 @@ change.tx.latency = { value = "20 us", source = "assumed: long" }"#;
     ];
     for (name, lines, command, expected) in cases {
         // The paper's card is looped.
-        let done = alone(name, if name == "lines" { "" } else { CABLE }, lines, command);
+        let done = alone(if name == "lines" { "" } else { CABLE }, lines, command);
         let notes = done[0].outcome.as_ref().unwrap().notes.join("\n");
         println!("{name}: {:?}\n{notes}", done[0].outcome);
         assert!(notes.contains(expected), "{name}: {notes}");
@@ -231,8 +223,7 @@ run = "pktgen -s 1400 -n 500 -t {threads} -b {burst}"
 "#
         );
         let mut wire = OnTheWire::default();
-        let done =
-            run_watched(&setup(&format!("shared{threads}-{burst}"), &text), &Silent, &mut wire).unwrap();
+        let done = run_watched(&loaded(&text), &Silent, &mut wire).unwrap();
         assert_eq!(wire.0, 500 * threads, "{threads} threads, {:?}", done[0].outcome);
     }
 }

@@ -1,42 +1,20 @@
 //! A traffic source at a cable sends to a computer, from files to figures.
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
+mod scenario;
+
 use nearfar::computer::{self, Done};
 use nearfar::progress::Silent;
+use scenario::{HEAD, host_with_nic, load, loaded, program};
 
 /// A host with a server and a source with a cable between them, and what the cable has besides.
 fn scenario(cable: &str, source: &str) -> String {
-    format!(
-        r#"
-        name = "test"
-        summary = "test"
-        [[host]]
-        name = "a"
-        machine = "dell-t430"
-        device = [{{ nic = "modern" }}]
-        [[source]]
-        name = "t"
-        time = "2 ms"
-        {source}
-        [[cable]]
-        ends = ["t", "a"]
-        rate = "10 Gbit/s"
-        {cable}
-        [[program]]
-        cpus = "0"
-        run = "iperf -s"
-        "#
-    )
-}
-
-fn load(text: &str) -> Result<ComputerSetup, machine::Diagnostics> {
-    let library = Library::built_in();
-    ComputerSetup::load(&library, &Doc::<ComputerScenario>::from_text(&library, "test.toml", text))
+    let cable = scenario::cable("t", "a", &format!("rate = \"10 Gbit/s\"\n{cable}"));
+    let source = format!("[[source]]\nname = \"t\"\ntime = \"2 ms\"\n{source}\n");
+    [HEAD, &host_with_nic("a"), &source, &cable, &program("a", "0", "iperf -s")].concat()
 }
 
 fn run(text: &str) -> Vec<Done> {
-    let setup = load(text).unwrap_or_else(|error| panic!("{}", error.render(false)));
-    computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"))
+    computer::run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn readings(done: &[Done]) -> [f64; 3] {

@@ -1,6 +1,5 @@
 //! What benchmarks of whole computers share.
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer;
 use nearfar::progress::Silent;
 use units::Duration;
@@ -20,9 +19,7 @@ pub struct Run {
 
 /// Runs a scenario in which every program ends well.
 pub fn run(scenario: &str) -> Run {
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::from_text(&library, "benchmark.toml", scenario);
-    let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+    let setup = crate::scenario::loaded(scenario);
     let began = seconds_of_work();
     let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
     let seconds = seconds_of_work() - began;

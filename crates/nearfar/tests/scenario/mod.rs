@@ -1,0 +1,45 @@
+//! Scenarios of computers, put together as tests and benchmarks need them.
+
+// Nobody needs all of it.
+#![allow(dead_code)]
+
+use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library};
+
+/// What a scenario begins with.
+pub const HEAD: &str = "name = \"test\"\nsummary = \"test\"\n";
+
+/// A host with other lines of it.
+pub fn host(name: &str, machine: &str, lines: &str) -> String {
+    format!("[[host]]\nname = \"{name}\"\nmachine = \"{machine}\"\n{lines}\n")
+}
+
+/// A host with a fast NIC.
+pub fn host_with_nic(name: &str) -> String {
+    host(name, "dell-t430", "[[host.device]]\nnic = \"modern\"")
+}
+
+/// A cable with other lines of it.
+pub fn cable(from: &str, to: &str, lines: &str) -> String {
+    format!("[[cable]]\nends = [\"{from}\", \"{to}\"]\n{lines}\n")
+}
+
+/// Two hosts, `a` and `b`, with a NIC each and a cable between them.
+pub fn two_hosts(lines_of_cable: &str) -> String {
+    [HEAD, &host_with_nic("a"), &host_with_nic("b"), &cable("a", "b", lines_of_cable)].concat()
+}
+
+/// A program on a host's cores.
+pub fn program(host: &str, cpus: &str, run: &str) -> String {
+    format!("[[program]]\nhost = \"{host}\"\ncpus = \"{cpus}\"\nrun = \"{run}\"\n")
+}
+
+/// A scenario with this text, ready to run.
+pub fn load(text: &str) -> Result<ComputerSetup, Diagnostics> {
+    let library = Library::built_in();
+    ComputerSetup::load(&library, &Doc::<ComputerScenario>::from_text(&library, "test.toml", text))
+}
+
+/// As [`load`], of a scenario that has nothing wrong.
+pub fn loaded(text: &str) -> ComputerSetup {
+    load(text).unwrap_or_else(|error| panic!("{}\n{text}", error.render(false)))
+}
