@@ -1,6 +1,7 @@
 //! Charts: simulated curves with measured points, as SVG that follows the
 //! page's theme.
 
+use super::overlap::breaks;
 use crate::claims::{Axis, ClaimFile, Evidence, Figure, Sample};
 use core::ops::Range;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
@@ -151,14 +152,18 @@ impl Chart {
         self.curves.iter().flat_map(|c| c.simulated.iter().chain(&c.measured))
     }
 
+    /// How each curve is broken so that those that it lies on show: 0 is not at all.
+    pub(super) fn breaks(&self) -> Vec<usize> {
+        let at = |s: &Sample| (place(s.x, self.x.1), place(s.y, self.y.1));
+        let curves: Vec<Vec<_>> =
+            self.curves.iter().map(|curve| curve.simulated.iter().map(at).collect()).collect();
+        let ys: Vec<f64> = self.samples().map(|s| place(s.y, self.y.1)).collect();
+        let (low, high) = range(&ys).unwrap_or_default();
+        breaks(&curves, high - if self.from_zero { low.min(0.0) } else { low })
+    }
+
     /// The drawing; `None` without a single sample.
     pub fn to_svg(&self) -> Option<String> {
-        let place = |v: f64, scale: Scale| match scale {
-            Scale::Linear => v,
-            Scale::Log2 => v.max(f64::MIN_POSITIVE).log2(),
-            Scale::Log10 => v.max(f64::MIN_POSITIVE).log10(),
-            Scale::Nines => -(1.0 - v.min(99.995) / 100.0).log10(),
-        };
         let xs: Vec<f64> = self.samples().map(|s| place(s.x, self.x.1)).collect();
         let bounds = |s: &Sample| [Some(s.y), s.low, s.high].into_iter().flatten().collect::<Vec<_>>();
         let ys: Vec<f64> = self.samples().flat_map(bounds).map(|v| place(v, self.y.1)).collect();
@@ -173,26 +178,20 @@ impl Chart {
         let mut svg = String::new();
         let x = Ticked { range: x_low - margin..x_high + margin, ticks: x_ticks };
         let y = Ticked { range: y_low..y_high, ticks: y_ticks };
-        let drawn = self.draw(&mut svg, x, y, &place);
+        let drawn = self.draw(&mut svg, x, y);
         // A string takes everything: drawing into one cannot fail.
         drawn.ok()?;
         Some(themed(&svg, &self.title))
     }
 
-    fn draw(
-        &self,
-        svg: &mut String,
-        x: Ticked,
-        y: Ticked,
-        place: &dyn Fn(f64, Scale) -> f64,
-    ) -> Result<(), Box<dyn std::error::Error>> {
+    fn draw(&self, svg: &mut String, x: Ticked, y: Ticked) -> Result<(), Box<dyn std::error::Error>> {
         let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         let bar_shift = (x.range.end - x.range.start) * 0.006;
         let mut chart = ChartBuilder::on(&root)
             .margin_top(10)
             .margin_right(14)
             .x_label_area_size(52)
-            .y_label_area_size(62)
+            .y_label_area_size(70)
             .build_cartesian_2d(x, y)?;
         let font = ("sans-serif", 17).into_font().color(&TEXT);
         chart
@@ -207,7 +206,7 @@ impl Chart {
             .x_label_formatter(&|v| tick_label(*v, self.x.1, true))
             .y_label_formatter(&|v| tick_label(*v, self.y.1, false))
             .draw()?;
-        for (i, curve) in self.curves.iter().enumerate() {
+        for ((i, curve), breaks) in self.curves.iter().enumerate().zip(self.breaks()) {
             let colour = RGBColor(1, 0, (i % COLOURS) as u8);
             let at = |s: &Sample| (place(s.x, self.x.1), place(s.y, self.y.1));
             for (samples, shift) in [(&curve.simulated, 0.0), (&curve.measured, bar_shift)] {
@@ -219,7 +218,16 @@ impl Chart {
                     }
                 }
             }
-            chart.draw_series(LineSeries::new(curve.simulated.iter().map(at), colour.stroke_width(2)))?;
+            let line = curve.simulated.iter().map(at);
+            match breaks {
+                0 => drop(chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?),
+                // The higher it lies, the less it covers.
+                n => {
+                    let (dash, gap) = (10 / n as u32, 4 + 6 * n as u32);
+                    let style = colour.stroke_width(2);
+                    chart.draw_series(DashedLineSeries::new(line, dash, gap, style))?;
+                }
+            }
             let ring = |s: &Sample| {
                 EmptyElement::at(at(s))
                     + Circle::new((0, 0), 4, GROUND.filled())
@@ -233,6 +241,16 @@ impl Chart {
         }
         root.present()?;
         Ok(())
+    }
+}
+
+/// Where a value is on a scale.
+fn place(v: f64, scale: Scale) -> f64 {
+    match scale {
+        Scale::Linear => v,
+        Scale::Log2 => v.max(f64::MIN_POSITIVE).log2(),
+        Scale::Log10 => v.max(f64::MIN_POSITIVE).log10(),
+        Scale::Nines => -(1.0 - v.min(99.995) / 100.0).log10(),
     }
 }
 

@@ -270,9 +270,10 @@ fn figure(chart: &Chart) -> Markup {
                 p { (chart.text) }
             }
             ul class="legend" {
-                @for (i, curve) in chart.curves.iter().enumerate() {
+                @for ((i, curve), breaks) in chart.curves.iter().enumerate().zip(chart.breaks()) {
                     @if !curve.simulated.is_empty() || !curve.measured.is_empty() {
-                        li { i style={ "border-color:var(--curve-" (i % 8) ")" } {} (curve.label) }
+                        @let broken = ["solid", "dashed", "dotted"][breaks.min(2)];
+                        li { i style={ "border-color:var(--curve-" (i % 8) ");border-top-style:" (broken) } {} (curve.label) }
                     }
                 }
             }
@@ -289,6 +290,7 @@ fn figure(chart: &Chart) -> Markup {
                     (PreEscaped(r#"<svg viewBox="0 0 26 12" aria-hidden="true"><circle cx="13" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="2"/></svg>"#))
                     " " (chart.rings) " "
                 }
+                @if chart.breaks().iter().any(|&breaks| breaks > 0) { " · broken: lies on another line " }
                 @if chart.has_bars() { " · bars: minimum to 95th percentile " }
                 " · "
                 a class="download" download={ (chart.id) ".csv" } href={ "data:text/csv;charset=utf-8," (percent_encoded(&chart.to_csv())) } {

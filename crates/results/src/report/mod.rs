@@ -3,6 +3,7 @@
 
 mod chart;
 mod html;
+mod overlap;
 
 pub use chart::{Chart, Curve, Scale};
 
