@@ -25,6 +25,16 @@ fn path_in_scenario(key: &str) -> String {
     }
 }
 
+/// `KEY=VALUES`.
+pub fn values(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, values)) if !values.trim().is_empty() => {
+            Ok((key.trim().to_owned(), values.trim().to_owned()))
+        }
+        _ => Err("write KEY=VALUES, such as host.llc.ddio_ways=1,2,4 or host.a.iommu=off,strict".into()),
+    }
+}
+
 /// A scenario with its machines and devices.
 pub enum Loaded {
     /// Programs on computers.

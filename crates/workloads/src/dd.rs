@@ -50,7 +50,8 @@ fn operand(text: &str) -> Result<Operand, String> {
     })
 }
 
-/// dd with its operands. Beside the real ones there is `verify=yes`: reads back what was written, and compares.
+/// Copies blocks from a file or device to another, as dd does. Beside its real operands there is `verify=yes`: reads back
+/// what was written, and compares.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "dd")]
 pub struct Dd {

@@ -17,7 +17,7 @@ use units::Duration;
 
 use crate::program::{Environment, Failure, Program, Report};
 
-/// ethtool with its options.
+/// Shows a network device's counters, coalescing and flow table, or sets them.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "ethtool", disable_help_flag = true)]
 #[command(group = clap::ArgGroup::new("what").required(true))]

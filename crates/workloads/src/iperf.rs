@@ -15,7 +15,7 @@ use units::Duration;
 
 use crate::program::{Environment, Failure, Program, Report};
 
-/// iperf with its options: a server with `-s`, a client with `-c`.
+/// Sends TCP streams side by side and measures what they carry: a server with `-s`, a client with `-c`.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "iperf", disable_help_flag = true)]
 pub struct Iperf {

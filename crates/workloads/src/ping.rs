@@ -11,7 +11,7 @@ use units::{Duration, Time};
 use crate::latency::Latencies;
 use crate::program::{Environment, Failure, Program, Report};
 
-/// ping with its options.
+/// Asks a host for echoes and measures how long they take.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
 #[command(name = "ping", disable_help_flag = true)]
 pub struct Ping {

@@ -33,7 +33,7 @@ const LOOP: u64 = 25;
 /// Packets given to the driver before the simulation catches up, if there are no bursts.
 const TURN: u32 = 8;
 
-/// pktgen with its options.
+/// Sends frames as fast as the kernel's packet generator, without a network stack.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "pktgen", disable_help_flag = true)]
 pub struct Pktgen {

@@ -24,7 +24,7 @@ const LANES: u64 = 4;
 /// Arrays are allocated in pieces of this order (2 MiB).
 const ORDER: u8 = 9;
 
-/// STREAM with its options.
+/// Measures what memory delivers to the cores (STREAM's copy, scale, add and triad).
 #[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
 #[command(name = "stream")]
 pub struct Stream {

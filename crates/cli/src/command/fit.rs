@@ -53,6 +53,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         FitError::Machine(diagnostics) => diagnostics.into(),
         other => Failure::new(other),
     })?;
+    for problem in &done.problems {
+        crate::output::complain(&format!("left out: {problem}"));
+    }
+    if done.figures.is_empty() {
+        return Err(Failure::new("these directories determine no figure: nothing is written"));
+    }
     let text = done.machine.to_text()?;
     output::write(&arguments.output, text.as_bytes())?;
     let json = serde_json::json!({
@@ -70,9 +76,6 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         for residuals in &done.residuals {
             output::print(&format!("\n{}\n{}", residuals.directory.display(), series(residuals)));
         }
-    }
-    for problem in &done.problems {
-        crate::output::complain(&format!("left out: {problem}"));
     }
     crate::output::complain(&format!("\nwritten: {}", arguments.output.display()));
     Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })

@@ -72,7 +72,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         "machines/drives" => Doc::<Drive>::load(&library, name)?.list()?,
         "machines/nics" => Doc::<Nic>::load(&library, name)?.list()?,
         "machines/kernels" => Doc::<KernelFile>::load(&library, name)?.list()?,
-        _ => Doc::<Machine>::load(&library, name)?.list()?,
+        "machines" => Doc::<Machine>::load(&library, name)?.list()?,
+        _ => {
+            return Err(Failure::new(format!(
+                "there is nothing called `{name}`; `nearfar machines` lists machines, cards, drives, NICs, kernels and scenarios"
+            )));
+        }
     };
     let json: Vec<_> = figures
         .iter()
@@ -106,14 +111,15 @@ fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {
 
 /// The library's folder that a name is in, or that the file at a path would be in by the folder that it is in.
 fn folder_of(library: &Library, name: &str) -> &'static str {
-    const FOLDERS: [&str; 5] =
-        ["machines/parts", "machines/drives", "machines/nics", "machines/kernels", "scenarios"];
+    const FOLDERS: [&str; 6] =
+        ["machines", "machines/parts", "machines/drives", "machines/nics", "machines/kernels", "scenarios"];
     let above = Path::new(name).parent().and_then(Path::file_name).and_then(|folder| folder.to_str());
     let is_it = |folder: &&str| {
         library.names(folder).iter().any(|known| known == name)
             || above.is_some_and(|above| folder.rsplit('/').next() == Some(above))
     };
-    FOLDERS.into_iter().find(is_it).unwrap_or("machines")
+    // A file somewhere else is a machine's.
+    FOLDERS.into_iter().find(is_it).unwrap_or(if name.ends_with(".toml") { "machines" } else { "" })
 }
 
 /// A scenario's file: what is in it needs no table.

@@ -23,7 +23,7 @@ Examples:
 
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
 pub struct Arguments {
-    /// The scenario, by name or path.
+    /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"`, `host.dram.access="90 ns"` (of the machine),
     /// or `host.a.iommu=strict` (of the host that the scenario calls a).

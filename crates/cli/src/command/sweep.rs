@@ -26,10 +26,10 @@ Examples:
   nearfar sweep pktgen --over host.a.nic_driver.channels=1,2,4
   nearfar sweep latency-by-size --over dma_engine.tags=8,16,32 --over machine=dell-t430,dell-t630 --json sweep.json")]
 pub struct Arguments {
-    /// The scenario, by name or path.
+    /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// A key and its values.
-    #[arg(long, required = true, value_name = "KEY=VALUES", value_parser = input::setting)]
+    #[arg(long, required = true, value_name = "KEY=VALUES", value_parser = input::values)]
     pub over: Vec<(String, String)>,
     /// Write every row as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]

@@ -29,7 +29,7 @@ Examples:
   nearfar trace pktgen --link a/slot --from 20us
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
 pub struct Arguments {
-    /// The scenario, by name or path.
+    /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]

@@ -19,7 +19,7 @@ Examples:
   nearfar tree pktgen devices/system/node/node0/cpulist    one attribute
   nearfar tree pktgen --json -")]
 pub struct Arguments {
-    /// The scenario, by name or path.
+    /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// Only this folder or attribute, by its path below each host's tree.
     path: Option<String>,

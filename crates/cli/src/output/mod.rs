@@ -14,13 +14,11 @@ pub use rows::{outcome_table, row};
 
 use crate::failure::Failure;
 
-/// Prints, and does not mind if nobody reads to the end (`nearfar ... | head`).
+/// Prints, and does not mind if nobody reads to the end (`nearfar ... | head`): files are written all the same.
 pub fn print(text: &str) {
     use std::io::Write as _;
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
-    }
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
 /// Writes a line to the standard error, and does not mind if nobody reads it (`nearfar ... 2>&1 | head`).

@@ -62,7 +62,7 @@ pub enum Verify {
     Pattern,
 }
 
-/// fio with its options.
+/// Reads and writes a block device in many ways and measures rates and latencies.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "fio")]
 pub struct Fio {

@@ -19,7 +19,7 @@ use crate::program::{Environment, Failure, Program, Report};
 /// How long after a test's end the answer to its last request may come: later, it was lost (assumed: many round trips).
 const PATIENCE: Duration = Duration::from_ms(1);
 
-/// netperf with its options. Those of the test itself follow `--`.
+/// Measures what a TCP stream carries or how many transactions fit into a second. Options of the test itself follow `--`.
 #[derive(Parser, Clone, PartialEq, Debug)]
 #[command(name = "netperf", disable_help_flag = true)]
 pub struct Netperf {

@@ -21,7 +21,7 @@ const TRIES: u16 = 1_000;
 /// How much longer than a test the server waits for datagrams (netperf's `PAD_TIME` is 4 s; its clients are slower to begin).
 const PAD: Duration = Duration::from_ms(10);
 
-/// netserver with its options.
+/// What netperf talks to.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "netserver", disable_help_flag = true)]
 pub struct Netserver {
