@@ -11,6 +11,7 @@ use hardware::link::{Credits, LinkId, Side};
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::TaskParams;
 use platform::lock::SpinLock;
+use platform::memory::Policy;
 use platform::mmio::MemoryType;
 use platform::sync::Completion;
 use proptest::prelude::*;
@@ -145,6 +146,46 @@ fn streaming_loads_fetch_lines_side_by_side() {
     assert!(two < one + 100, "{times:?}");
     // Eight loads of 8 bytes take a round trip each.
     assert!(words > 6 * one, "{times:?}");
+}
+
+/// How long a load from memory takes, of a line that is not cached or of one that is, while so many lines combine; and how
+/// many of them had to leave.
+fn load_beside(lines: u64, length: usize, is_cached: bool) -> (Duration, u64) {
+    let machine = Machine::new(&setup());
+    let time = machine.run(async move |cpu, device| {
+        let map = device.ioremap_bar(0, MemoryType::WriteCombining).unwrap();
+        let pages = device.kernel().alloc_pages(&cpu, 0, Policy::Local).unwrap();
+        let mut bytes = vec![0; length];
+        if is_cached {
+            cpu.load(pages.start, &mut bytes);
+        } else {
+            cpu.clflush(pages.start, 4096);
+            cpu.mfence().await;
+        }
+        for n in 0..lines {
+            map.write(&cpu, 64 * n, &[1; 8]);
+        }
+        cpu.work(100);
+        cpu.sync().await;
+        let begin = cpu.now();
+        cpu.load(pages.start, &mut bytes);
+        let time = cpu.now().since(begin);
+        cpu.sync().await;
+        time
+    });
+    (time, machine.counters().pressed_lines)
+}
+
+#[test]
+fn a_load_waits_for_a_buffer_where_all_combine() {
+    let (free, nine, ten) = (load_beside(0, 8, false), load_beside(9, 8, false), load_beside(10, 8, false));
+    assert_eq!((free.1, nine, ten.1), (0, free, 1));
+    // A line leaves for it, which the root complex accepts in 100 ns.
+    assert_eq!(ten.0, free.0 + Duration::from_ns(100));
+    assert_eq!(load_beside(10, 8, true), load_beside(0, 8, true), "one that hits needs none");
+    // Sixteen lines: ten at once, or one by one.
+    let (ten_at_once, one_by_one) = (load_beside(0, 1024, false).0, load_beside(9, 1024, false).0);
+    assert!(one_by_one > ten_at_once * 4, "{one_by_one} against {ten_at_once}");
 }
 
 #[test]

@@ -6,6 +6,9 @@ use units::Time;
 use super::pieces::{LINE, next_piece};
 use super::{EvictionOrder, StoreParams};
 
+/// Line fills that are remembered: a core that computes ahead of the clock books some that begin later.
+const MOST_FILLS: usize = 32;
+
 /// What a buffer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -42,8 +45,8 @@ pub(super) struct Buffers {
     fill_buffers: usize,
     combining_buffers: usize,
     held: Vec<Buffer>,
-    /// When the line fills under way end.
-    fills: Vec<Time>,
+    /// When line fills begin and end.
+    fills: Vec<(Time, Time)>,
     order: EvictionOrder,
     rng: Rng,
     leaving: u64,
@@ -75,20 +78,20 @@ impl Buffers {
         self.held.is_empty()
     }
 
-    /// A line is fetched until `end`.
-    pub fn line_fill(&mut self, end: Time) {
-        if self.fills.len() < self.fill_buffers {
-            self.fills.push(end);
-        } else if let Some(first) = self.fills.iter_mut().min() {
-            // That one has ended, or this could not have begun.
-            *first = end;
+    /// A line is fetched from `begin` until `end`.
+    pub fn line_fill(&mut self, begin: Time, end: Time) {
+        if self.fills.len() == MOST_FILLS
+            && let Some(first) = (0..MOST_FILLS).min_by_key(|&n| self.fills[n].1)
+        {
+            self.fills.swap_remove(first);
         }
+        self.fills.push((begin, end));
     }
 
     /// Frees what has been accepted or fetched by `now`.
     pub fn settle(&mut self, now: Time) {
         self.held.retain(|buffer| !matches!(buffer.state, State::Gone(at) if at <= now));
-        self.fills.retain(|&end| end > now);
+        self.fills.retain(|&(_, end)| end > now);
     }
 
     /// When the next buffer will be free, of those of which it is known.
@@ -97,7 +100,18 @@ impl Buffers {
             State::Gone(at) => Some(at),
             _ => None,
         });
-        gone.chain(self.fills.iter().copied()).min()
+        gone.chain(self.fills.iter().map(|fill| fill.1)).min()
+    }
+
+    /// Line fills under way at a time.
+    fn filling(&self, at: Time) -> usize {
+        self.fills.iter().filter(|&&(begin, end)| begin <= at && at < end).count()
+    }
+
+    /// Buffers that are free at a time, if what waits to leave stays until then.
+    pub fn free_at(&self, at: Time) -> usize {
+        let is_held = |buffer: &&Buffer| !matches!(buffer.state, State::Gone(until) if until <= at);
+        self.fill_buffers.saturating_sub(self.held.iter().filter(is_held).count() + self.filling(at))
     }
 
     /// The buffer that has a line, in whatever state.
@@ -108,7 +122,7 @@ impl Buffers {
     /// Takes a free buffer for a line; `None` if there is none.
     pub fn allocate(&mut self, line: u64, port: u8, opened: Time) -> Option<&mut Buffer> {
         let taken = self.held.len();
-        if taken >= self.combining_buffers || taken + self.fills.len() >= self.fill_buffers {
+        if taken >= self.combining_buffers || taken + self.filling(opened) >= self.fill_buffers {
             return None;
         }
         let bytes = [0; LINE as usize];

@@ -206,9 +206,25 @@ impl StoreUnit {
         self.queue.iter().map(|entry| usize::from(entry.stores)).sum()
     }
 
-    /// The core fetches a line until `end`.
-    pub fn line_fill(&mut self, end: Time) {
-        self.buffers.line_fill(end);
+    /// The core fetches a line from `begin` until `end`.
+    pub fn line_fill(&mut self, begin: Time, end: Time) {
+        self.buffers.line_fill(begin, end);
+    }
+
+    /// From when on the core can fetch lines that it misses at `when`, as far as it can be known, and how many at once. Where
+    /// every buffer is taken, a line that combines makes room, as for another one that is to combine.
+    pub fn room_for_fill(&mut self, when: Time) -> (Time, u16) {
+        let free = self.buffers.free_at(when);
+        if free > 0 {
+            return (when, free as u16);
+        }
+        let pressed = u64::from(self.buffers.press());
+        self.counters.partial_lines += pressed;
+        self.counters.pressed_lines += pressed;
+        let leaves = self.next_departure.max(when) + self.params.accept_latency;
+        let leaving = self.buffers.any_leaving().then_some(leaves);
+        let free = self.buffers.next_free().filter(|&free| free > when);
+        (free.into_iter().chain(leaving).min().unwrap_or(when), 1)
     }
 
     /// Resolves when no more than `most` stores are pending.

@@ -142,7 +142,7 @@ fn want_of_a_buffer_drives_one_line_out() {
 fn line_fills_take_buffers() {
     let mut bench = Bench::new(StoreParams { fill_buffers: 4, ..StoreParams::ideal() });
     for n in 1..=4 {
-        bench.unit.line_fill(Time::ZERO + Duration::from_ns(n * 10));
+        bench.unit.line_fill(Time::ZERO, Time::ZERO + Duration::from_ns(n * 10));
     }
     bench.combine(0, &[1; 64]);
     assert!(bench.left.is_empty(), "all buffers fetch lines");

@@ -44,9 +44,24 @@ impl Host {
         self.stores[core.index()].watch(trace);
     }
 
-    /// A core fetches a line until `end`: it takes one of the buffers that combine stores too.
-    pub fn line_fill(&mut self, core: CoreId, end: Time) {
-        self.stores[core.index()].line_fill(end);
+    /// A core fetches a line from `begin` until `end`: it takes one of the buffers that combine stores too.
+    pub fn line_fill(&mut self, core: CoreId, begin: Time, end: Time) {
+        self.stores[core.index()].line_fill(begin, end);
+    }
+
+    /// From when on a core can fetch lines that it misses at `when`, and how many at once: what combines has the other buffers.
+    /// If it has all, a line leaves.
+    pub fn room_for_fill(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        core: CoreId,
+        when: Time,
+    ) -> (Time, u16) {
+        let (from, buffers) = self.stores[core.index()].room_for_fill(when);
+        if from > when {
+            self.look_again(scheduler, core, scheduler.now());
+        }
+        (from, buffers)
     }
 
     /// Resolves when no more than `most` of a core's stores to devices have moved nowhere yet.

@@ -1,7 +1,10 @@
 //! Loads and stores of a core: which lines, which of them overlap, and when they are done.
 
+use engine::Scheduler;
+use hardware::Event;
 use hardware::core::Store;
 use hardware::memory::{Agent, CoreOp, LINE, MemorySystem, Source};
+use hardware::root::Host;
 use platform::cpu::CpuOps;
 use platform::memory::PhysAddr;
 use units::{Bytes, HostPhysical, Time};
@@ -9,7 +12,7 @@ use units::{Bytes, HostPhysical, Time};
 use super::{Context, Core};
 use crate::convert;
 
-/// Misses under way, oldest first; no more than there are fill buffers.
+/// Misses under way, oldest first; no more than there are fill buffers. None begins before `from`.
 struct Window {
     ready: [Time; 32],
     next: usize,
@@ -17,8 +20,8 @@ struct Window {
 }
 
 impl Window {
-    fn new(size: u16) -> Self {
-        Self { ready: [Time::ZERO; 32], next: 0, size: usize::from(size).clamp(1, 32) }
+    fn new((from, size): (Time, u16)) -> Self {
+        Self { ready: [from; 32], next: 0, size: usize::from(size).clamp(1, 32) }
     }
 
     /// The earliest time at which another miss can begin.
@@ -53,13 +56,11 @@ fn announce(memory: &MemorySystem, core: &Core, n: usize, line: HostPhysical, en
 impl Context {
     pub(super) fn read(&self, at: PhysAddr, into: &mut [u8]) {
         let length = into.len() as u64;
-        let done = self.cores.with(|host, _, _| {
+        let done = self.cores.with(|host, _, scheduler| {
             if host.memory.bytes().read(convert::physical(at), into).is_err() {
                 into.fill(0xff);
             }
-            let combining = host.stores_of(convert::core(self.core.get())).combining() as u16;
-            let buffers = self.cores.params.fill_buffers.saturating_sub(combining);
-            self.touch(&mut host.memory, self.now(), at, length, CoreOp::Load, buffers)
+            self.touch(host, scheduler, self.now(), (at, length))
         });
         self.advance_to(done);
     }
@@ -86,7 +87,7 @@ impl Context {
                 // Stores are written in order.
                 let access = host.memory.core(now, convert::core(core.id), line, op);
                 if access.source != Source::OwnCache {
-                    host.line_fill(convert::core(core.id), access.ready);
+                    host.line_fill(convert::core(core.id), now, access.ready);
                 }
                 let done = access.ready;
                 let after = stores.back().copied().unwrap_or(Time::ZERO);
@@ -106,9 +107,15 @@ impl Context {
     pub(super) fn fetch_ahead(&self, at: PhysAddr, length: u64) {
         let issue = self.cores.issue;
         let mut now = self.now();
-        self.cores.with(|host, _, _| {
+        let core = convert::core(self.core.get());
+        self.cores.with(|host, _, scheduler| {
             for line in lines(at, length) {
-                host.memory.core(now, convert::core(self.core.get()), line, CoreOp::Prefetch);
+                // The core does not wait for the buffer.
+                let (from, _) = host.room_for_fill(scheduler, core, now);
+                let access = host.memory.core(from, core, line, CoreOp::Prefetch);
+                if access.source != Source::OwnCache {
+                    host.line_fill(core, from, access.ready);
+                }
                 now += issue;
             }
         });
@@ -128,35 +135,44 @@ impl Context {
         }
     }
 
-    /// Accesses all lines of a range, as many at once as fill buffers are free: when the last is there.
+    /// Loads all lines of a range, as many at once as fill buffers are free: when the last is there.
     fn touch(
         &self,
-        memory: &mut MemorySystem,
+        host: &mut Host,
+        scheduler: &mut Scheduler<Event>,
         start: Time,
-        at: PhysAddr,
-        length: u64,
-        op: CoreOp,
-        buffers: u16,
+        (at, length): (PhysAddr, u64),
     ) -> Time {
         let issue = self.cores.issue;
-        let core = convert::core(self.core.get());
-        if at.offset_in(LINE) + length <= LINE {
-            return memory.core(start, core, HostPhysical::new(at.0), op).ready;
-        }
         let whose = self.cores.get(self.core.get());
-        let mut window = Window::new(buffers);
-        let mut now = start;
-        let mut last = start;
+        let core = convert::core(whose.id);
+        let is_one = at.offset_in(LINE) + length <= LINE;
+        // What is in the core's own caches needs no buffer.
+        let mut misses: Option<Window> = None;
+        let (mut now, mut last) = (start, start);
         for (n, line) in lines(at, length).enumerate() {
-            announce(memory, whose, n, line, at.0 + length);
-            let begin = now.max(window.free_at());
-            let access = memory.core(begin, core, line, op);
-            if access.source != Source::OwnCache {
-                window.begin(access.ready);
+            if !is_one {
+                announce(&host.memory, whose, n, line, at.0 + length);
             }
-            last = last.max(access.ready);
+            let begin = misses.as_ref().map_or(now, |window| now.max(window.free_at()));
+            let access = host.memory.core(begin, core, line, CoreOp::Load);
+            let mut ready = access.ready;
+            if access.source != Source::OwnCache {
+                let window = misses.get_or_insert_with(|| {
+                    let room = host.room_for_fill(scheduler, core, begin);
+                    ready += room.0.since(begin);
+                    Window::new(room)
+                });
+                window.begin(ready);
+            }
+            last = last.max(ready);
             now = begin + issue;
         }
-        now.max(last).max(window.all_done())
+        let Some(window) = misses else { return if is_one { last } else { now.max(last) } };
+        // The core waits for them, but a line that combines may want a buffer meanwhile.
+        for &ready in window.ready[..window.size].iter().filter(|&&ready| ready > start) {
+            host.line_fill(core, start, ready);
+        }
+        if is_one { last } else { now.max(last).max(window.all_done()) }
     }
 }

@@ -108,7 +108,11 @@ impl MmioOps for Region {
             }
             cpu.sync().await;
             self.flush(cpu).await;
-            let most = usize::from(self.cores.params.fill_buffers);
+            // What combined has left; lines that were fetched ahead may still have buffers.
+            let core = convert::core(cpu.id());
+            let (_, most) =
+                self.cores.with(|host, _, scheduler| host.room_for_fill(scheduler, core, cpu.now()));
+            let most = usize::from(most.min(self.cores.params.fill_buffers));
             let mut under_way = VecDeque::with_capacity(most);
             for piece in pieces(self.base + offset, into.len(), LINE) {
                 if under_way.len() == most
