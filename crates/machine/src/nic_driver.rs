@@ -41,6 +41,16 @@ names! {
     }
 }
 
+names! {
+    /// How the core fetches frames that stay in the device.
+    pub enum HeldLoads {
+        /// Streaming loads of whole lines from a write-combining mapping.
+        Streaming = "streaming",
+        /// Uncached loads of eight bytes.
+        Uncached = "uncached",
+    }
+}
+
 record! {
     /// The parameters with which the NIC's driver is loaded; what is not given is as the driver has it.
     pub struct NicDriverEntry {
@@ -75,6 +85,10 @@ record! {
         /// Whether a core that finds the queue full stands still until the link and the device take its stores, as the
         /// paper's does; the default for its format. Else it counts lines and is interrupted when there is room.
         kpio_stalls: Option<bool>,
+        /// Longest received frame that stays in the device for the core to fetch; none if not given.
+        held_up_to: Option<Bytes>,
+        /// How it is fetched; by streaming loads if not given.
+        held_loads: Option<HeldLoads>,
         /// Longest frame that goes into its descriptor, and that into the doorbell; none if not given.
         inline_up_to: Option<Bytes>,
         /// Whether such doorbells are direct stores in place of write-combining ones.

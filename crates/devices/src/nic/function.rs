@@ -82,6 +82,8 @@ pub struct NicFunction {
     pub tx: Vec<TxQueue>,
     pub rx: Vec<RxQueue>,
     pub kpio: Vec<KpioQueue>,
+    /// Longest frame that stays in the device for the driver to fetch.
+    pub longest_held: u16,
     pub vectors: Vec<Vector>,
 }
 
@@ -114,6 +116,7 @@ impl NicFunction {
             tx: (0..tx).map(|_| TxQueue::new(params.tx.cache)).collect(),
             rx: (0..rx).map(|_| RxQueue::new(params.rx.cache)).collect(),
             kpio: kpio.flat_map(|k| (0..k.queues).map(|_| KpioQueue::new(k))).collect(),
+            longest_held: 0,
             vectors: vec![Vector::default(); usize::from(vectors)],
         }
     }

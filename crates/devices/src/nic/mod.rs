@@ -6,7 +6,8 @@
 //! in batches ([`completions`]) and told of by coalesced interrupts ([`interrupts`]).
 //!
 //! Beside the rings there may be queues that take frames by programmed I/O ([`kpio`]); a multiplexer ([`mux`]) joins
-//! both ways in front of the wire, or of a loop inside the device ([`around`]).
+//! both ways in front of the wire, or of a loop inside the device ([`around`]). Received frames may stay in the device for
+//! programmed I/O ([`held`]).
 //!
 //! The functions, physical and virtual ones, share the Ethernet ports; the internal switch (MPFS) gives a frame to the function whose
 //! address it bears, or, where functions share an address, to the one that a rule names. What a function sends to
@@ -20,6 +21,7 @@ mod completions;
 mod config;
 mod function;
 mod handle;
+mod held;
 mod inline;
 mod interrupts;
 mod kpio;
@@ -157,6 +159,9 @@ impl Device for Nic {
                 let value = self.register(bus, at.function.0, offset + 4 * n as u64);
                 word.copy_from_slice(&value.to_le_bytes());
             }
+        }
+        if at.bar == KPIO_BAR && usize::from(at.function.0) < self.functions.len() {
+            self.read_held(at.function.0, offset, data);
         }
         self.params.register_latency
     }

@@ -2,7 +2,9 @@
 
 use platform::device::{DeviceBus, FunctionIndex};
 use units::Duration;
-use wire::nic::registers::{self as regs, control, counter, feature, flow, queue, status, vector};
+use wire::nic::registers::{
+    self as regs, HELD_BYTES, control, counter, feature, flow, queue, status, vector,
+};
 use wire::nic::toeplitz::KEY_LEN;
 
 use super::Nic;
@@ -78,6 +80,7 @@ impl Nic {
             regs::FUNCTION => u32::from(function) | functions << 8,
             regs::TSO_MAX => params.tso_max,
             regs::KPIO if !state.kpio.is_empty() => kpio_limits,
+            regs::RX_HELD => state.longest_held.into(),
             regs::RSS_TYPES => state.rss.types,
             flow::SOURCE => le(&state.flow.source),
             flow::DESTINATION => le(&state.flow.destination),
@@ -137,6 +140,7 @@ impl Nic {
             regs::MAC if state.physical.is_none() => state.mac.0[..4].copy_from_slice(&bytes),
             0x2c if state.physical.is_none() => state.mac.0[4..].copy_from_slice(&bytes[..2]),
             regs::EVENT_VECTOR => state.event_vector = value,
+            regs::RX_HELD => state.longest_held = value.min(HELD_BYTES as u32) as u16,
             regs::RSS_TYPES => state.rss.types = value,
             flow::SOURCE => state.flow.source = bytes,
             flow::DESTINATION => state.flow.destination = bytes,

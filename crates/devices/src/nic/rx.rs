@@ -9,8 +9,8 @@ use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::ip::Dissection;
 use wire::ip::dissect::Verdict;
 use wire::nic::completion::{
-    END, FAILED, HASHED, HASHED_PORTS, INLINE, Kind as CompletionKind, LEN as COMPLETION_LEN, NETWORK_RIGHT,
-    NETWORK_WRONG, STEERED, TRANSPORT_RIGHT, TRANSPORT_WRONG,
+    END, FAILED, HASHED, HASHED_PORTS, HELD, INLINE, Kind as CompletionKind, LEN as COMPLETION_LEN,
+    NETWORK_RIGHT, NETWORK_WRONG, STEERED, TRANSPORT_RIGHT, TRANSPORT_WRONG,
 };
 use wire::nic::descriptor::LEN;
 use wire::nic::registers::{counter, feature};
@@ -18,6 +18,7 @@ use wire::nic::{Completion, RxDescriptor};
 
 use super::Nic;
 use super::completions::write;
+use super::held::Held;
 use super::ring::Ring;
 use super::steering::Placement;
 use super::token::{Kind, Note};
@@ -31,11 +32,19 @@ pub struct RxQueue {
     is_listed: bool,
     /// Frames that came for it.
     came: u32,
+    /// Those that the driver is to fetch.
+    pub held: Held,
 }
 
 impl RxQueue {
     pub fn new(cache: u16) -> Self {
-        Self { ring: Ring::new(cache), waiting: VecDeque::new(), is_listed: false, came: 0 }
+        Self {
+            ring: Ring::new(cache),
+            waiting: VecDeque::new(),
+            is_listed: false,
+            came: 0,
+            held: Held::default(),
+        }
     }
 
     /// Whether a frame that came as its `count`-th, or one before, waits in the device.
@@ -237,8 +246,12 @@ impl Nic {
             let mut flags = seen.flags | if n == buffers { END } else { 0 };
             let slot = ring.has_slots().map_or(0, |slot| slot as usize - COMPLETION_LEN);
             let is_inline = fits && buffers == 1 && frame.len() <= slot;
+            let is_held =
+                fits && !is_inline && buffers == 1 && self.hold_frame(function, queue, count, frame);
             if is_inline {
                 flags |= INLINE;
+            } else if is_held {
+                flags |= HELD;
             } else if fits {
                 self.receiver.held += length as u32;
                 let chunks = frame[done..done + length].chunks(self.params.write_chunk.max(16) as usize);

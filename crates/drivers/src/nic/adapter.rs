@@ -15,8 +15,11 @@ use platform::net::{MacAddr, NetCore};
 use platform::pci::PciDevice;
 use platform::sync::{Semaphore, WaitQueue};
 use units::Duration;
+use wire::kpio::LINE;
 use wire::nic::completion::LEN;
-use wire::nic::registers::{self as regs, control, counter, event, feature, queue, status, vector};
+use wire::nic::registers::{
+    self as regs, HELD_BYTES, control, counter, event, feature, queue, status, vector,
+};
 
 use super::Counters;
 use super::channel::Channel;
@@ -25,7 +28,7 @@ use super::kpio::{Kpio, KpioLimits};
 use super::params::NicDriverParams;
 use super::pool::Pool;
 use super::ring::Ring;
-use super::rx::RxQueue;
+use super::rx::{Fetch, RxQueue};
 use super::steering::{Rules, write_rss};
 use super::tx::TxQueue;
 
@@ -106,6 +109,8 @@ pub(super) struct Adapter {
     pub registers: Mmio,
     /// The pages of inline doorbells.
     pages: Option<Mmio>,
+    /// The receive windows.
+    held: Option<Mmio>,
     pub params: NicDriverParams,
     pub limits: Limits,
     pub counters: Rc<Counters>,
@@ -136,7 +141,7 @@ pub(super) struct Adapter {
 impl Adapter {
     pub fn new(
         device: PciDevice,
-        (registers, pages): (Mmio, Option<Mmio>),
+        (registers, pages, held): (Mmio, Option<Mmio>, Option<Mmio>),
         limits: Limits,
         params: NicDriverParams,
         kpio: Option<Kpio>,
@@ -149,6 +154,7 @@ impl Adapter {
             device,
             registers,
             pages,
+            held,
             params,
             limits,
             counters: Rc::default(),
@@ -269,7 +275,8 @@ impl Adapter {
         let most_free = usize::from(rx.entries()) * usize::from(p.buffer) / PAGE as usize;
         let (kernel, dma) = (Rc::clone(&self.kernel), Rc::clone(&self.dma));
         let pool = Pool::new(kernel, dma, p.buffer.min(PAGE as u16), most_free, p.costs.pool);
-        let rx = Rc::new(RxQueue::new(rx, pool, p.costs, p.refill));
+        let fetch = self.fetch_of(channel.number);
+        let rx = Rc::new(RxQueue::new(rx, pool, p.costs, p.refill, fetch));
         *channel.rx.borrow_mut() = Some(Rc::clone(&rx));
         self.write_coalescing(cpu, channel);
         tx.ring.start(cpu, channel.number);
@@ -277,6 +284,19 @@ impl Adapter {
         self.start_kpio(cpu, channel)?;
         rx.fill(cpu, &self.counters);
         if rx.given() == 0 { Err(Error::NoMemory) } else { Ok(()) }
+    }
+
+    /// Where the frames of a queue lie that stay in the device.
+    fn fetch_of(&self, queue: u16) -> Option<Fetch> {
+        let (window, params, limits) = (self.held.clone()?, self.params.held?, self.limits.kpio?);
+        let length = 2 * LINE as u64 * (1 << limits.log2_positions);
+        let fetch = || Fetch {
+            window,
+            begin: u64::from(queue) * length,
+            places: length / HELD_BYTES,
+            loads: params.loads,
+        };
+        (queue < limits.queues && length >= HELD_BYTES).then(fetch)
     }
 
     /// How long a channel's interrupt waits, as it is to be.
@@ -293,6 +313,9 @@ impl Adapter {
     pub fn write_settings(&self, cpu: &Cpu) {
         self.registers.write_u32(cpu, regs::MAX_FRAME, self.limits.max_frame.into());
         self.registers.write_u32(cpu, regs::ENABLED, self.features.get());
+        if let (Some(held), Some(_)) = (self.params.held, &self.held) {
+            self.registers.write_u32(cpu, regs::RX_HELD, held.up_to.into());
+        }
         write_rss(cpu, &self.registers, &self.table.borrow());
         self.rules.borrow().restore(cpu, &self.registers);
     }

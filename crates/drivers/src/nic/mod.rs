@@ -40,7 +40,7 @@ use wire::nic::registers::{INLINE_BAR, KPIO_BAR, feature};
 use wire::nic::{CLASS, DEVICE, VENDOR};
 
 pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
-pub use params::{InlineParams, NicCosts, NicDriverParams};
+pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 
 use adapter::{Adapter, Limits, State};
 use channel::Channel;
@@ -88,6 +88,8 @@ pub struct Counters {
     pub tx_lost: Count,
     /// Frames that the device could not put into their buffers.
     pub rx_failed: Count,
+    /// Frames that had stayed in the device and were fetched by programmed I/O.
+    pub rx_fetched: Count,
     /// How often there was no memory for a buffer.
     pub rx_no_memory: Count,
     /// Completions that made no sense.
@@ -164,7 +166,17 @@ impl PciDriver for NicDriver {
                 }
                 _ => None,
             };
-            let adapter = Adapter::new(device, (registers, pages), limits, self.params.clone(), kpio);
+            let held = match self.params.held {
+                Some(held) if limits.kpio.is_some() => {
+                    let kind = match held.loads {
+                        Loads::Streaming => MemoryType::WriteCombining,
+                        Loads::Uncached => MemoryType::Uncached,
+                    };
+                    Some(device.ioremap_bar(KPIO_BAR, kind)?)
+                }
+                _ => None,
+            };
+            let adapter = Adapter::new(device, (registers, pages, held), limits, self.params.clone(), kpio);
             adapter.prepare_channels(cpu).await?;
             let core = adapter.kernel.register_net(Rc::clone(&adapter) as Rc<dyn NetDriver>);
             adapter.set_core(Some(core));

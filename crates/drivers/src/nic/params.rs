@@ -39,6 +39,25 @@ pub struct InlineParams {
     pub direct: bool,
 }
 
+/// How frames that stay in the device are fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Loads {
+    /// Streaming loads of whole lines from a write-combining mapping (`movntdqa`), as many at once as the core has buffers.
+    #[default]
+    Streaming,
+    /// Loads of eight bytes from an uncached mapping, one after the other.
+    Uncached,
+}
+
+/// Receiving by programmed I/O: short frames stay in the device, and the core fetches them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeldParams {
+    /// Longest frame that stays; longer ones, and those for which the device has no place, come by DMA.
+    pub up_to: u16,
+    /// How they are fetched.
+    pub loads: Loads,
+}
+
 /// Settings of the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NicDriverParams {
@@ -69,6 +88,8 @@ pub struct NicDriverParams {
     /// Log2 of the bytes that the device has for a completion, 5 to 8, where it can put frames there that fit: they are
     /// copied into their buffers from there. `None` for completions alone.
     pub rx_slot: Option<u8>,
+    /// Receiving by programmed I/O, where the device can.
+    pub held: Option<HeldParams>,
     /// Sending by programmed I/O, where the device can.
     pub kpio: Option<KpioParams>,
     /// What its code costs.
@@ -93,6 +114,7 @@ impl Default for NicDriverParams {
             service: Duration::from_ms(2_000),
             inline: None,
             rx_slot: None,
+            held: None,
             kpio: None,
             costs: NicCosts::linux(),
         }

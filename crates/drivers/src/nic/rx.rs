@@ -5,12 +5,15 @@ use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::irq::NapiHandle;
+use platform::memory::PhysAddr;
+use platform::mmio::Mmio;
 use platform::net::{Checksum, Fragment, NetCore, Packet};
 use wire::nic::RxDescriptor;
-use wire::nic::completion::{END, FAILED, INLINE, Kind, NETWORK_WRONG, TRANSPORT_RIGHT};
+use wire::nic::completion::{END, FAILED, HELD, INLINE, Kind, NETWORK_WRONG, TRANSPORT_RIGHT};
 use wire::nic::descriptor::LEN;
+use wire::nic::registers::HELD_BYTES;
 
-use super::params::NicCosts;
+use super::params::{Loads, NicCosts};
 use super::pool::{Buffer, Pool};
 use super::ring::Ring;
 use super::{Broken, Counters};
@@ -20,12 +23,23 @@ const TURN: usize = 4;
 /// Bytes of a packet that are fetched into the cache before anybody asks: its headers.
 const HEADERS: u64 = 64;
 
+/// Where a queue's frames lie that stay in the device.
+pub(super) struct Fetch {
+    pub window: Mmio,
+    /// The queue's part of it.
+    pub begin: u64,
+    /// Frames that it has room for: a power of two.
+    pub places: u64,
+    pub loads: Loads,
+}
+
 /// A receiving queue that runs.
 pub(super) struct RxQueue {
     pub ring: Ring,
     pool: Rc<Pool>,
     costs: NicCosts,
     refill: u16,
+    fetch: Option<Fetch>,
     buffers: RefCell<Vec<Option<Buffer>>>,
     /// Buffers given to the device, and come back: counts. Completions are one for each buffer.
     tail: Cell<u16>,
@@ -35,10 +49,13 @@ pub(super) struct RxQueue {
 }
 
 impl RxQueue {
-    pub fn new(ring: Ring, pool: Rc<Pool>, costs: NicCosts, refill: u16) -> Self {
+    pub fn new(ring: Ring, pool: Rc<Pool>, costs: NicCosts, refill: u16, fetch: Option<Fetch>) -> Self {
         let buffers = vec![None; usize::from(ring.entries())];
+        // A buffer that is given frees the place of the frame that was fetched.
+        let most = fetch.as_ref().map_or(ring.entries(), |fetch| ring.entries().min(fetch.places as u16));
         Self {
-            refill: refill.clamp(1, ring.entries()),
+            refill: refill.clamp(1, most),
+            fetch,
             ring,
             pool,
             costs,
@@ -104,12 +121,12 @@ impl RxQueue {
                 cpu.sync().await;
                 ahead = 0;
             }
-            let mut next = self.next(cpu)?;
+            let mut next = self.next(cpu, counters).await?;
             if next.is_none() && ahead > 0 {
                 // More may have come while this loop was ahead of the clock.
                 cpu.sync().await;
                 ahead = 0;
-                next = self.next(cpu)?;
+                next = self.next(cpu, counters).await?;
             }
             let Some((packet, is_whole)) = next else { break };
             ahead += 1;
@@ -129,7 +146,7 @@ impl RxQueue {
     }
 
     /// The next packet, if all of it is there, and whether it is good.
-    fn next(&self, cpu: &Cpu) -> Result<Option<(Packet, bool)>, Broken> {
+    async fn next(&self, cpu: &Cpu, counters: &Counters) -> Result<Option<(Packet, bool)>, Broken> {
         while self.given() > 0 {
             let count = self.done.get();
             let Some(completion) = self.ring.completion(cpu, count) else { return Ok(None) };
@@ -147,6 +164,10 @@ impl RxQueue {
                 }
                 let from = self.ring.inline_frame(count, completion.length);
                 cpu.copy(buffer.at, from, completion.length.into());
+            }
+            if completion.has(HELD) {
+                self.fetch(cpu, count, completion.length, buffer.at).await?;
+                counters.rx_fetched.add(1);
             }
             self.done.set(count.wrapping_add(1));
             let mut partial = self.partial.borrow_mut();
@@ -170,6 +191,19 @@ impl RxQueue {
             }
         }
         Ok(None)
+    }
+
+    /// Loads a frame that has stayed in the device, and puts it into its buffer.
+    async fn fetch(&self, cpu: &Cpu, count: u16, length: u16, to: PhysAddr) -> Result<(), Broken> {
+        let Some(fetch) = &self.fetch else { return Err(Broken) };
+        let at = fetch.begin + u64::from(count) % fetch.places * HELD_BYTES;
+        let mut bytes = vec![0; length.into()];
+        match fetch.loads {
+            Loads::Streaming => fetch.window.read_stream(cpu, at, &mut bytes).await,
+            Loads::Uncached => fetch.window.read(cpu, at, &mut bytes).await,
+        }
+        cpu.store(to, &bytes);
+        Ok(())
     }
 
     /// Whether the device has done something whose completion is not there.

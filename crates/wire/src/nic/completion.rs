@@ -31,6 +31,8 @@ pub const HASHED_PORTS: u16 = 1 << 8;
 
 /// The frame stands right in front of the completion; the buffer is empty.
 pub const INLINE: u16 = 1 << 9;
+/// The frame stays in the device, in its place of the queue's receive window; the buffer is empty.
+pub const HELD: u16 = 1 << 10;
 
 /// What was completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -40,6 +40,13 @@ pub const TSO_MAX: u64 = 0x3c;
 /// kPIO queues in bits 7 to 0, log2 of the lines that each has memory for in bits 15 to 8, log2 of the positions in
 /// its window in bits 23 to 16 (read only). All 0 if there are none.
 pub const KPIO: u64 = 0x40;
+/// Longest frame that stays in the device for the driver to fetch: RX queues with the number of a kPIO queue have a
+/// receive window, what its window in [`KPIO_BAR`] reads; 0 for none. The frame for the buffer with a count is at
+/// that count times [`HELD_BYTES`], round the window, until the descriptor that takes the buffer's place in the ring has been
+/// given. While a place is taken, frames for it go into memory.
+pub const RX_HELD: u64 = 0x44;
+/// Bytes of a frame's place in a receive window.
+pub const HELD_BYTES: u64 = 2048;
 /// What the RSS hash covers: [`rss`] bits.
 pub const RSS_TYPES: u64 = 0x80;
 /// The RSS key, 40 bytes as the specification's examples print it.
@@ -347,6 +354,8 @@ pub mod counter {
     pub const FETCHED: usize = 27;
     /// Bytes of completion writes, without frames that go with them.
     pub const WRITTEN_BACK: usize = 28;
+    /// Received frames that stayed in the device for the driver to fetch.
+    pub const RX_HELD: usize = 29;
     /// How many there are.
-    pub const COUNT: usize = 29;
+    pub const COUNT: usize = 30;
 }

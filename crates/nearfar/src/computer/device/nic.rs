@@ -1,12 +1,12 @@
 //! NICs.
 
 use devices::nic::{KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams};
-use drivers::nic::{Ending, Flow, InlineParams, NicDriverParams, Select, Stores};
+use drivers::nic::{Ending, Flow, HeldParams, InlineParams, Loads, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
-    Count, Figure, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath, NicVirtual,
-    PortAddress,
+    Count, Figure, HeldLoads, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath,
+    NicVirtual, PortAddress,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -157,6 +157,13 @@ pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
         inline: entry.inline_up_to.map(|bytes| InlineParams {
             up_to: bytes.get() as u32,
             direct: entry.inline_direct.unwrap_or(false),
+        }),
+        held: entry.held_up_to.map(|bytes| HeldParams {
+            up_to: bytes.get().min(u16::MAX.into()) as u16,
+            loads: match entry.held_loads {
+                None | Some(HeldLoads::Streaming) => Loads::Streaming,
+                Some(HeldLoads::Uncached) => Loads::Uncached,
+            },
         }),
         kpio: driver_kpio(entry),
         ..usual

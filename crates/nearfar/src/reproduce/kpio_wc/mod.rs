@@ -58,7 +58,7 @@ const EXPERIMENTS: [Experiment; 15] = [
         run: overhead::descriptors,
     },
     Experiment { name: "memory traffic", keys: &["memory/"], run: memory::traffic },
-    Experiment { name: "receiving", keys: &["receive/"], run: receive::ways },
+    Experiment { name: "receiving", keys: &["receive/", "receive-cpu/"], run: receive::ways },
     Experiment { name: "latencies", keys: &["latency/"], run: sizes::latencies },
     Experiment { name: "throughputs", keys: &["throughput/"], run: sizes::throughputs },
     Experiment { name: "relatives", keys: &["relatives/", "cost/"], run: relatives::ways_by_size },

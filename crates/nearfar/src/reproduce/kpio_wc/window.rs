@@ -12,35 +12,22 @@ use wire::nic::registers::KPIO_BAR;
 
 use super::rig::Rig;
 
-/// A driver that lets programs write to a card's window, beside the card's own driver or in its place.
+/// A driver that lets programs write to a card's window, beside the card's own driver.
 pub struct Window {
     kind: MemoryType,
-    driver: Option<Rc<dyn PciDriver>>,
+    driver: Rc<dyn PciDriver>,
     mapped: RefCell<Option<(Mmio, Mmio)>>,
 }
 
-struct Bound;
-
-impl PciBinding for Bound {
-    fn remove<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
-        Box::pin(async {})
-    }
-}
-
 impl Window {
-    /// In place of another driver.
-    pub fn new(kind: MemoryType) -> Rc<Self> {
-        Rc::new(Self { kind, driver: None, mapped: RefCell::new(None) })
-    }
-
-    /// Beside a driver, write-combining.
+    /// Write-combining.
     pub fn beside(driver: Rc<dyn PciDriver>) -> Rc<Self> {
         Self::mapped(MemoryType::WriteCombining, driver)
     }
 
-    /// Beside a driver, as told.
+    /// As told.
     pub fn mapped(kind: MemoryType, driver: Rc<dyn PciDriver>) -> Rc<Self> {
-        Rc::new(Self { kind, driver: Some(driver), mapped: RefCell::new(None) })
+        Rc::new(Self { kind, driver, mapped: RefCell::new(None) })
     }
 
     /// The window of the card.
@@ -92,10 +79,7 @@ impl PciDriver for Window {
                 let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
                 *self.mapped.borrow_mut() = Some((window, registers));
             }
-            match &self.driver {
-                Some(driver) => driver.probe(cpu, device).await,
-                None => Ok(Rc::new(Bound) as Rc<dyn PciBinding>),
-            }
+            self.driver.probe(cpu, device).await
         })
     }
 }
