@@ -2,11 +2,14 @@
 //!
 //! `cargo bench -p nearfar --bench blocks -- QUICK` takes a tenth of the time.
 
+#[path = "../tests/scenario/mod.rs"]
+mod scenario;
+
 use std::time::Instant;
 
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer;
 use nearfar::progress::Silent;
+use scenario::{HEAD, host_with_drive, loaded, program};
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "QUICK");
@@ -29,24 +32,8 @@ fn main() {
 }
 
 fn measure(iommu: &str, options: &str, ms: u64) {
-    let text = format!(
-        r#"
-        name = "bench"
-        summary = "bench"
-        [[host]]
-        name = "a"
-        machine = "dell-t430"
-        iommu = "{iommu}"
-        [[host.device]]
-        drive = "optane-900p"
-        [[program]]
-        cpus = "0-3"
-        run = "fio {options} --runtime={ms}ms"
-        "#
-    );
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::from_text(&library, "bench.toml", &text);
-    let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+    let fio = program("a", "0-3", &format!("fio {options} --runtime={ms}ms"));
+    let setup = loaded(&[HEAD, &host_with_drive("optane-900p", iommu), &fio].concat());
     let began = Instant::now();
     let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
     let seconds = began.elapsed().as_secs_f64();

@@ -1,18 +1,17 @@
 //! Programs on computers with drives, from files to figures.
 
+mod scenario;
+
 use std::io::{Read, Seek, SeekFrom};
 
 use hardware::memory::NodeCounters;
-use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer::{self, Account, ComputerError, Computers, Done, Observer};
 use nearfar::progress::Silent;
+use scenario::{HEAD, host, host_with_drive, loaded, program};
 use units::Duration;
 
 fn try_run(text: &str) -> Result<Vec<Done>, ComputerError> {
-    let library = Library::built_in();
-    let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", text);
-    let setup = ComputerSetup::load(&library, &doc)?;
-    computer::run(&setup, &Silent)
+    computer::run(&scenario::load(text)?, &Silent)
 }
 
 fn run(text: &str) -> Vec<Done> {
@@ -20,11 +19,9 @@ fn run(text: &str) -> Vec<Done> {
 }
 
 /// A host with an Optane 900P, with more lines for the host and for the drive, that runs commands one after another.
-fn with_lines(host: &str, drive: &str, commands: &[&str]) -> Result<Vec<Done>, ComputerError> {
-    let mut text = format!(
-        "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n{host}\n\
-         [[host.device]]\ndrive = \"optane-900p\"\n{drive}\n"
-    );
+fn with_lines(lines: &str, drive: &str, commands: &[&str]) -> Result<Vec<Done>, ComputerError> {
+    let drive = format!("[[host.device]]\ndrive = \"optane-900p\"\n{drive}");
+    let mut text = HEAD.to_owned() + &host("a", "dell-t430", &format!("{lines}\n{drive}"));
     for (n, command) in commands.iter().enumerate() {
         text += &format!("[[program]]\ncpus = \"0-3\"\nstart = \"{} ms\"\nrun = \"{command}\"\n", 5 * n);
     }
@@ -32,21 +29,7 @@ fn with_lines(host: &str, drive: &str, commands: &[&str]) -> Result<Vec<Done>, C
 }
 
 fn on_drive(drive: &str, iommu: &str, command: &str) -> Done {
-    let text = format!(
-        r#"
-        name = "test"
-        summary = "test"
-        [[host]]
-        name = "a"
-        machine = "dell-t430"
-        iommu = "{iommu}"
-        [[host.device]]
-        drive = "{drive}"
-        [[program]]
-        cpus = "0-3"
-        run = "{command}"
-        "#
-    );
+    let text = [HEAD, &host_with_drive(drive, iommu), &program("a", "0-3", command)].concat();
     run(&text).remove(0)
 }
 
@@ -217,7 +200,6 @@ impl Observer for Traffic {
 
 #[test]
 fn a_program_uses_the_memory_that_it_is_bound_to() {
-    let library = Library::built_in();
     // The second one's memory is the page cache above all.
     for command in
         ["stream --array-size 400000 --ntimes 2", "fio --rw=read --bs=64k --direct=0 --runtime=1ms"]
@@ -228,8 +210,7 @@ fn a_program_uses_the_memory_that_it_is_bound_to() {
                  [[host.device]]\ndrive = \"pm1725a\"\n[[program]]\ncpus = \"0-1\"\n\
                  memory = \"{memory}\"\nrun = \"{command}\"\n"
             );
-            let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", &text);
-            let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+            let setup = loaded(&text);
             let mut traffic = Traffic::default();
             let done = computer::run_watched(&setup, &Silent, &mut traffic).unwrap();
             assert!(done[0].outcome.is_ok(), "{:?}", done[0].outcome);
@@ -245,12 +226,10 @@ fn a_program_uses_the_memory_that_it_is_bound_to() {
 
 #[test]
 fn the_accounts_add_up_to_the_cores_time() {
-    let library = Library::built_in();
     let text = "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
                 [[host.device]]\ndrive = \"optane-900p\"\n[[program]]\ncpus = \"0-1\"\n\
                 run = \"fio --rw=read --bs=64k --direct=0 --numjobs=2 --runtime=1ms\"\n";
-    let doc = Doc::<ComputerScenario>::from_text(&library, "test.toml", text);
-    let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+    let setup = loaded(text);
     let (done, accounts) = computer::run_accounted(&setup, &Silent).unwrap();
     let account = |name: &str| accounts.iter().find(|account| account.name == name).unwrap();
     let elapsed = done[0].took * 20;

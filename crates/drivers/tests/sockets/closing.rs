@@ -1,50 +1,64 @@
 //! Connections that end before their time, and readers that do not read.
 
+use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
 
 use platform::Error;
 use platform::block::Segment;
+use platform::cpu::Cpu;
+use platform::kernel::Kernel;
 use platform::memory::{Pages, Policy};
+use platform::socket::TcpListener;
+use platform::sync::Completion;
 use units::Duration;
 
-use crate::common::Setup;
+use crate::common::{Pair, Setup};
 use crate::{ADDRESSES, PORT, connected, network};
+
+/// Runs a program on a core of a host, which gets the kernel's face.
+fn program<T: 'static, F: Future<Output = T> + 'static>(
+    pair: &Pair,
+    (host, core): (usize, u16),
+    program: impl FnOnce(Cpu, Rc<dyn Kernel>) -> F + 'static,
+) -> Completion<T> {
+    let face = pair.hosts[host].kernel.face();
+    pair.spawn(host, core, move |cpu| Box::pin(program(cpu, face)))
+}
+
+/// Listens at the port that everybody here connects to.
+fn listen(cpu: &Cpu, face: &Rc<dyn Kernel>) -> Rc<dyn TcpListener> {
+    face.network().listen(cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT), 4).unwrap()
+}
 
 /// Who closes with unread bytes resets the connection, whatever waits in the queues below.
 #[test]
 fn a_reset_passes_full_queues() {
     let pair = connected(&Setup::default());
-    let face = pair.hosts[1].kernel.face();
-    let server = pair.spawn(1, 1, move |cpu| {
-        Box::pin(async move {
-            let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
-            let listener = face.network().listen(&cpu, at, 4).unwrap();
-            let stream = listener.accept(&cpu).await.unwrap();
-            let pages = face.alloc_pages(&cpu, 4, Policy::Local).unwrap();
-            stream.send(&cpu, Segment { at: pages.start, length: 1 }).await.unwrap();
-            let into = Segment { at: pages.start, length: pages.len() as u32 };
-            let end = loop {
-                match stream.recv(&cpu, into).await {
-                    Ok(0) => break Ok(()),
-                    Ok(_) => {}
-                    Err(error) => break Err(error),
-                }
-            };
-            stream.close(&cpu);
-            end
-        })
-    });
-    let face = pair.hosts[0].kernel.face();
-    let client = pair.spawn(0, 0, move |cpu| {
-        Box::pin(async move {
-            let stream = face.network().connect(&cpu, SocketAddrV4::new(ADDRESSES[1], PORT)).await.unwrap();
-            cpu.sleep(Duration::from_us(200)).await;
-            let pages = face.alloc_pages(&cpu, Pages::order_for(256 << 10), Policy::Local).unwrap();
-            for _ in 0..4 {
-                stream.send(&cpu, Segment { at: pages.start, length: pages.len() as u32 }).await.unwrap();
+    let server = program(&pair, (1, 1), move |cpu, face| async move {
+        let listener = listen(&cpu, &face);
+        let stream = listener.accept(&cpu).await.unwrap();
+        let pages = face.alloc_pages(&cpu, 4, Policy::Local).unwrap();
+        stream.send(&cpu, Segment { at: pages.start, length: 1 }).await.unwrap();
+        let into = Segment { at: pages.start, length: pages.len() as u32 };
+        let end = loop {
+            match stream.recv(&cpu, into).await {
+                Ok(0) => break Ok(()),
+                Ok(_) => {}
+                Err(error) => break Err(error),
             }
-            stream.close(&cpu);
-        })
+        };
+        stream.close(&cpu);
+        end
+    });
+    let client = program(&pair, (0, 0), move |cpu, face| async move {
+        let stream = face.network().connect(&cpu, SocketAddrV4::new(ADDRESSES[1], PORT)).await.unwrap();
+        cpu.sleep(Duration::from_us(200)).await;
+        let pages = face.alloc_pages(&cpu, Pages::order_for(256 << 10), Policy::Local).unwrap();
+        for _ in 0..4 {
+            stream.send(&cpu, Segment { at: pages.start, length: pages.len() as u32 }).await.unwrap();
+        }
+        stream.close(&cpu);
     });
     let end = pair.simulation.block_on(async move {
         client.wait().await;
@@ -59,28 +73,20 @@ fn a_reset_passes_full_queues() {
 fn nobody_waits_for_a_listener_that_has_gone() {
     for delay in 0..16 {
         let pair = connected(&Setup::default());
-        let face = pair.hosts[1].kernel.face();
-        let server = pair.spawn(1, 1, move |cpu| {
-            Box::pin(async move {
-                let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
-                let listener = face.network().listen(&cpu, at, 4).unwrap();
-                cpu.sleep(Duration::from_us(50 + 2 * delay)).await;
-                listener.close(&cpu);
-            })
+        let server = program(&pair, (1, 1), move |cpu, face| async move {
+            let listener = listen(&cpu, &face);
+            cpu.sleep(Duration::from_us(50 + 2 * delay)).await;
+            listener.close(&cpu);
         });
-        let face = pair.hosts[0].kernel.face();
-        let client = pair.spawn(0, 0, move |cpu| {
-            Box::pin(async move {
-                cpu.sleep(Duration::from_us(50)).await;
-                let Ok(stream) = face.network().connect(&cpu, SocketAddrV4::new(ADDRESSES[1], PORT)).await
-                else {
-                    return;
-                };
-                let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
-                let _ = stream.recv(&cpu, Segment { at: pages.start, length: 100 }).await;
-                stream.close(&cpu);
-                face.free_pages(&cpu, pages);
-            })
+        let client = program(&pair, (0, 0), move |cpu, face| async move {
+            cpu.sleep(Duration::from_us(50)).await;
+            let Ok(stream) = face.network().connect(&cpu, SocketAddrV4::new(ADDRESSES[1], PORT)).await else {
+                return;
+            };
+            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+            let _ = stream.recv(&cpu, Segment { at: pages.start, length: 100 }).await;
+            stream.close(&cpu);
+            face.free_pages(&cpu, pages);
         });
         pair.simulation
             .block_on(async move {
@@ -96,31 +102,25 @@ fn nobody_waits_for_a_listener_that_has_gone() {
 fn empty_datagrams_fill_a_socket() {
     let pair = connected(&Setup::default());
     let at = SocketAddrV4::new(ADDRESSES[1], 53);
-    let face = pair.hosts[1].kernel.face();
-    let server = pair.spawn(1, 0, move |cpu| {
-        Box::pin(async move {
-            let socket = face.network().udp(&cpu, at).unwrap();
-            cpu.sleep(Duration::from_ms(2)).await;
-            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
-            socket.recv_from(&cpu, Segment { at: pages.start, length: 64 }).await.unwrap();
-            socket.close(&cpu);
-            face.free_pages(&cpu, pages);
-        })
+    let server = program(&pair, (1, 0), move |cpu, face| async move {
+        let socket = face.network().udp(&cpu, at).unwrap();
+        cpu.sleep(Duration::from_ms(2)).await;
+        let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+        socket.recv_from(&cpu, Segment { at: pages.start, length: 64 }).await.unwrap();
+        socket.close(&cpu);
+        face.free_pages(&cpu, pages);
     });
-    let face = pair.hosts[0].kernel.face();
-    let client = pair.spawn(0, 0, move |cpu| {
-        Box::pin(async move {
-            let socket = face.network().udp(&cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)).unwrap();
-            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
-            cpu.sleep(Duration::from_us(100)).await;
-            for _ in 0..300 {
-                // No room in the device's queue: the next one finds some.
-                let _ = socket.send_to(&cpu, at, Segment { at: pages.start, length: 0 }).await;
-                cpu.sleep(Duration::from_us(2)).await;
-            }
-            socket.close(&cpu);
-            face.free_pages(&cpu, pages);
-        })
+    let client = program(&pair, (0, 0), move |cpu, face| async move {
+        let socket = face.network().udp(&cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+        cpu.sleep(Duration::from_us(100)).await;
+        for _ in 0..300 {
+            // No room in the device's queue: the next one finds some.
+            let _ = socket.send_to(&cpu, at, Segment { at: pages.start, length: 0 }).await;
+            cpu.sleep(Duration::from_us(2)).await;
+        }
+        socket.close(&cpu);
+        face.free_pages(&cpu, pages);
     });
     pair.simulation
         .block_on(async move {

@@ -18,6 +18,11 @@ pub fn host_with_nic(name: &str) -> String {
     host(name, "dell-t430", "[[host.device]]\nnic = \"modern\"")
 }
 
+/// A host with a drive, of which other lines follow.
+pub fn host_with_drive(drive: &str, iommu: &str) -> String {
+    host("a", "dell-t430", &format!("iommu = \"{iommu}\"\n[[host.device]]\ndrive = \"{drive}\""))
+}
+
 /// A cable with other lines of it.
 pub fn cable(from: &str, to: &str, lines: &str) -> String {
     format!("[[cable]]\nends = [\"{from}\", \"{to}\"]\n{lines}\n")
