@@ -48,6 +48,8 @@ pub struct KpioQueue {
     held: VecDeque<(u64, Vec<u8>)>,
     /// Frames that began where there was no place for them, or did not get further than a piece of their first line.
     unplaced: u64,
+    /// When the port gives back the last credits that it keeps.
+    credits_back: Time,
     /// Since when a line is missing that others wait for.
     stuck: Option<Time>,
     waits: bool,
@@ -73,6 +75,7 @@ impl KpioQueue {
             ready: VecDeque::new(),
             held: VecDeque::new(),
             unplaced: 0,
+            credits_back: Time::ZERO,
             stuck: None,
             waits: false,
             reported: 0,
@@ -307,7 +310,8 @@ impl Nic {
         }
         state.waits = false;
         let Some(since) = state.stuck else { return };
-        let due = since + params.patience;
+        // What is missing may wait for credits.
+        let due = since.max(state.credits_back) + params.patience;
         if due > bus.now() {
             state.waits = true;
             bus.wake_at(due, note.token());
@@ -356,12 +360,12 @@ impl Nic {
 
     /// How long a write to the windows waits in the port: until the frames that are in its way have left, if nothing else
     /// takes their turns.
-    pub(super) fn kpio_holds(&self, bus: &dyn DeviceBus, function: u8, at: u64) -> Duration {
+    pub(super) fn kpio_holds(&mut self, bus: &dyn DeviceBus, function: u8, at: u64) -> Duration {
         let Some(params) = self.params.kpio else { return Duration::ZERO };
-        let (queue, at) = ((at / params.window()) as usize, at % params.window());
+        let (number, at) = ((at / params.window()) as usize, at % params.window());
         let state = &self.functions[usize::from(function)];
         let port = state.port();
-        let Some(queue) = state.kpio.get(queue).filter(|queue| queue.running && queue.holds(at)) else {
+        let Some(queue) = state.kpio.get(number).filter(|queue| queue.running && queue.holds(at)) else {
             return Duration::ZERO;
         };
         let wanted = queue.lines.wants_freed(at).unwrap_or(queue.lines.freed());
@@ -374,7 +378,10 @@ impl Nic {
         }
         // What waits in front of it has to go through the queue, too.
         let waiting: u64 = queue.held.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        (leaves + self.params.rate.time_for(Bytes::new(waiting))).since(bus.now())
+        let back = leaves + self.params.rate.time_for(Bytes::new(waiting));
+        let state = &mut self.functions[usize::from(function)].kpio[number];
+        state.credits_back = state.credits_back.max(back);
+        back.since(bus.now())
     }
 
     /// Tells the driver of freed lines if there are enough, or later.

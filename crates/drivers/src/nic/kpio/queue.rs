@@ -314,7 +314,8 @@ impl KpioQueue {
     fn keep_apart(&self, cpu: &Cpu, end: u32) {
         let depth = 1 << self.limits.log2_lines;
         let fits = |from: u32| end.wrapping_sub(from) <= depth;
-        if self.params.stores == Stores::Uncached || fits(self.fenced.get()) {
+        let orders = self.params.stores == Stores::Uncached;
+        if orders || fits(self.fenced.get()) || fits(self.freed.get()) {
             return;
         }
         self.freed.set(cpu.load_u32(self.shared.cpu));

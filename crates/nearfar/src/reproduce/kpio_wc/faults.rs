@@ -314,13 +314,13 @@ pub fn section(options: &Options) -> Result<Section, String> {
     let header = [
         "fault",
         "format",
-        "runs of 100 that send what was not meant",
-        "such packets",
-        "packets meant",
+        "spoilt runs",
+        "not meant",
+        "meant",
         "lost",
-        "lost on the way back",
-        "counted by the queue",
-        "runs after which the next is not whole",
+        "on the way back",
+        "counted",
+        "next spoilt",
     ];
     Ok(Section {
         title: "When something goes wrong".into(),
@@ -334,6 +334,11 @@ pub fn section(options: &Options) -> Result<Section, String> {
              and completions of the receiving ring, which begins anew after that: such packets have a column of their \
              own."
                 .into(),
+            format!(
+                "Of {RUNS} runs of each fault: those in which a packet was sent that nobody meant, and how many such packets; \
+                 packets that were meant and that did not come back, those among them that the card had sent, and what \
+                 the queue counts as lost; runs after which the next packet is not whole."
+            ),
         ],
         tables: vec![DataTable {
             title: String::new(),
