@@ -36,10 +36,13 @@ pub struct Arguments {
     json: Option<PathBuf>,
 }
 
+/// One value for each key.
+type Combination = Vec<(String, String)>;
+
 /// A combination of values, and what it makes of the scenario.
 struct Variant {
     label: String,
-    values: Vec<(String, String)>,
+    values: Combination,
     bench: Bench,
     runs: Vec<Run>,
     setup: Box<Setup>,
@@ -93,7 +96,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 fn on_computers(
     common: &Common,
     arguments: &Arguments,
-    variants: &[(Vec<(String, String)>, Box<ComputerSetup>)],
+    variants: &[(Combination, Box<ComputerSetup>)],
 ) -> Result<ExitCode, Failure> {
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
     let all = computer::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
@@ -145,7 +148,7 @@ fn label(values: &[(String, String)]) -> String {
 }
 
 /// Every combination of the values, the last key's varying fastest.
-pub fn combinations(over: &[(String, String)]) -> Vec<Vec<(String, String)>> {
+pub fn combinations(over: &[(String, String)]) -> Vec<Combination> {
     let mut all = vec![Vec::new()];
     for (key, values) in over {
         let longer = |before: &Vec<(String, String)>| {
