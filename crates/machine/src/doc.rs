@@ -53,6 +53,8 @@ pub struct Listed {
     pub value: String,
     /// The value in base units (picoseconds, bytes, hertz, per second) where it is a number.
     pub number: Option<f64>,
+    /// All that the value can be, where that is a handful of names.
+    pub choices: Vec<&'static str>,
     /// Where the value comes from.
     pub provenance: Provenance,
 }
@@ -253,7 +255,13 @@ pub fn set_number(content: &mut impl Read, path: &str, number: f64) -> bool {
 impl Listed {
     fn of(path: &str, figure: &dyn AnyFigure) -> Self {
         let value = figure.to_toml().to_string();
-        Self { path: path.into(), value, number: figure.number(), provenance: figure.provenance().clone() }
+        Self {
+            path: path.into(),
+            value,
+            number: figure.number(),
+            choices: figure.choices(),
+            provenance: figure.provenance().clone(),
+        }
     }
 }
 

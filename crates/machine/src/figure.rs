@@ -9,8 +9,10 @@ names! {
     /// What kind of source a figure has. A `source` that begins with one of
     /// these words and a colon states it; otherwise `kind` does.
     pub enum Kind {
-        /// Adjusted until simulated results met measured ones.
+        /// Adjusted by `nearfar fit` until simulated results met measured ones.
         Fitted = "fitted",
+        /// Adjusted by people until simulated results met measured ones.
+        FittedByHand = "fitted by hand",
         /// Read off a measurement of this machine, without a model in between.
         Measured = "measured",
         /// The maker's public data.
@@ -171,6 +173,8 @@ pub trait AnyFigure {
     /// Sets the value to the nearest possible to `number` in base units;
     /// false, and nothing changed, where there is none.
     fn set_number(&mut self, number: f64) -> bool;
+    /// All that the value can be, as a TOML file spells it, where that is a handful of names.
+    fn choices(&self) -> Vec<&'static str>;
     /// Where the value comes from.
     fn provenance(&self) -> &Provenance;
     /// Where the value comes from, to restate it.
@@ -192,6 +196,9 @@ impl<T: Scalar> AnyFigure for Figure<T> {
             }
             None => false,
         }
+    }
+    fn choices(&self) -> Vec<&'static str> {
+        T::choices()
     }
     fn provenance(&self) -> &Provenance {
         &self.provenance

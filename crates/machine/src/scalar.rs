@@ -21,6 +21,11 @@ pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
         None
     }
 
+    /// All values as a TOML file spells them, where they are a handful of names.
+    fn choices() -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// The value nearest to `number` in base units, where there is one.
     fn from_number(_number: f64) -> Option<Self> {
         None
@@ -201,6 +206,9 @@ impl Scalar for bool {
     fn to_toml(&self) -> toml_edit::Value {
         (*self).into()
     }
+    fn choices() -> Vec<&'static str> {
+        vec!["false", "true"]
+    }
 }
 single!(bool);
 
@@ -309,6 +317,9 @@ macro_rules! names {
             }
             fn to_toml(&self) -> toml_edit::Value {
                 self.as_str().into()
+            }
+            fn choices() -> Vec<&'static str> {
+                Self::ALL.iter().map(|(spelling, _)| *spelling).collect()
             }
         }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
 use nearfar::compare::{Comparison, Options, compare};
-use results::compare::{rows_table, summary_table};
+use results::compare::{rows_table, summary_markdown, summary_table};
 
 use crate::failure::Failure;
 use crate::output::complain;
@@ -66,6 +66,10 @@ pub struct Arguments {
     /// Write each directory's summary as JSON: families with errors, targets and verdicts, artefacts, misses.
     #[arg(long, value_name = "FILE")]
     summary_json: Option<PathBuf>,
+    /// Write each directory's residuals, series by series, as tables in Markdown (as in docs/accuracy.md); - for the
+    /// standard output.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// End with status 1 if a family of files misses its target.
     #[arg(long)]
     check: bool,
@@ -89,9 +93,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         seed: arguments.seed,
     };
     let progress = progress::of(common);
-    let to_stdout = output::is_stdout(arguments.json.as_deref());
+    let to_stdout =
+        [&arguments.json, &arguments.markdown].iter().any(|path| output::is_stdout(path.as_deref()));
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
-    let mut summaries = Vec::new();
+    let (mut summaries, mut tables) = (Vec::new(), Vec::new());
     for directory in &arguments.directories {
         let began = Instant::now();
         let comparison = match compare(directory, &options, progress.as_ref()) {
@@ -113,6 +118,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         bad |= !comparison.problems.is_empty();
         within &= comparison.summary.within();
+        let name = comparison.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        tables.push(format!(
+            "## `{}`\n{}",
+            name.unwrap_or_else(|| comparison.path.display().to_string()),
+            summary_markdown(&comparison.summary)
+        ));
         summaries.push(serde_json::json!({
             "directory": comparison.path.display().to_string(), "machine": comparison.machine,
             "simulated": comparison.simulated, "held_out": comparison.held_out, "notes": comparison.notes,
@@ -129,6 +140,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     output::json(arguments.json.as_deref(), &rows)?;
     output::json(arguments.summary_json.as_deref(), &summaries)?;
+    match arguments.markdown.as_deref() {
+        Some(path) if output::is_stdout(Some(path)) => output::print(tables.join("\n").trim_end()),
+        Some(path) => output::write(path, tables.join("\n").as_bytes())?,
+        None => {}
+    }
     Ok(ExitCode::from(match (bad, arguments.check && !within) {
         (true, _) => 2,
         (false, true) => 1,

@@ -64,7 +64,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let json = serde_json::json!({
         "figures": done.figures.iter().map(|f| serde_json::json!({
             "path": f.path, "before": f.before, "after": f.after, "determined": f.determined.as_str(),
-            "uncertainty": f.uncertainty, "files": f.files, "rows": f.rows,
+            "uncertainty": f.uncertainty, "files": f.files, "rows": f.rows, "given_back": f.given_back,
         })).collect::<Vec<_>>(),
         "residuals": done.residuals.iter().map(|r| serde_json::json!({
             "directory": r.directory, "before": r.before, "after": r.after,
@@ -90,7 +90,7 @@ fn figures(figures: &[Fitted]) -> String {
             f.before.clone(),
             f.after.clone(),
             f.uncertainty.as_ref().map_or_else(String::new, |u| format!("± {u}")),
-            f.determined.as_str().to_owned(),
+            if f.given_back { "given back".into() } else { f.determined.as_str().to_owned() },
             format!("{} rows of {}", f.rows, f.files.join(", ")),
         ]);
     }

@@ -123,7 +123,7 @@ fn source_of_no_kind() {
             54 | core_hit = { value = "20 ns", source = "my guess" }
                |                                        ^^^^^^^^^^
                |
-               = help: begin it with its kind and a colon: `fitted`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
+               = help: begin it with its kind and a colon: `fitted`, `fitted by hand`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
     );
 }
 

@@ -3,7 +3,9 @@
 //! One figure after the other, each on the rows that it shows in ([`plan`]): the simulator gives those rows with the
 //! figure a step lower and a step higher, a parabola through the three sums of squared relative errors says where its
 //! best value lies. Rounds are repeated because figures bear on each other. The curvature says how well the rows
-//! determine it. A figure that no row shows keeps its value, and says from which relative it is.
+//! determine it. Where a figure can be one of a few values, each is tried, and how much worse the second best is says how
+//! well the rows tell them apart. A figure that the rows do not determine keeps its value, and says from which relative it
+//! is. Figures whose rows came out worse in the end, because they bear on others, get their values back.
 
 mod plan;
 
@@ -14,7 +16,7 @@ use machine::{
     Determined, Diagnostics, Doc, Kind, Library, Machine, Provenance, Sockets, figures, set_number,
 };
 use results::compare::{CompareRow, Quantity, Rules, Summary, Target as Goal};
-use results::pciebench::{ReadError, Row, Run, Setup, read_directory_lenient};
+use results::pciebench::{ReadError, Row, Run, Setup, family, read_directory_lenient};
 use thiserror::Error;
 
 use crate::batch::{Job, Length, run_all};
@@ -77,6 +79,8 @@ pub struct Fitted {
     pub files: Vec<String>,
     /// From how many rows.
     pub rows: usize,
+    /// Whether the value was given back, because a family of files came out worse with it.
+    pub given_back: bool,
 }
 
 /// A machine fitted.
@@ -139,29 +143,78 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
     }
     same_machine(&directories)?;
     let base = base_doc(&directories, options)?;
-    let mut machine = base.read()?;
-    let before = machine.clone();
-    let targets = targets(&machine, options)?;
+    let mut tried = Tried { machine: base.read()?, doc: base.clone() };
+    let before = tried.machine.clone();
+    let targets = targets(&before, options)?;
     progress.begin("fit", (targets.len() * ROUNDS) as u64);
     let mut fitted: Vec<Fitted> = Vec::new();
     for round in 0..ROUNDS {
         fitted.clear();
-        for (path, informs) in &targets {
-            progress.step(&format!("round {}: {path}", round + 1));
-            fitted.extend(fit_one(path, informs, &directories, &mut machine, &before));
+        for target in &targets {
+            progress.step(&format!("round {}: {}", round + 1, target.path));
+            fitted.extend(fit_one(target, &directories, &mut tried, &before));
         }
     }
     progress.end();
-    let residuals = directories
-        .iter()
-        .map(|directory| Residuals {
-            directory: directory.path.clone(),
-            before: directory.summary(&before, progress),
-            after: directory.summary(&machine, progress),
-        })
+    let at_first: Vec<Summary> = directories.iter().map(|d| d.summary(&before, progress)).collect();
+    let after = loop {
+        let after: Vec<Summary> = directories.iter().map(|d| d.summary(&tried.machine, progress)).collect();
+        let worse: BTreeSet<&str> = at_first.iter().zip(&after).flat_map(|(a, b)| worse(a, b)).collect();
+        if worse.is_empty() || !give_back(&mut fitted, &worse, &mut tried) {
+            break after;
+        }
+    };
+    let residuals = directories.iter().zip(at_first.into_iter().zip(after));
+    let residuals = residuals
+        .map(|(of, (before, after))| Residuals { directory: of.path.clone(), before, after })
         .collect();
     let machine = write_down(base, &directories, &fitted, options)?;
     Ok(Fit { machine, figures: fitted, residuals, problems })
+}
+
+/// The machine as it is fitted: its file with all changes so far, and what that reads as.
+struct Tried {
+    doc: Doc<Machine>,
+    machine: Machine,
+}
+
+impl Tried {
+    fn with(&self, path: &str, text: &str) -> Option<Self> {
+        let mut doc = self.doc.clone();
+        doc.set(path, text).ok()?;
+        let machine = doc.read().ok()?;
+        Some(Self { doc, machine })
+    }
+}
+
+/// How much larger an error has to be to count as worse, in percent: what other samples of the same runs make of it.
+const WORSE_PCT: f64 = 0.05;
+
+/// The families of `after` that are farther off than in `before`.
+fn worse<'a>(before: &'a Summary, after: &'a Summary) -> Vec<&'a str> {
+    let more = |a: Option<f64>, b: Option<f64>| matches!((a, b), (Some(a), Some(b)) if b > a + WORSE_PCT);
+    let pairs = before.families.iter().zip(&after.families);
+    let worse = pairs.filter(|(a, b)| more(a.median_pct, b.median_pct) || more(a.p90_pct, b.p90_pct));
+    worse.map(|(a, _)| a.family.as_str()).collect()
+}
+
+/// Gives figures their values back: those fitted to files of the families `worse`, or all if none was. Whether any was
+/// left that could be.
+fn give_back(fitted: &mut [Fitted], worse: &BTreeSet<&str>, tried: &mut Tried) -> bool {
+    let changed = |f: &Fitted| f.after != f.before;
+    let of_families =
+        |f: &Fitted| f.files.iter().any(|file| worse.contains(family(&format!("{file}.csv")).as_str()));
+    let some = fitted.iter().any(|f| changed(f) && of_families(f));
+    let mut any = false;
+    for figure in fitted.iter_mut().filter(|f| changed(f) && (!some || of_families(f))) {
+        if let Some(back) = tried.with(&figure.path, &figure.before) {
+            *tried = back;
+        }
+        figure.after.clone_from(&figure.before);
+        figure.given_back = true;
+        any = true;
+    }
+    any
 }
 
 fn read(path: &Path, options: &Options, problems: &mut Vec<String>) -> Result<Measured, FitError> {
@@ -213,21 +266,38 @@ fn base_doc(directories: &[Measured], options: &Options) -> Result<Doc<Machine>,
 }
 
 /// The figures to fit with the rows that inform them.
-fn targets(machine: &Machine, options: &Options) -> Result<Vec<(String, Informs)>, FitError> {
-    let numbers: BTreeSet<String> =
-        figures(machine).into_iter().filter(|f| f.number.is_some()).map(|f| f.path).collect();
-    if options.figures.is_empty() {
-        let known = TARGETS.iter().filter(|target| numbers.contains(target.path));
-        return Ok(known.map(|target| (target.path.to_owned(), target.rows)).collect());
-    }
-    let rows_of = |path: &str| {
-        TARGETS.iter().find(|target| target.path == path).map_or(EVERYTHING, |target| target.rows)
+fn targets(machine: &Machine, options: &Options) -> Result<Vec<Wanted>, FitError> {
+    let known: BTreeMap<String, Vec<&'static str>> = figures(machine)
+        .into_iter()
+        .filter(|figure| figure.number.is_some() || !figure.choices.is_empty())
+        .map(|figure| (figure.path, figure.choices))
+        .collect();
+    let wanted = |path: &str, choices: &[&'static str]| {
+        let target = TARGETS.iter().find(|target| target.path == path);
+        let candidates = target.map_or(&[][..], |target| target.candidates);
+        Wanted {
+            path: path.to_owned(),
+            rows: target.map_or(EVERYTHING, |target| target.rows),
+            candidates: if candidates.is_empty() { choices.to_vec() } else { candidates.to_vec() },
+        }
     };
-    let each = |path: &String| match numbers.contains(path) {
-        true => Ok((path.clone(), rows_of(path))),
-        false => Err(FitError::NoFigure(path.clone())),
+    if options.figures.is_empty() {
+        let all = TARGETS.iter().filter_map(|t| known.get(t.path).map(|choices| wanted(t.path, choices)));
+        return Ok(all.collect());
+    }
+    let each = |path: &String| match known.get(path) {
+        Some(choices) => Ok(wanted(path, choices)),
+        None => Err(FitError::NoFigure(path.clone())),
     };
     options.figures.iter().map(each).collect()
+}
+
+/// A figure to be fitted.
+struct Wanted {
+    path: String,
+    rows: Informs,
+    /// The values to try; none if it is a number.
+    candidates: Vec<&'static str>,
 }
 
 /// A measured value and what it is compared with.
@@ -291,29 +361,84 @@ fn loss(errors: &[Option<f64>]) -> f64 {
     errors.iter().flatten().map(|e| e.abs().min(FAR).powi(2)).sum()
 }
 
-/// Fits one figure of `machine`; nothing if no row informs it.
-fn fit_one(
-    path: &str,
-    informs: &Informs,
-    directories: &[Measured],
-    machine: &mut Machine,
-    before: &Machine,
-) -> Option<Fitted> {
-    let samples = samples(directories, informs);
+/// Fits one figure; nothing if no row informs it.
+fn fit_one(wanted: &Wanted, directories: &[Measured], tried: &mut Tried, before: &Machine) -> Option<Fitted> {
+    let samples = samples(directories, &wanted.rows);
     if samples.is_empty() {
         return None;
     }
+    let path = wanted.path.as_str();
+    let (determined, uncertainty) = match wanted.candidates.as_slice() {
+        [] => fit_number(path, &samples, tried)?,
+        candidates => (fit_choice(path, candidates, &samples, tried), None),
+    };
+    let files: BTreeSet<String> =
+        samples.iter().map(|s| s.file.trim_end_matches(".csv").to_owned()).collect();
+    Some(Fitted {
+        path: path.to_owned(),
+        before: spelt(before, path),
+        after: spelt(&tried.machine, path),
+        determined,
+        uncertainty,
+        files: files.into_iter().collect(),
+        rows: samples.len(),
+        given_back: false,
+    })
+}
+
+/// A figure's value as a file spells it.
+fn spelt(machine: &Machine, path: &str) -> String {
+    let figure = figures(machine).into_iter().find(|f| f.path == path);
+    figure.map(|f| f.value.trim().trim_matches('"').to_owned()).unwrap_or_default()
+}
+
+/// Tries each of the values that a figure can have; keeps the best if the rows tell it from the others.
+fn fit_choice(path: &str, candidates: &[&str], samples: &[Sample<'_>], tried: &mut Tried) -> Determined {
+    let now = spelt(&tried.machine, path);
+    let mut found = vec![(loss(&errors(samples, &tried.machine)), None)];
+    for candidate in candidates.iter().filter(|candidate| **candidate != now) {
+        // What the file's other figures forbid is no candidate.
+        found.extend(tried.with(path, candidate).map(|t| (loss(&errors(samples, &t.machine)), Some(t))));
+    }
+    found.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let second = found.get(1).map(|(loss, _)| *loss);
+    let (best, choice) = found.swap_remove(0);
+    let determined = told_apart(best, second, samples.len());
+    if let (Some(better), true) = (choice, determined != Determined::Not) {
+        *tried = better;
+    }
+    determined
+}
+
+/// The scatter that the card's clock alone gives rows, relative.
+const SCATTER: f64 = 0.005;
+
+/// How well so many rows tell the best of several values from the second best, by their losses.
+fn told_apart(best: f64, second: Option<f64>, rows: usize) -> Determined {
+    let Some(second) = second else { return Determined::Not };
+    // Rows count as one each only if they are independent; a quarter of the clock's scatter is no reason to prefer.
+    let noise = 0.25 * rows as f64 * SCATTER * SCATTER;
+    match second - best {
+        gain if gain > best.max(4.0 * noise) => Determined::Well,
+        gain if gain > (0.1 * best).max(noise) => Determined::Weakly,
+        _ => Determined::Not,
+    }
+}
+
+/// Looks for the lowest of a parabola through the losses a step below, here and a step above, and keeps it if the rows
+/// determine it. Gives how well they do, and one standard deviation.
+fn fit_number(path: &str, samples: &[Sample<'_>], tried: &mut Tried) -> Option<(Determined, Option<String>)> {
     let number =
         |machine: &Machine| figures(machine).into_iter().find(|f| f.path == path).and_then(|f| f.number);
-    let here = number(machine)?;
+    let here = number(&tried.machine)?;
     let step = step(path, here);
     let at = |value: f64| {
-        let mut tried = machine.clone();
-        set_number(&mut tried, path, value).then_some(tried)
+        let mut other = tried.machine.clone();
+        set_number(&mut other, path, value).then_some(other)
     };
-    let now = errors(&samples, machine);
-    let tried = |value: f64| at(value).filter(|_| value >= 0.0).map(|m| errors(&samples, &m));
-    let (up, down) = (tried(here + step), tried(here - step));
+    let now = errors(samples, &tried.machine);
+    let of = |value: f64| at(value).filter(|_| value >= 0.0).map(|m| errors(samples, &m));
+    let (up, down) = (of(here + step), of(here - step));
     let centre = loss(&now);
     let best = match (&up, &down) {
         (Some(up), Some(down)) => vertex(here, step, loss(down), centre, loss(up)),
@@ -321,35 +446,28 @@ fn fit_one(
         (None, Some(down)) if loss(down) < centre => here - step,
         _ => here,
     };
-    if let Some(better) = at(best).filter(|m| loss(&errors(&samples, m)) < centre) {
-        *machine = better;
-    }
     let other = up.as_ref().map(|e| (e, step)).or(down.as_ref().map(|e| (e, -step)));
-    let deviation = other.and_then(|(other, step)| deviation(&now, other, step));
-    let value = number(machine)?;
-    let spelt = |m: &Machine| {
-        let figure = figures(m).into_iter().find(|f| f.path == path);
-        figure.map(|f| f.value.trim().trim_matches('"').to_owned()).unwrap_or_default()
+    // With the value that fits best: how far off the rows are now says nothing of how well they would determine it.
+    let better = at(best).map(|m| (errors(samples, &m), m)).filter(|(errors, _)| loss(errors) < centre);
+    let left = better.as_ref().map_or(&now, |(errors, _)| errors);
+    let deviation = other.and_then(|(other, step)| deviation(left, &now, other, step));
+    let better = better.as_ref().map(|(_, machine)| machine);
+    let value = better.and_then(number).unwrap_or(here);
+    let determined = match deviation {
+        Some(d) if d <= 0.1 * value.max(step) => Determined::Well,
+        Some(d) if d <= 0.6 * value.max(step) => Determined::Weakly,
+        _ => Determined::Not,
     };
-    let files: BTreeSet<String> =
-        samples.iter().map(|s| s.file.trim_end_matches(".csv").to_owned()).collect();
-    let uncertainty = deviation.map(|d| {
-        let mut far = machine.clone();
-        if set_number(&mut far, path, d.max(1.0).round()) { spelt(&far) } else { String::new() }
+    let uncertainty = deviation.and_then(|d| {
+        let mut far = tried.machine.clone();
+        set_number(&mut far, path, d.max(1.0).round()).then(|| spelt(&far, path))
     });
-    Some(Fitted {
-        path: path.to_owned(),
-        before: spelt(before),
-        after: spelt(machine),
-        determined: match deviation {
-            Some(d) if d <= 0.1 * value.max(step) => Determined::Well,
-            Some(d) if d <= 0.6 * value.max(step) => Determined::Weakly,
-            _ => Determined::Not,
-        },
-        uncertainty: uncertainty.filter(|text| !text.is_empty()),
-        files: files.into_iter().collect(),
-        rows: samples.len(),
-    })
+    if let (Some(better), true) = (better, determined != Determined::Not)
+        && let Some(kept) = tried.with(path, &spelt(better, path))
+    {
+        *tried = kept;
+    }
+    Some((determined, uncertainty))
 }
 
 /// A step that shows in results: a tenth of the value, 3 ns for times near zero, at least one of what is counted.
@@ -377,15 +495,13 @@ fn vertex(here: f64, step: f64, down: f64, centre: f64, up: f64) -> f64 {
     (best / grain).round() * grain
 }
 
-/// One standard deviation of the figure: what the rows' own scatter about the fit makes of their sensitivity to it.
-fn deviation(now: &[Option<f64>], other: &[Option<f64>], step: f64) -> Option<f64> {
-    let pairs: Vec<(f64, f64)> =
-        now.iter().zip(other).filter_map(|(a, b)| Some(((*a)?, (b.as_ref()? - (*a)?) / step))).collect();
-    let information: f64 = pairs.iter().map(|(_, slope)| slope * slope).sum();
-    let rows = pairs.len() as f64;
-    // The card's clock alone scatters rows by about half a percent.
-    let scatter =
-        (pairs.iter().map(|(e, _)| e.abs().min(FAR).powi(2)).sum::<f64>() / rows).max(0.005 * 0.005);
+/// One standard deviation of the figure: what the rows' own scatter about the fit, `left`, makes of their sensitivity to
+/// it, which the errors `now` and a step further tell.
+fn deviation(left: &[Option<f64>], now: &[Option<f64>], other: &[Option<f64>], step: f64) -> Option<f64> {
+    let slopes = now.iter().zip(other).filter_map(|(a, b)| Some(((*b)? - (*a)?) / step));
+    let information: f64 = slopes.map(|slope| slope * slope).sum();
+    let rows = left.iter().flatten().count() as f64;
+    let scatter = (loss(left) / rows).max(SCATTER * SCATTER);
     (information > 0.0).then(|| (scatter / information).sqrt())
 }
 
@@ -426,12 +542,15 @@ fn write_down(
     let setup = directories.first().and_then(|d| d.setup.clone());
     let cpu = setup.as_ref().map(|s| s.cpu.trim_start_matches("Xeon-").to_owned());
     let same = base.measured_as.as_ref().map(|known| &known.cpu) == cpu.as_ref();
-    let done: BTreeSet<&str> =
-        fitted.iter().filter(|f| f.determined != Determined::Not).map(|f| f.path.as_str()).collect();
+    let done: BTreeSet<&str> = fitted
+        .iter()
+        .filter(|f| f.determined != Determined::Not && !f.given_back)
+        .map(|f| f.path.as_str())
+        .collect();
     if !same {
         // Another machine's figures are a relative's, whatever they were fitted to there.
         for figure in figures(&base) {
-            let kept = matches!(figure.provenance.kind, Kind::Fitted | Kind::Measured);
+            let kept = matches!(figure.provenance.kind, Kind::Fitted | Kind::FittedByHand | Kind::Measured);
             if kept && !done.contains(figure.path.as_str()) {
                 let from = figure.provenance.source.split_once(':').map_or("", |(_, from)| from.trim());
                 let source = format!("relative: {} ({from})", base.name);
@@ -484,19 +603,38 @@ mod tests {
     #[test]
     fn what_no_row_shows_is_not_determined() {
         let now = [Some(0.01), Some(-0.01)];
-        assert_eq!(deviation(&now, &now, 1.0), None);
+        assert_eq!(deviation(&now, &now, &now, 1.0), None);
         let other = [Some(0.11), Some(0.09)];
-        let good = deviation(&now, &other, 10.0).unwrap();
+        let good = deviation(&now, &now, &other, 10.0).unwrap();
         assert!(good < 1.5, "{good}");
+    }
+
+    #[test]
+    fn a_choice_has_to_be_told_from_the_second_best() {
+        assert_eq!(told_apart(0.001, Some(0.01), 36), Determined::Well);
+        assert_eq!(told_apart(0.01, Some(0.012), 36), Determined::Weakly);
+        assert_eq!(told_apart(0.0, Some(0.0001), 36), Determined::Not, "less than the clock's scatter");
+        assert_eq!(told_apart(0.01, None, 36), Determined::Not);
     }
 
     #[test]
     fn figures_of_the_plan_exist() {
         let library = Library::built_in();
-        let machine = Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap();
-        let known: BTreeSet<String> = figures(&machine).into_iter().map(|f| f.path).collect();
+        let of = |name: &str| Doc::<Machine>::load(&library, name).unwrap().read().unwrap();
+        let machines = ["dell-t430", "dell-t620-ivy", "dell-t620-sandy"].map(of);
+        let known: BTreeSet<String> = machines.iter().flat_map(figures).map(|f| f.path).collect();
+        let choices: BTreeSet<String> =
+            machines.iter().flat_map(figures).filter(|f| !f.choices.is_empty()).map(|f| f.path).collect();
         for target in TARGETS {
             assert!(known.contains(target.path), "{}", target.path);
+            for candidate in target.candidates {
+                assert!(!choices.contains(target.path), "{} has its names", target.path);
+                let tried = machines.iter().any(|_| {
+                    let mut doc = Doc::<Machine>::load(&library, "dell-t620-ivy").unwrap();
+                    doc.set(target.path, candidate).is_ok()
+                });
+                assert!(tried, "{} = {candidate}", target.path);
+            }
         }
     }
 }

@@ -10,4 +10,4 @@ pub use modes::{ModeSummary, modes};
 pub use row::{CompareRow, Quantity, Tail, compare_directory, compare_file};
 pub use rule::{Artefact, Cause, Criterion, Rules};
 pub use summary::{FamilySummary, LARGE_MISS_PCT, Miss, Summary, Target, median, percentile};
-pub use table::{rows_table, summary_table};
+pub use table::{rows_table, summary_markdown, summary_table};

@@ -102,6 +102,35 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
     text
 }
 
+/// The residuals of each series (family of files) as a Markdown table.
+pub fn summary_markdown(summary: &Summary) -> String {
+    let percent = |v: Option<f64>| v.map_or_else(String::new, |v| format!("{v:.2}"));
+    let mut text =
+        "| Family | Rows | Counted | Median % | 90th % | Worst % | 95 % tail % | 99.9 % tail % | Verdict |\n"
+            .to_owned();
+    text += "|---|---|---|---|---|---|---|---|---|\n";
+    for family in &summary.families {
+        let numbers = [
+            family.median_pct,
+            family.p90_pct,
+            family.worst_pct,
+            family.p95_error_pct,
+            family.p999_error_pct,
+        ];
+        let numbers = numbers.map(percent).join(" | ");
+        let verdict = match family.within {
+            Some(true) => "within",
+            Some(false) => "outside",
+            None => "nothing counted",
+        };
+        text += &format!(
+            "| `{}` | {} | {} | {numbers} | {verdict} |\n",
+            family.family, family.rows, family.counted
+        );
+    }
+    text
+}
+
 /// Rows, measured beside simulated, for a look at a few of them, in a table that fits `width`.
 pub fn rows_table<'a>(rows: impl IntoIterator<Item = &'a CompareRow>, width: Option<usize>) -> String {
     let header = ["test", "access", "cache", "window", "size", "measured", "simulated", "error %"];

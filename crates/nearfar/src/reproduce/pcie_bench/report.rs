@@ -132,6 +132,7 @@ fn closed_form_section(closed_form: &[Compared]) -> Section {
 fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Diagnostics> {
     let kinds = [
         Kind::Fitted,
+        Kind::FittedByHand,
         Kind::Measured,
         Kind::Datasheet,
         Kind::Specification,
@@ -147,9 +148,9 @@ fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Dia
         let mut row = vec![cpu.clone()];
         row.extend(kinds.iter().map(|&kind| of(kind).to_string()));
         counts.push(row);
-        let told = figures.iter().filter(|f| {
-            matches!(f.provenance.kind, Kind::Fitted | Kind::Relative | Kind::Assumed | Kind::Override)
-        });
+        let told = figures
+            .iter()
+            .filter(|f| !matches!(f.provenance.kind, Kind::Measured | Kind::Datasheet | Kind::Specification));
         tables.push(DataTable {
             title: format!("{cpu}: what was fitted, taken from a relative, or assumed"),
             header: ["figure", "value", "kind", "determined", "from what"].map(String::from).to_vec(),

@@ -1,0 +1,91 @@
+//! A machine simulated, its results fitted with another machine's file: what the other lacks is found again.
+
+use std::path::PathBuf;
+
+use machine::{Doc, IommuMode, Library, Machine, Part, Sockets, figures};
+use nearfar::bench::Bench;
+use nearfar::fit::{Options, fit};
+use nearfar::progress::Silent;
+use nearfar::suite;
+use results::pciebench::{Test, write_file};
+
+/// Figures of the machine that is measured, other than the base's, and how near a fit of a few files has to come (ns).
+const TRUE: [(&str, f64, f64); 3] = [
+    ("host.root_complex.completion_latency", 145.0, 4.0),
+    ("host.llc.core_snoop", 31.0, 4.0),
+    ("host.dram.access", 81.0, 5.0),
+];
+
+/// A choice of the machine that is measured, other than the base's.
+const CHOICE: (&str, &str) = ("host.root_complex.completion_split.small", "64 B");
+
+/// Simulates a few files of the suite on a T430 with the true figures; gives the directory.
+fn measured() -> PathBuf {
+    let library = Library::built_in();
+    let mut doc = Doc::<Machine>::load(&library, "dell-t430").unwrap();
+    for (path, ns, _) in TRUE {
+        doc.set(path, &format!("{ns} ns")).unwrap();
+    }
+    doc.set(CHOICE.0, CHOICE.1).unwrap();
+    let bench = Bench {
+        machine: doc.read().unwrap(),
+        card: Doc::<Part>::load(&library, "nfp6000").unwrap().read().unwrap(),
+        sockets: Sockets { device: 0, memory: 0, warming: 0 },
+        iommu: IommuMode::Off,
+        seed: 99,
+    };
+    let mut plan = suite::plan(false);
+    const FILES: [&str; 3] =
+        ["lat_cmd_sweep_rd_rnd_64.csv", "lat_dma_sweep_rd_rnd_64.csv", "bw_dma_sz_sweep.csv"];
+    plan.retain(|file| FILES.contains(&file.name.as_str()));
+    assert_eq!(plan.len(), FILES.len());
+    for file in &mut plan {
+        file.runs.retain(|run| run.test != Test::BwDmaWr && run.test != Test::BwDmaRw);
+        file.runs = std::mem::take(&mut file.runs).into_iter().step_by(2).collect();
+    }
+    let files = suite::measure(&bench, &plan, &Silent).unwrap().files;
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(suite::directory_name(&bench));
+    for file in &files {
+        write_file(&folder, file).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn what_was_simulated_is_found_again() {
+    let folder = measured();
+    let base = Doc::<Machine>::load(&Library::built_in(), "dell-t430").unwrap().read().unwrap();
+    let options = Options {
+        library: Library::built_in(),
+        base: Some("dell-t430".into()),
+        figures: TRUE.iter().map(|(path, ..)| *path).chain([CHOICE.0]).map(ToOwned::to_owned).collect(),
+        name: "again".into(),
+        seed: 1,
+    };
+    let done = fit(std::slice::from_ref(&folder), &options, &Silent).unwrap();
+    let machine = done.machine.read().unwrap();
+    let number = |machine: &Machine, path: &str| {
+        figures(machine).into_iter().find(|f| f.path == path).and_then(|f| f.number).unwrap() / 1e3
+    };
+    for (path, ns, near) in TRUE {
+        let (before, after) = (number(&base, path), number(&machine, path));
+        assert!((before - ns).abs() > 8.0, "{path}: the base has another value, {before} ns");
+        let fitted = done.figures.iter().find(|f| f.path == path).unwrap();
+        assert!((after - ns).abs() <= near, "{path}: {after} ns for {ns} ns: {fitted:?}");
+    }
+    let choice = figures(&machine).into_iter().find(|f| f.path == CHOICE.0).unwrap();
+    assert_eq!(choice.value.trim().trim_matches('"'), CHOICE.1, "{:?}", done.figures);
+    assert!(choice.provenance.source.starts_with("fitted: "), "{}", choice.provenance.source);
+    let worst =
+        |r: &results::compare::Summary| r.families.iter().filter_map(|f| f.median_pct).fold(0.0, f64::max);
+    let residuals = &done.residuals[0];
+    assert!(worst(&residuals.before) > 3.0 && worst(&residuals.after) < 1.5, "residuals show it");
+    // The file says from what it was fitted, and reads again.
+    let known = machine.measured_as.unwrap();
+    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+    assert!(known.directories.contains(&name), "{:?}", known.directories);
+    assert!(known.directories.len() > 1, "the same box's other directories stay");
+    let text = done.machine.to_text().unwrap();
+    let again = Doc::<Machine>::from_text(&Library::built_in(), "again.toml", &text).read().unwrap();
+    assert_eq!(again.measured_as.unwrap().directories, known.directories);
+}
