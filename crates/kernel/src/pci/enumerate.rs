@@ -154,7 +154,7 @@ impl Inner {
             "pci {bdf}: [{:04x}:{:04x}] class {:06x}",
             identity.vendor, identity.device, identity.class
         ));
-        self.pci.functions.borrow_mut().insert(bdf, Rc::clone(&function));
+        self.pci.add(&function);
         Some(function)
     }
 

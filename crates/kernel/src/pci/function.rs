@@ -17,6 +17,7 @@ use wire::pcie::config::caps::{Found, extended_id};
 use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
+use super::backend::{Backend, OWN_SEGMENT, Own};
 use super::iov::Iov;
 use super::mmio::{Reach, Region};
 use super::{Aperture, ErrorCounters};
@@ -29,6 +30,9 @@ const LINK_BELOW: [u16; 2] = [4, 6];
 /// A function.
 pub(crate) struct Function {
     kernel: Weak<Inner>,
+    /// The way to it: everything that its driver does goes there.
+    pub backend: Rc<dyn Backend>,
+    pub segment: Segment,
     pub bdf: Bdf,
     /// The root port that it is below of, or itself.
     pub root: Bdf,
@@ -95,6 +99,8 @@ impl Function {
         let node = kernel.node_of_root(root);
         Draft(Self {
             kernel: Rc::downgrade(kernel),
+            backend: Rc::new(Own { kernel: Rc::downgrade(kernel), bdf }),
+            segment: OWN_SEGMENT,
             bdf,
             root,
             parent,
@@ -161,10 +167,24 @@ impl Function {
         self.kernel.upgrade().ok_or(Error::NoDevice)
     }
 
+    /// Reads a 16-bit register of its configuration space.
+    pub(super) async fn read_u16(&self, cpu: &Cpu, register: u16) -> u16 {
+        (self.backend.config_read(cpu, register & !3).await >> (u32::from(register & 2) * 8)) as u16
+    }
+
+    /// Writes one.
+    pub(super) async fn write_u16(&self, cpu: &Cpu, register: u16, value: u16) {
+        let shift = u32::from(register & 2) * 8;
+        let (value, enables) = (u32::from(value) << shift, 3 << (register & 2));
+        self.backend.config_write(cpu, register & !3, value, enables).await;
+    }
+
     /// Its DMA API, made when first asked for.
     pub fn dma_api(&self) -> Rc<FunctionDma> {
         let mut dma = self.dma.borrow_mut();
-        let made = dma.get_or_insert_with(|| FunctionDma::new(self.kernel.clone(), self.bdf, self.node));
+        let made = dma.get_or_insert_with(|| {
+            FunctionDma::new(self.kernel.clone(), self.backend.requester(), self.node)
+        });
         Rc::clone(made)
     }
 }
@@ -202,7 +222,7 @@ impl Draft {
 
 impl PciOps for Function {
     fn address(&self) -> FunctionAddress {
-        FunctionAddress { segment: Segment(0), bdf: self.bdf }
+        FunctionAddress { segment: self.segment, bdf: self.bdf }
     }
 
     fn identity(&self) -> Identity {
@@ -218,7 +238,7 @@ impl PciOps for Function {
     }
 
     fn dma(&self) -> Rc<dyn DmaOps> {
-        self.dma_api()
+        self.backend.dma(self.dma_api())
     }
 
     fn is_present(&self) -> bool {
@@ -227,19 +247,14 @@ impl PciOps for Function {
 
     fn config_read<'a>(&'a self, cpu: &'a Cpu, offset: u16) -> Async<'a, u32> {
         Box::pin(async move {
-            match self.kernel() {
-                Ok(kernel) if self.answers() => kernel.config_read(cpu, self.bdf, offset).await,
-                _ => u32::MAX,
-            }
+            if self.answers() { self.backend.config_read(cpu, offset).await } else { u32::MAX }
         })
     }
 
     fn config_write<'a>(&'a self, cpu: &'a Cpu, offset: u16, value: u32, enables: u8) -> Async<'a, ()> {
         Box::pin(async move {
-            if let Ok(kernel) = self.kernel()
-                && self.answers()
-            {
-                kernel.config_write(cpu, self.bdf, offset, value, enables).await;
+            if self.answers() {
+                self.backend.config_write(cpu, offset, value, enables).await;
             }
         })
     }
@@ -267,6 +282,7 @@ impl PciOps for Function {
             return Err(Error::Invalid);
         }
         let kernel = self.kernel()?;
+        let range = self.backend.map_bar(bar, range)?;
         let reach = Reach { present: Rc::clone(&self.present), frozen: Rc::clone(&self.frozen) };
         let region = Region::new(Rc::clone(&kernel.cores), range.start + offset, length, kind, reach);
         Ok(Mmio::new(Rc::new(region)))
@@ -274,11 +290,13 @@ impl PciOps for Function {
 
     fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()> {
         Box::pin(async move {
-            let Some(kernel) = self.kernel().ok().filter(|_| self.answers()) else { return };
-            let command = kernel.config_read_u16(cpu, self.bdf, header::COMMAND).await;
+            if !self.answers() {
+                return;
+            }
+            let command = self.read_u16(cpu, header::COMMAND).await;
             let bit = header::COMMAND_BUS_MASTER;
             let command = if on { command | bit } else { command & !bit };
-            kernel.config_write_u16(cpu, self.bdf, header::COMMAND, command).await;
+            self.write_u16(cpu, header::COMMAND, command).await;
         })
     }
 
@@ -340,13 +358,12 @@ impl PciOps for Function {
         Box::pin(async move {
             let kernel = self.kernel()?;
             let pcie = self.pcie.ok_or(Error::NotSupported)?;
-            let capabilities = kernel.config_read(cpu, self.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
+            let capabilities = self.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
             if capabilities & 1 << 28 == 0 {
                 return Err(Error::NotSupported);
             }
-            let control = kernel.config_read_u16(cpu, self.bdf, pcie + pcie_cap::DEVICE_CONTROL).await;
-            let command = control | pcie_cap::CONTROL_FLR;
-            kernel.config_write_u16(cpu, self.bdf, pcie + pcie_cap::DEVICE_CONTROL, command).await;
+            let control = self.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
+            self.write_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL, control | pcie_cap::CONTROL_FLR).await;
             // Base spec 6.6.2: 100 ms until the function must answer.
             cpu.sleep(Duration::from_ms(100)).await;
             kernel.restore(cpu, self).await;

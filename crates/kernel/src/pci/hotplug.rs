@@ -115,7 +115,7 @@ impl Inner {
             if function.parent == Some(bridge.bdf) && function.physical.is_none() {
                 bridge.free_space(function);
             }
-            self.pci.functions.borrow_mut().remove(&function.bdf);
+            self.pci.remove(function);
         }
     }
 }

@@ -173,7 +173,7 @@ impl Inner {
         let draft = self.capabilities(cpu, id, draft).await;
         let function = draft.with_bars(bars).part_of(physical.bdf).finish();
         function.max_payload.set(physical.max_payload.get());
-        self.pci.functions.borrow_mut().insert(id, Rc::clone(&function));
+        self.pci.add(&function);
         function
     }
 
@@ -216,7 +216,7 @@ impl Inner {
         for virtual_function in &gone {
             self.unbind(cpu, virtual_function).await;
             virtual_function.present.set(false);
-            self.pci.functions.borrow_mut().remove(&virtual_function.bdf);
+            self.pci.remove(virtual_function);
         }
         if function.present.get() {
             self.config_write_u16(cpu, function.bdf, at + sriov::CONTROL, 0).await;

@@ -1,6 +1,7 @@
 //! The PCI core: finding functions, giving them resources, binding them to drivers.
 
 mod aer;
+mod backend;
 mod bind;
 mod enumerate;
 mod function;
@@ -18,13 +19,15 @@ use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::pci::PciDriver;
-use wire::pcie::Bdf;
+use platform::pci::PciOps as _;
+use wire::pcie::{Bdf, FunctionAddress};
 
 pub use aer::ErrorCounters;
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
 use crate::kernel::Inner;
+use backend::OWN_SEGMENT;
 use resources::Aperture;
 
 /// How the PCI core sets functions up.
@@ -49,7 +52,8 @@ impl Default for PciParams {
 /// All functions and drivers of a kernel.
 pub(crate) struct Pci {
     pub params: PciParams,
-    pub functions: RefCell<BTreeMap<Bdf, Rc<Function>>>,
+    /// By segment and address: those of the own fabric are in [`OWN_SEGMENT`].
+    pub functions: RefCell<BTreeMap<FunctionAddress, Rc<Function>>>,
     pub drivers: RefCell<Vec<Rc<dyn PciDriver>>>,
     /// Free address space below and above 4 GiB.
     apertures: RefCell<[Aperture; 2]>,
@@ -74,8 +78,20 @@ impl Pci {
         self.errors.get()
     }
 
+    /// A function of the own fabric.
     pub fn function(&self, bdf: Bdf) -> Option<Rc<Function>> {
-        self.functions.borrow().get(&bdf).cloned()
+        self.functions.borrow().get(&FunctionAddress { segment: OWN_SEGMENT, bdf }).cloned()
+    }
+
+    /// Adds a function under its address.
+    pub fn add(&self, function: &Rc<Function>) {
+        self.functions.borrow_mut().insert(function.address(), Rc::clone(function));
+    }
+
+    /// Takes one out, and with it its way.
+    pub fn remove(&self, function: &Function) {
+        self.functions.borrow_mut().remove(&function.address());
+        function.backend.close();
     }
 
     /// All functions, by address.

@@ -12,6 +12,7 @@ use wire::pcie::config::msi;
 use wire::pcie::config::msix::{self, ENTRY_LEN, MsixLayout};
 
 use super::Function;
+use super::backend::Message;
 use crate::irq::Line;
 use crate::kernel::Inner;
 
@@ -43,7 +44,7 @@ impl Inner {
     /// A new interrupt of a function, with an entry in the remapping table where there is one.
     fn alloc_line(&self, cpu: &Cpu, function: &Function, to: CpuId) -> Result<Rc<Line>, Error> {
         let line = self.irqs.allocate(to)?;
-        let remapped = self.remap_line(cpu, &line, function.bdf);
+        let remapped = self.remap_line(cpu, &line, function.backend.requester());
         remapped.inspect_err(|_| self.irqs.release(line.irq)).map(|()| line)
     }
 
@@ -113,14 +114,14 @@ impl Inner {
 
     async fn enable_messages(&self, cpu: &Cpu, function: &Function) {
         let (at, control) = function.message_control();
-        let before = self.config_read_u16(cpu, function.bdf, at).await;
-        self.config_write_u16(cpu, function.bdf, at, before | control).await;
+        let before = function.read_u16(cpu, at).await;
+        function.write_u16(cpu, at, before | control).await;
     }
 
     async fn msix_layout(&self, cpu: &Cpu, function: &Function, at: u16) -> MsixLayout {
         let mut words = [0; 3];
         for (n, word) in (0u16..).zip(&mut words) {
-            *word = self.config_read(cpu, function.bdf, at + 4 * n).await;
+            *word = function.backend.config_read(cpu, at + 4 * n).await;
         }
         MsixLayout::read(&|offset| words[usize::from((offset - at) / 4) % 3], at)
     }
@@ -128,6 +129,9 @@ impl Inner {
     /// Tells a function what to send for its n-th vector.
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
         let (address, data) = self.message_for(line);
+        let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
+            return self.log(format!("{}: no way for interrupt {n}", function.address()));
+        };
         if let Some(at) = function.capability(id::MSIX) {
             let layout = self.msix_layout(cpu, function, at).await;
             function.msix_table.set(Some((layout.table_bar, layout.table_offset.into())));
@@ -145,9 +149,10 @@ impl Inner {
             // A read pushes the writes ahead of it.
             entry.read_u32(cpu, 12).await;
         } else if let Some(at) = function.capability(id::MSI) {
-            self.config_write(cpu, function.bdf, at + msi::ADDRESS, address as u32, 0xf).await;
-            self.config_write(cpu, function.bdf, at + msi::ADDRESS_UPPER, (address >> 32) as u32, 0xf).await;
-            self.config_write_u16(cpu, function.bdf, at + msi::DATA, data as u16).await;
+            let way = &function.backend;
+            way.config_write(cpu, at + msi::ADDRESS, address as u32, 0xf).await;
+            way.config_write(cpu, at + msi::ADDRESS_UPPER, (address >> 32) as u32, 0xf).await;
+            function.write_u16(cpu, at + msi::DATA, data as u16).await;
         }
     }
 
@@ -169,8 +174,8 @@ impl Inner {
         }
         let (at, bit) = function.message_control();
         if function.present.get() {
-            let control = self.config_read_u16(cpu, function.bdf, at).await;
-            self.config_write_u16(cpu, function.bdf, at, control & !bit).await;
+            let control = function.read_u16(cpu, at).await;
+            function.write_u16(cpu, at, control & !bit).await;
         }
         for irq in irqs {
             self.free_irq(irq);
@@ -193,7 +198,7 @@ impl Inner {
         });
         let (function, n) = owner.ok_or(Error::Invalid)?;
         self.irqs.move_line(&line, to)?;
-        self.remap_line(cpu, &line, function.bdf)?;
+        self.remap_line(cpu, &line, function.backend.requester())?;
         if line.remapped.get().is_none() {
             self.program(cpu, &function, n, &line).await;
         }

@@ -1,0 +1,102 @@
+//! How a kernel reaches a function: on its own host's fabric, or, when functions are lent, through whoever lends it.
+//!
+//! A function that stands in for one of another host has an address in a [segment](Segment) of its own, its configuration
+//! accesses are forwarded, its BARs lie in a window of this host, its requests come with a bridge's requester ID, and
+//! its messages go where a window leads to this host's interrupt controller. Everything above, the driver included,
+//! sees one kind of function.
+
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::dma::DmaOps;
+use platform::pci::BarRange;
+use wire::pcie::{Bdf, Segment};
+
+use crate::dma::FunctionDma;
+use crate::kernel::Inner;
+
+/// The segment of the functions that enumeration finds on the own fabric.
+pub(crate) const OWN_SEGMENT: Segment = Segment(0);
+
+/// What a function's memory writes are to be so that this kernel's interrupt controller takes them for an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Message {
+    pub address: u64,
+    pub data: u32,
+}
+
+/// The way to a function.
+pub(crate) trait Backend {
+    /// Reads a doubleword of its configuration space; all ones if nothing answers.
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32>;
+
+    /// Writes the bytes of a doubleword that `enables` names.
+    fn config_write<'a>(&'a self, cpu: &'a Cpu, register: u16, value: u32, enables: u8) -> Async<'a, ()>;
+
+    /// Where cores find a BAR that its register says to be at `range`, from the first time that a driver maps it until
+    /// [`close`](Self::close).
+    ///
+    /// # Errors
+    /// If no window is left for it.
+    fn map_bar(&self, bar: u8, range: BarRange) -> Result<BarRange, Error>;
+
+    /// What its requests are known by to this host's IOMMU.
+    fn requester(&self) -> Bdf;
+
+    /// The DMA API for its driver: this kernel's own, or one around it that also maps into a window and gives the
+    /// addresses that the function is to use.
+    fn dma(&self, own: Rc<FunctionDma>) -> Rc<dyn DmaOps>;
+
+    /// What it is to send so that `message` arrives here as its n-th one.
+    ///
+    /// # Errors
+    /// If no window is left for it.
+    fn message(&self, n: u16, message: Message) -> Result<Message, Error>;
+
+    /// No driver has it any more, nor is it to reach anything: windows are given back.
+    fn close(&self);
+}
+
+/// A function of the own fabric: everything is where it says.
+pub(super) struct Own {
+    pub kernel: Weak<Inner>,
+    pub bdf: Bdf,
+}
+
+impl Backend for Own {
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32> {
+        Box::pin(async move {
+            match self.kernel.upgrade() {
+                Some(kernel) => kernel.config_read(cpu, self.bdf, register).await,
+                None => u32::MAX,
+            }
+        })
+    }
+
+    fn config_write<'a>(&'a self, cpu: &'a Cpu, register: u16, value: u32, enables: u8) -> Async<'a, ()> {
+        Box::pin(async move {
+            if let Some(kernel) = self.kernel.upgrade() {
+                kernel.config_write(cpu, self.bdf, register, value, enables).await;
+            }
+        })
+    }
+
+    fn map_bar(&self, _: u8, range: BarRange) -> Result<BarRange, Error> {
+        Ok(range)
+    }
+
+    fn requester(&self) -> Bdf {
+        self.bdf
+    }
+
+    fn dma(&self, own: Rc<FunctionDma>) -> Rc<dyn DmaOps> {
+        own
+    }
+
+    fn message(&self, _: u16, message: Message) -> Result<Message, Error> {
+        Ok(message)
+    }
+
+    fn close(&self) {}
+}
