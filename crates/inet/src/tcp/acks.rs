@@ -12,6 +12,17 @@ use super::seq::widen;
 /// Duplicate acknowledgements that mean loss (RFC 5681, 3.2).
 const DUPLICATES: u64 = 3;
 
+/// Whether the first SACK block tells of something that came again (RFC 2883, 4): it lies before the acknowledgement, or
+/// within the second block.
+fn is_repetition(header: &TcpHeader) -> bool {
+    let before = |a: u32, b: u32| b.wrapping_sub(a) as i32 >= 0;
+    match *header.options.sack.as_slice() {
+        [(_, end), ..] if before(end, header.acknowledgement) => true,
+        [(start, end), (from, to), ..] => before(from, start) && before(end, to),
+        _ => false,
+    }
+}
+
 impl<P: Payload> Connection<P> {
     /// A segment whose data is of no use may acknowledge something.
     pub(super) fn take_ack_of_old(&mut self, now: Time, header: &TcpHeader, position: u64) {
@@ -26,6 +37,11 @@ impl<P: Payload> Connection<P> {
 
     pub(super) fn take_ack(&mut self, now: Time, header: &TcpHeader, position: u64, ack: u64, length: u64) {
         let news = self.take_sack(now, header, ack);
+        let repeated = self.sack && is_repetition(header);
+        if repeated {
+            self.counters.repetitions += 1;
+            self.rack.repeated(self.una, self.nxt);
+        }
         let window = u64::from(header.window) << self.peer_shift;
         let edge_before = self.peer_edge;
         if ack >= self.una && (position, ack) >= self.window_by {
@@ -41,7 +57,11 @@ impl<P: Payload> Connection<P> {
             self.resend_at = None;
             self.rtt.settle();
         }
-        self.tail_acknowledged(now, ack, length == 0 && header.options.sack.as_slice().is_empty());
+        self.tail_acknowledged(
+            now,
+            ack,
+            length == 0 && (repeated || header.options.sack.as_slice().is_empty()),
+        );
         if ack > self.una {
             self.take_new_ack(now, ack);
         } else if ack == self.una
@@ -93,6 +113,7 @@ impl<P: Payload> Connection<P> {
             Recovery::Open => self.congestion.acked(acked),
             Recovery::Fast { point } if ack >= point => {
                 self.congestion.recovered();
+                self.rack.recovered();
                 self.recovery = Recovery::Open;
             }
             // A partial acknowledgement without SACK: the next segment is lost too (RFC 6582, 3.2).
@@ -104,6 +125,7 @@ impl<P: Payload> Connection<P> {
             Recovery::Timeout { point } => {
                 self.congestion.acked(Acked { limited: true, ..acked });
                 if ack >= point {
+                    self.rack.recovered();
                     self.recovery = Recovery::Open;
                 }
             }

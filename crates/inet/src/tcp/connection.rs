@@ -54,6 +54,8 @@ pub struct Counters {
     pub recoveries: u64,
     /// Acknowledgements that acknowledged nothing new.
     pub duplicate_acks: u64,
+    /// Times that the peer told of something that had come again (D-SACK).
+    pub repetitions: u64,
     /// Segments that came before others that were sent earlier.
     pub out_of_order: u64,
     /// Segments refused for their numbers, timestamps or flags.

@@ -103,6 +103,9 @@ impl<P: Payload> Connection<P> {
             if self.state == State::TimeWait && flags.contains(TcpFlags::FIN) {
                 self.linger_until = Some(now + self.params.time_wait);
             }
+            if length > 0 && position + length <= self.receive.next {
+                self.receive.repeated = Some((position, position + length));
+            }
             // What it acknowledges counts all the same: a peer that probes a closed window may be the only one to
             // tell of an open one.
             self.take_ack_of_old(now, header, position);

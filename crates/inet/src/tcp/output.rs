@@ -78,11 +78,15 @@ impl<P: Payload> Connection<P> {
 
     fn options_len(&self) -> u64 {
         let stamps = if self.timestamps { 12 } else { 0 };
-        if !self.sack || !self.receive.has_early() {
+        if !self.sack || !self.has_ranges() {
             return stamps;
         }
-        let (_, count) = self.receive.early_ranges();
+        let (_, count) = self.receive.ranges_to_tell();
         stamps + 4 + 8 * count.min(if self.timestamps { 3 } else { 4 }) as u64
+    }
+
+    fn has_ranges(&self) -> bool {
+        self.receive.has_early() || self.receive.repeated.is_some()
     }
 
     fn options(&self, now: Time) -> TcpOptions {
@@ -90,8 +94,8 @@ impl<P: Payload> Connection<P> {
         if self.timestamps {
             options.timestamps = Some((self.clock(now), self.recent));
         }
-        if self.sack && self.receive.has_early() {
-            let (ranges, count) = self.receive.early_ranges();
+        if self.sack && self.has_ranges() {
+            let (ranges, count) = self.receive.ranges_to_tell();
             // Whoever has the last byte has the end that came with it, which would be sent again otherwise.
             let with_fin = |end: u64| end + u64::from(self.receive.fin == Some(end));
             let narrowed =
@@ -109,7 +113,7 @@ impl<P: Payload> Connection<P> {
         self.receive.offer(self.receive.next + (window << self.shift));
         self.acked_to = self.receive.next;
         (self.ack_now, self.ack_at) = (false, None);
-        TcpHeader {
+        let header = TcpHeader {
             source: self.ports.0,
             destination: self.ports.1,
             sequence: narrow(position, self.initial),
@@ -118,7 +122,9 @@ impl<P: Payload> Connection<P> {
             window: window as u16,
             urgent: 0,
             options: self.options(now),
-        }
+        };
+        self.receive.repeated = None;
+        header
     }
 
     fn syn(&mut self, now: Time, again: bool) -> Segment {

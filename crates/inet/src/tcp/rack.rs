@@ -19,7 +19,16 @@ pub(super) struct Rack {
     highest: u64,
     /// Something arrived after what was sent later.
     pub reordering: bool,
+    /// Quarters of a round trip that are waited beside the first, since what was taken for lost had not been.
+    patience: u32,
+    /// Recoveries after which that is forgotten.
+    persists: u8,
+    /// Position whose acknowledgement ends the round trip in which something had come again.
+    round: Option<u64>,
 }
+
+/// Recoveries for which a lesson holds (RFC 8985, 6.2, step 4).
+const PERSISTS: u8 = 16;
 
 impl Rack {
     /// Part of the flight was delivered (6.2, steps 1 to 4). `least` is the least round trip that was measured.
@@ -39,6 +48,22 @@ impl Rack {
         }
     }
 
+    /// The peer tells of something that came again: it was sent again too early. Once in a round trip (6.2, step 4).
+    pub fn repeated(&mut self, una: u64, nxt: u64) {
+        if self.round.is_none_or(|round| una >= round) {
+            (self.round, self.persists) = (Some(nxt), PERSISTS);
+            self.patience += 1;
+        }
+    }
+
+    /// A recovery has ended.
+    pub fn recovered(&mut self) {
+        self.persists = self.persists.saturating_sub(1);
+        if self.persists == 0 {
+            self.patience = 0;
+        }
+    }
+
     /// How much later than a round trip something may arrive without being lost (6.2, step 4): nothing once three
     /// segments' worth has overtaken it, or in recovery, as long as nothing was ever reordered.
     fn window(&self, flight: &Flight, rtts: Rtts, in_recovery: bool) -> Duration {
@@ -47,7 +72,7 @@ impl Rack {
         if !self.reordering && (in_recovery || overtaken) {
             return Duration::ZERO;
         }
-        Duration::from_ps(rtts.least.as_ps() / 4).min(rtts.smoothed)
+        (Duration::from_ps(rtts.least.as_ps() / 4) * u64::from(1 + self.patience)).min(rtts.smoothed)
     }
 
     /// Marks what is lost (6.2, step 5). When more will be, if nothing of it arrives.

@@ -21,6 +21,8 @@ pub(super) struct Receive<P> {
     /// What came too early, by position: in order and apart.
     early: Vec<(u64, P)>,
     early_bytes: u64,
+    /// What came again last, until the peer has been told (RFC 2883).
+    pub repeated: Option<(u64, u64)>,
     /// The range that came last, which is reported first (RFC 2018, section 4).
     latest: Option<(u64, u64)>,
     /// Right edge of the window that was offered last.
@@ -50,6 +52,7 @@ impl<P: Payload> Receive<P> {
             ready_bytes: 0,
             early: Vec::new(),
             early_bytes: 0,
+            repeated: None,
             latest: None,
             offered: next,
             buffer,
@@ -69,6 +72,7 @@ impl<P: Payload> Receive<P> {
         let edge = self.fin.unwrap_or(u64::MAX).min(self.offered);
         if position < self.next {
             let known = (self.next - position).min(u64::from(data.len()));
+            self.repeated = (known > 0).then_some((position, position + known));
             data.drop_front(known as u32);
             position += known;
         }
@@ -119,6 +123,7 @@ impl<P: Payload> Receive<P> {
 
     /// Keeps data that came too early, without what is held already.
     fn hold(&mut self, mut position: u64, mut data: P) {
+        let whole = (position, position + u64::from(data.len()));
         let at = self.early.partition_point(|(p, _)| *p <= position);
         if let Some((before, held)) = at.checked_sub(1).and_then(|i| self.early.get(i)) {
             let end = before + u64::from(held.len());
@@ -139,6 +144,9 @@ impl<P: Payload> Receive<P> {
             behind += 1;
         }
         if data.is_empty() || self.early.len() >= MOST_EARLY {
+            if data.is_empty() {
+                self.repeated = Some(whole);
+            }
             self.discarded.push(data);
             return;
         }
@@ -150,6 +158,17 @@ impl<P: Payload> Receive<P> {
             self.discarded.push(old);
         }
         self.latest = Some((position, position + length));
+    }
+
+    /// What the SACK option says: what came again, once, and what came too early.
+    pub fn ranges_to_tell(&self) -> ([(u64, u64); 4], usize) {
+        let (mut ranges, mut count) = self.early_ranges();
+        if let Some(repeated) = self.repeated {
+            ranges.rotate_right(1);
+            ranges[0] = repeated;
+            count = (count + 1).min(ranges.len());
+        }
+        (ranges, count)
     }
 
     /// Ranges that came too early, for the SACK option: the one that changed last, then from the lowest.

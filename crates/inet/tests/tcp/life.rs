@@ -122,3 +122,34 @@ fn nothing_behind_the_end_of_a_stream_is_kept() {
     assert_eq!((tcp.state(), tcp.held(), tcp.readable()), (State::CloseWait, 10, 10));
     assert_eq!(tcp.discarded().filter(|piece| piece.len() == 50).count(), 1);
 }
+
+/// A peer hears once, and first of all, of what came again (RFC 2883), behind the acknowledgement or beyond it.
+#[test]
+fn what_came_again_is_told_once() {
+    let segment = |sequence, flags| TcpHeader {
+        source: 40_000,
+        destination: 80,
+        sequence,
+        acknowledgement: 501,
+        flags,
+        window: 1000,
+        ..TcpHeader::default()
+    };
+    let mut syn = segment(7, TcpFlags::SYN);
+    syn.options.sack_permitted = true;
+    let mut tcp = inet::tcp::Connection::accept(params(), 500, Time::ZERO, &syn).unwrap();
+    assert!(tcp.transmit(Time::ZERO, 0).is_some());
+    tcp.receive(Time::ZERO, &segment(8, TcpFlags::ACK), Vec::new(), 1);
+    let mut told = |sequence: u32, length: usize| {
+        tcp.receive(Time::ZERO, &segment(sequence, TcpFlags::ACK), vec![1; length], 1);
+        let answer = tcp.transmit(Time::ZERO, 0).map(|answer| answer.header.options.sack.as_slice().to_vec());
+        tcp.discarded().for_each(drop);
+        answer.unwrap_or_default()
+    };
+    assert_eq!(told(8, 100), []);
+    assert_eq!(told(8, 100), [(8, 108)], "before the acknowledgement");
+    assert_eq!(told(208, 100), [(208, 308)]);
+    assert_eq!(told(208, 100), [(208, 308), (208, 308)], "beyond it");
+    assert_eq!(told(408, 10), [(408, 418), (208, 308)], "and no longer");
+    assert_eq!(told(58, 100), [(58, 108), (408, 418), (208, 308)], "a part of it");
+}
