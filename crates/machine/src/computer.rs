@@ -109,7 +109,8 @@ record! {
         nic: Option<Placed<String>>,
         /// A card with a DMA engine: a name, or the path of a file.
         card: Option<Placed<String>>,
-        /// Whether a drive's flash has been overwritten at random for long, so that it collects garbage; fresh if not given.
+        /// Whether a drive's flash has been overwritten at random for long, wherever there are namespaces, so that it collects
+        /// garbage; fresh if not given. What no namespace has is spare: a drive of few bytes has next to no garbage.
         worn_in: Option<Placed<bool>>,
         /// Virtual functions of each of a NIC's ports that are enabled; none if not given.
         vfs: Option<Placed<u32>>,

@@ -12,10 +12,10 @@ use platform::sync::Completion;
 const DEPTH: u64 = 256;
 
 /// A PM1725a, its write buffer so small that a short run is over it.
-fn drive(worn_in: bool) -> Computers {
+fn drive(worn_in: bool, namespace: &str) -> Computers {
     let text = format!(
         "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n\
-         [[host.device]]\ndrive = \"pm1725a\"\nworn_in = {worn_in}\n\
+         [[host.device]]\ndrive = \"pm1725a\"\nworn_in = {worn_in}\nnamespaces = [\"{namespace}\"]\n\
          change.media.write_buffer = {{ value = \"1 MiB\", source = \"assumed: a test that is over soon\" }}\n"
     );
     let library = Library::built_in();
@@ -87,10 +87,13 @@ fn discard_all(computers: &Computers) {
     computers.simulation().block_on(async move { result.wait().await }).expect("it ends");
 }
 
+/// The drive's whole capacity.
+const WHOLE: &str = "6401252745216 B";
+
 #[test]
 fn random_writes_are_slow_on_a_drive_that_is_worn_in_until_it_is_discarded() {
-    let fresh = random_writes(&drive(false), 1);
-    let computers = drive(true);
+    let fresh = random_writes(&drive(false, WHOLE), 1);
+    let computers = drive(true, WHOLE);
     let worn_in = random_writes(&computers, 2);
     discard_all(&computers);
     let discarded = random_writes(&computers, 3);
@@ -98,4 +101,17 @@ fn random_writes_are_slow_on_a_drive_that_is_worn_in_until_it_is_discarded() {
     assert!(worn_in < 0.6 * fresh, "{worn_in:.0} k/s, fresh {fresh:.0}");
     // Fresh it is the core that limits, or the dies: a discarded one erases blocks besides.
     assert!(discarded > 0.85 * fresh, "{discarded:.0} k/s, fresh {fresh:.0}");
+}
+
+/// Capacity that no namespace has is room to spare: the smaller the namespace, the less there is to move.
+#[test]
+fn a_small_namespace_spares_the_drive_its_garbage() {
+    let rates =
+        ["5 TiB", "3 TiB", "64 GiB"].map(|namespace| (namespace, random_writes(&drive(true, namespace), 4)));
+    let computers = drive(true, "64 GiB");
+    discard_all(&computers);
+    let discarded = random_writes(&computers, 5);
+    println!("{rates:?}, discarded {discarded:.0} k/s");
+    assert!(rates.is_sorted_by(|a, b| a.1 < 0.95 * b.1), "{rates:?} k/s");
+    assert!((0.9..1.1).contains(&(discarded / rates[2].1)), "{discarded:.0} k/s of {:.0}", rates[2].1);
 }

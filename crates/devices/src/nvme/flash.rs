@@ -86,6 +86,12 @@ impl Translation {
         }
     }
 
+    /// Share of the sample's pages that are valid.
+    #[cfg(test)]
+    fn share_valid(&self) -> f64 {
+        self.total as f64 / (BLOCKS as f64 * f64::from(self.params.pages))
+    }
+
     /// A page is written, one that the host had deallocated (`fresh`) or another. Says what the die has to do besides.
     pub fn write(&mut self, number: u64, fresh: bool, rng: &mut Rng) -> Chores {
         if fresh {
@@ -134,9 +140,38 @@ impl Translation {
             self.owed -= i128::from(self.units);
             self.forget(number, rng);
         }
-        while self.owed >= i128::from(self.units) && self.total > 0 {
-            self.owed -= i128::from(self.units);
-            self.forget_any(rng);
+        let pages = (self.owed / i128::from(self.units)).clamp(0, self.total.into());
+        self.owed -= pages * i128::from(self.units);
+        self.forget_many(pages as u64, rng);
+    }
+
+    /// So many of the valid pages are not valid any more, any of them: of each block its share, rounded at random.
+    fn forget_many(&mut self, count: u64, rng: &mut Rng) {
+        // A few are found one by one.
+        if count < self.valid.len() as u64 / 8 {
+            return (0..count).for_each(|_| self.forget_any(rng));
+        }
+        let (mut left, mut pages) = (count, self.total);
+        self.total -= count;
+        for block in 0..self.valid.len() {
+            let here = u64::from(self.valid[block]);
+            if here == 0 {
+                continue;
+            }
+            // The others can lose no more than they have.
+            let share = (here * left + rng.below(pages)) / pages;
+            let gone = share.clamp((left + here).saturating_sub(pages), here.min(left));
+            (left, pages) = (left - gone, pages - here);
+            // Of most blocks nothing is known by number.
+            let draws = if self.known[block].is_empty() { 0 } else { gone };
+            for lost in 0..draws {
+                let number = rng.below(here - lost) as usize;
+                if number < self.known[block].len() {
+                    let forgotten = self.known[block].swap_remove(number);
+                    self.place.remove(&forgotten);
+                }
+            }
+            self.valid[block] -= gone as u32;
         }
     }
 
@@ -235,6 +270,30 @@ mod tests {
     #[test]
     fn the_same_pages_again_and_again_keep_the_books_right() {
         moves_per_write(|rng| rng.below(100), 20_000);
+    }
+
+    /// Deallocating in many steps or in one leaves as much, as random as that is, and exactly nothing at the end.
+    #[test]
+    fn deallocating_takes_its_share_of_every_block() {
+        const UNITS: u64 = 400_000;
+        let mut rng = Seed::new(3).component("test");
+        let mut die = Translation::worn_in(&FLASH, UNITS);
+        for number in 0..20_000 {
+            die.write(number, false, &mut rng);
+        }
+        let before = (die.share_valid(), die.valid.clone());
+        for step in 0..40 {
+            die.deallocate(step * 5_000..(step + 1) * 5_000, 5_000, &mut rng);
+        }
+        assert!((die.share_valid() / before.0 - 0.5).abs() < 0.05, "{} of {}", die.share_valid(), before.0);
+        assert!(die.place.range(..200_000).next().is_none(), "what was written by number is gone");
+        let least = die.valid.iter().zip(&before.1).filter(|&(_, &before)| before > 400);
+        assert!(
+            least.clone().count() > 20 && least.clone().all(|(&now, &before)| now * 4 > before),
+            "from all"
+        );
+        die.deallocate(200_000..UNITS, 200_000, &mut rng);
+        assert_eq!((die.total, die.valid.iter().sum::<u32>(), die.place.len()), (0, 0, 0));
     }
 
     /// With a share of the drive deallocated, blocks hold as much less: fewer pages are moved, none once all is. Written

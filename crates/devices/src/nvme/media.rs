@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
+use rustix::fs::{FallocateFlags, fallocate};
+
 /// Bytes that stay. What was never written reads as zeroes.
 pub trait Media {
     /// Fills `into` from byte `at` on.
@@ -134,8 +136,12 @@ impl Media for FileMedia {
         self.file.write_all(from)
     }
 
-    /// Zeroes are written only where something else stands, so that holes stay holes.
+    /// Holes, on file systems that can; elsewhere zeroes are written, but only where something else stands.
     fn discard(&mut self, at: u64, length: u64) -> io::Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if length > 0 && fallocate(&self.file, hole, at, length).is_ok() {
+            return Ok(());
+        }
         let end = at + length;
         let Some(written) = &self.written else { return self.zero(at, length) };
         // Of what was never written nothing has to be looked at: a whole drive can be discarded.
@@ -162,5 +168,32 @@ impl FileMedia {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn what_is_discarded_takes_no_room() {
+        let path = std::env::temp_dir().join(format!("nearfar-media-{}", std::process::id()));
+        let open =
+            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let mut media = FileMedia::new(open(), 8 << 20).unwrap();
+        media.write(5_000, &vec![7; 1 << 20]).unwrap();
+        media.discard(6_000, 1 << 20).unwrap();
+        let mut bytes = vec![1; 4_000];
+        media.read(4_000, &mut bytes).unwrap();
+        let room = std::fs::metadata(&path).map(|file| (file.len(), file.blocks() * 512)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            bytes[..1_000].iter().chain(&bytes[2_000..]).all(|&b| b == 0)
+                && bytes[1_000..2_000].iter().all(|&b| b == 7)
+        );
+        assert_eq!(room.0, 8 << 20);
+        // Where the file system cannot make holes, the room stays.
+        assert!(room.1 <= (1 << 20) + 65_536, "{} bytes", room.1);
     }
 }

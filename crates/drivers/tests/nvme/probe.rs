@@ -106,3 +106,13 @@ fn a_drive_that_goes_while_it_is_probed_is_bound_to_nobody() {
         machine.assert_reads(n);
     }
 }
+
+/// A machine that is not needed any more is gone, and its drive with it.
+#[test]
+fn nothing_is_left_of_a_machine_that_is_dropped() {
+    let machine = Machine::new(&Setup::default());
+    machine.assert_reads("once");
+    let kernel = std::rc::Rc::downgrade(&machine.kernel.face());
+    drop(machine);
+    assert_eq!(kernel.strong_count(), 0);
+}

@@ -131,3 +131,23 @@ fn empty_datagrams_fill_a_socket() {
     let dropped = network(&pair, 1).counters().socket_full;
     assert!((150..300).contains(&dropped), "{dropped} of 300 found the socket full");
 }
+
+/// Hosts that are not needed any more are gone, whatever was under way.
+#[test]
+fn nothing_is_left_of_hosts_that_are_dropped() {
+    let pair = connected(&Setup::default());
+    let face = pair.hosts[0].kernel.face();
+    pair.spawn(0, 0, move |cpu| {
+        Box::pin(async move {
+            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+            let socket = face.network().udp(&cpu, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            let to = SocketAddrV4::new(ADDRESSES[1], PORT);
+            let _ = socket.send_to(&cpu, to, Segment { at: pages.start, length: 100 }).await;
+            let _ = face.network().connect(&cpu, SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 9), 1)).await;
+        })
+    });
+    pair.run_for(Duration::from_us(200));
+    let kernels = [0, 1].map(|host: usize| std::rc::Rc::downgrade(&pair.hosts[host].kernel.face()));
+    drop(pair);
+    assert_eq!(kernels.map(|kernel| kernel.strong_count()), [0, 0]);
+}

@@ -4,6 +4,9 @@ use platform::block::{BlockLimits, BlockOp, SECTOR, Segment};
 
 /// Most sectors of a request without data: 65536 blocks of 512 bytes, as NVMe counts them.
 const MOST_WITHOUT_DATA: u64 = 1 << 16;
+/// Most sectors of one that discards: NVMe counts the blocks of a range in 32 bits (Linux: `UINT_MAX`), here whole ones of
+/// 4 KiB.
+const MOST_DISCARDED: u64 = (1 << 32) - 8;
 
 /// A part of a request, not too large for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,11 +49,12 @@ pub(super) fn split(
         if op == BlockOp::Flush {
             return Some(vec![Piece { op, sector: 0, sectors: 0, segments: Vec::new() }]);
         }
-        let starts = (0..sectors).step_by(MOST_WITHOUT_DATA as usize);
+        let most = if op == BlockOp::Discard { MOST_DISCARDED } else { MOST_WITHOUT_DATA };
+        let starts = (0..sectors).step_by(most as usize);
         let piece = |done: u64| Piece {
             op,
             sector: sector + done,
-            sectors: (sectors - done).min(MOST_WITHOUT_DATA) as u32,
+            sectors: (sectors - done).min(most) as u32,
             segments: Vec::new(),
         };
         return Some(starts.map(piece).collect());
@@ -140,6 +144,16 @@ mod tests {
             length: blocks * 512,
         });
         proptest::collection::vec(segment, 1..12)
+    }
+
+    #[test]
+    fn a_whole_drive_is_discarded_in_few_requests() {
+        let sectors = 6_401_252_745_216 / SECTOR;
+        let pieces = split(&limits(), BlockOp::Discard, 8, sectors, &[]).unwrap();
+        assert_eq!(pieces.len(), 3);
+        assert_eq!(pieces.iter().map(|piece| u64::from(piece.sectors)).sum::<u64>(), sectors);
+        assert!(pieces.windows(2).all(|two| two[0].sector + u64::from(two[0].sectors) == two[1].sector));
+        assert_eq!(split(&limits(), BlockOp::WriteZeroes, 0, 1 << 17, &[]).unwrap().len(), 2);
     }
 
     proptest! {

@@ -27,12 +27,13 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
         namespaces: setup.namespaces.clone(),
         ..nvme_params(drive, generation, width, seed)
     };
+    let capacity: u64 = setup.namespaces.iter().map(|bytes| bytes.get()).sum();
     params.media.flash = drive.media.flash.as_ref().filter(|_| setup.worn_in).map(|flash| FlashParams {
         pages: (flash.block.value.get() / drive.media.unit.value.get()) as u32,
-        filled: drive.controller.capacity.value.get() as f64 / flash.raw.value.get() as f64,
+        // What belongs to no namespace is room to spare: a smaller one is how operators make drives write faster.
+        filled: capacity as f64 / flash.raw.value.get() as f64,
         erase: flash.erase.value,
     });
-    let capacity = setup.namespaces.iter().map(|bytes| bytes.get()).sum();
     let device = Nvme::new(params, media(setup.backing.as_ref(), capacity)?)
         .map_err(|error| TopologyError::Card(error.to_string()))?;
     let core = EndpointParams::ideal(drive.controller.tags.value.get() as u16);
