@@ -81,6 +81,8 @@ fn a_simulated_directory_compares_with_itself() {
         "cause",
         "directory",
         "machine",
+        "p95",
+        "p999",
     ];
     wanted.sort_unstable();
     let mut keys: Vec<&str> = keys.into_iter().map(String::as_str).collect();
