@@ -125,10 +125,12 @@ pub(crate) struct Executor {
     alive: Cell<usize>,
     spawned: Cell<u64>,
     inbox: Arc<Inbox>,
+    /// Nobody will run a task any more.
+    over: Cell<bool>,
 }
 
 impl Executor {
-    /// Adds a task and puts it on the ready queue.
+    /// Adds a task and puts it on the ready queue; once all is over, drops it.
     pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
@@ -161,6 +163,9 @@ impl Executor {
         self.tasks.borrow_mut()[slot] = Some(Rc::clone(&task));
         self.alive.set(self.alive.get() + 1);
         task.schedule();
+        if self.over.get() {
+            self.shut_down();
+        }
         JoinHandle { join, task }
     }
 
@@ -242,6 +247,8 @@ impl Executor {
         }
         self.alive.set(0);
         self.ready.borrow_mut().clear();
+        // What is dropped later may spawn, too: nobody would ever drop that.
+        self.over.set(true);
     }
 }
 

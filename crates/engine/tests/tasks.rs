@@ -202,6 +202,21 @@ fn an_aborted_task_is_dropped_where_it_waits() {
 }
 
 #[test]
+fn what_is_spawned_after_the_simulation_is_dropped() {
+    let simulation = simulation();
+    let handle = simulation.handle();
+    drop(simulation);
+    let held = Rc::new(());
+    let guard = Rc::clone(&held);
+    let task = handle.spawn(async move {
+        let _guard = guard;
+        core::future::pending::<()>().await;
+    });
+    assert!(task.is_finished());
+    assert_eq!(Rc::strong_count(&held), 1);
+}
+
+#[test]
 fn a_task_is_awaited_by_another() {
     let simulation = simulation();
     let handle = simulation.handle();

@@ -246,3 +246,19 @@ fn the_accounts_add_up_to_the_cores_time() {
     assert!(!interrupts.of("irq").is_zero() && interrupts.of("user").is_zero(), "{interrupts:?}");
     assert!(account(Account::IDLE).total() > elapsed / 2);
 }
+
+/// Sweeps run many computers in one process.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_leaves_no_drive_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive.img");
+    let is_ours = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|file| file == path);
+    let open =
+        || std::fs::read_dir("/proc/self/fd").unwrap().flatten().map(is_ours).filter(|&ours| ours).count();
+    let backing = format!("backing = {:?}", path.to_str().unwrap());
+    for command in ["stream", "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=4 oflag=direct"] {
+        with_lines("", &backing, &[command]).unwrap().remove(0).outcome.unwrap();
+        assert_eq!(open(), 0, "{command}");
+    }
+}
