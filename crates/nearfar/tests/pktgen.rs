@@ -78,6 +78,22 @@ fn the_link_carries_what_the_model_says() {
     }
 }
 
+/// What was written into a card is counted when it has left, in both formats.
+#[test]
+fn pktgen_waits_for_what_a_card_still_has() {
+    for format in ["signature", "framed"] {
+        let text = include_str!("../../../scenarios/kpio-send.toml")
+            .replace("\"signature\"", &format!("{format:?}"))
+            .replace("-n 10 -w 20000", "-n 500");
+        let done = run(&loaded(&text), &Silent).unwrap();
+        assert_eq!(reading(&done, "sent"), 500.0, "{done:?}");
+        let notes = done[0].outcome.as_ref().unwrap().notes.join("; ");
+        assert!(!notes.contains("not sent"), "{notes}");
+        let rate = 500.0 / reading(&done, "time");
+        assert!((reading(&done, "rate") / rate - 1.0).abs() < 1e-6, "{done:?}");
+    }
+}
+
 #[test]
 fn a_scenario_captures_what_tshark_reads() {
     let file = scratch("capture.pcapng");

@@ -33,6 +33,12 @@ const LOOP: u64 = 25;
 /// Packets given to the driver before the simulation catches up, if there are no bursts.
 const TURN: u32 = 8;
 
+/// How long it is waited for what the device still has, from the last that came of it (assumed: well above what a card
+/// waits for anything).
+const QUIET: Duration = Duration::from_us(200);
+/// From one look at the device's counters to the next (assumed).
+const LOOK: Duration = Duration::from_us(1);
+
 /// Sends frames as fast as the kernel's packet generator, without a network stack.
 #[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "pktgen", disable_help_flag = true)]
@@ -277,6 +283,38 @@ impl Pktgen {
     }
 }
 
+/// Waits until a device has sent what it was given or has said why not, or until nothing more has come of it for [`QUIET`].
+///
+/// Gives what it has counted by then, and when the last of that was seen, unless all was there at once: packets that
+/// were written into the device are the driver's no longer when it still has to send them.
+async fn settled(
+    cpu: &Cpu,
+    device: &dyn PacketDevice,
+    before: &TxStatistics,
+    given: u64,
+) -> (TxStatistics, Option<Time>) {
+    let mut seen = None;
+    let mut after = device.statistics(cpu).await;
+    let mut news = cpu.now();
+    while settled_of(before, &after) < given && cpu.now().since(news) < QUIET {
+        cpu.sleep(LOOK).await;
+        let now = device.statistics(cpu).await;
+        if settled_of(before, &now) > settled_of(before, &after) {
+            news = cpu.now();
+        }
+        // Without more, the last was under way before the first look.
+        seen = Some(news);
+        after = now;
+    }
+    (after, seen)
+}
+
+/// Packets of which it is known what became of them.
+fn settled_of(before: &TxStatistics, after: &TxStatistics) -> u64 {
+    let sum = |s: &TxStatistics| s.frames + s.failed + s.no_carrier + s.lost + s.refused;
+    sum(after) - sum(before)
+}
+
 /// What a thread has done.
 #[derive(Default)]
 struct Thread {
@@ -326,8 +364,9 @@ impl Program for Pktgen {
                 all.waited += done.waited;
                 all.stopped |= done.stopped;
             }
-            let took = cpu.now().since(began);
-            let after = device.statistics(&cpu).await;
+            let handed_over = cpu.now();
+            let (after, seen) = settled(&cpu, &*device, &before, all.given).await;
+            let took = seen.unwrap_or(handed_over).since(began);
             let mut report = self.report(all.given, took, [before, after]);
             let time = f64::from(self.threads) * took.as_ns_f64();
             report.add("waited for room", "% of time", 100.0 * all.waited.as_ns_f64() / time);
