@@ -3,18 +3,23 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::{KpioParams as Parts, NicParams};
 use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
-use hardware::core::{EvictionOrder, StoreParams};
+use engine::Trace;
+use hardware::core::{EvictionOrder, LinePassed, StoreParams};
+use hardware::link::{Credits, LinkParams};
+use hardware::memory::CoreId;
 use hardware::root::RootPortParams;
 use platform::device::FunctionIndex;
 use units::{BitRate, Duration};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
 use wire::nic::registers::{counter, feature};
+use wire::pcie::{Generation, Width};
 
 fn with_kpio(nic: &mut NicParams) {
     nic.kpio = Some(Parts::example());
@@ -132,6 +137,67 @@ fn lines_that_leave_in_any_order_all_arrive() {
                 assert_eq!(count(&pair, counter::KPIO_DROPPED) + count(&pair, counter::KPIO_MISSING), 0);
                 assert!(count(&pair, counter::KPIO_AHEAD) > 0);
             }
+        }
+    }
+}
+
+/// Four cores write more than a Gen1 x4 link takes, each into its own queue: a line that has to wait for its turn with those of
+/// all cores, and is passed by others meanwhile, comes long before the device has given it up.
+#[test]
+fn no_line_starves_behind_those_of_four_cores_on_a_slow_link() {
+    let stores = StoreParams {
+        eviction_order: EvictionOrder::Any,
+        accept_latency: Duration::from_ns(91),
+        ..StoreParams::ideal()
+    };
+    let root = RootPortParams { outbound_latency: Duration::from_ns(100), ..RootPortParams::ideal() };
+    // The link of the paper's card, whose credits let lines wait (machines/nics/kpio-fpga.toml).
+    let mut link = LinkParams::example(Generation::Gen1, Width::X4);
+    link.latency = Duration::from_ns(388);
+    link.receivers[1].credits.posted = Some(Credits { header: 8, data: 52 });
+    const FRAMES: u32 = 400;
+    for framed in [true, false] {
+        for flow in [Flow::Link, Flow::Counted] {
+            let kpio = Some(KpioParams { framed, flow, ..KpioParams::default() });
+            let driver = NicDriverParams { channels: Some(4), kpio, ..NicDriverParams::default() };
+            let (stores, root, link) = (stores.clone(), root.clone(), link.clone());
+            let pair = Pair::up(&Setup { driver, nic: with_kpio, stores, root, link, ..Setup::default() });
+            let listener = pair.device(1).listen(Some(TYPE.0), 1 << 16);
+            let buffers = Buffers::new(&pair.hosts[0].kernel);
+            let longest = Rc::new(Cell::new(Duration::ZERO));
+            for core in 0..4 {
+                let longest = Rc::clone(&longest);
+                let trace = Trace::to(move |line: LinePassed| {
+                    longest.set(longest.get().max(line.left.since(line.opened)));
+                });
+                let host = pair.hosts[0].host;
+                pair.simulation
+                    .handle()
+                    .with(|fabric, _| fabric.host_mut(host).watch_stores(CoreId(core), trace));
+            }
+            for core in 0..4 {
+                let (device, buffers) = (pair.device(0), Rc::clone(&buffers));
+                pair.spawn(0, core as u16, move |cpu| {
+                    Box::pin(async move {
+                        for n in 0..FRAMES {
+                            let bytes = frame(1, 1000, core * FRAMES + n);
+                            while device.send(&cpu, buffers.packet(&cpu, &bytes, 4096), false).is_err() {
+                                cpu.sleep(Duration::from_us(1)).await;
+                            }
+                            cpu.sync().await;
+                        }
+                    })
+                });
+            }
+            let mut numbers = received(&pair, listener, false);
+            let counts = [counter::KPIO_WAITS, counter::KPIO_DROPPED, counter::KPIO_MISSING];
+            let counts = counts.map(|which| count(&pair, which));
+            let longest = longest.get();
+            assert!(longest < Parts::example().patience / 2, "a line stayed for {longest}");
+            assert!(longest > Duration::from_us(2), "lines wait at all: {longest}");
+            assert_eq!(counts, [0; 3], "waits, drops, missing: {framed}, {flow:?}");
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..4 * FRAMES).collect::<Vec<_>>(), "{framed}, {flow:?}");
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct Setup {
     /// How cores store to devices, and the root ports that they do it through.
     pub stores: StoreParams,
     pub root: RootPortParams,
+    /// The way from there to the NIC.
+    pub link: LinkParams,
     /// Drivers that are asked before the NIC's.
     pub others: Vec<Rc<dyn PciDriver>>,
 }
@@ -66,6 +68,7 @@ impl Default for Setup {
             nic: |_| {},
             stores: StoreParams::ideal(),
             root: RootPortParams::ideal(),
+            link: link(),
             others: Vec::new(),
         }
     }
@@ -148,7 +151,7 @@ impl Pair {
                     .collect(),
             };
             let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), iommus);
-            let link = fabric.add_root_port(host, setup.root.clone(), link(), 0..=0);
+            let link = fabric.add_root_port(host, setup.root.clone(), setup.link.clone(), 0..=0);
             fabric.host_mut(host).set_store_params(&setup.stores);
             let card = fabric.add_endpoint(EndpointParams::ideal(256), &[link], Box::new(nic));
             (host, handle, card)

@@ -35,6 +35,8 @@ pub(super) struct Buffer {
     pub direct: bool,
     /// Place in the order in which buffers were told to leave.
     pub order: u64,
+    /// Lines that were told later and have left before it.
+    passed: usize,
     /// When it took its first store, and when its first bytes left; for who watches.
     pub opened: Time,
     pub left: Option<Time>,
@@ -134,6 +136,7 @@ impl Buffers {
             state: State::Open,
             direct: false,
             order: 0,
+            passed: 0,
             opened,
             left: None,
         });
@@ -183,26 +186,25 @@ impl Buffers {
         self.held.iter().filter(|buffer| buffer.state == State::Leaving).map(|buffer| buffer.port)
     }
 
-    /// Chooses one of the lines that wait to leave and whose port has room.
+    /// Chooses one of the lines that wait to leave and whose port has room. Where any may leave, the one told first does so
+    /// once it has been passed by as many as there are buffers; no other can have been passed by more.
     pub fn choose(&mut self, mut has_room: impl FnMut(u8) -> bool) -> Option<usize> {
         let mut candidates = 0;
-        let mut chosen: Option<usize> = None;
+        let (mut oldest, mut drawn) = (None::<usize>, None);
         for (index, buffer) in self.held.iter().enumerate() {
             if buffer.state != State::Leaving || !has_room(buffer.port) {
                 continue;
             }
             candidates += 1;
-            let better = match (self.order, chosen) {
-                (_, None) => true,
-                (EvictionOrder::AsTold, Some(other)) => buffer.order < self.held[other].order,
-                // Each of n is kept with probability 1/n.
-                (EvictionOrder::Any, Some(_)) => self.rng.below(candidates) == 0,
-            };
-            if better {
-                chosen = Some(index);
+            if oldest.is_none_or(|other| buffer.order < self.held[other].order) {
+                oldest = Some(index);
+            }
+            // Each of n is kept with probability 1/n.
+            if self.order == EvictionOrder::Any && (candidates == 1 || self.rng.below(candidates) == 0) {
+                drawn = Some(index);
             }
         }
-        chosen
+        oldest.filter(|&index| self.held[index].passed >= self.combining_buffers).or(drawn).or(oldest)
     }
 
     /// Takes the next bytes of a line that leaves: the line, its bytes, which of them go now, whether they are the
@@ -222,6 +224,8 @@ impl Buffers {
 
     /// Notes that the last bytes of a line have left: whether one told to leave later went before it.
     pub fn left(&mut self, order: u64) -> bool {
+        let passes = |buffer: &&mut Buffer| buffer.state == State::Leaving && buffer.order < order;
+        self.held.iter_mut().filter(passes).for_each(|buffer| buffer.passed += 1);
         let overtaken = order < self.last_gone;
         self.last_gone = self.last_gone.max(order);
         overtaken

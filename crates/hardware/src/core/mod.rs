@@ -3,10 +3,11 @@
 //! What a core stores to device memory enters its store buffer and leaves it in program order. An uncached store
 //! goes out by itself and is accepted before anything after it moves. A write-combining store goes into the buffer
 //! that collects its line, or takes a free one; a line that is full leaves at once, any other when a barrier, an
-//! uncached access, a flush of that line or the want of a buffer drives it out. Lines that wait to leave do so in
-//! any order. A buffer is free again when the root complex has accepted all of its bytes, which it does as long as
-//! the root port has room for posted writes; when the link or the device's credits do not drain those, buffers stay
-//! taken, stores stay in the store buffer, and the core in the end stands still.
+//! uncached access, a flush of that line or the want of a buffer drives it out. Lines that wait to leave do so as
+//! they were told to, or in any order that lets no more lines than there are buffers pass one. A buffer is free again
+//! when the root complex has accepted all of its bytes, which it does as long as the root port has room for posted
+//! writes; when the link or the device's credits do not drain those, buffers stay taken, stores stay in the store
+//! buffer, and the core in the end stands still.
 //!
 //! | file | subject |
 //! |---|---|
@@ -35,7 +36,9 @@ pub enum EvictionOrder {
     /// In the order in which they were full or driven out.
     #[default]
     AsTold,
-    /// In any: the order that software may rely on is none (SDM 11.3.1).
+    /// In any: the order that software may rely on is none (SDM 11.3.1). As many lines may pass one as there are
+    /// buffers that combine, then it leaves: assumed, because drawing each time afresh would set no limit to a line's
+    /// wait, and hardware that chooses among a few entries lets the oldest of them go at last.
     Any,
 }
 

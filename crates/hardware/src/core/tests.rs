@@ -168,6 +168,33 @@ fn full_lines_may_overtake_each_other_when_they_wait() {
     assert_ne!(orders[1], orders[0], "and with this seed they do");
 }
 
+/// Departures until a line leaves: those of the lines told before it, and of no more than there are buffers after it.
+#[test]
+fn no_line_is_passed_by_more_than_there_are_buffers() {
+    for buffers in [1, 2, 10] {
+        let mut bench = Bench::new(StoreParams {
+            eviction_order: EvictionOrder::Any,
+            combining_buffers: buffers,
+            evict_interval: Duration::from_ns(1),
+            ..StoreParams::ideal()
+        });
+        for line in 0..5_000 {
+            let store = Store::Combining { address: BASE + line * LINE, bytes: &[1; 64], width: 8 };
+            bench.unit.push(bench.now, 0, store);
+        }
+        bench.run();
+        let lines: Vec<u64> = bench.left.iter().map(|(_, address, _)| (address - BASE) / LINE).collect();
+        let most = (0..lines.len()).map(|at| {
+            // Each line was told in order, at most so many places before.
+            let begin = at.saturating_sub(2 * usize::from(buffers));
+            assert!(lines[..begin].iter().all(|&other| other < lines[at]), "{} at {at}", lines[at]);
+            lines[begin..at].iter().filter(|&&other| other > lines[at]).count()
+        });
+        let most = most.max().unwrap();
+        assert_eq!(most, if buffers == 1 { 0 } else { buffers.into() }, "{buffers} buffers");
+    }
+}
+
 #[test]
 fn uncached_stores_follow_each_other_at_the_pace_of_acceptance() {
     let (uncached_latency, accept_latency) = (Duration::from_ns(100), Duration::from_ns(30));

@@ -51,7 +51,7 @@ names! {
     pub enum CombiningOrder {
         /// As they were filled or driven out.
         AsTold = "as-told",
-        /// In any.
+        /// In any; no more lines than there are buffers pass one.
         Any = "any",
     }
 }
