@@ -58,7 +58,7 @@ pub struct Effort {
 impl Default for Effort {
     /// Enough for a median within a tick, a 99.9th percentile and a bandwidth within half a percent.
     fn default() -> Self {
-        Self { samples: 4_000, transactions: 12_000 }
+        Self { samples: 2_000, transactions: 12_000 }
     }
 }
 
