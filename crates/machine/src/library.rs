@@ -43,6 +43,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/fio-randread.toml",
     "scenarios/fio-remote.toml",
     "scenarios/iommu-window.toml",
+    "scenarios/kpio-ping.toml",
     "scenarios/kpio-send.toml",
     "scenarios/latency-by-size.toml",
     "scenarios/more-ddio.toml",

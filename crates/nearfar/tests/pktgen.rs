@@ -78,6 +78,29 @@ fn the_link_carries_what_the_model_says() {
     }
 }
 
+/// What a card gave up and what it dropped is shown, here nothing.
+#[test]
+fn ethtool_shows_what_a_card_dropped() {
+    let text = include_str!("../../../scenarios/kpio-send.toml").replace("-n 10 -w 20000", "-n 500")
+        + "[[program]]\ncpus = \"1\"\nstart = \"2 ms\"\nrun = \"ethtool -S eth0\"\n";
+    let done = run(&loaded(&text), &Silent).unwrap();
+    let shown = |name: &str| done[1].outcome.as_ref().unwrap().get(name);
+    assert_eq!(shown("tx_frames_sent"), Some(500.0), "{done:?}");
+    for name in ["tx_kpio_dropped", "tx_kpio_missing", "tx_kpio_waits", "rx_no_buffer", "rx_overflow"] {
+        assert_eq!(shown(name), Some(0.0), "{name}: {done:?}");
+    }
+}
+
+/// The looped card carries a ping and a stream between its interfaces, by programmed I/O alone.
+#[test]
+fn the_looped_card_carries_ping_and_stream() {
+    let done = run(&loaded(include_str!("../../../scenarios/kpio-ping.toml")), &Silent).unwrap();
+    let ping = done.iter().find(|done| done.run.starts_with("ping")).unwrap();
+    assert_eq!(ping.outcome.as_ref().unwrap().get("received"), Some(5.0), "{done:?}");
+    let stream = done.iter().find(|done| done.run.starts_with("iperf -c")).unwrap();
+    assert!(stream.outcome.as_ref().unwrap().get("bandwidth").unwrap() > 1000.0, "{done:?}");
+}
+
 /// What was written into a card is counted when it has left, in both formats.
 #[test]
 fn pktgen_waits_for_what_a_card_still_has() {

@@ -81,6 +81,21 @@ pub struct TxStatistics {
     pub no_lines: u64,
     /// Packets by descriptor because they are too long for programmed I/O.
     pub too_long: u64,
+    /// Packets by programmed I/O that the device has given up, as their lines did not come or were mixed.
+    pub lines_dropped: u64,
+    /// Numbers of such packets that it has missed: of those that it has given up, and of those that never began.
+    pub lines_missing: u64,
+}
+
+/// What else a device has counted since the driver came, which no sender needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceStatistics {
+    /// Received frames that it dropped because their queue had no buffer.
+    pub rx_no_buffer: u64,
+    /// Received frames that it dropped because its own memory was full.
+    pub rx_overflow: u64,
+    /// How often it has given up waiting for a line.
+    pub line_waits: u64,
 }
 
 /// What a network device is.
@@ -162,6 +177,12 @@ pub trait NetDriver {
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         let _ = cpu;
         Box::pin(async { TxStatistics::default() })
+    }
+
+    /// What else the device has counted, by its own registers.
+    fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
+        let _ = cpu;
+        Box::pin(async { DeviceStatistics::default() })
     }
 
     /// The core at which a sending queue is at home (XPS).

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::{Pages, PhysAddr};
-use crate::net::{Coalescing, NetCounters, NetLimits, TxStatistics};
+use crate::net::{Coalescing, DeviceStatistics, NetCounters, NetLimits, TxStatistics};
 use crate::sync::WaitQueue;
 
 /// A piece of a packet.
@@ -192,6 +192,8 @@ pub trait PacketDevice {
     fn counters(&self) -> NetCounters;
     /// What its device and its driver have counted of sending; nothing if they have gone.
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics>;
+    /// What else its device has counted; nothing if it has gone.
+    fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics>;
     /// Starts it.
     ///
     /// # Errors

@@ -88,6 +88,7 @@ impl Ethtool {
 
     async fn show_statistics(cpu: &Cpu, device: &dyn PacketDevice) -> Report {
         let (hardware, kernel) = (device.statistics(cpu).await, device.counters());
+        let others = device.device_statistics(cpu).await;
         let mut report = Report::default();
         for (name, value) in [
             ("rx_packets", kernel.rx_packets),
@@ -103,6 +104,11 @@ impl Ethtool {
             ("tx_kpio", hardware.lines),
             ("tx_kpio_no_queue", hardware.no_lines),
             ("tx_kpio_too_long", hardware.too_long),
+            ("tx_kpio_dropped", hardware.lines_dropped),
+            ("tx_kpio_missing", hardware.lines_missing),
+            ("tx_kpio_waits", others.line_waits),
+            ("rx_no_buffer", others.rx_no_buffer),
+            ("rx_overflow", others.rx_overflow),
         ] {
             report.add(name, "", value as f64);
         }

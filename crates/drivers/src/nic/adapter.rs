@@ -32,6 +32,17 @@ use super::rx::{Fetch, RxQueue};
 use super::steering::{Rules, write_rss};
 use super::tx::TxQueue;
 
+/// Counters that say what became of packets.
+pub const SENDING: [usize; 5] = [
+    counter::TX_FRAMES,
+    counter::TX_ERRORS,
+    counter::TX_NO_CARRIER,
+    counter::KPIO_DROPPED,
+    counter::KPIO_MISSING,
+];
+/// Others that are told.
+pub const OTHERS: [usize; 3] = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::KPIO_WAITS];
+
 /// For how long sending that has begun on other cores goes on before a queue is taken down (Linux: `synchronize_net`, which
 /// takes longer).
 const GRACE: Duration = Duration::from_us(20);
@@ -128,8 +139,8 @@ pub(super) struct Adapter {
     /// Features that are on, and the table of the hash.
     pub features: Cell<u32>,
     pub table: RefCell<Vec<u16>>,
-    /// What the device had counted of sending before it was reset: sent, failed, without carrier.
-    pub kept: Cell<[u64; 3]>,
+    /// What the device had counted before it was reset, as far as it is read.
+    kept: RefCell<[u64; counter::COUNT]>,
     recovering: Cell<bool>,
     /// Who starts or stops it does so alone.
     pub change: Semaphore,
@@ -168,7 +179,7 @@ impl Adapter {
             waiting: RefCell::default(),
             features: Cell::new(limits.features & !off | feature::ALL_GROUPS & limits.features),
             table: RefCell::default(),
-            kept: Cell::default(),
+            kept: RefCell::new([0; counter::COUNT]),
             recovering: Cell::new(false),
             change: Semaphore::new(1),
             active: Cell::new(false),
@@ -371,22 +382,48 @@ impl Adapter {
             self.device.set_master(cpu, false).await;
         }
         // A reset clears them.
-        let counted = self.read_counters(cpu).await;
-        let mut kept = self.kept.get();
-        kept.iter_mut().zip(counted).for_each(|(sum, more)| *sum += more);
-        self.kept.set(kept);
+        self.keep(cpu, SENDING).await;
+        self.keep(cpu, OTHERS).await;
     }
 
-    /// What the device has counted of sending since it was reset: sent, failed, without carrier.
-    pub async fn read_counters(&self, cpu: &Cpu) -> [u64; 3] {
-        let mut counted = [0; 3];
-        let places = [counter::TX_FRAMES, counter::TX_ERRORS, counter::TX_NO_CARRIER];
+    async fn keep<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) {
+        let counted = self.read_counters(cpu, places).await;
+        let mut kept = self.kept.borrow_mut();
+        places.into_iter().zip(counted).for_each(|(place, more)| kept[place] += more);
+    }
+
+    /// What the device has counted since the driver came.
+    pub async fn counted<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) -> [u64; N] {
+        let mut sums = places.map(|place| self.kept.borrow()[place]);
+        if self.state.get() == State::Up {
+            let now = self.read_counters(cpu, places).await;
+            sums.iter_mut().zip(now).for_each(|(sum, now)| *sum += now);
+        }
+        sums
+    }
+
+    /// What the device has counted since it was reset.
+    async fn read_counters<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) -> [u64; N] {
+        let mut counted = [0; N];
         for (counted, place) in counted.iter_mut().zip(places) {
+            if !self.can_count(place) {
+                continue;
+            }
             let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
             // All ones: nobody answers.
             *counted = if value == u64::MAX { 0 } else { value };
         }
         counted
+    }
+
+    /// Whether a counter can be anything but zero: a read across the link is long.
+    fn can_count(&self, place: usize) -> bool {
+        match place {
+            counter::KPIO_DROPPED | counter::KPIO_WAITS => self.kpio.is_some(),
+            // The other format has no numbers.
+            counter::KPIO_MISSING => self.kpio.as_ref().is_some_and(|kpio| kpio.params.framed),
+            _ => true,
+        }
     }
 
     /// Starts the device anew, in a task of its own.

@@ -2,13 +2,15 @@
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
-use platform::net::{Coalescing, FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId, TxStatistics};
+use platform::net::{
+    Coalescing, DeviceStatistics, FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId, TxStatistics,
+};
 use units::BitRate;
 use wire::ethernet::HEADER_LEN;
 use wire::nic::registers::{self as regs, feature};
 use wire::pcie::FunctionAddress;
 
-use super::adapter::{Adapter, State};
+use super::adapter::{Adapter, OTHERS, SENDING, State};
 use super::steering::write_table;
 
 /// Where the kernel keeps a feature.
@@ -148,12 +150,7 @@ impl NetDriver for Adapter {
     fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let mut hardware = self.kept.get();
-            if self.state.get() == State::Up {
-                let now = self.read_counters(cpu).await;
-                hardware.iter_mut().zip(now).for_each(|(sum, now)| *sum += now);
-            }
-            let [frames, failed, no_carrier] = hardware;
+            let [frames, failed, no_carrier, lines_dropped, lines_missing] = self.counted(cpu, SENDING).await;
             let driver = &self.counters;
             TxStatistics {
                 frames,
@@ -165,7 +162,17 @@ impl NetDriver for Adapter {
                 lines: driver.tx_lines.get(),
                 no_lines: driver.tx_no_queue.get(),
                 too_long: driver.tx_too_long.get(),
+                lines_dropped,
+                lines_missing,
             }
+        })
+    }
+
+    fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            let [rx_no_buffer, rx_overflow, line_waits] = self.counted(cpu, OTHERS).await;
+            DeviceStatistics { rx_no_buffer, rx_overflow, line_waits }
         })
     }
 

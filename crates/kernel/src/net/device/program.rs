@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Async, Cpu};
-use platform::net::{Coalescing, NetCounters, NetLimits, Packet, PacketDevice, PacketQueue, TxStatistics};
+use platform::net::{
+    Coalescing, DeviceStatistics, NetCounters, NetLimits, Packet, PacketDevice, PacketQueue, TxStatistics,
+};
 
 use super::NetDevice;
 
@@ -30,6 +32,15 @@ impl PacketDevice for NetDevice {
             match self.driver() {
                 Some(driver) => driver.statistics(cpu).await,
                 None => TxStatistics::default(),
+            }
+        })
+    }
+
+    fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
+        Box::pin(async move {
+            match self.driver() {
+                Some(driver) => driver.device_statistics(cpu).await,
+                None => DeviceStatistics::default(),
             }
         })
     }
