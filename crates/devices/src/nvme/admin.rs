@@ -124,16 +124,7 @@ impl Controller {
             return Err(Status::INVALID_FIELD.dnr());
         }
         let entries = u32::from(size) + 1;
-        let new = SubmissionQueue {
-            base,
-            entries,
-            tail: 0,
-            head: 0,
-            fetching: false,
-            closed: false,
-            priority,
-            completion_queue,
-        };
+        let new = SubmissionQueue::new(base, entries, priority, completion_queue);
         state.submission.insert(queue, new);
         Ok(0)
     }

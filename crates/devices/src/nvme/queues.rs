@@ -21,6 +21,11 @@ pub(super) struct SubmissionQueue {
 }
 
 impl SubmissionQueue {
+    /// An empty queue.
+    pub fn new(base: u64, entries: u32, priority: u8, completion_queue: u16) -> Self {
+        Self { base, entries, tail: 0, head: 0, fetching: false, closed: false, priority, completion_queue }
+    }
+
     pub fn waiting(&self) -> u32 {
         (self.tail + self.entries - self.head) % self.entries
     }

@@ -100,10 +100,9 @@ fn probes_of_a_closed_window_come_ever_more_seldom() {
     assert_eq!((counters.timeouts, counters.probes), (0, 6), "{counters:?}");
 }
 
-/// What a peer said to lie behind the end of its stream is given back with the end (found by fuzzing).
-#[test]
-fn nothing_behind_the_end_of_a_stream_is_kept() {
-    let segment = |sequence, flags| TcpHeader {
+/// A segment of a peer that has heard of the first byte after 500.
+fn segment(sequence: u32, flags: TcpFlags) -> TcpHeader {
+    TcpHeader {
         source: 40_000,
         destination: 80,
         sequence,
@@ -111,7 +110,12 @@ fn nothing_behind_the_end_of_a_stream_is_kept() {
         flags,
         window: 1000,
         ..TcpHeader::default()
-    };
+    }
+}
+
+/// What a peer said to lie behind the end of its stream is given back with the end (found by fuzzing).
+#[test]
+fn nothing_behind_the_end_of_a_stream_is_kept() {
     let mut tcp =
         inet::tcp::Connection::accept(params(), 500, Time::ZERO, &segment(7, TcpFlags::SYN)).unwrap();
     assert!(tcp.transmit(Time::ZERO, 0).is_some());
@@ -126,15 +130,6 @@ fn nothing_behind_the_end_of_a_stream_is_kept() {
 /// A peer hears once, and first of all, of what came again (RFC 2883), behind the acknowledgement or beyond it.
 #[test]
 fn what_came_again_is_told_once() {
-    let segment = |sequence, flags| TcpHeader {
-        source: 40_000,
-        destination: 80,
-        sequence,
-        acknowledgement: 501,
-        flags,
-        window: 1000,
-        ..TcpHeader::default()
-    };
     let mut syn = segment(7, TcpFlags::SYN);
     syn.options.sack_permitted = true;
     let mut tcp = inet::tcp::Connection::accept(params(), 500, Time::ZERO, &syn).unwrap();

@@ -47,17 +47,7 @@ impl Controller {
                 return;
             }
             let (base, entries) = (state.admin_submission, u32::from(state.admin.submission) + 1);
-            let queue = SubmissionQueue {
-                base,
-                entries,
-                tail: 0,
-                head: 0,
-                fetching: false,
-                closed: false,
-                priority: 0,
-                completion_queue: 0,
-            };
-            state.submission.insert(0, queue);
+            state.submission.insert(0, SubmissionQueue::new(base, entries, 0, 0));
             let entries = u32::from(state.admin.completion) + 1;
             let queue = CompletionQueue::new(state.admin_completion, entries, Some(0));
             state.completion.insert(0, queue);
