@@ -1,0 +1,101 @@
+//! Who belongs to which domain: the root table and the context tables below it.
+
+use super::super::format::{ContextEntry, Features, RootEntry};
+use super::{FrameAllocator, TableError, new_table};
+use crate::memory::PhysicalMemory;
+use units::HostPhysical;
+use wire::pcie::Bdf;
+
+/// The root table and the context tables below it: who belongs to which domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextTables {
+    root: HostPhysical,
+}
+
+impl ContextTables {
+    /// Empty tables: every function is blocked.
+    ///
+    /// # Errors
+    /// If there is no memory for the root table.
+    pub fn new(
+        memory: &mut PhysicalMemory,
+        frames: &mut (impl FrameAllocator + ?Sized),
+    ) -> Result<Self, TableError> {
+        Ok(Self { root: new_table(memory, frames)? })
+    }
+
+    /// The address for the root table address register.
+    pub const fn root(&self) -> HostPhysical {
+        self.root
+    }
+
+    /// Puts a function into a domain. A changed entry takes effect after a context-cache invalidation, an
+    /// entry that was absent at once.
+    ///
+    /// # Errors
+    /// If there is no memory for the context table.
+    pub fn set(
+        &self,
+        memory: &mut PhysicalMemory,
+        frames: &mut (impl FrameAllocator + ?Sized),
+        function: Bdf,
+        entry: ContextEntry,
+    ) -> Result<(), TableError> {
+        let table = match self.context_table(memory, function)? {
+            Some(table) => table,
+            None => {
+                let context_table = new_table(memory, frames)?;
+                let root = self.root + u64::from(function.bus()) * 16;
+                let [low, high] = RootEntry { context_table }.encode();
+                memory.write_u64(root + 8, high)?;
+                memory.write_u64(root, low)?;
+                context_table
+            }
+        };
+        let [low, high] = entry.encode();
+        let place = table + u64::from(function.bits() & 0xff) * 16;
+        memory.write_u64(place + 8, high)?;
+        memory.write_u64(place, low)?;
+        Ok(())
+    }
+
+    /// Blocks a function; answers what it was. Takes effect after a context-cache invalidation.
+    ///
+    /// # Errors
+    /// If a table lies outside memory.
+    pub fn block(
+        &self,
+        memory: &mut PhysicalMemory,
+        function: Bdf,
+    ) -> Result<Option<ContextEntry>, TableError> {
+        let old = self.get(memory, function)?;
+        if let Some(table) = self.context_table(memory, function)? {
+            let place = table + u64::from(function.bits() & 0xff) * 16;
+            let [low, high] = ContextEntry::BLOCKED;
+            memory.write_u64(place, low)?;
+            memory.write_u64(place + 8, high)?;
+        }
+        Ok(old)
+    }
+
+    /// The domain of a function; `None` if it is blocked.
+    ///
+    /// # Errors
+    /// If a table lies outside memory.
+    pub fn get(&self, memory: &PhysicalMemory, function: Bdf) -> Result<Option<ContextEntry>, TableError> {
+        let Some(table) = self.context_table(memory, function)? else { return Ok(None) };
+        let place = table + u64::from(function.bits() & 0xff) * 16;
+        let words = [memory.read_u64(place)?, memory.read_u64(place + 8)?];
+        Ok(ContextEntry::decode(words, Features::ALL).ok())
+    }
+
+    fn context_table(
+        &self,
+        memory: &PhysicalMemory,
+        function: Bdf,
+    ) -> Result<Option<HostPhysical>, TableError> {
+        let root = self.root + u64::from(function.bus()) * 16;
+        let words = [memory.read_u64(root)?, memory.read_u64(root + 8)?];
+        Ok(RootEntry::decode(words, Features::ALL).ok().map(|r| r.context_table))
+    }
+}

@@ -1,0 +1,185 @@
+//! The second-level page table of a domain: what it is and what is in it.
+
+use super::super::format::{Features, PageEntry, entry_offset, level_shift};
+use super::super::ids::{PageSize, Permissions};
+use super::{FrameAllocator, TableError, new_table};
+use crate::memory::PhysicalMemory;
+use units::{Bytes, HostPhysical, Iova};
+
+/// What a walk by software finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// The page's IOVA.
+    pub iova: Iova,
+    /// The page's host-physical address.
+    pub frame: HostPhysical,
+    /// Its size.
+    pub size: PageSize,
+    /// What all levels together permit.
+    pub permissions: Permissions,
+}
+
+impl Mapping {
+    /// Where `iova`, which lies in this page, is.
+    pub fn resolve(&self, iova: Iova) -> HostPhysical {
+        self.frame + iova.offset_in(self.size.get())
+    }
+}
+
+/// What [`PageTable::unmap`] did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unmapped {
+    /// Bytes that were mapped and are not any more.
+    pub bytes: Bytes,
+    /// Entries written.
+    pub entries_written: u64,
+    /// Tables that are part of the structure no longer, to be freed after the invalidation.
+    pub tables: Vec<HostPhysical>,
+    /// Leave empty tables in place.
+    pub(super) keep_tables: bool,
+}
+
+/// The second-level page table of one domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageTable {
+    pub(super) root: HostPhysical,
+    pub(super) levels: u8,
+    features: Features,
+}
+
+impl PageTable {
+    /// An empty page table of 3, 4 or 5 `levels` (39, 48 or 57 address bits) in the format of an IOMMU with
+    /// `features`.
+    ///
+    /// # Errors
+    /// If there is no memory for its top level.
+    pub fn new(
+        memory: &mut PhysicalMemory,
+        frames: &mut (impl FrameAllocator + ?Sized),
+        levels: u8,
+        features: Features,
+    ) -> Result<Self, TableError> {
+        Ok(Self { root: new_table(memory, frames)?, levels: levels.clamp(3, 5), features })
+    }
+
+    /// The top-level table.
+    pub const fn root(&self) -> HostPhysical {
+        self.root
+    }
+    /// How many levels it has.
+    pub const fn levels(&self) -> u8 {
+        self.levels
+    }
+    /// Bits of its addresses.
+    pub const fn address_bits(&self) -> u32 {
+        level_shift(self.levels + 1)
+    }
+
+    /// The largest leaf that the IOMMU supports.
+    pub const fn largest_page(&self) -> PageSize {
+        match (self.features.pages_1gib, self.features.pages_2mib) {
+            (true, _) => PageSize::Size1GiB,
+            (false, true) => PageSize::Size2MiB,
+            _ => PageSize::Size4KiB,
+        }
+    }
+
+    /// All tables, for freeing them when the domain is gone.
+    ///
+    /// # Errors
+    /// If a table is broken.
+    pub fn tables(&self, memory: &PhysicalMemory) -> Result<Vec<HostPhysical>, TableError> {
+        let mut tables = vec![self.root];
+        self.collect_tables(memory, self.root, self.levels, 0, &mut tables)?;
+        Ok(tables)
+    }
+
+    /// The page that `iova` is in.
+    ///
+    /// # Errors
+    /// If a table is broken.
+    pub fn lookup(&self, memory: &PhysicalMemory, iova: Iova) -> Result<Option<Mapping>, TableError> {
+        if iova.get() >> self.address_bits() != 0 {
+            return Ok(None);
+        }
+        let (mut table, mut permissions) = (self.root, Permissions::READ_WRITE);
+        for level in (1..=self.levels).rev() {
+            match self.entry(memory, table, level, iova.get())? {
+                PageEntry::Absent => return Ok(None),
+                PageEntry::Table { table: next, permissions: p } => {
+                    (table, permissions) = (next, permissions.and(p));
+                }
+                PageEntry::Leaf { frame, size, permissions: p } => {
+                    let iova = iova.align_down(size.get());
+                    return Ok(Some(Mapping { iova, frame, size, permissions: permissions.and(p) }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// All pages, by address, for inspection.
+    ///
+    /// # Errors
+    /// If a table is broken.
+    pub fn mappings(&self, memory: &PhysicalMemory) -> Result<Vec<Mapping>, TableError> {
+        let mut found = Vec::new();
+        self.collect(memory, self.root, self.levels, 0, Permissions::READ_WRITE, &mut found)?;
+        Ok(found)
+    }
+
+    pub(super) fn entry(
+        &self,
+        memory: &PhysicalMemory,
+        table: HostPhysical,
+        level: u8,
+        at: u64,
+    ) -> Result<PageEntry, TableError> {
+        let iova = Iova::new(at);
+        let word = memory.read_u64(table + entry_offset(iova, level))?;
+        PageEntry::decode(word, level, self.features).map_err(|_| TableError::Corrupt { iova, level })
+    }
+
+    fn collect(
+        &self,
+        memory: &PhysicalMemory,
+        table: HostPhysical,
+        level: u8,
+        base: u64,
+        permissions: Permissions,
+        found: &mut Vec<Mapping>,
+    ) -> Result<(), TableError> {
+        for n in 0..512 {
+            let at = base + (n << level_shift(level));
+            match self.entry(memory, table, level, at)? {
+                PageEntry::Absent => {}
+                PageEntry::Table { table, permissions: p } => {
+                    self.collect(memory, table, level - 1, at, permissions.and(p), found)?;
+                }
+                PageEntry::Leaf { frame, size, permissions: p } => {
+                    let permissions = permissions.and(p);
+                    found.push(Mapping { iova: Iova::new(at), frame, size, permissions });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn collect_tables(
+        &self,
+        memory: &PhysicalMemory,
+        table: HostPhysical,
+        level: u8,
+        base: u64,
+        tables: &mut Vec<HostPhysical>,
+    ) -> Result<(), TableError> {
+        for n in 0..512 {
+            let at = base + (n << level_shift(level));
+            if let PageEntry::Table { table, .. } = self.entry(memory, table, level, at)? {
+                tables.push(table);
+                self.collect_tables(memory, table, level - 1, at, tables)?;
+            }
+        }
+        Ok(())
+    }
+}
