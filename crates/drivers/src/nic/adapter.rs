@@ -1,4 +1,4 @@
-//! A function of the NIC as its driver has it: starting, stopping, recovering.
+//! A function of the NIC as its driver has it: starting and stopping it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -11,20 +11,20 @@ use platform::kernel::Kernel;
 use platform::lock::SpinLock;
 use platform::memory::PAGE;
 use platform::mmio::Mmio;
-use platform::net::{MacAddr, NetCore};
+use platform::net::NetCore;
 use platform::pci::PciDevice;
 use platform::sync::{Semaphore, WaitQueue};
 use units::Duration;
 use wire::kpio::LINE;
 use wire::nic::completion::LEN;
-use wire::nic::registers::{
-    self as regs, HELD_BYTES, control, counter, event, feature, queue, status, vector,
-};
+use wire::nic::registers::{self as regs, HELD_BYTES, control, counter, feature, queue, status, vector};
 
 use super::Counters;
 use super::channel::Channel;
+use super::counted::{OTHERS, SENDING};
 use super::inline::Inline;
-use super::kpio::{Kpio, KpioLimits};
+use super::kpio::Kpio;
+use super::limits::Limits;
 use super::params::NicDriverParams;
 use super::pool::Pool;
 use super::ring::Ring;
@@ -32,72 +32,9 @@ use super::rx::{Fetch, RxQueue};
 use super::steering::{Rules, write_rss};
 use super::tx::TxQueue;
 
-/// Counters that say what became of packets.
-pub const SENDING: [usize; 5] = [
-    counter::TX_FRAMES,
-    counter::TX_ERRORS,
-    counter::TX_NO_CARRIER,
-    counter::KPIO_DROPPED,
-    counter::KPIO_MISSING,
-];
-/// Others that are told.
-pub const OTHERS: [usize; 3] = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::KPIO_WAITS];
-
 /// For how long sending that has begun on other cores goes on before a queue is taken down (Linux: `synchronize_net`, which
 /// takes longer).
 const GRACE: Duration = Duration::from_us(20);
-/// How often the service task looks although nothing has moved.
-const IDLE_LOOKS: u32 = 30;
-
-/// What the device says it has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub mac: MacAddr,
-    pub queues: u16,
-    pub vectors: u16,
-    pub log2_ring: u8,
-    pub max_fragments: u16,
-    pub rules: u16,
-    pub rss_entries: u16,
-    pub features: u32,
-    pub max_frame: u16,
-    pub tso_max: u32,
-    pub mbit: u32,
-    pub kpio: Option<KpioLimits>,
-}
-
-impl Limits {
-    /// Asks the device.
-    ///
-    /// # Errors
-    /// [`Error::NoDevice`] if it does not answer, or is another one.
-    pub async fn read(cpu: &Cpu, registers: &Mmio) -> Result<Self, Error> {
-        if registers.read_u32(cpu, regs::IDENTITY).await != regs::IDENTITY_VALUE {
-            return Err(Error::NoDevice);
-        }
-        let queues = registers.read_u32(cpu, regs::QUEUES).await;
-        let limits = registers.read_u32(cpu, regs::LIMITS).await;
-        let tables = registers.read_u32(cpu, regs::TABLES).await;
-        let mac = registers.read_u64(cpu, regs::MAC).await.to_le_bytes();
-        let found = Self {
-            mac: MacAddr([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]),
-            queues: (queues as u16).min((queues >> 16) as u16),
-            vectors: limits as u16,
-            log2_ring: (limits >> 16) as u8,
-            max_fragments: (limits >> 24) as u16,
-            rules: tables as u16,
-            rss_entries: (tables >> 16) as u16,
-            features: registers.read_u32(cpu, regs::FEATURES).await,
-            max_frame: registers.read_u32(cpu, regs::MAX_FRAME).await as u16,
-            tso_max: registers.read_u32(cpu, regs::TSO_MAX).await,
-            mbit: registers.read_u32(cpu, regs::SPEED).await,
-            kpio: KpioLimits::of(registers.read_u32(cpu, regs::KPIO).await),
-        };
-        let is_sane = found.queues > 0 && found.vectors > 1 && found.max_fragments > 0 && found.mbit > 0;
-        if is_sane { Ok(found) } else { Err(Error::Io) }
-    }
-}
-
 /// How a function is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -140,13 +77,13 @@ pub(super) struct Adapter {
     pub features: Cell<u32>,
     pub table: RefCell<Vec<u16>>,
     /// What the device had counted before it was reset, as far as it is read.
-    kept: RefCell<[u64; counter::COUNT]>,
-    recovering: Cell<bool>,
+    pub kept: RefCell<[u64; counter::COUNT]>,
+    pub recovering: Cell<bool>,
     /// Who starts or stops it does so alone.
     pub change: Semaphore,
     /// Something has happened since the service task looked.
-    active: Cell<bool>,
-    service: WaitQueue,
+    pub active: Cell<bool>,
+    pub service: WaitQueue,
 }
 
 impl Adapter {
@@ -386,95 +323,6 @@ impl Adapter {
         self.keep(cpu, OTHERS).await;
     }
 
-    async fn keep<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) {
-        let counted = self.read_counters(cpu, places).await;
-        let mut kept = self.kept.borrow_mut();
-        places.into_iter().zip(counted).for_each(|(place, more)| kept[place] += more);
-    }
-
-    /// What the device has counted since the driver came.
-    pub async fn counted<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) -> [u64; N] {
-        let mut sums = places.map(|place| self.kept.borrow()[place]);
-        if self.state.get() == State::Up {
-            let now = self.read_counters(cpu, places).await;
-            sums.iter_mut().zip(now).for_each(|(sum, now)| *sum += now);
-        }
-        sums
-    }
-
-    /// What the device has counted since it was reset.
-    async fn read_counters<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) -> [u64; N] {
-        let mut counted = [0; N];
-        for (counted, place) in counted.iter_mut().zip(places) {
-            if !self.can_count(place) {
-                continue;
-            }
-            let value = self.registers.read_u64(cpu, regs::COUNTERS + 8 * place as u64).await;
-            // All ones: nobody answers.
-            *counted = if value == u64::MAX { 0 } else { value };
-        }
-        counted
-    }
-
-    /// Whether a counter can be anything but zero: a read across the link is long.
-    fn can_count(&self, place: usize) -> bool {
-        match place {
-            counter::KPIO_DROPPED | counter::KPIO_WAITS => self.kpio.is_some(),
-            // The other format has no numbers.
-            counter::KPIO_MISSING => self.kpio.as_ref().is_some_and(|kpio| kpio.params.framed),
-            _ => true,
-        }
-    }
-
-    /// Starts the device anew, in a task of its own.
-    pub fn recover(&self, cpu: &Cpu, why: &str) {
-        if self.state.get() != State::Up || self.recovering.replace(true) {
-            return;
-        }
-        self.kernel.log(format!("{}: reset: {why}", self.name()));
-        let me = self.me.clone();
-        let work = move |cpu: Cpu| -> platform::cpu::Async<'static, ()> {
-            Box::pin(async move {
-                if let Some(me) = me.upgrade() {
-                    me.restart(&cpu).await;
-                    me.recovering.set(false);
-                }
-            })
-        };
-        self.kernel.queue_work(cpu, Box::new(work));
-    }
-
-    async fn restart(&self, cpu: &Cpu) {
-        self.change.acquire().await;
-        if self.state.get() == State::Up {
-            self.restart_alone(cpu).await;
-        }
-        self.change.release();
-    }
-
-    async fn restart_alone(&self, cpu: &Cpu) {
-        self.counters.resets.add(1);
-        let lost = self.halt(cpu).await;
-        self.counters.tx_lost.add(lost.into());
-        if self.state.get() == State::Broken && self.device.is_present() {
-            // Its firmware does not listen: the bus's reset is left.
-            let reset = self.device.reset(cpu).await;
-            self.state.set(if reset.is_ok() { State::Down } else { State::Broken });
-        }
-        if self.state.get() == State::Down
-            && let Err(error) = self.start(cpu).await
-        {
-            self.kernel.log(format!("{}: does not come back: {error}", self.name()));
-            self.state.set(if error == Error::NoDevice { State::Gone } else { State::Broken });
-        }
-        let Some(core) = self.core() else { return };
-        if self.state.get() == State::Up {
-            (0..self.channels.borrow().len() as u16).for_each(|n| core.wake_queue(cpu, n));
-        } else {
-            core.set_carrier(false);
-        }
-    }
-
     /// Lets channels look again whose packets wait for others to leave by the rings.
     pub fn wake_waiting(&self, cpu: &Cpu, core: &dyn NetCore) {
         if !self.waiting.borrow().is_empty() {
@@ -488,65 +336,10 @@ impl Adapter {
         self.core().map_or_else(|| self.device.address().to_string(), |core| core.name())
     }
 
-    /// Something happened that is no packet.
-    pub async fn events(&self, cpu: &Cpu) {
-        let events = self.registers.read_u32(cpu, regs::EVENTS).await;
-        if events == u32::MAX {
-            return;
-        }
-        if events & event::LINK != 0 {
-            self.look_at_link(cpu).await;
-        }
-        if events & event::QUEUE_ERROR != 0 {
-            self.recover(cpu, "a queue stopped");
-        }
-    }
-
-    async fn look_at_link(&self, cpu: &Cpu) {
+    pub async fn look_at_link(&self, cpu: &Cpu) {
         let found = self.registers.read_u32(cpu, regs::STATUS).await;
         if let Some(core) = self.core() {
             core.set_carrier(found != u32::MAX && found & status::LINK_UP != 0);
         }
-    }
-
-    /// Packets move: the service task has something to look after.
-    pub fn notice_activity(&self) {
-        if !self.active.replace(true) {
-            self.service.wake_all();
-        }
-    }
-
-    /// The task that finds what an interrupt should have told of: it looks at all queues once a while, and sleeps without a
-    /// timer when nothing has moved for long (as a simulation ends when nothing is left to happen).
-    fn start_service(&self) {
-        let me = self.me.clone();
-        let interval = self.params.service;
-        let program = move |cpu: Cpu| -> platform::cpu::Async<'static, ()> {
-            Box::pin(async move {
-                let Some(me) = me.upgrade() else { return };
-                let mut idle = 0;
-                loop {
-                    let up = || me.state.get() == State::Up;
-                    let goes_on = || me.active.get() || idle < IDLE_LOOKS || !up();
-                    me.service.wait_for(|| goes_on().then_some(())).await;
-                    if !up() {
-                        return;
-                    }
-                    idle = if me.active.replace(false) { 0 } else { idle + 1 };
-                    cpu.sleep(interval).await;
-                    if up() {
-                        me.channels.borrow().iter().for_each(|channel| channel.kick(&cpu));
-                        cpu.sync().await;
-                    }
-                }
-            })
-        };
-        self.kernel
-            .spawn(platform::kernel::TaskParams::named(format!("nic/{}", self.name())), Box::new(program));
-    }
-
-    /// Lets the service task end.
-    pub fn end_service(&self) {
-        self.service.wake_all();
     }
 }

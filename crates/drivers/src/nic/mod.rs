@@ -2,7 +2,10 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `adapter` | one function: starting, stopping, recovering |
+//! | `adapter` | one function: starting and stopping it |
+//! | `limits` | what the device says it has |
+//! | `recovery`, `service` | events, resets, and the task that finds what an interrupt should have told |
+//! | `counted` | what the device counts, over its resets too |
 //! | `netdev` | the function as a network device |
 //! | `channel` | an interrupt and its two queues, polled together |
 //! | `tx`, `rx`, `ring` | the queues |
@@ -17,13 +20,17 @@
 
 mod adapter;
 mod channel;
+mod counted;
 mod inline;
 mod kpio;
+mod limits;
 mod netdev;
 mod params;
 mod pool;
+mod recovery;
 mod ring;
 mod rx;
+mod service;
 mod steering;
 mod tx;
 
@@ -42,9 +49,10 @@ use wire::nic::{CLASS, DEVICE, VENDOR};
 pub use kpio::{Ending, Flow, KpioCosts, KpioParams, Select, Stores};
 pub use params::{HeldParams, InlineParams, Loads, NicCosts, NicDriverParams};
 
-use adapter::{Adapter, Limits, State};
+use adapter::{Adapter, State};
 use channel::Channel;
 use kpio::Kpio;
+use limits::Limits;
 
 /// The device wrote something that makes no sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

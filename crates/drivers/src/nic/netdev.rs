@@ -10,7 +10,8 @@ use wire::ethernet::HEADER_LEN;
 use wire::nic::registers::{self as regs, feature};
 use wire::pcie::FunctionAddress;
 
-use super::adapter::{Adapter, OTHERS, SENDING, State};
+use super::adapter::{Adapter, State};
+use super::counted::{OTHERS, SENDING};
 use super::steering::write_table;
 
 /// Where the kernel keeps a feature.

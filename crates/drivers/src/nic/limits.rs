@@ -1,0 +1,58 @@
+//! What a function of the NIC says it has.
+
+use platform::Error;
+use platform::cpu::Cpu;
+use platform::mmio::Mmio;
+use platform::net::MacAddr;
+use wire::nic::registers as regs;
+
+use super::kpio::KpioLimits;
+
+/// What the device says it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub mac: MacAddr,
+    pub queues: u16,
+    pub vectors: u16,
+    pub log2_ring: u8,
+    pub max_fragments: u16,
+    pub rules: u16,
+    pub rss_entries: u16,
+    pub features: u32,
+    pub max_frame: u16,
+    pub tso_max: u32,
+    pub mbit: u32,
+    pub kpio: Option<KpioLimits>,
+}
+
+impl Limits {
+    /// Asks the device.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if it does not answer, or is another one.
+    pub async fn read(cpu: &Cpu, registers: &Mmio) -> Result<Self, Error> {
+        if registers.read_u32(cpu, regs::IDENTITY).await != regs::IDENTITY_VALUE {
+            return Err(Error::NoDevice);
+        }
+        let queues = registers.read_u32(cpu, regs::QUEUES).await;
+        let limits = registers.read_u32(cpu, regs::LIMITS).await;
+        let tables = registers.read_u32(cpu, regs::TABLES).await;
+        let mac = registers.read_u64(cpu, regs::MAC).await.to_le_bytes();
+        let found = Self {
+            mac: MacAddr([mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]]),
+            queues: (queues as u16).min((queues >> 16) as u16),
+            vectors: limits as u16,
+            log2_ring: (limits >> 16) as u8,
+            max_fragments: (limits >> 24) as u16,
+            rules: tables as u16,
+            rss_entries: (tables >> 16) as u16,
+            features: registers.read_u32(cpu, regs::FEATURES).await,
+            max_frame: registers.read_u32(cpu, regs::MAX_FRAME).await as u16,
+            tso_max: registers.read_u32(cpu, regs::TSO_MAX).await,
+            mbit: registers.read_u32(cpu, regs::SPEED).await,
+            kpio: KpioLimits::of(registers.read_u32(cpu, regs::KPIO).await),
+        };
+        let is_sane = found.queues > 0 && found.vectors > 1 && found.max_fragments > 0 && found.mbit > 0;
+        if is_sane { Ok(found) } else { Err(Error::Io) }
+    }
+}

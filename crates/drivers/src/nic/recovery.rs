@@ -1,0 +1,72 @@
+//! Events, and starting anew a device that hangs.
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use wire::nic::registers::{self as regs, event};
+
+use super::adapter::{Adapter, State};
+
+impl Adapter {
+    /// Something happened that is no packet.
+    pub async fn events(&self, cpu: &Cpu) {
+        let events = self.registers.read_u32(cpu, regs::EVENTS).await;
+        if events == u32::MAX {
+            return;
+        }
+        if events & event::LINK != 0 {
+            self.look_at_link(cpu).await;
+        }
+        if events & event::QUEUE_ERROR != 0 {
+            self.recover(cpu, "a queue stopped");
+        }
+    }
+
+    /// Starts the device anew, in a task of its own.
+    pub fn recover(&self, cpu: &Cpu, why: &str) {
+        if self.state.get() != State::Up || self.recovering.replace(true) {
+            return;
+        }
+        self.kernel.log(format!("{}: reset: {why}", self.name()));
+        let me = self.me.clone();
+        let work = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                if let Some(me) = me.upgrade() {
+                    me.restart(&cpu).await;
+                    me.recovering.set(false);
+                }
+            })
+        };
+        self.kernel.queue_work(cpu, Box::new(work));
+    }
+
+    async fn restart(&self, cpu: &Cpu) {
+        self.change.acquire().await;
+        if self.state.get() == State::Up {
+            self.restart_alone(cpu).await;
+        }
+        self.change.release();
+    }
+
+    async fn restart_alone(&self, cpu: &Cpu) {
+        self.counters.resets.add(1);
+        let lost = self.halt(cpu).await;
+        self.counters.tx_lost.add(lost.into());
+        if self.state.get() == State::Broken && self.device.is_present() {
+            // Its firmware does not listen: the bus's reset is left.
+            let reset = self.device.reset(cpu).await;
+            self.state.set(if reset.is_ok() { State::Down } else { State::Broken });
+        }
+        if self.state.get() == State::Down
+            && let Err(error) = self.start(cpu).await
+        {
+            self.kernel.log(format!("{}: does not come back: {error}", self.name()));
+            self.state.set(if error == Error::NoDevice { State::Gone } else { State::Broken });
+        }
+        let Some(core) = self.core() else { return };
+        if self.state.get() == State::Up {
+            (0..self.channels.borrow().len() as u16).for_each(|n| core.wake_queue(cpu, n));
+        } else {
+            core.set_carrier(false);
+        }
+    }
+}

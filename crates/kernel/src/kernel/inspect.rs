@@ -1,0 +1,92 @@
+//! What a kernel knows, for whoever looks from outside.
+
+use std::collections::BTreeMap;
+
+use platform::cpu::CpuId;
+use platform::irq::Irq;
+use units::{Duration, Time};
+use wire::pcie::Bdf;
+
+use super::Kernel;
+use crate::account::Times;
+use crate::irq::IrqCounters;
+use crate::mm::NodeMemory;
+use crate::pci::{ErrorCounters, FunctionInfo, TreeText};
+use crate::tasks::{TaskInfo, TaskTimes};
+
+impl Kernel {
+    /// Functions, by address.
+    pub fn pci(&self) -> Vec<FunctionInfo> {
+        self.inner.inspect()
+    }
+
+    /// The PCI tree as text.
+    pub fn pci_text(&self) -> String {
+        TreeText(&self.pci()).to_string()
+    }
+
+    /// The last tasks that ended, and then those that have not, by number.
+    pub fn tasks(&self) -> Vec<TaskInfo> {
+        self.inner.cores.settle_accounts();
+        self.inner.tasks.all()
+    }
+
+    /// What all tasks have used, ended or not, together for each name.
+    pub fn task_times(&self) -> BTreeMap<String, TaskTimes> {
+        self.inner.cores.settle_accounts();
+        self.inner.tasks.by_name()
+    }
+
+    /// Busy time of a core by part.
+    pub fn core_times(&self, cpu: CpuId) -> Times {
+        self.inner.cores.times(cpu)
+    }
+
+    /// Interrupts: number, name, core, and how often.
+    pub fn interrupts(&self) -> Vec<(Irq, String, CpuId, u64)> {
+        let lines = self.inner.irqs.lines();
+        lines.iter().map(|l| (l.irq, l.name.borrow().clone(), l.cpu.get(), l.count.get())).collect()
+    }
+
+    /// Requests that IOMMUs have refused: by whom, and how many.
+    pub fn iommu_faults(&self) -> Vec<(Bdf, u64)> {
+        let mut faults = BTreeMap::new();
+        self.inner.cores.with(|host, _, _| {
+            for (requester, _, count) in host.iommus.iter().flat_map(|iommu| iommu.faults().counts()) {
+                *faults.entry(requester).or_default() += count;
+            }
+        });
+        faults.into_iter().collect()
+    }
+
+    /// Counts of errors that PCI functions reported.
+    pub fn pci_errors(&self) -> ErrorCounters {
+        self.inner.pci.errors()
+    }
+
+    /// Counts of interrupts.
+    pub fn irq_counters(&self) -> IrqCounters {
+        self.inner.irqs.counters()
+    }
+
+    /// Memory by node.
+    pub fn memory(&self) -> Vec<NodeMemory> {
+        self.inner.pages.borrow().usage()
+    }
+
+    /// How often memory came from another node than the policy preferred.
+    pub fn memory_fallbacks(&self) -> u64 {
+        self.inner.pages.borrow().fallbacks()
+    }
+
+    /// The last lines of the log with their times.
+    pub fn log(&self) -> Vec<(Time, String)> {
+        self.inner.log.borrow().iter().cloned().collect()
+    }
+
+    /// How long the cores have been busy, all together.
+    pub fn busy(&self) -> Duration {
+        let cores = &self.inner.cores;
+        cores.all.iter().map(|core| cores.times(core.id).total()).sum()
+    }
+}

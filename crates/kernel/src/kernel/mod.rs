@@ -1,0 +1,177 @@
+//! A kernel on a host: what it is booted with, what it runs, what it knows.
+
+mod admin;
+mod face;
+mod inner;
+mod inspect;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::{Handle, Notify, Trace};
+use hardware::Fabric;
+use hardware::root::HostId;
+use platform::cpu::{Async, Cpu, Part};
+use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
+use platform::pci::PciDriver;
+
+use crate::account::Ran;
+use crate::block::{Block, BlockParams};
+use crate::costs::{CoreParams, KernelCosts, SchedParams};
+use crate::cpu::Cores;
+use crate::dma::{Dma, DmaParams};
+use crate::irq::{Irqs, Softirq};
+use crate::mm::{PageAllocator, Pins};
+use crate::net::inet::Stack;
+use crate::net::namespace::Namespace;
+use crate::net::{InetParams, Net};
+use crate::pci::{Pci, PciParams};
+use crate::tasks::Tasks;
+
+pub(crate) use inner::Inner;
+
+/// What a kernel is booted with.
+#[derive(Clone, Debug)]
+pub struct KernelParams {
+    /// The cores.
+    pub core: CoreParams,
+    /// What kernel code costs.
+    pub costs: KernelCosts,
+    /// The scheduler.
+    pub sched: SchedParams,
+    /// The PCI core.
+    pub pci: PciParams,
+    /// The DMA API.
+    pub dma: DmaParams,
+    /// The block layer.
+    pub block: BlockParams,
+    /// The Internet protocols.
+    pub inet: InetParams,
+}
+
+/// A kernel that runs on a host of the simulation.
+pub struct Kernel {
+    inner: Rc<Inner>,
+}
+
+impl Kernel {
+    /// Puts a kernel on a host: its cores take interrupts from now on. [`boot`](Self::boot) does the rest.
+    pub fn new(hw: &Handle<Fabric>, host: HostId, params: KernelParams) -> Self {
+        let cores = Rc::new(Cores::new(hw.clone(), host, params.core, params.costs, params.sched));
+        let memory = cores.with(|host, _, _| host.memory.params().clone());
+        let homes = cores.all.iter().map(|core| core.node).collect();
+        let count = cores.all.len();
+        let inner = Rc::new_cyclic(|me| Inner {
+            me: me.clone(),
+            irqs: Irqs::new(count),
+            softirqs: (0..count).map(|_| Softirq::default()).collect(),
+            pages: RefCell::new(PageAllocator::new(&memory, homes)),
+            pci: Pci::new(params.pci, &memory),
+            dma: Dma::new(params.dma, count),
+            net: Net::new(me.clone()),
+            inet: Stack::new(me, memory.sockets.len(), params.inet),
+            namespaces: RefCell::default(),
+            block: Block::new(me.clone(), params.block),
+            cores,
+            pins: Pins::default(),
+            tasks: Tasks::default(),
+            log: RefCell::default(),
+        });
+        inner.net.connect(Rc::clone(&inner.inet) as _);
+        let controller = inner.irqs.controller();
+        inner.cores.with(|host, _, _| host.connect_interrupts(Box::new(controller)));
+        for core in &inner.cores.all {
+            hw.spawn(Rc::clone(&inner).serve_interrupts(core.id));
+            hw.spawn(Rc::clone(&inner).serve_softirqs(core.id));
+            inner.start_softirq_task(core.id);
+        }
+        Self { inner }
+    }
+
+    pub(crate) fn inner(&self) -> Rc<Inner> {
+        Rc::clone(&self.inner)
+    }
+
+    /// Network devices and what is above them.
+    pub fn net(&self) -> &Net {
+        &self.inner.net
+    }
+
+    /// Records what the cores do from now on.
+    pub fn watch(&self, trace: Trace<Ran>) {
+        self.inner.cores.is_watched.set(trace.is_on());
+        *self.inner.cores.trace.borrow_mut() = trace;
+    }
+
+    /// Block devices.
+    pub fn block(&self) -> &Block {
+        &self.inner.block
+    }
+
+    /// What drivers and programs see of it.
+    pub fn face(&self) -> Rc<dyn KernelFace> {
+        Rc::clone(&self.inner) as _
+    }
+
+    /// Makes a network namespace: what programs in it see of the kernel. It has the devices that they configure.
+    pub fn namespace(&self) -> Rc<dyn KernelFace> {
+        let inner = &self.inner;
+        let nodes = inner.pages.borrow().usage().len();
+        let stack = inner.inet.another(nodes);
+        inner.namespaces.borrow_mut().push(Rc::clone(&stack));
+        Namespace::new(Rc::clone(inner), stack)
+    }
+
+    /// Offers a driver to all functions, now and later.
+    pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
+        self.inner.pci.drivers.borrow_mut().push(driver);
+    }
+
+    /// Boots: prepares IOMMUs, finds the PCI functions and binds drivers, as a task of core 0. The future ends when
+    /// that is done, and need not be polled for it to happen.
+    pub fn boot(&self) -> impl Future<Output = ()> + use<> {
+        let booted = Rc::new(Notify::new());
+        let (inner, done) = (Rc::clone(&self.inner), Rc::clone(&booted));
+        self.inner.spawn_program(
+            TaskParams::named("init"),
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    let _part = cpu.book(Part::Kernel);
+                    inner.start_iommus(&cpu);
+                    inner.enumerate(&cpu).await;
+                    inner.start_ports(&cpu).await;
+                    inner.bind_all(&cpu).await;
+                    inner.log("booted".into());
+                    done.notify_one();
+                })
+            }),
+        );
+        async move { booted.notified().await }
+    }
+
+    /// Starts a program as a task.
+    pub fn spawn(
+        &self,
+        params: TaskParams,
+        program: impl FnOnce(Cpu) -> Async<'static, ()> + 'static,
+    ) -> TaskId {
+        self.inner.spawn_program(params, Box::new(program))
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // Drivers hold the kernel, and the kernel the drivers.
+        for function in self.inner.pci.all() {
+            function.driver.borrow_mut().take();
+        }
+        self.inner.pci.functions.borrow_mut().clear();
+        self.inner.pci.drivers.borrow_mut().clear();
+        self.inner.net.clear();
+        self.inner.inet.clear();
+        self.inner.namespaces.take().iter().for_each(|stack| stack.clear());
+        self.inner.irqs.clear();
+        self.inner.softirqs.iter().for_each(Softirq::clear);
+        self.inner.block.clear();
+    }
+}
