@@ -16,12 +16,12 @@ pub fn setting(text: &str) -> Result<(String, String), String> {
     Ok((path.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Where a scenario with a machine and a card states what the machine's or the card's file calls `key`.
-fn path_in_scenario(key: &str) -> String {
+/// The table in which a scenario with a machine and a card states what the machine's or the card's file calls `key`.
+fn table_in_scenario(key: &str) -> Option<&'static str> {
     match key.split('.').next().unwrap_or(key) {
-        "host" => format!("change.{key}"),
-        "dma_engine" | "link" => format!("change_card.{key}"),
-        _ => key.to_owned(),
+        "host" => Some("change"),
+        "dma_engine" | "link" => Some("change_card"),
+        _ => None,
     }
 }
 
@@ -52,11 +52,11 @@ pub fn scenario(
 ) -> Result<Loaded, Failure> {
     let mut doc = Doc::<ComputerScenario>::load(library, name)?;
     if doc.has("host")? {
-        changes.iter().try_for_each(|(path, value)| doc.set_by(option, path, value))?;
+        changes.iter().try_for_each(|(path, value)| doc.set_by(option, None, path, value))?;
         return Ok(Loaded::Computers(Box::new(ComputerSetup::load(library, &doc)?)));
     }
     let mut doc = Doc::<Scenario>::load(library, name)?;
-    changes.iter().try_for_each(|(key, value)| doc.set_by(option, &path_in_scenario(key), value))?;
+    changes.iter().try_for_each(|(key, value)| doc.set_by(option, table_in_scenario(key), key, value))?;
     Ok(Loaded::Bench(Box::new(Setup::load(library, &doc)?)))
 }
 

@@ -45,10 +45,12 @@ impl Diagnostic {
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         if self.place.source.text.is_empty() {
-            let group =
-                Level::ERROR.primary_title(self.message.as_str()).element(Origin::path(self.file.as_str()));
+            // A name from the command line is in the message already.
+            let is_told = self.message.contains(&format!("`{}`", self.file));
+            let origin = (!is_told).then(|| Origin::path(self.file.as_str()));
             let help = self.help.as_deref().map(|help| Level::HELP.message(help));
-            return renderer.render(&[group.elements(help)]);
+            let group = Level::ERROR.primary_title(self.message.as_str()).elements(origin).elements(help);
+            return renderer.render(&[group]);
         }
         let label = if self.label.is_empty() { None } else { Some(self.label.as_str()) };
         let snippet = Snippet::source(self.place.source.text.as_str())
@@ -85,8 +87,7 @@ impl Diagnostics {
         Self(all)
     }
 
-    /// The single complaint `message`, about no text in particular.
-    /// A complaint about something that is no file.
+    /// The single complaint `message`, about something that has no text.
     pub fn about(name: &str, message: impl Into<String>, help: Option<String>) -> Self {
         let source = std::sync::Arc::new(crate::source::Source { name: name.into(), text: String::new() });
         let mut diagnostic = Diagnostic::new(&Place::new(&source, 0..0), message);

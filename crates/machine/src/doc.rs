@@ -147,22 +147,29 @@ impl<T: Kindred> Doc<T> {
     /// # Errors
     /// If the path is empty. A path or value that the file cannot have shows when it is read.
     pub fn set(&mut self, path: &str, text: &str) -> Result<(), Diagnostics> {
-        self.set_by("--set", path, text)
+        self.set_by("--set", None, path, text)
     }
 
-    /// As [`Self::set`], for the command line's `option`, to which complaints point.
+    /// As [`Self::set`], for the command line's `option`, to which complaints point; the path begins in the table
+    /// called `within`, if one is given.
     ///
     /// # Errors
     /// As [`Self::set`].
-    pub fn set_by(&mut self, option: &str, path: &str, text: &str) -> Result<(), Diagnostics> {
+    pub fn set_by(
+        &mut self,
+        option: &str,
+        within: Option<&str>,
+        path: &str,
+        text: &str,
+    ) -> Result<(), Diagnostics> {
         let source = format!("override: {path} = {text}");
         let provenance = Provenance { source, kind: Kind::Override, determined: None, uncertainty: None };
-        self.change(option, path, text, Some(provenance))
+        self.change(option, within, path, text, Some(provenance))
     }
 
     /// Sets the figure at the dotted `path` to `text` and states where that comes from, as fitting does.
     pub fn set_figure(&mut self, path: &str, text: &str, provenance: Provenance) -> Result<(), Diagnostics> {
-        self.change("--set", path, text, Some(provenance))
+        self.change("--set", None, path, text, Some(provenance))
     }
 
     /// Makes a change that another file states.
@@ -181,13 +188,15 @@ impl<T: Kindred> Doc<T> {
     fn change(
         &mut self,
         option: &str,
+        within: Option<&str>,
         path: &str,
         text: &str,
         provenance: Option<Provenance>,
     ) -> Result<(), Diagnostics> {
         let source = Arc::new(Source { name: option.into(), text: format!("{path}={text}") });
         let key = Place::new(&source, 0..path.len());
-        let segments = segments(path, &key)?;
+        let mut segments = segments(path, &key)?;
+        segments.splice(..0, within.map(ToOwned::to_owned));
         let place = Place::new(&source, path.len() + 1..source.text.len());
         let spelling = match text.trim().parse::<toml_edit::Value>() {
             Ok(value) => value,
