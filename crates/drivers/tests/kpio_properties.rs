@@ -11,6 +11,7 @@ use common::{Buffers, Pair, Setup, bytes_of};
 use devices::nic::KpioParams as Parts;
 use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Select, Stores};
 use hardware::core::{EvictionOrder, StoreParams};
+use hardware::link::{Credits, LinkParams};
 use hardware::root::RootPortParams;
 use platform::device::FunctionIndex;
 use proptest::prelude::*;
@@ -18,9 +19,13 @@ use units::{BitRate, Duration};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
 use wire::nic::registers::{counter, feature};
+use wire::pcie::{Generation, Width};
 
 /// The first of the ports by which senders are told apart.
 const PORT: u16 = 5000;
+/// Frames of each queue behind all others, and the number of the first.
+const LAST: u32 = 4;
+const AFTER: u32 = 1_000_000;
 
 /// Small queues, which not every frame fits into.
 fn small(log2_lines: u8) -> fn(&mut devices::nic::NicParams) {
@@ -94,6 +99,15 @@ fn host() -> impl Strategy<Value = (StoreParams, RootPortParams)> {
     })
 }
 
+/// The link of the paper's card, of so many lanes: its credits let lines wait (machines/nics/kpio-fpga.toml). On a single lane
+/// some wait for longer than the device does.
+fn slow(lanes: Width) -> LinkParams {
+    let mut link = LinkParams::example(Generation::Gen1, lanes);
+    link.latency = Duration::from_ns(388);
+    link.receivers[1].credits.posted = Some(Credits { header: 8, data: 52 });
+    link
+}
+
 fn way() -> impl Strategy<Value = KpioParams> {
     let stores = prop::sample::select(vec![Stores::Combining, Stores::Uncached, Stores::Direct]);
     let ending = prop::sample::select(vec![Ending::Stuffed, Ending::Fenced]);
@@ -125,14 +139,18 @@ proptest! {
         gbit in prop::sample::select(vec![1u64, 10, 40]),
         inline in any::<bool>(),
         papers_window in any::<bool>(),
+        lanes in prop::sample::select(vec![None, Some(Width::X4), Some(Width::X1)]),
         (stores, root) in host(),
     ) {
+        // The paper's format cannot tell that a line comes when it was given up.
+        let lanes = if way.framed || lanes != Some(Width::X1) { lanes } else { None };
+        let link = lanes.map_or_else(common::link, slow);
         let inline = inline.then_some(InlineParams { up_to: 240, direct: false });
         let driver =
             NicDriverParams { channels: Some(2), kpio: Some(way), inline, ..NicDriverParams::default() };
         let nic = if papers_window { with_papers_window } else { with_wide_window };
         let rate = BitRate::gbit_per_s(gbit);
-        let pair = Pair::up(&Setup { driver, nic, rate, stores, root, ..Setup::default() });
+        let pair = Pair::up(&Setup { driver, nic, rate, stores, root, link, ..Setup::default() });
         let listener = pair.device(1).listen(Some(EtherType::IPV4.0), 1 << 16);
         let buffers = Buffers::new(&pair.hosts[0].kernel);
         let refused = Rc::new(Cell::new(0u64));
@@ -167,6 +185,23 @@ proptest! {
         }));
         pair.run_for(Duration::from_ms(20));
         prop_assert!(ends.iter().all(|end| end.try_take().is_some()), "somebody waits for ever");
+        // What was lost is known when the next frames of a queue have come; in a narrow window the first may meet its remains.
+        for n in 0..LAST {
+            for core in 0..2u16 {
+                let (device, buffers) = (pair.device(0), Rc::clone(&buffers));
+                let driver = Rc::clone(&pair.hosts[0].driver);
+                let number = AFTER + u32::from(core) * LAST + n;
+                expected.insert(number);
+                pair.run(0, core, move |cpu| {
+                    Box::pin(async move {
+                        driver.set_select(&cpu, Select::All);
+                        let packet = buffers.packet(&cpu, &segment(core, 200, number), 1000);
+                        assert!(device.send(&cpu, packet, false).is_ok());
+                    })
+                });
+                pair.run_for(Duration::from_us(500));
+            }
+        }
         let numbers = pair.run(1, 0, move |cpu| {
             Box::pin(async move {
                 let mut numbers = Vec::new();
@@ -183,8 +218,15 @@ proptest! {
         let sent = |which| pair.hosts[0].handle.counter(FunctionIndex(0), which);
         let rx = |which| pair.hosts[1].handle.counter(FunctionIndex(0), which);
         let dropped = rx(counter::RX_NO_BUFFER) + rx(counter::RX_OVERFLOW);
-        prop_assert_eq!(sent(counter::KPIO_DROPPED) + sent(counter::KPIO_MISSING), 0);
-        prop_assert_eq!(once.len() as u64 + dropped + refused.get(), expected.len() as u64);
+        for core in 1..3 {
+            prop_assert!(once.contains(&(AFTER + core * LAST - 1)), "the last frame does not arrive: {:?}", once);
+        }
+        let missing = sent(counter::KPIO_MISSING);
+        if sent(counter::KPIO_WAITS) == 0 {
+            prop_assert_eq!(sent(counter::KPIO_DROPPED) + missing, 0);
+        }
+        prop_assert_eq!(once.len() as u64 + dropped + refused.get() + missing, expected.len() as u64);
+        prop_assert_eq!(pair.counters(0).resets.get(), 0);
         prop_assert_eq!(buffers.out.get(), 0);
     }
     /// However the choice is made, and however it changes: frames of a connection arrive in the order in which they were

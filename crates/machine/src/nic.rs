@@ -147,7 +147,8 @@ record! {
         queues: Figure<Count>,
         /// Lines of 64 B that each queue has memory for.
         lines: Figure<Count>,
-        /// Positions of lines in each queue's window, at least as many.
+        /// Positions of lines in each queue's window, at least as many, for the format with length and checksum; the paper's
+        /// has as many as lines.
         positions: Figure<Count>,
         /// From a line's arrival until the frame that it ends can leave.
         latency: Figure<Duration>,

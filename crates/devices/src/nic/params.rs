@@ -114,7 +114,8 @@ pub struct KpioParams {
     pub queues: u16,
     /// Log2 of the lines that each queue has memory for.
     pub log2_lines: u8,
-    /// Log2 of the positions in its window, at least as much. With as much, lines that come too late are not known.
+    /// Log2 of the positions in its window for the second format, at least as much; with as much, lines that come too late are
+    /// not known. The paper's format has as much.
     pub log2_positions: u8,
     /// From a line's arrival until the frame that it ends can leave.
     pub latency: Duration,

@@ -119,7 +119,8 @@ impl Channel {
         cpu.work(adapter.params.costs.poll);
         let sent = tx.reap(cpu, self.number, &*core, &adapter.counters);
         if let Some(queue) = self.kpio.borrow().clone() {
-            queue.poll(cpu, &*core);
+            let was_lost = queue.poll(cpu, &*core).await;
+            adapter.counters.tx_places_lost.add(was_lost.into());
         }
         adapter.wake_waiting(cpu, &*core);
         let received = rx.poll(cpu, self.number, budget, (&*core, &napi), &adapter.counters).await;

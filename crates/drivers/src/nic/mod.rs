@@ -92,6 +92,8 @@ pub struct Counters {
     pub tx_too_long: Count,
     /// Packets that waited for others to leave by another path, or for room in a kPIO queue.
     pub tx_held: Count,
+    /// How often a kPIO queue had gone on elsewhere than the driver thought, because a line had come too late.
+    pub tx_places_lost: Count,
     /// Packets that were in the device when it was stopped or reset.
     pub tx_lost: Count,
     /// Frames that the device could not put into their buffers.

@@ -5,7 +5,7 @@ use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::net::{
     Coalescing, DeviceStatistics, FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId, TxStatistics,
 };
-use units::BitRate;
+use units::{BitRate, Duration};
 use wire::ethernet::HEADER_LEN;
 use wire::nic::registers::{self as regs, feature};
 use wire::pcie::FunctionAddress;
@@ -16,6 +16,10 @@ use super::steering::write_table;
 
 /// Where the kernel keeps a feature.
 type Field = fn(&mut NetFeatures) -> &mut bool;
+
+/// After that, a device that has been asked again whether lines have left has given up those that were lost, and told of it
+/// (assumed: many times what devices wait for a line).
+const TO_GIVE_UP: Duration = Duration::from_ms(1);
 
 const PAIRS: [(u32, Field); 5] = [
     (feature::TX_CHECKSUM, |f| &mut f.tx_checksum),
@@ -135,9 +139,13 @@ impl NetDriver for Adapter {
             let Some(tx) = self.channel(queue).and_then(|channel| channel.tx.borrow().clone()) else {
                 return;
             };
-            // Perhaps only the interrupt was lost.
+            // Perhaps only the interrupt was lost, or the request for it.
             let lines = self.channel(queue).and_then(|channel| channel.kpio.borrow().clone());
-            if tx.has_news(cpu) || lines.is_some_and(|lines| lines.has_news(cpu)) {
+            if let Some(lines) = lines.as_ref().filter(|lines| lines.is_waited_for()) {
+                lines.arm(cpu);
+                cpu.sleep(TO_GIVE_UP).await;
+            }
+            if tx.has_news(cpu) || lines.is_some_and(|lines| !lines.is_waited_for() || lines.has_news(cpu)) {
                 self.counters.lost_interrupts.add(1);
                 if let Some(channel) = self.channel(queue) {
                     channel.kick(cpu);

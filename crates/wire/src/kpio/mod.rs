@@ -11,11 +11,12 @@
 //!
 //! ```text
 //! window of a queue, P positions of 64 bytes:
-//! 0 ............ P * 64         lines that continue a frame (all lines of the paper's format)
+//! 0 ............ P * 64         lines that continue a frame (all lines of the paper's format, to as many as the device keeps)
 //! P * 64 ....... 2 * P * 64     the same positions again: lines that begin a frame (framed only)
 //! ```
-//! Positions run round. The device keeps fewer lines than there are positions, so that a line which comes too late
-//! or too early is known by its position.
+//! Positions run round. The paper's format has as many as the device keeps lines: a line that comes too late is taken for one
+//! of the next round. With length and checksum the device may have more positions than lines, so that a line which comes
+//! too late or too early is known by its position.
 
 pub mod framed;
 pub mod signature;

@@ -38,7 +38,8 @@ pub const FUNCTION: u64 = 0x38;
 /// Most bytes of a frame that is cut (TSO), headers included (read only).
 pub const TSO_MAX: u64 = 0x3c;
 /// kPIO queues in bits 7 to 0, log2 of the lines that each has memory for in bits 15 to 8, log2 of the positions in
-/// its window in bits 23 to 16 (read only). All 0 if there are none.
+/// its window in bits 23 to 16 (read only). The paper's format uses the first of them, as many as there are lines. All 0 if there
+/// are none.
 pub const KPIO: u64 = 0x40;
 /// Longest frame that stays in the device for the driver to fetch: RX queues with the number of a kPIO queue have a
 /// receive window, what its window in [`KPIO_BAR`] reads; 0 for none. The frame for the buffer with a count is at
@@ -220,7 +221,8 @@ pub mod kpio {
     pub const NEXT: u64 = 0x28;
     /// Interrupt vector.
     pub const VECTOR: u64 = 0x2c;
-    /// Count of lines, 32 bits: interrupt, once, when as many are free again.
+    /// Count of lines, 32 bits: interrupt, once, when as many are free again. Whoever writes this has written so many: those
+    /// that do not come for too long are given up.
     pub const ARM_AT: u64 = 0x30;
 
     /// Control: the queue runs.

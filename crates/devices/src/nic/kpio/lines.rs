@@ -49,13 +49,14 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn new(log2_lines: u8, log2_positions: u8) -> Self {
-        let mask = (1 << log2_positions.max(log2_lines)) - 1;
+    pub fn new(log2_lines: u8) -> Self {
+        let mask = (1 << log2_lines) - 1;
         Self { slots: vec![EMPTY; 1 << log2_lines], mask, head: 0, freed: 0, end: 0 }
     }
 
-    /// Begins at position 0 with nothing.
-    pub fn restart(&mut self) {
+    /// Begins at position 0 with nothing, in a window of so many positions, no fewer than there are lines.
+    pub fn restart(&mut self, log2_positions: u8) {
+        self.mask = ((1 << log2_positions) - 1).max(self.slots.len() as u32 - 1);
         self.slots.fill(EMPTY);
         (self.head, self.freed, self.end) = (0, 0, 0);
     }
@@ -90,6 +91,21 @@ impl Lines {
         self.slots.fill(EMPTY);
         self.head = self.head.wrapping_add(ahead);
         (self.freed, self.end) = (self.head, self.head);
+    }
+
+    /// Goes on at a position, whatever is there before it.
+    pub fn skip_to(&mut self, position: u32) {
+        let ahead = position.wrapping_sub(self.head);
+        (0..ahead.min(self.slots.len() as u32)).for_each(|_| self.advance());
+        self.head = position;
+        if ahead > self.slots.len() as u32 {
+            self.end = position;
+        }
+    }
+
+    /// Whether lines before a position have not been handed on.
+    pub fn is_before(&self, position: u32) -> bool {
+        (1..1 << 31).contains(&position.wrapping_sub(self.head))
     }
 
     /// Writes `data`, which stays inside a line, at a place in the window.
@@ -180,6 +196,13 @@ mod tests {
 
     const WHOLE: fn(bool, &[u8]) -> usize = |_, _| LINE;
 
+    /// Four lines at eight positions.
+    fn narrow() -> Lines {
+        let mut lines = Lines::new(2);
+        lines.restart(3);
+        lines
+    }
+
     fn take(lines: &mut Lines) -> Option<(u8, bool, bool)> {
         let line = lines.next(WHOLE).map(|line| (line.bytes[0], line.is_first, line.is_intact));
         if line.is_some() {
@@ -190,7 +213,7 @@ mod tests {
 
     #[test]
     fn pieces_and_lines_in_any_order() {
-        let mut lines = Lines::new(2, 3);
+        let mut lines = narrow();
         assert_eq!(lines.write(64, &[2; 64]), Written::Wanted { is_ahead: true });
         assert_eq!(lines.write(8 * 64 + 8, &[1; 56]), Written::Wanted { is_ahead: false });
         assert_eq!(take(&mut lines), None);
@@ -202,7 +225,7 @@ mod tests {
 
     #[test]
     fn lines_too_late_or_too_early_are_outside() {
-        let mut lines = Lines::new(2, 3);
+        let mut lines = narrow();
         assert_eq!(lines.write(4 * 64, &[0; 64]), Written::Outside { begins: false }, "a fifth of four");
         for n in 0..4 {
             assert_eq!(lines.write(n * 64, &[n as u8; 64]), Written::Wanted { is_ahead: false });
@@ -223,8 +246,26 @@ mod tests {
     }
 
     #[test]
+    fn lines_that_do_not_come_are_skipped() {
+        for (to, left) in [(2, 3), (3, 0), (4, 0), (5, 0), (40, 0)] {
+            let mut lines = narrow();
+            lines.write(64, &[1; 64]);
+            lines.write(2 * 64, &[2; 64]);
+            assert!(lines.is_before(to) && !lines.is_before(0));
+            lines.skip_to(to);
+            assert!(!lines.is_before(to));
+            assert_eq!((lines.head(), lines.has_more()), (to, left > 0), "to {to}");
+            lines.free(to);
+            for n in u64::from(to)..u64::from(to) + 4 {
+                lines.write(n % 8 * 64, &[9; 64]);
+            }
+            assert_eq!(take(&mut lines), Some((9, false, left == 0)), "to {to}");
+        }
+    }
+
+    #[test]
     fn what_was_written_twice_is_known() {
-        let mut lines = Lines::new(2, 3);
+        let mut lines = narrow();
         lines.write(0, &[1; 32]);
         assert_eq!(lines.write(16, &[2; 48]), Written::Twice { begins: false });
         assert_eq!(take(&mut lines), Some((1, false, false)));

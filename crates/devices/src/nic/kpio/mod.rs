@@ -3,7 +3,8 @@
 //!
 //! A line that does not come while others do is given up after some time: with length and checksum, the frame that
 //! it belongs to is dropped and the queue goes on at the next first line; in the paper's format, which cannot know,
-//! it goes on without the line.
+//! it goes on without the line. Lines that a driver waits for have been written before it said so: they are given up
+//! in the same way, so that a driver whose lines were lost is not kept waiting.
 
 mod lines;
 
@@ -48,6 +49,8 @@ pub struct KpioQueue {
     held: VecDeque<(u64, Vec<u8>)>,
     /// Frames that began where there was no place for them, or did not get further than a piece of their first line.
     unplaced: u64,
+    /// Positions in the window of the second format; the paper's has as many as lines.
+    log2_positions: u8,
     /// When the port gives back the last credits that it keeps.
     credits_back: Time,
     /// Since when a line is missing that others wait for.
@@ -69,12 +72,13 @@ impl KpioQueue {
             report_every: 1,
             running: false,
             life: 0,
-            lines: Lines::new(params.log2_lines, params.log2_positions),
+            lines: Lines::new(params.log2_lines),
             decoder: Decoder::new(Format::Framed, 0),
             told: (0, 0),
             ready: VecDeque::new(),
             held: VecDeque::new(),
             unplaced: 0,
+            log2_positions: params.log2_positions,
             credits_back: Time::ZERO,
             stuck: None,
             waits: false,
@@ -93,7 +97,7 @@ impl KpioQueue {
         };
         self.running = running;
         self.life = (self.life + 1) & 0xfff;
-        self.lines.restart();
+        self.lines.restart(if format == Format::Framed { self.log2_positions } else { 0 });
         self.decoder = Decoder::new(format, longest);
         self.told = (0, 0);
         self.ready.clear();
@@ -177,6 +181,51 @@ impl KpioQueue {
         self.armed.is_some_and(|at| self.lines.freed().wrapping_sub(at) < 1 << 31)
     }
 
+    /// Whether a line has not come though others say that it was written, or a driver that waits for it to leave while no frame
+    /// does. It may come behind what waits in the port.
+    fn is_missing(&self) -> bool {
+        let is_promised = self.ready.is_empty() && self.armed.is_some() && !self.is_due();
+        self.running && (self.lines.has_more() || is_promised) && self.held.is_empty()
+    }
+
+    /// The line that is missing does not come any more.
+    fn give_up(&mut self) {
+        if !self.lines.has_more() {
+            // Nothing came of those that the driver waits for, or not all of the last frame.
+            if let Decoder::Framed(decoder) = &mut self.decoder {
+                decoder.give_up();
+            }
+            if let Some(at) = self.armed.filter(|&at| self.lines.is_before(at)) {
+                self.lines.skip_to(at);
+            }
+            return;
+        }
+        let lines = &mut self.lines;
+        match &mut self.decoder {
+            Decoder::Framed(decoder) => {
+                // The rest of a frame, up to where it should have ended; or a first line that did not become whole.
+                let mut left = if decoder.is_inside() { decoder.lines_left() } else { 1 };
+                let was_inside = decoder.is_inside();
+                decoder.give_up();
+                self.unplaced += u64::from(!was_inside && lines.is_begun());
+                while left > 0 && !(was_inside && lines.is_at_first()) {
+                    lines.advance();
+                    left -= 1;
+                }
+                while lines.has_more() && !lines.is_at_first() {
+                    lines.advance();
+                }
+            }
+            Decoder::Signature(_) => {
+                // The line is left out.
+                lines.advance();
+                while lines.has_more() && lines.is_at_nothing() {
+                    lines.advance();
+                }
+            }
+        }
+    }
+
     /// Lines that belong to no frame that waits are free.
     fn free_idle_lines(&mut self) {
         if self.ready.is_empty() && !self.decoder.is_inside() {
@@ -235,8 +284,7 @@ impl Nic {
         self.handle.add(function, counter::KPIO_LINES, lines);
         self.kpio_count(function, queue);
         let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        // What is missing may come behind what waits in the port.
-        let is_missing = state.lines.has_more() && state.held.is_empty();
+        let is_missing = state.is_missing();
         if lines > 0 || !is_missing {
             state.stuck = None;
         }
@@ -319,29 +367,7 @@ impl Nic {
         }
         self.handle.add(note.function, counter::KPIO_WAITS, 1);
         state.stuck = None;
-        match &mut state.decoder {
-            Decoder::Framed(decoder) => {
-                // The rest of a frame, up to where it should have ended; or a first line that did not become whole.
-                let mut left = if decoder.is_inside() { decoder.lines_left() } else { 1 };
-                let was_inside = decoder.is_inside();
-                decoder.give_up();
-                state.unplaced += u64::from(!was_inside && state.lines.is_begun());
-                while left > 0 && !(was_inside && state.lines.is_at_first()) {
-                    state.lines.advance();
-                    left -= 1;
-                }
-                while state.lines.has_more() && !state.lines.is_at_first() {
-                    state.lines.advance();
-                }
-            }
-            Decoder::Signature(_) => {
-                // The line is left out.
-                state.lines.advance();
-                while state.lines.has_more() && state.lines.is_at_nothing() {
-                    state.lines.advance();
-                }
-            }
-        }
+        state.give_up();
         self.kpio_drain(bus, note.function, note.queue);
     }
 
@@ -479,7 +505,7 @@ impl Nic {
             register::VECTOR => state.vector = value,
             register::ARM_AT => {
                 state.armed = Some(value);
-                self.kpio_report(bus, function, queue as u8);
+                self.kpio_drain(bus, function, queue as u8);
             }
             _ if state.running => {}
             register::REPORT => state.report_at = state.report_at & !0xffff_ffff | low,

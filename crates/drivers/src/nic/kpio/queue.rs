@@ -16,6 +16,8 @@ use wire::nic::registers::{self as regs, kpio};
 
 use super::params::{Ending, Flow, KpioParams, Stores};
 
+/// What a read gives that nobody answers.
+const ABSENT: u32 = u32::MAX;
 /// Bytes of a cache line: what the device writes and what writers share lie apart.
 const APART: u64 = 64;
 /// Most bytes of the headers that segments repeat: Ethernet, IPv4 or IPv6 and TCP with all their options.
@@ -54,6 +56,8 @@ pub struct KpioQueue {
     /// Lines written, and free again as far as is known: counts.
     line: Cell<u32>,
     freed: Cell<u32>,
+    /// The device counts otherwise: nothing is sent until it has said how.
+    is_lost: Cell<bool>,
     /// Lines before this count have left the core before any behind it.
     fenced: Cell<u32>,
     frames: Cell<u16>,
@@ -95,6 +99,7 @@ impl KpioQueue {
             shared,
             line: Cell::new(0),
             freed: Cell::new(0),
+            is_lost: Cell::new(false),
             fenced: Cell::new(0),
             frames: Cell::new(0),
             writer: Cell::new(None),
@@ -156,10 +161,31 @@ impl KpioQueue {
 
     /// Whether as many lines are free again, so that their frames have left.
     pub fn is_past(&self, cpu: &Cpu, line: u32) -> bool {
-        is_past(self.freed.get(), line) || {
-            self.freed.set(cpu.load_u32(self.shared.cpu));
-            is_past(self.freed.get(), line)
+        is_past(self.freed.get(), line) || is_past(self.load_freed(cpu), line)
+    }
+
+    /// Looks at how many lines are free. If there are more than were written, the device has taken a line that came too late for
+    /// one of the next round.
+    fn load_freed(&self, cpu: &Cpu) -> u32 {
+        self.freed.set(cpu.load_u32(self.shared.cpu));
+        if !is_past(self.line.get(), self.freed.get()) {
+            self.is_lost.set(true);
         }
+        self.freed.get()
+    }
+
+    /// Asks the device where it is, and goes on there.
+    pub async fn find_place(&self, cpu: &Cpu) {
+        self.is_lost.set(true);
+        // Behind all lines of this core: a load that is not cached empties its buffers, and a read does not pass writes.
+        let next = self.registers.read_u32(cpu, self.register(kpio::NEXT)).await;
+        let freed = self.registers.read_u32(cpu, self.register(kpio::FREED)).await;
+        if next != ABSENT {
+            self.line.set(next);
+            self.freed.set(freed);
+            self.fenced.set(next);
+        }
+        self.is_lost.set(false);
     }
 
     /// A count at which something was to have left: the packet that it was noted for may have found no room.
@@ -173,19 +199,31 @@ impl KpioQueue {
         self.arm(cpu);
     }
 
-    fn arm(&self, cpu: &Cpu) {
+    /// Whether a channel waits for room, or for lines to leave.
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// Asks for an interrupt when the first of those that wait need not any more.
+    pub fn arm(&self, cpu: &Cpu) {
         let next = self.waiting.borrow().iter().map(|w| w.1).min_by_key(|l| l.wrapping_sub(self.freed.get()));
         if let Some(line) = next {
             self.registers.write_u32(cpu, self.register(kpio::ARM_AT), line);
         }
     }
 
-    /// Wakes the channels for which there is room now.
-    pub fn poll(&self, cpu: &Cpu, core: &dyn NetCore) {
+    /// Wakes the channels for which there is room now. Whether the driver had lost its place in the device.
+    pub async fn poll(&self, cpu: &Cpu, core: &dyn NetCore) -> bool {
         if self.waiting.borrow().is_empty() {
-            return;
+            return false;
         }
-        self.freed.set(cpu.load_u32(self.shared.cpu));
+        self.load_freed(cpu);
+        if self.is_lost.get() {
+            self.find_place(cpu).await;
+            let waiting = self.waiting.take();
+            waiting.into_iter().for_each(|(channel, _)| core.wake_queue(cpu, channel));
+            return true;
+        }
         let mut woken = Vec::new();
         self.waiting.borrow_mut().retain(|&(channel, line)| {
             let is_due = is_past(self.freed.get(), line);
@@ -196,6 +234,7 @@ impl KpioQueue {
         });
         self.arm(cpu);
         woken.into_iter().for_each(|channel| core.wake_queue(cpu, channel));
+        false
     }
 
     /// Whether a channel waits although there is room: an interrupt was lost.
@@ -265,6 +304,7 @@ impl KpioQueue {
                 (self.line.get(), is_mine || self.is_past(cpu, self.line.get()))
             }
         };
+        let has_room = has_room && !self.is_lost.get();
         if !has_room {
             self.wait(cpu, channel, needs);
         }
@@ -318,9 +358,8 @@ impl KpioQueue {
         if orders || fits(self.fenced.get()) || fits(self.freed.get()) {
             return;
         }
-        self.freed.set(cpu.load_u32(self.shared.cpu));
         // A device that gave up lines may count otherwise: then that says nothing.
-        if !fits(self.freed.get()) {
+        if !fits(self.load_freed(cpu)) {
             self.fence(cpu);
         }
     }
@@ -345,11 +384,12 @@ impl KpioQueue {
         lines.clear();
         self.format.encode(header, frame, &mut lines);
         let used = if self.is_short() { frame.len() + framed::OVERHEAD } else { lines.len() };
-        let mask = (1u64 << self.limits.log2_positions) - 1;
-        let window = u64::from(self.number) * 2 * (mask + 1);
+        let positions = 1u64 << self.limits.log2_positions;
+        let window = u64::from(self.number) * 2 * positions;
+        let mask = if self.params.framed { positions } else { 1 << self.limits.log2_lines } - 1;
         for (n, line) in lines[..used].chunks(LINE).enumerate() {
             let position = u64::from(self.line.get().wrapping_add(n as u32)) & mask;
-            let half = if n == 0 && self.params.framed { mask + 1 } else { 0 };
+            let half = if n == 0 && self.params.framed { positions } else { 0 };
             let at = (window + half + position) * LINE as u64;
             match (self.params.stores, line.first_chunk::<LINE>()) {
                 (Stores::Direct, Some(line)) => self.window.write_direct(cpu, at, line),

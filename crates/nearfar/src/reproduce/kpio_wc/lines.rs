@@ -68,10 +68,9 @@ fn restart(rig: &Rig) -> Result<(), String> {
 }
 
 async fn store(cpu: &Cpu, window: &Mmio, lines: &[[u8; LINE]], width: Width, pace: Pace) {
-    // The window's second half is for first lines of the other format.
-    let positions = window.length() / 2;
+    let range = (LINES * LINE) as u64;
     for (n, line) in lines.iter().enumerate() {
-        let at = (n * LINE) as u64 % positions;
+        let at = (n * LINE) as u64 % range;
         match width {
             Width::Word => window.write(cpu, at, line),
             Width::Double => window.stream(cpu, at, line),
