@@ -9,6 +9,8 @@ mod congestion;
 mod datagrams;
 #[path = "sockets/malformed.rs"]
 mod malformed;
+#[path = "sockets/memory.rs"]
+mod memory;
 #[path = "sockets/readiness.rs"]
 mod readiness;
 

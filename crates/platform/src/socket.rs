@@ -42,6 +42,8 @@ pub struct InetCounters {
     pub tcp_segments_in: u64,
     /// Those that another one was joined to.
     pub coalesced: u64,
+    /// Those that were copied together with others, as they kept much more memory than they showed.
+    pub collapsed: u64,
     /// TCP packets sent, each for one or more segments.
     pub tcp_packets_out: u64,
     /// Resets sent.
@@ -93,8 +95,14 @@ pub struct TcpInfo {
     pub marked: u64,
     /// Times that the peer told of marked segments and the congestion window was reduced.
     pub echoes: u64,
+    /// Times that a reduction of the congestion window was undone, as nothing had been lost.
+    pub undone: u64,
     /// Segments that came before others that were sent earlier.
     pub out_of_order: u64,
+    /// Bytes of memory that received data keeps (`SO_MEMINFO`).
+    pub receive_memory: u64,
+    /// Received segments that were let go for want of such memory, and are to come again.
+    pub pruned: u64,
     /// Bytes that programs have put into the socket's buffer so far: how far a [`send`](TcpStream::send) came that was
     /// given up.
     pub written: u64,

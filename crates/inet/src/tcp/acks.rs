@@ -12,14 +12,14 @@ use super::seq::widen;
 /// Duplicate acknowledgements that mean loss (RFC 5681, 3.2).
 const DUPLICATES: u64 = 3;
 
-/// Whether the first SACK block tells of something that came again (RFC 2883, 4): it lies before the acknowledgement, or
-/// within the second block.
-fn is_repetition(header: &TcpHeader) -> bool {
+/// What the first SACK block tells of as having come again (RFC 2883, 4): it lies before the acknowledgement, or within the
+/// second block.
+fn repetition(header: &TcpHeader) -> Option<(u32, u32)> {
     let before = |a: u32, b: u32| b.wrapping_sub(a) as i32 >= 0;
     match *header.options.sack.as_slice() {
-        [(_, end), ..] if before(end, header.acknowledgement) => true,
-        [(start, end), (from, to), ..] => before(from, start) && before(end, to),
-        _ => false,
+        [first @ (_, end), ..] if before(end, header.acknowledgement) => Some(first),
+        [first @ (start, end), (from, to), ..] if before(from, start) && before(end, to) => Some(first),
+        _ => None,
     }
 }
 
@@ -37,10 +37,14 @@ impl<P: Payload> Connection<P> {
 
     pub(super) fn take_ack(&mut self, now: Time, header: &TcpHeader, position: u64, ack: u64, length: u64) {
         let news = self.take_sack(now, header, ack);
-        let repeated = self.sack && is_repetition(header);
-        if repeated {
+        let repeated = repetition(header).filter(|_| self.sack);
+        if let Some((start, end)) = repeated {
             self.counters.repetitions += 1;
             self.rack.repeated(self.una, self.nxt);
+            let known = |number| widen(number, self.initial, self.una);
+            if let (Some(start), Some(end)) = (known(start), known(end)) {
+                self.undo.came_twice(start, end);
+            }
         }
         let window = u64::from(header.window) << self.peer_shift;
         let edge_before = self.peer_edge;
@@ -60,7 +64,7 @@ impl<P: Payload> Connection<P> {
         self.tail_acknowledged(
             now,
             ack,
-            length == 0 && (repeated || header.options.sack.as_slice().is_empty()),
+            length == 0 && (repeated.is_some() || header.options.sack.as_slice().is_empty()),
         );
         if ack > self.una {
             self.take_new_ack(now, ack);
@@ -73,6 +77,7 @@ impl<P: Payload> Connection<P> {
             self.counters.duplicate_acks += 1;
         }
         self.look_for_loss(now);
+        self.try_undo();
     }
 
     /// Takes the SACK option; whether it told anything new.
@@ -162,6 +167,7 @@ impl<P: Payload> Connection<P> {
         }
         if is_open && self.flight.lost() > 0 {
             self.congestion.lost(now, self.flight.in_network() + self.flight.lost());
+            self.may_undo();
             self.recovery = Recovery::Fast { point: self.nxt };
             self.must_resend = true;
             self.window_reduced();

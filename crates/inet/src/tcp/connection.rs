@@ -13,6 +13,7 @@ use super::rack::Rack;
 use super::receive::Receive;
 use super::rtt::RttEstimator;
 use super::tail::TailProbe;
+use super::undo::Undo;
 
 /// Where a connection is in its life (RFC 9293, 3.3.2). Listening is its owner's business.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -56,6 +57,8 @@ pub struct Counters {
     pub duplicate_acks: u64,
     /// Times that the peer told of something that had come again (D-SACK).
     pub repetitions: u64,
+    /// Times that a reduction of the window was undone, as nothing had been lost.
+    pub undone: u64,
     /// Segments that came before others that were sent earlier.
     pub out_of_order: u64,
     /// Segments refused for their numbers, timestamps or flags.
@@ -121,6 +124,8 @@ pub struct Connection<P> {
     pub(super) recovery: Recovery,
     /// The next that is lost goes out whatever the congestion window says.
     pub(super) must_resend: bool,
+    /// What may turn out not to have been lost.
+    pub(super) undo: Undo,
     pub(super) congestion: Box<dyn CongestionControl>,
     /// Where the congestion window last stopped us.
     pub(super) limited_at: u64,
@@ -188,6 +193,7 @@ impl<P: Payload> Connection<P> {
             duplicates: 0,
             recovery: Recovery::Open,
             must_resend: false,
+            undo: Undo::default(),
             congestion: params.congestion.start(mss, params.initial_window.into()),
             limited_at: 0,
             rtt: RttEstimator::new(params.rto_initial, params.rto_min, params.rto_max),
@@ -352,6 +358,27 @@ impl<P: Payload> Connection<P> {
     /// Bytes that wait to be read.
     pub fn readable(&self) -> u64 {
         self.receive.ready_bytes()
+    }
+
+    /// Whether a piece that arrives finds no memory, unless what is held is [put together](Self::collapse).
+    pub fn lacks_memory(&self, piece: &P) -> bool {
+        self.receive.lacks_memory(piece)
+    }
+
+    /// Puts pieces together that keep more than twice the memory that they show: `join` makes one of several that follow
+    /// each other, or gives them back if it cannot. What finds no memory afterwards is let go and comes again.
+    pub fn collapse(&mut self, join: impl FnMut(Vec<P>) -> Result<P, Vec<P>>) {
+        self.receive.collapse(join);
+    }
+
+    /// Bytes of memory that received data keeps.
+    pub fn memory(&self) -> u64 {
+        self.receive.memory()
+    }
+
+    /// Pieces that were let go for want of memory.
+    pub fn pruned(&self) -> u64 {
+        self.receive.pruned
     }
 
     /// Bytes held for the reader, those that came too early among them.

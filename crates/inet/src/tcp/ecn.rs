@@ -80,6 +80,8 @@ impl<P: Payload> Connection<P> {
             self.counters.echoes += 1;
             if self.recovery == Recovery::Open {
                 self.congestion.lost(now, self.flight.in_network());
+                // Whatever comes again, this was no mistake.
+                self.undo.forget();
             }
             self.window_reduced();
         }

@@ -8,10 +8,11 @@
 //!
 //! In it: window scaling and timestamps (RFC 7323), selective acknowledgements (RFC 2018) and with them loss detection by
 //! time and probes of the tail (RACK-TLP, RFC 8985), fast recovery without (RFC 6582), retransmission timeouts (RFC 6298),
-//! delayed acknowledgements,
-//! Nagle's algorithm as Minshall changed it, zero-window probes, keep-alive
-//! (RFC 1122, 4.2.3.6), explicit congestion
-//! notification (RFC 3168), defences against blind resets (RFC 5961), Reno and CUBIC.
+//! undoing a reduction that the peer's reports of duplicates show to have been needless (RFC 2883, RFC 3708),
+//! delayed acknowledgements, a window that counts the memory that received data keeps, Nagle's algorithm as Minshall changed
+//! it, zero-window probes, keep-alive (RFC 1122, 4.2.3.6), explicit congestion notification (RFC 3168), defences against
+//! blind resets (RFC 5961), Reno and CUBIC. Not in it: pacing, which Linux does only for BBR, for the fq queueing discipline
+//! or where a program has set `SO_MAX_PACING_RATE`, none of which is here.
 //!
 //! | file | subject |
 //! |---|---|
@@ -22,6 +23,7 @@
 //! | `receive` | data in order and too early, the offered window |
 //! | `flight` | what is under way, what of it the peer holds, what is lost |
 //! | `rack`, `tail` | what counts as lost, and when silence is broken |
+//! | `undo` | what was not lost after all |
 //! | `ecn` | what routers say |
 //! | `rtt`, `congestion` | how long to wait, how much to send |
 
@@ -39,6 +41,7 @@ mod rtt;
 mod seq;
 mod tail;
 mod timers;
+mod undo;
 
 pub use connection::{Connection, Counters, Failure, State};
 pub use ecn::EcnMode;
@@ -59,6 +62,11 @@ pub trait Payload {
     fn drop_front(&mut self, bytes: u32);
     /// Forgets all but the first `bytes`.
     fn truncate(&mut self, bytes: u32);
+    /// Bytes of memory that it keeps, however few of them it shows. If nobody knows better: twice what it shows, as Linux
+    /// reckons that half of a receive buffer is payload (`net.ipv4.tcp_adv_win_scale` = 1).
+    fn true_size(&self) -> u32 {
+        2 * self.len()
+    }
 }
 
 impl Payload for Vec<u8> {

@@ -169,6 +169,7 @@ impl<P: Payload> Connection<P> {
             self.flight.resend(from, end, now);
             self.timing = None;
             self.counters.retransmissions += 1;
+            self.undo.sent_again(end - from);
         } else {
             self.flight.push(from, end, now);
             self.timing = self.timing.or(Some((end, now)));

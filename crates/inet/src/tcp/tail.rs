@@ -93,6 +93,7 @@ impl<P: Payload> Connection<P> {
         if again && ack > end {
             // The probe has replaced what was lost: that is congestion, too.
             self.congestion.lost(now, self.flight.in_network());
+            self.undo.forget();
             self.window_reduced();
         }
     }

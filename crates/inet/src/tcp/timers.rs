@@ -76,6 +76,7 @@ impl<P: Payload> Connection<P> {
         // A second timeout of the same data does not lower the threshold again (RFC 5681, 3.1).
         if !matches!(self.recovery, Recovery::Timeout { .. }) || self.retries == 1 {
             self.congestion.timed_out(now, self.nxt - self.una);
+            self.may_undo();
         }
         // If the peer held what comes first it would have acknowledged it: it has let go what it reported.
         if self.flight.first_is_held() {

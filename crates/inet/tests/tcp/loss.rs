@@ -1,6 +1,7 @@
 //! What is lost is found out soon, and what is only late is not taken for lost.
 
 use inet::tcp::TcpParams;
+use inet::tcp::congestion::Algorithm;
 use units::{Duration, Time};
 
 use crate::network::{Faults, Network, params, stream};
@@ -8,6 +9,12 @@ use crate::network::{Faults, Network, params, stream};
 /// Sends a stream of which the network loses the packets with these numbers, counted among those with data to the server
 /// as they are sent. How long it took, and the client's counters.
 fn lose(params: TcpParams, length: usize, lost: &[u64]) -> (Duration, inet::tcp::Counters) {
+    let (took, net) = disturb(params, length, lost, None);
+    (took, net.end(0).tcp.counters())
+}
+
+/// Like [`lose`], or these packets are so much later than others.
+fn disturb(params: TcpParams, length: usize, which: &[u64], late: Option<Duration>) -> (Duration, Network) {
     let mut net = Network::new(params, Faults::default(), 1, stream(length, 2), Vec::new());
     let start = net.now;
     let mut end = Time::ZERO;
@@ -18,11 +25,16 @@ fn lose(params: TcpParams, length: usize, lost: &[u64]) -> (Duration, inet::tcp:
         let doomed: Vec<_> = new
             .filter_map(|(&key, _)| {
                 seen += 1;
-                lost.contains(&(seen - 1)).then_some(key)
+                which.contains(&(seen - 1)).then_some(key)
             })
             .collect();
         known = net.count;
-        doomed.iter().for_each(|key| drop(net.wire.remove(key)));
+        for (at, number) in doomed {
+            let packet = net.wire.remove(&(at, number));
+            if let (Some(packet), Some(late)) = (packet, late) {
+                net.wire.insert((at + late, number), packet);
+            }
+        }
         if !net.step() {
             break;
         }
@@ -31,7 +43,7 @@ fn lose(params: TcpParams, length: usize, lost: &[u64]) -> (Duration, inet::tcp:
         }
     }
     net.assert_identical();
-    (end.since(start), net.end(0).tcp.counters())
+    (end.since(start), net)
 }
 
 /// The last segments of a burst are lost: nothing behind them can tell of it. A probe does, long before the timer.
@@ -87,4 +99,43 @@ fn what_is_only_late_is_not_sent_again() {
         again += counters.retransmissions;
     }
     assert!(again <= 20, "{again} segments of 2800 were sent again, about one a connection");
+}
+
+/// What was late by more than a round trip was taken for lost: once the peer says that all that was sent again had come
+/// before, the window is as large as if nothing had happened. What was lost stays so.
+#[test]
+fn a_needless_reduction_is_undone() {
+    for congestion in [Algorithm::Reno, Algorithm::Cubic] {
+        let params = TcpParams { congestion, ..params() };
+        let run = |which: &[u64], late| {
+            let (_, net) = disturb(params, 300 * 1448, which, late);
+            let tcp = &net.end(0).tcp;
+            (tcp.congestion_window(), tcp.counters())
+        };
+        let (calm, _) = run(&[], None);
+        let (lost, counters) = run(&[50], None);
+        assert_eq!((counters.recoveries, counters.undone), (1, 0), "{counters:?}");
+        let (late, counters) = run(&[50], Some(Duration::from_us(150)));
+        assert_eq!((counters.recoveries, counters.repetitions, counters.undone), (1, 1, 1), "{counters:?}");
+        assert!(lost < late && late <= calm, "{congestion:?}: lost {lost}, late {late}, calm {calm}");
+        // One of two was lost indeed.
+        let (_, counters) = run(&[50, 51], None);
+        assert_eq!(counters.undone, 0, "{counters:?}");
+    }
+}
+
+/// A network that repeats packets reports what was never sent again: no reduction is undone for that.
+#[test]
+fn duplicates_of_the_network_undo_nothing() {
+    let mut recoveries = 0;
+    for seed in 0..5 {
+        let faults = Faults { repeat: 300, loss: 10, ..Faults::default() };
+        let mut net = Network::new(params(), faults, seed, stream(300_000, 2), Vec::new());
+        net.run();
+        net.assert_identical();
+        let counters = net.end(0).tcp.counters();
+        assert!(counters.repetitions > 20 && counters.undone == 0, "{counters:?}");
+        recoveries += counters.recoveries;
+    }
+    assert!(recoveries > 4, "{recoveries}");
 }

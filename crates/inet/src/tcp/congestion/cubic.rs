@@ -27,6 +27,8 @@ pub struct Cubic {
     k: f64,
     /// What Reno's window would be.
     estimate: f64,
+    /// How it was before the last reduction.
+    before: Option<Box<Self>>,
 }
 
 /// The cube root by Newton's method: from above, and good to a part in 10^12.
@@ -57,6 +59,7 @@ impl Cubic {
             epoch: None,
             k: 0.0,
             estimate: 0.0,
+            before: None,
         }
     }
 
@@ -66,6 +69,8 @@ impl Cubic {
 
     /// Fast convergence (4.7) and multiplicative decrease (4.6).
     fn reduce(&mut self, in_flight: u64) {
+        self.before = None;
+        self.before = Some(Box::new(self.clone()));
         self.epoch = None;
         self.most = if self.window < self.most { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         let flight = in_flight as f64 / self.mss;
@@ -127,6 +132,16 @@ impl CongestionControl for Cubic {
 
     fn recovered(&mut self) {
         self.window = self.threshold;
+    }
+
+    /// RFC 9438, 4.9: all variables as they were, and nothing smaller than it has become since.
+    fn undo(&mut self) {
+        if let Some(before) = self.before.take() {
+            let (window, threshold) = (self.window, self.threshold);
+            *self = *before;
+            self.window = self.window.max(window);
+            self.threshold = self.threshold.max(threshold);
+        }
     }
 
     fn idle(&mut self) {

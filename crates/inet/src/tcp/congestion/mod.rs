@@ -35,6 +35,8 @@ pub trait CongestionControl {
     fn timed_out(&mut self, now: Time, in_flight: u64);
     /// Fast recovery is over.
     fn recovered(&mut self);
+    /// Nothing had been lost: window and threshold are no smaller than before the last reduction.
+    fn undo(&mut self);
     /// The connection was idle for longer than its timeout: the window is not proven any more (RFC 2861).
     fn idle(&mut self);
 }

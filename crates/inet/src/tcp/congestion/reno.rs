@@ -13,16 +13,20 @@ pub struct Reno {
     threshold: u64,
     /// Bytes acknowledged since the window grew last.
     counted: u64,
+    /// Window and threshold before the last reduction.
+    before: (u64, u64),
 }
 
 impl Reno {
     /// With an initial window of so many segments of `mss` bytes.
     pub fn new(mss: u64, initial: u64) -> Self {
-        Self { mss, initial: mss * initial, window: mss * initial, threshold: u64::MAX, counted: 0 }
+        let (window, threshold) = (mss * initial, u64::MAX);
+        Self { mss, initial: window, window, threshold, counted: 0, before: (window, threshold) }
     }
 
     /// Equation 4 of RFC 5681.
     fn halve(&mut self, in_flight: u64) {
+        self.before = (self.window, self.threshold);
         self.threshold = (in_flight / 2).max(2 * self.mss);
         self.counted = 0;
     }
@@ -64,6 +68,11 @@ impl CongestionControl for Reno {
 
     fn recovered(&mut self) {
         self.window = self.threshold;
+    }
+
+    fn undo(&mut self) {
+        self.window = self.window.max(self.before.0);
+        self.threshold = self.threshold.max(self.before.1);
     }
 
     fn idle(&mut self) {

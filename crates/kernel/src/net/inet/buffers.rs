@@ -161,12 +161,6 @@ impl Piece {
         })
     }
 
-    /// Bytes of memory that it keeps, however little of them it shows.
-    pub fn true_size(&self) -> u32 {
-        let buffers = self.packet.as_ref().map_or(0, |packet| packet.fragments.len()) as u32;
-        self.length.max(buffers * RECEIVE_BUFFER) + PACKET_STRUCTURE
-    }
-
     /// Gives the packet's buffers back.
     pub fn release(self, cpu: &Cpu) {
         if let Some(packet) = self.packet {
@@ -189,6 +183,14 @@ impl Payload for Piece {
     }
     fn truncate(&mut self, bytes: u32) {
         self.length = self.length.min(bytes);
+    }
+    fn true_size(&self) -> u32 {
+        let fragments = self.packet.as_ref().map_or(&[][..], |packet| &packet.fragments);
+        let keeps = |fragment: &Fragment| match fragment.pages {
+            Some(pages) => pages.len() as u32,
+            None => fragment.length.max(1).next_multiple_of(RECEIVE_BUFFER),
+        };
+        fragments.iter().map(keeps).sum::<u32>() + PACKET_STRUCTURE
     }
 }
 

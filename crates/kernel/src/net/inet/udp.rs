@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::rc::{Rc, Weak};
 
+use inet::tcp::Payload;
 use platform::Error;
 use platform::block::Segment;
 use platform::cpu::{Async, Cpu, Part};

@@ -2,6 +2,7 @@
 
 mod buffer;
 mod coalesce;
+mod collapse;
 mod listener;
 mod socket;
 

@@ -35,11 +35,11 @@ const HOT: usize = 256;
 
 /// A connection.
 pub struct TcpSocket {
-    stack: Weak<Stack>,
+    pub(super) stack: Weak<Stack>,
     me: Weak<Self>,
     pub number: Owner,
     pub(super) ends: Ends,
-    connection: RefCell<Connection<Piece>>,
+    pub(super) connection: RefCell<Connection<Piece>>,
     buffer: RefCell<SendBuffer>,
     flow: Rc<TxFlow>,
     lock: SpinLock,
@@ -110,6 +110,9 @@ impl TcpSocket {
         self.touch(cpu);
         if came.marked {
             self.connection.borrow_mut().congestion_experienced();
+        }
+        if self.connection.borrow().lacks_memory(&piece) {
+            self.collapse(cpu);
         }
         self.connection.borrow_mut().receive(cpu.now(), header, piece, came.segments);
         self.push(cpu);
@@ -610,7 +613,10 @@ impl TcpStream for TcpSocket {
             tail_probes: counters.tail_probes,
             marked: counters.marked,
             echoes: counters.echoes,
+            undone: counters.undone,
             out_of_order: counters.out_of_order,
+            receive_memory: connection.memory(),
+            pruned: connection.pruned(),
             written: connection.acknowledged() + connection.unacknowledged(),
         }
     }

@@ -1,0 +1,77 @@
+//! Received pieces that show little of the memory that they keep, copied together into pages (Linux: `tcp_collapse`).
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use inet::tcp::Payload;
+use platform::cpu::{Cpu, Part};
+use platform::memory::{PAGE, Pages, Policy};
+use platform::net::{Fragment, Packet, PacketOwner};
+
+use super::super::buffers::Piece;
+use super::TcpSocket;
+use crate::kernel::Inner;
+
+/// Pages that hold what was copied together.
+struct Copied {
+    kernel: Weak<Inner>,
+    pages: RefCell<Vec<Pages>>,
+}
+
+impl PacketOwner for Copied {
+    fn released(&self, cpu: &Cpu, _: &mut Packet) {
+        let Some(kernel) = self.kernel.upgrade() else { return };
+        self.pages.borrow_mut().drain(..).for_each(|pages| kernel.give_pages(cpu, pages));
+    }
+}
+
+impl TcpSocket {
+    /// Makes memory for what arrives.
+    pub(super) fn collapse(&self, cpu: &Cpu) {
+        let Some(stack) = self.stack.upgrade() else { return };
+        let Some(kernel) = stack.kernel.upgrade() else { return };
+        let mut used_up = Vec::new();
+        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, &kernel, &stack.kernel, &pieces) {
+            Some(one) => {
+                used_up.extend(pieces);
+                Ok(one)
+            }
+            None => Err(pieces),
+        });
+        stack.count(|c| c.collapsed += used_up.len() as u64);
+        used_up.into_iter().for_each(|piece| piece.release(cpu));
+    }
+}
+
+/// A copy of pieces in a row, if it keeps less memory than they do.
+fn copied(cpu: &Cpu, kernel: &Inner, me: &Weak<Inner>, pieces: &[Piece]) -> Option<Piece> {
+    let length: u32 = pieces.iter().map(Payload::len).sum();
+    let count = u64::from(length).div_ceil(PAGE);
+    let keep: u64 = pieces.iter().map(|piece| u64::from(piece.true_size())).sum();
+    if count * PAGE >= keep {
+        return None;
+    }
+    let owner = Rc::new(Copied { kernel: me.clone(), pages: RefCell::default() });
+    let mut fragments = Vec::new();
+    for n in 0..count {
+        let Ok(pages) = kernel.take_pages(cpu, 0, Policy::Local) else {
+            Packet { owner: Some(owner), ..Packet::default() }.release(cpu);
+            return None;
+        };
+        owner.pages.borrow_mut().push(pages);
+        let length = (u64::from(length) - n * PAGE).min(PAGE) as u32;
+        fragments.push(Fragment { pages: Some(pages), at: pages.start, length });
+    }
+    let _part = cpu.book(Part::Copy);
+    let mut done = 0;
+    for mut run in pieces.iter().flat_map(Piece::runs) {
+        while run.length > 0 {
+            let (page, offset) = ((done / PAGE) as usize, done % PAGE);
+            let part = (PAGE - offset).min(run.length.into());
+            cpu.copy(fragments[page].at + offset, run.at, part);
+            done += part;
+            run = Fragment { at: run.at + part, length: run.length - part as u32, ..run };
+        }
+    }
+    Some(Piece::of(Packet { fragments, owner: Some(owner), ..Packet::default() }, 0, length))
+}
