@@ -1,15 +1,17 @@
 //! How many block requests per second one core simulates: program, block layer, driver, IOMMU, link, controller, media.
 //!
+//! Each is run for half of the time and for all of it: the peaks of memory beside each other show whether it grows.
 //! `cargo bench -p nearfar --bench blocks -- QUICK` takes a tenth of the time.
 
+#[path = "clock/mod.rs"]
+mod clock;
+#[path = "computers/mod.rs"]
+mod computers;
 #[path = "../tests/scenario/mod.rs"]
 mod scenario;
 
-use std::time::Instant;
-
-use nearfar::computer;
-use nearfar::progress::Silent;
-use scenario::{HEAD, host_with_drive, loaded, program};
+use computers::{Run, forget_peak, peak, run};
+use scenario::{HEAD, host_with_drive, program};
 
 fn main() {
     let quick = std::env::args().any(|argument| argument == "QUICK");
@@ -24,21 +26,23 @@ fn main() {
     ] {
         measure(iommu, options, if quick { ms / 10 } else { ms });
     }
-    // Linux keeps the peak of the process for those who ask.
-    if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        println!("peak memory: {}", peak.unwrap_or("unknown").trim());
-    }
 }
 
 fn measure(iommu: &str, options: &str, ms: u64) {
-    let fio = program("a", "0-3", &format!("fio {options} --runtime={ms}ms"));
-    let setup = loaded(&[HEAD, &host_with_drive("optane-900p", iommu), &fio].concat());
-    let began = Instant::now();
-    let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
-    let seconds = began.elapsed().as_secs_f64();
-    let report = done[0].outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
+    let time = |ms: u64| {
+        let fio = program("a", "0-3", &format!("fio {options} --runtime={ms}ms"));
+        forget_peak();
+        let done = run(&[HEAD, &host_with_drive("optane-900p", iommu), &fio].concat());
+        (done, peak().unwrap_or_default())
+    };
+    let (_, half) = time(ms / 2);
+    let (Run { seconds, simulated, report }, whole) = time(ms);
     let readings = report.readings.iter().filter(|reading| reading.quantity.ends_with("requests"));
     let requests: f64 = readings.filter(|r| r.quantity != "merged requests").map(|r| r.value).sum();
-    println!("{:>9.0} /s  {options}, IOMMU {iommu}  ({:.0} requests)", requests / seconds, requests);
+    println!(
+        "{:>9.0} /s, 1/{:<4.0} of real time  {options}, IOMMU {iommu}  ({requests:.0} requests; {half} kB for {} ms, {whole} kB for {ms} ms)",
+        requests / seconds,
+        seconds * 1e9 / simulated.as_ns_f64(),
+        ms / 2
+    );
 }

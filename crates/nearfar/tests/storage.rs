@@ -4,6 +4,7 @@ mod scenario;
 
 use std::io::{Read, Seek, SeekFrom};
 
+use devices::nvme::FileMedia;
 use hardware::memory::NodeCounters;
 use nearfar::computer::{self, Account, ComputerError, Computers, Done, Observer};
 use nearfar::progress::Silent;
@@ -144,6 +145,32 @@ fn a_backing_file_that_cannot_be_is_complained_about_at_its_place() {
         assert!(error.contains("test.toml:9:") && error.contains("cannot keep blocks in"), "{error}");
         assert!(error.contains("a file that can be written"), "{error}");
     }
+}
+
+#[test]
+fn a_backing_file_is_for_one_drive() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("drive.img");
+    let backing = format!("backing = {path:?}");
+    // Somebody else has it.
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    let other = FileMedia::new(file, 4096).unwrap();
+    let refused = |drive: &str| with_lines("", drive, &["stream"]).unwrap_err().to_string();
+    let error = refused(&backing);
+    assert!(error.contains("test.toml:9:") && error.contains(path.to_str().unwrap()), "{error}");
+    assert!(
+        error.contains("another drive has its blocks there") && error.contains("a file for each"),
+        "{error}"
+    );
+    drop(other);
+    // Two drives of one scenario.
+    let two =
+        format!("{backing}\n[[host.device]]\nslot = \"slot-socket1\"\ndrive = \"optane-900p\"\n{backing}");
+    let error = refused(&two);
+    assert!(
+        error.contains("test.toml:13:") && error.contains("another drive has its blocks there"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! NVM Express: controller registers, queue entries, data pointers, identify data, log pages, features.
 //!
-//! Section and figure numbers refer to the NVM Express Base Specification, revision 1.4c. What a host writes
+//! Section numbers and titles in quotation marks refer to the NVM Express Base Specification, revision 1.4. What a host writes
 //! and what a controller answers are typed both ways: `parse` takes any bytes, `emit` gives the bytes back.
 
 pub mod admin;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 
 /// Bytes that stay. What was never written reads as zeroes.
 pub trait Media {
@@ -101,11 +102,18 @@ pub struct FileMedia {
 }
 
 impl FileMedia {
-    /// The media in `file`, opened for reading and writing, with `capacity` bytes.
+    /// The media in `file`, opened for reading and writing, with `capacity` bytes. The file is locked for as long as there are
+    /// these media: no second drive, here or in another process, may have its blocks there.
     ///
     /// # Errors
-    /// If the file cannot have that length.
+    /// [`io::ErrorKind::WouldBlock`] if somebody has locked it; if the file cannot have that length.
     pub fn new(file: File, capacity: u64) -> io::Result<Self> {
+        // The standard library's `File::try_lock` needs a newer compiler than the rest (1.89).
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Some file systems cannot lock; then nobody knows.
+            Ok(()) | Err(Errno::NOTSUP | Errno::NOLCK) => {}
+            Err(error) => return Err(error.into()),
+        }
         let length = file.metadata()?.len();
         if length < capacity {
             file.set_len(capacity)?;
@@ -175,6 +183,23 @@ impl FileMedia {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_file_is_for_one_drive_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("blocks");
+        let open =
+            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let mut first = FileMedia::new(open(), 1 << 20).unwrap();
+        first.write(0, &[7]).unwrap();
+        let second = FileMedia::new(open(), 2 << 20).map(|_| ()).map_err(|error| error.kind());
+        assert_eq!(second, Err(io::ErrorKind::WouldBlock));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20, "it has not been touched");
+        drop(first);
+        let mut byte = [0];
+        FileMedia::new(open(), 1 << 20).unwrap().read(0, &mut byte).unwrap();
+        assert_eq!(byte, [7]);
+    }
 
     #[test]
     fn what_is_discarded_takes_no_room() {

@@ -1,4 +1,4 @@
-//! An NVMe drive: controllers, namespaces, media (NVM Express Base Specification 1.4c).
+//! An NVMe drive: controllers, namespaces, media (NVM Express Base Specification 1.4; numbers in comments are its sections, titles stand in quotation marks).
 //!
 //! Section numbers in this folder refer to it. The controllers' firmware is tasks ([`crate::firmware`]): fetchers
 //! take commands by arbitration, and each command is a task from its decoding to its interrupt. Queue entries,

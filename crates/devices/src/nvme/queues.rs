@@ -1,4 +1,4 @@
-//! Queues of a controller, and which submission queue's turn it is (sections 4.1 and 4.13).
+//! Queues of a controller, and which submission queue's turn it is (section 4.1 and "Command Arbitration").
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 
 use super::command::Command;
 
-/// Opcodes (figure 139).
+/// Opcodes ("Opcodes for Admin Commands").
 pub mod opcode {
     /// Delete I/O Submission Queue.
     pub const DELETE_SQ: u8 = 0x00;
@@ -32,7 +32,7 @@ pub mod opcode {
     pub const FORMAT: u8 = 0x80;
 }
 
-/// What Identify can ask for (CNS, figure 248).
+/// What Identify can ask for (CNS, section 5.15).
 pub mod cns {
     /// Identify Namespace data structure of an attached namespace.
     pub const NAMESPACE: u8 = 0x00;

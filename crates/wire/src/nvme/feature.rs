@@ -24,7 +24,7 @@ pub const ASYNC_EVENTS: u8 = 0x0b;
 /// A feature's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Feature {
-    /// How commands are chosen among submission queues (section 4.13).
+    /// How commands are chosen among submission queues ("Command Arbitration").
     Arbitration {
         /// Most commands from one queue in a row: two to this, 7 for no limit.
         burst: u8,

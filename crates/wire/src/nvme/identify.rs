@@ -24,7 +24,7 @@ pub const CMIC_PORTS: u8 = 1;
 /// Multi-path (CMIC): the subsystem has several controllers.
 pub const CMIC_CONTROLLERS: u8 = 2;
 
-/// The Identify Controller data structure (figure 251), as far as this crate's controllers and drivers use it.
+/// The Identify Controller data structure (CNS 01h), as far as this crate's controllers and drivers use it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IdentifyController {
     /// PCI vendor.
@@ -171,7 +171,7 @@ impl IdentifyController {
     }
 }
 
-/// An LBA format (figure 250).
+/// An LBA format ("LBA Format Data Structure").
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LbaFormat {
     /// Bytes of metadata for each block.
@@ -182,7 +182,7 @@ pub struct LbaFormat {
     pub performance: u8,
 }
 
-/// The Identify Namespace data structure (figure 249), as far as it is used.
+/// The Identify Namespace data structure (CNS 00h), as far as it is used.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IdentifyNamespace {
     /// Blocks (NSZE).
@@ -265,7 +265,7 @@ impl IdentifyNamespace {
     }
 }
 
-/// A list of namespaces, at most 1024, ended by zero (section 4.9).
+/// A list of namespaces, at most 1024, ended by zero ("Namespace List").
 pub fn emit_namespaces(namespaces: impl IntoIterator<Item = u32>) -> Box<[u8; IDENTIFY_LEN]> {
     let mut bytes = Box::new([0; IDENTIFY_LEN]);
     for (n, namespace) in namespaces.into_iter().take(1024).enumerate() {
@@ -279,7 +279,7 @@ pub fn parse_namespaces(bytes: &[u8; IDENTIFY_LEN]) -> Vec<u32> {
     (0..1024).map(|n| u32_at(bytes, 4 * n)).take_while(|&namespace| namespace != 0).collect()
 }
 
-/// A list of controllers, at most 2047, begun by their number (section 4.8).
+/// A list of controllers, at most 2047, begun by their number ("Controller List").
 pub fn emit_controllers(controllers: &[u16]) -> Box<[u8; IDENTIFY_LEN]> {
     let mut bytes = Box::new([0; IDENTIFY_LEN]);
     let count = controllers.len().min(2047);
@@ -296,7 +296,7 @@ pub fn parse_controllers(bytes: &[u8; IDENTIFY_LEN]) -> Vec<u16> {
     (0..count).map(|n| u16_at(bytes, 2 + 2 * n)).collect()
 }
 
-/// The namespace identification descriptors (figure 253): EUI64 and NGUID.
+/// The namespace identification descriptors (CNS 03h): EUI64 and NGUID.
 pub fn emit_descriptors(namespace: &IdentifyNamespace) -> Box<[u8; IDENTIFY_LEN]> {
     let mut bytes = Box::new([0; IDENTIFY_LEN]);
     let b = &mut bytes[..];

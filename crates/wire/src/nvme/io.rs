@@ -3,7 +3,7 @@
 use super::bytes::{put, u32_at, u64_at};
 use super::command::Command;
 
-/// Opcodes (figure 346).
+/// Opcodes ("Opcodes for NVM Commands").
 pub mod opcode {
     /// Flush.
     pub const FLUSH: u8 = 0x00;
@@ -145,7 +145,7 @@ impl IoCommand {
 /// Bytes of a range of Dataset Management.
 pub const RANGE_LEN: usize = 16;
 
-/// A range of Dataset Management (figure 363).
+/// A range of Dataset Management ("Range Definition").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatasetRange {
     /// Hints about how it will be used.

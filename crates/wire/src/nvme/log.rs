@@ -21,7 +21,7 @@ pub const SMART_LEN: usize = 512;
 /// Bytes of the firmware slot log.
 pub const FIRMWARE_SLOT_LEN: usize = 512;
 
-/// An entry of the error log (figure 197). An empty one has count 0.
+/// An entry of the error log (section 5.14.1.1). An empty one has count 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ErrorEntry {
     /// Counts errors from 1 on.
@@ -68,7 +68,7 @@ impl ErrorEntry {
     }
 }
 
-/// The SMART log (figure 198), as far as a controller without wear and weather has it.
+/// The SMART log (section 5.14.1.2), as far as a controller without wear and weather has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SmartLog {
     /// Critical warnings, one bit each.
@@ -142,7 +142,7 @@ impl SmartLog {
     }
 }
 
-/// The firmware slot log (figure 200) of a controller with one slot.
+/// The firmware slot log (section 5.14.1.3) of a controller with one slot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FirmwareSlotLog {
     /// Slot that runs, from 1.
@@ -166,7 +166,7 @@ impl FirmwareSlotLog {
     }
 }
 
-/// The command effects log (figure 202): a doubleword for each opcode; bit 0 says that it is supported.
+/// The command effects log ("Commands Supported and Effects"): a doubleword for each opcode; bit 0 says that it is supported.
 ///
 /// `admin` and `io` are pairs of opcode and effects.
 pub fn command_effects(admin: &[(u8, u32)], io: &[(u8, u32)]) -> Box<[u8; 4096]> {

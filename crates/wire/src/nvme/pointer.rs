@@ -54,7 +54,7 @@ impl DataPointer {
     }
 }
 
-/// What an SGL descriptor describes (type and subtype, figure 116).
+/// What an SGL descriptor describes ("SGL Descriptor Type" and "Sub Type Values").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SglKind {
     /// Data at an address.

@@ -224,7 +224,7 @@ impl AdminQueues {
     }
 }
 
-/// CMBLOC: where the controller memory buffer is (section 3.1.11).
+/// CMBLOC: where the controller memory buffer is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryBufferLocation {
     /// BAR that holds it (BIR): 0, or 2 to 5.
@@ -245,7 +245,7 @@ impl MemoryBufferLocation {
     }
 }
 
-/// CMBSZ: how large the controller memory buffer is and what it may hold (section 3.1.12).
+/// CMBSZ: how large the controller memory buffer is and what it may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryBufferSize {
     /// Submission queues (SQS).
@@ -296,7 +296,7 @@ impl MemoryBufferSize {
     }
 }
 
-/// CMBMSC: where the controller finds its memory buffer among the addresses it uses (section 3.1.16).
+/// CMBMSC: where the controller finds its memory buffer among the addresses it uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryBufferControl {
     /// CMBLOC and CMBSZ say something (CRE).

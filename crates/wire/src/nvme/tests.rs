@@ -133,7 +133,7 @@ proptest! {
 
 #[test]
 fn a_read_stands_as_the_specification_has_it() {
-    // Section 4.2 and figure 374: opcode 2, PRPs, namespace 1, eight blocks from 0x123456789a on.
+    // Section 4.2, Read command: opcode 2, PRPs, namespace 1, eight blocks from 0x123456789a on.
     let pointer = DataPointer::Prp { first: 0x1000_0200, second: 0x2000_0000 };
     let read = IoCommand::Read(Blocks::new(0x12_3456_789a, 8)).command(0x55aa, 1).with_data(pointer);
     let bytes = read.emit();

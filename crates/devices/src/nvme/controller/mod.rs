@@ -139,7 +139,7 @@ impl Controller {
         state.tasks.push(task);
     }
 
-    /// A doorbell was written (section 3.1.20 and following).
+    /// A doorbell was written (SQyTDBL, CQyHDBL).
     pub fn doorbell(self: &Rc<Self>, number: u64, value: u32) {
         if !self.state.borrow().status.ready {
             return;

@@ -53,7 +53,7 @@ clauses! {
         assert_eq!(d.read_blocks(0, 4096).unwrap(), data);
     }
 
-    fn s3_1_4_subsystem_reset_is_remembered(d) {
+    fn s7_3_subsystem_reset_is_remembered(d) {
         d.enable();
         d.write32(regs::NSSR, regs::SUBSYSTEM_RESET);
         assert!(!d.status().ready && d.status().subsystem_reset);
@@ -244,7 +244,7 @@ fn s1_4_two_ports_share_their_namespaces() {
 }
 
 #[test]
-fn s4_13_weighted_round_robin_prefers_as_weighted() {
+fn command_arbitration_weighted_round_robin_prefers_as_weighted() {
     let params = NvmeParams {
         timing: devices::nvme::ControllerTiming { commands_in_hand: 1, ..NvmeParams::example().timing },
         ..NvmeParams::example()

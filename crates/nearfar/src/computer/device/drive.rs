@@ -54,8 +54,14 @@ fn media(backing: Option<&Placed<String>>, capacity: u64) -> Result<Box<dyn Medi
         }
         FileMedia::new(file, capacity)
     };
-    let opened = open().map_err(|problem| {
-        let help = "a file that can be written, in a folder that there is";
+    let opened = open().map_err(|problem: std::io::Error| {
+        let (problem, help) = match problem.kind() {
+            std::io::ErrorKind::WouldBlock => (
+                "another drive has its blocks there, in this run or in another one that goes on".into(),
+                "a file for each drive, or none where runs go on side by side; or wait until the other run has ended",
+            ),
+            _ => (problem.to_string(), "a file that can be written, in a folder that there is"),
+        };
         backing.complaint(format!("cannot keep blocks in `{}`: {problem}", backing.value), Some(help.into()))
     });
     Ok(Box::new(opened?))
