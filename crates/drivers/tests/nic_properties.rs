@@ -47,7 +47,7 @@ proptest! {
         flows in 1usize..4,
         count in 20u32..200,
         log2_tx in 3u8..9,
-        gbit in prop::sample::select(vec![1u64, 10, 40]),
+        gbit in prop::sample::select(vec![1u64, 10, 40, 400]),
         mode in mode(),
     ) {
         let mut setup = Setup { mode, rate: units::BitRate::gbit_per_s(gbit), ..Setup::default() };

@@ -155,8 +155,7 @@ fn a_backing_file_is_for_one_drive() {
     // Somebody else has it.
     let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
     let other = FileMedia::new(file, 4096).unwrap();
-    let refused = |drive: &str| with_lines("", drive, &["stream"]).unwrap_err().to_string();
-    let error = refused(&backing);
+    let error = with_lines("", &backing, &["stream"]).unwrap_err().to_string();
     assert!(error.contains("test.toml:9:") && error.contains(path.to_str().unwrap()), "{error}");
     assert!(
         error.contains("another drive has its blocks there") && error.contains("a file for each"),
@@ -166,11 +165,10 @@ fn a_backing_file_is_for_one_drive() {
     // Two drives of one scenario.
     let two =
         format!("{backing}\n[[host.device]]\nslot = \"slot-socket1\"\ndrive = \"optane-900p\"\n{backing}");
-    let error = refused(&two);
-    assert!(
-        error.contains("test.toml:13:") && error.contains("another drive has its blocks there"),
-        "{error}"
-    );
+    let text = HEAD.to_owned()
+        + &host("a", "dell-t430", &format!("[[host.device]]\ndrive = \"optane-900p\"\n{two}"));
+    let error = scenario::load(&text).unwrap_err().to_string();
+    assert!(error.contains("test.toml:13:") && error.contains("already holds the blocks"), "{error}");
 }
 
 #[test]

@@ -420,7 +420,7 @@ fn assert_alive(pair: &Pair) {
     assert_eq!(length.expect("the datagram comes"), 777);
 }
 
-fn free_pages(pair: &Pair, host: usize) -> u64 {
+pub fn free_pages(pair: &Pair, host: usize) -> u64 {
     pair.hosts[host].kernel.memory().iter().map(|node| node.free.get()).sum()
 }
 

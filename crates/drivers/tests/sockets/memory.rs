@@ -3,13 +3,63 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use kernel::DmaMode;
-use platform::memory::PAGE;
+use platform::block::Segment;
+use platform::memory::{PAGE, Policy};
 use platform::socket::BufferSizes;
 use units::Duration;
 
 use crate::common::Setup;
 use crate::common::streams::{bytes, receive, send};
+use crate::malformed::free_pages;
 use crate::{ADDRESSES, PORT, connected, network};
+
+/// Connections that have sent, and have nothing to send, keep no pages for what they may send next.
+#[test]
+fn connections_at_rest_keep_no_pages() {
+    const COUNT: u64 = 12;
+    let pair = connected(&Setup::default());
+    let face = pair.hosts[1].kernel.face();
+    let server = pair.spawn(1, 1, move |cpu| {
+        Box::pin(async move {
+            let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, PORT);
+            let listener = face.network().listen(&cpu, at, 20).unwrap();
+            let mut streams = Vec::new();
+            for _ in 0..COUNT {
+                let stream = listener.accept(&cpu).await.unwrap();
+                let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+                let into = Segment { at: pages.start, length: 4096 };
+                assert_eq!(stream.recv(&cpu, into).await, Ok(100));
+                face.free_pages(&cpu, pages);
+                streams.push(stream);
+            }
+            streams
+        })
+    });
+    let face = pair.hosts[0].kernel.face();
+    let client = pair.spawn(0, 0, move |cpu| {
+        Box::pin(async move {
+            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+            let from = Segment { at: pages.start, length: 100 };
+            let mut streams = Vec::new();
+            for _ in 0..COUNT {
+                let to = SocketAddrV4::new(ADDRESSES[1], PORT);
+                let stream = face.network().connect(&cpu, to).await.unwrap();
+                stream.send(&cpu, from).await.unwrap();
+                streams.push(stream);
+            }
+            streams
+        })
+    });
+    let streams =
+        pair.simulation.block_on(async move { (client.wait().await, server.wait().await) }).unwrap();
+    let free = || free_pages(&pair, 0);
+    let begun = free();
+    pair.run_for(Duration::from_ms(500));
+    assert_eq!(free(), begun, "whoever goes on soon finds them");
+    pair.run_for(Duration::from_ms(1_000));
+    assert!(free() >= begun + 8 * COUNT, "{} pages came back, 8 of each connection", free() - begun);
+    drop(streams);
+}
 
 /// Segments of a byte or of a few hundred each occupy a whole buffer of the receiver's card. They are copied together before
 /// they occupy more than the socket may, and arrive as they were sent.

@@ -107,6 +107,11 @@ impl SendBuffer {
         self.chunks.is_empty()
     }
 
+    /// Whether pages are kept for what may be written next.
+    pub fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
     /// Lets everything go.
     pub fn clear(&mut self, cpu: &Cpu) {
         self.chunks.drain(..).for_each(|chunk| chunk.hold.let_go(cpu));

@@ -14,7 +14,7 @@ use platform::net::TxFlow;
 use platform::socket::{BufferSizes, KeepAlive, TcpInfo, TcpStream};
 use platform::storage::BlockFile;
 use platform::sync::WaitQueue;
-use units::Time;
+use units::{Duration, Time};
 use wire::ip::{TcpHeader, protocol};
 
 use super::super::Stack;
@@ -30,6 +30,9 @@ use super::{Came, Ends, error_of};
 const MOST_BELOW: u64 = 262_144;
 /// Bytes that a socket's buffer holds at least and at most (Linux: `net.ipv4.tcp_wmem`).
 const BUFFER: (u64, u64) = (87_040, 4 << 20);
+/// For how long pages are kept for what may be written next when all that was has been acknowledged (assumed: Linux keeps
+/// such pages with the task that writes, so that connections at rest have none).
+const KEEP_PAGES: Duration = Duration::from_ms(1000);
 /// Bytes of the socket's structure that an operation on it touches (Linux: `struct tcp_sock`'s hot lines).
 const HOT: usize = 256;
 
@@ -53,6 +56,8 @@ pub struct TcpSocket {
     pushing: Cell<bool>,
     /// Something waits until the device has sent more.
     held_back: Cell<bool>,
+    /// When the pages go that are kept for what may be written next.
+    pages_until: Cell<Option<Time>>,
     closed: Cell<bool>,
     no_way: Cell<bool>,
     /// Bytes that its buffer is to take, if somebody said.
@@ -92,6 +97,7 @@ impl TcpSocket {
             armed: Cell::new(None),
             pushing: Cell::new(false),
             held_back: Cell::new(false),
+            pages_until: Cell::new(None),
             closed: Cell::new(false),
             no_way: Cell::new(false),
             send_buffer: Cell::new(None),
@@ -122,13 +128,17 @@ impl TcpSocket {
     pub fn timer(&self, cpu: &Cpu) {
         self.armed.set(None);
         self.touch(cpu);
+        if self.pages_until.get().is_some_and(|until| until <= cpu.now()) {
+            self.buffer.borrow_mut().clear(cpu);
+        }
         self.connection.borrow_mut().timer(cpu.now());
         self.push(cpu);
     }
 
-    /// When the machine wants to be called.
+    /// When it wants to be called.
     pub fn deadline(&self) -> Option<Time> {
-        self.connection.borrow().deadline()
+        let deadlines = [self.connection.borrow().deadline(), self.pages_until.get()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Nobody answers for the peer's address.
@@ -203,6 +213,8 @@ impl TcpSocket {
         if buffer.is_empty() && !may_write {
             buffer.clear(cpu);
         }
+        let rests = buffer.is_empty() && buffer.is_open();
+        self.pages_until.set(rests.then(|| self.pages_until.get().unwrap_or(cpu.now() + KEEP_PAGES)));
     }
 
     /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
