@@ -118,7 +118,8 @@ impl Channel {
         let _part = cpu.book(Part::Driver);
         cpu.work(adapter.params.costs.poll);
         let sent = tx.reap(cpu, self.number, &*core, &adapter.counters);
-        if let Some(queue) = self.kpio.borrow().clone() {
+        let kpio = self.kpio.borrow().clone();
+        if let Some(queue) = kpio {
             let was_lost = queue.poll(cpu, &*core).await;
             adapter.counters.tx_places_lost.add(was_lost.into());
         }
