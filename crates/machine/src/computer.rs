@@ -16,6 +16,7 @@ use crate::part::Part;
 use crate::placed::{Placed, Several};
 use crate::program::{ProgramEntry, ProgramSetup};
 use crate::read::{Check, record};
+use crate::route::{RouteEntry, RouteSetup};
 use crate::scalar::names;
 use crate::scenario::Changes;
 use crate::traffic::{SourceEntry, SourceSetup};
@@ -86,6 +87,8 @@ record! {
         nvme_driver: Option<NvmeDriverEntry>,
         /// What is in its slots.
         device: Vec<DeviceEntry>,
+        /// Its routes beside those to the networks of its ports.
+        route: Vec<RouteEntry>,
     }
 }
 
@@ -178,6 +181,8 @@ pub struct HostSetup {
     pub nvme_driver: Option<NvmeDriverEntry>,
     /// What is in its slots.
     pub devices: Vec<DeviceSetup>,
+    /// Its routes.
+    pub routes: Vec<RouteSetup>,
     place: crate::source::Place,
 }
 
@@ -309,7 +314,8 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
     check_kpio(entry, &devices)?;
     let (name, place) = (entry.name.value.clone(), entry.name.place.clone());
     let (nic_driver, nvme_driver) = (entry.nic_driver.clone(), entry.nvme_driver.clone());
-    Ok(HostSetup { name, machine, kernel, iommu, nic_driver, nvme_driver, devices, place })
+    let routes = crate::route::routes(&entry.route)?;
+    Ok(HostSetup { name, machine, kernel, iommu, nic_driver, nvme_driver, devices, routes, place })
 }
 
 /// Programmed I/O takes a NIC with queues for it.

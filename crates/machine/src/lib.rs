@@ -35,6 +35,7 @@ mod placed;
 mod port;
 mod program;
 mod read;
+mod route;
 mod scalar;
 mod scenario;
 mod source;
@@ -64,6 +65,7 @@ pub use placed::{Placed, Several};
 pub use port::PortAddress;
 pub use program::{MemoryPolicy, ProgramEntry, ProgramSetup};
 pub use read::Read;
+pub use route::{RouteEntry, RouteSetup};
 pub use scalar::{Count, Scalar};
 pub use scenario::{
     BenchRun, Cache, Changes, Interface, IommuMode, Pattern, PcieBench, Scenario, Setup, Sockets, Test,

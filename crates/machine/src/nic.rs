@@ -121,6 +121,9 @@ record! {
         loopback: Option<Figure<Duration>>,
         /// Whether they do; so that a change can put ports that have a `loopback` on cables.
         looped: Option<Figure<bool>>,
+        /// Whether they then arrive in the other of two subnets: the lowest bit of the third byte of IPv4 addresses changes on the
+        /// way. They stay as they are if not given.
+        loop_subnets: Option<Figure<bool>>,
         /// Whether descriptors can hold short packets, and doorbells descriptors.
         inline: Option<Figure<bool>>,
     }

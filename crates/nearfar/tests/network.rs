@@ -257,3 +257,32 @@ fn devices_have_the_addresses_that_the_scenario_gives() {
     let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(reading(&done, "ping", "received"), 2.0);
 }
+
+/// Two subnets at one cable: each host finds the other's by a route, one at its link, the other by a gateway. What no route leads to
+/// is refused at once.
+#[test]
+fn routes_lead_from_one_subnet_to_another() {
+    let nic = |address: &str, routes: &str| {
+        format!("[[host.device]]\nnic = \"modern\"\naddress = \"{address}\"\n{routes}")
+    };
+    let near = "[[host.route]]\nto = \"10.2.0.0/24\"\ndevice = \"eth0\"\n";
+    let far = "[[host.route]]\nto = \"10.1.0.1/32\"\ndevice = \"eth0\"\n\
+               [[host.route]]\nto = \"10.0.0.0/8\"\ngateway = \"10.1.0.1\"\n";
+    let hosts = |near: &str, far: &str| {
+        let a = host("a", "dell-t430", &nic("10.1.0.1/24", near));
+        let b = host("b", "dell-t430", &nic("10.2.0.1/24", far));
+        [HEAD, &a, &b, &cable("a", "b", "")].concat()
+    };
+    let ping = ("a", "ping -c 3 10.2.0.1");
+    let done = computer::run(&setup_of(hosts(near, far), &[ping]), &Silent).unwrap();
+    assert_eq!(reading(&done, "ping", "received"), 3.0, "{done:?}");
+    for (routes, run) in [("", ping), (near, ("a", "ping -c 3 10.3.0.1"))] {
+        let done = computer::run(&setup_of(hosts(routes, far), &[run]), &Silent).unwrap();
+        let failure = done[0].outcome.as_ref().expect_err("no route leads there").to_string();
+        assert!(failure.contains("no route to host"), "{failure}");
+    }
+    // A route to nowhere is refused with the host's name.
+    let nowhere = near.replace("eth0", "eth7");
+    let error = computer::run(&setup_of(hosts(&nowhere, far), &[ping]), &Silent).unwrap_err().to_string();
+    assert!(error.contains("10.2.0.0/24"), "{error}");
+}

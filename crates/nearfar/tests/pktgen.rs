@@ -91,6 +91,41 @@ fn ethtool_shows_what_a_card_dropped() {
     }
 }
 
+/// Each of them is shown where it happens.
+#[test]
+fn ethtool_shows_each_loss() {
+    // To the card's other port, so that reception is hurried as well.
+    let there = "pktgen -i eth0 -m 02:00:00:00:00:02 -s 1000 -n 500";
+    let late = "change.host.core.combining_order = \"any\"";
+    let patience = "change.kpio.patience = \"50 ns\"";
+    let shown = |name: &str, host: &str, device: &str, run: &str| {
+        let text = format!(
+            "name = \"losses\"\nsummary = \"What is lost is shown\"\n\
+             [[host]]\nname = \"a\"\nmachine = \"i5-2400s\"\n{host}\n[host.nic_driver]\nkpio = \"all\"\nchannels = 2\n\
+             [[host.device]]\nnic = \"kpio-fpga\"\n{device}\n\
+             [[program]]\ncpus = \"0-1\"\nstart = \"100 us\"\nrun = \"{run}\"\n\
+             [[program]]\ncpus = \"3\"\nstart = \"6 ms\"\nrun = \"ethtool -S eth0\"\n\
+             [[program]]\ncpus = \"3\"\nstart = \"6 ms\"\nrun = \"ethtool -S eth1\"\n"
+        );
+        let done = nearfar::computer::run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let port = if name.starts_with("rx") { "ethtool -S eth1" } else { "ethtool -S eth0" };
+        let shown = done.iter().find(|done| done.run == port).unwrap();
+        shown.outcome.as_ref().unwrap().get(name).unwrap_or_else(|| panic!("{name} in {shown:?}"))
+    };
+    for name in ["tx_kpio_dropped", "tx_kpio_missing", "tx_kpio_waits"] {
+        assert!(shown(name, late, patience, there) > 0.0, "{name}");
+        assert_eq!(shown(name, late, "", there), 0.0, "{name} with the card's patience");
+    }
+    let longer = there.replace("1000", "1500");
+    assert_eq!(shown("tx_kpio_too_long", "", "change.kpio.lines = 16", &longer), 500.0);
+    let two =
+        "change.controller.tx_queues = 2\nchange.controller.rx_queues = 2\nchange.controller.vectors = 8";
+    let both = format!("{there} -t 2");
+    assert!(shown("tx_kpio_no_queue", "", two, &both) > 0.0);
+    assert!(shown("rx_overflow", "", "change.rx.memory = \"512 B\"", there) > 0.0);
+    assert!(shown("rx_no_buffer", "", "change.controller.ring_entries = 16", there) > 0.0);
+}
+
 /// The looped card carries a ping and a stream between its interfaces, by programmed I/O alone.
 #[test]
 fn the_looped_card_carries_ping_and_stream() {

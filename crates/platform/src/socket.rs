@@ -284,6 +284,19 @@ pub trait PingSocket {
     fn recv<'a>(&'a self, cpu: &'a Cpu, deadline: units::Time) -> Async<'a, Result<Echo, Error>>;
 }
 
+/// A way to a network, as `ip route add NETWORK/PREFIX [via GATEWAY] [dev DEVICE]`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// The network's address.
+    pub network: Ipv4Addr,
+    /// Bits of it that count, 0 to 32.
+    pub prefix: u8,
+    /// The interface; the gateway's if not given.
+    pub device: Option<String>,
+    /// Who passes packets on; the network is right at the interface's link if not given.
+    pub gateway: Option<Ipv4Addr>,
+}
+
 /// The Internet protocols of a kernel.
 pub trait Network {
     /// The interfaces.
@@ -299,11 +312,13 @@ pub trait Network {
         address: Ipv4Addr,
         prefix: u8,
     ) -> Async<'a, Result<(), Error>>;
-    /// Sends packets for a network by a neighbour.
+    /// Adds a route. Of those that lead to an address, the one with the longest prefix counts; packets that none leads are refused
+    /// with [`Error::Unreachable`].
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if the neighbour is on no interface's network.
-    fn add_route(&self, network: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> Result<(), Error>;
+    /// [`Error::NoDevice`] if there is no such interface, [`Error::Unreachable`] if the gateway is not right at it,
+    /// [`Error::Invalid`] if neither is given or the prefix is too long.
+    fn add_route(&self, route: &Route) -> Result<(), Error>;
     /// Opens a connection from any port of the address that leads there. One that is given up meanwhile is closed.
     ///
     /// # Errors

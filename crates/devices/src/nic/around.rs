@@ -6,8 +6,8 @@ use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
 use units::{Bytes, Duration, Time};
 
-use super::Nic;
 use super::token::{Kind, Note};
+use super::{Nic, subnets};
 
 /// Frames on their way, by the port that will have them.
 #[derive(Default)]
@@ -40,6 +40,9 @@ impl Nic {
         let mut bytes = self.sender.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
+        if self.params.loop_subnets {
+            subnets::swap(&mut bytes);
+        }
         way.frames.push_back((arrives, bytes));
         bus.wake_at(arrives, Note::new(Kind::Loopback, 0, 0, 0).with(to as u16, 0).token());
         left

@@ -32,6 +32,7 @@ mod ring;
 mod rx;
 mod segment;
 mod steering;
+mod subnets;
 mod switch;
 mod token;
 mod tx;

@@ -58,6 +58,8 @@ pub struct NicParams {
     /// Frames go round inside, from port 0 to port 1 and back, instead of to the wire: from a frame's last byte until
     /// the other port has it.
     pub loopback: Option<Duration>,
+    /// What goes round inside arrives in the other of two subnets, see `subnets`.
+    pub loop_subnets: bool,
     /// PCI vendor and device number.
     pub ids: (u16, u16),
     /// Capabilities that each function announces.
@@ -200,6 +202,7 @@ impl NicParams {
             register_latency: Duration::from_ns(100),
             kpio: None,
             loopback: None,
+            loop_subnets: false,
             ids: (wire::nic::VENDOR, wire::nic::DEVICE),
             pcie: PcieParams::endpoint(Generation::Gen3, Width::X8),
         }

@@ -96,6 +96,11 @@ pub struct Counters {
     pub tx_places_lost: Count,
     /// Packets that were in the device when it was stopped or reset.
     pub tx_lost: Count,
+    /// Picoseconds of the sending cores for descriptors in sending: their number, filling and writing them. Mapping, doorbells
+    /// and packets' own handling are not in it.
+    pub tx_described: Count,
+    /// Picoseconds of cores for looking at completions of sent descriptors.
+    pub tx_cleaned: Count,
     /// Frames that the device could not put into their buffers.
     pub rx_failed: Count,
     /// Frames that had stayed in the device and were fetched by programmed I/O.

@@ -8,7 +8,7 @@ use platform::dma::{Direction, DmaOps};
 use platform::net::{Checksum, NetCore, Packet};
 use units::Iova;
 use wire::nic::TxDescriptor;
-use wire::nic::completion::{FAILED, Kind};
+use wire::nic::completion::{Completion, FAILED, Kind};
 use wire::nic::descriptor::{END, LEN, REPORT, TRANSPORT_CHECKSUM};
 
 use super::inline::Inline;
@@ -146,7 +146,9 @@ impl TxQueue {
             self.flush(cpu);
             return Err(packet);
         }
+        let begin = cpu.now();
         cpu.work(self.costs.send);
+        counters.tx_described.add(cpu.now().since(begin).as_ps());
         let first = self.tail.get();
         if let Some(inline) = inline {
             self.send_inline(cpu, inline, packet, (first, pieces as u16), more);
@@ -160,7 +162,9 @@ impl TxQueue {
         }
         let last = first.wrapping_add(pieces as u16 - 1);
         self.last.set(last);
+        let begin = cpu.now();
         self.write(cpu, &packet, first, last, more);
+        counters.tx_described.add(cpu.now().since(begin).as_ps());
         self.slots.borrow_mut()[self.ring.index(last)].packet = Some(packet);
         self.tail.set(last.wrapping_add(1));
         if !more {
@@ -290,7 +294,7 @@ impl TxQueue {
         let (mut packets, mut bytes) = (0, 0);
         let mut broken = false;
         while self.outstanding() > 0
-            && let Some(completion) = self.ring.completion(cpu, self.seen.get())
+            && let Some(completion) = self.look(cpu, counters)
         {
             let newly = completion.count.wrapping_sub(self.done.get());
             if completion.kind != Kind::Sent || newly == 0 || newly > self.outstanding() {
@@ -314,6 +318,14 @@ impl TxQueue {
             core.wake_queue(cpu, number);
         }
         if broken { Err(Broken) } else { Ok(packets) }
+    }
+
+    /// The next completion.
+    fn look(&self, cpu: &Cpu, counters: &Counters) -> Option<Completion> {
+        let begin = cpu.now();
+        let completion = self.ring.completion(cpu, self.seen.get());
+        counters.tx_cleaned.add(cpu.now().since(begin).as_ps());
+        completion
     }
 
     /// Whether the device has done something whose completion is not there.

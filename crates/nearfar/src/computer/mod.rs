@@ -41,6 +41,7 @@ use machine::{ComputerSetup, Diagnostics, DmaMode};
 use network::Captures;
 use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
+use platform::socket::Route;
 use platform::sync::Completion;
 use thiserror::Error;
 use traffic::TrafficSource;
@@ -50,7 +51,7 @@ use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
 pub use accounting::{Account, Accounting};
-pub(crate) use device::nic_driver;
+pub(crate) use device::{nic_driver, nic_driver_params};
 pub use packets::{PacketCost, PacketCosts};
 pub use run::{Done, Observer, check, run, run_accounted, run_all, run_watched};
 pub use tree::tree;
@@ -74,6 +75,16 @@ pub enum ComputerError {
         file: String,
         /// What the system says.
         problem: std::io::Error,
+    },
+    /// A route leads nowhere.
+    #[error("{host}: no route to {network}: {problem}")]
+    Route {
+        /// Its host.
+        host: String,
+        /// The network.
+        network: String,
+        /// What the kernel says.
+        problem: platform::Error,
     },
     /// A network device does not start.
     #[error("{host}: {device} does not start: {problem}")]
@@ -117,6 +128,8 @@ pub struct Computer {
     pub nics: Vec<(EndpointId, NicHandle)>,
     /// The addresses that the scenario gives to its ports.
     addresses: BTreeMap<MacAddr, (Ipv4Addr, u8)>,
+    /// The routes that it gives.
+    routes: Vec<machine::RouteSetup>,
     /// Network namespaces beside the first, by the device that each has.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
 }
@@ -192,7 +205,8 @@ impl Computers {
                 kernel.add_driver(driver);
             }
             let addresses = device::addresses(id, host);
-            Ok(Computer { name: host.name.clone(), host: id, kernel, devices, nics, addresses, namespaces })
+            let (name, routes) = (host.name.clone(), host.routes.clone());
+            Ok(Computer { name, host: id, kernel, devices, nics, addresses, routes, namespaces })
         };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
         Ok(Self { simulation, hosts, captures, sources, cables, vfs })
@@ -233,7 +247,7 @@ impl Computers {
         Ok(())
     }
 
-    /// Starts a host's network devices, as its init would: device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The
+    /// Starts a host's network devices and adds its routes, as its init would: device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The
     /// first device, and one that is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24. A
     /// scenario may give others.
     fn open_network(&self, number: usize, host: &Computer) -> Result<(), ComputerError> {
@@ -252,7 +266,16 @@ impl Computers {
                 ComputerError::Network { host: host.name.clone(), device: device.name().to_owned(), problem }
             })?;
         }
-        Ok(())
+        host.routes.iter().try_for_each(|route| {
+            let (network, prefix) = route.network;
+            let (device, gateway) = (route.device.clone(), route.gateway);
+            let face = host.face(device.as_deref());
+            let added = face.network().add_route(&Route { network, prefix, device, gateway });
+            added.map_err(|problem| {
+                let (host, network) = (host.name.clone(), format!("{network}/{prefix}"));
+                ComputerError::Route { host, network, problem }
+            })
+        })
     }
 
     /// Writes what is left of the captures.

@@ -74,6 +74,13 @@ pub fn is_right(bytes: &[u8]) -> bool {
     of(bytes) == 0
 }
 
+/// A checksum after a word of what it covers has changed (RFC 1624, equation 3).
+pub const fn replaced(sum: u16, old: u16, new: u16) -> u16 {
+    let total = !sum as u32 + !old as u32 + new as u32;
+    let total = (total & 0xffff) + (total >> 16);
+    !((total & 0xffff) + (total >> 16)) as u16
+}
+
 /// A UDP checksum on the wire: zero means none, so that a sum of zero is sent as its other form (RFC 768).
 pub const fn udp_on_wire(sum: u16) -> u16 {
     if sum == 0 { 0xffff } else { sum }

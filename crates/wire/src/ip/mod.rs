@@ -11,7 +11,7 @@ pub mod udp;
 
 pub use checksum::Sum;
 pub use cut::{Cutter, NotCuttable};
-pub use dissect::{Dissection, Flow};
+pub use dissect::{Dissection, Flow, Verdict};
 pub use icmp::IcmpEcho;
 pub use ipv4::Ipv4Header;
 pub use tcp::{TcpFlags, TcpHeader, TcpOptions};

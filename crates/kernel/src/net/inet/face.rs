@@ -88,12 +88,30 @@ impl Network for Stack {
         })
     }
 
-    fn add_route(&self, network: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> Result<(), Error> {
-        let (interface, hop) = self.routes.borrow().lookup(gateway).ok_or(Error::Unreachable)?;
-        if hop != gateway || prefix > 32 {
+    fn add_route(&self, route: &platform::socket::Route) -> Result<(), Error> {
+        let named = match &route.device {
+            Some(name) => {
+                let interfaces = self.interfaces.borrow();
+                Some(interfaces.iter().position(|i| i.name == *name).ok_or(Error::NoDevice)?)
+            }
+            None => None,
+        };
+        let (interface, is_near) = match (route.gateway, named) {
+            (None, Some(interface)) => (interface, true),
+            (None, None) => return Err(Error::Invalid),
+            (Some(gateway), named) => {
+                let (interface, hop) = self.routes.borrow().lookup(gateway).ok_or(Error::Unreachable)?;
+                (interface, hop == gateway && named.is_none_or(|named| named == interface))
+            }
+        };
+        if route.prefix > 32 {
+            return Err(Error::Invalid);
+        }
+        if !is_near {
             return Err(Error::Unreachable);
         }
-        self.routes.borrow_mut().add(Route { network, prefix, gateway: Some(gateway), interface });
+        let (network, prefix, gateway) = (route.network, route.prefix, route.gateway);
+        self.routes.borrow_mut().add(Route { network, prefix, gateway, interface });
         Ok(())
     }
 

@@ -96,11 +96,16 @@ pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
     if let Ok(costs) = super::kernel::driver_costs(host) {
         nvme.costs = costs.nvme;
     }
-    vec![nic_driver(host, nic::driver_params(host.nic_driver.as_ref())), Rc::new(NvmeDriver::new(nvme))]
+    vec![nic_driver(host, nic_driver_params(host)), Rc::new(NvmeDriver::new(nvme))]
+}
+
+/// How a scenario has the NIC's driver loaded.
+pub fn nic_driver_params(host: &HostSetup) -> NicDriverParams {
+    nic::driver_params(host.nic_driver.as_ref())
 }
 
 /// The NIC's driver, whose code costs what the host's kernel file says.
-pub fn nic_driver(host: &HostSetup, mut params: NicDriverParams) -> Rc<dyn PciDriver> {
+pub fn nic_driver(host: &HostSetup, mut params: NicDriverParams) -> Rc<NicDriver> {
     if let Ok(costs) = super::kernel::driver_costs(host) {
         params.costs = costs.nic;
         if let Some(kpio) = &mut params.kpio {

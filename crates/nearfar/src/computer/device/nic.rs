@@ -107,6 +107,7 @@ pub fn nic_params(
             .as_ref()
             .filter(|_| controller.looped.as_ref().is_none_or(|looped| looped.value))
             .map(|latency| latency.value),
+        loop_subnets: controller.loop_subnets.as_ref().is_some_and(|swapped| swapped.value),
     }
 }
 

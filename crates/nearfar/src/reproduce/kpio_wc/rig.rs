@@ -97,7 +97,7 @@ impl Rig {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn with_nic(options: &Options, card: Card<'_>, params: NicDriverParams) -> Result<Self, String> {
-        Self::boot(options, card, |host| vec![nic_driver(host, params.clone())])
+        Self::boot(options, card, |host| vec![nic_driver(host, params.clone()) as _])
     }
 
     fn boot(
@@ -110,7 +110,7 @@ impl Rig {
         let text = format!(
             "name = \"kpio-wc\"\nsummary = \"An experiment of the kPIO+WC paper\"\nseed = {}\n\
              [[host]]\nname = \"a\"\nmachine = \"i5-2400s\"\n{change_host}\n\
-             [[host.device]]\nnic = \"{nic}\"\n{change}\n{cable}",
+             [[host.device]]\nnic = \"{nic}\"\naddress = [\"10.0.0.1/24\", \"10.0.1.2/24\"]\n{change}\n{cable}",
             options.seed
         );
         let doc = Doc::<ComputerScenario>::from_text(&options.library, "kpio-wc", &text);
