@@ -136,6 +136,23 @@ fn the_looped_card_carries_ping_and_stream() {
     assert!(stream.outcome.as_ref().unwrap().get("bandwidth").unwrap() > 1000.0, "{done:?}");
 }
 
+/// TCP brings all of a stream through a card that gives lines up before they come.
+#[test]
+fn tcp_recovers_what_a_card_dropped() {
+    let text = include_str!("../../../scenarios/kpio-ping.toml")
+        .replace("[host.nic_driver]", "change.host.core.combining_order = \"any\"\n[host.nic_driver]")
+        .replace("[[host.device]]", "[[host.device]]\nchange.kpio.patience = \"1 us\"");
+    let text = text + "[[program]]\ncpus = \"2\"\nstart = \"2 s\"\nrun = \"ethtool -S eth0\"\n";
+    let done = run(&loaded(&text), &Silent).unwrap();
+    let of = |program: &str, name: &str| {
+        let done = done.iter().find(|done| done.run.starts_with(program)).unwrap();
+        done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}")).get(name)
+    };
+    assert!(of("ethtool", "tx_kpio_dropped").unwrap() > 0.0, "{done:?}");
+    // It ends when the other side has taken everything in.
+    assert!(of("iperf -c", "bandwidth").unwrap() > 0.0, "{done:?}");
+}
+
 /// What was written into a card is counted when it has left, in both formats.
 #[test]
 fn pktgen_waits_for_what_a_card_still_has() {
