@@ -168,7 +168,7 @@ fn a_backing_file_is_for_one_drive() {
     let text = HEAD.to_owned()
         + &host("a", "dell-t430", &format!("[[host.device]]\ndrive = \"optane-900p\"\n{two}"));
     let error = scenario::load(&text).unwrap_err().to_string();
-    assert!(error.contains("test.toml:13:") && error.contains("already holds the blocks"), "{error}");
+    assert!(error.contains("test.toml:12:") && error.contains("already holds the blocks"), "{error}");
 }
 
 #[test]
