@@ -68,6 +68,23 @@ fn a_reset_passes_full_queues() {
     assert_eq!(network(&pair, 0).counters().no_memory, 0);
 }
 
+/// The address of a device that was taken out is nobody's.
+#[test]
+fn an_address_goes_with_its_device() {
+    let pair = connected(&Setup::default());
+    let to_itself = || {
+        let client = program(&pair, (1, 0), move |cpu, face| async move {
+            face.network().connect(&cpu, SocketAddrV4::new(ADDRESSES[1], PORT)).await.map(|_| ())
+        });
+        pair.simulation.block_on(async move { client.wait().await }).expect("it is told")
+    };
+    assert_eq!(to_itself(), Err(Error::Refused), "it is there, and nobody listens");
+    let nic = pair.hosts[1].nic;
+    pair.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
+    pair.run_for(Duration::from_ms(10));
+    assert_eq!(to_itself(), Err(Error::Unreachable));
+}
+
 /// Whoever connects to a program that stops listening meanwhile is told.
 #[test]
 fn nobody_waits_for_a_listener_that_has_gone() {
