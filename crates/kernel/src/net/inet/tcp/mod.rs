@@ -4,7 +4,9 @@ mod buffer;
 mod coalesce;
 mod collapse;
 mod listener;
+mod program;
 mod socket;
+mod transmit;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,0 +1,290 @@
+//! A connection as programs have it.
+
+use std::net::SocketAddrV4;
+use std::rc::Rc;
+
+use inet::tcp::{Payload, State};
+use platform::Error;
+use platform::block::Segment;
+use platform::cpu::{Async, Cpu, Part};
+use platform::memory::PhysAddr;
+use platform::socket::{BufferSizes, KeepAlive, TcpInfo, TcpStream};
+use platform::storage::BlockFile;
+use wire::ip::protocol;
+
+use super::super::Stack;
+use super::super::buffers::{Hold, copy_out};
+use super::super::steering::flow_key;
+use super::buffer::ORDER;
+use super::error_of;
+use super::socket::TcpSocket;
+
+impl TcpSocket {
+    /// Room in the buffer, if there is any, or why nothing can be written any more.
+    fn may_send(&self) -> Option<Result<u64, Error>> {
+        let connection = self.connection.borrow();
+        if let Some(error) = error_of(&connection) {
+            return Some(Err(error));
+        }
+        if !connection.may_write() {
+            return Some(Err(Error::Ended));
+        }
+        drop(connection);
+        Some(self.room()).filter(|&room| room > 0).map(Ok)
+    }
+
+    /// Waits for room in the buffer, or for the simulation to catch up: whoever always finds room would run away from it.
+    async fn wait_for_room(&self, cpu: &Cpu) -> Result<u64, Error> {
+        if self.may_send().is_some() {
+            cpu.sync().await;
+        }
+        self.writable.wait_for(|| self.may_send()).await
+    }
+
+    /// Whether there are bytes to read (not so at the end of the stream), or why there will be none; `None` if nobody knows.
+    fn may_recv(&self) -> Option<Result<bool, Error>> {
+        let connection = self.connection.borrow();
+        match (connection.readable() > 0, connection.at_end()) {
+            (true, _) => Some(Ok(true)),
+            (false, true) => match error_of(&connection) {
+                None | Some(Error::Ended) => Some(Ok(false)),
+                Some(error) => Some(Err(error)),
+            },
+            _ => None,
+        }
+    }
+
+    /// Copies as much as there is room for into the buffer and sends what may go; how much it was.
+    fn send_now(&self, cpu: &Cpu, stack: &Stack, room: u64, from: PhysAddr, most: u64) -> Result<u64, Error> {
+        self.touch(cpu);
+        let taken = self.copy_in(cpu, stack, from, room.min(most))?;
+        self.connection.borrow_mut().write(taken);
+        self.push(cpu);
+        Ok(taken)
+    }
+
+    /// Copies what has been received to user memory, as far as it fits; how much it was.
+    fn recv_now(&self, cpu: &Cpu, stack: &Stack, into: Segment) -> u32 {
+        // It may have woken on another core.
+        self.used_here(cpu, stack);
+        self.touch(cpu);
+        let mut done = 0;
+        while done < into.length {
+            let piece = self.connection.borrow_mut().read(cpu.now());
+            let Some(mut piece) = piece else { break };
+            let copied = {
+                let _part = cpu.book(Part::Copy);
+                copy_out(cpu, &piece, into.at + u64::from(done), into.length - done)
+            };
+            done += copied;
+            if copied < piece.len() {
+                piece.drop_front(copied);
+                self.connection.borrow_mut().unread(piece);
+                break;
+            }
+            piece.release(cpu);
+        }
+        self.connection.borrow_mut().reading_done();
+        self.push(cpu);
+        done
+    }
+
+    fn enter(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
+        let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
+        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
+        cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.socket);
+        self.used_here(cpu, &stack);
+        Ok(stack)
+    }
+
+    /// A program uses it on this core: packets may come here.
+    fn used_here(&self, cpu: &Cpu, stack: &Stack) {
+        stack.used_here(cpu, flow_key(protocol::TCP, self.ends.peer, self.ends.local));
+    }
+
+    /// Copies user memory into the buffer's pages; how much went in.
+    fn copy_in(&self, cpu: &Cpu, stack: &Stack, from: PhysAddr, most: u64) -> Result<u64, Error> {
+        let room = self.buffer.borrow().room();
+        let (at, room) = match room {
+            Some(room) => room,
+            None => {
+                let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
+                let pages = Hold::pages(&kernel, &stack.kernel, cpu, ORDER)?;
+                self.buffer.borrow_mut().open(cpu, pages);
+                self.buffer.borrow().room().ok_or(Error::NoMemory)?
+            }
+        };
+        let length = room.min(most);
+        {
+            let _part = cpu.book(Part::Copy);
+            cpu.copy(at, from, length);
+        }
+        self.buffer.borrow_mut().filled(length as u32);
+        Ok(length)
+    }
+}
+
+impl TcpStream for TcpSocket {
+    fn local(&self) -> SocketAddrV4 {
+        self.ends.local
+    }
+
+    fn peer(&self) -> SocketAddrV4 {
+        self.ends.peer
+    }
+
+    fn send<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            let stack = self.enter(cpu)?;
+            let (mut done, length) = (0, u64::from(from.length));
+            while done < length {
+                let room = self.wait_for_room(cpu).await?;
+                done += self.send_now(cpu, &stack, room, from.at + done, length - done)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn send_some<'a>(&'a self, cpu: &'a Cpu, from: Segment) -> Async<'a, Result<u32, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            let stack = self.enter(cpu)?;
+            if from.length == 0 {
+                return Ok(0);
+            }
+            let room = self.wait_for_room(cpu).await?;
+            self.send_now(cpu, &stack, room, from.at, from.length.into()).map(|taken| taken as u32)
+        })
+    }
+
+    fn try_send(&self, cpu: &Cpu, from: Segment) -> Result<u32, Error> {
+        let _part = cpu.book(Part::Net);
+        let stack = self.enter(cpu)?;
+        if from.length == 0 {
+            return Ok(0);
+        }
+        let room = self.may_send().unwrap_or(Err(Error::WouldBlock))?;
+        self.send_now(cpu, &stack, room, from.at, from.length.into()).map(|taken| taken as u32)
+    }
+
+    fn sendfile<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        file: &'a dyn BlockFile,
+        offset: u64,
+        length: u64,
+    ) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            self.enter(cpu)?;
+            let mut done = 0;
+            while done < length {
+                // As many pages as a pipe holds (Linux: 16, 64 KiB).
+                let most = self.wait_for_room(cpu).await?.min(length - done).min(64 << 10);
+                let range = file.cached(cpu, offset + done, most, Default::default()).await?;
+                if !self.connection.borrow().may_write() {
+                    return Err(error_of(&self.connection.borrow()).unwrap_or(Error::Ended));
+                }
+                let mut taken = 0;
+                for segment in &range.segments {
+                    let hold = Hold::Cached(Rc::clone(&range.hold));
+                    self.buffer.borrow_mut().append(segment.at, segment.length, hold);
+                    taken += u64::from(segment.length);
+                }
+                self.connection.borrow_mut().write(taken);
+                done += taken;
+                self.touch(cpu);
+                self.push(cpu);
+            }
+            Ok(())
+        })
+    }
+
+    fn recv<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<u32, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Net);
+            let stack = self.enter(cpu)?;
+            // Before anything is taken, so that nothing is lost if nobody waits for the rest.
+            if self.may_recv().is_some() {
+                cpu.sync().await;
+            }
+            let some = self.readable.wait_for(|| self.may_recv()).await?;
+            Ok(if some { self.recv_now(cpu, &stack, into) } else { 0 })
+        })
+    }
+
+    fn try_recv(&self, cpu: &Cpu, into: Segment) -> Result<u32, Error> {
+        let _part = cpu.book(Part::Net);
+        let stack = self.enter(cpu)?;
+        let some = self.may_recv().unwrap_or(Err(Error::WouldBlock))?;
+        Ok(if some { self.recv_now(cpu, &stack, into) } else { 0 })
+    }
+
+    fn readable(&self) -> Async<'_, ()> {
+        Box::pin(self.readable.wait_for(|| self.may_recv().map(|_| ())))
+    }
+
+    fn writable(&self) -> Async<'_, ()> {
+        Box::pin(self.writable.wait_for(|| self.may_send().map(|_| ())))
+    }
+
+    fn set_buffers(&self, sizes: BufferSizes) {
+        // Linux: SOCK_MIN_SNDBUF and SOCK_MIN_RCVBUF, half of which is payload.
+        if let Some(send) = sizes.send {
+            self.send_buffer.set(Some(send.max(2_304)));
+        }
+        if let Some(receive) = sizes.receive {
+            self.connection.borrow_mut().set_receive_buffer(receive.max(1_152));
+        }
+    }
+
+    fn shutdown(&self, cpu: &Cpu) {
+        if self.enter(cpu).is_ok() && self.connection.borrow().may_write() {
+            self.connection.borrow_mut().finish();
+            self.push(cpu);
+        }
+    }
+
+    fn close(&self, cpu: &Cpu) {
+        if self.closed.replace(true) {
+            return;
+        }
+        let _ = self.enter(cpu);
+        if self.connection.borrow().state() != State::Closed {
+            self.connection.borrow_mut().close(cpu.now());
+        }
+        self.push(cpu);
+    }
+
+    fn set_no_delay(&self, on: bool) {
+        self.connection.borrow_mut().set_no_delay(on);
+    }
+
+    fn set_keep_alive(&self, cpu: &Cpu, how: Option<KeepAlive>) {
+        let Ok(stack) = self.enter(cpu) else { return };
+        let how =
+            how.map(|KeepAlive { idle, interval, probes }| inet::tcp::KeepAlive { idle, interval, probes });
+        self.connection.borrow_mut().set_keep_alive(how);
+        self.set_timer(cpu, &stack);
+    }
+
+    fn info(&self) -> TcpInfo {
+        let connection = self.connection.borrow();
+        let counters = connection.counters();
+        TcpInfo {
+            round_trip: connection.round_trip(),
+            congestion_window: connection.congestion_window(),
+            retransmissions: counters.retransmissions,
+            timeouts: counters.timeouts,
+            tail_probes: counters.tail_probes,
+            marked: counters.marked,
+            echoes: counters.echoes,
+            undone: counters.undone,
+            out_of_order: counters.out_of_order,
+            receive_memory: connection.memory(),
+            pruned: connection.pruned(),
+            written: connection.acknowledged() + connection.unacknowledged(),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Segments on their way down: as many as may go, each in as few pieces as the device takes.
+
+use inet::tcp::Segment as TcpSegment;
+use platform::cpu::Cpu;
+use units::Duration;
+use wire::ip::protocol;
+
+use super::super::Stack;
+use super::super::buffers::Hold;
+use super::super::output::Outgoing;
+use super::socket::TcpSocket;
+
+/// For how long pages are kept for what may be written next when all that was has been acknowledged (assumed: Linux keeps
+/// such pages with the task that writes, so that connections at rest have none).
+const KEEP_PAGES: Duration = Duration::from_ms(1000);
+
+impl TcpSocket {
+    pub(super) fn send_segments(&self, cpu: &Cpu, stack: &Stack) {
+        let Some(kernel) = stack.kernel.upgrade() else { return };
+        let (limit, pieces) = self.limits(stack);
+        self.held_back.set(false);
+        loop {
+            let full = self.is_full_below();
+            let mut connection = self.connection.borrow_mut();
+            let segment = if full && connection.unsent() > 0 {
+                // Acknowledgements and resets go out whatever the queues below hold.
+                self.held_back.set(true);
+                connection.transmit_control(cpu.now())
+            } else {
+                // Not more than fits into a packet's pieces.
+                let next = connection.acknowledged() + connection.unacknowledged() - connection.unsent();
+                let reach = self.buffer.borrow().reach(next, pieces).min(limit.into()) as u32;
+                connection.transmit(cpu.now(), if limit == 0 { 0 } else { reach })
+            };
+            drop(connection);
+            let Some(segment) = segment else { break };
+            cpu.work(kernel.cores.costs.tcp_output);
+            stack.count(|c| c.tcp_packets_out += 1);
+            self.send_segment(cpu, stack, &segment, pieces);
+        }
+        let (acknowledged, may_write) =
+            (self.connection.borrow().acknowledged(), self.connection.borrow().may_write());
+        let mut buffer = self.buffer.borrow_mut();
+        buffer.acknowledge(cpu, acknowledged);
+        // What has sent its last keeps no pages while it waits for the peer, or for old segments to die.
+        if buffer.is_empty() && !may_write {
+            buffer.clear(cpu);
+        }
+        let rests = buffer.is_empty() && buffer.is_open();
+        self.pages_until.set(rests.then(|| self.pages_until.get().unwrap_or(cpu.now() + KEEP_PAGES)));
+    }
+
+    /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
+    fn limits(&self, stack: &Stack) -> (u32, usize) {
+        let device = stack.way(*self.ends.peer.ip()).and_then(|(interface, _, _)| {
+            stack.interfaces.borrow().get(interface).and_then(|i| i.device.clone())
+        });
+        let Some(device) = device else { return (0, usize::MAX) };
+        let features = device.features();
+        let pieces = usize::from(features.max_fragments).saturating_sub(1).max(1);
+        // Headers, and no more than IPv4 can say.
+        let most = features.tso_max.min(65_535).saturating_sub(120);
+        (if features.tso { most } else { 0 }, pieces)
+    }
+
+    fn send_segment(&self, cpu: &Cpu, stack: &Stack, segment: &TcpSegment, pieces: usize) {
+        let mut bytes = [0; 60];
+        let length = segment.header.emit(&mut bytes);
+        let data = segment.data.end - segment.data.start;
+        let (payload, holds) = match data {
+            0 => (Vec::new(), Vec::new()),
+            _ => self.buffer.borrow().runs(segment.data.clone(), pieces),
+        };
+        let carried: u64 = payload.iter().map(|f| u64::from(f.length)).sum();
+        if carried < data {
+            // A segment in more pieces than the device takes: into one.
+            holds.into_iter().for_each(|hold| hold.let_go(cpu));
+            return self.send_in_one(cpu, stack, segment, &bytes[..length]);
+        }
+        let cut = data > u64::from(segment.size);
+        let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
+        let _ = stack.send(
+            cpu,
+            Outgoing {
+                payload,
+                holds,
+                segment: if cut { segment.size } else { 0 },
+                flow: Some(&self.flow),
+                socket: Some(self.me.clone() as _),
+                ecn: segment.ecn,
+                ..Outgoing::bare(own, peer, protocol::TCP, &bytes[..length])
+            },
+        );
+    }
+
+    /// Sends a segment whose data lies in many pieces from a copy.
+    fn send_in_one(&self, cpu: &Cpu, stack: &Stack, segment: &TcpSegment, header: &[u8]) {
+        let (runs, holds) = self.buffer.borrow().runs(segment.data.clone(), usize::MAX);
+        let length: u64 = runs.iter().map(|f| u64::from(f.length)).sum();
+        let Some(kernel) = stack.kernel.upgrade() else { return };
+        let order = platform::memory::Pages::order_for(length);
+        let copy = Hold::pages(&kernel, &stack.kernel, cpu, order);
+        if let Ok(copy) = copy {
+            if copy.pages.len() >= length {
+                let mut done = 0;
+                for run in &runs {
+                    cpu.copy(copy.pages.start + done, run.at, run.length.into());
+                    done += u64::from(run.length);
+                }
+                let fragment =
+                    platform::net::Fragment { pages: None, at: copy.pages.start, length: length as u32 };
+                let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
+                let _ = stack.send(
+                    cpu,
+                    Outgoing {
+                        payload: vec![fragment],
+                        holds: vec![Hold::Pages(copy)],
+                        segment: if length > u64::from(segment.size) { segment.size } else { 0 },
+                        flow: Some(&self.flow),
+                        socket: Some(self.me.clone() as _),
+                        ecn: segment.ecn,
+                        ..Outgoing::bare(own, peer, protocol::TCP, header)
+                    },
+                );
+            } else {
+                Hold::Pages(copy).let_go(cpu);
+                stack.count(|c| c.no_memory += 1);
+            }
+        } else {
+            // It is sent again when the timer goes off.
+            stack.count(|c| c.no_memory += 1);
+        }
+        holds.into_iter().for_each(|hold| hold.let_go(cpu));
+    }
+}
