@@ -78,6 +78,17 @@ fn with_papers_window(nic: &mut devices::nic::NicParams) {
     nic.features |= feature::INLINE;
 }
 
+/// The same, where lines are given up that only come late.
+fn with_short_patience(nic: &mut devices::nic::NicParams) {
+    with_wide_window(nic);
+    nic.kpio = nic.kpio.map(|kpio| Parts { patience: Duration::from_us(3), ..kpio });
+}
+
+fn with_papers_window_and_short_patience(nic: &mut devices::nic::NicParams) {
+    with_papers_window(nic);
+    nic.kpio = nic.kpio.map(|kpio| Parts { patience: Duration::from_us(3), ..kpio });
+}
+
 fn select() -> impl Strategy<Value = Select> {
     let ports = (0u16..4).prop_map(|n| Select::TcpPorts { first: PORT, last: PORT + n });
     prop_oneof![Just(Select::All), Just(Select::None), (60u32..1514).prop_map(Select::UpTo), ports]
@@ -139,16 +150,22 @@ proptest! {
         gbit in prop::sample::select(vec![1u64, 10, 40]),
         inline in any::<bool>(),
         papers_window in any::<bool>(),
+        is_patient in any::<bool>(),
         lanes in prop::sample::select(vec![None, Some(Width::X4), Some(Width::X1)]),
         (stores, root) in host(),
     ) {
         // The paper's format cannot tell that a line comes when it was given up.
-        let lanes = if way.framed || lanes != Some(Width::X1) { lanes } else { None };
+        let lanes = lanes.filter(|_| way.framed);
         let link = lanes.map_or_else(common::link, slow);
         let inline = inline.then_some(InlineParams { up_to: 240, direct: false });
         let driver =
             NicDriverParams { channels: Some(2), kpio: Some(way), inline, ..NicDriverParams::default() };
-        let nic = if papers_window { with_papers_window } else { with_wide_window };
+        let nic = match (papers_window, is_patient || !way.framed) {
+            (false, true) => with_wide_window,
+            (true, true) => with_papers_window,
+            (false, false) => with_short_patience,
+            (true, false) => with_papers_window_and_short_patience,
+        };
         let rate = BitRate::gbit_per_s(gbit);
         let pair = Pair::up(&Setup { driver, nic, rate, stores, root, link, ..Setup::default() });
         let listener = pair.device(1).listen(Some(EtherType::IPV4.0), 1 << 16);

@@ -21,6 +21,9 @@ use wire::pcie::{Generation, Width};
 const NARROW: u8 = 6;
 const WIDE: u8 = 8;
 
+/// A card with so many positions (their log2).
+type Card = (u8, fn(&mut NicParams));
+
 fn with_patience<const LOG2_POSITIONS: u8, const US: u64>(nic: &mut NicParams) {
     let patience = Duration::from_us(US);
     nic.kpio = Some(Parts { log2_positions: LOG2_POSITIONS, patience, ..Parts::example() });
@@ -86,7 +89,7 @@ fn received(pair: &Pair, listener: &Rc<PacketQueue>) -> Vec<u32> {
 /// The device gives lines up before they come: four cores fill a slow link, and each line waits for its turn.
 #[test]
 fn lines_that_come_after_they_were_given_up_are_counted() {
-    let cards: [(u8, fn(&mut NicParams)); 4] = [
+    let cards: [Card; 4] = [
         (NARROW, with_patience::<NARROW, 5>),
         (NARROW, with_patience::<NARROW, 10>),
         (WIDE, with_patience::<WIDE, 5>),
@@ -127,8 +130,7 @@ fn lines_that_come_after_they_were_given_up_are_counted() {
 /// of the path does not wait for what was lost.
 #[test]
 fn after_a_lost_link_the_driver_goes_on_without_a_reset() {
-    let cards: [(u8, fn(&mut NicParams)); 2] =
-        [(NARROW, with_patience::<NARROW, 20>), (WIDE, with_patience::<WIDE, 20>)];
+    let cards: [Card; 2] = [(NARROW, with_patience::<NARROW, 20>), (WIDE, with_patience::<WIDE, 20>)];
     for (log2_positions, nic) in cards {
         for framed in [true, false] {
             for flow in [Flow::Counted, Flow::Link] {

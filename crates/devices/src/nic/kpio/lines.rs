@@ -76,7 +76,8 @@ impl Lines {
         let line = (at / LINE as u64) as u32;
         let ahead = line.wrapping_sub(self.head) & self.mask;
         let depth = self.slots.len() as u32;
-        let room = depth - self.head.wrapping_sub(self.freed);
+        // Lines that were given up count, too, while those before them are in memory.
+        let room = depth.saturating_sub(self.head.wrapping_sub(self.freed));
         (ahead >= room).then(|| self.head.wrapping_add(ahead + 1).wrapping_sub(depth))
     }
 
@@ -113,7 +114,7 @@ impl Lines {
         let line = (at / LINE as u64) as u32;
         let is_first = self.is_first(at);
         let ahead = line.wrapping_sub(self.head) & self.mask;
-        let room = self.slots.len() as u32 - self.head.wrapping_sub(self.freed);
+        let room = (self.slots.len() as u32).saturating_sub(self.head.wrapping_sub(self.freed));
         let begins = is_first && at as usize % LINE == 0;
         if ahead >= room {
             return Written::Outside { begins };

@@ -357,6 +357,9 @@ impl Nic {
             return;
         }
         state.waits = false;
+        if !state.is_missing() {
+            state.stuck = None;
+        }
         let Some(since) = state.stuck else { return };
         // What is missing may wait for credits.
         let due = since.max(state.credits_back) + params.patience;
@@ -377,11 +380,8 @@ impl Nic {
         state.lines.free(frame.end);
         state.free_idle_lines();
         self.sender.spare.push(frame.bytes);
-        if state.held.is_empty() {
-            self.kpio_report(bus, function, queue);
-        } else {
-            self.kpio_drain(bus, function, queue);
-        }
+        // Room for what waits in the port; and what was missing may not be any more.
+        self.kpio_drain(bus, function, queue);
     }
 
     /// How long a write to the windows waits in the port: until the frames that are in its way have left, if nothing else

@@ -168,7 +168,8 @@ impl KpioQueue {
     /// one of the next round.
     fn load_freed(&self, cpu: &Cpu) -> u32 {
         self.freed.set(cpu.load_u32(self.shared.cpu));
-        if !is_past(self.line.get(), self.freed.get()) {
+        // Where the port holds lines, the place that the device would name is not yet behind them.
+        if self.params.flow == Flow::Counted && !is_past(self.line.get(), self.freed.get()) {
             self.is_lost.set(true);
         }
         self.freed.get()
