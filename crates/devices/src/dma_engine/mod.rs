@@ -56,8 +56,10 @@ pub struct DmaEngineParams {
 const DMA_ENGINE: EngineIndex = EngineIndex(0);
 /// Engine that the command interface uses.
 const COMMAND_ENGINE: EngineIndex = EngineIndex(1);
-/// Batches into which a bandwidth test is divided, to see when it is steady.
+/// Batches into which a test is divided at least, to see when it is steady.
 const BATCHES: u64 = 64;
+/// Most transactions of a batch: whoever looks at a long test before it is over finds many batches, too.
+const LONGEST_BATCH: u64 = 31;
 /// Tokens with this bit belong to writes, or to the pause between a command's write and its read.
 const WRITE: u64 = 1 << 63;
 /// Token of the timer that begins the next sample.
@@ -149,8 +151,8 @@ impl DmaEngine {
         let transactions = u64::from(self.register(regs::TRANSACTIONS));
         let is_command = self.register(regs::INTERFACE) == 1;
         let test = Test::from_number(self.register(regs::TEST));
-        *self.journal.borrow_mut() =
-            Journal { started: bus.now(), batch: (transactions / BATCHES).max(1), ..Journal::default() };
+        let batch = (transactions / BATCHES).clamp(1, LONGEST_BATCH);
+        *self.journal.borrow_mut() = Journal { started: bus.now(), batch, ..Journal::default() };
         let most = if is_command { self.params.command_largest } else { 4096 };
         let fits = (1..=most).contains(&transfer) && u64::from(transfer) + host_offset <= window;
         let (Some(test), true, true) = (test, fits, transactions > 0) else {

@@ -14,6 +14,7 @@
 //! | `device` | accesses of devices and page walkers; DDIO |
 //! | `core_access` | accesses of cores |
 //! | `coherence` | what happens when a socket lacks a line: home node, snoops |
+//! | `snapshot` | the caches' state apart from their host |
 //! | `socket` | states of lines in one socket's caches; ownership, inclusion |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
 //! | `presence` | which cores may have a line |
@@ -44,6 +45,7 @@ mod regions;
 mod replacement;
 mod server;
 mod set_index;
+mod snapshot;
 mod socket;
 mod system;
 #[cfg(test)]
@@ -61,6 +63,7 @@ pub use params::{
     ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
 };
 pub use physical::{MemoryFault, PhysicalMemory};
+pub use snapshot::CacheState;
 pub use system::MemorySystem;
 
 /// Bytes in a cache line.

@@ -8,6 +8,10 @@ use units::{Bytes, HostPhysical};
 /// Bytes that are allocated together on first write.
 const CHUNK: u64 = 64 << 10;
 const CHUNK_SHIFT: u32 = CHUNK.trailing_zeros();
+/// Chunks of a page of the table of chunks, which itself is allocated on first write: a host's memory is large, what a
+/// run writes of it is small, and hosts are made by the thousand.
+const PAGE: usize = 1 << PAGE_SHIFT;
+const PAGE_SHIFT: u32 = 10;
 
 /// An access to an address where no memory is installed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -25,15 +29,14 @@ struct Range {
     node: NodeId,
     base: u64,
     size: u64,
-    /// For each chunk of the range: its place in `PhysicalMemory::chunks` plus
-    /// one, or zero while nothing has been written.
-    slots: Vec<u32>,
 }
 
 /// The bytes of one host's DRAM: zero until written, 64 KiB allocated at a time.
 #[derive(Debug)]
 pub struct PhysicalMemory {
     ranges: Vec<Range>,
+    /// For each chunk, by its address: its place in `chunks` plus one, or zero while nothing has been written.
+    pages: Vec<Option<Box<[u32; PAGE]>>>,
     chunks: Vec<Box<[u8]>>,
 }
 
@@ -42,15 +45,10 @@ impl PhysicalMemory {
     pub fn new(ranges: &[(NodeId, MemoryRange)]) -> Self {
         let mut ranges: Vec<Range> = ranges
             .iter()
-            .map(|&(node, r)| Range {
-                node,
-                base: r.base.get(),
-                size: r.size.get(),
-                slots: vec![0; r.size.get().div_ceil(CHUNK) as usize],
-            })
+            .map(|&(node, r)| Range { node, base: r.base.get(), size: r.size.get() })
             .collect();
         ranges.sort_by_key(|r| r.base);
-        Self { ranges, chunks: Vec::new() }
+        Self { ranges, pages: Vec::new(), chunks: Vec::new() }
     }
 
     /// The node whose DRAM holds `address`; `None` where none is installed.
@@ -78,13 +76,13 @@ impl PhysicalMemory {
         let mut at = address.get();
         let mut rest = into;
         while !rest.is_empty() {
-            let (range, offset, take) = self.piece(at, rest.len(), length)?;
+            let take = self.piece(at, rest.len(), length)?;
             let (now, later) = rest.split_at_mut(take);
-            match self.ranges[range].slots[(offset >> CHUNK_SHIFT) as usize] {
-                0 => now.fill(0),
-                slot => {
-                    let start = (offset & (CHUNK - 1)) as usize;
-                    now.copy_from_slice(&self.chunks[slot as usize - 1][start..start + take]);
+            match self.chunk(at) {
+                None => now.fill(0),
+                Some(chunk) => {
+                    let start = (at & (CHUNK - 1)) as usize;
+                    now.copy_from_slice(&chunk[start..start + take]);
                 }
             }
             rest = later;
@@ -103,10 +101,10 @@ impl PhysicalMemory {
         let mut at = address.get();
         let mut rest = from;
         while !rest.is_empty() {
-            let (range, offset, take) = self.piece(at, rest.len(), length)?;
+            let take = self.piece(at, rest.len(), length)?;
             let (now, later) = rest.split_at(take);
-            let start = (offset & (CHUNK - 1)) as usize;
-            self.chunk_mut(range, offset)[start..start + take].copy_from_slice(now);
+            let start = (at & (CHUNK - 1)) as usize;
+            self.chunk_mut(at)[start..start + take].copy_from_slice(now);
             rest = later;
             at = at.wrapping_add(take as u64);
         }
@@ -176,18 +174,31 @@ impl PhysicalMemory {
         })
     }
 
-    /// The range, the offset and the number of bytes up to the end of the chunk.
+    /// How many of `left` bytes from `at` on lie in its range and its chunk.
     #[inline]
-    fn piece(&self, at: u64, left: usize, length: Bytes) -> Result<(usize, u64, usize), MemoryFault> {
+    fn piece(&self, at: u64, left: usize, length: Bytes) -> Result<usize, MemoryFault> {
         let (range, offset) =
             self.locate(at).ok_or(MemoryFault { address: HostPhysical::new(at), length })?;
-        let to_end = (CHUNK - (offset & (CHUNK - 1))).min(self.ranges[range].size - offset);
-        Ok((range, offset, (left as u64).min(to_end) as usize))
+        let to_end = (CHUNK - (at & (CHUNK - 1))).min(self.ranges[range].size - offset);
+        Ok((left as u64).min(to_end) as usize)
+    }
+
+    /// The chunk that holds `at`, if it has been written to.
+    #[inline]
+    fn chunk(&self, at: u64) -> Option<&[u8]> {
+        let page = self.pages.get((at >> (CHUNK_SHIFT + PAGE_SHIFT)) as usize)?.as_ref()?;
+        let slot = page[(at >> CHUNK_SHIFT) as usize % PAGE];
+        Some(&self.chunks[(slot as usize).checked_sub(1)?])
     }
 
     #[inline]
-    fn chunk_mut(&mut self, range: usize, offset: u64) -> &mut [u8] {
-        let slot = &mut self.ranges[range].slots[(offset >> CHUNK_SHIFT) as usize];
+    fn chunk_mut(&mut self, at: u64) -> &mut [u8] {
+        let page = (at >> (CHUNK_SHIFT + PAGE_SHIFT)) as usize;
+        if page >= self.pages.len() {
+            self.pages.resize(page + 1, None);
+        }
+        let page = self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]));
+        let slot = &mut page[(at >> CHUNK_SHIFT) as usize % PAGE];
         if *slot == 0 {
             self.chunks.push(vec![0; CHUNK as usize].into_boxed_slice());
             *slot = u32::try_from(self.chunks.len()).expect("fewer than 2^32 chunks fit into any machine");

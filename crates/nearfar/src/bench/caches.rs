@@ -5,25 +5,43 @@
 //! before every test, and warms the window by writing it; the firmware can warm
 //! or thrash by writing through its command interface. What earlier tests left
 //! in the cache of a socket that is not thrashed, [`super::lingering`] tells.
+//!
+//! Most of it is the same for many runs of a machine: [`Beginning`] tells for
+//! which. It is done once for them ([`Bench::caches`]), and each run goes on
+//! from there with what its own test writes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use devices::dma_engine::Addresses;
-use hardware::memory::{Agent, CoreId, LINE, MemorySystem, NodeId};
+use engine::Seed;
+use hardware::memory::{Agent, CacheState, CoreId, LINE, MemorySystem, NodeId};
+use results::pciebench::{Cache, Run};
 use units::HostPhysical;
 use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 
 use super::buffer::Buffer;
-use super::{Cache, Run, Writes};
+use super::{Bench, BenchError, Writes};
+use crate::topology::{memory_params, memory_ranges};
+use machine::IommuMode;
+
+/// What the state in which a run finds the caches depends on, for one machine: runs with the same find the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Beginning {
+    cache: Cache,
+    /// The window in bytes, if it is what was warmed.
+    window: u64,
+    /// A hash of the lines that earlier runs left: they are too many to be kept for every run.
+    lingering: u64,
+}
 
 /// How the caches of a machine get into their state.
-pub struct Preparation<'a> {
-    /// The buffer.
-    pub buffer: &'a Buffer,
+pub(super) struct Preparation {
+    /// Where the buffer's chunks lie.
+    pub buffer: Buffer,
     /// A core of the socket on which the helper runs.
     pub helper: CoreId,
     /// The socket of the card.
     pub device: NodeId,
-    /// What ran before, oldest first, if the helper does not thrash the card's socket.
-    pub before: &'a [Run],
     /// Bytes of the last-level cache that device writes can allocate in.
     pub device_ways: u64,
     /// Where other programs run, each on a socket of its own: a core and the first byte of what it touches.
@@ -34,20 +52,75 @@ pub struct Preparation<'a> {
     pub llc: u64,
     /// Bits of the command interface's addresses that reach the bus, if they bear on the buffer's.
     pub command_reach: u64,
-    /// Seed of the run's addresses.
-    pub seed: u64,
+    /// Seed of what is written in random order.
+    pub seed: Seed,
 }
 
 /// Offset in a node's memory of the lines that stand for everything else on the machine.
-pub(super) const BACKGROUND_AT: u64 = 16 << 20;
-/// Transactions that bring the ways for device writes into their steady state: several times the lines they hold.
-pub(super) const SETTLING_WRITES: u64 = 160_000;
+const BACKGROUND_AT: u64 = 16 << 20;
+/// How many times the lines that the ways for device writes hold bring them into their steady state.
+const SETTLING_TIMES: u64 = 4;
 
-impl Preparation<'_> {
-    /// Prepares for `run`. The caches are empty before, except for what earlier runs left.
-    pub fn apply(&self, memory: &mut MemorySystem, run: &Run) {
+impl Bench {
+    /// What the state in which `run` finds the caches depends on.
+    ///
+    /// # Errors
+    /// If the run makes no sense on the machine.
+    pub fn beginning(&self, before: &[Run], run: &Run) -> Result<Beginning, BenchError> {
+        let window = if matches!(run.cache, Cache::HostWarm | Cache::DeviceWarm) { run.window.get() } else { 0 };
+        let mut lingering = DefaultHasher::new();
+        if self.remembers() {
+            self.preparation()?.lingering(before).hash(&mut lingering);
+        }
+        Ok(Beginning { cache: run.cache, window, lingering: lingering.finish() })
+    }
+
+    /// The state in which `run` finds the caches after the runs `before`, but for what its own test writes.
+    ///
+    /// # Errors
+    /// If the run makes no sense on the machine.
+    pub fn caches(&self, before: &[Run], run: &Run) -> Result<CacheState, BenchError> {
+        let preparation = self.preparation()?;
+        let seed = preparation.seed.component("replacement").u64();
+        let mut memory = MemorySystem::new(&memory_params(&self.machine.host, seed));
+        let before = if self.remembers() { before } else { &[] };
+        preparation.begin(&mut memory, before, run);
+        Ok(memory.into_cache_state())
+    }
+
+    /// How this machine's caches get into their state.
+    pub(super) fn preparation(&self) -> Result<Preparation, BenchError> {
+        self.check_sockets()?;
+        let host = &self.machine.host;
+        let cores = host.core.count.value.get();
+        let llc = &host.llc;
+        let bits = self.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
+        let reach = u64::MAX >> (64 - bits.clamp(1, 64));
+        let other = |socket: u32| {
+            let from = memory_ranges(host, socket)[0].base + BACKGROUND_AT;
+            (CoreId((socket * cores) as u16), from)
+        };
+        Ok(Preparation {
+            buffer: self.free_buffer()?,
+            helper: CoreId((self.sockets.warming * cores) as u16),
+            device: NodeId(self.sockets.device as u8),
+            device_ways: llc.size.value.get() / u64::from(llc.ways.value.get())
+                * u64::from(llc.ddio_ways.value),
+            others: (0..host.sockets.value.get()).map(other).collect(),
+            background: llc.background.value.get(),
+            llc: llc.size.value.get(),
+            // I/O virtual addresses lie below 4 GiB, whatever they stand for.
+            command_reach: if self.iommu == IommuMode::Off { reach } else { u64::MAX },
+            seed: Seed::new(self.seed).part("caches"),
+        })
+    }
+}
+
+impl Preparation {
+    /// Brings empty caches into the state in which `run` finds them after the runs `before`.
+    fn begin(&self, memory: &mut MemorySystem, before: &[Run], run: &Run) {
         let window = run.window.get();
-        for line in self.lingering() {
+        for line in self.lingering(before) {
             memory.touch(Agent::Device(self.device), line, true);
         }
         match run.cache {
@@ -69,8 +142,9 @@ impl Preparation<'_> {
                 }
             }
             Cache::DeviceThrash => {
-                let mut anywhere = Addresses::new(CHUNK_BYTES * CHUNKS as u64, LINE, 0, Some(!self.seed));
-                for _ in 0..SETTLING_WRITES {
+                let seed = self.seed.component("thrashing").u64();
+                let mut anywhere = Addresses::new(CHUNK_BYTES * CHUNKS as u64, LINE, 0, Some(seed));
+                for _ in 0..self.settling_lines() {
                     let target = self.command_target(anywhere.next_offset());
                     memory.touch(Agent::Device(self.device), target, true);
                 }
@@ -83,11 +157,15 @@ impl Preparation<'_> {
                 memory.touch(Agent::Core(core), from + offset, true);
             }
         }
+    }
+
+    /// Goes on from the state that [`Bench::caches`] gave to the one in which `run` is steady: what it writes is there,
+    /// and the page tables of `buffer` have been walked since it was mapped.
+    pub(super) fn settle(&self, memory: &mut MemorySystem, buffer: &Buffer, run: &Run, seed: u64) {
         if run.test.writes() {
-            self.settle(memory, run);
+            self.write(memory, run, seed);
         }
-        // The tables have been walked since the buffer was mapped.
-        for line in self.buffer.tables.clone().step_by(LINE as usize) {
+        for line in buffer.tables.clone().step_by(LINE as usize) {
             memory.touch(Agent::Walker(self.device), HostPhysical::new(line), false);
         }
     }
@@ -97,11 +175,16 @@ impl Preparation<'_> {
         HostPhysical::new(self.buffer.at(offset).get() & self.command_reach)
     }
 
+    /// Lines that bring the ways for device writes into their steady state.
+    pub(super) fn settling_lines(&self) -> u64 {
+        SETTLING_TIMES * self.device_ways / LINE
+    }
+
     /// Lets a test that writes run without time until the cache is as full of its lines as it gets.
-    fn settle(&self, memory: &mut MemorySystem, run: &Run) {
+    fn write(&self, memory: &mut MemorySystem, run: &Run, seed: u64) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
-        let writes = SETTLING_WRITES.min(4 * window.div_ceil(transfer.next_multiple_of(LINE)));
-        let mut addresses = Addresses::new(window, transfer, run.host_offset, Some(self.seed ^ 1));
+        let writes = self.settling_lines().min(SETTLING_TIMES * window / LINE).div_ceil(transfer.div_ceil(LINE));
+        let mut addresses = Addresses::new(window, transfer, run.host_offset, Some(seed ^ 1));
         for _ in 0..writes {
             let offset = addresses.next_offset();
             let (first, last) = (offset / LINE, (offset + transfer - 1) / LINE);

@@ -1,45 +1,140 @@
-//! How long a machine has to be watched that stops now and then.
+//! For how long a run is simulated.
+//!
+//! The card is told to do as much as may be needed. A look at its journal while it works tells how much that is, and the
+//! simulation ends there: what has been simulated by then is not simulated again.
 
-use results::pciebench::{Row, Run, Test};
+use std::cell::RefCell;
 
-use super::{Bench, BenchError, Effort, Outcome};
+use devices::dma_engine::Journal;
+use engine::Simulation;
+use hardware::Fabric;
+use results::pciebench::{Run, Test};
+use units::Duration;
 
-/// Most transactions and most bytes of the run that tells the pace of a machine that stops now and then: long enough
-/// for its waking up to be forgotten, over before it stops.
+use super::steady::{Steady, latency_half_width};
+use super::{Bench, Effort};
+
+/// How long a run is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// As long as its estimate needs to be steady, for the latency or the bandwidth.
+    Steady,
+    /// So many samples or transactions.
+    Exactly(Effort),
+}
+
+/// Transactions of a bandwidth test before the first look.
+const SHORT: u64 = 4_000;
+/// Relative half-width of the 95 % confidence interval of a bandwidth or a mean latency that is steady.
+const STEADY: f64 = 0.004;
+/// Most samples of a latency test: a mean of which half the samples miss is steady with fewer.
+const MOST_SAMPLES: u64 = 24_000;
+/// Most transactions and most bytes after which the pace of a machine that stops now and then is told: long enough for
+/// its waking up to be forgotten, over before it stops.
 const UNDISTURBED: (u64, u64) = (4_000, 2 << 20);
 /// For how many periods of the controller that stops it such a machine is watched awake. A transition takes two or three
 /// periods beside, so that a dozen pass.
 const AWAKE_PERIODS: u64 = 5;
 
+/// What the card is told to do, and what decides how much of it is simulated.
+pub(super) struct Plan {
+    /// What the card is told.
+    pub told: Effort,
+    look: Look,
+}
+
+/// What is looked for in the journal while the card works.
+enum Look {
+    /// Nothing: all is simulated.
+    Never,
+    /// Whether the estimate is steady after so many samples or transactions.
+    WhetherSteady(u64),
+    /// After so many transactions, how many more take so long.
+    AtThePace(u64, Duration),
+}
+
 impl Bench {
     /// Whether the machine stops for milliseconds now and then.
     pub fn stops(&self) -> bool {
-        self.machine.host.power.as_ref().is_some_and(|power| power.controller.is_some())
+        self.controller_period().is_some()
     }
 
-    /// A machine that stops for milliseconds has to be watched for as long: reads are stopped seldom, writes often.
+    fn controller_period(&self) -> Option<Duration> {
+        let power = self.machine.host.power.as_ref()?;
+        Some(power.controller.as_ref()?.period.value)
+    }
+
+    /// A plan for `run`.
     ///
-    /// A bandwidth test runs for a number of the controller's periods, stops not counted, however long its
-    /// transactions take: how many those are is told by a run that ends before the first stop.
-    pub(super) fn long_enough(&self, run: &Run, effort: Effort) -> Result<Effort, BenchError> {
-        let Some(controller) = self.machine.host.power.as_ref().and_then(|power| power.controller.as_ref())
-        else {
-            return Ok(effort);
-        };
-        let times = if run.test == Test::BwDmaWr { 50 } else { 6 };
-        let longest =
-            Effort { samples: effort.samples.max(12_000), transactions: effort.transactions * times };
-        if run.test.is_latency() {
-            return Ok(longest);
+    /// A machine that stops for milliseconds has to be watched for as long, whatever its length: reads are stopped
+    /// seldom, writes often. A bandwidth test runs for a number of the controller's periods, stops not counted, however
+    /// long its transactions take.
+    pub(super) fn plan(&self, run: &Run, length: Length) -> Plan {
+        let usual = Effort::default();
+        if let Some(period) = self.controller_period() {
+            let asked = match length {
+                Length::Steady => Effort { transactions: SHORT, ..usual },
+                Length::Exactly(effort) => effort,
+            };
+            let times = if run.test == Test::BwDmaWr { 50 } else { 6 };
+            let told =
+                Effort { samples: asked.samples.max(12_000), transactions: asked.transactions * times };
+            let undisturbed = UNDISTURBED.0.min(UNDISTURBED.1 / run.transfer.get().max(1)).max(1);
+            let look = match run.test.is_latency() {
+                true => Look::Never,
+                false => Look::AtThePace(undisturbed, period * AWAKE_PERIODS),
+            };
+            return Plan { told, look };
         }
-        let undisturbed = UNDISTURBED.0.min(UNDISTURBED.1 / run.transfer.get().max(1)).max(1);
-        let short = Effort { transactions: undisturbed, ..effort };
-        let Some(Outcome { row: Row::Bandwidth(row), .. }) = self.simulate_exactly(&[], run, short, None)?
-        else {
-            return Ok(longest);
+        match length {
+            Length::Exactly(told) => Plan { told, look: Look::Never },
+            Length::Steady => {
+                let first = if run.test.is_latency() { usual.samples } else { SHORT };
+                Plan { told: Effort { samples: MOST_SAMPLES, ..usual }, look: Look::WhetherSteady(first) }
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Lets `simulation` run for as long as the card's `journal` shows to be needed.
+    pub(super) fn watch(&self, simulation: &Simulation<Fabric>, journal: &RefCell<Journal>, run: &Run) {
+        let until = |enough: u64| {
+            simulation.run_while(|_| {
+                let journal = journal.borrow();
+                !journal.done && journal.transactions < enough
+            })
         };
-        let awake = controller.period.value * AWAKE_PERIODS;
-        let transactions = (row.transactions_per_s * awake.as_s_f64()) as u64;
-        Ok(Effort { transactions: longest.transactions.min(transactions.max(undisturbed)), ..longest })
+        let first = match self.look {
+            Look::Never => u64::MAX,
+            Look::WhetherSteady(first) | Look::AtThePace(first, _) => first,
+        };
+        until(first);
+        let enough = self.enough(&journal.borrow(), run);
+        until(enough);
+    }
+
+    /// Samples or transactions that suffice, by what the first ones show.
+    fn enough(&self, journal: &Journal, run: &Run) -> u64 {
+        let steady = || Steady::of(journal);
+        match self.look {
+            Look::Never => u64::MAX,
+            Look::AtThePace(first, time) => steady().map_or(u64::MAX, |steady| {
+                let pace = steady.transactions as f64 / steady.time.as_s_f64();
+                first.max((pace * time.as_s_f64()) as u64)
+            }),
+            Look::WhetherSteady(first) if run.test.is_latency() => {
+                let missing = latency_half_width(journal).unwrap_or(f64::INFINITY) / STEADY;
+                if missing <= 1.0 {
+                    return first;
+                }
+                // The interval narrows with the square root of the samples; a tenth more, as it was only estimated.
+                ((first as f64 * 1.1 * missing.powi(2)) as u64).clamp(first, MOST_SAMPLES)
+            }
+            Look::WhetherSteady(first) => match steady().is_some_and(|steady| steady.half_width <= STEADY) {
+                true => first,
+                false => u64::MAX,
+            },
+        }
     }
 }

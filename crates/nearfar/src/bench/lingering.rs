@@ -5,20 +5,19 @@
 //! Measured with remote memory (s0-s1-s1), a cold window of 8 KiB is found in the cache since the test before wrote it,
 //! and all cold windows after it find those 8 KiB, until the first thrashing by the card.
 
-use std::collections::BTreeSet;
-
 use devices::dma_engine::Addresses;
 use hardware::memory::LINE;
 use results::pciebench::{Cache, Run};
+use rustc_hash::FxHashSet;
 use units::HostPhysical;
 
 use super::Writes;
-use super::caches::{Preparation, SETTLING_WRITES};
+use super::caches::Preparation;
 
 /// Lines found while going back in time, newest first.
 struct Found {
     lines: Vec<HostPhysical>,
-    seen: BTreeSet<HostPhysical>,
+    seen: FxHashSet<HostPhysical>,
     /// As many as the ways for device writes hold.
     most: usize,
     /// The helper has since written so many bytes of the buffer: those lines went to its own cache.
@@ -38,12 +37,12 @@ impl Found {
     }
 }
 
-impl Preparation<'_> {
-    /// The lines that earlier runs left in the ways for device writes, the oldest first.
-    pub(super) fn lingering(&self) -> Vec<HostPhysical> {
+impl Preparation {
+    /// The lines that the runs `before` left in the ways for device writes, the oldest first.
+    pub(super) fn lingering(&self, before: &[Run]) -> Vec<HostPhysical> {
         let most = (self.device_ways / LINE) as usize;
-        let mut found = Found { lines: Vec::new(), seen: BTreeSet::new(), most, taken: 0 };
-        for run in self.before.iter().rev() {
+        let mut found = Found { lines: Vec::new(), seen: FxHashSet::default(), most, taken: 0 };
+        for run in before.iter().rev() {
             if found.is_full() {
                 break;
             }
@@ -71,9 +70,9 @@ impl Preparation<'_> {
     fn written_by(&self, run: &Run, found: &mut Found) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
         let units = window.div_ceil((transfer + run.host_offset).next_multiple_of(LINE));
-        let random = (window > self.device_ways).then_some(self.seed ^ 3);
+        let random = (window > self.device_ways).then(|| self.seed.component("what earlier runs wrote").u64());
         let mut addresses = Addresses::new(window, transfer, run.host_offset, random);
-        for _ in 0..units.min(SETTLING_WRITES) {
+        for _ in 0..units.min(self.settling_lines()) {
             if found.is_full() {
                 break;
             }

@@ -15,10 +15,10 @@ use devices::dma_engine::{Addresses, Journal};
 use engine::{Deadlock, Seed, Simulation};
 use hardware::Fabric;
 use hardware::iommu::{self, PageSize};
-use hardware::memory::{CoreId, NodeId};
+use hardware::memory::{CacheState, NodeId};
 use hardware::root::HostId;
 use machine::{IommuMode, Machine, Part, Sockets};
-use results::pciebench::{BandwidthRow, Cache, Cdf, LatencyRow, Pattern, Row, Run, Test};
+use results::pciebench::{BandwidthRow, Cdf, LatencyRow, Pattern, Row, Run, Test};
 use thiserror::Error;
 use units::{Bytes, Duration, Frequency, Time};
 use wire::dma_engine as regs;
@@ -27,7 +27,8 @@ use wire::pcie::Bdf;
 use crate::topology::{self, Assembled, TopologyError, memory_ranges};
 use crate::trace::Recorder;
 use buffer::Buffer;
-use caches::Preparation;
+pub use caches::Beginning;
+pub use length::Length;
 use start::{BAR0, FIRST_SLOT, Place, REGISTER_INTERVAL, Setup, start};
 use steady::Steady;
 
@@ -146,10 +147,11 @@ impl Outcome {
 }
 
 /// What a simulation had to do.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Work {
     tlps: u64,
     events: u64,
+    ended: Time,
 }
 
 /// Bus, device and function of the card: the first behind its root port.
@@ -172,7 +174,25 @@ impl Bench {
     /// # Errors
     /// As [`Bench::run`].
     pub fn run_after(&self, before: &[Run], run: &Run, effort: Effort) -> Result<Outcome, BenchError> {
-        self.simulate(before, run, effort, None)?.ok_or_else(|| BenchError::Nothing(run.to_string()))
+        self.run_for(before, run, Length::Exactly(effort))
+    }
+
+    /// As [`Bench::run_after`], as long as `length` says.
+    ///
+    /// # Errors
+    /// As [`Bench::run`].
+    pub fn run_for(&self, before: &[Run], run: &Run, length: Length) -> Result<Outcome, BenchError> {
+        run.check().map_err(BenchError::Impossible)?;
+        self.run_from(&self.caches(before, run)?, run, length)
+    }
+
+    /// Simulates `run` from the state of the caches that [`Bench::caches`] gave for it, or for a run that finds them in
+    /// the same state ([`Bench::beginning`]).
+    ///
+    /// # Errors
+    /// As [`Bench::run`].
+    pub fn run_from(&self, caches: &CacheState, run: &Run, length: Length) -> Result<Outcome, BenchError> {
+        self.simulate(caches, run, length, None)?.ok_or_else(|| BenchError::Nothing(run.to_string()))
     }
 
     /// Whether what ran before a run bears on it.
@@ -192,34 +212,32 @@ impl Bench {
         effort: Effort,
         recorder: &Rc<RefCell<Recorder>>,
     ) -> Result<Option<Outcome>, BenchError> {
-        self.simulate(&[], run, effort, Some(recorder))
+        run.check().map_err(BenchError::Impossible)?;
+        self.simulate(&self.caches(&[], run)?, run, Length::Exactly(effort), Some(recorder))
+    }
+
+    fn check_sockets(&self) -> Result<(), BenchError> {
+        let Sockets { device, memory, warming } = self.sockets;
+        let count = self.machine.host.sockets.value.get();
+        match [device, memory, warming].into_iter().find(|&socket| socket >= count) {
+            Some(socket) => {
+                Err(BenchError::NoSocket { machine: self.machine.name.clone(), socket, count })
+            }
+            None => Ok(()),
+        }
     }
 
     fn simulate(
         &self,
-        before: &[Run],
+        caches: &CacheState,
         run: &Run,
-        effort: Effort,
+        length: Length,
         recorder: Option<&Rc<RefCell<Recorder>>>,
     ) -> Result<Option<Outcome>, BenchError> {
         run.check().map_err(BenchError::Impossible)?;
-        let effort = self.long_enough(run, effort)?;
-        self.simulate_exactly(before, run, effort, recorder)
-    }
-
-    fn simulate_exactly(
-        &self,
-        before: &[Run],
-        run: &Run,
-        effort: Effort,
-        recorder: Option<&Rc<RefCell<Recorder>>>,
-    ) -> Result<Option<Outcome>, BenchError> {
         let seed = Seed::new(self.seed).part(&run.to_string());
-        let Sockets { device: socket, memory, warming } = self.sockets;
-        let count = self.machine.host.sockets.value.get();
-        if let Some(&socket) = [socket, memory, warming].iter().find(|&&socket| socket >= count) {
-            return Err(BenchError::NoSocket { machine: self.machine.name.clone(), socket, count });
-        }
+        let preparation = self.preparation()?;
+        let socket = self.sockets.device;
         let slot = machine::slot_of(&self.machine, socket)
             .ok_or_else(|| BenchError::NoSlot { machine: self.machine.name.clone(), socket })?;
         let port = &self.machine.host.port[&slot];
@@ -234,13 +252,16 @@ impl Bench {
         }
         let buffer = self.place_buffer(&mut fabric, host, node)?;
         let address_seed = seed.component("addresses").u64();
-        self.prepare_caches(&mut fabric, host, node, &buffer, before, run, address_seed);
+        let memory = &mut fabric.host_mut(host).memory;
+        memory.set_cache_state(caches);
+        preparation.settle(memory, &buffer, run, address_seed);
         let simulation = Simulation::new(fabric);
         let begin =
             simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));
         simulation.run_until(begin);
         let setup = simulation.with(|fabric, _| Setup::of(fabric, host, card, port, FIRST_SLOT));
-        start(&simulation, host, FIRST_SLOT, setup, &buffer, run, effort, address_seed)?;
+        let plan = self.plan(run, length);
+        start(&simulation, host, FIRST_SLOT, setup, &buffer, run, plan.told, address_seed)?;
         let done = journal.clone();
         if let Some(recorder) = recorder {
             // The last register write starts the test.
@@ -251,7 +272,7 @@ impl Bench {
                 return Ok(None);
             }
         }
-        simulation.run_while(|_| !done.borrow().done);
+        plan.watch(&simulation, &journal, run);
         let tlps = simulation.with(|fabric, _| {
             use hardware::link::Side;
             let link = fabric.wires.link(link);
@@ -260,7 +281,8 @@ impl Bench {
                 .map(|&side| link.counters(side).tlps.iter().sum::<u64>())
                 .sum()
         });
-        let work = Work { tlps, events: simulation.processed() };
+        let ended = if journal.borrow().done { journal.borrow().ended } else { simulation.now() };
+        let work = Work { tlps, events: simulation.processed(), ended };
         self.outcome(run, &journal, work).map(Some)
     }
 
@@ -289,44 +311,8 @@ impl Bench {
         Ok(buffer)
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn prepare_caches(
-        &self,
-        fabric: &mut Fabric,
-        host: HostId,
-        node: NodeId,
-        buffer: &Buffer,
-        before: &[Run],
-        run: &Run,
-        seed: u64,
-    ) {
-        let cores = self.machine.host.core.count.value.get();
-        let llc = &self.machine.host.llc;
-        let bits = self.card.dma_engine.command.as_ref().map_or(64, |c| c.address_bits.value.get());
-        let reach = u64::MAX >> (64 - bits.clamp(1, 64));
-        let other = |socket: u32| {
-            let from = memory_ranges(&self.machine.host, socket)[0].base + caches::BACKGROUND_AT;
-            (CoreId((socket * cores) as u16), from)
-        };
-        let preparation = Preparation {
-            others: (0..self.machine.host.sockets.value.get()).map(other).collect(),
-            buffer,
-            helper: CoreId((self.sockets.warming * cores) as u16),
-            device: node,
-            before: if self.remembers() { before } else { &[] },
-            device_ways: llc.size.value.get() / u64::from(llc.ways.value.get())
-                * u64::from(llc.ddio_ways.value),
-            background: llc.background.value.get(),
-            llc: llc.size.value.get(),
-            // I/O virtual addresses lie below 4 GiB, whatever they stand for.
-            command_reach: if self.iommu == IommuMode::Off { reach } else { u64::MAX },
-            seed,
-        };
-        preparation.apply(&mut fabric.host_mut(host).memory, run);
-    }
-
     fn outcome(&self, run: &Run, journal: &Rc<RefCell<Journal>>, work: Work) -> Result<Outcome, BenchError> {
-        let Work { tlps, events } = work;
+        let Work { tlps, events, ended } = work;
         let journal = journal.borrow();
         let nothing = || BenchError::Nothing(run.to_string());
         if journal.failed + journal.corrupt > 0 {
@@ -339,7 +325,7 @@ impl Bench {
                 samples.extend(std::iter::repeat_n(cycles(latency), count as usize));
             }
             let counts: Vec<_> = journal.latencies.iter().map(|(&l, &n)| (cycles(l), n)).collect();
-            let total = cycles(journal.ended.since(journal.started));
+            let total = cycles(ended.since(journal.started));
             let row = LatencyRow::from_samples(*run, &mut samples, total, CARD_CLOCK).ok_or_else(nothing)?;
             let distribution = Cdf::from_histogram(counts, CARD_CLOCK);
             // A single sample has no interval.

@@ -71,7 +71,9 @@ impl Bench {
             }
         }
         let address_seed = seed.component("addresses").u64();
-        self.prepare_caches(&mut fabric, host, node, &first_buffer, &[], run, address_seed);
+        let memory = &mut fabric.host_mut(host).memory;
+        memory.set_cache_state(&self.caches(&[], run)?);
+        self.preparation()?.settle(memory, &first_buffer, run, address_seed);
         let simulation = Simulation::new(fabric);
         let setup_of = |card, place| simulation.with(|fabric, _| Setup::of(fabric, host, card, port, place));
         let noise = Run {
@@ -108,7 +110,8 @@ impl Bench {
         )?;
         let done = journal.clone();
         simulation.run_while(|_| !done.borrow().done);
-        self.outcome(run, &journal, Work::default())
+        let ended = journal.borrow().ended;
+        self.outcome(run, &journal, Work { tlps: 0, events: 0, ended })
     }
 }
 

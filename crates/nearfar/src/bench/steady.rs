@@ -1,7 +1,15 @@
 //! Which part of a bandwidth test counts, and how well a test's batches determine its mean.
 
 use devices::dma_engine::Journal;
-use units::Duration;
+use units::{Duration, Time};
+
+/// The card's batches are joined until there are fewer than twice as many: short ones depend on their neighbours.
+const BATCHES: usize = 64;
+
+/// How many of `count` batches are joined to one.
+fn joined(count: usize) -> usize {
+    (count / BATCHES).max(1)
+}
 
 /// The part of a bandwidth test in which every batch takes about as long as the next.
 pub(super) struct Steady {
@@ -16,7 +24,8 @@ pub(super) struct Steady {
 impl Steady {
     /// Leaves out the start, while the first requests fill an empty machine, and the end, while the last ones drain.
     pub fn of(journal: &Journal) -> Option<Self> {
-        let ends = &journal.batch_ends;
+        let joined = joined(journal.batch_ends.len());
+        let ends: Vec<Time> = journal.batch_ends.iter().skip(joined - 1).step_by(joined).copied().collect();
         let (first, last) = (ends.len() / 8, ends.len() * 15 / 16);
         let time = ends.get(last)?.since(*ends.get(first)?);
         if time.is_zero() || last <= first + 2 {
@@ -24,14 +33,16 @@ impl Steady {
         }
         let batches: Vec<f64> = ends[first..=last].windows(2).map(|w| w[1].since(w[0]).as_ns_f64()).collect();
         let half_width = relative_half_width(&batches)?;
-        Some(Self { transactions: (last - first) as u64 * journal.batch, time, half_width })
+        let transactions = ((last - first) * joined) as u64 * journal.batch;
+        Some(Self { transactions, time, half_width })
     }
 }
 
 /// Half-width of the 95 % confidence interval of a latency test's mean, relative: by batches, as samples that follow one
 /// another are not independent. `None` with fewer than two batches.
 pub(super) fn latency_half_width(journal: &Journal) -> Option<f64> {
-    let batches: Vec<f64> = journal.batch_latencies.iter().map(|sum| sum.as_ns_f64()).collect();
+    let sums = journal.batch_latencies.chunks_exact(joined(journal.batch_latencies.len()));
+    let batches: Vec<f64> = sums.map(|sums| sums.iter().map(|sum| sum.as_ns_f64()).sum()).collect();
     relative_half_width(&batches)
 }
 
