@@ -73,3 +73,51 @@ fn alike(jobs: &[Job<'_>]) -> Vec<Vec<usize>> {
     }
     groups.into_values().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Effort;
+    use crate::progress::Silent;
+    use machine::{Doc, IommuMode, Library, Machine, Part, Sockets};
+    use results::pciebench::{Cache, Pattern, Test};
+    use units::Bytes;
+
+    fn bench(warming: u32) -> Bench {
+        let library = Library::built_in();
+        Bench {
+            machine: Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap(),
+            card: Doc::<Part>::load(&library, "nfp6000").unwrap().read().unwrap(),
+            sockets: Sockets { device: 0, memory: 0, warming },
+            iommu: IommuMode::Pages4k,
+            seed: 1,
+        }
+    }
+
+    fn run_of(test: Test, cache: Cache, transfer: u64, window: Bytes) -> Run {
+        let transfer = Bytes::new(transfer);
+        Run { test, pattern: Pattern::Random, cache, host_offset: 0, device_offset: 0, window, transfer }
+    }
+
+    /// A preparation that several runs share gives each what one of its own does, whatever ran before.
+    #[test]
+    fn runs_together_are_the_runs_alone() {
+        let caches = [Cache::Cold, Cache::HostWarm, Cache::DeviceWarm, Cache::DeviceThrash];
+        let tests = [(Test::LatDmaRd, 64), (Test::LatDmaWrRd, 128), (Test::BwDmaWr, 64)];
+        let runs: Vec<Run> = caches
+            .into_iter()
+            .flat_map(|cache| tests.map(|(test, transfer)| run_of(test, cache, transfer, Bytes::kib(256))))
+            .collect();
+        for warming in [0, 1] {
+            let bench = bench(warming);
+            let effort = Length::Exactly(Effort { samples: 60, transactions: 300 });
+            let job = |(index, &run)| Job { bench: &bench, run, before: &runs[..index], effort };
+            let jobs: Vec<Job<'_>> = runs.iter().enumerate().map(job).collect();
+            let groups = alike(&jobs).len();
+            assert!(warming == 1 || groups == caches.len(), "{groups} groups");
+            for (job, together) in jobs.iter().zip(run_all(&jobs, "", &Silent)) {
+                assert_eq!(together.unwrap().row, run(job).unwrap().row);
+            }
+        }
+    }
+}

@@ -152,6 +152,10 @@ impl LocalMemoryParams {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
         let begin = steps::beyond(local, word);
         let end = begin + length;
+        if begin == 0 && (1..=chunk).contains(&length) && steps::beyond(length, word) == 0 {
+            // Whole words of one chunk: most transfers.
+            return (1, 1);
+        }
         let (mut operations, mut chunks) = (0, 0);
         let mut at = begin;
         while at < end {
@@ -172,8 +176,11 @@ impl LocalMemoryParams {
     pub fn short_chunk_operations(&self, local: u64, length: u32) -> u64 {
         let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
         let end = steps::beyond(local, word) + u64::from(length);
+        if end < chunk {
+            return 0;
+        }
         let rest = steps::beyond(end, chunk);
-        if end < chunk || rest < word || rest >= chunk / 2 {
+        if rest < word || rest >= chunk / 2 {
             return 0;
         }
         1 + u64::from(steps::beyond(rest, word) != 0)

@@ -142,6 +142,8 @@ pub struct Planned {
 #[derive(Debug)]
 pub struct Transmitter {
     queues: [VecDeque<Waiting>; 3],
+    /// TLPs in all queues: whether there are any is asked several times for each TLP.
+    waiting: usize,
     arrivals: u64,
     credits: [CreditAccount; 3],
     /// When the wire has sent all that was handed to it.
@@ -175,6 +177,7 @@ impl Transmitter {
     pub fn new(limits: &CreditLimits) -> Self {
         Self {
             queues: Default::default(),
+            waiting: 0,
             arrivals: 0,
             credits: CLASSES.map(|class| CreditAccount::new(limits.of(class))),
             wire_free: Time::ZERO,
@@ -202,6 +205,7 @@ impl Transmitter {
     ) {
         let waiting = Waiting { packet, order: self.arrivals, credits, key, passed: 0 };
         self.queues[class as usize].push_back(waiting);
+        self.waiting += 1;
         self.arrivals += 1;
     }
 
@@ -215,13 +219,14 @@ impl Transmitter {
     }
 
     /// Whether any TLP waits.
+    #[inline]
     pub fn is_waiting(&self) -> bool {
-        self.queues.iter().any(|queue| !queue.is_empty())
+        self.waiting > 0
     }
 
     /// How many TLPs wait.
     pub fn waiting(&self) -> usize {
-        self.queues.iter().map(VecDeque::len).sum()
+        self.waiting
     }
 
     /// How many TLPs of `class` wait.
@@ -253,6 +258,7 @@ impl Transmitter {
                         self.queues[class as usize][0].passed += 1;
                     }
                     self.queues[class as usize].remove(place);
+                    self.waiting -= 1;
                     return Some((class, waiting));
                 }
             } else if account.is_out_of_headers() {

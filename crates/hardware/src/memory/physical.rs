@@ -43,10 +43,8 @@ pub struct PhysicalMemory {
 impl PhysicalMemory {
     /// Memory installed in `ranges`, each given with its node.
     pub fn new(ranges: &[(NodeId, MemoryRange)]) -> Self {
-        let mut ranges: Vec<Range> = ranges
-            .iter()
-            .map(|&(node, r)| Range { node, base: r.base.get(), size: r.size.get() })
-            .collect();
+        let mut ranges: Vec<Range> =
+            ranges.iter().map(|&(node, r)| Range { node, base: r.base.get(), size: r.size.get() }).collect();
         ranges.sort_by_key(|r| r.base);
         Self { ranges, pages: Vec::new(), chunks: Vec::new() }
     }
@@ -70,23 +68,20 @@ impl PhysicalMemory {
     /// Fills `into` with the bytes at `address`.
     ///
     /// # Errors
-    /// If any byte lies outside installed memory; `into` may then be partly filled.
+    /// If any byte lies outside installed memory; `into` is then left as it is.
     pub fn read(&self, address: HostPhysical, into: &mut [u8]) -> Result<(), MemoryFault> {
-        let length = Bytes::new(into.len() as u64);
+        self.check(address, into.len())?;
         let mut at = address.get();
         let mut rest = into;
         while !rest.is_empty() {
-            let take = self.piece(at, rest.len(), length)?;
+            let (start, take) = piece(at, rest.len());
             let (now, later) = rest.split_at_mut(take);
             match self.chunk(at) {
                 None => now.fill(0),
-                Some(chunk) => {
-                    let start = (at & (CHUNK - 1)) as usize;
-                    now.copy_from_slice(&chunk[start..start + take]);
-                }
+                Some(chunk) => now.copy_from_slice(&chunk[start..start + take]),
             }
             rest = later;
-            at = at.wrapping_add(take as u64);
+            at += take as u64;
         }
         Ok(())
     }
@@ -97,16 +92,14 @@ impl PhysicalMemory {
     /// If any byte lies outside installed memory; nothing is then written.
     pub fn write(&mut self, address: HostPhysical, from: &[u8]) -> Result<(), MemoryFault> {
         self.check(address, from.len())?;
-        let length = Bytes::new(from.len() as u64);
         let mut at = address.get();
         let mut rest = from;
         while !rest.is_empty() {
-            let take = self.piece(at, rest.len(), length)?;
+            let (start, take) = piece(at, rest.len());
             let (now, later) = rest.split_at(take);
-            let start = (at & (CHUNK - 1)) as usize;
             self.chunk_mut(at)[start..start + take].copy_from_slice(now);
             rest = later;
-            at = at.wrapping_add(take as u64);
+            at += take as u64;
         }
         Ok(())
     }
@@ -151,7 +144,18 @@ impl PhysicalMemory {
     ///
     /// # Errors
     /// Names the first address that is not.
+    #[inline]
     pub fn check(&self, address: HostPhysical, length: usize) -> Result<(), MemoryFault> {
+        let is_within = |r: &Range| {
+            let offset = address.get().wrapping_sub(r.base);
+            offset < r.size && length as u64 <= r.size - offset
+        };
+        if self.ranges.iter().any(is_within) { Ok(()) } else { self.check_pieces(address, length) }
+    }
+
+    /// As [`check`](Self::check), for what no range holds as a whole.
+    #[cold]
+    fn check_pieces(&self, address: HostPhysical, length: usize) -> Result<(), MemoryFault> {
         let mut at = address.get();
         let mut rest = length as u64;
         while rest > 0 {
@@ -172,15 +176,6 @@ impl PhysicalMemory {
             let offset = at.wrapping_sub(r.base);
             (offset < r.size).then_some((i, offset))
         })
-    }
-
-    /// How many of `left` bytes from `at` on lie in its range and its chunk.
-    #[inline]
-    fn piece(&self, at: u64, left: usize, length: Bytes) -> Result<usize, MemoryFault> {
-        let (range, offset) =
-            self.locate(at).ok_or(MemoryFault { address: HostPhysical::new(at), length })?;
-        let to_end = (CHUNK - (at & (CHUNK - 1))).min(self.ranges[range].size - offset);
-        Ok((left as u64).min(to_end) as usize)
     }
 
     /// The chunk that holds `at`, if it has been written to.
@@ -205,6 +200,13 @@ impl PhysicalMemory {
         }
         &mut self.chunks[*slot as usize - 1]
     }
+}
+
+/// Where `at` lies in its chunk, and how many of `left` bytes from there on do.
+#[inline]
+fn piece(at: u64, left: usize) -> (usize, usize) {
+    let start = (at & (CHUNK - 1)) as usize;
+    (start, left.min(CHUNK as usize - start))
 }
 
 #[cfg(test)]

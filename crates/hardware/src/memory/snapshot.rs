@@ -1,28 +1,24 @@
 //! The caches' state apart from their host: brought about once, it serves every host that begins with it.
 
+use super::params::MemoryParams;
 use super::socket::Socket;
 use super::system::MemorySystem;
 
 /// Which lines the caches of a host hold, in which states, and in which order they were used.
 #[derive(Clone, Debug)]
-pub struct CacheState(Vec<Socket>);
+pub struct CacheState(pub(super) Vec<Socket>);
+
+impl CacheState {
+    /// Empty caches.
+    pub(super) fn empty(params: &MemoryParams) -> Self {
+        let numbered = params.sockets.iter().enumerate();
+        Self(numbered.map(|(n, s)| Socket::new(s, params.seed ^ (n as u64 + 1) << 32)).collect())
+    }
+}
 
 impl MemorySystem {
     /// The state of all caches; the host itself is given up.
     pub fn into_cache_state(self) -> CacheState {
         CacheState(self.sockets)
-    }
-
-    /// Brings the caches into a state that those of a host like this one were in, without time or traffic.
-    ///
-    /// # Panics
-    /// If the other host's caches were of other sizes.
-    pub fn set_cache_state(&mut self, state: &CacheState) {
-        let like = |(own, other): (&Socket, &Socket)| own.is_like(other);
-        assert!(
-            self.sockets.len() == state.0.len() && self.sockets.iter().zip(&state.0).all(like),
-            "the state is of another kind of host"
-        );
-        self.sockets.clone_from(&state.0);
     }
 }

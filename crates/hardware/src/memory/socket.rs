@@ -85,13 +85,6 @@ impl Socket {
         }
     }
 
-    /// Whether this socket's caches have as much room as `other`'s.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        let filter = |socket: &Self| socket.filter.as_ref().map(TagArray::slots);
-        let room = |socket: &Self| (socket.llc.slots(), filter(socket), socket.cores.len());
-        room(self) == room(other)
-    }
-
     /// Empties all caches; nothing is written back.
     pub(super) fn clear(&mut self) {
         self.llc.clear();

@@ -7,6 +7,7 @@ use super::interconnect::Interconnect;
 use super::params::MemoryParams;
 use super::physical::PhysicalMemory;
 use super::server::Server;
+use super::snapshot::CacheState;
 use super::socket::Socket;
 use super::under_way::UnderWay;
 use engine::{Rng, Seed};
@@ -48,6 +49,15 @@ impl MemorySystem {
     /// # Panics
     /// If [`MemoryParams::validate`] finds fault with `params`.
     pub fn new(params: &MemoryParams) -> Self {
+        Self::with_caches(params, CacheState::empty(params))
+    }
+
+    /// A memory system with memory full of zeros whose caches are in a state that those of a host with such caches were
+    /// in.
+    ///
+    /// # Panics
+    /// If [`MemoryParams::validate`] finds fault with `params`.
+    pub fn with_caches(params: &MemoryParams, caches: CacheState) -> Self {
         if let Err(error) = params.validate() {
             panic!("{error}");
         }
@@ -62,7 +72,7 @@ impl MemorySystem {
             ..MemoryCounters::default()
         };
         Self {
-            sockets: numbered().map(|(n, s)| Socket::new(s, params.seed ^ (n as u64 + 1) << 32)).collect(),
+            sockets: caches.0,
             dram: numbered().map(|(n, s)| Dram::new(&s.dram, seed.component(&format!("dram{n}")))).collect(),
             ports: vec![Server::default(); params.sockets.len()],
             places: numbered()
@@ -144,10 +154,13 @@ impl MemorySystem {
     pub fn announce(&self, agent: Agent, address: HostPhysical, length: Bytes) {
         let (first, end) =
             (address.get() >> LINE_SHIFT, (address.get() + length.get()).div_ceil(super::LINE));
-        let end = end.min(first + Self::ANNOUNCED as u64);
-        if end - first < 3 {
-            return;
+        // One or two lines gain nothing.
+        if end - first >= 3 {
+            self.warm(agent, first..end.min(first + Self::ANNOUNCED as u64));
         }
+    }
+
+    fn warm(&self, agent: Agent, lines: std::ops::Range<u64>) {
         let (node, core) = match agent {
             Agent::Device(node) | Agent::Walker(node) => (node.index(), None),
             Agent::Core(core) => {
@@ -156,7 +169,7 @@ impl MemorySystem {
             }
         };
         let socket = &self.sockets[node];
-        core::hint::black_box((first..end).fold(0, |read, line| read ^ socket.warm(core, line)));
+        core::hint::black_box(lines.fold(0, |read, line| read ^ socket.warm(core, line)));
     }
 
     /// Brings the caches into the state after an access, without time or traffic.

@@ -181,6 +181,32 @@ proptest! {
         }
     }
 
+    /// A host that is given the state of another's caches goes on as that one does.
+    #[test]
+    fn a_state_is_all_that_caches_remember(
+        params in any_params(),
+        before in prop::collection::vec((any_step(), 0u64..14, any::<bool>()), 0..80),
+        after in prop::collection::vec((any_step(), 0u64..14, any::<bool>()), 1..40),
+    ) {
+        let prepared = || {
+            let mut memory = MemorySystem::new(&params);
+            for &(step, line, far) in &before {
+                if let Step::Touch(..) = step {
+                    run(&mut memory, step, Time::ZERO, at(line * 64 + if far { NODE_1 } else { 0 }));
+                }
+            }
+            memory
+        };
+        let (mut first, caches) = (prepared(), prepared().into_cache_state());
+        let mut second = MemorySystem::with_caches(&params, caches);
+        for (step, line, far) in after {
+            let address = at(line * 64 + if far { NODE_1 } else { 0 });
+            let access = run(&mut first, step, Time::ZERO, address);
+            prop_assert_eq!(access, run(&mut second, step, Time::ZERO, address));
+        }
+        prop_assert_eq!(first.counters(), second.counters());
+    }
+
     /// An untimed touch leaves the caches as the access itself does.
     #[test]
     fn touching_is_accessing_without_time(

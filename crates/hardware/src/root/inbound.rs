@@ -166,7 +166,11 @@ impl Host {
         start: Time,
     ) {
         let ordered = self.ports[usize::from(what.port)].writes_ordered;
-        if what.target.is_some_and(|target| self.memory.bytes().check(target, 1).is_err())
+        let (address, length) = request.byte_range();
+        let installed = |target: HostPhysical, length| self.memory.bytes().check(target, length).is_ok();
+        let in_memory = what.target.filter(|&target| installed(target, length as usize));
+        if in_memory.is_none()
+            && what.target.is_some_and(|target| !installed(target, 1))
             && self.send_to_peer(wires, scheduler, &what, tlp, request, start.max(ordered))
         {
             wires.packets.free(what.packet);
@@ -181,9 +185,7 @@ impl Host {
         }
         // A read must not pass the writes before it: it waits in the intake until they are globally ordered.
         let start = start.max(port.writes_ordered + port.params.request_latency);
-        let (address, length) = request.byte_range();
-        let Some(target) = what.target.filter(|&t| self.memory.bytes().check(t, length as usize).is_ok())
-        else {
+        let Some(target) = in_memory else {
             self.counters.unsupported_requests += 1;
             let answer =
                 CompletionHeader::for_read_error(port.id, request, CompletionStatus::UnsupportedRequest);

@@ -67,7 +67,8 @@ impl Bench {
     /// # Errors
     /// If the run makes no sense on the machine.
     pub fn beginning(&self, before: &[Run], run: &Run) -> Result<Beginning, BenchError> {
-        let window = if matches!(run.cache, Cache::HostWarm | Cache::DeviceWarm) { run.window.get() } else { 0 };
+        let window =
+            if matches!(run.cache, Cache::HostWarm | Cache::DeviceWarm) { run.window.get() } else { 0 };
         let mut lingering = DefaultHasher::new();
         if self.remembers() {
             self.preparation()?.lingering(before).hash(&mut lingering);
@@ -183,7 +184,8 @@ impl Preparation {
     /// Lets a test that writes run without time until the cache is as full of its lines as it gets.
     fn write(&self, memory: &mut MemorySystem, run: &Run, seed: u64) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
-        let writes = self.settling_lines().min(SETTLING_TIMES * window / LINE).div_ceil(transfer.div_ceil(LINE));
+        let writes =
+            self.settling_lines().min(SETTLING_TIMES * window / LINE).div_ceil(transfer.div_ceil(LINE));
         let mut addresses = Addresses::new(window, transfer, run.host_offset, Some(seed ^ 1));
         for _ in 0..writes {
             let offset = addresses.next_offset();

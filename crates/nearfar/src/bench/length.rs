@@ -138,3 +138,41 @@ impl Plan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::{Doc, IommuMode, Library, Machine, Part, Sockets};
+    use results::pciebench::{Cache, Pattern};
+    use units::Bytes;
+
+    /// A run that is looked at and goes on is the longer run from its beginning.
+    #[test]
+    fn a_run_that_goes_on_is_one_run() {
+        let library = Library::built_in();
+        let bench = Bench {
+            machine: Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap(),
+            card: Doc::<Part>::load(&library, "nfp6000").unwrap().read().unwrap(),
+            sockets: Sockets { device: 0, memory: 0, warming: 0 },
+            iommu: IommuMode::Pages4k,
+            seed: 1,
+        };
+        // Every other sample misses the IOTLB: not steady at the first look.
+        let run = Run {
+            test: Test::LatDmaRd,
+            pattern: Pattern::Random,
+            cache: Cache::HostWarm,
+            host_offset: 0,
+            device_offset: 0,
+            window: Bytes::mib(1),
+            transfer: Bytes::new(64),
+        };
+        let first = bench.run(&run, Effort::default()).unwrap();
+        assert!(first.half_width > STEADY);
+        let steady = bench.run_for(&[], &run, Length::Steady).unwrap();
+        assert!(steady.half_width < 1.2 * STEADY, "{}", steady.half_width);
+        let samples = (2_000.0 * 1.1 * (first.half_width / STEADY).powi(2)) as u64;
+        let longer = bench.run(&run, Effort { samples, ..Effort::default() }).unwrap();
+        assert_eq!(steady.distribution, longer.distribution);
+    }
+}

@@ -70,7 +70,8 @@ impl Preparation {
     fn written_by(&self, run: &Run, found: &mut Found) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
         let units = window.div_ceil((transfer + run.host_offset).next_multiple_of(LINE));
-        let random = (window > self.device_ways).then(|| self.seed.component("what earlier runs wrote").u64());
+        let random =
+            (window > self.device_ways).then(|| self.seed.component("what earlier runs wrote").u64());
         let mut addresses = Addresses::new(window, transfer, run.host_offset, random);
         for _ in 0..units.min(self.settling_lines()) {
             if found.is_full() {

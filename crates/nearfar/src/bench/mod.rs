@@ -220,9 +220,7 @@ impl Bench {
         let Sockets { device, memory, warming } = self.sockets;
         let count = self.machine.host.sockets.value.get();
         match [device, memory, warming].into_iter().find(|&socket| socket >= count) {
-            Some(socket) => {
-                Err(BenchError::NoSocket { machine: self.machine.name.clone(), socket, count })
-            }
+            Some(socket) => Err(BenchError::NoSocket { machine: self.machine.name.clone(), socket, count }),
             None => Ok(()),
         }
     }
@@ -245,16 +243,14 @@ impl Bench {
         if iommu_on && self.machine.host.iommu.is_none() {
             return Err(BenchError::NoIommu(self.machine.name.clone()));
         }
-        let assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, seed)?;
+        let assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, caches.clone(), seed)?;
         let Assembled { mut fabric, host, card, link, node, journal } = assembled;
         if let Some(recorder) = recorder {
             Recorder::tap(recorder, &mut fabric, link, &slot);
         }
         let buffer = self.place_buffer(&mut fabric, host, node)?;
         let address_seed = seed.component("addresses").u64();
-        let memory = &mut fabric.host_mut(host).memory;
-        memory.set_cache_state(caches);
-        preparation.settle(memory, &buffer, run, address_seed);
+        preparation.settle(&mut fabric.host_mut(host).memory, &buffer, run, address_seed);
         let simulation = Simulation::new(fabric);
         let begin =
             simulation.with(|fabric, _| warm_translations(fabric, host, node, &buffer, run, address_seed));

@@ -48,7 +48,8 @@ impl Bench {
         if iommu_on && self.machine.host.iommu.is_none() {
             return Err(BenchError::NoIommu(self.machine.name.clone()));
         }
-        let mut assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, seed)?;
+        let caches = self.caches(&[], run)?;
+        let mut assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, caches, seed)?;
         let (second, _) = add_neighbour(&mut assembled, &self.machine, &self.card, &slot, seed)?;
         let Assembled { mut fabric, host, card, node, journal, .. } = assembled;
         let mut first_buffer = self.free_buffer()?;
@@ -71,9 +72,8 @@ impl Bench {
             }
         }
         let address_seed = seed.component("addresses").u64();
-        let memory = &mut fabric.host_mut(host).memory;
-        memory.set_cache_state(&self.caches(&[], run)?);
-        self.preparation()?.settle(memory, &first_buffer, run, address_seed);
+        let preparation = self.preparation()?;
+        preparation.settle(&mut fabric.host_mut(host).memory, &first_buffer, run, address_seed);
         let simulation = Simulation::new(fabric);
         let setup_of = |card, place| simulation.with(|fabric, _| Setup::of(fabric, host, card, port, place));
         let noise = Run {

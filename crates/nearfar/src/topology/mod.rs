@@ -15,7 +15,7 @@ use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
-use hardware::memory::{MemorySystem, NodeId};
+use hardware::memory::{CacheState, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, Power};
 use machine::{Host, LinkCapability, Machine, Part, RootPort};
 use thiserror::Error;
@@ -67,7 +67,7 @@ pub struct Assembled {
     pub journal: Rc<RefCell<Journal>>,
 }
 
-/// Puts `part` into `slot` of `machine`, its IOMMU on or off.
+/// Puts `part` into `slot` of `machine`, its IOMMU on or off, its caches in the state `caches`.
 ///
 /// # Errors
 /// If there is no such slot, or the parts of the description do not fit together.
@@ -76,6 +76,7 @@ pub fn assemble(
     part: &Part,
     slot: &str,
     iommu_on: bool,
+    caches: CacheState,
     seed: Seed,
 ) -> Result<Assembled, TopologyError> {
     let port = machine.host.port.get(slot).ok_or_else(|| TopologyError::NoSlot {
@@ -84,7 +85,8 @@ pub fn assemble(
         slots: machine.host.port.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
     })?;
     let mut fabric = Fabric::new();
-    let host = add_host(&mut fabric, machine, iommu_on, seed)?;
+    let memory = MemorySystem::with_caches(&host_memory(machine, seed), caches);
+    let host = add_host_with(&mut fabric, machine, memory, iommu_on, seed)?;
     let (link, generation, width) = add_slot(&mut fabric, host, &machine.host, port, &part.link, 1..=1);
     let firmware = card::firmware_params(part, generation, width);
     let (device, journal) =
@@ -106,8 +108,23 @@ pub fn add_host(
     iommu_on: bool,
     seed: Seed,
 ) -> Result<HostId, TopologyError> {
-    let memory_seed = seed.component("memory").u64();
-    let memory = MemorySystem::new(&memory_params(&machine.host, memory_seed));
+    let memory = MemorySystem::new(&host_memory(machine, seed));
+    add_host_with(fabric, machine, memory, iommu_on, seed)
+}
+
+/// The parameters of `machine`'s memory.
+fn host_memory(machine: &Machine, seed: Seed) -> MemoryParams {
+    memory_params(&machine.host, seed.component("memory").u64())
+}
+
+/// Adds `machine` with its memory, without its slots, its IOMMU on or off.
+fn add_host_with(
+    fabric: &mut Fabric,
+    machine: &Machine,
+    memory: MemorySystem,
+    iommu_on: bool,
+    seed: Seed,
+) -> Result<HostId, TopologyError> {
     let iommus = match (&machine.host.iommu, iommu_on) {
         (Some(params), true) => (0..machine.host.sockets.value.get())
             .map(|node| iommu::iommu(params, NodeId(node as u8), seed.part(&format!("iommu{node}"))))
