@@ -2,7 +2,7 @@
 
 use super::access::{Access, Coverage, NodeId, Source};
 use super::cache::flag;
-use super::coherence::Intent;
+use super::coherence::{Fetched, Intent};
 use super::counters::{CacheUser, Cause};
 use super::params::RemoteWrite;
 use super::system::MemorySystem;
@@ -16,20 +16,44 @@ impl MemorySystem {
         self.ports[node.index()].reserve(now, llc.device_service) + llc.device_lookup
     }
 
-    /// A device's read of a line. It allocates nothing and changes nobody's state.
+    /// A device's read of a line. Nobody's state changes, unless such reads allocate.
     #[inline]
-    pub(super) fn device_read(&mut self, now: Time, node: NodeId, home: NodeId, line: u64) -> Access {
+    pub(super) fn device_read<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        home: NodeId,
+        line: u64,
+    ) -> Access {
         let n = node.index();
-        let known = self.looked_up(now, node);
-        self.counters.nodes[n].device.reads += 1;
+        let known = if TIMED { self.looked_up(now, node) } else { now };
+        if TIMED {
+            self.counters.nodes[n].device.reads += 1;
+        }
         if let Some(hit) = self.read_in_socket(known, node, home, line) {
-            let counters = &mut self.counters.nodes[n];
-            counters.llc[CacheUser::Device as usize].hits += 1;
-            counters.device.reads_llc += 1;
-            counters.device.reads_snooped += u64::from(hit.source == Source::LlcOwnedByCore);
+            if TIMED {
+                let counters = &mut self.counters.nodes[n];
+                counters.llc[CacheUser::Device as usize].hits += 1;
+                counters.device.reads_llc += 1;
+                counters.device.reads_snooped += u64::from(hit.source == Source::LlcOwnedByCore);
+            }
             return hit;
         }
-        let fetched = self.fetch::<true>(known, node, home, line, Cause::Dma, Intent::Observe);
+        let llc = &self.params.sockets[n].llc;
+        let (keep, back) = (llc.device_reads_allocate, llc.device_return);
+        let intent = if keep { Intent::Share } else { Intent::Observe };
+        let fetched = self.fetch::<TIMED>(known, node, home, line, Cause::Dma, intent);
+        if keep {
+            let ways = match self.params.sockets[n].llc.ddio.ways {
+                0 => self.sockets[n].llc.all_ways(),
+                ways => ways,
+            };
+            self.keep::<TIMED>(&fetched, n, line, ways, CacheUser::Device);
+        }
+        let mut ready = fetched.at + back;
+        if !TIMED {
+            return Access { ready, source: fetched.source };
+        }
         let counters = &mut self.counters.nodes[n];
         counters.llc[CacheUser::Device as usize].misses += 1;
         if fetched.source == Source::RemoteLlc {
@@ -38,8 +62,6 @@ impl MemorySystem {
         } else {
             counters.device.reads_memory += 1;
         }
-        let back = self.params.sockets[n].llc.device_return;
-        let mut ready = fetched.at + back;
         if node != home {
             // Requests to another socket queue behind each other at more places than the link.
             let spread = self.params.interconnect.spread;
@@ -49,6 +71,23 @@ impl MemorySystem {
             self.remote_reads[n].note(ready);
         }
         Access { ready, source: fetched.source }
+    }
+
+    /// Puts a line that a read has fetched into the LLC of socket `n`.
+    fn keep<const TIMED: bool>(
+        &mut self,
+        fetched: &Fetched,
+        n: usize,
+        line: u64,
+        ways: u32,
+        user: CacheUser,
+    ) {
+        if TIMED {
+            self.counters.nodes[n].llc[user as usize].allocations += 1;
+        }
+        let state = if fetched.shared { 0 } else { flag::EXCLUSIVE };
+        self.sockets[n].insert(line, ways, state);
+        self.settle::<TIMED>(fetched.at, n, Some(user));
     }
 
     /// A page walker's read of a line.
@@ -70,14 +109,10 @@ impl MemorySystem {
         let intent = if keep { Intent::Share } else { Intent::Observe };
         let fetched = self.fetch::<TIMED>(known, node, home, line, Cause::Walk, intent);
         self.counters.walk_reads_memory += u64::from(fetched.memory_read);
-        let counters = &mut self.counters.nodes[n].llc[CacheUser::Walker as usize];
-        counters.misses += 1;
+        self.counters.nodes[n].llc[CacheUser::Walker as usize].misses += 1;
         if keep {
-            counters.allocations += 1;
             let all = self.sockets[n].llc.all_ways();
-            let state = if fetched.shared { 0 } else { flag::EXCLUSIVE };
-            self.sockets[n].insert(line, all, state);
-            self.settle::<TIMED>(fetched.at, n, Some(CacheUser::Walker));
+            self.keep::<TIMED>(&fetched, n, line, all, CacheUser::Walker);
         }
         let back = self.params.sockets[n].llc.device_return;
         Access { ready: fetched.at + back, source: fetched.source }

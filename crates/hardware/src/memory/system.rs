@@ -100,7 +100,7 @@ impl MemorySystem {
     #[inline]
     pub fn dma_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
         match self.node_of(address) {
-            Some(home) => self.device_read(now, node, home, address.get() >> LINE_SHIFT),
+            Some(home) => self.device_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
             None => self.unmapped(now),
         }
     }
@@ -190,7 +190,10 @@ impl MemorySystem {
             Agent::Walker(node) => {
                 self.walker_read::<false>(Time::ZERO, node, home, line);
             }
-            // A device's read changes no state but the order of use.
+            Agent::Device(node) if self.params.sockets[node.index()].llc.device_reads_allocate => {
+                self.device_read::<false>(Time::ZERO, node, home, line);
+            }
+            // Otherwise its read changes no state but the order of use.
             Agent::Device(node) => {
                 let llc = &mut self.sockets[node.index()].llc;
                 if let Some(slot) = llc.find(line) {
@@ -198,6 +201,11 @@ impl MemorySystem {
                 }
             }
         }
+    }
+
+    /// Whether lines that a device at `node` reads stay in the LLC.
+    pub fn keeps_device_reads(&self, node: NodeId) -> bool {
+        self.params.sockets[node.index()].llc.device_reads_allocate
     }
 
     /// Empties all caches, without time or traffic.

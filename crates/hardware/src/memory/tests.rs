@@ -79,8 +79,9 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
         ReplacementPolicy::Random,
     ]);
     let ways = prop::sample::select(vec![0u32, 1, 3]);
-    (remote_write, notice, policy, ways, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(remote_write, notice, policy, ways, inclusive, broadcast, from_cache)| {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (remote_write, notice, policy, ways, flags).prop_map(
+        |(remote_write, notice, policy, ways, (inclusive, broadcast, from_cache, reads_allocate))| {
             let mut params = tiny();
             params.remote_write = remote_write;
             params.remote_hit = if from_cache { RemoteHit::FromCache } else { RemoteHit::AsMemory };
@@ -89,6 +90,7 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
                 socket.llc.eviction_notice = notice;
                 socket.llc.geometry.replacement = policy;
                 socket.llc.ddio.ways = ways;
+                socket.llc.device_reads_allocate = reads_allocate;
                 if !inclusive {
                     let snoop_filter =
                         CacheGeometry { size: Bytes::new(64 * 6), ways: 2, ..socket.llc.geometry };
@@ -165,9 +167,11 @@ proptest! {
     /// However devices write, they never hold more lines than their ways allow.
     #[test]
     fn ddio_keeps_to_its_ways(
-        ways in 1u32..16, steps in prop::collection::vec((0u64..200, any::<bool>()), 1..300),
+        ways in 1u32..16, reads in any::<bool>(),
+        steps in prop::collection::vec((0u64..200, any::<bool>()), 1..300),
     ) {
         let mut params = tiny();
+        params.sockets[0].llc.device_reads_allocate = reads;
         params.sockets[0].llc.ddio.ways = ways;
         let mut memory = MemorySystem::new(&params);
         for (line, write) in steps {
@@ -236,6 +240,23 @@ proptest! {
         }
         let untouched = MemorySystem::new(&params);
         prop_assert_eq!(touched.counters(), untouched.counters());
+    }
+}
+
+/// What a device has read stays only where reads allocate.
+#[test]
+fn device_reads_allocate_where_the_machine_says_so() {
+    for allocate in [false, true] {
+        let mut params = tiny();
+        params.sockets[0].llc.device_reads_allocate = allocate;
+        let mut memory = MemorySystem::new(&params);
+        let mut read = || memory.dma_read(Time::ZERO, NodeId(0), at(64)).source;
+        assert_eq!(read(), Source::Dram);
+        assert_eq!(read(), if allocate { Source::Llc } else { Source::Dram });
+        assert_eq!(
+            memory.counters().nodes[0].llc[CacheUser::Device as usize].allocations,
+            u64::from(allocate)
+        );
     }
 }
 

@@ -206,7 +206,7 @@ record! {
         remote_home_hit: Figure<Duration>,
         /// Ways in which a device's write may allocate; 0 for a cache without DDIO.
         ddio_ways: Figure<u32>,
-        /// Whether a device's read that misses allocates, as in client processors. Not modelled: none does.
+        /// Whether lines that a device's read fetches stay in the LLC, in the ways of its writes.
         device_reads_allocate: Figure<bool>,
         /// For how long a device's write that evicts a modified line waits.
         dirty_eviction: Figure<Duration>,

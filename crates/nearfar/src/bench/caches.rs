@@ -160,11 +160,11 @@ impl Preparation {
         }
     }
 
-    /// Goes on from the state that [`Bench::caches`] gave to the one in which `run` is steady: what it writes is there,
+    /// Goes on from the state that [`Bench::caches`] gave to the one in which `run` is steady: what its accesses leave is there,
     /// and the page tables of `buffer` have been walked since it was mapped.
     pub(super) fn settle(&self, memory: &mut MemorySystem, buffer: &Buffer, run: &Run, seed: u64) {
-        if run.test.writes() {
-            self.write(memory, run, seed);
+        if run.test.writes() || memory.keeps_device_reads(self.device) {
+            self.fill(memory, run, seed);
         }
         for line in buffer.tables.clone().step_by(LINE as usize) {
             memory.touch(Agent::Walker(self.device), HostPhysical::new(line), false);
@@ -181,8 +181,8 @@ impl Preparation {
         SETTLING_TIMES * self.device_ways / LINE
     }
 
-    /// Lets a test that writes run without time until the cache is as full of its lines as it gets.
-    fn write(&self, memory: &mut MemorySystem, run: &Run, seed: u64) {
+    /// Lets a test whose accesses allocate run without time until the cache is as full of its lines as it gets.
+    fn fill(&self, memory: &mut MemorySystem, run: &Run, seed: u64) {
         let (transfer, window) = (run.transfer.get(), run.window.get());
         let writes =
             self.settling_lines().min(SETTLING_TIMES * window / LINE).div_ceil(transfer.div_ceil(LINE));
@@ -196,7 +196,7 @@ impl Preparation {
                 } else {
                     self.buffer.at(line * LINE)
                 };
-                memory.touch(Agent::Device(self.device), target, true);
+                memory.touch(Agent::Device(self.device), target, run.test.writes());
             }
         }
     }

@@ -126,6 +126,7 @@ fn llc(host: &Host) -> LlcParams {
             acquire: llc.acquire.value,
             dirty_eviction: llc.dirty_eviction.value,
         },
+        device_reads_allocate: llc.device_reads_allocate.value,
         walks_allocate: llc.walks_allocate.value,
     }
 }

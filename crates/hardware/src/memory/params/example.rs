@@ -35,6 +35,7 @@ impl MemoryParams {
                     acquire: Duration::from_ns(40),
                     dirty_eviction: Duration::from_ns(20),
                 },
+                device_reads_allocate: false,
                 walks_allocate: true,
             },
             dram: DramParams {

@@ -175,6 +175,8 @@ pub struct LlcParams {
     pub remote_home_hit: Duration,
     /// DDIO.
     pub ddio: DdioParams,
+    /// Whether lines that a device's read fetches stay in the LLC: in the ways of `ddio`, in any if it has none.
+    pub device_reads_allocate: bool,
     /// Whether lines that an IOMMU's page walk fetches stay in the LLC.
     pub walks_allocate: bool,
 }
