@@ -60,6 +60,8 @@ pub(crate) struct Pipeline {
     /// Whether the request being looked up shares the place of the one before it.
     shares: bool,
     last_lookup: Option<Time>,
+    /// When the last request that had waited for a walk was looked up again.
+    last_again: Time,
 }
 
 impl Pipeline {
@@ -71,6 +73,7 @@ impl Pipeline {
             pages_share: params.same_page_shares_place,
             shares: false,
             last_lookup: None,
+            last_again: Time::ZERO,
         }
     }
 
@@ -99,6 +102,14 @@ impl Pipeline {
             self.last_lookup = Some(at);
         }
         at
+    }
+
+    /// When a request is looked up again that waited for another's walk, which ended at `end`: those that waited come one
+    /// after the other, as at first.
+    #[inline]
+    pub(crate) fn again(&mut self, end: Time) -> Time {
+        self.last_again = end.max(self.last_again) + self.interval;
+        self.last_again
     }
 
     /// When the request that entered last leaves, its translation being known at `ready`.

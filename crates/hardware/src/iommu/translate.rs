@@ -225,7 +225,8 @@ impl Iommu {
             && need.is_none_or(|n| walk.leaf.permissions.allow(n))
         {
             self.counters.merged += 1;
-            return (walk.end, Ok(walk.leaf));
+            let (end, leaf) = (walk.end, walk.leaf);
+            return (self.pipeline.again(end), Ok(leaf));
         }
         self.counters.misses += 1;
         let (end, found) = self.walk(at, entry, address, need.unwrap_or(Access::Read), memory);

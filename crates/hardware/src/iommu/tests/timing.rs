@@ -196,6 +196,20 @@ fn lookups_keep_their_distance() {
 }
 
 #[test]
+fn requests_that_waited_for_a_walk_are_looked_up_again_one_by_one() {
+    let interval = Duration::from_ns(5);
+    let mut m = Machine::new(IommuParams { lookup_interval: interval, ..bare() });
+    m.map(0x1000, 0x5000, 0x2000, RW);
+    m.latency(us(1), 0x1000);
+    let walked = m.translate(us(2), 0x2000, Access::Write).ready;
+    for n in 1..5 {
+        let at = us(2) + Duration::from_ns(10) * n;
+        assert_eq!(m.translate(at, 0x2000, Access::Write).ready, walked + interval * n, "{n}");
+    }
+    assert_eq!(m.translate(us(9), 0x2000, Access::Write).ready, us(9), "nobody waits afterwards");
+}
+
+#[test]
 fn more_pages_than_entries_miss_in_proportion() {
     // Random addresses over twice as many pages as entries: half of the lookups miss.
     let mut m = Machine::new(IommuParams { iotlb_reserved: 28, ..bare() });
