@@ -18,6 +18,8 @@ pub enum Detected {
     ReplayRollover,
     /// A TLP whose sender marked its data as bad.
     Poisoned,
+    /// A TLP that was damaged between its sender and here, where no link could see it.
+    Ecrc,
     /// A request was not answered in time.
     CompletionTimeout,
     /// A completion that nobody asked for. Advisory: who asked notices by itself.
@@ -53,6 +55,7 @@ impl Detected {
     const fn uncorrectable(self) -> u32 {
         match self {
             Self::Poisoned => uncorrectable::POISONED,
+            Self::Ecrc => uncorrectable::ECRC,
             Self::CompletionTimeout => uncorrectable::COMPLETION_TIMEOUT,
             Self::UnexpectedCompletion => uncorrectable::UNEXPECTED_COMPLETION,
             Self::Malformed => uncorrectable::MALFORMED,
@@ -184,6 +187,7 @@ mod tests {
             (Detected::BadTlp, Some(MessageCode::ERR_COR), CORRECTABLE),
             (Detected::ReplayTimeout, Some(MessageCode::ERR_COR), CORRECTABLE),
             (Detected::Poisoned, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
+            (Detected::Ecrc, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
             (Detected::CompletionTimeout, Some(MessageCode::ERR_NONFATAL), NON_FATAL),
             (Detected::Malformed, Some(MessageCode::ERR_FATAL), FATAL),
             (Detected::UnsupportedPosted, Some(MessageCode::ERR_NONFATAL), NON_FATAL | UNSUPPORTED),

@@ -1,5 +1,7 @@
 //! TLPs in flight: their bytes, in a pool that is allocated once.
 
+use wire::pcie::crc::{ecrc_is_right, write_ecrc};
+use wire::pcie::tlp::DIGEST_LEN;
 use wire::pcie::{FlowClass, OrderingKey, Tlp, TlpError};
 
 use crate::link::{Credits, Held};
@@ -178,7 +180,37 @@ impl PacketPool {
             Some(tlp) => (tlp, tlp.header_len()),
             None => slot.parse()?,
         };
-        Ok((tlp, &slot.bytes()[header..]))
+        let payload = &slot.bytes()[header..];
+        Ok((
+            tlp,
+            if tlp.common.digest {
+                payload.split_at(payload.len().saturating_sub(DIGEST_LEN)).0
+            } else {
+                payload
+            },
+        ))
+    }
+
+    /// Puts the ECRC behind a TLP that has none.
+    #[cold]
+    pub fn protect(&mut self, id: PacketId) {
+        let slot = &mut self.slots[id.0 as usize];
+        if let Some(mut tlp) = slot.tlp.filter(|tlp| !tlp.common.digest) {
+            tlp.common.digest = true;
+            slot.length += DIGEST_LEN;
+            if slot.bytes.len() < slot.length {
+                slot.make_room();
+            }
+            tlp.emit(&mut slot.bytes[..tlp.header_len()]);
+            write_ecrc(&mut slot.bytes[..slot.length]);
+            slot.tlp = Some(tlp);
+        }
+    }
+
+    /// Whether the TLP's ECRC is that of its bytes.
+    #[cold]
+    pub fn ecrc_is_right(&self, id: PacketId) -> bool {
+        ecrc_is_right(self.bytes(id))
     }
 
     /// What the link layer needs to know of the packet.

@@ -2,6 +2,7 @@
 
 use engine::{Scheduler, Trace};
 use units::Time;
+use wire::pcie::Tlp;
 
 use crate::ethernet::Ethernet;
 use crate::event::Event;
@@ -56,8 +57,23 @@ impl Wires {
     }
 
     /// Sends a TLP from `end`, now or as soon as it may go.
+    #[inline]
     pub fn send(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) {
+        if self.link(end.link).protects(end.side) {
+            self.packets.protect(packet);
+        }
         self.with(scheduler, end.link, |link, cx, released| link.send(cx, end.side, packet, released));
+    }
+
+    /// Whether the function at `end` puts an ECRC behind what it sends.
+    pub fn set_protected(&mut self, end: LinkEnd, protected: bool) {
+        self.links[end.link.0 as usize].set_protected(end.side, protected);
+    }
+
+    /// Whether a TLP that arrived carries an ECRC that is not that of its bytes.
+    #[inline]
+    pub fn is_damaged(&self, tlp: &Tlp, packet: PacketId) -> bool {
+        tlp.common.digest && !self.packets.ecrc_is_right(packet)
     }
 
     /// Ties a TLP that will be sent from `end` later to the link as it is now, see [`send_tied`](Self::send_tied).
@@ -85,6 +101,9 @@ impl Wires {
         packet: PacketId,
         at: Time,
     ) -> bool {
+        if self.link(end.link).protects(end.side) {
+            self.packets.protect(packet);
+        }
         let mut cx = LinkContext { packets: &mut self.packets, scheduler };
         self.links[end.link.0 as usize].plan(&mut cx, end.side, packet, at)
     }

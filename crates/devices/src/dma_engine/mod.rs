@@ -110,6 +110,7 @@ impl DmaEngine {
             .power_management()
             .pcie(params.pcie)
             .aer()
+            .ecrc()
             .build()?;
         let journal = Rc::new(RefCell::new(Journal::default()));
         let card = Self {

@@ -241,7 +241,7 @@ fn config_space(params: &NvmeParams) -> Result<ConfigSpace, ConfigError> {
     if params.memory_buffer > 0 {
         builder = builder.bar64(BUFFER_BAR, params.memory_buffer, true);
     }
-    builder.power_management().pcie(params.pcie).msix(layout).aer().build()
+    builder.power_management().pcie(params.pcie).msix(layout).aer().ecrc().build()
 }
 
 impl Device for Nvme {

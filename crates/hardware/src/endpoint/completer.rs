@@ -104,6 +104,7 @@ impl Endpoint {
                     self.reset_virtual_functions(wires, scheduler, function);
                 }
                 ConfigEffect::Msix { .. } => self.send_unmasked(wires, scheduler, function),
+                ConfigEffect::ErrorReporting => self.core.protect(wires),
                 _ => {}
             }
             self.with_device(wires, scheduler, |device, bus| device.config_changed(bus, function, &effect));

@@ -26,6 +26,13 @@ impl Core {
         self.requester.set_timeouts(self.registers.completion_timeouts());
     }
 
+    /// Lets what leaves each port carry an ECRC if the registers say so.
+    pub(super) fn protect(&self, wires: &mut Wires) {
+        for (port, &end) in (0..).zip(&self.ends) {
+            wires.set_protected(end, self.registers.ecrc(PortIndex(port)).generated);
+        }
+    }
+
     pub(super) fn send_interrupt(
         &mut self,
         wires: &mut Wires,

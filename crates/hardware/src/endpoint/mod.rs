@@ -114,6 +114,13 @@ impl Endpoint {
             wires.consume(scheduler, packet, now);
             return;
         };
+        if wires.is_damaged(&tlp, packet) && self.core.registers.ecrc(self.core.port_at(end)).checked {
+            let function = self.core.registers.first_below(self.core.port_at(end));
+            self.core.report(wires, scheduler, function, Detected::Ecrc, Some(packet));
+            // Whose it is cannot be trusted either: nobody is answered (base spec 2.7.1).
+            wires.consume(scheduler, packet, now);
+            return;
+        }
         match &tlp.kind {
             TlpKind::CompletionData(header) | TlpKind::Completion(header) => {
                 let poisoned = tlp.common.poisoned;
@@ -159,6 +166,7 @@ impl Endpoint {
         }
         self.core.registers.reset(reset);
         self.core.heed_registers();
+        self.core.protect(wires);
         self.with_device(wires, scheduler, |device, bus| device.reset(bus, reset));
     }
 

@@ -79,6 +79,15 @@ impl Default for Allowance {
     }
 }
 
+/// What is done about ECRC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ecrc {
+    /// What is sent carries one.
+    pub generated: bool,
+    /// That of what arrives is looked at.
+    pub checked: bool,
+}
+
 struct State {
     port: PortIndex,
     config: ConfigSpace,
@@ -196,6 +205,16 @@ impl Registers {
     /// The first function below a port, which reports for the port's link.
     pub fn first_below(&self, port: PortIndex) -> FunctionIndex {
         FunctionIndex(self.functions.iter().position(|f| f.port == port).unwrap_or(0) as u8)
+    }
+
+    /// What the physical functions below a port do about ECRC: only what all of them are told to.
+    pub fn ecrc(&self, port: PortIndex) -> Ecrc {
+        let mut below = self.functions.iter().filter(|f| f.port == port && f.part_of.is_none()).peekable();
+        let any = below.peek().is_some();
+        below.fold(Ecrc { generated: any, checked: any }, |all, f| Ecrc {
+            generated: all.generated && f.config.generates_ecrc(),
+            checked: all.checked && f.config.checks_ecrc(),
+        })
     }
 
     /// Port and requester ID of a function that may master the bus.

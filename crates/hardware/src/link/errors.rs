@@ -18,6 +18,8 @@ pub struct ErrorInjector {
     pub dllp_loss: f64,
     /// Probability that a sender marks the data of a TLP as bad.
     pub poisoned: f64,
+    /// Probability that a bit of a TLP is flipped before its LCRC is made, as in a sender's buffer: only ECRC tells.
+    pub unseen: f64,
     /// Probability that a completion vanishes behind the receiver that acknowledged it.
     pub completion_loss: f64,
     /// How long a TLP waits for its Ack before it is replayed.
@@ -29,16 +31,31 @@ pub struct ErrorInjector {
 const POISONED: u8 = 1 << 6;
 /// The format bit that says that a TLP has data.
 const WITH_DATA: u8 = 1 << 6;
+/// The format bit that says that its header has four doublewords.
+const LONG: u8 = 1 << 5;
 
 impl ErrorInjector {
     /// An injector of errors of the wire that draws from `rng`.
     pub fn new(bit_error_rate: f64, dllp_loss: f64, replay_timeout: Duration, rng: Rng) -> Self {
-        Self { bit_error_rate, dllp_loss, poisoned: 0.0, completion_loss: 0.0, replay_timeout, rng }
+        Self {
+            bit_error_rate,
+            dllp_loss,
+            poisoned: 0.0,
+            unseen: 0.0,
+            completion_loss: 0.0,
+            replay_timeout,
+            rng,
+        }
     }
 
     /// Poisons TLPs with data with a probability.
     pub fn poisoning(self, poisoned: f64) -> Self {
         Self { poisoned, ..self }
+    }
+
+    /// Damages data where no link sees it with a probability.
+    pub fn damaging_unseen(self, unseen: f64) -> Self {
+        Self { unseen, ..self }
     }
 
     /// Loses completions with a probability.
@@ -51,6 +68,12 @@ impl ErrorInjector {
         let bytes = packets.bytes_mut(packet);
         if bytes[0] & WITH_DATA != 0 && self.rng.chance(self.poisoned) {
             bytes[2] |= POISONED;
+        }
+        if bytes[0] & WITH_DATA != 0 && self.rng.chance(self.unseen) {
+            // A bit of the data: what its header says stays true.
+            let header = if bytes[0] & LONG != 0 { 16 } else { 12 };
+            let bit = self.rng.below((bytes.len() - header) as u64 * 8);
+            bytes[header + (bit / 8) as usize] ^= 1 << (bit % 8);
         }
         let sum = lcrc(sequence, bytes);
         let bits = bytes.len() as u64 * 8;

@@ -127,6 +127,8 @@ pub struct Link {
     skip: (Duration, Duration),
     /// When the first TLP is to leave that was planned at either end.
     next_planned: Time,
+    /// Whether TLPs get an ECRC before they leave, by the side that sends.
+    protected: [bool; 2],
 }
 
 /// Bytes of a DLLP on the wire, framing included.
@@ -158,6 +160,7 @@ impl Link {
             ps_per_byte_q16: 0,
             skip: (Duration::ZERO, Duration::ZERO),
             next_planned: Time::NEVER,
+            protected: [false; 2],
         };
         link.set_speed(generation, width);
         link
@@ -189,6 +192,17 @@ impl Link {
     /// Makes the link lose and damage what it carries, or stops doing so.
     pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
         self.injector = injector.map(Box::new);
+    }
+
+    /// Whether what `side` sends gets an ECRC first.
+    #[inline]
+    pub fn protects(&self, side: Side) -> bool {
+        self.protected[side as usize]
+    }
+
+    /// Lets what `side` sends get an ECRC first, or not.
+    pub fn set_protected(&mut self, side: Side, protected: bool) {
+        self.protected[side as usize] = protected;
     }
 
     /// Records everything that passes the wire from now on.

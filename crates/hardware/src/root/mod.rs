@@ -171,6 +171,8 @@ pub struct RootCounters {
     pub dropped_writes: u64,
     /// Writes dropped because their payload was marked as damaged.
     pub poisoned_writes: u64,
+    /// TLPs dropped because their ECRC is not that of their bytes.
+    pub damaged: u64,
     /// Interrupt messages delivered.
     pub interrupts: u64,
     /// Interrupt messages that interrupt remapping refused, or that make no sense.
@@ -329,6 +331,12 @@ impl Host {
             wires.consume(scheduler, packet, now);
             return;
         };
+        if wires.is_damaged(&tlp, packet) && self.ports[usize::from(port)].config.checks_ecrc() {
+            self.counters.damaged += 1;
+            self.port_error(scheduler, port, Detected::Ecrc, Some(wires.packets.bytes(packet)));
+            wires.consume(scheduler, packet, now);
+            return;
+        }
         match &tlp.kind {
             TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
                 self.memory_request(wires, scheduler, port, packet, &tlp, request);

@@ -38,6 +38,7 @@ pub(super) fn root_port(
         .msi(1)
         .pcie(port)
         .aer()
+        .ecrc()
         .build()
         .expect("the registers of a root port can be laid out");
     let numbers = u32::from(*buses.start()) << 8 | u32::from(*buses.end()) << 16;
@@ -183,6 +184,7 @@ impl Host {
                 // A device whose link goes down is reset (base spec 5.2, 6.6.1).
                 scheduler.at(scheduler.now(), Event::Root(self.id, RootEvent::HotReset { port: number }));
             }
+            ConfigEffect::ErrorReporting => wires.set_protected(port.end, port.config.generates_ecrc()),
             ConfigEffect::RetrainLink => self.retrain(scheduler, wires, number),
             ConfigEffect::LinkDisable(false) => self.link_back(scheduler, wires, number),
             ConfigEffect::SecondaryBusReset(on) => self.hot_reset(scheduler, wires, number, on),

@@ -1,6 +1,8 @@
 //! Requests that are answered late, wrongly or not at all (base spec 2.3.2 and 2.8).
 
+#[path = "../common/mod.rs"]
 mod common;
+mod ecrc;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,7 +41,7 @@ struct Card {
 
 impl Device for Card {
     fn functions(&self) -> Vec<Function> {
-        function(config(256).bar32(0, 4096, false).aer())
+        function(config(256).bar32(0, 4096, false).aer().ecrc())
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}

@@ -14,6 +14,14 @@ pub const CORRECTABLE_STATUS: u16 = 0x10;
 pub const CORRECTABLE_MASK: u16 = 0x14;
 /// Capabilities and control: first error pointer, ECRC.
 pub const CONTROL: u16 = 0x18;
+/// In the control register: the function can generate ECRC.
+pub const ECRC_GENERATION_CAPABLE: u32 = 1 << 5;
+/// It generates ECRC.
+pub const ECRC_GENERATION_ENABLE: u32 = 1 << 6;
+/// It can check ECRC.
+pub const ECRC_CHECK_CAPABLE: u32 = 1 << 7;
+/// It checks ECRC.
+pub const ECRC_CHECK_ENABLE: u32 = 1 << 8;
 /// Header of the first TLP in error, 16 bytes.
 pub const HEADER_LOG: u16 = 0x1c;
 /// Root error command (root ports).
@@ -93,7 +101,7 @@ pub(super) fn emit(image: &mut Image, at: u16, root_port: bool) {
         .value32(at + CORRECTABLE_MASK, correctable::ADVISORY_NON_FATAL | 0xc000)
         .rw32(at + CORRECTABLE_MASK, correctable::ALL)
         .sticky32(at + CORRECTABLE_MASK, u32::MAX)
-        // Bits 5 to 8 stay zero: no function generates or checks ECRC, which is optional (base spec 7.8.4.7).
+        // Without `emit_ecrc`, bits 5 to 8 stay zero: ECRC is optional (base spec 7.8.4.7).
         .sticky32(at + CONTROL, u32::MAX);
     for dw in 0..4 {
         image.sticky32(at + HEADER_LOG + 4 * dw, u32::MAX);
@@ -105,4 +113,11 @@ pub(super) fn emit(image: &mut Image, at: u16, root_port: bool) {
             .sticky32(at + ROOT_STATUS, u32::MAX)
             .sticky32(at + ROOT_SOURCE, u32::MAX);
     }
+}
+
+/// Lets software turn on that ECRC is generated and checked.
+pub(super) fn emit_ecrc(image: &mut Image, at: u16) {
+    image
+        .value32(at + CONTROL, ECRC_GENERATION_CAPABLE | ECRC_CHECK_CAPABLE)
+        .rw32(at + CONTROL, ECRC_GENERATION_ENABLE | ECRC_CHECK_ENABLE);
 }

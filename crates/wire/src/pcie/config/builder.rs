@@ -283,6 +283,15 @@ impl Builder {
         self
     }
 
+    /// ECRC may be generated and checked: for functions whose hardware does. After [`aer`](Self::aer).
+    pub fn ecrc(mut self) -> Self {
+        match self.offsets.aer {
+            Some(at) => aer::emit_ecrc(&mut self.image, at),
+            None => self.fail("ECRC without AER", 0_u64, "AER first"),
+        }
+        self
+    }
+
     /// Access control services, a set of the bits in [`acs`].
     pub fn acs(mut self, services: u16) -> Self {
         if services & !acs::USUAL != 0 {

@@ -424,6 +424,20 @@ impl ConfigSpace {
         self.offsets.aer
     }
 
+    /// Whether ECRC is to be generated.
+    pub fn generates_ecrc(&self) -> bool {
+        self.error_control(aer::ECRC_GENERATION_ENABLE)
+    }
+
+    /// Whether ECRC is to be checked.
+    pub fn checks_ecrc(&self) -> bool {
+        self.error_control(aer::ECRC_CHECK_ENABLE)
+    }
+
+    fn error_control(&self, bit: u32) -> bool {
+        self.offsets.aer.is_some_and(|at| self.dword(at + aer::CONTROL) & bit != 0)
+    }
+
     /// Whether the header is of type 1.
     pub fn is_bridge(&self) -> bool {
         self.offsets.bridge
