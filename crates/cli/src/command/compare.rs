@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
 use nearfar::compare::{Comparison, Options, compare};
-use results::compare::{rows_table, summary_markdown, summary_table};
+use results::compare::{rows_table, section, summary_markdown, summary_table};
+use results::report::{Report, Section};
 
 use crate::failure::Failure;
 use crate::output::complain;
@@ -23,6 +24,7 @@ Examples:
   nearfar compare DIR --files lat_dma --rows
   nearfar compare DIR --set host.llc.ddio_ways=0 --json rows.json
   nearfar compare DIR-WITH-IOMMU --set host.iommu.iotlb.entries=64 --set host.iommu.iotlb.ways=64
+  nearfar compare DIR --report compare.html
   nearfar compare DIR --check && echo within the targets")]
 pub struct Arguments {
     /// Directories of results.
@@ -70,6 +72,9 @@ pub struct Arguments {
     /// standard output.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Write a page with curves and tables of every directory, tails included.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// End with status 1 if a family of files misses its target.
     #[arg(long)]
     check: bool,
@@ -96,7 +101,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let to_stdout =
         [&arguments.json, &arguments.markdown].iter().any(|path| output::is_stdout(path.as_deref()));
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
-    let (mut summaries, mut tables) = (Vec::new(), Vec::new());
+    let (mut summaries, mut tables, mut sections) = (Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
         let began = Instant::now();
         let comparison = match compare(directory, &options, progress.as_ref()) {
@@ -119,11 +124,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         bad |= !comparison.problems.is_empty();
         within &= comparison.summary.within();
         let name = comparison.path.file_name().map(|name| name.to_string_lossy().into_owned());
-        tables.push(format!(
-            "## `{}`\n{}",
-            name.unwrap_or_else(|| comparison.path.display().to_string()),
-            summary_markdown(&comparison.summary)
-        ));
+        let name = name.unwrap_or_else(|| comparison.path.display().to_string());
+        tables.push(format!("## `{name}`\n{}", summary_markdown(&comparison.summary)));
+        if arguments.report.is_some() {
+            sections.push(page_of(&comparison, &name, sections.len()));
+        }
         summaries.push(serde_json::json!({
             "directory": comparison.path.display().to_string(), "machine": comparison.machine,
             "simulated": comparison.simulated, "held_out": comparison.held_out, "notes": comparison.notes,
@@ -140,6 +145,18 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     output::json(arguments.json.as_deref(), &rows)?;
     output::json(arguments.summary_json.as_deref(), &summaries)?;
+    if let Some(path) = &arguments.report {
+        let title = "Measured directories and their simulation".into();
+        let lead = vec![
+            "Every row that pcie-bench measured on a real machine, beside the same run simulated. Lines are simulated, rings \
+             are measured."
+                .into(),
+        ];
+        let colophon = vec!["Made by `nearfar compare DIR... --report FILE`.".into()];
+        let report = Report { title, lead, sections, colophon, ..Report::default() };
+        output::write(path, report.to_html().as_bytes())?;
+        complain(&format!("report: {}", path.display()));
+    }
     match arguments.markdown.as_deref() {
         Some(path) if output::is_stdout(Some(path)) => output::print(tables.join("\n").trim_end()),
         Some(path) => output::write(path, tables.join("\n").as_bytes())?,
@@ -150,6 +167,19 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         (false, true) => 1,
         (false, false) => 0,
     }))
+}
+
+/// A directory's part of the page.
+fn page_of(comparison: &Comparison, name: &str, number: usize) -> Section {
+    let mut prose = vec![
+        format!("Simulated on {} ({}).", comparison.machine, comparison.simulated),
+        match comparison.held_out {
+            true => "Held to the targets of directories that no figure has seen.".into(),
+            false => "Held to the targets of directories that figures were fitted to.".into(),
+        },
+    ];
+    prose.extend(comparison.notes.iter().cloned());
+    section(&format!("d{number}"), name, prose, &comparison.rows, &comparison.summary)
 }
 
 fn show(comparison: &Comparison, every_row: bool, misses: usize, began: Instant) {

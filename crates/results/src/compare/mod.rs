@@ -1,12 +1,14 @@
 //! Measured rows beside simulated ones, and how far apart they are.
 
 mod modes;
+mod page;
 mod row;
 mod rule;
 mod summary;
 mod table;
 
 pub use modes::{ModeSummary, modes};
+pub use page::section;
 pub use row::{CompareRow, Quantity, Tail, compare_directory, compare_file};
 pub use rule::{Artefact, Cause, Criterion, Rules};
 pub use summary::{FamilySummary, LARGE_MISS_PCT, Miss, Summary, Target, median, percentile};

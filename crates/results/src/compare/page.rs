@@ -1,0 +1,263 @@
+//! A comparison as part of the report: the errors of each series with its tails, and every series as a curve.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CompareRow, LARGE_MISS_PCT, Quantity, Summary, Tail};
+use crate::claims::Sample;
+use crate::report::{Chart, Curve, DataTable, Scale, Section};
+use units::Bytes;
+
+/// More curves than this cannot be told apart by colour: the table alone speaks for such a file.
+const MOST_CURVES: usize = 8;
+/// Fewer points than this are no curve.
+const LEAST_POINTS: usize = 3;
+/// Rows listed that miss by much.
+const MOST_MISSES: usize = 40;
+
+/// A directory's comparison. `id` is unique on the page.
+pub fn section(
+    id: &str,
+    title: &str,
+    mut prose: Vec<String>,
+    rows: &[CompareRow],
+    summary: &Summary,
+) -> Section {
+    prose.push(
+        "|error| of medians and bandwidths is held to the targets; the 95th and 99.9th percentiles of the same rows are \
+         shown, not judged. Rows that repeat their neighbour count once, artefacts of the measurement not at all."
+            .into(),
+    );
+    let mut tables = vec![families(summary)];
+    if !summary.misses.is_empty() {
+        tables.push(misses(summary));
+    }
+    let mut files: BTreeMap<&str, Vec<&CompareRow>> = BTreeMap::new();
+    for row in rows {
+        files.entry(&row.file).or_default().push(row);
+    }
+    let charts = files.iter().flat_map(|(file, rows)| charts(id, file, rows)).collect();
+    Section { title: title.into(), prose, charts, tables }
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".into(), |v| format!("{v:.2}"))
+}
+
+fn families(summary: &Summary) -> DataTable {
+    let header = [
+        "series",
+        "rows",
+        "counted",
+        "median %",
+        "90th %",
+        "worst %",
+        "95 % tail %",
+        "99.9 % tail %",
+        "verdict",
+    ];
+    let row = |f: &super::FamilySummary| {
+        let errors = [f.median_pct, f.p90_pct, f.worst_pct, f.p95_error_pct, f.p999_error_pct].map(percent);
+        let verdict = match f.within {
+            None => "nothing counted",
+            Some(true) => "within",
+            Some(false) => "outside",
+        };
+        let first = [f.family.clone(), f.rows.to_string(), f.counted.to_string()];
+        first.into_iter().chain(errors).chain([verdict.to_owned()]).collect()
+    };
+    DataTable {
+        title: "|error| by series".into(),
+        header: header.map(String::from).to_vec(),
+        rows: summary.families.iter().map(row).collect(),
+        numbers_from: 1,
+    }
+}
+
+fn misses(summary: &Summary) -> DataTable {
+    let header = ["row", "cause", "measured", "simulated", "error %"];
+    let row = |miss: &super::Miss| {
+        let of = &miss.row;
+        let window = Bytes::new(of.window_bytes);
+        vec![
+            format!("{}, row {}: {}, {} B of {window}", of.file, of.row, of.cache, of.transfer_bytes),
+            miss.cause.clone().unwrap_or_else(|| "not known".into()),
+            format!("{:.1} {}", of.measured, of.unit),
+            of.simulated.map_or_else(String::new, |s| format!("{s:.1}")),
+            of.error_pct.map_or_else(String::new, |e| format!("{e:+.1}")),
+        ]
+    };
+    let (all, some) = (summary.misses.len(), summary.misses.len().min(MOST_MISSES));
+    DataTable {
+        title: format!("Rows that miss by more than {LARGE_MISS_PCT} %: {some} of {all}, worst first"),
+        header: header.map(String::from).to_vec(),
+        rows: summary.misses.iter().take(MOST_MISSES).map(row).collect(),
+        numbers_from: 2,
+    }
+}
+
+/// What a file varies along its curves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Along {
+    Window,
+    Transfer,
+    HostOffset,
+    DeviceOffset,
+}
+
+impl Along {
+    const ALL: [Self; 4] = [Self::Window, Self::Transfer, Self::HostOffset, Self::DeviceOffset];
+
+    fn of(self, row: &CompareRow) -> u64 {
+        match self {
+            Self::Window => row.window_bytes,
+            Self::Transfer => row.transfer_bytes,
+            Self::HostOffset => row.host_offset,
+            Self::DeviceOffset => row.device_offset,
+        }
+    }
+    const fn heading(self) -> &'static str {
+        match self {
+            Self::Window => "window (bytes)",
+            Self::Transfer => "transfer size (bytes)",
+            Self::HostOffset => "host offset (bytes)",
+            Self::DeviceOffset => "device offset (bytes)",
+        }
+    }
+}
+
+/// What tells the rows of one curve from those of another.
+fn label(row: &CompareRow, along: Along) -> String {
+    let mut parts = vec![row.test.to_string(), row.pattern.to_string(), row.cache.to_string()];
+    let rest = Along::ALL.into_iter().filter(|&other| other != along);
+    parts.extend(rest.filter(|other| other.of(row) != 0).map(|other| Bytes::new(other.of(row)).to_string()));
+    parts.join(" ")
+}
+
+/// The charts of a file: what is judged and, of latencies, the tails. None if it has no curves, or too many.
+fn charts(id: &str, file: &str, rows: &[&CompareRow]) -> Vec<Chart> {
+    let distinct = |along: Along| rows.iter().map(|row| along.of(row)).collect::<BTreeSet<_>>().len();
+    let Some(along) = Along::ALL.into_iter().rev().max_by_key(|&along| distinct(along)) else {
+        return Vec::new();
+    };
+    let mut curves: BTreeMap<String, Vec<&CompareRow>> = BTreeMap::new();
+    for row in rows {
+        curves.entry(label(row, along)).or_default().push(row);
+    }
+    if distinct(along) < LEAST_POINTS || curves.len() > MOST_CURVES {
+        return Vec::new();
+    }
+    let name = file.trim_end_matches(".csv");
+    let chart = |what: &str, text: &str, y: &str, log: bool, curves: Vec<Curve>| Chart {
+        id: format!("{id}-{name}{what}"),
+        title: format!("{name}{}", what.replace('-', ": ")),
+        text: text.into(),
+        x: (
+            along.heading().into(),
+            if matches!(along, Along::Window | Along::Transfer) { Scale::Log2 } else { Scale::Linear },
+        ),
+        y: (y.into(), if log { Scale::Log10 } else { Scale::Linear }),
+        from_zero: y == Quantity::Bandwidth.unit(),
+        rings: "measured".into(),
+        curves,
+    };
+    let judged = curves.iter().map(|(label, rows)| Curve {
+        label: label.clone(),
+        simulated: rows.iter().filter_map(|row| Some(point(along.of(row), row.simulated?))).collect(),
+        measured: rows.iter().map(|row| point(along.of(row), row.measured)).collect(),
+    });
+    let quantity = rows[0].quantity;
+    let text = match quantity {
+        Quantity::Median => "Medians.",
+        Quantity::Bandwidth => "Goodput.",
+    };
+    let mut all = vec![chart("", text, quantity.unit(), false, judged.collect())];
+    for (what, text, tail) in [
+        (
+            "-95 %",
+            "The 95th percentile of the same rows.",
+            (|row| row.p95) as fn(&CompareRow) -> Option<Tail>,
+        ),
+        ("-99.9 %", "The 99.9th percentile of the same rows.", |row| row.p999),
+    ] {
+        let of = |rows: &[&CompareRow], value: fn(Tail) -> f64| {
+            rows.iter().filter_map(|row| Some(point(along.of(row), value(tail(row)?)))).collect()
+        };
+        let tails: Vec<Curve> = curves
+            .iter()
+            .map(|(label, rows)| Curve {
+                label: label.clone(),
+                simulated: of(rows, |tail| tail.simulated),
+                measured: of(rows, |tail| tail.measured),
+            })
+            .collect();
+        if tails.iter().any(|curve| !curve.measured.is_empty()) {
+            all.push(chart(what, text, "ns", true, tails));
+        }
+    }
+    all
+}
+
+fn point(x: u64, y: f64) -> Sample {
+    Sample { x: x as f64, y, low: None, high: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::{Rules, Target};
+    use crate::pciebench::{Cache, Pattern, Test};
+    use crate::report::Report;
+
+    fn row(window_bytes: u64, cache: Cache) -> CompareRow {
+        let tail = |measured: f64| Some(Tail { measured, simulated: 1.1 * measured, error_pct: 10.0 });
+        CompareRow {
+            file: "lat_dma_sweep_rd_rnd_64.csv".into(),
+            row: 1,
+            test: Test::LatDmaRd,
+            pattern: Pattern::Random,
+            cache,
+            window_bytes,
+            transfer_bytes: 64,
+            host_offset: 0,
+            device_offset: 0,
+            quantity: Quantity::Median,
+            unit: "ns".into(),
+            measured: 500.0,
+            simulated: Some(600.0),
+            error_pct: Some(20.0),
+            p95: tail(700.0),
+            p999: tail(900.0),
+        }
+    }
+
+    #[test]
+    fn latencies_are_drawn_with_their_tails() {
+        let caches = [Cache::Cold, Cache::HostWarm];
+        let rows: Vec<CompareRow> =
+            caches.into_iter().flat_map(|cache| (12..20).map(move |bit| row(1 << bit, cache))).collect();
+        let summary = Summary::of(&rows, None, &Rules::default(), Target::given);
+        let section = section("d0", "a directory", Vec::new(), &rows, &summary);
+        let ids: Vec<&str> = section.charts.iter().map(|chart| chart.id.as_str()).collect();
+        let name = "d0-lat_dma_sweep_rd_rnd_64";
+        assert_eq!(ids, [name, &format!("{name}-95 %"), &format!("{name}-99.9 %")]);
+        for chart in &section.charts {
+            assert_eq!(chart.curves.len(), 2);
+            assert!(chart.curves.iter().all(|c| c.simulated.len() == 8 && c.measured.len() == 8));
+        }
+        assert_eq!(section.charts[2].curves[0].measured[0].y, 900.0);
+        let page = Report { sections: vec![section], ..Report::default() }.to_html();
+        assert!(page.contains("99.9 % tail %") && page.contains("miss by more than"), "tables");
+        // A file of many curves has its line in the table alone.
+        let many: Vec<CompareRow> = (1..20)
+            .flat_map(|size| {
+                (0..30).map(move |offset| CompareRow {
+                    transfer_bytes: 64 * size,
+                    host_offset: offset,
+                    ..row(4096, Cache::Cold)
+                })
+            })
+            .collect();
+        let summary = Summary::of(&many, None, &Rules::default(), Target::given);
+        assert!(super::section("d1", "many", Vec::new(), &many, &summary).charts.is_empty());
+    }
+}
