@@ -18,6 +18,8 @@ pub trait Kindred: Read {
     const WHAT: &'static str;
     /// Where the library keeps them.
     const FOLDER: &'static str;
+    /// Keys that a file does not take over from the one that it extends.
+    const OWN: &'static [&'static str] = &[];
 }
 
 /// A machine, part or scenario file: its text with what was changed since.
@@ -126,7 +128,11 @@ impl<T: Kindred> Doc<T> {
                 .library
                 .find(&name, Some(&place.source.name), T::FOLDER, T::WHAT)
                 .map_err(|missing| missing.at(&place))?;
-            layers.push(tree::parse(&source)?);
+            let mut layer = tree::parse(&source)?;
+            if let Value::Table(table) = &mut layer.value {
+                table.retain(|key, _| !T::OWN.contains(&key.as_str()));
+            }
+            layers.push(layer);
         }
         let mut tree = layers.pop().expect("never empty");
         while let Some(layer) = layers.pop() {
@@ -172,6 +178,35 @@ impl<T: Kindred> Doc<T> {
         self.change("--set", None, path, text, Some(provenance))
     }
 
+    /// Sets what the keys of `path`, dots in them and all, lead to. For what is no figure.
+    ///
+    /// # Panics
+    /// If `path` is empty.
+    pub fn set_entry(&mut self, path: &[&str], text: &str) {
+        assert!(!path.is_empty(), "an entry has a key");
+        let segments = path.iter().map(|&key| key.to_owned()).collect();
+        self.spell("--set", &path.join("."), segments, text, None);
+    }
+
+    /// Takes the key and what it leads to out of the file's text.
+    ///
+    /// # Errors
+    /// If the file is no TOML.
+    pub fn remove(&mut self, key: &str) -> Result<(), Diagnostics> {
+        let mut document = self.document()?;
+        if document.remove(key).is_some() {
+            let (name, text) = (self.source.name.clone(), document.to_string().into());
+            self.source = Arc::new(Source { name, text });
+        }
+        Ok(())
+    }
+
+    /// The file as it is written, without changes.
+    fn document(&self) -> Result<toml_edit::DocumentMut, Diagnostics> {
+        let wrong = |error: toml_edit::TomlError| Diagnostics::about(self.name(), error.to_string(), None);
+        self.source.text.parse().map_err(wrong)
+    }
+
     /// Makes a change that another file states.
     pub(crate) fn lay(&mut self, changed: &Changed) -> Result<(), Diagnostics> {
         let path = segments(&changed.path, &changed.place)?;
@@ -194,9 +229,22 @@ impl<T: Kindred> Doc<T> {
         provenance: Option<Provenance>,
     ) -> Result<(), Diagnostics> {
         let source = Arc::new(Source { name: option.into(), text: format!("{path}={text}") });
-        let key = Place::new(&source, 0..path.len());
-        let mut segments = segments(path, &key)?;
+        let mut segments = segments(path, &Place::new(&source, 0..path.len()))?;
         segments.splice(..0, within.map(ToOwned::to_owned));
+        self.spell(option, path, segments, text, provenance);
+        Ok(())
+    }
+
+    fn spell(
+        &mut self,
+        option: &str,
+        path: &str,
+        segments: Vec<String>,
+        text: &str,
+        provenance: Option<Provenance>,
+    ) {
+        let source = Arc::new(Source { name: option.into(), text: format!("{path}={text}") });
+        let key = Place::new(&source, 0..path.len());
         let place = Place::new(&source, path.len() + 1..source.text.len());
         let spelling = match text.trim().parse::<toml_edit::Value>() {
             Ok(value) => value,
@@ -204,7 +252,6 @@ impl<T: Kindred> Doc<T> {
         };
         let value = tree::of_spelling(&spelling, &place);
         self.changes.push(Change { path: segments, key, place, value, spelling, provenance });
-        Ok(())
     }
 
     /// The value at the dotted `path` as a file would spell it, or nothing if there is none.
@@ -223,10 +270,7 @@ impl<T: Kindred> Doc<T> {
     /// If the file or a change is wrong: a wrong file is not written.
     pub fn to_text(&self) -> Result<String, Diagnostics> {
         let figures: BTreeSet<String> = self.list()?.into_iter().map(|figure| figure.path).collect();
-        let mut document: toml_edit::DocumentMut =
-            self.source.text.parse().map_err(|error: toml_edit::TomlError| {
-                Diagnostics::about(self.name(), error.to_string(), None)
-            })?;
+        let mut document = self.document()?;
         for change in &self.changes {
             change.write(document.as_table_mut(), figures.contains(&change.path.join(".")));
         }

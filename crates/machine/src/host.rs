@@ -17,6 +17,7 @@ pub use root::{CompletionOrder, CompletionSplit, Credits, RootComplex, RootPort}
 use crate::doc::Kindred;
 use crate::figure::Figure;
 use crate::read::{Check, record};
+use crate::residuals::Residuals;
 use crate::scalar::Count;
 use std::collections::BTreeMap;
 
@@ -33,12 +34,15 @@ record! {
         measured_as: Option<MeasuredAs>,
         /// The host's hardware.
         host: Host,
+        /// What results of this very machine leave unexplained, by directory and series.
+        residuals: Residuals,
     }
 }
 
 impl Kindred for Machine {
     const WHAT: &'static str = "machine";
     const FOLDER: &'static str = "machines";
+    const OWN: &'static [&'static str] = &["residuals"];
 }
 
 record! {

@@ -35,6 +35,7 @@ mod placed;
 mod port;
 mod program;
 mod read;
+mod residuals;
 mod route;
 mod scalar;
 mod scenario;
@@ -65,6 +66,7 @@ pub use placed::{Placed, Several};
 pub use port::PortAddress;
 pub use program::{MemoryPolicy, ProgramEntry, ProgramSetup};
 pub use read::Read;
+pub use residuals::{Residual, Residuals};
 pub use route::{RouteEntry, RouteSetup};
 pub use scalar::{Count, Scalar};
 pub use scenario::{

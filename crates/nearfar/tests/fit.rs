@@ -59,6 +59,7 @@ fn what_was_simulated_is_found_again() {
         library: Library::built_in(),
         base: Some("dell-t430".into()),
         figures: TRUE.iter().map(|(path, ..)| *path).chain([CHOICE.0]).map(ToOwned::to_owned).collect(),
+        keep: false,
         name: "again".into(),
         seed: 1,
     };
@@ -79,8 +80,12 @@ fn what_was_simulated_is_found_again() {
     let worst =
         |r: &results::compare::Summary| r.families.iter().filter_map(|f| f.median_pct).fold(0.0, f64::max);
     let residuals = &done.residuals[0];
-    assert!(worst(&residuals.before) > 3.0 && worst(&residuals.after) < 1.5, "residuals show it");
+    let before = residuals.before.as_ref().unwrap();
+    assert!(worst(before) > 3.0 && worst(&residuals.after) < 1.5, "residuals show it");
     // The file says from what it was fitted, and reads again.
+    let series = &machine.residuals[&folder.file_name().unwrap().to_string_lossy().into_owned()];
+    assert_eq!(machine.residuals.len(), 1, "those of the base are not this machine's");
+    assert!(series.contains_key("bw_dma_sz_sweep") && series.contains_key("lat_dma_sweep_*"), "{series:?}");
     let known = machine.measured_as.unwrap();
     let name = folder.file_name().unwrap().to_string_lossy().into_owned();
     assert!(known.directories.contains(&name), "{:?}", known.directories);

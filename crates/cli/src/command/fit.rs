@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::fit::{FitError, Fitted, Options, Residuals, fit};
+use results::compare::FamilySummary;
 
 use crate::failure::Failure;
 use crate::output::{Fit, TextTable};
@@ -17,7 +18,8 @@ determine is taken from the machine that the fit begins with, and marked so.
 
 Examples:
   nearfar fit DIR DIR-s0-s1-s1 DIR-iommu -o mine.toml
-  nearfar fit DIR --machine dell-t630 -o mine.toml --figures host.dram.access,host.llc.core_snoop")]
+  nearfar fit DIR --machine dell-t630 -o mine.toml --figures host.dram.access,host.llc.core_snoop
+  nearfar fit DIR --machine mine.toml -o mine.toml --keep         its residuals anew, no figure changed")]
 pub struct Arguments {
     /// Directories of results of one machine.
     #[arg(required = true, value_name = "DIR")]
@@ -31,6 +33,9 @@ pub struct Arguments {
     /// The figures to fit, separated by commas.
     #[arg(long, value_delimiter = ',')]
     figures: Vec<String>,
+    /// Change no figure: put the residuals of the machine as it is into its file.
+    #[arg(long, conflicts_with = "figures")]
+    keep: bool,
     /// Write figures and residuals as JSON; - for the standard output.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -46,6 +51,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         library: input::library(common),
         base: arguments.machine.clone(),
         figures: arguments.figures.clone(),
+        keep: arguments.keep,
         name: name.ok_or_else(|| Failure::new("-o names no file"))?,
         seed: arguments.seed,
     };
@@ -56,7 +62,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     for problem in &done.problems {
         crate::output::complain(&format!("left out: {problem}"));
     }
-    if done.figures.is_empty() {
+    if done.figures.is_empty() && !arguments.keep {
         return Err(Failure::new("these directories determine no figure: nothing is written"));
     }
     let text = done.machine.to_text()?;
@@ -72,7 +78,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     });
     output::json(arguments.json.as_deref(), &json)?;
     if !output::is_stdout(arguments.json.as_deref()) {
-        output::print(&figures(&done.figures));
+        if !done.figures.is_empty() {
+            output::print(&figures(&done.figures));
+        }
         for residuals in &done.residuals {
             output::print(&format!("\n{}\n{}", residuals.directory.display(), series(residuals)));
         }
@@ -90,7 +98,7 @@ fn figures(figures: &[Fitted]) -> String {
             f.before.clone(),
             f.after.clone(),
             f.uncertainty.as_ref().map_or_else(String::new, |u| format!("± {u}")),
-            if f.given_back { "given back".into() } else { f.determined.as_str().to_owned() },
+            if f.given_back.is_some() { "given back".into() } else { f.determined.as_str().to_owned() },
             format!("{} rows of {}", f.rows, f.files.join(", ")),
         ]);
     }
@@ -99,16 +107,19 @@ fn figures(figures: &[Fitted]) -> String {
 
 fn series(residuals: &Residuals) -> String {
     let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
-    let header = ["series", "quantity", "median %", "now", "p90 %", "now"];
-    let mut table = TextTable::new(header, Fit::FirstAbove).numbers(2..6);
-    for (before, after) in residuals.before.families.iter().zip(&residuals.after.families) {
+    let header = ["series", "quantity", "median %", "90th %", "worst %", "before: median %", "90th %"];
+    let mut table = TextTable::new(header, Fit::FirstAbove).numbers(2..7);
+    for family in &residuals.after.families {
+        let same = |f: &&FamilySummary| f.family == family.family && f.quantity == family.quantity;
+        let before = residuals.before.as_ref().and_then(|b| b.families.iter().find(same));
         table.add(vec![
-            before.family.clone(),
-            before.quantity.to_string(),
-            percent(before.median_pct),
-            percent(after.median_pct),
-            percent(before.p90_pct),
-            percent(after.p90_pct),
+            family.family.clone(),
+            family.quantity.to_string(),
+            percent(family.median_pct),
+            percent(family.p90_pct),
+            percent(family.worst_pct),
+            percent(before.and_then(|b| b.median_pct)),
+            percent(before.and_then(|b| b.p90_pct)),
         ]);
     }
     table.render(output::width())

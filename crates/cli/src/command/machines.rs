@@ -66,13 +66,18 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         return Ok(ExitCode::SUCCESS);
     };
+    let mut residuals = None;
     let figures = match folder_of(&library, name) {
         "scenarios" => return show_scenario(&library, arguments, name),
         "machines/parts" => Doc::<Part>::load(&library, name)?.list()?,
         "machines/drives" => Doc::<Drive>::load(&library, name)?.list()?,
         "machines/nics" => Doc::<Nic>::load(&library, name)?.list()?,
         "machines/kernels" => Doc::<KernelFile>::load(&library, name)?.list()?,
-        "machines" => Doc::<Machine>::load(&library, name)?.list()?,
+        "machines" => {
+            let machine = read::<Machine>(&library, name)?;
+            residuals = residual_table(&machine);
+            machine::figures(&machine)
+        }
         _ => {
             return Err(Failure::new(format!(
                 "there is nothing called `{name}`; `nearfar machines` lists machines, cards, drives, NICs, kernels and scenarios"
@@ -101,8 +106,27 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             table.add(vec![f.path, value, source]);
         }
         output::print(&table.render(output::width()));
+        if let Some(residuals) = residuals {
+            output::print(&format!(
+                "\nWhat these figures leave unexplained, |error| by series:\n{residuals}"
+            ));
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The residuals that a machine's file states; `None` if it states none.
+fn residual_table(machine: &Machine) -> Option<String> {
+    let header = ["directory", "series", "rows", "median %", "90th %", "worst %"];
+    let mut table = TextTable::new(header, Fit::FirstAbove).numbers(2..6);
+    for (directory, all) in &machine.residuals {
+        for (series, r) in all {
+            let percent = |value: f64| format!("{value:.2}");
+            let (rows, errors) = (r.rows.to_string(), [r.median_pct, r.p90_pct, r.worst_pct].map(percent));
+            table.add([directory.clone(), series.clone(), rows].into_iter().chain(errors).collect());
+        }
+    }
+    (!machine.residuals.is_empty()).then(|| table.render(output::width()))
 }
 
 fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {

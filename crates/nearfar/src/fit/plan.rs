@@ -1,49 +1,8 @@
-//! Which rows determine which figure.
+//! Which rows determine which figure, and which figures no row determines.
 
-use results::compare::CompareRow;
 use results::pciebench::{Cache, Test};
 
-/// Which rows of which directories say something about a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Informs {
-    /// Beginnings of file names.
-    pub files: &'static [&'static str],
-    /// States of the cache; any if empty.
-    pub caches: &'static [Cache],
-    /// Tests; any if empty.
-    pub tests: &'static [Test],
-    /// Windows, bytes, inclusive.
-    pub windows: (u64, u64),
-    /// Only directories with (or without) remote memory.
-    pub remote: Option<bool>,
-    /// Only directories with (or without) an IOMMU.
-    pub iommu: Option<bool>,
-}
-
-const ANY: Informs =
-    Informs { files: &[], caches: &[], tests: &[], windows: (0, u64::MAX), remote: None, iommu: None };
-
-/// Whether and where a directory's buffer is translated and remote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Circumstances {
-    /// The buffer lies on another socket than the card.
-    pub remote: bool,
-    /// The IOMMU is on.
-    pub iommu: bool,
-}
-
-impl Informs {
-    /// Whether a row is one of them.
-    pub fn holds(&self, row: &CompareRow, of: Circumstances) -> bool {
-        let (least, most) = self.windows;
-        (self.files.is_empty() || self.files.iter().any(|begin| row.file.starts_with(begin)))
-            && (self.caches.is_empty() || self.caches.contains(&row.cache))
-            && (self.tests.is_empty() || self.tests.contains(&row.test))
-            && (least..=most).contains(&row.window_bytes)
-            && self.remote.is_none_or(|remote| remote == of.remote)
-            && self.iommu.is_none_or(|iommu| iommu == of.iommu)
-    }
-}
+use super::rows::Informs;
 
 /// A figure that measured results can determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,21 +16,6 @@ pub struct Target {
     pub candidates: &'static [&'static str],
 }
 
-const MIB: u64 = 1 << 20;
-const READS: &[&str] = &["lat_dma_sweep_rd", "lat_cmd_sweep_rd"];
-const WRITES_THEN_READS: &[&str] = &["lat_dma_sweep_wrrd", "lat_cmd_sweep_wrrd"];
-
-const SIZES: Informs =
-    Informs { files: &["bw_dma_sz_sweep", "bw_dma_off_rd"], tests: &[Test::BwDmaRd], ..ANY };
-const MISSES: Informs =
-    Informs { files: &["bw_dma_win_sweep"], iommu: Some(true), windows: (MIB / 2, u64::MAX), ..ANY };
-const READ_MISSES: Informs = Informs { files: &["bw_dma_win_sweep_rd"], ..MISSES };
-const WRITE_MISSES: Informs = Informs { files: &["bw_dma_win_sweep_wr"], ..MISSES };
-const COLD_READS: Informs =
-    Informs { files: READS, caches: &[Cache::Cold], remote: Some(false), iommu: Some(false), ..ANY };
-const REMOTE_READS: Informs = Informs { files: READS, remote: Some(true), iommu: Some(false), ..ANY };
-const REMOTE_WRITES: Informs = Informs { files: WRITES_THEN_READS, ..REMOTE_READS };
-
 const fn target(path: &'static str, rows: Informs) -> Target {
     Target { path, rows, candidates: &[] }
 }
@@ -80,218 +24,96 @@ const fn one_of(path: &'static str, rows: Informs, candidates: &'static [&'stati
     Target { path, rows, candidates }
 }
 
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+const COLD: &[Cache] = &[Cache::Cold];
+const HOST_WARM: &[Cache] = &[Cache::HostWarm];
+const DEVICE_WARM: &[Cache] = &[Cache::DeviceWarm];
+
+/// Latencies of reads, and of writes with a read behind them, over window size.
+const READS: Informs = Informs::of(&["lat_dma_sweep_rd", "lat_cmd_sweep_rd"]);
+const WRITES: Informs = Informs::of(&["lat_dma_sweep_wrrd", "lat_cmd_sweep_wrrd"]);
+const COLD_READS: Informs = READS.caches(COLD).local().untranslated();
+const COLD_WRITES: Informs = WRITES.caches(COLD).untranslated();
+const LARGE_WARM: Informs = READS.caches(HOST_WARM).from(8 * MIB).local();
+const REMOTE_READS: Informs = READS.remote().untranslated();
+const REMOTE_WRITES: Informs = WRITES.remote().untranslated();
+const TRANSLATED_READS: Informs = READS.translated();
+/// Where the device's share of the LLC ends.
+const DDIO_EDGE: Informs = COLD_WRITES.from(MIB).up_to(8 * MIB);
+
+/// Bandwidths over window size, and where the IOTLB misses.
+const READ_WINDOWS: Informs = Informs::of(&["bw_dma_win_sweep_rd"]);
+const LOCAL_READ_WINDOWS: Informs = READ_WINDOWS.local().untranslated();
+const MISSES: Informs = Informs::of(&["bw_dma_win_sweep"]).translated().from(MIB / 2);
+const READ_MISSES: Informs = READ_WINDOWS.translated().from(MIB / 2);
+const WRITE_MISSES: Informs = Informs::of(&["bw_dma_win_sweep_wr"]).translated().from(MIB / 2);
+
+/// Bandwidths over transfer size and offset.
+const SIZES: Informs = Informs::of(&["bw_dma_sz_sweep", "bw_dma_off_rd"]).tests(&[Test::BwDmaRd]);
+/// Latencies over transfer size.
+const LATENCY_SIZES: Informs = Informs::of(&["lat_dma_sizes"]).local();
+
 /// The figures in the order in which they are fitted: what others build on first. Only the sum of the latencies on
 /// the way of a read shows in results, so one of them stands for all: `completion_latency`.
-///
-/// Not here, and so never fitted by the program: the other parts of that sum, figures that another one contains
-/// (`home_agent`, `step_overhead`, `snoop_lookup` beside `acquire`), what shows in the spread of single samples alone
-/// (`access_spread`), what measured rows cannot be told apart by (`iotlb.ways`), and what makes rows that do not repeat
-/// (`host.power`).
 pub const TARGETS: &[Target] = &[
-    target(
-        "host.root_complex.completion_latency",
-        Informs { files: READS, caches: &[Cache::DeviceWarm], windows: (0, MIB), remote: Some(false), ..ANY },
-    ),
-    target(
-        "host.llc.core_snoop",
-        Informs { files: READS, caches: &[Cache::HostWarm], windows: (0, MIB), remote: Some(false), ..ANY },
-    ),
-    target(
-        "host.dram.access",
-        Informs { files: READS, caches: &[Cache::Cold], remote: Some(false), iommu: Some(false), ..ANY },
-    ),
-    target(
-        "host.llc.device_commit",
-        Informs {
-            files: WRITES_THEN_READS,
-            caches: &[Cache::DeviceWarm],
-            windows: (0, MIB),
-            remote: Some(false),
-            ..ANY
-        },
-    ),
-    target(
-        "host.llc.acquire",
-        Informs {
-            files: WRITES_THEN_READS,
-            caches: &[Cache::Cold],
-            windows: (4 * MIB, u64::MAX),
-            remote: Some(false),
-            iommu: Some(false),
-            ..ANY
-        },
-    ),
-    target(
-        "host.llc.ddio_ways",
-        Informs {
-            files: WRITES_THEN_READS,
-            caches: &[Cache::Cold],
-            windows: (MIB, 8 * MIB),
-            iommu: Some(false),
-            ..ANY
-        },
-    ),
-    target(
-        "host.llc.background",
-        Informs {
-            files: READS,
-            caches: &[Cache::HostWarm],
-            windows: (8 * MIB, u64::MAX),
-            remote: Some(false),
-            ..ANY
-        },
-    ),
-    target(
-        "host.root_complex.line_interval",
-        Informs { files: &["lat_dma_sizes"], remote: Some(false), ..ANY },
-    ),
-    target(
-        "host.root_complex.same_line_wait",
-        Informs {
-            files: &["bw_dma_win_sweep_rd"],
-            caches: &[Cache::HostWarm],
-            windows: (0, 16 << 10),
-            ..ANY
-        },
-    ),
-    target(
-        "host.interconnect.latency",
-        Informs {
-            files: READS,
-            remote: Some(true),
-            iommu: Some(false),
-            windows: (64 << 10, u64::MAX),
-            ..ANY
-        },
-    ),
-    target(
-        "host.interconnect.remote_write_grant",
-        Informs {
-            files: WRITES_THEN_READS,
-            remote: Some(true),
-            iommu: Some(false),
-            windows: (4 * MIB, u64::MAX),
-            ..ANY
-        },
-    ),
-    target(
-        "host.iommu.hit_latency",
-        Informs { files: READS, iommu: Some(true), windows: (0, 64 << 10), ..ANY },
-    ),
-    target(
-        "host.iommu.walk_overhead",
-        Informs { files: READS, iommu: Some(true), windows: (4 * MIB, u64::MAX), ..ANY },
-    ),
-    target(
-        "host.iommu.iotlb.held_by_others",
-        Informs { files: READS, iommu: Some(true), windows: (MIB / 2, 2 * MIB), ..ANY },
-    ),
-    target(
-        "host.iommu.walkers",
-        Informs { files: &["bw_dma_win_sweep"], iommu: Some(true), windows: (16 * MIB, u64::MAX), ..ANY },
-    ),
-    target(
-        "host.iommu.lookup_interval",
-        Informs { files: &["bw_dma_win_sweep_rd"], iommu: Some(true), windows: (MIB / 2, 8 * MIB), ..ANY },
-    ),
-    target(
-        "host.iommu.walker_hold_read",
-        Informs { files: &["bw_dma_win_sweep_rd"], iommu: Some(true), windows: (4 * MIB, u64::MAX), ..ANY },
-    ),
-    target("host.iommu.walker_hold_write", Informs { windows: (4 * MIB, u64::MAX), ..WRITE_MISSES }),
-    target("host.iommu.replay", Informs { windows: (4 * MIB, u64::MAX), ..READ_MISSES }),
+    target("host.root_complex.completion_latency", READS.caches(DEVICE_WARM).up_to(MIB).local()),
+    target("host.llc.core_snoop", READS.caches(HOST_WARM).up_to(MIB).local()),
+    target("host.dram.access", COLD_READS),
+    target("host.llc.device_commit", WRITES.caches(DEVICE_WARM).up_to(MIB).local()),
+    target("host.llc.acquire", COLD_WRITES.from(4 * MIB).local()),
+    target("host.llc.ddio_ways", DDIO_EDGE),
+    target("host.llc.device_reads_allocate", COLD_READS),
+    target("host.llc.background", LARGE_WARM),
+    target("host.root_complex.line_interval", LATENCY_SIZES),
+    target("host.root_complex.intake_per_line", LATENCY_SIZES),
+    target("host.root_complex.same_line_wait", READ_WINDOWS.caches(HOST_WARM).up_to(16 * KIB)),
+    target("host.interconnect.latency", REMOTE_READS.from(64 * KIB)),
+    target("host.interconnect.remote_write_grant", REMOTE_WRITES.from(4 * MIB)),
+    target("host.iommu.hit_latency", TRANSLATED_READS.up_to(64 * KIB)),
+    target("host.iommu.walk_overhead", TRANSLATED_READS.from(4 * MIB)),
+    target("host.iommu.iotlb.held_by_others", TRANSLATED_READS.from(MIB / 2).up_to(2 * MIB)),
+    target("host.iommu.walkers", MISSES.from(16 * MIB)),
+    target("host.iommu.lookup_interval", READ_MISSES.up_to(8 * MIB)),
+    target("host.iommu.walker_hold_read", READ_MISSES.from(4 * MIB)),
+    target("host.iommu.walker_hold_write", WRITE_MISSES.from(4 * MIB)),
+    target("host.iommu.replay", READ_MISSES.from(4 * MIB)),
     target("host.iommu.read_depth", READ_MISSES),
     one_of("host.iommu.read_unit", READ_MISSES, &["64 B", "128 B", "256 B", "4 KiB"]),
     target("host.iommu.write_depth", WRITE_MISSES),
     target("host.iommu.order", MISSES),
     target("host.iommu.walks_begin_in_order", MISSES),
     target("host.iommu.same_page_shares_place", WRITE_MISSES),
+    one_of("host.iommu.serialised_walk_region", MISSES, &["1 MiB", "2 MiB", "4 MiB"]),
     one_of(
         "host.iommu.iotlb.entries",
-        Informs { files: READS, iommu: Some(true), windows: (MIB / 8, 4 * MIB), ..ANY },
+        TRANSLATED_READS.from(MIB / 8).up_to(4 * MIB),
         &["32", "64", "128", "256", "512"],
     ),
-    target(
-        "host.iommu.iotlb.replacement",
-        Informs { files: READS, iommu: Some(true), windows: (MIB / 4, 4 * MIB), ..ANY },
-    ),
-    target(
-        "host.llc.walks_allocate",
-        Informs { files: READS, iommu: Some(true), windows: (4 * MIB, u64::MAX), ..ANY },
-    ),
-    target(
-        "host.llc.slice_fold",
-        Informs {
-            files: WRITES_THEN_READS,
-            caches: &[Cache::Cold],
-            windows: (MIB, 8 * MIB),
-            iommu: Some(false),
-            ..ANY
-        },
-    ),
-    target(
-        "host.llc.replacement",
-        Informs {
-            files: READS,
-            caches: &[Cache::HostWarm],
-            windows: (8 * MIB, u64::MAX),
-            remote: Some(false),
-            iommu: Some(false),
-            ..ANY
-        },
-    ),
+    target("host.iommu.iotlb.replacement", TRANSLATED_READS.from(MIB / 4).up_to(4 * MIB)),
+    target("host.llc.walks_allocate", TRANSLATED_READS.from(4 * MIB)),
+    target("host.llc.slice_fold", DDIO_EDGE),
+    target("host.llc.replacement", LARGE_WARM.untranslated()),
     target(
         "host.llc.eviction_notice",
-        Informs {
-            files: READS,
-            caches: &[Cache::HostWarm],
-            windows: (MIB / 4, 16 * MIB),
-            remote: Some(false),
-            iommu: Some(false),
-            ..ANY
-        },
+        READS.caches(HOST_WARM).from(MIB / 4).up_to(16 * MIB).local().untranslated(),
     ),
-    target(
-        "host.llc.dirty_eviction",
-        Informs { files: WRITES_THEN_READS, caches: &[Cache::DeviceThrash], iommu: Some(false), ..ANY },
-    ),
+    target("host.llc.dirty_eviction", WRITES.caches(&[Cache::DeviceThrash]).untranslated()),
+    target("host.llc.remote_home_hit", REMOTE_READS.up_to(64 * KIB)),
     target("host.dram.refresh_duration", COLD_READS),
-    target(
-        "host.dram.contended_spread",
-        Informs { files: &["bw_dma_win_sweep_rd"], iommu: Some(false), remote: Some(false), ..ANY },
-    ),
-    target(
-        "host.dram.refresh_staggered",
-        Informs { files: &["bw_dma_win_sweep_rd"], iommu: Some(false), remote: Some(false), ..ANY },
-    ),
-    target(
-        "host.interconnect.spread",
-        Informs { files: &["bw_dma_win_sweep_rd", "bw_dma_sz_sweep"], remote: Some(true), ..ANY },
-    ),
-    target(
-        "host.interconnect.snoop",
-        Informs {
-            files: WRITES_THEN_READS,
-            caches: &[Cache::Cold],
-            windows: (4 * MIB, u64::MAX),
-            iommu: Some(false),
-            ..ANY
-        },
-    ),
+    target("host.dram.contended_spread", LOCAL_READ_WINDOWS),
+    target("host.dram.refresh_staggered", LOCAL_READ_WINDOWS),
+    target("host.interconnect.spread", Informs::of(&["bw_dma_win_sweep_rd", "bw_dma_sz_sweep"]).remote()),
+    target("host.interconnect.snoop", COLD_WRITES.from(4 * MIB)),
     target("host.interconnect.remote_write", REMOTE_WRITES),
     target("host.interconnect.remote_write_waits", REMOTE_WRITES),
     target("host.interconnect.remote_hit", REMOTE_READS),
-    target(
-        "host.root_complex.partial_line",
-        Informs { files: &["lat_cmd_off_wrrd", "lat_cmd_sizes"], remote: Some(false), ..ANY },
-    ),
-    target(
-        "host.root_complex.completion_order",
-        Informs { files: &["bw_dma_win_sweep_rd"], iommu: Some(false), ..ANY },
-    ),
+    target("host.root_complex.partial_line", Informs::of(&["lat_cmd_off_wrrd", "lat_cmd_sizes"]).local()),
+    target("host.root_complex.completion_order", READ_WINDOWS.untranslated()),
     one_of(
         "host.root_complex.long_header_penalty",
-        Informs { files: &["bw_dma_sz_sweep"], tests: &[Test::BwDmaWr], ..ANY },
+        Informs::of(&["bw_dma_sz_sweep"]).tests(&[Test::BwDmaWr]),
         &["0 B", "4 B", "8 B"],
     ),
     one_of("host.root_complex.completion_split.tiny", SIZES, &["64 B", "128 B"]),
@@ -309,5 +131,21 @@ pub const TARGETS: &[Target] = &[
     one_of("host.port.slot.mrrs_bytes", SIZES, &["256", "512", "1024", "2048", "4096"]),
 ];
 
-/// Rows for a figure that the table does not know: everything.
-pub const EVERYTHING: Informs = ANY;
+const ONE_SUM: &str = "no row tells it from completion_latency, which stands for their sum";
+const UNREPEATED: &str = "this box's rows do not repeat, so no row tells it; single percentiles do";
+
+/// Figures that are fitted by hand and stay so, by the beginnings of their paths, and why.
+pub const BY_HAND: &[(&str, &str)] = &[
+    ("host.port.slot.link_latency", ONE_SUM),
+    ("host.port.slot-socket1.link_latency", ONE_SUM),
+    ("host.root_complex.request_latency", ONE_SUM),
+    ("host.llc.device_lookup", ONE_SUM),
+    ("host.llc.device_return", ONE_SUM),
+    ("host.llc.snoop_lookup", "no row tells it from acquire"),
+    ("host.interconnect.home_agent", "no row tells it from latency"),
+    ("host.iommu.step_overhead", "no row tells it from walk_overhead"),
+    ("host.iommu.page_sizes", "read off whether any window shows misses"),
+    ("host.iommu.iotlb.ways", "rows of random pages do not tell it"),
+    ("host.dram.access_spread", "shows among the samples of a row, not in its median or mean"),
+    ("host.power", UNREPEATED),
+];

@@ -1,0 +1,135 @@
+//! A directory of results as fitting sees it: its rows in the order in which they were measured, and what the machine
+//! makes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use machine::{IommuMode, Machine, Sockets};
+use results::compare::{CompareRow, Quantity, Rules, Summary, Target as Goal};
+use results::pciebench::{Row, Run, Setup, read_directory_lenient};
+
+use super::rows::{Circumstances, Informs};
+use super::{FitError, Options};
+use crate::batch::{Job, Length, run_all};
+use crate::bench::{Bench, Effort};
+use crate::compare::{self, choose};
+use crate::progress::Progress;
+
+/// Samples and transactions of a run while fitting.
+pub const EFFORT: Effort = Effort { samples: 400, transactions: 2_500 };
+/// Rows at most for a figure: evenly spread over those that inform it.
+const MOST_ROWS: usize = 18;
+/// Every so many rows of a directory tell whether a family of files has become worse.
+const STEP: usize = 5;
+
+/// A directory with what it is compared on.
+pub struct Measured {
+    pub path: PathBuf,
+    pub setup: Option<Setup>,
+    pub bench: Bench,
+    circumstances: Circumstances,
+    rows: Vec<(CompareRow, Row)>,
+    /// All runs in the order in which they were measured.
+    sequence: Vec<Run>,
+    /// Where in that order each row comes.
+    order: Vec<usize>,
+}
+
+/// A measured value and what it is compared with.
+pub struct Sample<'a> {
+    pub directory: &'a Measured,
+    /// Which of the directories, and which of its rows: the same for every figure that the row informs.
+    pub key: (usize, usize),
+    pub run: Run,
+    /// What was measured before.
+    pub before: &'a [Run],
+    pub measured: f64,
+    /// Means follow a figure smoothly where medians jump from tick to tick; a mean with a long tail says nothing.
+    pub by_mean: bool,
+    pub file: &'a str,
+}
+
+/// The rows that inform a figure, or an even choice of them.
+pub fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample<'a>> {
+    let mut all = Vec::new();
+    for (number, directory) in directories.iter().enumerate() {
+        for (index, ((compared, row), &place)) in directory.rows.iter().zip(&directory.order).enumerate() {
+            if !informs.holds(compared, directory.circumstances) {
+                continue;
+            }
+            let (measured, by_mean) = match row {
+                Row::Latency(row) if row.ns.average < 1.1 * row.ns.median => (row.ns.average, true),
+                row => (row.headline(), false),
+            };
+            let (run, before) = (*row.run(), &directory.sequence[..place]);
+            let (key, file) = ((number, index), compared.file.as_str());
+            all.push(Sample { directory, key, run, before, measured, by_mean, file });
+        }
+    }
+    let step = all.len().div_ceil(MOST_ROWS).max(1);
+    all.into_iter().step_by(step).collect()
+}
+
+impl Measured {
+    /// Reads a directory; files that cannot be read are `problems`.
+    pub fn read(path: &Path, options: &Options, problems: &mut Vec<String>) -> Result<Self, FitError> {
+        let (directory, bad) = read_directory_lenient(path)?;
+        problems.extend(bad.iter().map(ToString::to_string));
+        let bench = choose(path, &compared_with(options))?.bench;
+        let rules = Rules::pcie_bench();
+        let setup = directory.setup.clone();
+        let mut seen = BTreeSet::new();
+        let (mut rows, mut order) = (Vec::new(), Vec::new());
+        let sequence = directory.sequence();
+        let places: BTreeMap<(&str, usize), usize> =
+            sequence.iter().enumerate().map(|(index, &(file, row, _))| ((file, row), index)).collect();
+        for file in &directory.files {
+            for (index, row) in file.rows().into_iter().enumerate() {
+                let compared = CompareRow::new(&file.name, index + 1, &row, None);
+                // Of runs that were measured several times the first counts.
+                if rules.artefact(setup.as_ref(), &compared).is_none() && seen.insert(*row.run()) {
+                    order.push(places[&(file.name.as_str(), index + 1)]);
+                    rows.push((compared, row));
+                }
+            }
+        }
+        let Sockets { device, memory, .. } = bench.sockets;
+        let circumstances = Circumstances { remote: device != memory, iommu: bench.iommu != IommuMode::Off };
+        let sequence = sequence.into_iter().map(|(_, _, run)| run).collect();
+        Ok(Self { path: path.to_owned(), setup, bench, circumstances, rows, sequence, order })
+    }
+
+    /// Errors by family over some of the rows.
+    pub fn summary(&self, machine: &Machine, progress: &dyn Progress) -> Summary {
+        let bench = Bench { machine: machine.clone(), ..self.bench.clone() };
+        let some: Vec<(&(CompareRow, Row), &usize)> =
+            self.rows.iter().zip(&self.order).step_by(STEP).collect();
+        let jobs: Vec<Job<'_>> = some
+            .iter()
+            .map(|((_, row), place)| {
+                let (run, before) = (*row.run(), &self.sequence[..**place]);
+                Job { bench: &bench, run, before, effort: Length::Exactly(EFFORT) }
+            })
+            .collect();
+        let outcomes = run_all(&jobs, "families", progress);
+        let rows: Vec<CompareRow> = some
+            .iter()
+            .zip(outcomes)
+            .map(|(((compared, row), _), outcome)| {
+                CompareRow::new(&compared.file, compared.row, row, outcome.ok().map(|o| o.row).as_ref())
+            })
+            .collect();
+        let goal: fn(Quantity) -> Goal = Goal::for_setup(self.setup.as_ref(), false);
+        Summary::of(&rows, self.setup.as_ref(), &Rules::pcie_bench(), goal)
+    }
+}
+
+/// What `nearfar compare` is told, so that it simulates what is fitted.
+pub fn compared_with(options: &Options) -> compare::Options {
+    compare::Options {
+        library: options.library.clone(),
+        machine: options.base.clone(),
+        seed: options.seed,
+        ..compare::Options::default()
+    }
+}

@@ -1,0 +1,190 @@
+//! What a fit leaves behind: the machine's file, each figure with a statement, and the residual of each series.
+
+use std::collections::BTreeSet;
+
+use machine::{Determined, Diagnostics, Doc, Kind, Listed, Machine, Provenance, figures};
+use results::compare::FamilySummary;
+use results::pciebench::family;
+
+use super::measured::Measured;
+use super::plan::BY_HAND;
+use super::{Fitted, Options, Residuals, is_of};
+
+/// Stands between what people say of a figure and what fitting says.
+const SAYS: &str = "; nearfar fit: ";
+
+/// The rows that a figure was fitted to.
+fn rows(figure: &Fitted) -> String {
+    let files: BTreeSet<String> = figure.files.iter().map(|file| family(&format!("{file}.csv"))).collect();
+    let files: Vec<String> = files.into_iter().collect();
+    let common = match figure.common.as_str() {
+        "" => String::new(),
+        common => format!(" ({common})"),
+    };
+    format!("{} rows of {}{common}", figure.rows, files.join(", "))
+}
+
+/// What people said of a figure, without its kind and without what an earlier fit said.
+fn of_people(provenance: &Provenance) -> &str {
+    let said = provenance.source.split_once(':').map_or("", |(_, said)| said.trim());
+    said.split(SAYS).next().unwrap_or_default()
+}
+
+/// A figure's statement after the fit; nothing if it stays as it is. `same` says that the file was about this machine
+/// before.
+fn statement(figure: &Listed, fitted: Option<&Fitted>, same: bool) -> Option<Provenance> {
+    let was = &figure.provenance;
+    let adjusted = matches!(was.kind, Kind::Fitted | Kind::FittedByHand);
+    let said = if same && adjusted { of_people(was) } else { "" };
+    let with = |kind: Kind, what: &str| match said {
+        "" => format!("{}: {what}", kind.as_str()),
+        said => format!("{}: {said}{SAYS}{what}", kind.as_str()),
+    };
+    let kept = |what: &str| Provenance { source: with(was.kind, what), ..was.clone() };
+    match fitted {
+        Some(f) if f.determined != Determined::Not && f.given_back.is_none() => Some(Provenance {
+            source: with(Kind::Fitted, &rows(f)),
+            kind: Kind::Fitted,
+            determined: Some(f.determined),
+            uncertainty: f.uncertainty.clone(),
+        }),
+        _ if !(same && adjusted) => None,
+        Some(Fitted { given_back: Some(value), .. }) => {
+            let rows = rows(fitted?);
+            Some(kept(&format!("{rows} alone give {value}, with which other series are farther off")))
+        }
+        Some(f) => Some(kept(&format!("not told by {}", rows(f)))),
+        None => {
+            let why = BY_HAND.iter().find(|(path, _)| figure.path.starts_with(path));
+            Some(kept(why.map_or("no row of these directories shows it", |(_, why)| why)))
+        }
+    }
+}
+
+/// Puts the fitted figures into the file, each with a statement, and renames the machine.
+pub fn write_down(
+    mut doc: Doc<Machine>,
+    directories: &[Measured],
+    fitted: &[Fitted],
+    options: &Options,
+) -> Result<Doc<Machine>, Diagnostics> {
+    let base = doc.read()?;
+    let setup = directories.first().and_then(|d| d.setup.clone());
+    let cpu = setup.as_ref().map(|s| s.cpu.trim_start_matches("Xeon-").to_owned());
+    let same = directories.first().is_some_and(|directory| is_of(&base, directory));
+    // What was not looked at keeps its statement.
+    let looked_at_all = options.figures.is_empty() && !options.keep;
+    for figure in figures(&base) {
+        let found = fitted.iter().find(|f| f.path == figure.path);
+        let value = found.map_or(&figure.value, |f| &f.after);
+        match statement(&figure, found, same) {
+            Some(provenance) if found.is_some() || looked_at_all => {
+                doc.set_figure(&figure.path, value, provenance)?;
+            }
+            // Another machine's figures are a relative's, whatever they were fitted to there.
+            _ if !same
+                && matches!(figure.provenance.kind, Kind::Fitted | Kind::FittedByHand | Kind::Measured) =>
+            {
+                let source = format!("relative: {} ({})", base.name, of_people(&figure.provenance));
+                let provenance = Provenance { source, kind: Kind::Relative, ..figure.provenance.clone() };
+                doc.set_figure(&figure.path, &figure.value, provenance)?;
+            }
+            _ => {}
+        }
+    }
+    doc.set("name", &options.name)?;
+    if let (false, Some(setup), Some(cpu)) = (same, &setup, cpu) {
+        doc.set("measured_as.cpu", &cpu)?;
+        doc.set("measured_as.system", &setup.chassis)?;
+        doc.set("summary", &format!("{}, {cpu}, fitted from {}", setup.chassis, base.name))?;
+    }
+    // Their rows are no test of the machine any more: comparing them is held to closer targets.
+    let mut seen = base.measured_as.map(|known| known.directories).filter(|_| same).unwrap_or_default();
+    let fresh: Vec<String> =
+        directories.iter().map(|d| last_part(&d.path)).filter(|name| !seen.contains(name)).collect();
+    if !fresh.is_empty() {
+        seen.extend(fresh);
+        seen.sort();
+        // Names as JSON are names as TOML.
+        let names = serde_json::to_string(&seen).expect("names are text");
+        doc.set("measured_as.directories", &names)?;
+    }
+    doc.read()?;
+    Ok(doc)
+}
+
+/// Puts the residual of each series into the file, in the place of all that stood there.
+pub fn write_residuals(doc: &mut Doc<Machine>, residuals: &[Residuals]) -> Result<(), Diagnostics> {
+    doc.remove("residuals")?;
+    for of in residuals {
+        let directory = last_part(&of.directory);
+        for family in &of.after.families {
+            if let Some(spelt) = residual(family) {
+                doc.set_entry(&["residuals", &directory, &family.family], &spelt);
+            }
+        }
+    }
+    doc.read()?;
+    Ok(())
+}
+
+/// A series' errors as TOML; nothing if no row counts.
+fn residual(family: &FamilySummary) -> Option<String> {
+    let (median, p90, worst) = (family.median_pct?, family.p90_pct?, family.worst_pct?);
+    let rows = family.counted;
+    Some(format!("{{ rows = {rows}, median_pct = {median:.2}, p90_pct = {p90:.2}, worst_pct = {worst:.2} }}"))
+}
+
+fn last_part(path: &std::path::Path) -> String {
+    let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    resolved.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(source: &str) -> Listed {
+        let provenance = Provenance::stated(source).unwrap();
+        Listed {
+            path: "host.dram.access".into(),
+            value: "\"64 ns\"".into(),
+            number: Some(64e3),
+            choices: Vec::new(),
+            provenance,
+        }
+    }
+
+    fn fitted(determined: Determined, given_back: Option<&str>) -> Fitted {
+        Fitted {
+            path: "host.dram.access".into(),
+            before: "64 ns".into(),
+            after: "64 ns".into(),
+            determined,
+            uncertainty: Some("1 ns".into()),
+            files: vec!["lat_cmd_sweep_rd_rnd_08".into(), "lat_cmd_sweep_rd_rnd_64".into()],
+            rows: 12,
+            common: "cold, local".into(),
+            given_back: given_back.map(ToOwned::to_owned),
+        }
+    }
+
+    #[test]
+    fn each_figure_says_what_fitting_found() {
+        let by_hand = figure("fitted by hand: cold against warm");
+        let said = |of: &Listed, fitted: Option<&Fitted>| statement(of, fitted, true).unwrap().source;
+        let well = fitted(Determined::Well, None);
+        let now = said(&by_hand, Some(&well));
+        assert_eq!(now, "fitted: cold against warm; nearfar fit: 12 rows of lat_cmd_sweep_* (cold, local)");
+        assert_eq!(said(&figure(&now), Some(&well)), now, "a second fit replaces what the first said");
+        let back = fitted(Determined::Well, Some("70 ns"));
+        assert!(said(&by_hand, Some(&back)).contains("alone give 70 ns"));
+        assert!(said(&by_hand, Some(&back)).starts_with("fitted by hand: "));
+        let not = fitted(Determined::Not, None);
+        assert!(said(&by_hand, Some(&not)).ends_with("not told by 12 rows of lat_cmd_sweep_* (cold, local)"));
+        assert!(said(&by_hand, None).ends_with("no row of these directories shows it"));
+        assert_eq!(statement(&figure("datasheet: a book"), None, true), None);
+        let other = statement(&by_hand, Some(&well), false).unwrap().source;
+        assert_eq!(other, "fitted: 12 rows of lat_cmd_sweep_* (cold, local)", "another machine's words");
+    }
+}
