@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
 use nearfar::compare::{Comparison, Options, compare};
-use results::compare::{rows_table, section, summary_markdown, summary_table};
+use results::compare::{rows_table, sections, summary_markdown, summary_table};
 use results::report::{Report, Section};
 
 use crate::failure::Failure;
@@ -127,7 +127,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         let name = name.unwrap_or_else(|| comparison.path.display().to_string());
         tables.push(format!("## `{name}`\n{}", summary_markdown(&comparison.summary)));
         if arguments.report.is_some() {
-            sections.push(page_of(&comparison, &name, sections.len()));
+            sections.extend(page_of(&comparison, &name, sections.len()));
         }
         summaries.push(serde_json::json!({
             "directory": comparison.path.display().to_string(), "machine": comparison.machine,
@@ -170,7 +170,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 }
 
 /// A directory's part of the page.
-fn page_of(comparison: &Comparison, name: &str, number: usize) -> Section {
+fn page_of(comparison: &Comparison, name: &str, number: usize) -> [Section; 2] {
     let mut prose = vec![
         format!("Simulated on {} ({}).", comparison.machine, comparison.simulated),
         match comparison.held_out {
@@ -179,7 +179,7 @@ fn page_of(comparison: &Comparison, name: &str, number: usize) -> Section {
         },
     ];
     prose.extend(comparison.notes.iter().cloned());
-    section(&format!("d{number}"), name, prose, &comparison.rows, &comparison.summary)
+    sections(&format!("d{number}"), name, prose, &comparison.rows, &comparison.summary)
 }
 
 fn show(comparison: &Comparison, every_row: bool, misses: usize, began: Instant) {

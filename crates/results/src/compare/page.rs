@@ -11,17 +11,19 @@ use units::Bytes;
 const MOST_CURVES: usize = 8;
 /// Fewer points than this are no curve.
 const LEAST_POINTS: usize = 3;
+/// Tails that differ by more than this factor are drawn by powers of ten.
+const WIDE: f64 = 20.0;
 /// Rows listed that miss by much.
 const MOST_MISSES: usize = 40;
 
-/// A directory's comparison. `id` is unique on the page.
-pub fn section(
+/// A directory's comparison: the errors, then the curves. `id` is unique on the page.
+pub fn sections(
     id: &str,
     title: &str,
     mut prose: Vec<String>,
     rows: &[CompareRow],
     summary: &Summary,
-) -> Section {
+) -> [Section; 2] {
     prose.push(
         "|error| of medians and bandwidths is held to the targets; the 95th and 99.9th percentiles of the same rows are \
          shown, not judged. Rows that repeat their neighbour count once, artefacts of the measurement not at all."
@@ -36,7 +38,10 @@ pub fn section(
         files.entry(&row.file).or_default().push(row);
     }
     let charts = files.iter().flat_map(|(file, rows)| charts(id, file, rows)).collect();
-    Section { title: title.into(), prose, charts, tables }
+    [
+        Section { title: title.into(), prose, tables, ..Section::default() },
+        Section { title: format!("Curves of {title}"), charts, ..Section::default() },
+    ]
 }
 
 fn percent(value: Option<f64>) -> String {
@@ -125,12 +130,20 @@ impl Along {
     }
 }
 
-/// What tells the rows of one curve from those of another.
-fn label(row: &CompareRow, along: Along) -> String {
+/// What a row is, but for what varies along its curve.
+fn kinds(row: &CompareRow, along: Along) -> Vec<String> {
     let mut parts = vec![row.test.to_string(), row.pattern.to_string(), row.cache.to_string()];
-    let rest = Along::ALL.into_iter().filter(|&other| other != along);
-    parts.extend(rest.filter(|other| other.of(row) != 0).map(|other| Bytes::new(other.of(row)).to_string()));
-    parts.join(" ")
+    for other in Along::ALL.into_iter().filter(|&other| other != along) {
+        parts.push(Bytes::new(other.of(row)).to_string());
+    }
+    parts
+}
+
+/// What tells the rows of each curve from those of the others: the kinds in which they differ, or the first of all.
+fn label(kinds: &[String], all: &[&Vec<String>]) -> String {
+    let differ = |at: &usize| all.iter().any(|other| other[*at] != kinds[*at]);
+    let told: Vec<&str> = (0..kinds.len()).filter(differ).map(|at| kinds[at].as_str()).collect();
+    if told.is_empty() { kinds[0].clone() } else { told.join(" ") }
 }
 
 /// The charts of a file: what is judged and, of latencies, the tails. None if it has no curves, or too many.
@@ -139,13 +152,16 @@ fn charts(id: &str, file: &str, rows: &[&CompareRow]) -> Vec<Chart> {
     let Some(along) = Along::ALL.into_iter().rev().max_by_key(|&along| distinct(along)) else {
         return Vec::new();
     };
-    let mut curves: BTreeMap<String, Vec<&CompareRow>> = BTreeMap::new();
+    let mut by_kind: BTreeMap<Vec<String>, Vec<&CompareRow>> = BTreeMap::new();
     for row in rows {
-        curves.entry(label(row, along)).or_default().push(row);
+        by_kind.entry(kinds(row, along)).or_default().push(row);
     }
-    if distinct(along) < LEAST_POINTS || curves.len() > MOST_CURVES {
+    if distinct(along) < LEAST_POINTS || by_kind.len() > MOST_CURVES {
         return Vec::new();
     }
+    let all: Vec<&Vec<String>> = by_kind.keys().collect();
+    let curves: Vec<(String, &Vec<&CompareRow>)> =
+        by_kind.iter().map(|(kinds, rows)| (label(kinds, &all), rows)).collect();
     let name = file.trim_end_matches(".csv");
     let chart = |what: &str, text: &str, y: &str, log: bool, curves: Vec<Curve>| Chart {
         id: format!("{id}-{name}{what}"),
@@ -170,7 +186,7 @@ fn charts(id: &str, file: &str, rows: &[&CompareRow]) -> Vec<Chart> {
         Quantity::Median => "Medians.",
         Quantity::Bandwidth => "Goodput.",
     };
-    let mut all = vec![chart("", text, quantity.unit(), false, judged.collect())];
+    let mut charts = vec![chart("", text, quantity.unit(), false, judged.collect())];
     for (what, text, tail) in [
         (
             "-95 %",
@@ -191,10 +207,12 @@ fn charts(id: &str, file: &str, rows: &[&CompareRow]) -> Vec<Chart> {
             })
             .collect();
         if tails.iter().any(|curve| !curve.measured.is_empty()) {
-            all.push(chart(what, text, "ns", true, tails));
+            let ys = || tails.iter().flat_map(|c| c.measured.iter().chain(&c.simulated)).map(|point| point.y);
+            let wide = ys().fold(0.0, f64::max) > WIDE * ys().fold(f64::INFINITY, f64::min);
+            charts.push(chart(what, text, "ns", wide, tails));
         }
     }
-    all
+    charts
 }
 
 fn point(x: u64, y: f64) -> Sample {
@@ -236,16 +254,17 @@ mod tests {
         let rows: Vec<CompareRow> =
             caches.into_iter().flat_map(|cache| (12..20).map(move |bit| row(1 << bit, cache))).collect();
         let summary = Summary::of(&rows, None, &Rules::default(), Target::given);
-        let section = section("d0", "a directory", Vec::new(), &rows, &summary);
-        let ids: Vec<&str> = section.charts.iter().map(|chart| chart.id.as_str()).collect();
+        let [tables, curves] = sections("d0", "a directory", Vec::new(), &rows, &summary);
+        let ids: Vec<&str> = curves.charts.iter().map(|chart| chart.id.as_str()).collect();
         let name = "d0-lat_dma_sweep_rd_rnd_64";
         assert_eq!(ids, [name, &format!("{name}-95 %"), &format!("{name}-99.9 %")]);
-        for chart in &section.charts {
-            assert_eq!(chart.curves.len(), 2);
+        for chart in &curves.charts {
+            let labels: Vec<&str> = chart.curves.iter().map(|curve| curve.label.as_str()).collect();
+            assert_eq!(labels, ["Cold", "HWarm"]);
             assert!(chart.curves.iter().all(|c| c.simulated.len() == 8 && c.measured.len() == 8));
         }
-        assert_eq!(section.charts[2].curves[0].measured[0].y, 900.0);
-        let page = Report { sections: vec![section], ..Report::default() }.to_html();
+        assert_eq!(curves.charts[2].curves[0].measured[0].y, 900.0);
+        let page = Report { sections: vec![tables, curves], ..Report::default() }.to_html();
         assert!(page.contains("99.9 % tail %") && page.contains("miss by more than"), "tables");
         // A file of many curves has its line in the table alone.
         let many: Vec<CompareRow> = (1..20)
@@ -258,6 +277,6 @@ mod tests {
             })
             .collect();
         let summary = Summary::of(&many, None, &Rules::default(), Target::given);
-        assert!(super::section("d1", "many", Vec::new(), &many, &summary).charts.is_empty());
+        assert!(sections("d1", "many", Vec::new(), &many, &summary)[1].charts.is_empty());
     }
 }
