@@ -178,6 +178,29 @@ impl<T: Kindred> Doc<T> {
         self.change("--set", None, path, text, Some(provenance))
     }
 
+    /// States anew where the figure at the dotted `path` comes from; its value stays as it is spelt.
+    ///
+    /// # Errors
+    /// If the file is wrong, or has no such figure.
+    pub fn restate(&mut self, path: &str, provenance: Provenance) -> Result<(), Diagnostics> {
+        let text = match self.spelling(path)? {
+            Some(spelt) => spelt,
+            None => self.get(path)?.unwrap_or_default(),
+        };
+        self.set_figure(path, &text, provenance)
+    }
+
+    /// How the file itself spells the value of the figure at `path`; `None` if it does not, or a change came in between.
+    fn spelling(&self, path: &str) -> Result<Option<String>, Diagnostics> {
+        if self.changes.iter().any(|change| change.path.join(".") == path) {
+            return Ok(None);
+        }
+        let document = self.document()?;
+        let item = path.split('.').try_fold(document.as_item(), |item, key| item.get(key));
+        let value = item.map(|item| item.get("value").unwrap_or(item)).and_then(toml_edit::Item::as_value);
+        Ok(value.map(|value| value.to_string().trim().to_owned()))
+    }
+
     /// Sets what the keys of `path`, dots in them and all, lead to. For what is no figure.
     ///
     /// # Panics

@@ -59,6 +59,38 @@ fn a_fitted_figure_is_written_with_its_statement_and_comments_stay() {
 }
 
 #[test]
+fn a_restated_figure_keeps_its_spelling_and_residuals_are_no_relatives() {
+    let text = "name = \"mine\"\nsummary = \"Mine\"\nextends = \"dell-t430\"\n\n[host.dram]\n\
+                access = { value = \"0.068 us\", source = \"assumed: some\" }\n\n\
+                [residuals.\"a-1.2GHz\"]\n\"lat_*\" = { rows = 2, median_pct = 1.0, p90_pct = 2.0, worst_pct = 2.0 }\n";
+    let library = Library::built_in();
+    let mut doc = Doc::<Machine>::from_text(&library, "mine.toml", text);
+    doc.restate("host.dram.access", Provenance::stated("fitted: rows").unwrap()).unwrap();
+    doc.restate("host.llc.acquire", Provenance::stated("relative: dell-t430").unwrap()).unwrap();
+    let written = doc.to_text().unwrap();
+    assert!(written.contains(r#"access = { value = "0.068 us", source = "fitted: rows" }"#), "{written}");
+    assert!(
+        written.contains(r#"acquire = { value = "15 ns", source = "relative: dell-t430" }"#),
+        "{written}"
+    );
+    let own = doc.read().unwrap().residuals;
+    assert_eq!((own.len(), own["a-1.2GHz"]["lat_*"].rows), (1, 2), "the base's are not this machine's");
+    doc.remove("residuals").unwrap();
+    doc.set_entry(
+        &["residuals", "b-1.2GHz", "bw_*"],
+        "{ rows = 1, median_pct = 0.5, p90_pct = 0.5, worst_pct = 0.5 }",
+    );
+    let written = doc.to_text().unwrap();
+    assert!(!written.contains("a-1.2GHz"), "{written}");
+    assert!(written.contains("[residuals.\"b-1.2GHz\"]\n\"bw_*\" = { rows = 1,"), "{written}");
+    doc.set_entry(
+        &["residuals", "b-1.2GHz", "bw_*"],
+        "{ rows = 1, median_pct = 0.5, p90_pct = 0.4, worst_pct = 0.5 }",
+    );
+    assert!(doc.read().is_err(), "a 90th percentile below the median");
+}
+
+#[test]
 fn a_value_laid_over_a_base_brings_its_own_source() {
     let text = "name = \"mine\"\nextends = \"dell-t430\"\nsummary = \"Mine\"\n[host.l1]\nsize = \"48 KiB\"\nways = 12\n\
                 replacement = \"lru\"\n";

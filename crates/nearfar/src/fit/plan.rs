@@ -137,7 +137,7 @@ const UNREPEATED: &str = "this box's rows do not repeat, so no row tells it; sin
 /// Figures that are fitted by hand and stay so, by the beginnings of their paths, and why.
 pub const BY_HAND: &[(&str, &str)] = &[
     ("host.port.slot.link_latency", ONE_SUM),
-    ("host.port.slot-socket1.link_latency", ONE_SUM),
+    ("host.port.slot-socket1", "no card was measured there; as the slot of socket 0"),
     ("host.root_complex.request_latency", ONE_SUM),
     ("host.llc.device_lookup", ONE_SUM),
     ("host.llc.device_return", ONE_SUM),

@@ -109,7 +109,7 @@ impl Tried {
         };
         let uncertainty = deviation.filter(|_| determined != Determined::Not).and_then(|d| {
             let mut far = self.machine.clone();
-            set_number(&mut far, path, d.max(1.0).round()).then(|| spelt(&far, path))
+            set_number(&mut far, path, rounded(d).max(1.0)).then(|| spelt(&far, path))
         });
         let farther = deviation.is_some_and(|d| (value - here).abs() > d);
         if let (Some((_, better)), true) = (&better, farther && determined != Determined::Not)
@@ -161,6 +161,12 @@ fn told_apart(best: f64, second: Option<f64>, rows: usize) -> Determined {
         gain if gain > (0.1 * best).max(noise) => Determined::Weakly,
         _ => Determined::Not,
     }
+}
+
+/// To two digits: more of an uncertainty means nothing.
+fn rounded(value: f64) -> f64 {
+    let grain = 10f64.powf(value.max(1.0).log10().floor() - 1.0);
+    (value / grain).round() * grain
 }
 
 /// A step that shows in results: a tenth of the value, 3 ns for times near zero, at least one of what is counted.

@@ -76,10 +76,12 @@ pub fn write_down(
     let looked_at_all = options.figures.is_empty() && !options.keep;
     for figure in figures(&base) {
         let found = fitted.iter().find(|f| f.path == figure.path);
-        let value = found.map_or(&figure.value, |f| &f.after);
-        match statement(&figure, found, same) {
-            Some(provenance) if found.is_some() || looked_at_all => {
-                doc.set_figure(&figure.path, value, provenance)?;
+        match (statement(&figure, found, same), found) {
+            (Some(provenance), Some(found)) if found.after != found.before => {
+                doc.set_figure(&figure.path, &found.after, provenance)?;
+            }
+            (Some(provenance), _) if found.is_some() || looked_at_all => {
+                doc.restate(&figure.path, provenance)?;
             }
             // Another machine's figures are a relative's, whatever they were fitted to there.
             _ if !same
@@ -87,7 +89,7 @@ pub fn write_down(
             {
                 let source = format!("relative: {} ({})", base.name, of_people(&figure.provenance));
                 let provenance = Provenance { source, kind: Kind::Relative, ..figure.provenance.clone() };
-                doc.set_figure(&figure.path, &figure.value, provenance)?;
+                doc.restate(&figure.path, provenance)?;
             }
             _ => {}
         }
