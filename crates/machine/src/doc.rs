@@ -218,7 +218,7 @@ impl<T: Kindred> Doc<T> {
     pub fn remove(&mut self, key: &str) -> Result<(), Diagnostics> {
         let mut document = self.document()?;
         if document.remove(key).is_some() {
-            let (name, text) = (self.source.name.clone(), document.to_string().into());
+            let (name, text) = (self.source.name.clone(), document.to_string());
             self.source = Arc::new(Source { name, text });
         }
         Ok(())
