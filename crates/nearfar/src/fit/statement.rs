@@ -51,7 +51,9 @@ fn statement(figure: &Listed, fitted: Option<&Fitted>, same: bool) -> Option<Pro
         _ if !(same && adjusted) => None,
         Some(Fitted { given_back: Some(value), .. }) => {
             let rows = rows(fitted?);
-            Some(kept(&format!("{rows} alone give {value}, with which other series are farther off")))
+            Some(kept(&format!(
+                "{rows} alone give {value}; with what they and others gave, some series were farther off"
+            )))
         }
         Some(f) => Some(kept(&format!("not told by {}", rows(f)))),
         None => {
