@@ -145,7 +145,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     output::json(arguments.json.as_deref(), &rows)?;
     output::json(arguments.summary_json.as_deref(), &summaries)?;
-    if let Some(path) = &arguments.report {
+    // Where nothing could be compared, no page takes the place of an older one.
+    if let Some(path) = arguments.report.as_ref().filter(|_| !sections.is_empty()) {
         let title = "Measured directories and their simulation".into();
         let lead = vec![
             "Every row that pcie-bench measured on a real machine, beside the same run simulated. Lines are simulated, rings \
