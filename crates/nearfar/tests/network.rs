@@ -58,6 +58,24 @@ fn programs_measure_what_the_wire_lets_through() {
     assert!(reading(&done, "iperf", "bandwidth") > 2_000.0);
 }
 
+/// A host's own address: segments are nearly as long as the buffer, and windows are told from another core than
+/// acknowledgements.
+#[test]
+fn programs_of_one_host_talk_without_waiting_for_timers() {
+    let programs = [
+        ("2", "iperf -s"),
+        ("4", "netserver"),
+        ("6", "iperf -c 127.0.0.1 -t 0.0005"),
+        ("8", "netperf -H 10.0.0.1 -t TCP_RR -l 0.0005 -- -r 65536,1"),
+    ];
+    let programs = programs.map(|(cpu, run)| program("a", cpu, run)).concat();
+    let done = computer::run(&loaded(&(hosts("") + &programs)), &Silent).unwrap();
+    let time = reading(&done, "iperf", "time");
+    assert!(time < 1_000.0, "{time} us");
+    let longest = reading(&done, "netperf", "latency max");
+    assert!(longest < 200.0, "{longest} us");
+}
+
 #[test]
 fn transactions_take_as_long_as_their_latency_says() {
     for test in ["TCP_RR", "UDP_RR"] {

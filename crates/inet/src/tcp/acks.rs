@@ -48,8 +48,11 @@ impl<P: Payload> Connection<P> {
         }
         let window = u64::from(header.window) << self.peer_shift;
         let edge_before = self.peer_edge;
-        if ack >= self.una && (position, ack) >= self.window_by {
-            self.peer_edge = ack + window;
+        // Of two windows told at the same place the larger was told later, whichever comes first: nobody takes back what was
+        // offered (RFC 9293, 3.8.6; Linux: `tcp_may_update_window`).
+        let (told, edge) = ((position, ack), ack + window);
+        if ack >= self.una && (told > self.window_by || told == self.window_by && edge > self.peer_edge) {
+            self.peer_edge = edge;
             self.peer_window_most = self.peer_window_most.max(window);
             self.window_by = (position, ack);
         }

@@ -76,6 +76,36 @@ fn a_reader_that_stops_closes_the_window_and_is_probed() {
     net.assert_identical();
 }
 
+/// The window that a reader opens may overtake the acknowledgement before it, which must not close it again.
+#[test]
+fn a_window_is_not_closed_by_an_older_acknowledgement() {
+    let params = TcpParams { mss: 61_440, ..params() };
+    let mut net = Network::new(params, Faults::default(), 1, stream(200_000, 2), Vec::new());
+    net.keep_open = true;
+    net.ends[0].as_mut().unwrap().send_buffer = 32_768;
+    net.serve(0);
+    while net.ends[1].as_ref().is_none_or(|end| end.tcp.readable() == 0) {
+        assert!(net.step());
+        net.ends[1].iter_mut().for_each(|end| end.reads = 0);
+    }
+    net.ends[1].as_mut().unwrap().reads = usize::MAX;
+    net.serve(1);
+    let to_sender = |net: &Network| -> Vec<_> {
+        net.wire.iter().filter(|(_, (who, _))| *who == 0).map(|(&key, _)| key).collect()
+    };
+    let under_way = to_sender(&net);
+    let [first, second] = *under_way else { panic!("an acknowledgement and a window: {under_way:?}") };
+    let (older, newer) = (net.wire.remove(&first).unwrap(), net.wire.remove(&second).unwrap());
+    net.wire.insert(first, newer);
+    net.wire.insert(second, older);
+    net.ends[0].as_mut().unwrap().send_buffer = 0;
+    (0..2).for_each(|_| assert!(net.step()));
+    net.ends[0].as_mut().unwrap().send_buffer = 32_768;
+    net.run();
+    assert_eq!(net.end(1).received, stream(200_000, 2));
+    assert_eq!(net.end(0).tcp.counters().probes, 0);
+}
+
 #[test]
 fn nobody_listens() {
     let mut net = Network::new(params(), Faults::default(), 1, stream(100, 2), Vec::new());
