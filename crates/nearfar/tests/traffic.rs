@@ -45,6 +45,10 @@ fn who_does_not_receive_is_told() {
         let failure = failure.map(ToString::to_string).unwrap_or_default();
         assert!(failure.contains(why), "{to}: {failure:?}");
     }
+    // From a network to which the host has no way back.
+    let done = run(&scenario("", "to = \"10.0.0.1:5001\"\naddress = \"10.77.0.1\""));
+    let failure = done.iter().find(|done| done.host == "t").and_then(|done| done.outcome.as_ref().err());
+    assert!(failure.is_some_and(|failure| failure.to_string().contains("nobody answered")), "{failure:?}");
     let wrong = load(&scenario("", "to = \"a:x\"")).unwrap_err().render(false);
     assert!(wrong.contains("`a:x` is no address") && wrong.contains("such as `10.0.0.1:5001`"), "{wrong}");
 }

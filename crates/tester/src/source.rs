@@ -193,6 +193,10 @@ impl Source {
         }
         if matches!(self.connection.state(), State::FinWait2 | State::TimeWait | State::Closed) {
             let (bytes, again) = (self.connection.acknowledged(), self.connection.counters().retransmissions);
+            if self.connection.state() == State::Closed && bytes == 0 {
+                // Given up before anybody answered.
+                return self.end(Err("nobody answered"));
+            }
             self.end(Ok(Sent { bytes, took: now.since(self.began), again }));
         }
     }

@@ -13,6 +13,7 @@ use platform::socket::TcpStream;
 use platform::sync::Completion;
 use units::Duration;
 
+use crate::options::seconds;
 use crate::program::{Environment, Failure, Program, Report};
 
 /// Sends TCP streams side by side and measures what they carry: a server with `-s`, a client with `-c`.
@@ -29,7 +30,7 @@ pub struct Iperf {
     #[arg(short = 'p', default_value_t = 5001)]
     port: u16,
     /// Seconds to send. The real one's default of 10 would be long for a simulation.
-    #[arg(short = 't', default_value_t = 0.01)]
+    #[arg(short = 't', default_value_t = 0.01, value_parser = seconds)]
     time: f64,
     /// Bytes of a send or receive.
     #[arg(short = 'l', default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]

@@ -35,6 +35,14 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     number.checked_mul(ps).map(Duration::from_ps).ok_or_else(help)
 }
 
+/// Seconds with a fraction, as iperf, netperf and ping take them.
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
+    // A day of simulated time takes a year to simulate.
+    const MOST: f64 = 86_400.0;
+    let number = text.parse().ok().filter(|seconds| (0.0..=MOST).contains(seconds));
+    number.ok_or_else(|| format!("`{text}` is no number of seconds from 0 to {MOST}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +56,7 @@ mod tests {
         assert_eq!(time("10ms"), Ok(Duration::from_ms(10)));
         assert_eq!(time("2"), Ok(Duration::from_ms(2000)));
         assert!(time("ms").is_err() && time("1h").is_err());
+        assert_eq!(seconds("0.002"), Ok(0.002));
+        assert!(["nan", "inf", "-1", "1e9", ""].iter().all(|text| seconds(text).is_err()));
     }
 }

@@ -9,6 +9,7 @@ use platform::socket::PingSocket;
 use units::{Duration, Time};
 
 use crate::latency::Latencies;
+use crate::options::seconds;
 use crate::program::{Environment, Failure, Program, Report};
 
 /// Asks a host for echoes and measures how long they take.
@@ -19,13 +20,13 @@ pub struct Ping {
     #[arg(short = 'c', default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     count: u16,
     /// Seconds from one request to the next.
-    #[arg(short = 'i', default_value_t = 0.001)]
+    #[arg(short = 'i', default_value_t = 0.001, value_parser = seconds)]
     interval: f64,
     /// Bytes of data.
     #[arg(short = 's', default_value_t = 56)]
     size: u16,
     /// Seconds that an answer may take.
-    #[arg(short = 'W', default_value_t = 1.0)]
+    #[arg(short = 'W', default_value_t = 1.0, value_parser = seconds)]
     wait: f64,
     /// Whom to ask.
     host: Ipv4Addr,

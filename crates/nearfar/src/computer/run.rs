@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::Seed;
-use machine::{ComputerSetup, MemoryPolicy, ProgramSetup, SourceSetup};
+use machine::{ComputerSetup, DeviceFile, HostSetup, MemoryPolicy, ProgramSetup, SourceSetup};
 use platform::cpu::{CpuId, Node};
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
@@ -47,7 +47,8 @@ pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, 
     run_accounted(setup, progress).map(|(done, _)| done)
 }
 
-/// Runs several scenarios, in parallel, and gives what their programs left in the same order.
+/// Runs several scenarios, in parallel unless drives keep their blocks in named files, and gives what their programs left in
+/// the same order.
 pub fn run_all(
     setups: &[&ComputerSetup],
     what: &str,
@@ -59,7 +60,13 @@ pub fn run_all(
         progress.step(&setup.name);
         done
     };
-    let all = setups.par_iter().with_max_len(1).map(one).collect();
+    // A file belongs to one drive at a time.
+    let is_kept = |device: &DeviceFile| matches!(device, DeviceFile::Drive(drive) if drive.backing.is_some());
+    let keeps = |host: &HostSetup| host.devices.iter().any(|device| is_kept(&device.kind));
+    let all = match setups.iter().any(|setup| setup.hosts.iter().any(keeps)) {
+        true => setups.iter().map(one).collect(),
+        false => setups.par_iter().with_max_len(1).map(one).collect(),
+    };
     progress.end();
     all
 }

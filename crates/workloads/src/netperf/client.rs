@@ -14,6 +14,7 @@ use units::{Duration, Time};
 use super::control::{self, Test};
 use super::{Alarm, Memory, PORT, busy, busy_since, receive_all};
 use crate::latency::Latencies;
+use crate::options::seconds;
 use crate::program::{Environment, Failure, Program, Report};
 
 /// How long after a test's end the answer to its last request may come: later, it was lost (assumed: many round trips).
@@ -30,7 +31,7 @@ pub struct Netperf {
     #[arg(short = 't', value_enum, default_value_t)]
     test: Test,
     /// Seconds that it lasts. The real one's default of 10 would be long for a simulation.
-    #[arg(short = 'l', default_value_t = 0.01)]
+    #[arg(short = 'l', default_value_t = 0.01, value_parser = seconds)]
     length: f64,
     /// Port of the control connection.
     #[arg(short = 'p', default_value_t = PORT)]
