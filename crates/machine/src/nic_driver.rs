@@ -98,5 +98,11 @@ record! {
         let port = |port: Option<u32>| port.is_none_or(|port| port <= 65535);
         check.require(port(driver.kpio_first_port), "kpio_first_port", "there is no such port", "0 to 65535");
         check.require(port(driver.kpio_last_port), "kpio_last_port", "there is no such port", "0 to 65535");
+        let ordered = driver.kpio_first_port.unwrap_or(0) <= driver.kpio_last_port.unwrap_or(65535);
+        check.require(ordered, "kpio_last_port", "it lies below `kpio_first_port`: no connection would be meant", "no less than it");
+        let short = driver.kpio_up_to.is_none_or(|size| size.get() <= 65_535);
+        check.require(short, "kpio_up_to", "no packet is as long", "up to 65535 B");
+        let seldom = driver.kpio_fence_every.is_none_or(|lines| lines <= 65_535);
+        check.require(seldom, "kpio_fence_every", "too many lines", "0 (never) to 65535");
     }
 }

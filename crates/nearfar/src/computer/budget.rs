@@ -13,7 +13,7 @@ use units::Bytes;
 use wire::nic::registers::counter;
 use workloads::{Report, Way};
 
-use super::packets::Counted;
+use super::packets::{Counted, other_path};
 use super::run::Done;
 
 /// Bytes of a message-signalled interrupt's data.
@@ -83,7 +83,8 @@ impl Carried {
         (number, Bytes::new((self.nic[bytes] / number.max(1.0)).round() as u64))
     }
 
-    fn rows(&self, model: &Nic, link: &Link) -> Vec<Row> {
+    /// `by_core`: packets also go and come by stores and loads of the host's cores.
+    fn rows(&self, model: &Nic, link: &Link, by_core: bool) -> Vec<Row> {
         let [up, down] = self.directions;
         // Requests without data show what framing and header take.
         let header = if up.tlps[1] > 0.0 { up.bytes[1] / up.tlps[1] } else { 24.0 };
@@ -126,9 +127,9 @@ impl Carried {
             ("packets", Part::Packets),
             ("descriptors", Part::Descriptors),
             ("write-backs", Part::WriteBacks),
-            ("doorbells", Part::Doorbells),
+            (if by_core { "packets and doorbells, stored" } else { "doorbells" }, Part::Doorbells),
             ("interrupts", Part::Interrupts),
-            ("register reads", Part::Pointers),
+            (if by_core { "packets and registers, loaded" } else { "register reads" }, Part::Pointers),
         ];
         let row = |(kind, part)| Row { kind, simulated: simulated(part), model: of_model(part) };
         let mut rows: Vec<Row> = kinds.into_iter().map(row).collect();
@@ -167,7 +168,8 @@ pub(super) fn report(
     report.add("frames sent", "", carried.nic[counter::TX_FRAMES]);
     report.add("frames received", "", carried.nic[counter::RX_FRAMES]);
     let mut totals = [[0.0; 2]; 2];
-    let rows = carried.rows(&model, link);
+    let path = other_path(host);
+    let rows = carried.rows(&model, link, path.is_some());
     for (n, direction) in ["from the NIC", "to the NIC"].into_iter().enumerate() {
         let measured = Way { direction, is_model: false };
         let modelled = Way { direction, is_model: true };
@@ -175,20 +177,22 @@ pub(super) fn report(
             totals[n] = [totals[n][0] + row.simulated[n], totals[n][1] + row.model[n]];
             if row.simulated[n] > 0.0 || row.model[n] > 0.0 {
                 report.add_way(row.kind, measured, "B/frame", row.simulated[n] / frames);
-                report.add_way(row.kind, modelled, "B/frame", row.model[n] / frames);
+                if path.is_none() {
+                    report.add_way(row.kind, modelled, "B/frame", row.model[n] / frames);
+                }
             }
         }
         report.add_way("all", measured, "B/frame", totals[n][0] / frames);
-        report.add_way("all", modelled, "B/frame", totals[n][1] / frames);
+        if path.is_none() {
+            report.add_way("all", modelled, "B/frame", totals[n][1] / frames);
+        }
         let busy = carried.directions[n].busy * after.ps_per_byte / took.as_ps().max(1) as f64;
         report.add_way("busy", measured, "% of time", 100.0 * busy);
     }
-    let raw = link.raw_rate().as_gbit_per_s_f64();
-    let allowance = 100.0 * (1.0 - link.tlp_rate().as_gbit_per_s_f64() / raw);
-    report.notes.push(format!(
-        "of {raw:.1} Gbit/s a direction the model sets {allowance:.1} % aside for DLLPs and skips; it knows no fill: whole \
-         beats of the root port's transmitter, padded completions"
-    ));
+    match path {
+        Some(path) => report.notes.push(format!("{path}, for which there is no model")),
+        None => report.notes.push(aside(link)),
+    }
     let completions = carried.directions[1].tlps[2];
     report.notes.push(format!(
         "the host answered {} reads with {completions} completions, cut as its root port does; frames that TSO cuts share \
@@ -197,4 +201,14 @@ pub(super) fn report(
     ));
     let run = format!("link to {}", nic.name);
     Some(Done { host: host.name.clone(), run, took, outcome: Ok(report) })
+}
+
+/// What the model takes out of a link's rate beforehand.
+fn aside(link: &Link) -> String {
+    let raw = link.raw_rate().as_gbit_per_s_f64();
+    let allowance = 100.0 * (1.0 - link.tlp_rate().as_gbit_per_s_f64() / raw);
+    format!(
+        "of {raw:.1} Gbit/s a direction the model sets {allowance:.1} % aside for DLLPs and skips; it knows no fill: whole \
+         beats of the root port's transmitter, padded completions"
+    )
 }

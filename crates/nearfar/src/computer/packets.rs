@@ -285,7 +285,7 @@ impl PacketCosts {
 }
 
 /// By which way packets reach the NIC, if not by descriptors in rings.
-fn other_path(described: &HostSetup) -> Option<&'static str> {
+pub(super) fn other_path(described: &HostSetup) -> Option<&'static str> {
     let driver = described.nic_driver.as_ref()?;
     match (driver.kpio.as_ref().map(|kpio| kpio.value), driver.inline_up_to) {
         (Some(select), _) if select != machine::KpioSelect::Off => Some("packets go by programmed I/O"),

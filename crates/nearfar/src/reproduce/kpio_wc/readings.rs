@@ -74,7 +74,7 @@ pub fn section(options: &Options, values: &Values) -> Result<Section, String> {
              buffers reach there, and one buffer, taken 80 to 107 ns by what was measured on a relative, is free again by \
              then. Gen1 x4 hides what the buffers could do; on a faster link it shows: the last rows give about two and four times for the Gen2 links of four and eight lanes that \
              were current then, ten times for Gen3 x16. The paper says neither on what link nor against what its tests \
-             were made. Against uncached stores, which it may have meant, lines gain more than seven times: such a store \
+             were made. Against uncached stores, which it may have meant, lines gain about ten times: such a store \
              has to be accepted before the next one leaves. Large messages tell the same: 64 B \
              every 108 ns are 4.7 Gbit/s, 59 % of the link, where completions of 128 B may take 86 %, so that both ways \
              cannot be as fast unless the card fetches slowly."
