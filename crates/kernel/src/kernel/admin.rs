@@ -3,31 +3,22 @@
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{CpuId, Part};
+use platform::cpu::{Cpu, CpuId, Part};
 use platform::irq::Irq;
 use platform::kernel::TaskParams;
 use platform::sync::Completion;
 use wire::pcie::Bdf;
 
-use super::Kernel;
+use super::{Inner, Kernel};
 
 impl Kernel {
     /// Lets an interrupt arrive at another core (Linux: writing to `smp_affinity`), in a task of its own. The future ends when
     /// that is done, and need not be polled for it to happen: with an error if there is no such interrupt or core, or the
     /// core has no vector left.
     pub fn set_irq_affinity(&self, irq: Irq, to: CpuId) -> impl Future<Output = Result<(), Error>> + use<> {
-        let done = Completion::new();
-        let (inner, told) = (Rc::clone(&self.inner), done.clone());
-        self.inner.spawn_program(
-            TaskParams::named("smp_affinity"),
-            Box::new(move |cpu| {
-                Box::pin(async move {
-                    let _part = cpu.book(Part::Kernel);
-                    told.complete(inner.move_irq(&cpu, irq, to).await);
-                })
-            }),
-        );
-        async move { done.wait().await }
+        self.as_task("smp_affinity", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            inner.move_irq(cpu, irq, to).await
+        })
     }
 
     /// Gives a function `count` virtual functions, or takes all with 0 (Linux: writing to `sriov_numvfs`), in a task of its
@@ -38,18 +29,28 @@ impl Kernel {
         of: Bdf,
         count: u16,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("sriov_numvfs", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            let binding = inner.pci.function(of).and_then(|function| function.binding());
+            match binding {
+                Some(binding) => binding.configure_sriov(cpu, count).await,
+                None => Err(Error::NoDevice),
+            }
+        })
+    }
+
+    /// Does `work` in a task of its own; the future ends with what came of it.
+    fn as_task<W>(&self, name: &str, work: W) -> impl Future<Output = Result<(), Error>> + use<W>
+    where
+        W: AsyncFnOnce(&Rc<Inner>, &Cpu) -> Result<(), Error> + 'static,
+    {
         let done = Completion::new();
         let (inner, told) = (Rc::clone(&self.inner), done.clone());
         self.inner.spawn_program(
-            TaskParams::named("sriov_numvfs"),
+            TaskParams::named(name),
             Box::new(move |cpu| {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Kernel);
-                    let binding = inner.pci.function(of).and_then(|function| function.binding());
-                    told.complete(match binding {
-                        Some(binding) => binding.configure_sriov(&cpu, count).await,
-                        None => Err(Error::NoDevice),
-                    });
+                    told.complete(work(&inner, &cpu).await);
                 })
             }),
         );

@@ -142,31 +142,15 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::{Doc, IommuMode, Library, Machine, Part, Sockets};
-    use results::pciebench::{Cache, Pattern};
+    use crate::bench::example;
     use units::Bytes;
 
     /// A run that is looked at and goes on is the longer run from its beginning.
     #[test]
     fn a_run_that_goes_on_is_one_run() {
-        let library = Library::built_in();
-        let bench = Bench {
-            machine: Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap(),
-            card: Doc::<Part>::load(&library, "nfp6000").unwrap().read().unwrap(),
-            sockets: Sockets { device: 0, memory: 0, warming: 0 },
-            iommu: IommuMode::Pages4k,
-            seed: 1,
-        };
+        let bench = example::bench();
         // Every other sample misses the IOTLB: not steady at the first look.
-        let run = Run {
-            test: Test::LatDmaRd,
-            pattern: Pattern::Random,
-            cache: Cache::HostWarm,
-            host_offset: 0,
-            device_offset: 0,
-            window: Bytes::mib(1),
-            transfer: Bytes::new(64),
-        };
+        let run = example::run(Test::LatDmaRd, Bytes::mib(1));
         let first = bench.run(&run, Effort::default()).unwrap();
         assert!(first.half_width > STEADY);
         let steady = bench.run_for(&[], &run, Length::Steady).unwrap();

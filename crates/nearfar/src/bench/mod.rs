@@ -2,6 +2,8 @@
 
 mod buffer;
 mod caches;
+#[cfg(test)]
+mod example;
 mod length;
 mod lingering;
 mod neighbour;

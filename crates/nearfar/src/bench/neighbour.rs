@@ -166,28 +166,13 @@ const SECOND_SLOT: Place = Place { card: NEIGHBOUR, bar0: NEIGHBOUR_BAR0, port: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::machine::{Doc, Library};
+    use crate::bench::example;
 
     /// A function with few pages loses bandwidth to one with many, and none to one with few.
     #[test]
     fn a_neighbour_with_many_pages_costs_bandwidth() {
-        let library = Library::built_in();
-        let bench = Bench {
-            machine: Doc::<Machine>::load(&library, "dell-t430").unwrap().read().unwrap(),
-            card: Doc::<Part>::load(&library, "nfp6000").unwrap().read().unwrap(),
-            sockets: Sockets { device: 0, memory: 0, warming: 0 },
-            iommu: IommuMode::Pages4k,
-            seed: 1,
-        };
-        let run = Run {
-            test: Test::BwDmaRd,
-            pattern: Pattern::Random,
-            cache: Cache::HostWarm,
-            host_offset: 0,
-            device_offset: 0,
-            window: Bytes::kib(128),
-            transfer: Bytes::new(64),
-        };
+        let bench = example::bench();
+        let run = example::run(Test::BwDmaRd, Bytes::kib(128));
         let effort = Effort { transactions: 3_000, ..Effort::default() };
         let beside = |window_bytes| {
             let aggressor = Aggressor { test: Test::BwDmaRd, window_bytes, transfer_bytes: 64 };
