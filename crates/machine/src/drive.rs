@@ -51,6 +51,35 @@ record! {
                 "from two units to 1 GiB",
             );
         }
+        let controller = &drive.controller;
+        let mut within = check.at("controller");
+        for (key, count, limits, what) in [
+            ("ports", &controller.ports, (1, 2), "ports are not possible"),
+            // An interrupt for each and one more, of the 2048 of MSI-X (PCIe Base Specification 6.0, 7.7.2).
+            ("queue_pairs", &controller.queue_pairs, (1, 2047), "queue pairs are not possible"),
+            ("queue_entries", &controller.queue_entries, (2, 65_536), "entries are not possible"),
+            ("tags", &controller.tags, (1, drive.link.tag_bits.value.tags().into()), "cannot be told apart by the link's `tag_bits`"),
+            ("commands_in_hand", &controller.commands_in_hand, (1, 65_535), "commands are not possible"),
+        ] {
+            within.require_within(key, count.value.get().into(), limits, what);
+        }
+        let transfer = controller.max_transfer.value.get();
+        within.require(
+            transfer.is_power_of_two() && (4096..=1 << 30).contains(&transfer),
+            "max_transfer",
+            "a controller says it as a power of two of pages",
+            "a power of two from 4 KiB to 1 GiB",
+        );
+        let capacity = controller.capacity.value.get();
+        within.require(
+            capacity > 0 && capacity % controller.block.value.get().max(1) == 0,
+            "capacity",
+            "a drive consists of whole blocks",
+            format!("a multiple of {}", controller.block.value),
+        );
+        for (key, count) in [("channels", &drive.media.channels), ("dies_per_channel", &drive.media.dies_per_channel)] {
+            check.at("media").require_within(key, count.value.get().into(), (1, 1024), "are not possible");
+        }
         let buffer = drive.controller.memory_buffer.as_ref().map_or(4096, |buffer| buffer.value.get());
         check.at("controller").require(
             buffer.is_power_of_two() && (4096..=1 << 30).contains(&buffer),

@@ -24,6 +24,7 @@ mod figure;
 mod host;
 mod kernel;
 mod library;
+mod limits;
 mod link;
 mod measured;
 mod network;
@@ -45,8 +46,8 @@ mod traffic;
 mod tree;
 
 pub use computer::{
-    ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DmaMode, DriveSetup, HostEntry,
-    HostSetup,
+    ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
+    HostEntry, HostSetup, InterfaceSetup,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};

@@ -37,14 +37,7 @@ record! {
             format!("a ring cannot have {entries} entries"),
             "a power of two from 2 to 32768",
         );
-        for (name, queues) in [("tx_queues", &nic.controller.tx_queues), ("rx_queues", &nic.controller.rx_queues)] {
-            check.at("controller").require(
-                queues.value.get() <= 256,
-                name,
-                format!("{} queues cannot be told apart", queues.value),
-                "at most 256",
-            );
-        }
+        check_controller(nic, &mut check.at("controller"));
         if let Some(own) = &nic.virtual_functions {
             let (count, ports) = (own.count.value.get(), nic.controller.ports.value.get());
             check.at("virtual_functions").require(
@@ -63,6 +56,11 @@ record! {
             "a power of two, at most 1024",
         );
         for (name, path) in [("tx", &nic.tx), ("rx", &nic.rx)] {
+            for (key, count) in [("fetch", &path.fetch), ("cache", &path.cache), ("write_back", &path.write_back)] {
+                check.at(name).require_within(key, count.value.get().into(), (1, 32_768), "descriptors are not possible");
+            }
+            let memory = path.memory.value.get();
+            check.at(name).require_within("memory", memory, (64, 1 << 30), "B are not possible");
             check.at(name).require(
                 path.cache.value.get().is_power_of_two(),
                 "cache",
@@ -70,6 +68,47 @@ record! {
                 "a power of two",
             );
         }
+    }
+}
+
+fn check_controller(nic: &Nic, check: &mut Check<'_>) {
+    let controller = &nic.controller;
+    for (key, count, limits, what) in [
+        ("ports", &controller.ports, (1, 8), "ports are not possible"),
+        ("tx_queues", &controller.tx_queues, (1, 256), "queues cannot be told apart"),
+        ("rx_queues", &controller.rx_queues, (1, 256), "queues cannot be told apart"),
+        // One for a pair of queues and one for events; its registers have room for so many.
+        ("vectors", &controller.vectors, (2, 1024), "interrupt vectors are not possible"),
+        ("max_fragments", &controller.max_fragments, (1, 255), "fragments are not possible"),
+        (
+            "tags",
+            &controller.tags,
+            (1, nic.link.tag_bits.value.tags()),
+            "cannot be told apart by the link's `tag_bits`",
+        ),
+    ] {
+        let limits = (limits.0, limits.1.into());
+        check.require_within(key, count.value.get().into(), limits, what);
+    }
+    let rules = controller.flow_rules.value.into();
+    check.require_within("flow_rules", rules, (0, 65_535), "rules are not possible");
+    for (key, size, limits) in [
+        ("max_frame", &controller.max_frame, (64, 65_535)),
+        ("tso_max", &controller.tso_max, (64, 1 << 20)),
+        ("read_chunk", &controller.read_chunk, (1, 1 << 20)),
+    ] {
+        check.require_within(key, size.value.get(), limits, "B are not possible");
+    }
+    if let Some(chunk) = &controller.write_chunk {
+        check.require_within("write_chunk", chunk.value.get(), (1, 1 << 20), "B are not possible");
+    }
+}
+
+impl Nic {
+    /// Whether what it sends goes round inside and arrives at its other port.
+    pub fn is_looped(&self) -> bool {
+        let controller = &self.controller;
+        controller.loopback.is_some() && controller.looped.as_ref().is_none_or(|looped| looped.value)
     }
 }
 

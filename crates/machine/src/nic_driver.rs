@@ -1,6 +1,6 @@
 //! What a scenario says of the NIC's driver: its module parameters.
 
-use crate::placed::Placed;
+use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
 use units::{Bytes, Duration};
@@ -55,7 +55,7 @@ record! {
     /// The parameters with which the NIC's driver is loaded; what is not given is as the driver has it.
     pub struct NicDriverEntry {
         /// Pairs of queues.
-        channels: Option<Count>,
+        channels: Option<Placed<Count>>,
         /// Longest wait from a packet to its interrupt.
         coalescing: Option<Duration>,
         /// Whether the device shortens that wait when there is little to do.
@@ -63,7 +63,7 @@ record! {
         /// Packets after which an interrupt comes at once; 0 for no limit.
         coalescing_packets: Option<u32>,
         /// Which receiving queues the values of the RSS hash go to in turn; all if not given.
-        rss: Option<Vec<u32>>,
+        rss: Option<Placed<Several<u32>>>,
         /// Which packets go by programmed I/O; none if not given.
         kpio: Option<Placed<KpioSelect>>,
         /// First TCP port of `kpio = "tcp-ports"`.
@@ -86,23 +86,87 @@ record! {
         /// paper's does; the default for its format. Else it counts lines and is interrupted when there is room.
         kpio_stalls: Option<bool>,
         /// Longest received frame that stays in the device for the core to fetch; none if not given.
-        held_up_to: Option<Bytes>,
+        held_up_to: Option<Placed<Bytes>>,
         /// How it is fetched; by streaming loads if not given.
         held_loads: Option<HeldLoads>,
         /// Longest frame that goes into its descriptor, and that into the doorbell; none if not given.
-        inline_up_to: Option<Bytes>,
+        inline_up_to: Option<Placed<Bytes>>,
         /// Whether such doorbells are direct stores in place of write-combining ones.
         inline_direct: Option<bool>,
     }
-    check |driver: &NicDriverEntry, check: &mut Check<'_>| {
-        let port = |port: Option<u32>| port.is_none_or(|port| port <= 65535);
-        check.require(port(driver.kpio_first_port), "kpio_first_port", "there is no such port", "0 to 65535");
-        check.require(port(driver.kpio_last_port), "kpio_last_port", "there is no such port", "0 to 65535");
-        let ordered = driver.kpio_first_port.unwrap_or(0) <= driver.kpio_last_port.unwrap_or(65535);
-        check.require(ordered, "kpio_last_port", "it lies below `kpio_first_port`: no connection would be meant", "no less than it");
-        let short = driver.kpio_up_to.is_none_or(|size| size.get() <= 65_535);
-        check.require(short, "kpio_up_to", "no packet is as long", "up to 65535 B");
-        let seldom = driver.kpio_fence_every.is_none_or(|lines| lines <= 65_535);
-        check.require(seldom, "kpio_fence_every", "too many lines", "0 (never) to 65535");
+    check check
+}
+
+/// Longest frame that fits into an inline doorbell behind its descriptor (bytes), and into a place where frames stay.
+const INLINE_MOST: u64 = 240;
+const HELD_MOST: u64 = 2048;
+
+fn check(driver: &NicDriverEntry, check: &mut Check<'_>) {
+    let port = |port: Option<u32>| port.is_none_or(|port| port <= 65535);
+    check.require(port(driver.kpio_first_port), "kpio_first_port", "there is no such port", "0 to 65535");
+    check.require(port(driver.kpio_last_port), "kpio_last_port", "there is no such port", "0 to 65535");
+    let ordered = driver.kpio_first_port.unwrap_or(0) <= driver.kpio_last_port.unwrap_or(65535);
+    let message = "it lies below `kpio_first_port`: no connection would be meant";
+    check.require(ordered, "kpio_last_port", message, "no less than it");
+    let short = driver.kpio_up_to.is_none_or(|size| size.get() <= 65_535);
+    check.require(short, "kpio_up_to", "no packet is as long", "up to 65535 B");
+    let seldom = driver.kpio_fence_every.is_none_or(|lines| lines <= 65_535);
+    check.require(seldom, "kpio_fence_every", "too many lines", "0 (never) to 65535");
+    let soon = driver.coalescing.is_none_or(|time| time <= Duration::from_ms(1_000));
+    check.require(soon, "coalescing", "no interrupt waits as long", "1 s at most");
+    for (key, size, most) in
+        [("inline_up_to", &driver.inline_up_to, INLINE_MOST), ("held_up_to", &driver.held_up_to, HELD_MOST)]
+    {
+        let size = size.as_ref().map_or(1, |size| size.value.get());
+        check.require(
+            (1..=most).contains(&size),
+            key,
+            format!("no frame of {size} B fits there"),
+            format!("1 to {most} B; without the key, none"),
+        );
+    }
+    check_dependent(driver, check);
+}
+
+/// Complains of keys that say more about something that nothing asks for. An `off` that is spelt out leaves them alone: it may
+/// be one of the values that a sweep tries.
+fn check_dependent(driver: &NicDriverEntry, check: &mut Check<'_>) {
+    let select = driver.kpio.as_ref().map(|kpio| kpio.value);
+    let (first, last) = (driver.kpio_first_port.is_some(), driver.kpio_last_port.is_some());
+    for (key, given, wanted) in [
+        ("kpio_first_port", first, KpioSelect::TcpPorts),
+        ("kpio_last_port", last, KpioSelect::TcpPorts),
+        ("kpio_up_to", driver.kpio_up_to.is_some(), KpioSelect::UpTo),
+    ] {
+        let holds = !given || select == Some(wanted) || select == Some(KpioSelect::Off);
+        check.require(
+            holds,
+            key,
+            "nothing asks for it",
+            format!("give `kpio = \"{wanted}\"`, or leave it out"),
+        );
+    }
+    let sized = select != Some(KpioSelect::UpTo) || driver.kpio_up_to.is_some();
+    check.require(sized, "kpio", "it does not say up to which size", "add `kpio_up_to`, such as `\"128 B\"`");
+    for (key, given) in [
+        ("kpio_format", driver.kpio_format.is_some()),
+        ("kpio_stores", driver.kpio_stores.is_some()),
+        ("kpio_fenced", driver.kpio_fenced.is_some()),
+        ("kpio_fence_every", driver.kpio_fence_every.is_some()),
+        ("kpio_shared", driver.kpio_shared.is_some()),
+        ("kpio_stalls", driver.kpio_stalls.is_some()),
+    ] {
+        check.require(
+            !given || select.is_some(),
+            key,
+            "nothing goes by programmed I/O",
+            "add `kpio`, such as `\"all\"`",
+        );
+    }
+    for (key, given, other, asked) in [
+        ("held_loads", driver.held_loads.is_some(), "held_up_to", driver.held_up_to.is_some()),
+        ("inline_direct", driver.inline_direct.is_some(), "inline_up_to", driver.inline_up_to.is_some()),
+    ] {
+        check.require(!given || asked, key, "nothing asks for it", format!("add `{other}`, or leave it out"));
     }
 }

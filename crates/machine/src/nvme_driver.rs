@@ -1,5 +1,6 @@
 //! What a scenario says of the NVMe driver: its module parameters.
 
+use crate::placed::Placed;
 use crate::read::{Check, record};
 use crate::scalar::Count;
 use units::{Bytes, Duration};
@@ -8,26 +9,27 @@ record! {
     /// The parameters with which the NVMe driver is loaded; what is not given is as the driver has it.
     pub struct NvmeDriverEntry {
         /// Most I/O queue pairs; as many as there are cores if not given.
-        queues: Option<Count>,
+        queues: Option<Placed<Count>>,
         /// Entries of each I/O queue, one of which stays free (Linux: `io_queue_depth`).
-        queue_entries: Option<Count>,
+        queue_entries: Option<Placed<Count>>,
         /// Whether submission queues go into the controller memory buffer, if there is one (Linux: `use_cmb_sqs`).
-        memory_buffer: Option<bool>,
+        memory_buffer: Option<Placed<bool>>,
         /// SGLs describe segments of at least so many bytes on average; 0 for never (Linux: `sgl_threshold`).
         sgl_threshold: Option<Bytes>,
         /// How long an I/O command may take before it is aborted (Linux: `io_timeout`).
         io_timeout: Option<Duration>,
     }
     check |driver: &NvmeDriverEntry, check: &mut Check<'_>| {
-        let within = |count: &Option<Count>, least, most| {
-            count.as_ref().is_none_or(|count| (least..=most).contains(&count.get()))
-        };
-        check.require(within(&driver.queues, 1, 65535), "queues", "that is no number of queues", "1 to 65535");
-        check.require(
-            within(&driver.queue_entries, 2, 4096),
-            "queue_entries",
-            "a queue cannot have so many entries",
-            "2 to 4096",
-        );
+        for (key, count, least, most) in
+            [("queues", &driver.queues, 1, 65_535), ("queue_entries", &driver.queue_entries, 2, 4096)]
+        {
+            let count = count.as_ref().map_or(least, |count| count.get().into());
+            check.require_within(key, count, (least, most), "are not possible");
+        }
+        let small = driver.sgl_threshold.is_none_or(|bytes| bytes.get() <= 1 << 30);
+        check.require(small, "sgl_threshold", "no segment is as long", "up to 1 GiB; 0 for never");
+        let waits = driver.io_timeout.is_none_or(|time| time > Duration::ZERO);
+        check.require(waits, "io_timeout", "every command would be aborted at once", "such as `30 s`");
+        check.require_time("io_timeout", driver.io_timeout);
     }
 }

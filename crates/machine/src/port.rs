@@ -54,13 +54,18 @@ fn ipv4(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let prefix: u8 = prefix.parse().ok().filter(|prefix| (1..=32).contains(prefix)).ok_or(help)?;
     let host = u32::from(address) & (u64::from(u32::MAX) >> prefix) as u32;
     let is_end = prefix < 31 && (host == 0 || host == (u64::from(u32::MAX) >> prefix) as u32);
-    if address.is_loopback() || address.is_multicast() || address.is_broadcast() || address.octets()[0] == 0 {
+    if !is_host(address) {
         return Err("no host on a network has such an address".to_owned());
     }
     if is_end {
         return Err("the first and the last address of a network are no host's".to_owned());
     }
     Ok((address, prefix))
+}
+
+/// Whether a host on a network may have the address.
+pub(crate) fn is_host(address: Ipv4Addr) -> bool {
+    !(address.is_loopback() || address.is_multicast() || address.is_broadcast() || address.octets()[0] == 0)
 }
 
 fn mac(text: &str) -> Result<[u8; 6], String> {

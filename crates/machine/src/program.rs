@@ -3,7 +3,7 @@
 use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
-use crate::read::record;
+use crate::read::{Check, record};
 use units::Duration;
 
 record! {
@@ -24,6 +24,7 @@ record! {
         /// container does. All programs that name it share the namespace; the others do not see the device.
         namespace: Option<Placed<String>>,
     }
+    check |program: &ProgramEntry, check: &mut Check<'_>| check.require_time("start", program.start)
 }
 
 /// Where a program's memory comes from.
@@ -106,7 +107,15 @@ impl ProgramSetup {
             },
         };
         let described = &hosts[host].machine.host;
-        let cores = described.sockets.value.get() * described.core.count.value.get();
+        let cores = hosts[host].cores();
+        if let Some(name) = &entry.namespace
+            && !hosts[host].interfaces.iter().any(|interface| interface.name == name.value)
+        {
+            let message = format!("there is no network device `{}`", name.value);
+            let help = crate::route::known(&hosts[host].interfaces);
+            wrong.push(Diagnostic::new(&name.place, message).help(help));
+            return None;
+        }
         let cpus = match &entry.cpus {
             None => Vec::new(),
             Some(text) => match cpu_list(&text.value, cores) {
@@ -152,7 +161,8 @@ fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
         if first > last {
             return Err(format!("`{piece}` counts down"));
         }
-        all.extend(first..=last);
+        // A core that is named twice is one core.
+        all.extend((first..=last).filter(|core| !all.contains(core)).collect::<Vec<_>>());
     }
     Ok(all)
 }

@@ -2,8 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::computer::InterfaceSetup;
+use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
+use crate::port::is_host;
 use crate::read::{Check, record};
 
 record! {
@@ -27,43 +29,162 @@ record! {
 }
 
 /// A route.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RouteSetup {
     /// The network, and the bits of it that count.
-    pub network: (Ipv4Addr, u8),
+    pub network: Placed<(Ipv4Addr, u8)>,
     /// The network device.
     pub device: Option<String>,
     /// Who passes packets on.
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// The routes of a host.
-///
-/// # Errors
-/// What is no network, or no address.
-pub(crate) fn routes(entries: &[RouteEntry]) -> Result<Vec<RouteSetup>, Diagnostics> {
-    let route = |entry: &RouteEntry| {
-        let wrong = |given: &Placed<String>, what: &str, help: &str| {
-            let message = format!("`{}` is no {what}", given.value);
-            Diagnostics::new(vec![Diagnostic::new(&given.place, message).help(help)])
+/// The routes of a host with these network devices; complains of what leads nowhere, or where another route leads already.
+pub(crate) fn routes(
+    entries: &[RouteEntry],
+    interfaces: &[InterfaceSetup],
+    wrong: &mut Vec<Diagnostic>,
+) -> Vec<RouteSetup> {
+    let mut tables = Tables::new(interfaces);
+    let mut found = Vec::new();
+    for entry in entries {
+        match tables.add(entry) {
+            Ok(route) => found.push(route),
+            Err(diagnostic) => wrong.push(*diagnostic),
+        }
+    }
+    found
+}
+
+/// A network that is reached by a network device.
+#[derive(Clone, Copy)]
+struct Reached {
+    network: (Ipv4Addr, u8),
+    /// The device's number.
+    by: usize,
+    /// It is right at the device's link.
+    is_near: bool,
+}
+
+impl Reached {
+    fn covers(&self, address: Ipv4Addr) -> bool {
+        let behind = behind(self.network.1);
+        u32::from(address) & !behind == u32::from(self.network.0) & !behind
+    }
+}
+
+/// The routing tables of a host: that of each namespace holds the networks of its devices.
+struct Tables<'a> {
+    interfaces: &'a [InterfaceSetup],
+    reached: Vec<Reached>,
+}
+
+impl<'a> Tables<'a> {
+    fn new(interfaces: &'a [InterfaceSetup]) -> Self {
+        let own = |(by, interface): (usize, &InterfaceSetup)| {
+            let network = u32::from(interface.address) & !behind(interface.prefix);
+            Reached { network: (network.into(), interface.prefix), by, is_near: true }
         };
+        Self { interfaces, reached: interfaces.iter().enumerate().map(own).collect() }
+    }
+
+    /// Adds an entry's route, in the order in which the kernel gets them.
+    fn add(&mut self, entry: &RouteEntry) -> Result<RouteSetup, Box<Diagnostic>> {
         let help =
             "the network's address with the length of its prefix and zeros behind it, such as `10.1.2.0/24`";
-        let network = network(&entry.to.value).ok_or_else(|| wrong(&entry.to, "network", help))?;
-        let gateway = entry.gateway.as_ref().map(|given| {
-            given.value.parse().map_err(|_| wrong(given, "address", "an IPv4 address, such as `10.1.2.3`"))
+        let parsed = network(&entry.to.value);
+        let network = parsed.ok_or_else(|| complaint(&entry.to, "`{}` is no network", help))?;
+        let device = entry.device.as_ref().map(|device| self.device(device)).transpose()?;
+        // A device that is alone in its namespace has a table of its own.
+        let alone = device.filter(|&device| self.interfaces[device].alone);
+        let gateway =
+            entry.gateway.as_ref().map(|gateway| self.gateway(gateway, device, alone)).transpose()?;
+        let by = gateway.map_or(device, |(_, by)| Some(by)).unwrap_or_default();
+        if let Some(other) = self.table(alone).find(|reached| reached.network == network) {
+            let name = &self.interfaces[other.by].name;
+            let help = format!("one route to a network; that by {name} counts");
+            return Err(complaint(&entry.to, "a route to `{}` is there already", &help));
+        }
+        self.reached.push(Reached { network, by, is_near: gateway.is_none() });
+        Ok(RouteSetup {
+            network: Placed { value: network, place: entry.to.place.clone() },
+            device: entry.device.as_ref().map(|device| device.value.clone()),
+            gateway: gateway.map(|(gateway, _)| gateway),
+        })
+    }
+
+    /// What the table of the device that is `alone`, or else that of the host, holds.
+    fn table(&self, alone: Option<usize>) -> impl Iterator<Item = &Reached> {
+        self.reached.iter().filter(move |reached| match alone {
+            Some(device) => reached.by == device,
+            None => !self.interfaces[reached.by].alone,
+        })
+    }
+
+    fn device(&self, given: &Placed<String>) -> Result<usize, Box<Diagnostic>> {
+        let found = self.interfaces.iter().position(|interface| interface.name == given.value);
+        found.ok_or_else(|| complaint(given, "there is no network device `{}`", &known(self.interfaces)))
+    }
+
+    /// The gateway's address, and the device at whose link it is.
+    fn gateway(
+        &self,
+        given: &Placed<String>,
+        device: Option<usize>,
+        alone: Option<usize>,
+    ) -> Result<(Ipv4Addr, usize), Box<Diagnostic>> {
+        let help = "the IPv4 address of another host, such as `10.1.2.3`";
+        let parsed = given.value.parse().ok().filter(|&address| is_host(address));
+        let gateway: Ipv4Addr = parsed.ok_or_else(|| complaint(given, "`{}` is no host's address", help))?;
+        if self.interfaces.iter().any(|interface| interface.address == gateway) {
+            return Err(complaint(
+                given,
+                "`{}` is the host's own address: it does not pass packets on",
+                help,
+            ));
+        }
+        // The longest prefix counts, and of two alike there is none.
+        let covering = self.table(alone).filter(|reached| reached.covers(gateway));
+        let by = covering.max_by_key(|reached| reached.network.1).filter(|reached| reached.is_near);
+        if let Some(by) = by.filter(|reached| device.is_none_or(|device| device == reached.by)) {
+            return Ok((gateway, by.by));
+        }
+        let near = self.table(alone).filter(|reached| reached.is_near);
+        let near = near.filter(|reached| device.is_none_or(|device| device == reached.by));
+        let near = near.map(|Reached { network: (address, prefix), by, .. }| {
+            format!("{address}/{prefix} ({})", self.interfaces[*by].name)
         });
-        let device = entry.device.as_ref().map(|given| given.value.clone());
-        Ok(RouteSetup { network, device, gateway: gateway.transpose()? })
-    };
-    entries.iter().map(route).collect()
+        let near: Vec<String> = near.collect();
+        let help = match near.is_empty() {
+            true => "no network is: add a NIC, or a route by `device` before".to_owned(),
+            false => format!("these are: {}", near.join(", ")),
+        };
+        Err(complaint(given, "`{}` is at no link by which it could be reached", &help))
+    }
+}
+
+/// What a host's network devices are called, for a complaint about a name that none has.
+pub(crate) fn known(interfaces: &[InterfaceSetup]) -> String {
+    match crate::suggest::list(interfaces.iter().map(|interface| interface.name.as_str())) {
+        names if names.is_empty() => "the host has none: add a `[[host.device]]` with `nic`".to_owned(),
+        names => format!("the host's network devices are {names}"),
+    }
+}
+
+/// A complaint about a value, which stands for `{}` in the message.
+fn complaint(given: &Placed<String>, message: &str, help: &str) -> Box<Diagnostic> {
+    Box::new(Diagnostic::new(&given.place, message.replace("{}", &given.value)).help(help))
+}
+
+/// The bits of an address behind a prefix.
+fn behind(prefix: u8) -> u32 {
+    u32::MAX.checked_shr(prefix.into()).unwrap_or(0)
 }
 
 fn network(text: &str) -> Option<(Ipv4Addr, u8)> {
     let (address, prefix) = text.split_once('/')?;
     let (address, prefix): (Ipv4Addr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
-    let behind = u64::from(u32::MAX).checked_shr(prefix.into())?;
-    (prefix <= 32 && u64::from(u32::from(address)) & behind == 0).then_some((address, prefix))
+    (prefix <= 32 && u32::from(address) & behind(prefix) == 0).then_some((address, prefix))
 }
 
 #[cfg(test)]

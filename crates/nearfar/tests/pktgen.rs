@@ -101,7 +101,7 @@ fn ethtool_shows_each_loss() {
     let shown = |name: &str, host: &str, device: &str, run: &str| {
         let text = format!(
             "name = \"losses\"\nsummary = \"What is lost is shown\"\n\
-             [[host]]\nname = \"a\"\nmachine = \"i5-2400s\"\n{host}\n[host.nic_driver]\nkpio = \"all\"\nchannels = 2\n\
+             [[host]]\nname = \"a\"\nmachine = \"i5-2400s\"\n{host}\nnic_driver.kpio = \"all\"\n\
              [[host.device]]\nnic = \"kpio-fpga\"\n{device}\n\
              [[program]]\ncpus = \"0-1\"\nstart = \"100 us\"\nrun = \"{run}\"\n\
              [[program]]\ncpus = \"3\"\nstart = \"6 ms\"\nrun = \"ethtool -S eth0\"\n\
@@ -121,7 +121,7 @@ fn ethtool_shows_each_loss() {
     let two =
         "change.controller.tx_queues = 2\nchange.controller.rx_queues = 2\nchange.controller.vectors = 8";
     let both = format!("{there} -t 2");
-    assert!(shown("tx_kpio_no_queue", "", two, &both) > 0.0);
+    assert!(shown("tx_kpio_no_queue", "nic_driver.channels = 2", two, &both) > 0.0);
     assert!(shown("rx_overflow", "", "change.rx.memory = \"512 B\"", there) > 0.0);
     assert!(shown("rx_no_buffer", "", "change.controller.ring_entries = 16", there) > 0.0);
 }

@@ -1,7 +1,7 @@
 //! What the kernels of a scenario find, as a tree of attributes.
 
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
-use nearfar::computer::{SysNode, run, tree};
+use nearfar::computer::{Computers, SysNode, run, tree};
 use nearfar::progress::Silent;
 
 fn setup(programs: &str) -> ComputerSetup {
@@ -96,4 +96,43 @@ run = "ethtool -C eth0 tx-usecs 7"
     assert_eq!((get(1, "rx-0"), get(1, "rx-1"), get(1, "rx-2")), (96.0, 32.0, 0.0));
     assert_eq!(get(2, "resets"), 0.0);
     assert!(done[3].outcome.as_ref().unwrap_err().to_string().contains("rx-usecs"));
+}
+
+/// What a scenario's files say that the kernels will find is what they find: names, sizes, queues.
+#[test]
+fn kernels_find_what_the_files_say() {
+    // A drive of the second host has a port in the first, and NICs of several ports have virtual functions.
+    let mixed = "name = \"x\"\nsummary = \"x\"\n\
+         [[host]]\nname = \"a\"\nmachine = \"dell-t430\"\nnic_driver.channels = 3\n\
+         [[host.device]]\nnic = \"modern\"\nvfs = 2\nchange.controller.ports = 2\nslot = \"slot-socket1\"\n\
+         [[host.device]]\nnic = \"82575eb\"\n[[host.device]]\ndrive = \"optane-900p\"\nnamespaces = [\"1 GiB\", \"2 GiB\"]\n\
+         [[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"connectx4\"\n\
+         [[host.device]]\ndrive = \"pm1725a-dual\"\nsecond_host = \"a\"\nsecond_slot = \"slot\"\nchange.controller.block = \"512 B\"\n";
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let shipped =
+        std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
+    let shipped: Vec<String> = shipped.map(Result::unwrap).filter(|text| text.contains("[[host]]")).collect();
+    assert!(shipped.len() >= 10);
+    for text in shipped.iter().map(String::as_str).chain([mixed]) {
+        let library = Library::built_in();
+        let doc = Doc::<ComputerScenario>::from_text(&library, "found.toml", text);
+        let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
+        let computers = Computers::new(&setup).unwrap_or_else(|error| panic!("{error}"));
+        computers.boot().unwrap_or_else(|error| panic!("{error}\n{text}"));
+        for (said, host) in setup.hosts.iter().zip(computers.hosts()) {
+            let found = host.kernel.net().devices();
+            let found: Vec<_> =
+                found.iter().map(|one| (one.name(), u32::from(one.limits().rx_queues))).collect();
+            let named: Vec<_> = said.interfaces.iter().map(|one| (one.name.as_str(), one.channels)).collect();
+            assert_eq!(found, named, "{}: {text}", said.name);
+            for disk in &said.disks {
+                let file = host.face(None).open_block(&disk.name);
+                let file = file.unwrap_or_else(|| panic!("{} has no {}", said.name, disk.name));
+                let (size, block) = (disk.size.get(), disk.block.get());
+                assert_eq!((file.bytes(), u64::from(file.block_bytes())), (size, block), "{}", disk.name);
+            }
+            let beyond = format!("nvme{}n1", said.disks.len());
+            assert!(host.face(None).open_block(&beyond).is_none());
+        }
+    }
 }

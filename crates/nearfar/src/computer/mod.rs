@@ -13,7 +13,7 @@
 //! | `tree` | what their kernels find, as sysfs shows it |
 //! | `run` | the programs, and what they leave |
 //!
-//! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer.rs), a
+//! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer/device.rs), a
 //! file in `device/` and a line in [`device::plug`]; its driver a line in [`device::drivers`].
 
 mod accounting;
@@ -27,7 +27,6 @@ mod traffic;
 mod tree;
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use ::kernel::Kernel;
@@ -45,7 +44,6 @@ use platform::socket::Route;
 use platform::sync::Completion;
 use thiserror::Error;
 use traffic::TrafficSource;
-use wire::ethernet::MacAddr;
 
 use crate::topology::{self, TopologyError};
 
@@ -75,16 +73,6 @@ pub enum ComputerError {
         file: String,
         /// What the system says.
         problem: std::io::Error,
-    },
-    /// A route leads nowhere.
-    #[error("{host}: no route to {network}: {problem}")]
-    Route {
-        /// Its host.
-        host: String,
-        /// The network.
-        network: String,
-        /// What the kernel says.
-        problem: platform::Error,
     },
     /// A network device does not start.
     #[error("{host}: {device} does not start: {problem}")]
@@ -126,8 +114,8 @@ pub struct Computer {
     pub devices: Vec<EndpointId>,
     /// The NICs among them.
     pub nics: Vec<(EndpointId, NicHandle)>,
-    /// The addresses that the scenario gives to its ports.
-    addresses: BTreeMap<MacAddr, (Ipv4Addr, u8)>,
+    /// The network devices that it is to have.
+    interfaces: Vec<machine::InterfaceSetup>,
     /// The routes that it gives.
     routes: Vec<machine::RouteSetup>,
     /// Network namespaces beside the first, by the device that each has.
@@ -193,8 +181,7 @@ impl Computers {
             .zip(&setup.sources)
             .map(|(n, source)| TrafficSource::new(&mut fabric, n, source, seed))
             .collect();
-        let (cables, captures) = network::connect(&mut fabric, &setup.network, (&devices, &sources), seed)
-            .map_err(|(file, problem)| ComputerError::Capture { file, problem })?;
+        let (cables, captures) = network::connect(&mut fabric, &setup.network, (&devices, &sources), seed)?;
         let simulation = Simulation::new(fabric);
         let boot = |(number, (host, id, devices, nics)): (usize, (&machine::HostSetup, _, _, _))| {
             let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
@@ -204,9 +191,9 @@ impl Computers {
             for driver in drivers(host) {
                 kernel.add_driver(driver);
             }
-            let addresses = device::addresses(id, host);
-            let (name, routes) = (host.name.clone(), host.routes.clone());
-            Ok(Computer { name, host: id, kernel, devices, nics, addresses, routes, namespaces })
+            let (name, interfaces, routes) =
+                (host.name.clone(), host.interfaces.clone(), host.routes.clone());
+            Ok(Computer { name, host: id, kernel, devices, nics, interfaces, routes, namespaces })
         };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
         Ok(Self { simulation, hosts, captures, sources, cables, vfs })
@@ -226,7 +213,7 @@ impl Computers {
         for (host, vfs) in self.hosts.iter().zip(&self.vfs) {
             self.enable_virtual_functions(host, vfs)?;
         }
-        self.hosts.iter().enumerate().try_for_each(|(number, host)| self.open_network(number, host))
+        self.hosts.iter().try_for_each(|host| self.open_network(host))
     }
 
     /// Enables the virtual functions that a scenario asks for.
@@ -247,33 +234,27 @@ impl Computers {
         Ok(())
     }
 
-    /// Starts a host's network devices and adds its routes, as its init would: device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The
-    /// first device, and one that is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24. A
-    /// scenario may give others.
-    fn open_network(&self, number: usize, host: &Computer) -> Result<(), ComputerError> {
-        for (n, device) in host.kernel.net().devices().into_iter().enumerate() {
-            let address = Ipv4Addr::new(10, 0, n as u8, number as u8 + 1);
-            let (done, name) = (Completion::new(), device.name().to_owned());
-            let own = host.namespaces.contains_key(&name);
+    /// Starts a host's network devices and adds its routes, as its init would.
+    fn open_network(&self, host: &Computer) -> Result<(), ComputerError> {
+        for interface in &host.interfaces {
+            let (done, name) = (Completion::new(), interface.name.clone());
             let (told, network) = (done.clone(), host.face(Some(&name)).network());
-            let prefix = if n == 0 || own { 16 } else { 24 };
-            let given = host.addresses.get(&device.mac());
-            let (address, prefix) = given.copied().unwrap_or((address, prefix));
+            let (address, prefix) = (interface.address, interface.prefix);
             host.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
                 Box::pin(async move { told.complete(network.configure(&cpu, &name, address, prefix).await) })
             });
             self.simulation.block_on(async move { done.wait().await })?.map_err(|problem| {
-                ComputerError::Network { host: host.name.clone(), device: device.name().to_owned(), problem }
+                ComputerError::Network { host: host.name.clone(), device: interface.name.clone(), problem }
             })?;
         }
         host.routes.iter().try_for_each(|route| {
-            let (network, prefix) = route.network;
+            let (network, prefix) = route.network.value;
             let (device, gateway) = (route.device.clone(), route.gateway);
             let face = host.face(device.as_deref());
             let added = face.network().add_route(&Route { network, prefix, device, gateway });
             added.map_err(|problem| {
-                let (host, network) = (host.name.clone(), format!("{network}/{prefix}"));
-                ComputerError::Route { host, network, problem }
+                let message = format!("no route to {network}/{prefix}: {problem}");
+                route.network.complaint(message, None).into()
             })
         })
     }

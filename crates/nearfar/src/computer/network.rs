@@ -3,14 +3,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::rc::Rc;
 
 use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::{CableEnd, CableId, CableParams, Capture, EthernetSwitchParams, FaultParams, Plug};
-use machine::{CableEntry, CableSetup, NetworkSetup, PortSetup};
+use machine::{CableEntry, CableSetup, Diagnostics, NetworkSetup, PortSetup};
 use platform::ethernet::EthernetPort;
 use units::Duration;
 
@@ -25,13 +25,13 @@ pub type Captures = BTreeMap<String, Rc<RefCell<Capture>>>;
 /// Connects the hosts' devices and the traffic sources.
 ///
 /// # Errors
-/// If a capture's file cannot be written, with its name.
+/// If a capture's file cannot be written, at the line that names it.
 pub fn connect(
     fabric: &mut Fabric,
     setup: &NetworkSetup,
     (devices, sources): (&[Vec<EndpointId>], &[TrafficSource]),
     seed: Seed,
-) -> Result<(Vec<CableId>, Captures), (String, io::Error)> {
+) -> Result<(Vec<CableId>, Captures), Diagnostics> {
     let mut switches = Vec::new();
     for (entry, ports) in &setup.switches {
         let generic = EthernetSwitchParams::generic(*ports);
@@ -64,13 +64,19 @@ pub fn connect(
             Some(CableEnd { cable: cables[n], end: end as u8 })
         });
         let Some(place) = place else { continue };
-        let capture = match captures.get(file) {
+        let capture = match captures.get(&file.value) {
             Some(capture) => Rc::clone(capture),
             None => {
                 let begin = |out| Capture::new(Box::new(BufWriter::new(out)));
-                let capture = File::create(file).and_then(begin).map_err(|error| (file.clone(), error))?;
+                let capture = File::create(&file.value).and_then(begin).map_err(|problem| {
+                    let message = format!("cannot write the capture `{}`: {problem}", file.value);
+                    file.complaint(
+                        message,
+                        Some("a file that can be written, in a folder that there is".into()),
+                    )
+                })?;
                 let capture = Rc::new(RefCell::new(capture));
-                captures.insert(file.clone(), Rc::clone(&capture));
+                captures.insert(file.value.clone(), Rc::clone(&capture));
                 capture
             }
         };

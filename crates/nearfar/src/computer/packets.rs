@@ -287,7 +287,7 @@ impl PacketCosts {
 /// By which way packets reach the NIC, if not by descriptors in rings.
 pub(super) fn other_path(described: &HostSetup) -> Option<&'static str> {
     let driver = described.nic_driver.as_ref()?;
-    match (driver.kpio.as_ref().map(|kpio| kpio.value), driver.inline_up_to) {
+    match (driver.kpio.as_ref().map(|kpio| kpio.value), driver.inline_up_to.as_ref().map(|size| size.value)) {
         (Some(select), _) if select != machine::KpioSelect::Off => Some("packets go by programmed I/O"),
         (_, Some(_)) => Some("short packets go inline"),
         _ => None,

@@ -126,7 +126,6 @@ pub fn run_watched(
     progress.begin(&setup.name, (1 + programs.len() + setup.sources.len()) as u64);
     let computers = Computers::new(setup)?;
     computers.boot()?;
-    check_namespaces(setup, &computers)?;
     progress.step("booted");
     observer.booted(&computers);
     let ended = Rc::new(Ended::default());
@@ -209,21 +208,6 @@ fn give_up(
 /// What is wrong with the first that is not.
 pub fn check(setup: &ComputerSetup) -> Result<(), ComputerError> {
     setup.programs.iter().try_for_each(|entry| parse(entry).map(|_| ()))
-}
-
-/// Whether there are the devices that programs name for their namespaces.
-fn check_namespaces(setup: &ComputerSetup, computers: &Computers) -> Result<(), ComputerError> {
-    for entry in &setup.programs {
-        let devices = computers.hosts()[entry.host].kernel.net().devices();
-        if let Some(name) = &entry.namespace
-            && !devices.iter().any(|device| device.name() == name.value)
-        {
-            let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
-            let help = format!("the host's network devices are {}", names.join(", "));
-            return Err(name.complaint(format!("there is no device `{}`", name.value), Some(help)).into());
-        }
-    }
-    Ok(())
 }
 
 /// The program of a command line.

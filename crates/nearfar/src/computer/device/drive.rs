@@ -72,9 +72,12 @@ pub fn options(entry: Option<&NvmeDriverEntry>) -> NvmeOptions {
     let usual = NvmeOptions::default();
     let Some(entry) = entry else { return usual };
     NvmeOptions {
-        queues: entry.queues.map(|count| count.get() as u16).or(usual.queues),
-        queue_entries: entry.queue_entries.map_or(usual.queue_entries, |count| count.get() as u16),
-        use_memory_buffer: entry.memory_buffer.unwrap_or(usual.use_memory_buffer),
+        queues: entry.queues.as_ref().map(|count| count.value.get() as u16).or(usual.queues),
+        queue_entries: entry
+            .queue_entries
+            .as_ref()
+            .map_or(usual.queue_entries, |count| count.value.get() as u16),
+        use_memory_buffer: entry.memory_buffer.as_ref().map_or(usual.use_memory_buffer, |own| own.value),
         sgl_threshold: entry.sgl_threshold.map_or(usual.sgl_threshold, |bytes| bytes.get() as u32),
         io_timeout: entry.io_timeout.unwrap_or(usual.io_timeout),
         ..usual

@@ -5,8 +5,6 @@ mod drive;
 mod nic;
 
 use devices::nic::NicHandle;
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use drivers::nic::{NicDriver, NicDriverParams};
@@ -17,7 +15,6 @@ use hardware::endpoint::EndpointId;
 use hardware::root::HostId;
 use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability};
 use platform::pci::PciDriver;
-use wire::ethernet::MacAddr;
 
 use super::ComputerError;
 
@@ -75,18 +72,6 @@ pub fn plug(
         }
         DeviceFile::Card(part) => Ok((card::plug(slot, part)?, None)),
     }
-}
-
-/// The IPv4 addresses that a scenario gives to ports of a host, by their Ethernet addresses.
-pub fn addresses(host: HostId, setup: &HostSetup) -> BTreeMap<MacAddr, (Ipv4Addr, u8)> {
-    let ports = setup.devices.iter().enumerate().flat_map(|(number, device)| {
-        (1u32..).zip(&device.ports).map(move |(port, said)| (number, port, &device.ports, said))
-    });
-    ports
-        .filter_map(|(number, port, ports, said)| {
-            Some((nic::mac_of(host, number, port, ports), said.address.as_ref()?.value))
-        })
-        .collect()
 }
 
 /// The drivers of a host's kernel.

@@ -53,7 +53,7 @@ pub fn nic_params(
 ) -> NicParams {
     let controller = &nic.controller;
     let count = |figure: &Figure<Count>| figure.value.get();
-    let ports = count(&controller.ports).min(8) as u8;
+    let ports = count(&controller.ports) as u8;
     let function = |n: u8| NicFunctionParams {
         pcie_port: PortIndex(0),
         port: EthernetPort(n),
@@ -102,11 +102,7 @@ pub fn nic_params(
         },
         kpio: nic.kpio.as_ref().map(kpio),
         virtual_functions: nic.virtual_functions.as_ref().map(virtual_functions),
-        loopback: controller
-            .loopback
-            .as_ref()
-            .filter(|_| controller.looped.as_ref().is_none_or(|looped| looped.value))
-            .map(|latency| latency.value),
+        loopback: controller.loopback.as_ref().filter(|_| nic.is_looped()).map(|latency| latency.value),
         loop_subnets: controller.loop_subnets.as_ref().is_some_and(|swapped| swapped.value),
     }
 }
@@ -150,17 +146,17 @@ pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
     let Some(entry) = entry else { return NicDriverParams::default() };
     let usual = NicDriverParams::default();
     NicDriverParams {
-        channels: entry.channels.map(|channels| channels.get() as u16),
+        channels: entry.channels.as_ref().map(|channels| channels.value.get() as u16),
         coalescing: entry.coalescing.unwrap_or(usual.coalescing),
         adaptive: entry.adaptive.unwrap_or(usual.adaptive),
         coalescing_packets: entry.coalescing_packets.unwrap_or(usual.coalescing_packets),
-        rss: entry.rss.iter().flatten().map(|&queue| queue as u16).collect(),
-        inline: entry.inline_up_to.map(|bytes| InlineParams {
-            up_to: bytes.get() as u32,
+        rss: entry.rss.iter().flat_map(|rss| rss.value.iter()).map(|&queue| queue as u16).collect(),
+        inline: entry.inline_up_to.as_ref().map(|bytes| InlineParams {
+            up_to: bytes.value.get() as u32,
             direct: entry.inline_direct.unwrap_or(false),
         }),
-        held: entry.held_up_to.map(|bytes| HeldParams {
-            up_to: bytes.get().min(u16::MAX.into()) as u16,
+        held: entry.held_up_to.as_ref().map(|bytes| HeldParams {
+            up_to: bytes.value.get() as u16,
             loads: match entry.held_loads {
                 None | Some(HeldLoads::Streaming) => Loads::Streaming,
                 Some(HeldLoads::Uncached) => Loads::Uncached,

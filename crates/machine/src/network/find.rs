@@ -1,110 +1,14 @@
-//! What a scenario says of the network between its hosts: cables, switches, captures.
+//! Finding what a scenario's cables and captures name, and whether that fits together.
 
+use std::collections::BTreeSet;
+
+use super::{CableEntry, CableSetup, CaptureEntry, MOST_PORTS, NetworkSetup, PortSetup, SwitchEntry};
 use crate::computer::{DeviceFile, HostSetup};
 use crate::diagnostic::Diagnostic;
+use crate::limits::{ETHERNET, is_ethernet};
 use crate::placed::Placed;
-use crate::read::{Check, record};
 use crate::traffic::SourceEntry;
-use units::{BitRate, Bytes, Duration};
-
-record! {
-    /// A cable between two ports.
-    pub struct CableEntry {
-        /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch `s`,
-        /// `s` for its next free one, `t` for traffic source `t`.
-        ends: Vec<Placed<String>>,
-        /// Its speed; if not given, that of the slower end.
-        rate: Option<BitRate>,
-        /// From one end to the other, transceivers included; 20 ns (about 4 m) if not given.
-        propagation: Option<Duration>,
-        /// Share of frames that are lost.
-        loss: Option<f64>,
-        /// Share of frames in which a bit is flipped.
-        corruption: Option<f64>,
-        /// Share of frames that arrive twice.
-        duplication: Option<f64>,
-        /// Share of frames that are held back, so that later ones pass.
-        reordering: Option<f64>,
-        /// For how long such frames are held back at most; 100 µs if not given.
-        longest_delay: Option<Duration>,
-    }
-    check |cable: &CableEntry, check: &mut Check<'_>| {
-        let count = cable.ends.len();
-        check.require(count == 2, "ends", format!("a cable has two ends, not {count}"), "`ends = [\"a\", \"b\"]`");
-        let shares = [
-            ("loss", cable.loss),
-            ("corruption", cable.corruption),
-            ("duplication", cable.duplication),
-            ("reordering", cable.reordering),
-        ];
-        for (name, share) in shares {
-            let share = share.unwrap_or(0.0);
-            check.require((0.0..=1.0).contains(&share), name, format!("{share} is no share"), "from 0 to 1");
-        }
-    }
-}
-
-record! {
-    /// An Ethernet switch.
-    pub struct SwitchEntry {
-        /// What the scenario calls it.
-        name: Placed<String>,
-        /// Its ports; as many as cables lead to it if not given.
-        ports: Option<u32>,
-        /// Speed of its ports; 100 Gbit/s if not given.
-        rate: Option<BitRate>,
-        /// From a frame's last bit in to its first bit out, when nothing is in its way; 300 ns if not given.
-        latency: Option<Duration>,
-        /// Bytes that may wait at a port; 384 KiB if not given.
-        queue: Option<Bytes>,
-        /// Bytes that wait at a port from which on frames are marked as having met congestion, if their senders use ECN;
-        /// none is marked if not given.
-        mark: Option<Bytes>,
-    }
-}
-
-record! {
-    /// A capture of what passes a port.
-    pub struct CaptureEntry {
-        /// The port, as a cable's end is called.
-        port: Placed<String>,
-        /// The pcapng file to write. Captures of several ports may share one.
-        file: String,
-    }
-}
-
-/// A port of a scenario.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PortSetup {
-    /// An Ethernet port: host, device, port of the device.
-    Host(usize, usize, u8),
-    /// A switch and its port.
-    Switch(usize, u8),
-    /// The port of a traffic source.
-    Source(usize),
-}
-
-/// A cable with its ends found.
-#[derive(Debug, Clone)]
-pub struct CableSetup {
-    /// Its ends.
-    pub ends: [PortSetup; 2],
-    /// Its speed.
-    pub rate: BitRate,
-    /// What the scenario says of it.
-    pub entry: CableEntry,
-}
-
-/// The network of a scenario.
-#[derive(Debug, Clone, Default)]
-pub struct NetworkSetup {
-    /// Switches, and how many ports each has.
-    pub switches: Vec<(SwitchEntry, u8)>,
-    /// Cables.
-    pub cables: Vec<CableSetup>,
-    /// Ports at which frames are captured, and the file of each.
-    pub captures: Vec<(PortSetup, String, String)>,
-}
+use units::BitRate;
 
 /// What is at the far ends of a network.
 #[derive(Clone, Copy)]
@@ -142,11 +46,15 @@ impl NetworkSetup {
                 }
             }
             if let [first, second] = ends[..] {
-                let slower = finder.rate(first).min(finder.rate(second));
-                let rate = entry.rate.unwrap_or(slower);
-                found.cables.push(CableSetup { ends: [first, second], rate, entry: entry.clone() });
+                match finder.cable_rate([first, second], entry) {
+                    Ok(rate) => {
+                        found.cables.push(CableSetup { ends: [first, second], rate, entry: entry.clone() })
+                    }
+                    Err(diagnostic) => wrong.push(*diagnostic),
+                }
             }
         }
+        finder.check_sources(wrong);
         for capture in captures {
             match finder.port(&capture.port) {
                 Ok(port) if finder.used.contains(&port) => {
@@ -154,7 +62,12 @@ impl NetworkSetup {
                 }
                 Ok(_) => {
                     let message = format!("no cable leads to `{}`", capture.port.value);
-                    wrong.push(Diagnostic::new(&capture.port.place, message));
+                    let ends = cables.iter().flat_map(|cable| &cable.ends).map(|end| end.value.as_str());
+                    let help = match crate::suggest::list(ends) {
+                        ends if ends.is_empty() => "there is no cable: add `[[cable]]`".to_owned(),
+                        ends => format!("cables lead to {ends}"),
+                    };
+                    wrong.push(Diagnostic::new(&capture.port.place, message).help(help));
                 }
                 Err(diagnostic) => wrong.push(*diagnostic),
             }
@@ -170,7 +83,7 @@ impl NetworkSetup {
             .iter()
             .enumerate()
             .map(|(n, entry)| {
-                (entry.clone(), entry.ports.map_or(highest(n), |ports| ports.clamp(1, 255) as u8))
+                (entry.clone(), entry.ports.map_or(highest(n), |ports| ports.min(MOST_PORTS.into()) as u8))
             })
             .collect();
         found
@@ -186,17 +99,31 @@ impl Finder<'_> {
         if let PortSetup::Switch(switch, number) = &mut port
             && !end.value.contains(':')
         {
-            while self.used.contains(&PortSetup::Switch(*switch, *number)) {
-                *number += 1;
-            }
+            let mut free = (0..MOST_PORTS).filter(|&n| !self.used.contains(&PortSetup::Switch(*switch, n)));
+            *number = free.next().unwrap_or(MOST_PORTS);
         }
         if self.used.contains(&port) {
-            return Err(Diagnostic::new(&end.place, format!("`{}` has a cable already", end.value)).into());
+            let message = format!("`{}` has a cable already", end.value);
+            return Err(Diagnostic::new(&end.place, message)
+                .help("a port has one cable; a switch joins several")
+                .into());
         }
-        if let PortSetup::Switch(switch, number) = port
-            && self.switches[switch].ports.is_some_and(|ports| u32::from(number) >= ports)
+        if let PortSetup::Switch(switch, number) = port {
+            let ports = self.switches[switch].ports.unwrap_or(MOST_PORTS.into());
+            if u32::from(number) >= ports {
+                let message = format!("the switch has no port {number}");
+                let help = format!("its ports are 0 to {}", ports.saturating_sub(1));
+                return Err(Diagnostic::new(&end.place, message).help(help).into());
+            }
+        }
+        if let PortSetup::Host(host, device, _) = port
+            && let DeviceFile::Nic(nic) = &self.stations.hosts[host].devices[device].kind
+            && nic.is_looped()
         {
-            return Err(Diagnostic::new(&end.place, format!("the switch has no port {number}")).into());
+            let message =
+                format!("no cable reaches `{}`: {} sends its frames round inside", end.value, nic.name);
+            let help = "`change.controller.looped = false` in its `[[host.device]]`";
+            return Err(Diagnostic::new(&end.place, message).help(help).into());
         }
         self.used.push(port);
         Ok(port)
@@ -211,8 +138,10 @@ impl Finder<'_> {
             return Ok(PortSetup::Switch(switch, number));
         }
         let Stations { hosts, sources } = self.stations;
-        if let Some(source) = sources.iter().position(|source| source.name.value == name && number == 0) {
-            return Ok(PortSetup::Source(source));
+        if let Some(source) = sources.iter().position(|source| source.name.value == name) {
+            let only = format!("source `{name}` has one port");
+            let only = Diagnostic::new(&end.place, only).help(format!("call it `{name}`"));
+            return if number == 0 { Ok(PortSetup::Source(source)) } else { Err(only.into()) };
         }
         let Some(host) = hosts.iter().position(|host| host.name == name) else {
             let names = hosts.iter().map(|host| host.name.as_str());
@@ -247,12 +176,49 @@ impl Finder<'_> {
         devices
             .flat_map(|(n, device)| {
                 let ports = match &device.kind {
-                    DeviceFile::Nic(nic) => nic.controller.ports.value.get().min(8) as u8,
+                    DeviceFile::Nic(nic) => nic.controller.ports.value.get() as u8,
                     _ => 0,
                 };
                 (0..ports).map(move |port| (n, port))
             })
             .collect()
+    }
+
+    /// The speed of a cable between two ports: no port runs faster than it can, and a cable makes none faster.
+    fn cable_rate(&self, ends: [PortSetup; 2], entry: &CableEntry) -> Result<BitRate, Box<Diagnostic>> {
+        let (slower, end) = if self.rate(ends[1]) < self.rate(ends[0]) { (ends[1], 1) } else { (ends[0], 0) };
+        let (most, end) = (self.rate(slower), &entry.ends[end]);
+        let (rate, place) = match &entry.rate {
+            Some(rate) => (rate.value, &rate.place),
+            None => (most, &end.place),
+        };
+        if rate > most {
+            let message = format!("`rate`: {rate} is more than `{}` has, {most}", end.value);
+            let own = match slower {
+                PortSetup::Host(..) => "`change.controller.rate` of its NIC",
+                PortSetup::Switch(..) | PortSetup::Source(_) => "its own `rate`",
+            };
+            let help = format!("{most} at most, or change {own}");
+            return Err(Diagnostic::new(place, message).help(help).into());
+        }
+        if !is_ethernet(rate) {
+            let message = format!("a cable of {rate} is none of Ethernet's");
+            return Err(Diagnostic::new(place, message).help(ETHERNET).into());
+        }
+        Ok(rate)
+    }
+
+    /// Complains of traffic sources that no cable leads to.
+    fn check_sources(&self, wrong: &mut Vec<Diagnostic>) {
+        let used: BTreeSet<_> = self.used.iter().collect();
+        for (n, source) in self.stations.sources.iter().enumerate() {
+            if !used.contains(&PortSetup::Source(n)) {
+                let name = &source.name.value;
+                let help = format!("add `[[cable]]` with `{name}` as one of its `ends`");
+                let message = format!("no cable leads to source `{name}`");
+                wrong.push(Diagnostic::new(&source.name.place, message).help(help));
+            }
+        }
     }
 
     fn rate(&self, port: PortSetup) -> BitRate {

@@ -1,0 +1,114 @@
+//! Whether the drivers' settings are any for the devices of a host. A driver is loaded once for all devices of a host: what one of
+//! them can take is possible.
+
+use super::found::most_channels;
+use super::{DeviceFile, HostEntry, HostSetup};
+use crate::diagnostic::Diagnostic;
+use crate::drive::Drive;
+use crate::nic::Nic;
+use crate::nic_driver::{KpioSelect, NicDriverEntry};
+use crate::nvme_driver::NvmeDriverEntry;
+use crate::placed::Placed;
+
+/// Complains of settings that no device of the host can take.
+pub(super) fn check(entry: &HostEntry, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
+    if let Some(driver) = &entry.nic_driver {
+        check_nics(driver, host, wrong);
+    }
+    if let Some(driver) = &entry.nvme_driver {
+        check_drives(driver, host, wrong);
+    }
+}
+
+/// A complaint about a value, with what would be right.
+fn complain<T>(wrong: &mut Vec<Diagnostic>, given: &Placed<T>, message: String, help: impl Into<String>) {
+    wrong.push(Diagnostic::new(&given.place, message).help(help));
+}
+
+fn check_nics(driver: &Placed<NicDriverEntry>, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
+    let nics = host.devices.iter().filter_map(|device| match &device.kind {
+        DeviceFile::Nic(nic) => Some(&**nic),
+        _ => None,
+    });
+    let nics: Vec<&Nic> = nics.collect();
+    let name = &host.name;
+    if nics.is_empty() {
+        let help = "leave `nic_driver` out, or add a `[[host.device]]` with `nic`";
+        return complain(wrong, driver, format!("host `{name}` has no NIC"), help);
+    }
+    let most = nics.iter().map(|nic| most_channels(host, nic, false)).max().unwrap_or(1);
+    if let Some(channels) = driver.channels.as_ref().filter(|channels| channels.value.get() > most) {
+        let message = format!("`channels`: no NIC of host `{name}` gets {} pairs of queues", channels.value);
+        let help = format!("1 to {most}: as many as it has queues and interrupts, and the host cores");
+        complain(wrong, channels, message, help);
+    }
+    if let Some(rss) = &driver.rss {
+        check_rss(rss, driver.channels.as_ref().map_or(most, |own| own.value.get().min(most)), &nics, wrong);
+    }
+    let can = |has: fn(&Nic) -> bool| nics.iter().any(|nic| has(nic));
+    let has_kpio: fn(&Nic) -> bool = |nic| nic.kpio.is_some();
+    if let Some(kpio) = driver.kpio.as_ref().filter(|kpio| kpio.value != KpioSelect::Off && !can(has_kpio)) {
+        let message = format!("no NIC of host `{name}` has queues for programmed I/O");
+        let help = "a NIC whose file has a table `[kpio]`, such as `kpio-fpga`, or `kpio = \"off\"`";
+        complain(wrong, kpio, message, help);
+    }
+    if let Some(held) = driver.held_up_to.as_ref().filter(|_| !can(has_kpio)) {
+        let message =
+            format!("`held_up_to`: no NIC of host `{name}` keeps received frames for the core to fetch");
+        complain(wrong, held, message, "a NIC whose file has a table `[kpio]`, such as `kpio-fpga`");
+    }
+    let has_inline: fn(&Nic) -> bool =
+        |nic| nic.controller.inline.as_ref().is_some_and(|inline| inline.value);
+    if let Some(inline) = driver.inline_up_to.as_ref().filter(|_| !can(has_inline)) {
+        let message = format!("`inline_up_to`: no NIC of host `{name}` takes packets inside descriptors");
+        complain(wrong, inline, message, "a NIC with `controller.inline`, which `change` can give it");
+    }
+}
+
+/// The values of the receive hash can go to queues that there are, in a turn that the table holds.
+fn check_rss(rss: &Placed<crate::Several<u32>>, channels: u32, nics: &[&Nic], wrong: &mut Vec<Diagnostic>) {
+    if let Some(queue) = rss.value.iter().find(|&&queue| queue >= channels) {
+        let message = format!("`rss`: there is no receiving queue {queue}");
+        complain(wrong, rss, message, format!("0 to {}", channels - 1));
+    }
+    let entries = nics.iter().map(|nic| nic.controller.rss_entries.value.get()).max().unwrap_or(0);
+    if rss.value.len() > entries as usize {
+        let message = format!("`rss`: {} queues for a table of {entries} entries", rss.value.len());
+        complain(wrong, rss, message, format!("at most {entries}"));
+    }
+}
+
+fn check_drives(driver: &Placed<NvmeDriverEntry>, host: &HostSetup, wrong: &mut Vec<Diagnostic>) {
+    // A drive of another host may have its second port here; it is told by its disks.
+    let drives = host.devices.iter().filter_map(|device| match &device.kind {
+        DeviceFile::Drive(drive) => Some(&drive.file),
+        _ => None,
+    });
+    let drives: Vec<&Drive> = drives.collect();
+    let name = &host.name;
+    if drives.is_empty() {
+        if host.disks.is_empty() {
+            let help = "leave `nvme_driver` out, or add a `[[host.device]]` with `drive`";
+            complain(wrong, driver, format!("host `{name}` has no drive"), help);
+        }
+        return;
+    }
+    let most = |of: fn(&Drive) -> u32| drives.iter().map(|drive| of(drive)).max().unwrap_or(0);
+    let pairs = most(|drive| drive.controller.queue_pairs.value.get()).min(host.cores());
+    if let Some(queues) = driver.queues.as_ref().filter(|queues| queues.value.get() > pairs) {
+        let message = format!("`queues`: no drive of host `{name}` gets {} queue pairs", queues.value);
+        complain(wrong, queues, message, format!("1 to {pairs}: as many as it has, and the host cores"));
+    }
+    let entries = most(|drive| drive.controller.queue_entries.value.get());
+    if let Some(own) = driver.queue_entries.as_ref().filter(|own| own.value.get() > entries) {
+        let message =
+            format!("`queue_entries`: no drive of host `{name}` has queues of {} entries", own.value);
+        complain(wrong, own, message, format!("2 to {entries}"));
+    }
+    let has_buffer = drives.iter().any(|drive| drive.controller.memory_buffer.is_some());
+    if let Some(buffer) = driver.memory_buffer.as_ref().filter(|buffer| buffer.value && !has_buffer) {
+        let message = format!("`memory_buffer`: no drive of host `{name}` has a controller memory buffer");
+        let help = "`change.controller.memory_buffer = \"64 KiB\"` in its `[[host.device]]`, or `false`";
+        complain(wrong, buffer, message, help);
+    }
+}

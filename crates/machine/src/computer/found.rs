@@ -1,0 +1,134 @@
+//! What a host's kernel will find, by the names that it gives: so that what names a device can be held against it before
+//! anything boots.
+//!
+//! Kernels look at root ports in the order in which devices are plugged in: host after host, device after device, a drive's second
+//! port right behind its first. Virtual functions are enabled when all else is there.
+
+use std::net::Ipv4Addr;
+
+use super::{DeviceFile, DriveSetup, HostSetup};
+use crate::nic::Nic;
+use crate::program::ProgramEntry;
+use crate::scalar::Count;
+use units::Bytes;
+
+/// A network device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterfaceSetup {
+    /// The kernel's name for it, such as `eth0`.
+    pub name: String,
+    /// The number of the device in its host, and the Ethernet port of it.
+    pub port: (usize, u8),
+    /// It is alone in a network namespace.
+    pub alone: bool,
+    /// Its IPv4 address.
+    pub address: Ipv4Addr,
+    /// The bits of it that name the network.
+    pub prefix: u8,
+    /// Pairs of queues that the driver uses.
+    pub channels: u32,
+    /// Longest frame without its check sequence.
+    pub max_frame: Bytes,
+}
+
+/// A block device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSetup {
+    /// The kernel's name for it, such as `nvme0n1`.
+    pub name: String,
+    /// How much it holds.
+    pub size: Bytes,
+    /// Its blocks.
+    pub block: Bytes,
+}
+
+/// Tells each host what its kernel will find.
+pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry]) {
+    let is_only = hosts.len() == 1;
+    let networks = hosts.iter().enumerate().map(|(number, host)| {
+        let runs_here = |program: &&ProgramEntry| match &program.host {
+            Some(name) => name.value == host.name,
+            None => is_only,
+        };
+        let namespaces = programs.iter().filter(runs_here).filter_map(|program| program.namespace.as_ref());
+        let namespaces: Vec<&str> = namespaces.map(|name| name.value.as_str()).collect();
+        interfaces(number, host, &namespaces)
+    });
+    let networks: Vec<_> = networks.collect();
+    let mut drives: Vec<Vec<&DriveSetup>> = vec![Vec::new(); hosts.len()];
+    for (number, host) in hosts.iter().enumerate() {
+        for device in &host.devices {
+            let DeviceFile::Drive(drive) = &device.kind else { continue };
+            drives[number].push(drive);
+            if let Some((second, _)) = device.second {
+                drives[second].push(drive);
+            }
+        }
+    }
+    let disks: Vec<_> = drives.iter().map(|drives| disks(drives)).collect();
+    for (host, (interfaces, disks)) in hosts.iter_mut().zip(networks.into_iter().zip(disks)) {
+        (host.interfaces, host.disks) = (interfaces, disks);
+    }
+}
+
+/// The block devices of controllers: one for each namespace.
+fn disks(controllers: &[&DriveSetup]) -> Vec<DiskSetup> {
+    let of = |(controller, drive): (usize, &&DriveSetup)| {
+        let block = drive.file.controller.block.value;
+        let named = move |(id, &size): (usize, &Bytes)| DiskSetup {
+            name: format!("nvme{controller}n{}", id + 1),
+            size,
+            block,
+        };
+        drive.namespaces.iter().enumerate().map(named).collect::<Vec<_>>()
+    };
+    controllers.iter().enumerate().flat_map(of).collect()
+}
+
+/// The network devices of the scenario's `number`th host: each NIC's ports, then the virtual functions of each.
+///
+/// Where a scenario gives no address, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The first device, and one that
+/// is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24.
+fn interfaces(number: usize, host: &HostSetup, namespaces: &[&str]) -> Vec<InterfaceSetup> {
+    let nics = || {
+        host.devices.iter().enumerate().filter_map(|(n, device)| match &device.kind {
+            DeviceFile::Nic(nic) => Some((n, &**nic, device)),
+            _ => None,
+        })
+    };
+    let physical = nics().flat_map(|(n, nic, device)| {
+        device.ports.iter().zip(0u8..).map(move |(said, port)| ((n, port), nic, said.address.as_ref(), false))
+    });
+    let virtual_functions = nics().flat_map(|(n, nic, device)| {
+        let each = move |port| (0..device.vfs).map(move |_| ((n, port), nic, None, true));
+        (0u8..).take(device.ports.len()).flat_map(each)
+    });
+    let named = |(n, (port, nic, given, is_virtual)): (usize, (_, &Nic, Option<_>, bool))| {
+        let name = format!("eth{n}");
+        let alone = namespaces.contains(&name.as_str());
+        let prefix = if n == 0 || alone { 16 } else { 24 };
+        let own = || (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
+        let (address, prefix) = given.map_or_else(own, |given: &crate::Placed<_>| given.value);
+        let channels = channels(host, nic, is_virtual);
+        let max_frame = nic.controller.max_frame.value;
+        InterfaceSetup { name, port, alone, address, prefix, channels, max_frame }
+    };
+    physical.chain(virtual_functions).enumerate().map(named).collect()
+}
+
+/// Pairs of queues that the driver uses of a function.
+fn channels(host: &HostSetup, nic: &Nic, is_virtual: bool) -> u32 {
+    let asked = host.nic_driver.as_ref().and_then(|driver| driver.channels.as_ref());
+    let asked = asked.map_or(u32::MAX, |channels| channels.value.get());
+    most_channels(host, nic, is_virtual).min(asked).max(1)
+}
+
+/// Most pairs of queues that the driver can use of a function: it has an interrupt for each, and one for events.
+pub(super) fn most_channels(host: &HostSetup, nic: &Nic, is_virtual: bool) -> u32 {
+    let (controller, get) = (&nic.controller, |figure: &crate::Figure<Count>| figure.value.get());
+    let (queues, vectors) = match nic.virtual_functions.as_ref().filter(|_| is_virtual) {
+        Some(own) => (get(&own.queue_pairs), get(&own.vectors)),
+        None => (get(&controller.tx_queues).min(get(&controller.rx_queues)), get(&controller.vectors)),
+    };
+    queues.min(vectors.saturating_sub(1)).min(host.cores())
+}

@@ -1,0 +1,267 @@
+//! What a scenario with computers says: hosts with devices, and the programs that run on them.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | the scenario and its hosts, with the files that they name |
+//! | `device` | what is in a host's slots |
+//! | `found` | what its kernel will find there, by the names that it gives |
+//! | `fit` | whether the drivers' settings are any for these devices |
+
+mod device;
+mod fit;
+mod found;
+
+use std::collections::BTreeSet;
+
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::doc::{Doc, Kindred};
+use crate::host::Machine;
+use crate::kernel::KernelFile;
+use crate::library::Library;
+use crate::limits::check_name;
+use crate::network::{CableEntry, CaptureEntry, NetworkSetup, Stations, SwitchEntry};
+use crate::nic_driver::NicDriverEntry;
+use crate::nvme_driver::NvmeDriverEntry;
+use crate::placed::Placed;
+use crate::program::{ProgramEntry, ProgramSetup};
+use crate::read::{Check, record};
+use crate::route::{RouteEntry, RouteSetup};
+use crate::scalar::names;
+use crate::scenario::Changes;
+use crate::traffic::{SourceEntry, SourceSetup};
+
+pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
+pub use found::{DiskSetup, InterfaceSetup};
+
+record! {
+    /// An experiment with computers as a scenario file describes it.
+    pub struct ComputerScenario {
+        /// The name by which it is referred to: the file's without `.toml`.
+        name: String,
+        /// What it is for, in a line.
+        summary: String,
+        /// Seed of all random choices; 1 if not given.
+        seed: Option<u64>,
+        /// The hosts.
+        host: Vec<HostEntry>,
+        /// The programs, which all start together.
+        program: Vec<ProgramEntry>,
+        /// Ethernet cables.
+        cable: Vec<CableEntry>,
+        /// Ethernet switches.
+        switch: Vec<SwitchEntry>,
+        /// Traffic sources.
+        source: Vec<SourceEntry>,
+        /// Ports at which frames are captured.
+        capture: Vec<CaptureEntry>,
+    }
+    check check_names
+}
+
+impl Kindred for ComputerScenario {
+    const WHAT: &'static str = "scenario";
+    const FOLDER: &'static str = "scenarios";
+}
+
+names! {
+    /// How a kernel uses its IOMMU.
+    pub enum DmaMode {
+        /// Not at all.
+        Off = "off",
+        /// Every function passes with its addresses as they are.
+        PassThrough = "pass-through",
+        /// Unmapped memory is out of reach at once.
+        Strict = "strict",
+        /// Unmapped memory is out of reach soon.
+        Lazy = "lazy",
+    }
+}
+
+record! {
+    /// A host of a scenario.
+    pub struct HostEntry {
+        /// What the scenario calls it.
+        name: Placed<String>,
+        /// The machine: a name, or the path of a file.
+        machine: Placed<String>,
+        /// The kernel: a name, or the path of a file; `linux` if not given.
+        kernel: Option<Placed<String>>,
+        /// How the kernel uses the IOMMU; `off` if not given.
+        iommu: Option<Placed<DmaMode>>,
+        /// What to change in the machine, as a machine file spells it.
+        change: Option<Changes>,
+        /// What to change in the kernel, as a kernel file spells it.
+        change_kernel: Option<Changes>,
+        /// How the NIC's driver is loaded.
+        nic_driver: Option<Placed<NicDriverEntry>>,
+        /// How the NVMe driver is loaded.
+        nvme_driver: Option<Placed<NvmeDriverEntry>>,
+        /// What is in its slots.
+        device: Vec<DeviceEntry>,
+        /// Its routes beside those to the networks of its ports.
+        route: Vec<RouteEntry>,
+    }
+}
+
+/// Most hosts, devices of one and traffic sources: a byte of an address or of a MAC counts each.
+const MOST: usize = 254;
+
+fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
+    check.require(!scenario.host.is_empty(), "host", "there is no host", "add a table `[[host]]`");
+    for (key, count) in [("host", scenario.host.len()), ("source", scenario.source.len())] {
+        check.require(count <= MOST, key, format!("{count} of them"), format!("at most {MOST}"));
+    }
+    let mut seen = BTreeSet::new();
+    let hosts = scenario.host.iter().map(|host| ("hosts", &host.name));
+    let sources = scenario.source.iter().map(|source| ("hosts or sources", &source.name));
+    let switches = scenario.switch.iter().map(|switch| ("hosts, sources or switches", &switch.name));
+    for (what, name) in hosts.chain(sources).chain(switches) {
+        check_name(name, &mut check.complaints.0);
+        if !seen.insert(&name.value) {
+            let message = format!("there are two {what} called `{}`", name.value);
+            check.complaints.push(Diagnostic::new(&name.place, message).help("a name of its own for each"));
+        }
+    }
+}
+
+/// A host of a scenario with the files that it names.
+#[derive(Debug, Clone)]
+pub struct HostSetup {
+    /// What the scenario calls it.
+    pub name: String,
+    /// The machine, with the scenario's changes.
+    pub machine: Machine,
+    /// The kernel, with the scenario's changes.
+    pub kernel: KernelFile,
+    /// How the kernel uses the IOMMU.
+    pub iommu: DmaMode,
+    /// How the NIC's driver is loaded.
+    pub nic_driver: Option<NicDriverEntry>,
+    /// How the NVMe driver is loaded.
+    pub nvme_driver: Option<NvmeDriverEntry>,
+    /// What is in its slots.
+    pub devices: Vec<DeviceSetup>,
+    /// Its routes.
+    pub routes: Vec<RouteSetup>,
+    /// The network devices that its kernel will find.
+    pub interfaces: Vec<InterfaceSetup>,
+    /// The block devices that it will find.
+    pub disks: Vec<DiskSetup>,
+    place: crate::source::Place,
+}
+
+/// A scenario with computers and the files that it names, checked against each other.
+#[derive(Debug, Clone)]
+pub struct ComputerSetup {
+    /// The scenario's name.
+    pub name: String,
+    /// What it is for.
+    pub summary: String,
+    /// Seed of all random choices.
+    pub seed: u64,
+    /// The hosts.
+    pub hosts: Vec<HostSetup>,
+    /// The programs.
+    pub programs: Vec<ProgramSetup>,
+    /// Traffic sources.
+    pub sources: Vec<SourceSetup>,
+    /// What is between the hosts.
+    pub network: NetworkSetup,
+}
+
+impl ComputerSetup {
+    /// Reads the scenario and what it names.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the scenario; if nothing is, what is wrong with the first wrong file that it
+    /// names; if nothing is, what does not fit together.
+    pub fn load(library: &Library, scenario: &Doc<ComputerScenario>) -> Result<Self, Diagnostics> {
+        let scenario = scenario.read()?;
+        let mut hosts: Vec<HostSetup> =
+            scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
+        let mut wrong = Vec::new();
+        device::second_ports(&scenario.host, &mut hosts, &mut wrong);
+        device::shared_backings(&hosts, &mut wrong);
+        found::find(&mut hosts, &scenario.program);
+        for (entry, host) in scenario.host.iter().zip(&mut hosts) {
+            fit::check(entry, host, &mut wrong);
+            host.routes = crate::route::routes(&entry.route, &host.interfaces, &mut wrong);
+        }
+        let programs = scenario
+            .program
+            .iter()
+            .filter_map(|entry| ProgramSetup::find(&hosts, entry, &mut wrong))
+            .collect();
+        let (switches, cables) = (&scenario.switch, &scenario.cable);
+        crate::port::check(&hosts, &mut wrong);
+        let sources = SourceSetup::find(&scenario.source, &hosts, &mut wrong);
+        let stations = Stations { hosts: &hosts, sources: &scenario.source };
+        let network = NetworkSetup::find(stations, switches, cables, &scenario.capture, &mut wrong);
+        if !wrong.is_empty() {
+            return Err(Diagnostics::new(wrong));
+        }
+        let (name, summary) = (scenario.name, scenario.summary);
+        Ok(Self { name, summary, seed: scenario.seed.unwrap_or(1), hosts, programs, sources, network })
+    }
+}
+
+impl HostSetup {
+    /// Its cores.
+    pub fn cores(&self) -> u32 {
+        self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get()
+    }
+
+    /// A complaint about this host, at its name in the scenario.
+    pub fn complaint(&self, message: impl Into<String>, help: Option<String>) -> Diagnostics {
+        let mut diagnostic = Diagnostic::new(&self.place, message);
+        diagnostic.help = help;
+        Diagnostics::new(vec![diagnostic])
+    }
+}
+
+/// The file that `name` names, with changes.
+fn file<T: Kindred>(
+    library: &Library,
+    name: &Placed<String>,
+    changes: Option<&Changes>,
+) -> Result<T, Diagnostics> {
+    let mut doc = Doc::<T>::load_at(library, &name.value, &name.place)?;
+    for changed in changes.iter().flat_map(|changes| &changes.0) {
+        doc.lay(changed)?;
+    }
+    doc.read()
+}
+
+fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> {
+    let machine: Machine = file(library, &entry.machine, entry.change.as_ref())?;
+    let linux = Placed { value: "linux".to_owned(), place: entry.machine.place.clone() };
+    let kernel = file(library, entry.kernel.as_ref().unwrap_or(&linux), entry.change_kernel.as_ref())?;
+    let iommu = entry.iommu.as_ref().map_or(DmaMode::Off, |mode| mode.value);
+    if let Some(mode) = &entry.iommu
+        && mode.value != DmaMode::Off
+        && machine.host.iommu.is_none()
+    {
+        let message = format!("{} has no IOMMU", machine.name);
+        return Err(Diagnostics::new(vec![Diagnostic::new(&mode.place, message).help("`off`")]));
+    }
+    if let Some(first_too_many) = entry.device.get(MOST) {
+        let message = format!("{} devices in a host", entry.device.len());
+        let help = format!("at most {MOST}");
+        return Err(Diagnostics::new(vec![Diagnostic::new(first_too_many.place(), message).help(help)]));
+    }
+    let devices = entry.device.iter().map(|entry| DeviceSetup::load(library, &machine, entry));
+    let devices: Vec<DeviceSetup> = devices.collect::<Result<_, _>>()?;
+    Ok(HostSetup {
+        name: entry.name.value.clone(),
+        machine,
+        kernel,
+        iommu,
+        nic_driver: entry.nic_driver.as_ref().map(|driver| driver.value.clone()),
+        nvme_driver: entry.nvme_driver.as_ref().map(|driver| driver.value.clone()),
+        devices,
+        routes: Vec::new(),
+        interfaces: Vec::new(),
+        disks: Vec::new(),
+        place: entry.name.place.clone(),
+    })
+}

@@ -1,0 +1,47 @@
+//! What cannot be, whoever says it: speeds of Ethernet, spans of time, names.
+
+use crate::diagnostic::Diagnostic;
+use crate::placed::Placed;
+use crate::read::Check;
+use units::{BitRate, Duration};
+
+/// A day of simulated time takes a year to simulate, and times that are added to it stay far from overflowing.
+const LONGEST: Duration = Duration::from_ms(86_400_000);
+
+/// Whether Ethernet has such a speed: 1 to 400 Gbit/s (IEEE 802.3-2022; in between, any may be tried).
+pub(crate) fn is_ethernet(rate: BitRate) -> bool {
+    (1_000_000_000..=400_000_000_000).contains(&rate.bits_per_s())
+}
+
+/// What [`is_ethernet`] takes.
+pub(crate) const ETHERNET: &str = "Ethernet has 1 to 400 Gbit/s";
+
+impl Check<'_> {
+    /// Complains about a speed under `key` that Ethernet has not got.
+    pub(crate) fn require_ethernet(&mut self, key: &str, rate: Option<BitRate>) {
+        let holds = rate.is_none_or(is_ethernet);
+        let message = || format!("no port has {}", rate.unwrap_or(BitRate::gbit_per_s(1)));
+        self.require(holds, key, message(), ETHERNET);
+    }
+
+    /// Complains about a time under `key` that is longer than anything can be simulated for.
+    pub(crate) fn require_time(&mut self, key: &str, time: Option<Duration>) {
+        let holds = time.is_none_or(|time| time <= LONGEST);
+        self.require(holds, key, "that is too long to simulate", "a day at most, `86400 s`");
+    }
+
+    /// Complains about a number under `key` that is not within `least` to `most`; `what` says of what it would be one.
+    pub(crate) fn require_within(&mut self, key: &str, number: u64, (least, most): (u64, u64), what: &str) {
+        let holds = (least..=most).contains(&number);
+        self.require(holds, key, format!("{number} {what}"), format!("from {least} to {most}"));
+    }
+}
+
+/// Complains of a name that cables, options and reports could not tell from something else.
+pub(crate) fn check_name(name: &Placed<String>, wrong: &mut Vec<Diagnostic>) {
+    let is_plain = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    if name.value.is_empty() || !name.value.chars().all(is_plain) {
+        let message = format!("`{}` is no name", name.value);
+        wrong.push(Diagnostic::new(&name.place, message).help("letters, digits, `-` and `_`, at least one"));
+    }
+}

@@ -1,0 +1,138 @@
+//! What a scenario says of the network between its hosts: cables, switches, captures.
+
+mod find;
+
+use crate::placed::Placed;
+use crate::read::{Check, record};
+pub(crate) use find::Stations;
+use units::{BitRate, Bytes, Duration};
+
+record! {
+    /// A cable between two ports.
+    pub struct CableEntry {
+        /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch `s`,
+        /// `s` for its next free one, `t` for traffic source `t`.
+        ends: Vec<Placed<String>>,
+        /// Its speed, which no port at its ends must be slower than; if not given, that of the slower end.
+        rate: Option<Placed<BitRate>>,
+        /// From one end to the other, transceivers included; 20 ns (about 4 m) if not given.
+        propagation: Option<Duration>,
+        /// Share of frames that are lost.
+        loss: Option<f64>,
+        /// Share of frames in which a bit is flipped.
+        corruption: Option<f64>,
+        /// Share of frames that arrive twice.
+        duplication: Option<f64>,
+        /// Share of frames that are held back, so that later ones pass.
+        reordering: Option<f64>,
+        /// For how long such frames are held back at most; 100 µs if not given.
+        longest_delay: Option<Duration>,
+    }
+    check |cable: &CableEntry, check: &mut Check<'_>| {
+        let count = cable.ends.len();
+        check.require(count == 2, "ends", format!("a cable has two ends, not {count}"), "`ends = [\"a\", \"b\"]`");
+        let shares = [
+            ("loss", cable.loss),
+            ("corruption", cable.corruption),
+            ("duplication", cable.duplication),
+            ("reordering", cable.reordering),
+        ];
+        for (name, share) in shares {
+            let share = share.unwrap_or(0.0);
+            check.require((0.0..=1.0).contains(&share), name, format!("{share} is no share"), "from 0 to 1");
+        }
+        let given: Vec<_> = shares.into_iter().filter_map(|(name, share)| Some((name, share?))).collect();
+        let sum: f64 = given.iter().map(|(_, share)| share).sum();
+        if let Some((last, _)) = given.last().filter(|_| given.iter().all(|(_, share)| *share <= 1.0)) {
+            check.require(sum <= 1.0, last, format!("all shares together come to {sum}"), "1 at most");
+        }
+        let delays = cable.longest_delay.is_none() || cable.reordering.is_some();
+        check.require(delays, "longest_delay", "no frame is held back", "add `reordering`, the share that is");
+        check.require_ethernet("rate", cable.rate.as_ref().map(|rate| rate.value));
+        for (key, time) in [("propagation", cable.propagation), ("longest_delay", cable.longest_delay)] {
+            let short = time.is_none_or(|time| time <= Duration::from_ms(1_000));
+            check.require(short, key, "no frame is under way for as long", "1 s at most");
+        }
+    }
+}
+
+record! {
+    /// An Ethernet switch.
+    pub struct SwitchEntry {
+        /// What the scenario calls it.
+        name: Placed<String>,
+        /// Its ports, 255 at most; as many as cables lead to it if not given.
+        ports: Option<u32>,
+        /// Speed of its ports; 100 Gbit/s if not given.
+        rate: Option<BitRate>,
+        /// From a frame's last bit in to its first bit out, when nothing is in its way; 300 ns if not given.
+        latency: Option<Duration>,
+        /// Bytes that may wait at a port; 384 KiB if not given.
+        queue: Option<Bytes>,
+        /// Bytes that wait at a port from which on frames are marked as having met congestion, if their senders use ECN;
+        /// none is marked if not given.
+        mark: Option<Bytes>,
+    }
+    check |switch: &SwitchEntry, check: &mut Check<'_>| {
+        check.require_within("ports", switch.ports.map_or(2, u64::from), (1, MOST_PORTS.into()), "ports are not possible");
+        check.require_ethernet("rate", switch.rate);
+        let short = switch.latency.is_none_or(|time| time <= Duration::from_ms(1_000));
+        check.require(short, "latency", "no switch takes as long", "1 s at most");
+        let queue = switch.queue.unwrap_or(QUEUE).get();
+        let holds = (LEAST_QUEUE..=u32::MAX.into()).contains(&queue);
+        let message = format!("{queue} B are no queue: a frame of usual size must fit, and 32 bits count");
+        check.require(holds, "queue", message, format!("{LEAST_QUEUE} B to 4 GiB"));
+        let marks = switch.mark.is_none_or(|mark| mark.get() < queue);
+        check.require(marks, "mark", "no frame would ever be marked", format!("less than the queue's {queue} B"));
+    }
+}
+
+/// Bytes that may wait at a switch's port if its entry does not say so.
+pub(crate) const QUEUE: Bytes = Bytes::kib(384);
+/// A frame of the usual size with its check sequence (bytes).
+const LEAST_QUEUE: u64 = 1518;
+/// Most ports of a switch: a number of 8 bits names one.
+const MOST_PORTS: u8 = 255;
+
+record! {
+    /// A capture of what passes a port.
+    pub struct CaptureEntry {
+        /// The port, as a cable's end is called.
+        port: Placed<String>,
+        /// The pcapng file to write. Captures of several ports may share one.
+        file: Placed<String>,
+    }
+}
+
+/// A port of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PortSetup {
+    /// An Ethernet port: host, device, port of the device.
+    Host(usize, usize, u8),
+    /// A switch and its port.
+    Switch(usize, u8),
+    /// The port of a traffic source.
+    Source(usize),
+}
+
+/// A cable with its ends found.
+#[derive(Debug, Clone)]
+pub struct CableSetup {
+    /// Its ends.
+    pub ends: [PortSetup; 2],
+    /// Its speed.
+    pub rate: BitRate,
+    /// What the scenario says of it.
+    pub entry: CableEntry,
+}
+
+/// The network of a scenario.
+#[derive(Debug, Clone, Default)]
+pub struct NetworkSetup {
+    /// Switches, and how many ports each has.
+    pub switches: Vec<(SwitchEntry, u8)>,
+    /// Cables.
+    pub cables: Vec<CableSetup>,
+    /// Ports at which frames are captured, what the scenario calls each, and its file.
+    pub captures: Vec<(PortSetup, String, Placed<String>)>,
+}
