@@ -1,15 +1,34 @@
 //! "Did you mean": the nearest of a list of names.
 
+use std::cmp::Reverse;
+
 /// The name in `known` that `given` most likely stands for, if one is near.
+///
+/// Of several that are equally near, one that has all that was typed, in its order (`llc` for `lc`, not `l1`), then the one
+/// that begins most as it does, then the shorter one.
 pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let fold = |text: &str| text.replace('-', "_").to_ascii_lowercase();
+    let given = fold(given);
     let limit = 1 + given.chars().count() / 4;
-    known
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(&fold(given), &fold(name)), name))
-        .filter(|&(distance, _)| distance <= limit)
-        .min()
-        .map(|(_, name)| name)
+    let rank = |name: &str| {
+        let name = fold(name);
+        let distance = strsim::damerau_levenshtein(&given, &name);
+        let alike = given.chars().zip(name.chars()).take_while(|(a, b)| a == b).count();
+        (distance, !keeps(&given, &name), Reverse(alike), name.chars().count())
+    };
+    let near =
+        known.into_iter().map(|name| (rank(name), name)).filter(|((distance, ..), _)| *distance <= limit);
+    near.min().map(|(_, name)| name)
+}
+
+/// As names are compared: neither capitals nor the kind of dash make a difference.
+fn fold(text: &str) -> String {
+    text.replace('-', "_").to_lowercase()
+}
+
+/// Whether `name` has all letters of `given` in their order.
+fn keeps(given: &str, name: &str) -> bool {
+    let mut letters = name.chars();
+    given.chars().all(|wanted| letters.any(|letter| letter == wanted))
 }
 
 /// "`a`, `b`, `c`".
@@ -28,5 +47,22 @@ mod tests {
         assert_eq!(nearest("lantecy", known), Some("latency"));
         assert_eq!(nearest("DDIO-ways", known), Some("ddio_ways"));
         assert_eq!(nearest("frequency", known), None);
+    }
+
+    #[test]
+    fn of_equally_near_names_the_one_that_was_begun_counts() {
+        for (given, known, wanted) in [
+            // All that was typed is there, in its order.
+            ("lc", &["l1", "l2", "llc"][..], "llc"),
+            ("dram", &["drum", "ddram"], "ddram"),
+            ("sze", &["sue", "size"], "size"),
+            // The same beginning.
+            ("wayz", &["ways", "mayz"], "ways"),
+            ("dell-t340", &["bell-t340", "dell-t430"], "dell-t430"),
+            // The shorter one.
+            ("way", &["wayss", "ways"], "ways"),
+        ] {
+            assert_eq!(nearest(given, known.iter().copied()), Some(wanted), "{given}");
+        }
     }
 }

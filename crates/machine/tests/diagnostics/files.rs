@@ -85,7 +85,7 @@ fn several_errors_at_once() {
             8 | test = ["LAT_RD", "LAT_WR"]
               |                   ^^^^^^^^
               |
-              = help: did you mean `LAT_RD`? It is one of `LAT_RD`, `LAT_WRRD`, `BW_RD`, `BW_WR`, `BW_RDWR`
+              = help: did you mean `LAT_WRRD`? It is one of `LAT_RD`, `LAT_WRRD`, `BW_RD`, `BW_WR`, `BW_RDWR`
 
             error: `pattern` cannot be "random"
              --> my.toml:9:11
