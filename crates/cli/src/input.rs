@@ -53,7 +53,9 @@ pub fn scenario(
     let mut doc = Doc::<ComputerScenario>::load(library, name)?;
     if doc.has("host")? {
         changes.iter().try_for_each(|(path, value)| doc.set_by(option, None, path, value))?;
-        return Ok(Loaded::Computers(Box::new(ComputerSetup::load(library, &doc)?)));
+        let setup = ComputerSetup::load(library, &doc)?;
+        nearfar::computer::check(&setup)?;
+        return Ok(Loaded::Computers(Box::new(setup)));
     }
     let mut doc = Doc::<Scenario>::load(library, name)?;
     changes.iter().try_for_each(|(key, value)| doc.set_by(option, table_in_scenario(key), key, value))?;

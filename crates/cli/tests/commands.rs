@@ -151,13 +151,23 @@ fn programs_of_a_scenario_are_run_and_reported() {
         std::fs::write(&path, format!("{host}[[program]]\nrun = \"{program}\"\n")).unwrap();
         nearfar(&["run", path.to_str().unwrap()])
     };
-    let failed = run("dd if=/dev/nvme0n1 of=/dev/null count=1");
+    let failed = run("iperf -c 127.0.0.1");
     assert_eq!(failed.status.code(), Some(1));
-    assert!(text(&failed.stdout).contains("failed to open '/dev/nvme0n1'"), "{}", text(&failed.stdout));
-    let wrong = run("fio --rw=randomread");
-    assert_eq!(wrong.status.code(), Some(2));
-    let message = text(&wrong.stderr);
-    assert!(message.contains("x.toml:7") && message.contains("randread"), "{message}");
+    assert!(text(&failed.stdout).contains("connection refused"), "{}", text(&failed.stdout));
+    // What cannot be is bad input, whichever command reads the scenario.
+    let scenario = folder.join("x.toml");
+    let scenario = scenario.to_str().unwrap();
+    for (line, words) in
+        [("fio --rw=randomread", "randread"), ("dd if=/dev/nvme0n1 of=/dev/null", "no block device")]
+    {
+        assert_eq!(run(line).status.code(), Some(2));
+        for arguments in [vec!["run", scenario], vec!["tree", scenario], vec!["trace", scenario]] {
+            let wrong = nearfar(&arguments);
+            let message = text(&wrong.stderr);
+            assert_eq!(wrong.status.code(), Some(2), "{arguments:?}: {message}");
+            assert!(message.contains("x.toml:7") && message.contains(words), "{arguments:?}: {message}");
+        }
+    }
 }
 
 /// What `trace` writes is what it shows, in the formats of its files.

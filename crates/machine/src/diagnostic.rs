@@ -95,6 +95,12 @@ impl Diagnostics {
         Self(vec![diagnostic])
     }
 
+    /// All complaints of several inputs together; `None` if there are none.
+    pub fn together(several: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let all: Vec<Diagnostic> = several.into_iter().flat_map(|one| one.0).collect();
+        (!all.is_empty()).then(|| Self::new(all))
+    }
+
     /// The complaints, one by one.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
         self.0.iter()

@@ -252,41 +252,6 @@ fn netperf_sends_a_file() {
     // A file of two pieces is in the cache after the first round; a large one comes from the drive all the time.
     let (cached, read) = (sent(131_072), sent(1 << 30));
     assert!(cached > read && read > 500.0, "{cached:.0} Mbit/s from the cache, {read:.0} from the drive");
-    for (options, words) in [("-F /dev/sda", "/dev/sda: no such device"), ("-- -f 256k", "'256k' for '-f")] {
-        let command = format!("netperf -H 10.0.0.2 -t TCP_SENDFILE {options}");
-        let done = run(&[("b", "netserver"), ("a", &command)]);
-        let failure = done.iter().find_map(|done| done.outcome.as_ref().err()).unwrap().to_string();
-        assert!(failure.contains(words), "{failure}");
-    }
-}
-
-/// TCP does not notice by which way its segments leave: descriptors, or lines written through write-combining buffers.
-#[test]
-fn tcp_runs_over_lines_as_over_descriptors() {
-    let modes = [
-        "kpio = \"off\"",
-        "kpio = \"all\"",
-        "kpio = \"tcp-ports\"\nkpio_first_port = 1\nkpio_last_port = 65535",
-    ];
-    let mut means = Vec::new();
-    for mode in modes {
-        // The kPIO+WC paper's card with its ports on cables.
-        let card = "[[host.device]]\nnic = \"kpio-fpga\"\nchange.controller.looped = false";
-        let host = |name: &str| host(name, "i5-2400s", &format!("[host.nic_driver]\n{mode}\n{card}"));
-        let text = [
-            HEAD,
-            &host("a"),
-            &host("b"),
-            &cable("a", "b", ""),
-            &program("b", "0", "netserver"),
-            &program("a", "0", "netperf -H 10.0.0.2 -t TCP_RR -l 0.0005"),
-        ];
-        let setup = loaded(&text.concat());
-        let done = computer::run(&setup, &Silent).unwrap_or_else(|error| panic!("{error}"));
-        assert!(reading(&done, "netperf", "transactions") > 10.0, "{mode}");
-        means.push(reading(&done, "netperf", "latency p50"));
-    }
-    assert!(means[1] < means[0] && means[2] < means[0], "lines save the fetch of descriptors: {means:?} us");
 }
 
 #[test]

@@ -240,13 +240,6 @@ run = "{command}"
 const CABLE: &str = r#"cable = [{ ends = ["a", "s"] }]"#;
 
 #[test]
-fn without_a_cable_nothing_is_sent() {
-    let done = alone("", "device = [{ nic = \"82599\" }]", "pktgen -n 100");
-    let failure = done[0].outcome.as_ref().unwrap_err().to_string();
-    assert!(failure.contains("eth0") && failure.contains("no carrier"), "{failure}");
-}
-
-#[test]
 fn what_limits_is_named_and_possible() {
     let kpio = "device = [{ nic = \"kpio-fpga\" }]\nnic_driver = { kpio = \"all\" }";
     let slow = r#"

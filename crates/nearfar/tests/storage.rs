@@ -80,21 +80,6 @@ fn the_same_scenario_gives_the_same_figures() {
 }
 
 #[test]
-fn a_program_that_cannot_run_says_why() {
-    for (command, words) in [
-        ("fio --filename=/dev/sda --runtime=1ms", "no such device"),
-        ("fio --bs=100 --runtime=1ms", "multiple of the device's 512 bytes"),
-        ("fio --rw=read", "would not end"),
-        ("fio --size=999t", "do not fit"),
-        ("dd if=/dev/zero of=/dev/null", "count="),
-        ("dd if=/dev/nvme3n1 of=/dev/null count=1", "failed to open"),
-    ] {
-        let failure = on_drive("optane-900p", "off", command).outcome.unwrap_err();
-        assert!(failure.to_string().contains(words), "{command}: {failure}");
-    }
-}
-
-#[test]
 fn stream_gets_more_from_more_cores() {
     let rate = |cpus: &str| {
         let text = format!(
@@ -185,14 +170,11 @@ fn a_scenario_chooses_namespaces_queues_and_the_memory_buffer() {
         "dd if=/dev/urandom of=/dev/nvme0n2 bs=16k count=8 verify=yes",
         "fio --filename=/dev/nvme0n2 --rw=randread --bs=4k --iodepth=64 --runtime=500us",
         "fio --filename=/dev/nvme0n2 --rw=randread --bs=4k --runtime=200us",
-        "fio --filename=/dev/nvme0n3 --rw=randread --bs=4k --runtime=200us",
     ];
     let measured = |entries: u32, buffer: &str| {
         let host = format!("nvme_driver = {{ queues = 2, queue_entries = {entries} }}");
         let drive = format!("namespaces = [\"1 GiB\", \"16 MiB\"]\n{buffer}");
-        let mut done = with_lines(&host, &drive, &commands).unwrap();
-        let missing = done.remove(4).outcome.unwrap_err();
-        assert!(missing.to_string().contains("no such device"), "{missing}");
+        let done = with_lines(&host, &drive, &commands).unwrap();
         assert!(done[..2].iter().all(|done| done.outcome.is_ok()), "{done:?}");
         let read = |n: usize, quantity| done[n].outcome.as_ref().unwrap().get(quantity).unwrap();
         (read(2, "read iops"), read(3, "read clat mean"))

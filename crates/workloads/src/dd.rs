@@ -9,8 +9,12 @@ use platform::storage::{BlockFile, IoCompletions, IoRequest};
 
 use crate::fio::{holds, store};
 use crate::options;
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use crate::random::content;
+
+/// Largest piece (bytes).
+const LARGEST: u64 = 64 << 20;
 
 /// An operand, as `bs=128k`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,10 +112,9 @@ async fn direct(
 }
 
 /// What the operands say, each with dd's own default.
-struct Plan {
-    from: End,
-    to: End,
-    to_name: String,
+struct Plan<'a> {
+    from: Named<'a>,
+    to: Named<'a>,
     bs: u64,
     count: u64,
     skip: u64,
@@ -120,31 +123,55 @@ struct Plan {
     verify: bool,
 }
 
-impl Dd {
-    fn plan(&self, environment: &Environment) -> Result<Plan, Failure> {
-        let has = |wanted: &Operand| self.operands.contains(wanted);
-        let open = |name: &str, direct| match environment.kernel.open_block(name) {
-            Some(file) => Ok(End::Device { file, direct }),
-            None => Err(Failure(format!("dd: failed to open '{name}': no such device"))),
+/// An end of the copy, by its name.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    name: &'a str,
+    direct: bool,
+    /// Bytes and block of a device; none of what has no end.
+    device: Option<(u64, u64)>,
+}
+
+impl Named<'_> {
+    /// Whole pieces of `bs` that it has behind `first`.
+    fn holds(&self, bs: u64, first: u64) -> Option<u64> {
+        self.device.map(|(bytes, _)| (bytes / bs).saturating_sub(first))
+    }
+
+    /// Refuses a piece that does not go to or from it.
+    fn check(&self, flag: &str, bs: u64) -> Result<(), Refused> {
+        let Some((_, block)) = self.device else {
+            let message = format!("dd: {flag}=direct is for a device, not for {}", self.name);
+            return Refused::unless(!self.direct, message, format!("leave {flag} out"));
         };
-        let (mut from, mut to, mut to_name) = (None, None, String::new());
+        let message = format!("dd: bs={bs} is no size of a direct request to {}", self.name);
+        Refused::unless(!self.direct || bs % block == 0, message, format!("a multiple of {block}"))
+    }
+
+    fn open(&self, environment: &Environment) -> Result<End, Failure> {
+        let none = || Failure(format!("dd: failed to open '{}': no such device", self.name));
+        Ok(match self.name {
+            "/dev/zero" => End::Zero,
+            "/dev/urandom" => End::Random(environment.seed),
+            "/dev/null" => End::Null,
+            name => {
+                let file = environment.kernel.open_block(name).ok_or_else(none)?;
+                End::Device { file, direct: self.direct }
+            }
+        })
+    }
+}
+
+impl Dd {
+    /// What is to be done, where devices have the bytes and blocks that `find` tells.
+    fn plan<'a>(&'a self, find: impl Fn(&str) -> Result<(u64, u64), Refused>) -> Result<Plan<'a>, Refused> {
+        let has = |wanted: &Operand| self.operands.contains(wanted);
+        let (mut from, mut to) = (None, None);
         let (mut bs, mut count, mut skip, mut seek) = (512, None, 0, 0);
         for operand in &self.operands {
             match operand {
-                Operand::If(name) => {
-                    from = Some(match name.as_str() {
-                        "/dev/zero" => End::Zero,
-                        "/dev/urandom" => End::Random(environment.seed),
-                        name => open(name, has(&Operand::InputDirect))?,
-                    });
-                }
-                Operand::Of(name) => {
-                    to_name.clone_from(name);
-                    to = Some(match name.as_str() {
-                        "/dev/null" => End::Null,
-                        name => open(name, has(&Operand::OutputDirect))?,
-                    });
-                }
+                Operand::If(name) => from = Some(name.as_str()),
+                Operand::Of(name) => to = Some(name.as_str()),
                 Operand::Bs(value) => bs = *value,
                 Operand::Count(value) => count = Some(*value),
                 Operand::Skip(value) => skip = *value,
@@ -152,57 +179,81 @@ impl Dd {
                 _ => {}
             }
         }
-        let from = from.ok_or_else(|| Failure("dd: there is no standard input here: give if=".into()))?;
-        let to = to.ok_or_else(|| Failure("dd: there is no standard output here: give of=".into()))?;
-        if bs == 0 || bs > 64 << 20 {
-            return Err(Failure(format!("dd: invalid number: bs={bs}")));
-        }
-        let end = |end: &End, first: u64| match end {
-            End::Device { file, .. } => Some((file.bytes() / bs).saturating_sub(first)),
-            _ => None,
+        Refused::unless((1..=LARGEST).contains(&bs), format!("dd: bs={bs} is no size"), "1 to 64m")?;
+        let devices = "a block device such as /dev/nvme0n1";
+        let missing = |what: &str, others| {
+            Refused::new(format!("dd: it does not say {what}"), format!("{devices}, or {others}"))
         };
-        let most = [count, end(&from, skip), end(&to, seek)].into_iter().flatten().min();
-        let count = most.ok_or_else(|| Failure("dd: it would not end: give count=".into()))?;
+        let from = from.ok_or_else(|| missing("from where: give if=", "/dev/zero, /dev/urandom"))?;
+        let to = to.ok_or_else(|| missing("to where: give of=", "/dev/null"))?;
+        let end = |name: &'a str, others: &[&str], direct| {
+            let device = if others.contains(&name) { None } else { Some(find(name)?) };
+            Ok(Named { name, direct, device })
+        };
+        let from = end(from, &["/dev/zero", "/dev/urandom"], has(&Operand::InputDirect))?;
+        let to = end(to, &["/dev/null"], has(&Operand::OutputDirect))?;
+        from.check("iflag", bs)?;
+        to.check("oflag", bs)?;
         let (fsync, verify) = (has(&Operand::Fsync), has(&Operand::Verify));
-        if verify && !matches!(to, End::Device { .. }) {
-            return Err(Failure("dd: verify=yes needs a device to read back from".into()));
+        for (given, operand) in [(fsync, "conv=fsync"), (verify, "verify=yes")] {
+            let message = format!("dd: {operand} needs a device to write to, not {}", to.name);
+            Refused::unless(
+                !given || to.device.is_some(),
+                message,
+                format!("leave it out, or of= {devices}"),
+            )?;
         }
-        Ok(Plan { from, to, to_name, bs, count, skip, seek, fsync, verify })
+        let most = [count, from.holds(bs, skip), to.holds(bs, seek)].into_iter().flatten().min();
+        let count = most.ok_or_else(|| Refused::new("dd: it would not end", "give count="))?;
+        let help = "count=1 or more, and skip= and seek=, counted in bs=, within the devices";
+        Refused::unless(count > 0, "dd: nothing is to be copied", help)?;
+        Ok(Plan { from, to, bs, count, skip, seek, fsync, verify })
     }
 }
 
 impl Program for Dd {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        let plan = self.plan(|name| premises.disk("dd", name).map(|disk| (disk.bytes, disk.block)))?;
+        premises.holds("dd", "a buffer of bs=", plan.bs.into())
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let plan = self.plan(&environment)?;
             let kernel = &environment.kernel;
+            let plan = self.plan(|name| {
+                let file = kernel.open_block(name);
+                let file = file
+                    .ok_or_else(|| Refused::new(format!("dd: failed to open '{name}'"), "no such device"));
+                file.map(|file| (file.bytes(), file.block_bytes().into()))
+            })?;
+            let ends = (plan.from.open(&environment)?, plan.to.open(&environment)?);
             let pages = kernel.alloc_pages(&cpu, Pages::order_for(plan.bs), Policy::Task);
             let pages = pages.map_err(|error| Failure::about("dd: buffer", error))?;
-            let result = copy(&cpu, &plan, pages).await;
+            let result = copy(&cpu, &plan, &ends, pages).await;
             kernel.free_pages(&cpu, pages);
             result
         })
     }
 }
 
-async fn copy(cpu: &Cpu, plan: &Plan, pages: Pages) -> Result<Report, Failure> {
+async fn copy(cpu: &Cpu, plan: &Plan<'_>, (from, to): &(End, End), pages: Pages) -> Result<Report, Failure> {
     let memory = [Segment { at: pages.start, length: plan.bs as u32 }];
     let reading = |error| Failure::about("dd: error reading", error);
-    let writing = |error| Failure::about(format!("dd: error writing '{}'", plan.to_name), error);
+    let writing = |error| Failure::about(format!("dd: error writing '{}'", plan.to.name), error);
     let began = cpu.now();
     // Nobody else sees this: what shall be read back, block by block.
     let mut written = Vec::new();
     for n in 0..plan.count {
-        plan.from.read(cpu, (plan.skip + n) * plan.bs, &memory).await.map_err(reading)?;
+        from.read(cpu, (plan.skip + n) * plan.bs, &memory).await.map_err(reading)?;
         if plan.verify {
             let mut bytes = vec![0; plan.bs as usize];
             cpu.load(pages.start, &mut bytes);
             written.push(bytes);
         }
-        plan.to.write(cpu, (plan.seek + n) * plan.bs, &memory).await.map_err(writing)?;
+        to.write(cpu, (plan.seek + n) * plan.bs, &memory).await.map_err(writing)?;
         cpu.sync().await;
     }
-    if let End::Device { file, .. } = &plan.to
+    if let End::Device { file, .. } = to
         && plan.fsync
     {
         file.sync(cpu).await.map_err(writing)?;
@@ -214,14 +265,14 @@ async fn copy(cpu: &Cpu, plan: &Plan, pages: Pages) -> Result<Report, Failure> {
     report.add("copied", "B", bytes);
     report.add("rate", "MB/s", bytes / seconds / 1e6);
     if plan.verify {
-        if let End::Device { file, .. } = &plan.to {
+        if let End::Device { file, .. } = to {
             file.drop_cache(cpu).await.map_err(writing)?;
         }
         for (n, expected) in written.iter().enumerate() {
             let at = (plan.seek + n as u64) * plan.bs;
-            plan.to.read(cpu, at, &memory).await.map_err(reading)?;
+            to.read(cpu, at, &memory).await.map_err(reading)?;
             if !holds(cpu, &memory, expected) {
-                return Err(Failure(format!("dd: '{}' differs at byte {at}", plan.to_name)));
+                return Err(Failure(format!("dd: '{}' differs at byte {at}", plan.to.name)));
             }
         }
         report.add("verified", "B", bytes);

@@ -15,6 +15,7 @@ use platform::cpu::{Async, Cpu};
 use platform::net::{Coalescing, PacketDevice};
 use units::Duration;
 
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
 /// Shows a network device's counters, coalescing and flow table, or sets them.
@@ -41,36 +42,63 @@ pub struct Ethtool {
     settings: Vec<String>,
 }
 
-fn number<T: std::str::FromStr>(word: Option<&String>, what: &str) -> Result<T, Failure> {
+/// Longest wait of an interrupt (µs): a second.
+const LONGEST: u64 = 1_000_000;
+
+fn number<T: std::str::FromStr>(word: Option<&String>, what: &str) -> Result<T, Refused> {
     let word = word.map_or("", String::as_str);
-    word.parse().map_err(|_| Failure(format!("ethtool: `{word}` is no number for {what}")))
+    let message = || format!("ethtool: `{word}` is no number for {what}");
+    word.parse().map_err(|_| Refused::new(message(), format!("as in `{what} 1`")))
 }
 
 impl Ethtool {
-    fn changed(&self, mut coalescing: Coalescing) -> Result<Coalescing, Failure> {
+    fn changed(&self, mut coalescing: Coalescing) -> Result<Coalescing, Refused> {
         for pair in self.settings.chunks(2) {
             let (name, value) = (pair[0].as_str(), pair.get(1));
             match name {
-                "rx-usecs" => coalescing.time = Duration::from_us(number(value, name)?),
+                "rx-usecs" => {
+                    let most = "ethtool: no interrupt waits so long";
+                    let us = number(value, name)?;
+                    Refused::unless(us <= LONGEST, most, format!("rx-usecs 0 to {LONGEST}"))?;
+                    coalescing.time = Duration::from_us(us);
+                }
                 "rx-frames" => coalescing.packets = number(value, name)?,
                 "adaptive-rx" => {
                     coalescing.adaptive = match value.map(String::as_str) {
                         Some("on") => true,
                         Some("off") => false,
-                        _ => return Err(Failure("ethtool: adaptive-rx is on or off".into())),
+                        _ => {
+                            let help = "as in `adaptive-rx on`";
+                            return Err(Refused::new("ethtool: adaptive-rx is on or off", help));
+                        }
                     }
                 }
                 _ => {
                     let known = "rx-usecs, rx-frames and adaptive-rx";
-                    return Err(Failure(format!("ethtool: -C takes {known}, not `{name}`")));
+                    let message = format!("ethtool: -C takes {known}, not `{name}`");
+                    return Err(Refused::new(message, "as in `rx-usecs 20 rx-frames 16`"));
                 }
             }
         }
         Ok(coalescing)
     }
 
-    /// The queues that values of the hash go to in turn.
-    fn queues(&self) -> Result<Vec<u16>, Failure> {
+    /// The device that it is about.
+    fn device(&self) -> &str {
+        let all = [&self.statistics, &self.show_coalescing, &self.coalescing, &self.show_table, &self.table];
+        all.into_iter().flatten().next().map_or("", String::as_str)
+    }
+
+    /// The queues that values of the hash go to in turn, of a device that has so many.
+    fn queues(&self, there: u16) -> Result<Vec<u16>, Refused> {
+        let queues = self.listed()?;
+        let holds = !queues.is_empty() && queues.iter().all(|&queue| queue < there);
+        let help = format!("queues 0 to {}", there.saturating_sub(1));
+        Refused::unless(holds, "ethtool: -X names no queue, or one that the device has not got", help)?;
+        Ok(queues)
+    }
+
+    fn listed(&self) -> Result<Vec<u16>, Refused> {
         let (how, numbers) = self.settings.split_first().map_or(("", &[][..]), |(how, n)| (how.as_str(), n));
         match how {
             "equal" => Ok((0..number::<u16>(numbers.first(), "equal")?).collect()),
@@ -82,7 +110,7 @@ impl Ethtool {
                     .flat_map(|(queue, weight)| std::iter::repeat_n(queue, weight.into()))
                     .collect())
             }
-            _ => Err(Failure("ethtool: -X takes `equal N` or `weight W0 W1 ...`".into())),
+            _ => Err(Refused::new("ethtool: -X says to which queues", "`equal N` or `weight W0 W1 ...`")),
         }
     }
 
@@ -139,14 +167,26 @@ impl Ethtool {
 }
 
 impl Program for Ethtool {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        let link = premises.link("ethtool", self.device())?;
+        if self.table.is_some() {
+            return self.queues(link.queues).map(drop);
+        }
+        if self.coalescing.is_some() {
+            let help = "rx-usecs N, rx-frames N, adaptive-rx on|off";
+            Refused::unless(!self.settings.is_empty(), "ethtool: -C does not say what to set", help)?;
+            return self.changed(Coalescing::default()).map(drop);
+        }
+        let message = format!("ethtool: `{}` is left over", self.settings.join(" "));
+        Refused::unless(self.settings.is_empty(), message, "-C and -X set what follows the device's name")
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let what =
-                [&self.statistics, &self.show_coalescing, &self.coalescing, &self.show_table, &self.table];
-            let name = what.into_iter().flatten().next().cloned().unwrap_or_default();
-            let device = environment.kernel.packet_device(&name);
-            let device = device.ok_or_else(|| Failure::about(&name, Error::NoDevice))?;
-            let fail = |error| Failure::about(&name, error);
+            let name = self.device();
+            let device = environment.kernel.packet_device(name);
+            let device = device.ok_or_else(|| Failure::about(name, Error::NoDevice))?;
+            let fail = |error| Failure::about(name, error);
             if self.statistics.is_some() {
                 return Ok(Self::show_statistics(&cpu, &*device).await);
             }
@@ -157,7 +197,8 @@ impl Program for Ethtool {
                 }
             }
             if self.table.is_some() {
-                device.set_indirection(&cpu, &self.queues()?).map_err(fail)?;
+                let queues = self.queues(device.limits().rx_queues)?;
+                device.set_indirection(&cpu, &queues).map_err(fail)?;
             }
             Ok(match self.show_table.is_some() || self.table.is_some() {
                 true => Self::table_of(&*device),

@@ -13,7 +13,8 @@ use platform::socket::TcpStream;
 use platform::sync::Completion;
 use units::Duration;
 
-use crate::options::seconds;
+use crate::options::{length, peer};
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
 /// Sends TCP streams side by side and measures what they carry: a server with `-s`, a client with `-c`.
@@ -24,13 +25,13 @@ pub struct Iperf {
     #[arg(short = 's', required_unless_present = "client")]
     server: bool,
     /// Send to this server.
-    #[arg(short = 'c', conflicts_with = "server")]
+    #[arg(short = 'c', conflicts_with = "server", value_parser = peer)]
     client: Option<Ipv4Addr>,
     /// The port.
-    #[arg(short = 'p', default_value_t = 5001)]
+    #[arg(short = 'p', default_value_t = 5001, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Seconds to send. The real one's default of 10 would be long for a simulation.
-    #[arg(short = 't', default_value_t = 0.01, value_parser = seconds)]
+    #[arg(short = 't', default_value_t = 0.01, value_parser = length)]
     time: f64,
     /// Bytes of a send or receive.
     #[arg(short = 'l', default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
@@ -99,6 +100,11 @@ impl Program for Iperf {
 
     fn lasts(&self) -> Option<Duration> {
         Some(Duration::from_ps((self.time * 1e12) as u64))
+    }
+
+    /// What it takes is in its options alone.
+    fn check(&self, _: &Premises) -> Result<(), Refused> {
+        Ok(())
     }
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {

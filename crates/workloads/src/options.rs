@@ -1,6 +1,11 @@
 //! Sizes and times as the tools' command lines spell them.
 
+use std::net::Ipv4Addr;
+
 use units::Duration;
+
+/// Longest that anything lasts, in seconds: a day of simulated time takes a year to simulate.
+const LONGEST: f64 = 86_400.0;
 
 /// `4k`, `128K`, `1g`, `512`: powers of 1024, as fio and dd take them.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
@@ -32,15 +37,32 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(help()),
     };
     let number: u64 = digits.parse().map_err(|_| help())?;
-    number.checked_mul(ps).map(Duration::from_ps).ok_or_else(help)
+    let time = number.checked_mul(ps).map(Duration::from_ps).ok_or_else(help)?;
+    let long = format!("`{text}` is too long to simulate: a day at most");
+    if time.as_s_f64() <= LONGEST { Ok(time) } else { Err(long) }
 }
 
 /// Seconds with a fraction, as iperf, netperf and ping take them.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    // A day of simulated time takes a year to simulate.
-    const MOST: f64 = 86_400.0;
-    let number = text.parse().ok().filter(|seconds| (0.0..=MOST).contains(seconds));
-    number.ok_or_else(|| format!("`{text}` is no number of seconds from 0 to {MOST}"))
+    let number = text.parse().ok().filter(|seconds| (0.0..=LONGEST).contains(seconds));
+    number.ok_or_else(|| format!("`{text}` is no number of seconds from 0 to {LONGEST}"))
+}
+
+/// Seconds that something lasts.
+pub(crate) fn length(text: &str) -> Result<f64, String> {
+    // What is shorter than a nanosecond is nothing.
+    let long = |seconds: &f64| *seconds >= 1e-9;
+    seconds(text)
+        .ok()
+        .filter(long)
+        .ok_or_else(|| format!("`{text}` is no number of seconds above 0, to {LONGEST}"))
+}
+
+/// The address of somebody to talk to.
+pub(crate) fn peer(text: &str) -> Result<Ipv4Addr, String> {
+    let address: Option<Ipv4Addr> = text.parse().ok();
+    let is_one = |a: &Ipv4Addr| !(a.is_unspecified() || a.is_multicast() || a.is_broadcast());
+    address.filter(is_one).ok_or_else(|| format!("`{text}` is no IPv4 address of a host, such as 10.0.0.2"))
 }
 
 #[cfg(test)]
@@ -58,5 +80,10 @@ mod tests {
         assert!(time("ms").is_err() && time("1h").is_err());
         assert_eq!(seconds("0.002"), Ok(0.002));
         assert!(["nan", "inf", "-1", "1e9", ""].iter().all(|text| seconds(text).is_err()));
+        assert!(["0", "1e-12", "-0", "1e9"].iter().all(|text| length(text).is_err()));
+        assert!(time("1500m").is_err());
+        assert!(
+            ["0.0.0.0", "224.0.0.1", "255.255.255.255", "b", "10.0.0"].iter().all(|text| peer(text).is_err())
+        );
     }
 }

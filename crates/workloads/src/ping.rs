@@ -9,8 +9,12 @@ use platform::socket::PingSocket;
 use units::{Duration, Time};
 
 use crate::latency::Latencies;
-use crate::options::seconds;
+use crate::options::{length, peer, seconds};
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+
+/// Most data of an echo: an IPv4 packet of 65535 B with two headers (bytes).
+const MOST: i64 = 65_507;
 
 /// Asks a host for echoes and measures how long they take.
 #[derive(clap::Parser, Clone, PartialEq, Debug)]
@@ -23,12 +27,13 @@ pub struct Ping {
     #[arg(short = 'i', default_value_t = 0.001, value_parser = seconds)]
     interval: f64,
     /// Bytes of data.
-    #[arg(short = 's', default_value_t = 56)]
+    #[arg(short = 's', default_value_t = 56, value_parser = clap::value_parser!(u16).range(..=MOST))]
     size: u16,
     /// Seconds that an answer may take.
-    #[arg(short = 'W', default_value_t = 1.0, value_parser = seconds)]
+    #[arg(short = 'W', default_value_t = 1.0, value_parser = length)]
     wait: f64,
     /// Whom to ask.
+    #[arg(value_parser = peer)]
     host: Ipv4Addr,
 }
 
@@ -56,6 +61,11 @@ impl Ping {
 impl Program for Ping {
     fn lasts(&self) -> Option<Duration> {
         Some(Duration::from_ps((self.interval * f64::from(self.count - 1) * 1e12) as u64))
+    }
+
+    /// What it takes is in its options alone.
+    fn check(&self, _: &Premises) -> Result<(), Refused> {
+        Ok(())
     }
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {

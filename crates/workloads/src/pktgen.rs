@@ -18,6 +18,7 @@ use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, UdpHeader, protocol};
 
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
 /// The first word of pktgen's own header, in front of sequence number and time.
@@ -53,13 +54,13 @@ pub struct Pktgen {
     #[arg(short = 'n', default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
     /// Threads, each on a core of its own.
-    #[arg(short = 't', default_value_t = 1)]
+    #[arg(short = 't', default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
     /// How often each packet is sent again before a new one is made.
     #[arg(short = 'c', default_value_t = 0)]
     clones: u32,
     /// Packets for one doorbell.
-    #[arg(short = 'b', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'b', default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     burst: u32,
     /// Ethernet address of the receiver; everybody if not given.
     #[arg(short = 'm', default_value = "ff:ff:ff:ff:ff:ff")]
@@ -68,7 +69,7 @@ pub struct Pktgen {
     #[arg(short = 'd', default_value = "198.18.0.42")]
     address: Ipv4Addr,
     /// Nanoseconds from one packet to the next; 0 for as fast as it goes.
-    #[arg(short = 'w', default_value_t = 0)]
+    #[arg(short = 'w', default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     delay_ns: u64,
 }
 
@@ -191,6 +192,17 @@ impl Packets {
 }
 
 impl Pktgen {
+    fn check_cores(&self, cores: usize) -> Result<(), Refused> {
+        let message = format!("pktgen: {} threads, each of which takes a core", self.threads);
+        Refused::unless(usize::from(self.threads) <= cores, message, format!("-t 1 to {cores}"))
+    }
+
+    fn check_carrier(&self, is_there: bool) -> Result<(), Refused> {
+        let message =
+            format!("pktgen: {}: no carrier: nothing is at the other end of the cable", self.device);
+        Refused::unless(is_there, message, "add a `[[cable]]` that leads to the device's port")
+    }
+
     fn frame(&self, source: MacAddr, now: Time, number: u64) -> Vec<u8> {
         let mut frame = vec![0; self.size.into()];
         EthernetHeader::new(source, self.mac, EtherType::IPV4).emit(&mut frame);
@@ -335,20 +347,25 @@ struct Thread {
 }
 
 impl Program for Pktgen {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        let link = premises.link("pktgen", &self.device)?;
+        self.check_cores(premises.cores)?;
+        self.check_carrier(link.has_carrier)?;
+        let message = format!("pktgen: {} sends no frames of {} bytes", self.device, self.size);
+        Refused::unless(
+            u64::from(self.size) <= link.max_frame,
+            message,
+            format!("-s 60 to {}", link.max_frame),
+        )
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let Environment { kernel, cpus, .. } = environment;
             let device = kernel.packet_device(&self.device);
             let device = device.ok_or_else(|| Failure::about(&self.device, Error::NoDevice))?;
-            if usize::from(self.threads) > cpus.len() {
-                return Err(Failure(format!("there are {} cores for {} threads", cpus.len(), self.threads)));
-            }
-            if !device.has_carrier() {
-                return Err(Failure(format!(
-                    "{}: no carrier: nothing is at the other end of the cable",
-                    self.device
-                )));
-            }
+            self.check_cores(cpus.len())?;
+            self.check_carrier(device.has_carrier())?;
             let before = device.statistics(&cpu).await;
             let began = cpu.now();
             let mut threads = Vec::new();

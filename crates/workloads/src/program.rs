@@ -8,6 +8,8 @@ use platform::cpu::{Async, Cpu, CpuId};
 use platform::kernel::Kernel;
 use units::Duration;
 
+use crate::premises::{Premises, Refused};
+
 /// What a program finds where it runs.
 #[derive(Clone)]
 pub struct Environment {
@@ -119,6 +121,12 @@ pub trait Program {
     fn lasts(&self) -> Option<Duration> {
         None
     }
+
+    /// Whether what its options ask for is possible where it will run. Asked before anything runs.
+    ///
+    /// # Errors
+    /// The first that is not.
+    fn check(&self, premises: &Premises) -> Result<(), Refused>;
 
     /// Runs it as a task on the core of `cpu`. A server need not end.
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>>;

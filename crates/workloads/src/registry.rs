@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use clap::Parser;
 
+use crate::premises::Refused;
 use crate::program::Program;
 
 /// Reads a command line, the program's name included.
@@ -52,15 +53,6 @@ fn read<P: Program + Parser + 'static>(words: &[String]) -> Result<Rc<dyn Progra
     Ok(Rc::new(P::try_parse_from(words)?))
 }
 
-/// Why a command line is not understood.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refused {
-    /// What is wrong.
-    pub message: String,
-    /// What would be right.
-    pub help: Option<String>,
-}
-
 /// The program that a command line starts.
 ///
 /// # Errors
@@ -80,7 +72,7 @@ pub fn parse(line: &str) -> Result<Rc<dyn Program>, Refused> {
 }
 
 /// What clap has to say, on a line, and what it advises.
-fn refused(name: &str, error: &clap::Error) -> Refused {
+pub(crate) fn refused(name: &str, error: &clap::Error) -> Refused {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or("not understood");

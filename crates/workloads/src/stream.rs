@@ -13,6 +13,7 @@ use platform::memory::{Pages, PhysAddr, Policy};
 use platform::sync::Completion;
 use units::Duration;
 
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 
 /// STREAM's scalar.
@@ -197,6 +198,10 @@ where
 }
 
 impl Program for Stream {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        premises.holds("stream", "three arrays of --array-size", 24 * u128::from(self.array_size))
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let Environment { kernel, cpus, .. } = environment;

@@ -11,6 +11,7 @@
 //! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
 //! | `accounting` | where the cores' time went |
 //! | `tree` | what their kernels find, as sysfs shows it |
+//! | `programs` | command lines, held against what their hosts have |
 //! | `run` | the programs, and what they leave |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer/device.rs), a
@@ -22,6 +23,7 @@ mod device;
 mod kernel;
 mod network;
 mod packets;
+mod programs;
 mod run;
 mod traffic;
 mod tree;
@@ -51,7 +53,8 @@ pub use ::kernel::SysNode;
 pub use accounting::{Account, Accounting};
 pub(crate) use device::{nic_driver, nic_driver_params};
 pub use packets::{PacketCost, PacketCosts};
-pub use run::{Done, Observer, check, run, run_accounted, run_all, run_watched};
+pub use programs::check;
+pub use run::{Done, Observer, run, run_accounted, run_all, run_watched};
 pub use tree::tree;
 
 /// Why computers cannot be simulated.

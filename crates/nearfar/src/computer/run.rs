@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
+use super::programs::programs;
 use super::traffic::TrafficSource;
 use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
 use crate::progress::{Progress, Silent};
@@ -41,7 +42,7 @@ struct Ended {
 /// Runs the programs of a scenario to their end, servers as long as anybody else runs.
 ///
 /// # Errors
-/// If a command line is not understood or the computers cannot be put together. A program that waits for what never happens
+/// If a command line is not understood or not possible, or the computers cannot be put together. A program that waits for what never happens
 /// is told as a failure of its own.
 pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
     run_accounted(setup, progress).map(|(done, _)| done)
@@ -122,7 +123,7 @@ pub fn run_watched(
     progress: &dyn Progress,
     observer: &mut dyn Observer,
 ) -> Result<Vec<Done>, ComputerError> {
-    let programs: Vec<Rc<dyn Program>> = setup.programs.iter().map(parse).collect::<Result<_, _>>()?;
+    let programs = programs(setup)?;
     progress.begin(&setup.name, (1 + programs.len() + setup.sources.len()) as u64);
     let computers = Computers::new(setup)?;
     computers.boot()?;
@@ -200,20 +201,6 @@ fn give_up(
         let outcome = Err(Failure(why));
         done.push((n, Done { host, run: entry.run.value.clone(), took, outcome }));
     }
-}
-
-/// Whether all command lines of a scenario are understood.
-///
-/// # Errors
-/// What is wrong with the first that is not.
-pub fn check(setup: &ComputerSetup) -> Result<(), ComputerError> {
-    setup.programs.iter().try_for_each(|entry| parse(entry).map(|_| ()))
-}
-
-/// The program of a command line.
-fn parse(entry: &ProgramSetup) -> Result<Rc<dyn Program>, ComputerError> {
-    let parsed = workloads::parse(&entry.run.value);
-    parsed.map_err(|refused| entry.run.complaint(refused.message, refused.help).into())
 }
 
 /// Starts the scenario's `n`-th program as a task.

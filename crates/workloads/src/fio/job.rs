@@ -133,7 +133,9 @@ impl Job {
             at
         };
         let write = match options.rw {
-            Pattern::Rw | Pattern::RandRw => self.random.below(100) >= u64::from(options.rwmixread),
+            Pattern::Rw | Pattern::RandRw => {
+                self.random.below(100) >= u64::from(options.rwmixread.unwrap_or(50))
+            }
             pattern => !pattern.reads(),
         };
         Some((write, at))

@@ -12,16 +12,19 @@ use std::rc::Rc;
 use clap::ValueEnum;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
-use platform::storage::BlockFile;
 use platform::sync::Completion;
 use units::Duration;
 
 use crate::options;
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 pub(crate) use verify::{holds, store};
 
 use job::Job;
 use tally::Tally;
+
+/// Largest request (bytes).
+const LARGEST: u64 = 64 << 20;
 
 /// In which way a job accesses the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -51,6 +54,9 @@ impl Pattern {
     }
     const fn writes(self) -> bool {
         !matches!(self, Self::Read | Self::RandRead)
+    }
+    const fn is_mixed(self) -> bool {
+        self.reads() && self.writes()
     }
 }
 
@@ -102,9 +108,9 @@ pub struct Fio {
     /// How large the range is; to the device's end if not given.
     #[arg(long, value_parser = options::size)]
     size: Option<u64>,
-    /// Percentage of reads in a mixture.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
-    rwmixread: u8,
+    /// Percentage of reads in a mixture; 50 if not given.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rwmixread: Option<u8>,
     /// A flush after so many writes; never if 0.
     #[arg(long, default_value_t = 0)]
     fsync: u32,
@@ -121,39 +127,74 @@ pub struct Fio {
     #[arg(long = "group_reporting")]
     group_reporting: bool,
     /// `runtime` ends the job, as it does anyway.
-    #[arg(long = "time_based")]
+    #[arg(long = "time_based", requires = "runtime")]
     time_based: bool,
 }
 
 impl Fio {
-    /// The range in bytes, whole blocks of it.
-    fn range(&self, file: &dyn BlockFile) -> Result<core::ops::Range<u64>, Failure> {
-        let wrong = |message: String| Err(Failure(format!("fio: {message}")));
-        let (end, block) = (file.bytes(), u64::from(file.block_bytes()));
+    /// The range of a device of `end` bytes in blocks of `block`, as far as whole requests fill it.
+    fn range(&self, end: u64, block: u64) -> Result<core::ops::Range<u64>, Refused> {
         let least = if self.direct == 1 { block } else { 1 };
-        if self.bs == 0 || self.bs % least != 0 || self.bs > 64 << 20 {
-            return wrong(format!("bs={} is no multiple of the device's {block} bytes up to 64m", self.bs));
+        let multiple = format!("a multiple of the device's {block} bytes");
+        let (bs, offset) = (self.bs, self.offset);
+        let is_size = bs > 0 && bs % least == 0 && bs <= LARGEST;
+        Refused::unless(
+            is_size,
+            format!("fio: --bs={bs} is no size of a direct request"),
+            format!("{multiple}, up to 64m"),
+        )?;
+        Refused::unless(offset % least == 0, format!("fio: --offset={offset} is between blocks"), multiple)?;
+        let size = self.size.unwrap_or_else(|| end.saturating_sub(offset));
+        let fits = offset.checked_add(size).is_some_and(|reach| reach <= end) && size >= bs;
+        let message = format!("fio: --offset={offset} and --size={size} do not fit");
+        Refused::unless(fits, message, format!("the device has {end} bytes, and a request takes {bs}"))?;
+        Ok(offset..offset + size / bs * bs)
+    }
+
+    /// Whether the options agree with one another.
+    fn agree(&self) -> Result<(), Refused> {
+        let (verifies, is_direct) = (self.verify.is_some(), self.direct == 1);
+        let runtime = self.runtime.map(|time| time > Duration::ZERO);
+        for (holds, message, help) in [
+            (runtime != Some(false), "--runtime=0 ends before it begins", "such as --runtime=10ms"),
+            (runtime.is_some() || self.size.is_some(), "it would not end", "give --runtime or --size"),
+            (
+                runtime.is_some() || self.ramp_time == Duration::ZERO,
+                "--ramp_time comes before --runtime",
+                "give --runtime",
+            ),
+            (!verifies || self.size.is_some(), "--verify writes the whole range", "give --size"),
+            (
+                !verifies || self.numjobs == 1,
+                "jobs that write the same range cannot verify it",
+                "--numjobs=1",
+            ),
+            (
+                !verifies || self.rw.writes(),
+                "--verify needs a pattern that writes",
+                "--rw=write or --rw=randwrite",
+            ),
+            (
+                is_direct || self.iodepth == 1,
+                "through the page cache requests go one at a time",
+                "--direct=1, or --iodepth=1",
+            ),
+            (is_direct || !self.hipri, "--hipri polls the device, not the page cache", "--direct=1"),
+            (self.batch <= self.iodepth, "--iodepth_batch is more than is under way", "up to --iodepth"),
+            (
+                self.rwmixread.is_none() || self.rw.is_mixed(),
+                "--rwmixread is for mixtures",
+                "--rw=rw or --rw=randrw",
+            ),
+            (
+                self.fsync == 0 || self.rw.writes(),
+                "--fsync comes after writes, of which there are none",
+                "--fsync=0",
+            ),
+        ] {
+            Refused::unless(holds, format!("fio: {message}"), help)?;
         }
-        if self.offset % least != 0 {
-            return wrong(format!("offset={} is no multiple of the device's {block} bytes", self.offset));
-        }
-        let size = self.size.unwrap_or_else(|| end.saturating_sub(self.offset));
-        if self.offset.checked_add(size).is_none_or(|reach| reach > end) || size < self.bs {
-            return wrong(format!("offset={} and size={size} do not fit into {end} bytes", self.offset));
-        }
-        if self.runtime.is_none() && self.size.is_none() {
-            return wrong("it would not end: give runtime or size".into());
-        }
-        if self.verify.is_some() && self.size.is_none() {
-            return wrong("verify writes the whole range: give size".into());
-        }
-        if self.verify.is_some() && self.numjobs > 1 {
-            return wrong("jobs that write the same range cannot verify it: numjobs=1".into());
-        }
-        if self.verify.is_some() && !self.rw.writes() {
-            return wrong("verify needs a pattern that writes".into());
-        }
-        Ok(self.offset..self.offset + size / self.bs * self.bs)
+        Ok(())
     }
 }
 
@@ -162,11 +203,20 @@ impl Program for Fio {
         self.runtime.map(|runtime| self.ramp_time + runtime)
     }
 
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        let disk = premises.disk("fio", &self.filename)?;
+        self.agree()?;
+        self.range(disk.bytes, disk.block)?;
+        let buffers = [self.iodepth.into(), self.numjobs.into(), u128::from(self.bs)].into_iter().product();
+        premises.holds("fio", "buffers of --bs for --iodepth and --numjobs", buffers)
+    }
+
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
             let file = environment.kernel.open_block(&self.filename);
             let file = file.ok_or_else(|| Failure(format!("fio: {}: no such device", self.filename)))?;
-            let range = self.range(&*file)?;
+            self.agree()?;
+            let range = self.range(file.bytes(), file.block_bytes().into())?;
             if self.verify.is_some() {
                 return verify::run(&self, &cpu, &environment, &*file, range).await;
             }

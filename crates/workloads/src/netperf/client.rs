@@ -14,8 +14,10 @@ use units::{Duration, Time};
 use super::control::{self, Test};
 use super::{Alarm, Memory, PORT, busy, busy_since, receive_all};
 use crate::latency::Latencies;
-use crate::options::seconds;
+use crate::options::{length, peer};
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
+use crate::registry::refused;
 
 /// How long after a test's end the answer to its last request may come: later, it was lost (assumed: many round trips).
 const PATIENCE: Duration = Duration::from_ms(1);
@@ -25,16 +27,16 @@ const PATIENCE: Duration = Duration::from_ms(1);
 #[command(name = "netperf", disable_help_flag = true)]
 pub struct Netperf {
     /// The server's address.
-    #[arg(short = 'H')]
+    #[arg(short = 'H', value_parser = peer)]
     host: Ipv4Addr,
     /// The test.
     #[arg(short = 't', value_enum, default_value_t)]
     test: Test,
     /// Seconds that it lasts. The real one's default of 10 would be long for a simulation.
-    #[arg(short = 'l', default_value_t = 0.01, value_parser = seconds)]
+    #[arg(short = 'l', default_value_t = 0.01, value_parser = length)]
     length: f64,
     /// Port of the control connection.
-    #[arg(short = 'p', default_value_t = PORT)]
+    #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// The file that `TCP_SENDFILE` sends: a block device.
     #[arg(short = 'F', default_value = "/dev/nvme0n1")]
@@ -49,18 +51,61 @@ pub struct Netperf {
 #[derive(Parser, Clone, PartialEq, Eq, Debug)]
 #[command(name = "netperf --", disable_help_flag = true, no_binary_name = true)]
 struct TestOptions {
-    /// Bytes of a send.
-    #[arg(short = 'm', default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
-    send: u32,
-    /// Bytes of a receive.
-    #[arg(short = 'M', default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
-    receive: u32,
-    /// Bytes of the file, which is sent again and again. A device has no end that a test would reach.
-    #[arg(short = 'f', default_value_t = 1 << 20, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
-    file: u64,
-    /// Bytes of request and response.
-    #[arg(short = 'r', default_value = "1,1", value_parser = request_response)]
-    sizes: (u32, u32),
+    /// Bytes of a send; 16384 if not given.
+    #[arg(short = 'm', value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    send: Option<u32>,
+    /// Bytes of a receive; 131072 if not given.
+    #[arg(short = 'M', value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    receive: Option<u32>,
+    /// Bytes of the file, which is sent again and again; 1 MiB if not given. A device has no end that a test would reach.
+    #[arg(short = 'f', value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    file: Option<u64>,
+    /// Bytes of request and response; 1,1 if not given.
+    #[arg(short = 'r', value_parser = request_response)]
+    sizes: Option<(u32, u32)>,
+}
+
+/// Most bytes of a datagram: an IPv4 packet of 65535 B with two headers.
+const DATAGRAM: u32 = 65_507;
+
+impl TestOptions {
+    /// What stands behind `--`.
+    fn read(options: &[String]) -> Result<Self, Refused> {
+        Self::try_parse_from(options).map_err(|error| refused("netperf", &error))
+    }
+
+    fn send(&self) -> u32 {
+        self.send.unwrap_or(16_384)
+    }
+
+    fn receive(&self) -> u32 {
+        self.receive.unwrap_or(131_072)
+    }
+
+    fn file(&self) -> u64 {
+        self.file.unwrap_or(1 << 20)
+    }
+
+    fn sizes(&self) -> (u32, u32) {
+        self.sizes.unwrap_or((1, 1))
+    }
+
+    /// Whether they are any for this test.
+    fn agree(&self, test: Test) -> Result<(), Refused> {
+        let streams = test.streams();
+        for (option, given, takes, tests) in [
+            ("-m", self.send.is_some(), streams, "TCP_STREAM and TCP_SENDFILE"),
+            ("-M", self.receive.is_some(), streams, "TCP_STREAM and TCP_SENDFILE"),
+            ("-f", self.file.is_some(), test == Test::TcpSendfile, "TCP_SENDFILE"),
+            ("-r", self.sizes.is_some(), !streams, "TCP_RR and UDP_RR"),
+        ] {
+            let message = format!("netperf: this test does not take {option}");
+            Refused::unless(!given || takes, message, format!("it is for -t {tests}"))?;
+        }
+        let (request, response) = self.sizes();
+        let fits = test != Test::UdpRr || request.max(response) <= DATAGRAM;
+        Refused::unless(fits, "netperf: no datagram is as long", format!("-r up to {DATAGRAM},{DATAGRAM}"))
+    }
 }
 
 fn request_response(text: &str) -> Result<(u32, u32), String> {
@@ -105,10 +150,10 @@ impl Netperf {
         options: &TestOptions,
         until: Time,
     ) -> Result<Outcome, Error> {
-        let length = options.file.min(file.bytes());
+        let length = options.file().min(file.bytes());
         let mut at = 0;
         while cpu.now() < until {
-            let piece = u64::from(options.send).min(length - at);
+            let piece = u64::from(options.send()).min(length - at);
             stream.sendfile(cpu, file, at, piece).await?;
             at = (at + piece) % length;
         }
@@ -186,6 +231,21 @@ fn streamed(cpu: &Cpu, stream: &dyn TcpStream) -> Outcome {
 }
 
 impl Program for Netperf {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        let options = TestOptions::read(&self.options)?;
+        options.agree(self.test)?;
+        if self.test == Test::TcpSendfile {
+            let disk = premises.disk("netperf", &self.file)?;
+            let message = format!("netperf: {} has {} bytes", self.file, disk.bytes);
+            return Refused::unless(
+                options.file() <= disk.bytes,
+                message,
+                format!("-f up to {}", disk.bytes),
+            );
+        }
+        Ok(())
+    }
+
     fn lasts(&self) -> Option<Duration> {
         Some(Duration::from_ps((self.length * 1e12) as u64))
     }
@@ -194,12 +254,12 @@ impl Program for Netperf {
         Box::pin(async move {
             let kernel = environment.kernel;
             let network = kernel.network();
-            let options = TestOptions::try_parse_from(&self.options)
-                .map_err(|error| Failure(format!("netperf: {}", error.to_string().trim())))?;
+            let options = TestOptions::read(&self.options)?;
+            let sizes = options.sizes();
             let at = |port| SocketAddrV4::new(self.host, port);
             let fail = |error| Failure::about(format!("netperf to {}", self.host), error);
             let length = Duration::from_ps((self.length * 1e12) as u64);
-            let order = control::order(self.test, options.sizes, options.receive, length);
+            let order = control::order(self.test, sizes, options.receive(), length);
             let file = match self.test {
                 Test::TcpSendfile => {
                     let file = kernel.open_block(&self.file);
@@ -208,10 +268,10 @@ impl Program for Netperf {
                 _ => None,
             };
             let memory = Memory::take(&kernel, &cpu, 64)?;
-            let size = options.send.max(options.sizes.0).max(options.sizes.1);
+            let size = options.send().max(sizes.0).max(sizes.1);
             let data = Memory::take(&kernel, &cpu, size)?;
             let data =
-                Memory { length: if self.test == Test::TcpStream { options.send } else { size }, ..data };
+                Memory { length: if self.test == Test::TcpStream { options.send() } else { size }, ..data };
             let control = network.connect(&cpu, at(self.port)).await.map_err(fail)?;
             control::send(&cpu, &*control, &memory, order).await.map_err(fail)?;
             let answer = control::receive(&cpu, &*control, &memory).await.map_err(fail)?;
@@ -229,8 +289,8 @@ impl Program for Netperf {
                     Some(file) => self.send_file(&cpu, &**stream, &**file, &options, until).await,
                     None => Err(Error::Invalid),
                 },
-                (_, Some(stream)) => self.transactions(&cpu, &**stream, &data, options.sizes, until).await,
-                (_, None) => self.datagrams(&cpu, &kernel, at(port), &data, options.sizes, until).await,
+                (_, Some(stream)) => self.transactions(&cpu, &**stream, &data, sizes, until).await,
+                (_, None) => self.datagrams(&cpu, &kernel, at(port), &data, sizes, until).await,
             };
             if let Some(stream) = stream {
                 stream.close(&cpu);

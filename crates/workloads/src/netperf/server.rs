@@ -10,6 +10,7 @@ use platform::socket::{Network, TcpListener, TcpStream, UdpSocket};
 
 use super::control::{self, Test};
 use super::{Alarm, Memory, PORT, busy, busy_since, receive_all};
+use crate::premises::{Premises, Refused};
 use crate::program::{Environment, Failure, Program, Report};
 use units::{Duration, Time};
 
@@ -26,13 +27,18 @@ const PAD: Duration = Duration::from_ms(10);
 #[command(name = "netserver", disable_help_flag = true)]
 pub struct Netserver {
     /// Port for control connections.
-    #[arg(short = 'p', default_value_t = PORT)]
+    #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 }
 
 impl Program for Netserver {
     fn serves(&self) -> bool {
         true
+    }
+
+    /// What it takes is in its options alone.
+    fn check(&self, _: &Premises) -> Result<(), Refused> {
+        Ok(())
     }
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {

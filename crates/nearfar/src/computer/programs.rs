@@ -1,0 +1,65 @@
+//! The programs of a scenario, from their command lines: those that cannot be are told at their lines before anything runs.
+
+use std::rc::Rc;
+
+use machine::{ComputerSetup, DeviceFile, Diagnostics, PortSetup, ProgramSetup};
+use workloads::{Disk, Link, Premises, Program};
+
+/// The programs, in the scenario's order.
+///
+/// # Errors
+/// What is wrong with each command line that is not understood, or asks for what its host has not got.
+pub(super) fn programs(setup: &ComputerSetup) -> Result<Vec<Rc<dyn Program>>, Diagnostics> {
+    let (mut found, mut wrong) = (Vec::new(), Vec::new());
+    for entry in &setup.programs {
+        let program = workloads::parse(&entry.run.value).and_then(|program| {
+            program.check(&premises(setup, entry))?;
+            Ok(program)
+        });
+        match program {
+            Ok(program) => found.push(program),
+            Err(refused) => wrong.push(entry.run.complaint(refused.message, refused.help)),
+        }
+    }
+    match Diagnostics::together(wrong) {
+        Some(wrong) => Err(wrong),
+        None => Ok(found),
+    }
+}
+
+/// Whether all command lines of a scenario are understood and possible.
+///
+/// # Errors
+/// What is wrong with those that are not.
+pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
+    programs(setup).map(drop)
+}
+
+/// What a program will find on its host.
+fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
+    let host = &setup.hosts[entry.host];
+    let described = &host.machine.host;
+    let is_cabled = |(device, port): (usize, u8)| {
+        let own = PortSetup::Host(entry.host, device, port);
+        setup.network.cables.iter().any(|cable| cable.ends.contains(&own))
+    };
+    let is_looped =
+        |device: usize| matches!(&host.devices[device].kind, DeviceFile::Nic(nic) if nic.is_looped());
+    let link = |interface: &machine::InterfaceSetup| Link {
+        name: interface.name.clone(),
+        queues: interface.channels as u16,
+        max_frame: interface.max_frame.get(),
+        has_carrier: is_cabled(interface.port) || is_looped(interface.port.0),
+    };
+    let disk = |disk: &machine::DiskSetup| Disk {
+        name: disk.name.clone(),
+        bytes: disk.size.get(),
+        block: disk.block.get(),
+    };
+    Premises {
+        cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },
+        memory: u64::from(described.sockets.value.get()).saturating_mul(described.dram.size.value.get()),
+        disks: host.disks.iter().map(disk).collect(),
+        links: host.interfaces.iter().map(link).collect(),
+    }
+}

@@ -1,0 +1,132 @@
+//! Command lines of programs that cannot be are refused before anything runs, at their line, with what would be right.
+
+mod scenario;
+
+use nearfar::computer;
+use scenario::{HEAD, cable, host, loaded};
+
+/// A host with a drive, a NIC on a cable and one without, and a program on four of its cores.
+fn check(run: &str) -> Result<(), String> {
+    let devices = "change.host.dram.size = \"4 GiB\"\n[[host.device]]\ndrive = \"optane-900p\"\nnamespaces = [\"1 GiB\", \"16 MiB\"]\n\
+                   [[host.device]]\nnic = \"modern\"\n[[host.device]]\nnic = \"82575eb\"";
+    let nic = "[[host.device]]\nnic = \"modern\"";
+    let program = format!("[[program]]\nhost = \"a\"\ncpus = \"0-3\"\nrun = \"{run}\"\n");
+    let hosts = [host("a", "dell-t430", devices), host("b", "dell-t430", nic)].concat();
+    let text = [HEAD, &program, &hosts, &cable("a", "b", "")].concat();
+    computer::check(&loaded(&text)).map_err(|error| error.render(false))
+}
+
+#[test]
+fn what_cannot_be_is_refused_at_its_line() {
+    for (run, words) in [
+        ("sleep 1", "the programs are dd, ethtool, fio"),
+        // ping
+        ("ping -c 0 10.0.0.2", "1..=65535"),
+        ("ping -m 0 10.0.0.2", "unexpected argument '-m'"),
+        ("ping -s 65508 10.0.0.2", "0..=65507"),
+        ("ping -i -1 10.0.0.2", "-i"),
+        ("ping -W 0 10.0.0.2", "no number of seconds above 0"),
+        ("ping 0.0.0.0", "no IPv4 address of a host"),
+        ("ping b", "such as 10.0.0.2"),
+        // fio
+        ("fio --bs=0 --runtime=1ms", "a multiple of the device's 512 bytes"),
+        ("fio --bs=3000 --runtime=1ms", "a multiple of the device's 512 bytes"),
+        ("fio --bs=128m --runtime=1ms", "up to 64m"),
+        ("fio --offset=100 --runtime=1ms", "is between blocks"),
+        ("fio --size=999t", "the device has 1073741824 bytes"),
+        ("fio --filename=/dev/sda --runtime=1ms", "the host has /dev/nvme0n1, /dev/nvme0n2"),
+        ("fio --filename=/dev/nvme0n2 --size=17m", "the device has 16777216 bytes"),
+        ("fio --rw=read", "give --runtime or --size"),
+        ("fio --runtime=0", "ends before it begins"),
+        ("fio --runtime=100000s", "a day at most"),
+        ("fio --size=1m --ramp_time=1ms", "give --runtime"),
+        ("fio --size=1m --time_based", "--runtime"),
+        ("fio --verify=pattern --rw=write --runtime=1ms", "give --size"),
+        ("fio --verify=pattern --size=1m", "--rw=write or --rw=randwrite"),
+        ("fio --verify=pattern --rw=write --size=1m --numjobs=2", "--numjobs=1"),
+        ("fio --direct=0 --iodepth=4 --size=1m", "--iodepth=1"),
+        ("fio --direct=0 --hipri --size=1m", "--direct=1"),
+        ("fio --iodepth_batch=4 --size=1m", "up to --iodepth"),
+        ("fio --rwmixread=70 --size=1m", "--rw=randrw"),
+        ("fio --fsync=8 --size=1m", "--fsync=0"),
+        ("fio --iodepth=65536 --bs=64m --runtime=1ms", "bytes of memory"),
+        // dd
+        ("dd if=/dev/zero of=/dev/null", "give count="),
+        ("dd if=/dev/zero of=/dev/null count=0", "nothing is to be copied"),
+        ("dd if=/dev/nvme0n1 of=/dev/null skip=999g", "within the devices"),
+        ("dd if=/dev/nvme3n1 of=/dev/null count=1", "the host has /dev/nvme0n1"),
+        ("dd of=/dev/null count=1", "give if="),
+        ("dd if=/dev/zero count=1", "give of="),
+        ("dd if=/dev/zero of=/dev/nvme0n1 bs=0 count=1", "1 to 64m"),
+        ("dd if=/dev/zero of=/dev/nvme0n1 bs=3000 oflag=direct count=1", "a multiple of 512"),
+        ("dd if=/dev/zero of=/dev/null iflag=direct count=1", "leave iflag out"),
+        ("dd if=/dev/zero of=/dev/null conv=fsync count=1", "conv=fsync needs a device"),
+        ("dd if=/dev/zero of=/dev/null verify=yes count=1", "verify=yes needs a device"),
+        ("dd if=/dev/zero of=/dev/null size=1", "the keys are if, of"),
+        // netperf, iperf
+        ("netperf -H 10.0.0.2 -l 0", "no number of seconds above 0"),
+        ("netperf -H 10.0.0.2 -p 0", "1..=65535"),
+        ("netperf -H 10.0.0.2 -t TCP_RR -- -m 64", "it is for -t TCP_STREAM"),
+        ("netperf -H 10.0.0.2 -- -r 64,64", "it is for -t TCP_RR"),
+        ("netperf -H 10.0.0.2 -- -m 0", "1..=4194304"),
+        ("netperf -H 10.0.0.2 -- -x", "unexpected argument '-x'"),
+        ("netperf -H 10.0.0.2 -t UDP_RR -- -r 70000,1", "up to 65507"),
+        ("netperf -H 10.0.0.2 -t TCP_SENDFILE -F /dev/sda", "no block device `/dev/sda`"),
+        ("netperf -H 10.0.0.2 -t TCP_SENDFILE -- -f 256k", "'256k' for '-f"),
+        ("netperf -H 10.0.0.2 -t TCP_SENDFILE -- -f 2000000000", "-f up to 1073741824"),
+        ("netserver -p 0", "1..=65535"),
+        ("iperf -c 10.0.0.2 -t 0", "no number of seconds above 0"),
+        ("iperf -c 10.0.0.2 -P 0", "1..=65535"),
+        ("iperf", "-s"),
+        // pktgen, ethtool, stream
+        ("pktgen -t 1000", "-t 1 to 4"),
+        ("pktgen -t 0", "1..=65535"),
+        ("pktgen -s 20", "60..=9014"),
+        ("pktgen -m 0", "-m"),
+        ("pktgen -i eth9", "the host has eth0, eth1"),
+        ("pktgen -i eth1", "no carrier"),
+        ("pktgen -w 99999999999", "1000000000"),
+        ("ethtool -S eth9", "the host has eth0, eth1"),
+        ("ethtool -S eth0 rx-usecs 1", "`rx-usecs 1` is left over"),
+        ("ethtool -C eth0", "does not say what to set"),
+        ("ethtool -C eth0 tx-usecs 7", "rx-usecs, rx-frames and adaptive-rx"),
+        ("ethtool -C eth0 rx-usecs", "no number for rx-usecs"),
+        ("ethtool -C eth0 rx-usecs 2000000", "0 to 1000000"),
+        ("ethtool -X eth0 equal 21", "queues 0 to 19"),
+        ("ethtool -X eth1 weight 1 1 1 1 1", "queues 0 to 3"),
+        ("ethtool -X eth0 equal 0", "names no queue"),
+        ("stream --array-size 4294967296", "bytes of memory"),
+        ("stream --ntimes 1", "1"),
+    ] {
+        let said = check(run).expect_err(run);
+        assert!(
+            said.contains("test.toml:6:7") && said.contains(words),
+            "`{run}` should speak of `{words}`:\n{said}"
+        );
+    }
+}
+
+/// All wrong lines are told at once.
+#[test]
+fn every_wrong_line_is_told() {
+    let program = |run: &str| format!("[[program]]\nrun = \"{run}\"\n");
+    let text = [HEAD, &host("a", "dell-t430", ""), &program("fio"), &program("stream"), &program("ping")];
+    let said = computer::check(&loaded(&text.concat())).unwrap_err();
+    let lines: Vec<usize> = said.iter().map(|one| one.line).collect();
+    assert_eq!(lines, [8, 12], "{said}");
+}
+
+#[test]
+fn what_can_be_is_taken() {
+    for run in [
+        "ping -c 1 -i 0 -s 0 127.0.0.1",
+        "fio --filename=nvme0n2 --rw=randrw --rwmixread=70 --size=16m --fsync=8 --iodepth=4 --iodepth_batch=4",
+        "fio --rw=write --bs=3000 --direct=0 --size=1m",
+        "dd if=/dev/nvme0n1 of=/dev/nvme0n2 bs=3000 count=1",
+        "netperf -H 10.0.0.2 -t TCP_SENDFILE -- -m 1 -M 1 -f 4096",
+        "pktgen -t 4 -s 1514 -m 02:00:00:00:00:01",
+        "ethtool -X eth1 weight 0 0 0 1",
+    ] {
+        check(run).unwrap_or_else(|said| panic!("{run}: {said}"));
+    }
+}
