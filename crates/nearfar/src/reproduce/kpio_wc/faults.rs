@@ -286,8 +286,11 @@ fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<
     let last = new(rng);
     bench.write(vec![writer.lines(&last)], rng, 0)?;
     let (sent, meant) = (bench.arrived()?, meant.take());
-    let wrong = sent.iter().filter(|frame| !meant.contains(frame)).count() as u64;
-    let lost = meant.iter().filter(|frame| !sent.contains(frame)).count() as u64;
+    // Each was meant once: one that comes again was not meant.
+    let mut missing: Vec<&Vec<u8>> = meant.iter().collect();
+    let is_meant = |frame: &&Vec<u8>| missing.extract_if(.., |other| other == frame).next().is_some();
+    let wrong = sent.len() as u64 - sent.iter().filter(is_meant).count() as u64;
+    let lost = missing.len() as u64;
     let counted = bench.register(register::DROPPED)?.max(bench.register(register::MISSING)?);
     let taken = u64::from(bench.taken()?.wrapping_sub(taken_before));
     tally.spoilt += u64::from(wrong > 0);
