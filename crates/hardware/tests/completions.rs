@@ -13,9 +13,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Packet, Passed, Side};
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::{CompletionSplit, HostId, RootPortParams};
-use platform::device::{
-    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
-};
+use platform::device::{Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical, Time};
 use wire::pcie::config::pcie_cap;
@@ -37,12 +35,6 @@ impl Device for Reader {
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
-
-    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
-        Duration::ZERO
-    }
-
-    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
 
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         bus.read(dma(self.address, self.length, token.0));

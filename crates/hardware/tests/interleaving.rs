@@ -114,7 +114,6 @@ impl Device for Scribbler {
         self.journal.borrow_mut().answered = bus.now();
         Duration::ZERO
     }
-    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
 
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let step = token.0 as usize;

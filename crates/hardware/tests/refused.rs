@@ -9,8 +9,7 @@ use hardware::endpoint::EndpointParams;
 use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
 use hardware::memory::{MemoryParams, MemorySystem};
 use hardware::root::RootPortParams;
-use platform::device::{BarAccess, Device, DeviceBus, Function, Reset};
-use units::Duration;
+use platform::device::{Device, DeviceBus, Function, Reset};
 use wire::pcie::tlp::{ConfigRequest, ConfigType, IoRequest};
 use wire::pcie::{Bdf, FlowClass, Generation, Tlp, TlpKind, Width};
 
@@ -23,12 +22,6 @@ impl Device for Mute {
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
-
-    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
-        Duration::ZERO
-    }
-
-    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
 }
 
 /// Sends one request from one side of a link. Returns completions on their way back, requests that the device found

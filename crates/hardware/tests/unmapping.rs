@@ -20,7 +20,7 @@ use hardware::iommu::{
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
-use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
+use platform::device::{Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Bytes, Duration, HostPhysical, Iova, Time};
 use wire::pcie::tlp::{ConfigRequest, ConfigType};
@@ -56,12 +56,6 @@ impl Device for Scribbler {
     }
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
-
-    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
-        Duration::ZERO
-    }
-
-    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
 
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let number = token.0 as usize;

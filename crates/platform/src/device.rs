@@ -124,11 +124,16 @@ pub trait Device {
     /// Everything a reset clears is cleared; requests under way bring no outcome any more.
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset);
 
-    /// The host reads `data.len()` bytes, which the device fills in. Returns how long that takes it.
-    fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration;
+    /// The host reads `data.len()` bytes, zeros that the device replaces. Returns how long that takes it.
+    fn bar_read(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+        let _ = (bus, at, data);
+        Duration::ZERO
+    }
 
     /// The host writes `data`.
-    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]);
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        let _ = (bus, at, data);
+    }
 
     /// For how long a write that arrives now keeps its place in the port's receive buffer, and with it the credits of
     /// whoever sent it: until the device has room for it. Asked before [`bar_write`](Self::bar_write).

@@ -238,12 +238,6 @@ impl Device for Source {
 
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
 
-    fn bar_read(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &mut [u8]) -> Duration {
-        Duration::ZERO
-    }
-
-    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
-
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let now = bus.now();
         for at in [&mut self.deadline, &mut self.room] {

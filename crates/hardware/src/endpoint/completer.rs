@@ -127,13 +127,14 @@ impl Endpoint {
             self.refuse(wires, scheduler, end, packet, answer);
             return;
         };
-        let mut data = [0u8; 4096];
-        let data = &mut data[..length as usize];
+        let mut data = std::mem::take(&mut self.access);
+        data.clear();
+        data.resize(length as usize, 0);
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
-        let took = if self.core.registers.interrupt_table_read(at, data) {
+        let took = if self.core.registers.interrupt_table_read(at, &mut data) {
             self.core.params.config_latency
         } else {
-            self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, data))
+            self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, &mut data))
         };
         let id = self.core.registers.id(function);
         let max_payload = self.core.requester.allowance().max_payload;
@@ -142,13 +143,11 @@ impl Endpoint {
             wire::pcie::split::split_completion(address, u64::from(length), COMPLETION_BOUNDARY, max_payload)
         {
             let answer = CompletionHeader::with_data(id, request, piece, piece_length, length - done);
-            let mut padded = [0u8; 4096];
-            let lead = (piece & 3) as usize;
             let bytes = &data[done as usize..(done + piece_length) as usize];
-            padded[lead..lead + bytes.len()].copy_from_slice(bytes);
-            self.answer(wires, scheduler, end, answer, &padded[..lead + bytes.len()], took);
+            self.answer(wires, scheduler, end, answer, bytes, took);
             done += piece_length;
         }
+        self.access = data;
     }
 
     fn bar_write(
@@ -172,13 +171,15 @@ impl Endpoint {
         };
         let at = BarAccess { function, bar, offset: BarOffset::new(offset) };
         let held = self.with_device(wires, scheduler, |device, bus| device.bar_write_holds(bus, at, length));
-        let mut data = [0u8; 4096];
+        let mut data = std::mem::take(&mut self.access);
+        data.clear();
         let lead = (address & 3) as usize;
         if let Ok((_, payload)) = wires.packets.decode(packet)
             && let Some(bytes) = payload.get(lead..lead + length as usize)
         {
-            data[..bytes.len()].copy_from_slice(bytes);
+            data.extend_from_slice(bytes);
         }
+        data.resize(length as usize, 0);
         for run in enabled_runs(request) {
             let (start, end) = (run.start - lead, run.end - lead);
             let at = BarAccess { function, bar, offset: BarOffset::new(offset + start as u64) };
@@ -189,6 +190,7 @@ impl Endpoint {
                 self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, bytes));
             }
         }
+        self.access = data;
         held
     }
 
@@ -225,13 +227,16 @@ impl Endpoint {
         scheduler: &mut Scheduler<Event>,
         end: LinkEnd,
         header: CompletionHeader,
-        payload: &[u8],
+        data: &[u8],
         after: Duration,
     ) {
-        let kind =
-            if header.length_dw > 0 { TlpKind::CompletionData(header) } else { TlpKind::Completion(header) };
-        let payload = if header.length_dw > 0 { payload } else { &[] };
-        let packet = wires.packets.encode(&Tlp::new(kind), payload);
+        let packet = if header.length_dw > 0 {
+            let lead = usize::from(header.lower_address & 3);
+            let tlp = Tlp::new(TlpKind::CompletionData(header));
+            wires.packets.encode_with(&tlp, |room| room[lead..lead + data.len()].copy_from_slice(data))
+        } else {
+            wires.packets.encode(&Tlp::new(TlpKind::Completion(header)), &[])
+        };
         let event = EndpointEvent::Answer { end, packet, epoch: self.core.requester.epoch() };
         scheduler.after(after, Event::Endpoint(self.core.id, event));
     }

@@ -51,6 +51,8 @@ pub struct Endpoint {
     /// Its PCIe core.
     pub core: Core,
     device: Box<dyn Device>,
+    /// Room for the data of one access to a BAR.
+    access: Vec<u8>,
 }
 
 impl Endpoint {
@@ -58,7 +60,8 @@ impl Endpoint {
     pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
         let registers = Registers::new(&*device);
         let requester = Requester::new(id, params.clone());
-        Self { core: Core { id, ends, params, registers, requester, unsupported_requests: 0 }, device }
+        let core = Core { id, ends, params, registers, requester, unsupported_requests: 0 };
+        Self { core, device, access: Vec::new() }
     }
 
     /// Whether each port that a function names has a link.
@@ -95,7 +98,7 @@ impl Endpoint {
         scheduler: &mut Scheduler<Event>,
         act: impl FnOnce(&mut dyn Device, &mut dyn DeviceBus) -> R,
     ) -> R {
-        let Self { core, device } = self;
+        let Self { core, device, .. } = self;
         act(&mut **device, &mut Bus { core, wires, scheduler })
     }
 

@@ -53,8 +53,6 @@ impl Device for Card {
         self.answers.get(self.answered - 1).or(self.answers.last()).copied().unwrap_or_default()
     }
 
-    fn bar_write(&mut self, _: &mut dyn DeviceBus, _: BarAccess, _: &[u8]) {}
-
     fn timer(&mut self, bus: &mut dyn DeviceBus, _: Token) {
         for (number, &(address, length)) in self.reads.iter().enumerate() {
             bus.read(dma(address, length, number as u64));
