@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use engine::Seed;
 use inet::tcp::{Connection, Failure, State, TcpParams};
-use platform::device::{BarAccess, Device, DeviceBus, Function, Reset, Token};
+use platform::device::{Device, DeviceBus, Function, Reset, Token};
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use platform::sync::Completion;
 use units::{BitRate, Bytes, Duration, Time};
