@@ -90,7 +90,7 @@ impl Iommu {
         memory: &mut M,
     ) -> AtsReply {
         self.counters.lookups += 1;
-        let place = self.pipeline.enter_again(now, Access::Read);
+        let place = self.pipeline.enter_alone(now, Access::Read);
         let (at, found, record) = self.find_for_ats(place, requester, address, memory);
         let ready = self.pipeline.leave(at, Access::Read);
         let absent = AtsEntry {
@@ -147,7 +147,7 @@ impl Iommu {
         if is_interrupt_address(address.get()) || !context.entry.spans(address) {
             return early(self, at, FaultReason::BeyondAddressWidth, record);
         }
-        let (at, found) = self.resolve(at, &context.entry, address, None, memory);
+        let (at, found) = self.resolve(at, &context.entry, address, None, 1, memory);
         let entry = found.map(|l| AtsEntry { frame: l.frame, size: l.size, permissions: l.permissions });
         (at, entry, record)
     }

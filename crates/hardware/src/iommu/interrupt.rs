@@ -303,7 +303,7 @@ impl Iommu {
         message: MsiMessage,
         memory: &mut M,
     ) -> InterruptOutcome {
-        let at = self.pipeline.enter_again(now, Access::Write);
+        let at = self.pipeline.enter_alone(now, Access::Write);
         let (ready, found, record) = self.find_interrupt(at, requester, message, memory);
         let ready = self.pipeline.leave(ready, Access::Write);
         match found {

@@ -154,6 +154,8 @@ pub struct IommuParams {
     pub walker_hold_write: Duration,
     /// From the end of a walk until a request that waited for it has been looked up again (time).
     pub replay_latency: Duration,
+    /// Least time between two requests that are looked up again after a walk (time).
+    pub retry_interval: Duration,
     /// Whether walks begin in the order of their misses, so that one that must wait holds up those behind it.
     pub walks_begin_in_order: bool,
     /// *Quirk*: walks of one domain within one naturally aligned region of this size happen one after another
@@ -205,6 +207,7 @@ impl Default for IommuParams {
             walker_hold_read: Duration::from_ns(42),
             walker_hold_write: Duration::ZERO,
             replay_latency: Duration::from_ns(20),
+            retry_interval: Duration::ZERO,
             walks_begin_in_order: false,
             serialised_walk_region: None,
             five_level: false,

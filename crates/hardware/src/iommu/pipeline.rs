@@ -60,8 +60,20 @@ pub(crate) struct Pipeline {
     /// Whether the request being looked up shares the place of the one before it.
     shares: bool,
     last_lookup: Option<Time>,
-    /// When the last request that had waited for a walk was looked up again.
-    last_again: Time,
+    /// Least time between two requests that are looked up again.
+    retry: Duration,
+    /// Requests that wait for walks, in the order of their arrival.
+    waiting: Vec<Waiting>,
+}
+
+/// A request that waits for a walk, its own or another's.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    until: Time,
+    /// How many lookups it takes.
+    pieces: u32,
+    /// Whether it shares the place of the one before it.
+    shares: bool,
 }
 
 impl Pipeline {
@@ -73,7 +85,8 @@ impl Pipeline {
             pages_share: params.same_page_shares_place,
             shares: false,
             last_lookup: None,
-            last_again: Time::ZERO,
+            retry: params.retry_interval,
+            waiting: Vec::new(),
         }
     }
 
@@ -85,9 +98,16 @@ impl Pipeline {
         if self.shares { now } else { lane.enter(now) }
     }
 
-    /// When a piece of a request, or anything else, gets a place of its own.
+    /// When another piece of the request that entered last gets a place.
     #[inline]
-    pub(crate) fn enter_again(&mut self, now: Time, access: Access) -> Time {
+    pub(crate) fn enter_piece(&mut self, now: Time, access: Access) -> Time {
+        self.shares = self.pages_share;
+        if self.shares { now } else { self.lanes[access as usize].enter(now) }
+    }
+
+    /// When anything else gets a place of its own.
+    #[inline]
+    pub(crate) fn enter_alone(&mut self, now: Time, access: Access) -> Time {
         self.shares = false;
         self.lanes[access as usize].enter(now)
     }
@@ -104,12 +124,31 @@ impl Pipeline {
         at
     }
 
-    /// When a request is looked up again that waited for another's walk, which ended at `end`: those that waited come one
-    /// after the other, as at first.
+    /// When a request that came at `now` is looked up again, the walk that it waited for having ended at `end`.
+    ///
+    /// Whoever waits is looked up again when a walk ends, one after the other and the oldest first, also those that will
+    /// have to wait for other walks.
     #[inline]
-    pub(crate) fn again(&mut self, end: Time) -> Time {
-        self.last_again = end.max(self.last_again) + self.interval;
-        self.last_again
+    pub(crate) fn again(&mut self, now: Time, end: Time) -> Time {
+        self.after(now, end, |_| true)
+    }
+
+    /// The same for one that finds a walk to begin: of those that share a place only the first is ahead of it.
+    #[inline]
+    pub(crate) fn again_for_walk(&mut self, now: Time, end: Time) -> Time {
+        self.after(now, end, |waiting| !waiting.shares)
+    }
+
+    fn after(&mut self, now: Time, end: Time, counts: impl Fn(&Waiting) -> bool) -> Time {
+        self.waiting.retain(|waiting| waiting.until > now);
+        let before = self.waiting.iter().filter(|waiting| waiting.until >= end && counts(waiting));
+        end + self.retry * before.map(|waiting| u64::from(waiting.pieces)).sum::<u64>()
+    }
+
+    /// The request that was looked up last waits until then, and takes a lookup for each of its `pieces`.
+    #[inline]
+    pub(crate) fn waits(&mut self, until: Time, pieces: u32) {
+        self.waiting.push(Waiting { until, pieces, shares: self.shares });
     }
 
     /// When the request that entered last leaves, its translation being known at `ready`.

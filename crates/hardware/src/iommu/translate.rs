@@ -116,11 +116,11 @@ impl Iommu {
             let reason = FaultReason::BeyondAddressWidth;
             return self.refuse_early(place, requester, address, access, reason, record);
         }
-        let (ready, found) = self.resolve(place, &entry, address, Some(access), memory);
+        let (ready, found) = self.resolve(place, &entry, address, Some(access), pieces, memory);
         let mut ready = self.pipeline.leave(ready, access);
         for _ in 1..pieces {
-            // The other pieces take places of their own, but their page has been looked up.
-            let at = self.pipeline.enter_again(now, access);
+            // The other pieces take places too, but their page has been looked up.
+            let at = self.pipeline.enter_piece(now, access);
             ready = self.pipeline.leave(ready.max(at), access);
         }
         match found {
@@ -196,6 +196,7 @@ impl Iommu {
         entry: &ContextEntry,
         address: Iova,
         need: Option<Access>,
+        pieces: u32,
         memory: &mut M,
     ) -> (Time, Result<Leaf, FaultReason>) {
         let at = self.pipeline.lookup_at(place);
@@ -208,7 +209,7 @@ impl Iommu {
             self.counters.hits += 1;
             return (at.max(leaf.known_from) + self.params.hit_latency, Ok(leaf));
         }
-        let (end, found) = self.resolve_slowly(at, entry, address, need, memory);
+        let (end, found) = self.resolve_slowly(at, entry, address, need, pieces, memory);
         (end + self.params.replay_latency + self.params.hit_latency, found)
     }
 
@@ -219,6 +220,7 @@ impl Iommu {
         entry: &ContextEntry,
         address: Iova,
         need: Option<Access>,
+        pieces: u32,
         memory: &mut M,
     ) -> (Time, Result<Leaf, FaultReason>) {
         if let Some(walk) = self.walks.find(entry.domain, address)
@@ -226,10 +228,16 @@ impl Iommu {
         {
             self.counters.merged += 1;
             let (end, leaf) = (walk.end, walk.leaf);
-            return (self.pipeline.again(end), Ok(leaf));
+            let again = self.pipeline.again(at, end);
+            self.pipeline.waits(again, pieces);
+            return (again, Ok(leaf));
         }
         self.counters.misses += 1;
-        let (end, found) = self.walk(at, entry, address, need.unwrap_or(Access::Read), memory);
+        // Where a walk of its region is under way, it waits for that one's end and is then looked up again.
+        let region_free = self.walkers.region_free(entry.domain, address);
+        let from = if region_free > at { self.pipeline.again_for_walk(at, region_free) } else { at };
+        let (end, found) = self.walk(from, entry, address, need.unwrap_or(Access::Read), memory);
+        self.pipeline.waits(end, pieces);
         let found = found.and_then(|leaf| match need {
             Some(Access::Read) if !leaf.permissions.read => Err(FaultReason::ReadNotPermitted),
             Some(Access::Write) if !leaf.permissions.write => Err(FaultReason::WriteNotPermitted),

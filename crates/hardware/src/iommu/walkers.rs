@@ -43,6 +43,13 @@ impl Walkers {
         }
     }
 
+    /// When the region of `address` is free.
+    pub(crate) fn region_free(&self, domain: DomainId, address: Iova) -> Time {
+        let Some(shift) = self.region_shift else { return Time::ZERO };
+        let region = (domain, address.get() >> shift);
+        self.regions.iter().filter(|(r, _)| *r == region).map(|&(_, free)| free).max().unwrap_or(Time::ZERO)
+    }
+
     /// Takes the walker that is free first, on behalf of an `access`; it begins at `earliest`, or when it and
     /// the region of `page` are free. Must be followed by [`Walkers::end`].
     pub(crate) fn begin(&mut self, earliest: Time, access: Access, page: Option<(DomainId, Iova)>) -> Walker {
@@ -54,9 +61,8 @@ impl Walkers {
         }
         let mut start = earliest.max(self.free[index]);
         let region = page.zip(self.region_shift).map(|((domain, a), shift)| (domain, a.get() >> shift));
-        if let Some(region) = region {
-            let busy = self.regions.iter().filter(|(r, _)| *r == region).map(|&(_, free)| free).max();
-            start = start.max(busy.unwrap_or(Time::ZERO));
+        if let Some((domain, address)) = page {
+            start = start.max(self.region_free(domain, address));
         }
         if self.in_order {
             start = start.max(self.last_start);

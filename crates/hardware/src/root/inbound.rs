@@ -66,9 +66,11 @@ impl Host {
                     _ => iommu::AddressType::Untranslated,
                 };
                 let requester = request.requester;
-                // A read takes a place in the translation stage for each completion that it will be cut into.
-                let unit = state.params.translation_unit.max(state.params.split.most(length));
-                let pieces = if is_write { 1 } else { length.div_ceil(unit).max(1) };
+                // A small read is looked up for each completion that it will be cut into, a large one as a whole.
+                let split = &state.params.split;
+                let unit = state.params.translation_unit.max(split.most(length));
+                let is_small = !is_write && length <= split.small_up_to;
+                let pieces = if is_small { length.div_ceil(unit).max(1) } else { 1 };
                 let translation = iommu.translate_pieces(
                     start,
                     requester,

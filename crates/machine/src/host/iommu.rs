@@ -95,7 +95,7 @@ record! {
         read_depth: Figure<Count>,
         /// *Quirk*: whether requests for one page, one right after the other, share a place; not unless given.
         same_page_shares_place: Option<Figure<bool>>,
-        /// How much of a read one unit of `read_depth` covers (bytes).
+        /// How much of a small read is looked up at once, and takes a place of `read_depth` (bytes).
         read_unit: Figure<Bytes>,
         /// Writes that may be in the translation stage at once.
         write_depth: Figure<Count>,
@@ -109,6 +109,8 @@ record! {
         step_overhead: Figure<Duration>,
         /// From a walk's end until the request that waited for it goes on.
         replay: Figure<Duration>,
+        /// Least time between two requests that are looked up again after a walk; `lookup_interval` unless given.
+        retry_interval: Option<Figure<Duration>>,
         /// For how long a walker stays occupied after a walk for a read.
         walker_hold_read: Figure<Duration>,
         /// For how long a walker stays occupied after a walk for a write.

@@ -79,6 +79,7 @@ pub const TARGETS: &[Target] = &[
     target("host.iommu.walker_hold_read", READ_MISSES.from(4 * MIB)),
     target("host.iommu.walker_hold_write", WRITE_MISSES.from(4 * MIB)),
     target("host.iommu.replay", READ_MISSES.from(4 * MIB)),
+    target("host.iommu.retry_interval", MISSES),
     target("host.iommu.read_depth", READ_MISSES),
     one_of("host.iommu.read_unit", READ_MISSES, &["64 B", "128 B", "256 B", "4 KiB"]),
     target("host.iommu.write_depth", WRITE_MISSES),

@@ -63,6 +63,7 @@ fn iommu_params(params: &machine::Iommu) -> IommuParams {
         walker_hold_read: params.walker_hold_read.value,
         walker_hold_write: params.walker_hold_write.value,
         replay_latency: params.replay.value,
+        retry_interval: params.retry_interval.as_ref().unwrap_or(&params.lookup_interval).value,
         walks_begin_in_order: params.walks_begin_in_order.value,
         serialised_walk_region: params.serialised_walk_region.as_ref().map(|region| region.value),
         pages_2mib: pages.contains(&Bytes::mib(2)),

@@ -198,7 +198,7 @@ fn lookups_keep_their_distance() {
 #[test]
 fn requests_that_waited_for_a_walk_are_looked_up_again_one_by_one() {
     let interval = Duration::from_ns(5);
-    let mut m = Machine::new(IommuParams { lookup_interval: interval, ..bare() });
+    let mut m = Machine::new(IommuParams { retry_interval: interval, ..bare() });
     m.map(0x1000, 0x5000, 0x2000, RW);
     m.latency(us(1), 0x1000);
     let walked = m.translate(us(2), 0x2000, Access::Write).ready;
@@ -207,6 +207,31 @@ fn requests_that_waited_for_a_walk_are_looked_up_again_one_by_one() {
         assert_eq!(m.translate(at, 0x2000, Access::Write).ready, walked + interval * n, "{n}");
     }
     assert_eq!(m.translate(us(9), 0x2000, Access::Write).ready, us(9), "nobody waits afterwards");
+}
+
+#[test]
+fn walks_of_one_region_follow_when_those_that_wait_have_been_looked_up_again() {
+    let retry = Duration::from_ns(20);
+    let walks = |pieces, shares| {
+        let mut m = Machine::new(IommuParams {
+            retry_interval: retry,
+            same_page_shares_place: shares,
+            serialised_walk_region: Some(Bytes::mib(2)),
+            ..bare()
+        });
+        m.map(0x0, 0x10_0000, 0x8000, RW);
+        m.latency(us(1), 0);
+        let mut walk = |page: u64| {
+            let (iova, at) = (Iova::new(page << 12), AddressType::Untranslated);
+            m.iommu.translate_pieces(us(2), NIC, iova, Access::Read, at, pieces, &mut m.memory).ready
+        };
+        [1, 1, 2, 3].map(|page| walk(page).since(us(2)))
+    };
+    // Both requests for the first page and then the one for the second are looked up again before the next walk.
+    assert_eq!(walks(1, false), [READ, READ + retry, READ * 2 + retry * 2, READ * 3 + retry * 3]);
+    // Each piece is looked up; a request that shares its predecessor's place does not hold the walk up.
+    assert_eq!(walks(2, false)[2], READ * 2 + retry * 4);
+    assert_eq!(walks(1, true)[2], READ * 2 + retry);
 }
 
 #[test]
