@@ -4,61 +4,8 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use wire::pcie::config::msix::MsixLayout;
-use wire::pcie::config::{
-    BarKind, ConfigSpace, PcieParams, PortType, ResetKind, SlotParams, SriovParams, acs, bars, caps,
-};
-use wire::pcie::{Generation, Width};
-
-fn endpoint() -> ConfigSpace {
-    ConfigSpace::endpoint(0x19ee, 0x4000, 0x02_0000)
-        .bar64(0, 1 << 20, true)
-        .bar32(2, 4096, false)
-        .bar_io(3, 32)
-        .rom(1 << 16)
-        .power_management()
-        .msi(8)
-        .msix(MsixLayout {
-            vectors: 64,
-            table_bar: 2,
-            table_offset: 0,
-            pending_bar: 2,
-            pending_offset: 0x800,
-        })
-        .pcie(PcieParams { ten_bit_tags: true, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
-        .aer()
-        .ats(32)
-        .acs(acs::USUAL)
-        .sriov(SriovParams {
-            total: 16,
-            first_offset: 8,
-            stride: 1,
-            device: 0x6003,
-            bars: [Some((BarKind::Memory64 { prefetchable: true }, 1 << 16)), None, None, None, None, None],
-        })
-        .build()
-        .expect("a valid layout")
-}
-
-fn root_port() -> ConfigSpace {
-    let slot = SlotParams {
-        number: 7,
-        power_controller: true,
-        attention_button: true,
-        surprise: true,
-        power_limit_w: 75,
-    };
-    ConfigSpace::bridge(0x8086, 0x2f04)
-        .power_management()
-        .pcie(PcieParams {
-            slot: Some(slot),
-            ..PcieParams::port(PortType::RootPort, Generation::Gen4, Width::X16)
-        })
-        .aer()
-        .acs(acs::USUAL)
-        .build()
-        .expect("a valid layout")
-}
+use wire::pcie::config::examples::{endpoint, root_port};
+use wire::pcie::config::{ConfigSpace, ResetKind, bars, caps};
 
 /// Laid out once: copies are cheap.
 static SPACES: LazyLock<[ConfigSpace; 2]> = LazyLock::new(|| [endpoint(), root_port()]);

@@ -1,11 +1,7 @@
 //! An independent reader, pciutils' `lspci -F`, decodes our configuration spaces as meant.
 
 use std::process::Command;
-use wire::pcie::config::msix::MsixLayout;
-use wire::pcie::config::{
-    BarKind, ConfigSpace, PcieParams, PortType, SlotParams, SriovParams, acs, pcie_cap,
-};
-use wire::pcie::{Generation, Width};
+use wire::pcie::config::{ConfigSpace, examples, pcie_cap};
 
 /// What lspci says about `spaces`, or `None` where it is not installed.
 fn lspci(name: &str, spaces: &[(&str, &ConfigSpace)]) -> Option<String> {
@@ -37,34 +33,7 @@ fn check(text: &str, expected: &[&str]) {
 
 #[test]
 fn endpoint() {
-    let mut nic = ConfigSpace::endpoint(0x19ee, 0x4000, 0x02_0000)
-        .subsystem(0x19ee, 0x4001)
-        .bar64(0, 1 << 24, true)
-        .bar32(2, 4096, false)
-        .power_management()
-        .msi(4)
-        .msix(MsixLayout {
-            vectors: 64,
-            table_bar: 2,
-            table_offset: 0,
-            pending_bar: 2,
-            pending_offset: 0x800,
-        })
-        .pcie(PcieParams { ten_bit_tags: true, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
-        .aer()
-        .serial(0x0011_2233_4455_6677)
-        .ari(1)
-        .ats(32)
-        .acs(acs::USUAL)
-        .sriov(SriovParams {
-            total: 16,
-            first_offset: 8,
-            stride: 1,
-            device: 0x6003,
-            bars: [Some((BarKind::Memory64 { prefetchable: true }, 1 << 16)), None, None, None, None, None],
-        })
-        .build()
-        .expect("a valid layout");
+    let mut nic = examples::endpoint();
     nic.write(0x10, 0x0100_0000, 0xf);
     nic.write(0x14, 0x12, 0xf);
     nic.write(0x18, 0xd000_0000, 0xf);
@@ -81,7 +50,7 @@ fn endpoint() {
             "Region 0: Memory at 1201000000 (64-bit, prefetchable)",
             "Region 2: Memory at d0000000 (32-bit, non-prefetchable)",
             "Power Management version 3",
-            "MSI: Enable- Count=1/4 Maskable+ 64bit+",
+            "MSI: Enable- Count=1/8 Maskable+ 64bit+",
             "MSI-X: Enable- Count=64 Masked-",
             "Vector table: BAR=2 offset=00000000",
             "PBA: BAR=2 offset=00000800",
@@ -105,23 +74,7 @@ fn endpoint() {
 
 #[test]
 fn root_port() {
-    let slot = SlotParams {
-        number: 7,
-        power_controller: true,
-        attention_button: true,
-        surprise: true,
-        power_limit_w: 75,
-    };
-    let mut port = ConfigSpace::bridge(0x8086, 0x2f04)
-        .power_management()
-        .pcie(PcieParams {
-            slot: Some(slot),
-            ..PcieParams::port(PortType::RootPort, Generation::Gen4, Width::X16)
-        })
-        .aer()
-        .acs(acs::USUAL)
-        .build()
-        .expect("a valid layout");
+    let mut port = examples::root_port();
     port.write(0x18, 0x0005_0300, 0xf);
     port.write(0x20, 0xdff0_d000, 0xf);
     let Some(text) = lspci("root-port", &[("00:02.0", &port)]) else { return };

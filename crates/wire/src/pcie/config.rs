@@ -13,6 +13,7 @@ pub mod bars;
 mod builder;
 pub mod caps;
 mod effect;
+pub mod examples;
 pub mod header;
 mod image;
 pub mod msi;

@@ -1,67 +1,11 @@
 //! Enumeration as a program, and rules of writing as properties.
 
+use super::examples::{endpoint as nic, root_port};
 use super::msix::MsixLayout;
 use super::*;
 use crate::pcie::Bdf;
 use crate::pcie::link::{Generation, Width};
 use proptest::prelude::*;
-
-pub(crate) fn nic() -> ConfigSpace {
-    ConfigSpace::endpoint(0x19ee, 0x4000, 0x02_0000)
-        .revision(5)
-        .subsystem(0x19ee, 0x4001)
-        .interrupt_pin(1)
-        .bar64(0, 1 << 20, true)
-        .bar32(2, 4096, false)
-        .bar_io(3, 32)
-        .bar64(4, 1 << 34, true)
-        .rom(1 << 16)
-        .power_management()
-        .msi(8)
-        .msix(MsixLayout {
-            vectors: 64,
-            table_bar: 2,
-            table_offset: 0,
-            pending_bar: 2,
-            pending_offset: 0x800,
-        })
-        .pcie(PcieParams { ten_bit_tags: true, ..PcieParams::endpoint(Generation::Gen3, Width::X8) })
-        .aer()
-        .serial(0x0011_2233_4455_6677)
-        .ari(0)
-        .ats(32)
-        .acs(acs::USUAL)
-        .sriov(SriovParams {
-            total: 16,
-            first_offset: 8,
-            stride: 1,
-            device: 0x6003,
-            bars: [Some((BarKind::Memory64 { prefetchable: true }, 1 << 16)), None, None, None, None, None],
-        })
-        .build()
-        .unwrap()
-}
-
-pub(crate) fn root_port() -> ConfigSpace {
-    let slot = SlotParams {
-        number: 7,
-        power_controller: true,
-        attention_button: true,
-        surprise: true,
-        power_limit_w: 75,
-    };
-    ConfigSpace::bridge(0x8086, 0x2f04)
-        .power_management()
-        .pcie(PcieParams {
-            slot: Some(slot),
-            port_number: 3,
-            ..PcieParams::port(PortType::RootPort, Generation::Gen3, Width::X16)
-        })
-        .aer()
-        .acs(acs::USUAL)
-        .build()
-        .unwrap()
-}
 
 /// What a host does to find a BAR's size.
 fn size(space: &mut ConfigSpace, index: u8) -> Option<Bar> {
