@@ -47,10 +47,10 @@ pub struct Arguments {
     #[arg(long)]
     short: bool,
     /// Where to write the files; a folder named after the set-up if not given.
-    #[arg(long, short, value_name = "DIR")]
+    #[arg(long, short, value_name = "DIR", value_parser = output::folder)]
     output: Option<PathBuf>,
     /// Write every row as JSON as well; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]

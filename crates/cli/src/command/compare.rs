@@ -63,17 +63,17 @@ pub struct Arguments {
     misses: usize,
     /// Write every row as JSON, with the artefact that leaves it out and the known cause of its error; - for the
     /// standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
     /// Write each directory's summary as JSON: families with errors, targets and verdicts, artefacts, misses.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     summary_json: Option<PathBuf>,
     /// Write each directory's residuals, series by series, as tables in Markdown (as in docs/accuracy.md); - for the
     /// standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     markdown: Option<PathBuf>,
     /// Write a page with curves and tables of every directory, tails included.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
     /// End with status 1 if a family of files misses its target.
     #[arg(long)]

@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(long, short, value_name = "BASE")]
     machine: Option<String>,
     /// Where to write the machine's file.
-    #[arg(long, short, value_name = "FILE")]
+    #[arg(long, short, value_name = "FILE", value_parser = output::file)]
     output: PathBuf,
     /// The figures to fit, separated by commas.
     #[arg(long, value_delimiter = ',')]
@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "figures")]
     keep: bool,
     /// Write figures and residuals as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]

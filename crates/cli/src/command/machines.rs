@@ -21,7 +21,7 @@ pub struct Arguments {
     /// A machine, card, drive, NIC, kernel or scenario to show, by name or path.
     pub name: Option<String>,
     /// Write the list as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
 }
 

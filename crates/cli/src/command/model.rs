@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 512)]
     mrrs: u64,
     /// Write the table as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
 }
 

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// The program.
     pub name: Option<String>,
     /// Write the list, or the program's help, as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use nearfar::reproduce::{self, Options, Reproduction, SEEDS, data_folder};
-use results::claims::{claims_table, count_line};
+use results::claims::{ClaimResult, claims_table, count_line};
 
 use crate::failure::Failure;
 use crate::{Common, input, output, progress};
@@ -23,12 +23,12 @@ pub struct Arguments {
     /// The paper; all of them if not given.
     #[arg(value_name = "PAPER", value_parser = SEEDS)]
     paper: Option<String>,
-    /// Write verdicts as JSON, all claims and then every point of every figure, told apart by `kind`; - for the
-    /// standard output.
-    #[arg(long, value_name = "FILE")]
+    /// Write verdicts as JSON, all claims and then every point of every figure, told apart by `kind` (`claim`, `point`;
+    /// published/README.md has all keys); - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
     /// Write a report of one HTML page for each paper into this folder.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = output::folder)]
     report: Option<PathBuf>,
     /// End with status 1 if a claim is outside its tolerance and none that contradicts it is within.
     #[arg(long)]
@@ -56,23 +56,28 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         all.push(done);
     }
-    let mut rows = Vec::new();
-    for (kind, results) in [
-        ("claim", all.iter().flat_map(Reproduction::claims).collect::<Vec<_>>()),
-        ("point", all.iter().flat_map(Reproduction::points).collect()),
-    ] {
-        for result in results {
-            let mut row = serde_json::to_value(result).map_err(Failure::new)?;
-            row["kind"] = kind.into();
-            rows.push(row);
-        }
-    }
-    output::json(arguments.json.as_deref(), &rows)?;
+    let (claims, points) =
+        (all.iter().flat_map(Reproduction::claims), all.iter().flat_map(Reproduction::points));
+    output::json(arguments.json.as_deref(), &rows(claims, points)?)?;
     let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
         crate::output::complain(&format!("outside its tolerance: {}", claim.id));
     }
     Ok(if arguments.check && !outside.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// What `--json` writes, as published/README.md describes it: all claims, then all points of figures.
+fn rows(
+    claims: impl Iterator<Item = ClaimResult>,
+    points: impl Iterator<Item = ClaimResult>,
+) -> Result<Vec<serde_json::Value>, Failure> {
+    let all = claims.map(|claim| ("claim", claim)).chain(points.map(|point| ("point", point)));
+    let row = |(kind, result): (&str, ClaimResult)| {
+        let mut row = serde_json::to_value(result).map_err(Failure::new)?;
+        row["kind"] = kind.into();
+        Ok(row)
+    };
+    all.map(row).collect()
 }
 
 fn show(done: &Reproduction, began: Instant) {
@@ -91,5 +96,54 @@ fn show(done: &Reproduction, began: Instant) {
     ));
     for note in &done.notes {
         crate::output::complain(&note.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use results::claims::{ClaimFile, Evidence};
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The keys that scripts rely on, what each may hold, and in which order rows come.
+    #[test]
+    fn json_has_the_shape_that_is_documented() {
+        let is_number_or_null = |value: &Value| value.is_number() || value.is_null();
+        let documented = include_str!("../../../../published/README.md");
+        let mut ids = BTreeSet::new();
+        // Without evidence nothing is simulated: the shape is the same.
+        for file in [ClaimFile::pcie_bench(), ClaimFile::kpio_wc()] {
+            let nothing = Evidence::default();
+            let (claims, points) = (file.judge_claims(&nothing), file.judge_figures(&nothing));
+            let rows = rows(claims.clone().into_iter(), points.into_iter())
+                .unwrap_or_else(|error| panic!("{error}"));
+            let kinds: Vec<&str> = rows.iter().map(|row| row["kind"].as_str().unwrap()).collect();
+            assert!(
+                kinds.is_sorted() && kinds.iter().filter(|kind| **kind == "claim").count() == claims.len()
+            );
+            assert!(kinds.iter().all(|kind| ["claim", "point"].contains(kind)));
+            for row in &rows {
+                let mut keys: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
+                keys.sort_unstable();
+                let wanted = "error_pct id kind published quantity role seed simulated source tolerance_pct unit verdict";
+                assert_eq!(keys.join(" "), wanted);
+                assert!(keys.iter().all(|key| documented.contains(&format!("| `{key}` |"))), "{keys:?}");
+                let id = row["id"].as_str().unwrap();
+                assert!(id.split('/').count() == 4 && id.split('/').next() == row["seed"].as_str(), "{id}");
+                assert!(ids.insert(id.to_owned()), "{id} is there twice");
+                assert!(["source", "quantity", "unit"].iter().all(|key| row[*key].is_string()), "{row}");
+                let values = ["published", "simulated", "error_pct"];
+                assert!(values.iter().all(|key| is_number_or_null(&row[*key])), "{row}");
+                assert!(row["tolerance_pct"].is_number(), "{row}");
+                assert!(["calibration", "prediction"].contains(&row["role"].as_str().unwrap()), "{row}");
+                assert!(
+                    ["within", "outside", "not-modelled"].contains(&row["verdict"].as_str().unwrap()),
+                    "{row}"
+                );
+            }
+        }
     }
 }

@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long)]
     accounting: bool,
     /// Write every row as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
 }
 

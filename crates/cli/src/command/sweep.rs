@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long, required = true, value_name = "KEY=VALUES", value_parser = input::values)]
     pub over: Vec<(String, String)>,
     /// Write every row as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
 }
 

@@ -53,13 +53,13 @@ pub struct Arguments {
     #[arg(long)]
     data: bool,
     /// Write every field as CSV; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     csv: Option<PathBuf>,
     /// Write every field as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
     /// Write a trace for ui.perfetto.dev.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
     perfetto: Option<PathBuf>,
 }
 

@@ -4,7 +4,7 @@ mod programs;
 mod rows;
 
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nearfar::bench::Bench;
 
@@ -50,6 +50,47 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         std::fs::create_dir_all(folder).map_err(cannot)?;
     }
     std::fs::write(path, bytes).map_err(cannot)
+}
+
+/// A file to write, as an option gives it; `-` for the standard output. Looked at before anything is simulated.
+pub fn file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if is_stdout(Some(&path)) {
+        return Ok(path);
+    }
+    if path.is_dir() || text.ends_with('/') {
+        return Err("it is a folder; name a file in it".into());
+    }
+    if path.file_name().is_none() {
+        return Err("it names no file".into());
+    }
+    if path.exists() {
+        let opened = std::fs::OpenOptions::new().append(true).open(&path);
+        return opened.map(|_| path).map_err(|error| format!("it cannot be written: {error}"));
+    }
+    in_folder(&path)?;
+    Ok(path)
+}
+
+/// A folder to write into, which need not be there yet.
+pub fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if text.is_empty() {
+        return Err("it names no folder".into());
+    }
+    if path.exists() && !path.is_dir() {
+        return Err("it is a file, not a folder".into());
+    }
+    in_folder(&path)?;
+    Ok(path)
+}
+
+/// Whether what is first there of the folders above a path is one.
+fn in_folder(path: &Path) -> Result<(), String> {
+    match path.ancestors().skip(1).find(|above| above.exists()) {
+        Some(above) if !above.is_dir() => Err(format!("`{}` is a file, not a folder", above.display())),
+        _ => Ok(()),
+    }
 }
 
 /// How wide what is printed may be: as the terminal, or as `COLUMNS` says. Without either rows stay whole, so that each can be
