@@ -3,7 +3,7 @@
 use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read, table};
 use crate::scalar::{Scalar, names};
-use crate::tree::{Entry, Value};
+use crate::tree::{Entry, Node, Value};
 
 names! {
     /// What kind of source a figure has. A `source` that begins with one of
@@ -85,10 +85,26 @@ impl<T> std::ops::Deref for Figure<T> {
     }
 }
 
+impl<T: Scalar> Figure<T> {
+    /// The bare value, which may be less than where it is no figure.
+    fn value(node: &Node, name: &str, complaints: &mut Complaints) -> Option<T> {
+        let value = T::scalar(node, name, complaints)?;
+        match T::MOST_FIGURE {
+            Some(most) if value.number() > most.number() => {
+                let message = format!("`{name}` cannot be {}", value.to_toml());
+                let help = format!("a figure is {} at most", most.to_toml());
+                complaints.push(Diagnostic::new(&node.place, message).help(help));
+                None
+            }
+            _ => Some(value),
+        }
+    }
+}
+
 impl<T: Scalar> Read for Figure<T> {
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         if !matches!(entry.node.value, Value::Table(_)) {
-            let value = T::scalar(&entry.node, name, complaints);
+            let value = Self::value(&entry.node, name, complaints);
             if let Some(provenance) = &entry.provenance {
                 return Some(Self { value: value?, provenance: provenance.clone() });
             }
@@ -108,7 +124,7 @@ impl<T: Scalar> Read for Figure<T> {
         let keys = ["value", "source", "kind", "determined", "uncertainty"];
         let table = table(entry, name, &keys, complaints)?;
         let value = match table.get("value") {
-            Some(entry) => T::scalar(&entry.node, name, complaints),
+            Some(entry) => Self::value(&entry.node, name, complaints),
             None => {
                 complaints.push(Diagnostic::new(&entry.node.place, format!("`{name}` has no `value`")));
                 None

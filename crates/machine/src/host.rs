@@ -90,13 +90,25 @@ record! {
     check check_host
 }
 
+/// Most sockets of a host.
+const MOST_SOCKETS: u32 = 8;
+/// Most memory of a host: what the tags of caches tell apart, less what lies between it for PCIe (bytes).
+const MOST_MEMORY: u64 = 504 << 30;
+
 fn check_host(host: &Host, check: &mut Check<'_>) {
     let sockets = host.sockets.value.get();
     check.require(
-        sockets <= 8,
+        sockets <= MOST_SOCKETS,
         "sockets",
         format!("{sockets} sockets are more than the model has room for"),
-        "from 1 to 8",
+        format!("from 1 to {MOST_SOCKETS}"),
+    );
+    let node = host.dram.size.value.get();
+    check.at("dram").require(
+        node.saturating_mul(sockets.into()) <= MOST_MEMORY,
+        "size",
+        format!("{sockets} nodes of {} are more than the model has room for", host.dram.size.value),
+        "504 GiB for all of them together",
     );
     check.require(
         sockets == 1 || host.interconnect.is_some(),
@@ -113,7 +125,7 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
             format!("sockets are numbered 0 to {}", sockets - 1),
         );
         check.at("interconnect").require(
-            interconnect.joins(sockets),
+            sockets > MOST_SOCKETS || interconnect.joins(sockets),
             "links",
             "some sockets cannot be reached from socket 0",
             "add links until every socket can be reached",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::doc::Kindred;
 use crate::figure::Figure;
 use crate::link::PayloadLimit;
-use crate::read::record;
+use crate::read::{Check, record};
 use crate::scalar::{Count, names};
 use units::{Bytes, Cycles, Duration};
 
@@ -56,6 +56,11 @@ record! {
         /// By how much a task that wakes must be behind to take the core.
         wakeup_granularity: Figure<Duration>,
     }
+    check |scheduler: &SchedulerFile, check: &mut Check<'_>| {
+        let (latency, turn) = (scheduler.latency.value, scheduler.granularity.value);
+        check.require(turn > Duration::ZERO, "granularity", "a turn takes some time", "such as `3 ms`");
+        check.require(turn <= latency, "latency", "it does not hold a single turn", format!("{turn} or more"));
+    }
 }
 
 record! {
@@ -68,6 +73,16 @@ record! {
         /// Most that the page cache of a device holds.
         cache_limit: Figure<Bytes>,
     }
+    check |block: &BlockFile, check: &mut Check<'_>| {
+        let most = block.cache_limit.value;
+        check.require(most >= Bytes::mib(1), "cache_limit", format!("{most} do not cache much"), "1 MiB or more");
+        for (key, figure) in [("read_ahead", &block.read_ahead), ("dirty_limit", &block.dirty_limit)] {
+            let message = format!("{} are more than the page cache holds", figure.value);
+            check.require(figure.value <= most, key, message, format!("up to `cache_limit`, {most}"));
+        }
+        let dirty = block.dirty_limit.value >= Bytes::kib(4);
+        check.require(dirty, "dirty_limit", "writers would wait for ever", "a page of 4 KiB or more");
+    }
 }
 
 record! {
@@ -79,6 +94,12 @@ record! {
         flush_time: Figure<Duration>,
         /// Whether addresses below 4 GiB are used first.
         low_first: Figure<bool>,
+    }
+    check |dma: &DmaFile, check: &mut Check<'_>| {
+        let entries = dma.flush_entries.value.get().into();
+        check.require_within("flush_entries", entries, (1, 1 << 20), "ranges are not possible");
+        let time = dma.flush_time.value;
+        check.require(time > Duration::ZERO, "flush_time", "a flush that is lazy waits", "such as `10 ms`");
     }
 }
 
@@ -104,6 +125,13 @@ record! {
         /// How long they wait.
         fragment_time: Figure<Duration>,
     }
+    check |inet: &InetFile, check: &mut Check<'_>| {
+        let memory = inet.fragment_memory.value;
+        let message = format!("{memory} do not hold a packet of 64 KiB");
+        check.require(memory >= Bytes::kib(128), "fragment_memory", message, "128 KiB or more");
+        let time = inet.fragment_time.value;
+        check.require(time > Duration::ZERO, "fragment_time", "every fragment would be given up at once", "such as `30 s`");
+    }
 }
 
 record! {
@@ -119,5 +147,10 @@ record! {
         idle: Figure<Duration>,
         /// How often silent flows are looked for.
         scan: Figure<Duration>,
+    }
+    check |steering: &SteeringFile, check: &mut Check<'_>| {
+        check.require_within("entries", steering.entries.value.get().into(), (1, 1 << 20), "places are not possible");
+        let scan = steering.scan.value;
+        check.require(scan > Duration::ZERO, "scan", "it would do nothing else", "such as `1 s`");
     }
 }

@@ -1,12 +1,9 @@
-//! What cannot be, whoever says it: speeds of Ethernet, spans of time, names.
+//! What cannot be, whoever says it: speeds of Ethernet, numbers outside of limits, names.
 
 use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
 use crate::read::Check;
-use units::{BitRate, Duration};
-
-/// A day of simulated time takes a year to simulate, and times that are added to it stay far from overflowing.
-const LONGEST: Duration = Duration::from_ms(86_400_000);
+use units::BitRate;
 
 /// Whether Ethernet has such a speed: 1 to 400 Gbit/s (IEEE 802.3-2022; in between, any may be tried).
 pub(crate) fn is_ethernet(rate: BitRate) -> bool {
@@ -22,12 +19,6 @@ impl Check<'_> {
         let holds = rate.is_none_or(is_ethernet);
         let message = || format!("no port has {}", rate.unwrap_or(BitRate::gbit_per_s(1)));
         self.require(holds, key, message(), ETHERNET);
-    }
-
-    /// Complains about a time under `key` that is longer than anything can be simulated for.
-    pub(crate) fn require_time(&mut self, key: &str, time: Option<Duration>) {
-        let holds = time.is_none_or(|time| time <= LONGEST);
-        self.require(holds, key, "that is too long to simulate", "a day at most, `86400 s`");
     }
 
     /// Complains about a number under `key` that is not within `least` to `most`; `what` says of what it would be one.

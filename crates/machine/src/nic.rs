@@ -40,9 +40,12 @@ record! {
         check_controller(nic, &mut check.at("controller"));
         if let Some(own) = &nic.virtual_functions {
             let (count, ports) = (own.count.value.get(), nic.controller.ports.value.get());
-            check.at("virtual_functions").require(
+            let of = &mut check.at("virtual_functions");
+            of.require_within("queue_pairs", own.queue_pairs.value.get().into(), (1, 256), "cannot be told apart");
+            of.require_within("vectors", own.vectors.value.get().into(), (2, 1024), "are not possible");
+            of.require(
                 // Eight bits tell functions apart.
-                ports * (1 + count) <= 256,
+                u64::from(ports) * (1 + u64::from(count)) <= 256,
                 "count",
                 format!("{count} virtual functions for each of {ports} ports"),
                 "all functions together at most 256",

@@ -62,6 +62,7 @@ record! {
     }
     check |link: &LinkCapability, check: &mut Check<'_>| {
         link.credits.check_expressible(link.generation.value.get(), check);
+        link.credits.check_room(link.mps_bytes.value, check);
     }
 }
 

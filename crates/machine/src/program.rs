@@ -3,7 +3,7 @@
 use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
-use crate::read::{Check, record};
+use crate::read::record;
 use units::Duration;
 
 record! {
@@ -24,7 +24,6 @@ record! {
         /// container does. All programs that name it share the namespace; the others do not see the device.
         namespace: Option<Placed<String>>,
     }
-    check |program: &ProgramEntry, check: &mut Check<'_>| check.require_time("start", program.start)
 }
 
 /// Where a program's memory comes from.

@@ -12,6 +12,9 @@ pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
     #[doc(hidden)]
     fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self>;
 
+    /// Most that a figure of hardware or of a kernel can be, where a scenario's own values may be more.
+    const MOST_FIGURE: Option<Self> = None;
+
     /// How a TOML file spells the value.
     fn to_toml(&self) -> toml_edit::Value;
 
@@ -43,39 +46,29 @@ fn text<'a>(node: &'a Node, name: &str, wanted: &str, complaints: &mut Complaint
     }
 }
 
+/// A number with a unit, from `$least` to `$most`: what is outside means nothing that could be built or simulated, and would
+/// overflow what is computed with it.
 macro_rules! quantity {
-    ($type:ty, $get:ident, $new:expr, $example:literal, zero: $zero:literal) => {
+    ($type:ty, $get:ident, $new:expr, $example:literal, $least:expr, $most:expr $(, figures: $figure:expr)?) => {
         impl Scalar for $type {
+            $(const MOST_FIGURE: Option<Self> = Some($figure);)?
+
             fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
-                let text = text(
-                    node,
-                    name,
-                    concat!("a number with its unit as text, such as \"", $example, "\""),
-                    complaints,
-                )?;
-                match text.parse::<Self>() {
-                    Ok(value) if !$zero && value.$get() == 0 => {
-                        complaints.push(
-                            Diagnostic::new(&node.place, format!("`{name}` must not be zero")).help(concat!(
-                                "such as \"",
-                                $example,
-                                "\""
-                            )),
-                        );
-                        None
+                const EXAMPLE: &str = concat!("such as \"", $example, "\"");
+                let wanted = concat!("a number with its unit as text, such as \"", $example, "\"");
+                let text = text(node, name, wanted, complaints)?;
+                let (message, help) = match text.parse::<Self>() {
+                    Ok(value) if ($least..=$most).contains(&value) => return Some(value),
+                    Ok(value) if value.$get() == 0 => {
+                        (format!("`{name}` must not be zero"), EXAMPLE.to_owned())
                     }
-                    Ok(value) => Some(value),
-                    Err(error) => {
-                        complaints.push(
-                            Diagnostic::new(&node.place, format!("`{name}`: {error}")).help(concat!(
-                                "such as \"",
-                                $example,
-                                "\""
-                            )),
-                        );
-                        None
+                    Ok(value) => {
+                        (format!("`{name}` cannot be {value}"), format!("from {} to {}", $least, $most))
                     }
-                }
+                    Err(error) => (format!("`{name}`: {error}"), EXAMPLE.to_owned()),
+                };
+                complaints.push(Diagnostic::new(&node.place, message).help(help));
+                None
             }
             fn to_toml(&self) -> toml_edit::Value {
                 self.to_string().into()
@@ -85,8 +78,8 @@ macro_rules! quantity {
             }
             fn from_number(number: f64) -> Option<Self> {
                 let value = number.round();
-                let least = if $zero { 0.0 } else { 1.0 };
-                (least..9.2e18).contains(&value).then(|| $new(value as u64))
+                let (least, most) = (($least).$get() as f64, ($most).$get() as f64);
+                (least..=most).contains(&value).then(|| $new(value as u64))
             }
         }
         single!($type);
@@ -104,12 +97,43 @@ macro_rules! single {
     };
 }
 
-quantity!(Duration, as_ps, Duration::from_ps, "330 ns", zero: true);
-quantity!(Bytes, get, Bytes::new, "64 KiB", zero: true);
-quantity!(Cycles, get, Cycles::new, "40 cycles", zero: true);
-quantity!(BitRate, bits_per_s, BitRate::from_bits_per_s, "100 Gbit/s", zero: false);
-quantity!(ByteRate, bytes_per_s, ByteRate::from_bytes_per_s, "12.8 GB/s", zero: false);
-quantity!(Frequency, hz, Frequency::from_hz, "2.2 GHz", zero: false);
+// A day of simulated time takes a year to simulate.
+quantity!(
+    Duration,
+    as_ps,
+    Duration::from_ps,
+    "330 ns",
+    Duration::ZERO,
+    Duration::from_ms(86_400_000),
+    // Of which a simulation adds up hundreds of thousands.
+    figures: Duration::from_ms(60_000)
+);
+quantity!(Bytes, get, Bytes::new, "64 KiB", Bytes::new(0), Bytes::gib(1 << 20));
+quantity!(Cycles, get, Cycles::new, "40 cycles", Cycles::new(0), Cycles::new(1_000_000_000));
+quantity!(
+    BitRate,
+    bits_per_s,
+    BitRate::from_bits_per_s,
+    "100 Gbit/s",
+    BitRate::from_bits_per_s(1_000_000),
+    BitRate::gbit_per_s(100_000)
+);
+quantity!(
+    ByteRate,
+    bytes_per_s,
+    ByteRate::from_bytes_per_s,
+    "12.8 GB/s",
+    ByteRate::from_bytes_per_s(1_000_000),
+    ByteRate::gb_per_s(100_000)
+);
+quantity!(
+    Frequency,
+    hz,
+    Frequency::from_hz,
+    "2.2 GHz",
+    Frequency::from_hz(1_000_000),
+    Frequency::from_hz(100_000_000_000)
+);
 
 /// The integer from `least` to `most` that `node` must be.
 pub(crate) fn integer(
@@ -217,6 +241,11 @@ impl Scalar for f64 {
         match node.value {
             Value::Float(value) if value.is_finite() => Some(value),
             Value::Integer(value) => Some(value as f64),
+            Value::Float(value) => {
+                let message = format!("`{name}` cannot be {value}");
+                complaints.push(Diagnostic::new(&node.place, message).help("a finite number, such as 0.5"));
+                None
+            }
             _ => {
                 complaints.wrong_type(node, name, "a number without a unit");
                 None

@@ -121,11 +121,11 @@ fn cables_switches_and_sources_are_possible() {
         ("name = \"b\"", "name = \"b:1\"", "letters, digits"),
         ("name = \"b\"", "name = \"\"", "letters, digits"),
         (source, "time = \"0 ns\"", "it would send nothing"),
-        (source, "start = \"5000000 s\"", "a day at most"),
+        (source, "start = \"5000000 s\"", "from 0 ps to 86400 s"),
         (source, "address = \"10.0.0.1\"", "a port has the address 10.0.0.1 already"),
         (source, "address = \"224.0.0.1\"", "is no address"),
         ("to = \"10.0.0.2:5001\"", "to = \"10.0.0.2:0\"", "is no address"),
-        ("run = \"stream\"", "run = \"stream\"\nstart = \"5000000 s\"", "a day at most"),
+        ("run = \"stream\"", "run = \"stream\"\nstart = \"5000000 s\"", "from 0 ps to 86400 s"),
         (
             "run = \"stream\"",
             "run = \"stream\"\nnamespace = \"eth1\"",

@@ -30,6 +30,7 @@ record! {
         eviction_interval: Figure<Cycles>,
     }
     check |core: &Core, check: &mut Check<'_>| {
+        check.require_within("count", core.count.value.get().into(), (1, 64), "cores of a socket are not possible");
         let chunk = core.combining_chunk.value;
         check.require(
             chunk.get().is_power_of_two() && (8..=LINE).contains(&chunk.get()),
@@ -121,6 +122,8 @@ record! {
     }
     check |cache: &PrivateCache, check: &mut Check<'_>| {
         CacheGeometry { size: cache.size.value, ways: cache.ways.value.get() }.check(check);
+        let quick = cache.hit.value <= Duration::from_ms(1);
+        check.require(quick, "hit", format!("{} are no hit in a cache", cache.hit.value), "1 ms at most");
         tree_needs_power_of_two(cache.replacement.value, cache.ways.value, check);
     }
 }

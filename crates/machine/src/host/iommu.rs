@@ -37,7 +37,10 @@ record! {
             format!("{entries} entries do not divide into sets of {ways}"),
             format!("a divisor of {entries}"),
         );
+        check.require_within("entries", entries.into(), (1, CACHE_MOST), "are not possible");
         let held = iotlb.held_by_others.value;
+        let message = "only a fully associative IOTLB has entries that others hold";
+        check.require(held == 0 || ways == entries, "held_by_others", message, "0, or `ways` as `entries`");
         check.require(
             held < entries,
             "held_by_others",
@@ -52,6 +55,9 @@ record! {
         );
     }
 }
+
+/// Most entries of a cache of an IOMMU.
+const CACHE_MOST: u64 = 16_384;
 
 names! {
     /// In which order requests leave the translation stage.
@@ -153,6 +159,26 @@ record! {
                 format!("{} is no region of pages", region.value),
                 "a power of two of at least 4 KiB",
             );
+        }
+        let caches = &iommu.structure_caches;
+        for (key, level) in [
+            ("level1", &caches.level1),
+            ("level2", &caches.level2),
+            ("level3", &caches.level3),
+            ("level4", &caches.level4),
+        ] {
+            let within = (0, CACHE_MOST);
+            check.at("structure_caches").require_within(key, level.value.into(), within, "entries are not possible");
+        }
+        for (key, count, most) in [
+            ("context_entries", &iommu.context_entries, CACHE_MOST),
+            ("interrupt_entries", &iommu.interrupt_entries, CACHE_MOST),
+            ("walkers", &iommu.walkers, 1024),
+            ("read_depth", &iommu.read_depth, 65_536),
+            ("write_depth", &iommu.write_depth, 65_536),
+            ("fault_records", &iommu.fault_records, 256),
+        ] {
+            check.require_within(key, count.value.get().into(), (1, most), "are not possible");
         }
         let bits = iommu.address_bits.value.get();
         check.require((32..=52).contains(&bits), "address_bits", format!("not {bits} bits"), "from 32 to 52");

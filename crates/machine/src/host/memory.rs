@@ -46,6 +46,16 @@ record! {
 
 fn check_dram(dram: &Dram, check: &mut Check<'_>) {
     check.require(dram.size.value.get() >= 1 << 20, "size", "a node needs memory", "at least 1 MiB");
+    for (key, count, most) in [
+        ("channels", &dram.channels, 64),
+        ("ranks", &dram.ranks, 64),
+        ("write_queue", &dram.write_queue, 4096),
+    ] {
+        check.require_within(key, count.value.get().into(), (1, most), "are not possible");
+    }
+    if let Some(banks) = &dram.banks {
+        check.require_within("banks", banks.value.get().into(), (1, 1024), "are not possible");
+    }
     let interleave = dram.interleave.value.get();
     check.require(
         interleave >= 64 && interleave.is_power_of_two(),
@@ -143,6 +153,7 @@ record! {
         remote_hit: Figure<RemoteHit>,
     }
     check |interconnect: &Interconnect, check: &mut Check<'_>| {
+        check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are no header");
         let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
         check.require(
             wrong.is_none(),

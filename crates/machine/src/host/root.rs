@@ -184,25 +184,37 @@ impl Credits {
     }
 }
 
+impl Credits {
+    /// Complains of credits with which a link could carry nothing: there must be room for one TLP of the largest payload (PCIe Base
+    /// Specification 6.0, 2.6.1).
+    pub(crate) fn check_room(&self, payload: PayloadLimit, check: &mut Check<'_>) {
+        let (credits, least) = (self, payload.get() / 16);
+        let check = &mut check.at("credits");
+        check.require(
+            credits.pd.value >= least,
+            "pd",
+            format!("{} credits do not hold a payload of {}", credits.pd.value, payload),
+            format!("at least {least} (`mps_bytes` / 16)"),
+        );
+        check.require(
+            credits.cpld.value == 0 || credits.cpld.value >= least,
+            "cpld",
+            format!("{} credits do not hold a payload of {}", credits.cpld.value, payload),
+            format!("0 (infinite) or at least {least} (`mps_bytes` / 16)"),
+        );
+        for (key, figure) in [("ph", &credits.ph), ("nph", &credits.nph), ("npd", &credits.npd)] {
+            check.require(figure.value >= 1, key, "no request of this kind could ever be sent", "at least 1");
+        }
+    }
+}
+
 fn check_port(port: &RootPort, check: &mut Check<'_>) {
     port.credits.check_expressible(port.generation.value.get(), check);
-    // A port must have room for one TLP of the largest payload (PCIe Base Specification 6.0, 2.6.1).
-    let least = port.mps_bytes.value.get() / 16;
-    let credits = &port.credits;
-    let check = &mut check.at("credits");
-    check.require(
-        credits.pd.value >= least,
-        "pd",
-        format!("{} credits do not hold a payload of {}", credits.pd.value, port.mps_bytes.value),
-        format!("at least {least} (`mps_bytes` / 16)"),
+    port.credits.check_room(port.mps_bytes.value, check);
+    check.require_within(
+        "replay_tlps",
+        port.replay_tlps.value.get().into(),
+        (1, 2048),
+        "TLPs cannot be told apart",
     );
-    check.require(
-        credits.cpld.value == 0 || credits.cpld.value >= least,
-        "cpld",
-        format!("{} credits do not hold a payload of {}", credits.cpld.value, port.mps_bytes.value),
-        format!("0 (infinite) or at least {least} (`mps_bytes` / 16)"),
-    );
-    for (key, figure) in [("ph", &credits.ph), ("nph", &credits.nph), ("npd", &credits.npd)] {
-        check.require(figure.value >= 1, key, "no request of this kind could ever be sent", "at least 1");
-    }
 }
