@@ -3,8 +3,6 @@
 use machine::{ComputerScenario, ComputerSetup, Doc, IommuMode, Library, Scenario, Setup, Sockets};
 use results::pciebench::Sockets as NamedSockets;
 
-use nearfar::bench::Bench;
-
 use crate::Common;
 use crate::failure::Failure;
 
@@ -92,15 +90,4 @@ pub fn library(common: &Common) -> Library {
         Some(folder) => Library::built_in().with_folder(folder),
         None => Library::built_in(),
     }
-}
-
-/// Whether the machine has the sockets that are asked for.
-pub fn check_sockets(bench: &Bench) -> Result<(), Failure> {
-    let count = bench.machine.host.sockets.value.get();
-    let most = bench.sockets.device.max(bench.sockets.memory).max(bench.sockets.warming);
-    if most < count {
-        return Ok(());
-    }
-    let name = &bench.machine.name;
-    Err(Failure::new(format!("{name} has no socket {most}; its sockets are numbered 0 to {}", count - 1)))
 }

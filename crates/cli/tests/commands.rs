@@ -24,7 +24,7 @@ fn wrong_names_are_told_with_the_right_ones() {
         (&["run", "latency-by-sizes"], "did you mean `latency-by-size`"),
         (&["bench", "--machine", "dell-t43"], "did you mean `dell-t430`"),
         (&["run", "latency-by-size", "--set", "change.host.llc.ddio_wys=1"], "did you mean `ddio_ways`"),
-        (&["bench", "--machine", "dell-t630", "--sockets", "s0-s1-s1", "--short"], "numbered 0 to 0"),
+        (&["bench", "--machine", "dell-t630", "--sockets", "s0-s1-s1", "--short"], "its only socket is 0"),
         (&["model", "--lanes", "3"], "x3 is not a link width"),
         (&["trace", "latency-by-size", "--type", "MRdd"], "MRd, MRd(32)"),
         (&["trace", "latency-by-size", "--link", "nowhere"], "there is slot"),
@@ -240,8 +240,14 @@ fn what_is_empty_or_without_effect_is_told() {
 
 #[test]
 fn tables_fit_the_terminal() {
-    let cases: [&[&str]; 5] =
-        [&["machines"], &["machines", "dell-t430"], &["programs"], &["model"], &["run", "latency-by-size"]];
+    let cases: [&[&str]; 6] = [
+        &["machines"],
+        &["machines", "dell-t430"],
+        &["programs"],
+        &["model"],
+        &["run", "latency-by-size"],
+        &["tree", "pktgen"],
+    ];
     for arguments in cases {
         for width in [80, 100] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));

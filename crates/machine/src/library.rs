@@ -122,13 +122,14 @@ impl Library {
         let is_path = name.ends_with(".toml") || name.contains(['/', '\\']);
         if is_path {
             let beside = from.and_then(|from| Path::new(from).parent()).map(|folder| folder.join(name));
-            let path = beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(name));
+            let path = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(name));
             return read(&path);
         }
         let relative = format!("{folder}/{name}.toml");
         for root in self.folders.iter() {
             let path = root.join(&relative);
-            if path.is_file() {
+            // What is no file is told rather than passed over.
+            if path.symlink_metadata().is_ok() {
                 return read(&path);
             }
         }
@@ -154,7 +155,7 @@ const MOST_BYTES: u64 = 16 << 20;
 fn read(path: &Path) -> Result<Arc<Source>, Missing> {
     let missing = |reason: String| Missing {
         message: format!("`{}` cannot be read: {reason}", path.display()),
-        help: None,
+        help: Some("the path of a .toml file, or one of the names that `nearfar machines` lists".into()),
     };
     // Asked before opening: a pipe would wait for a writer, a device would never end.
     let known = std::fs::metadata(path).map_err(|error| missing(error.to_string()))?;

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 
 mod choose;
 
-pub use choose::{Chosen, choose};
+pub use choose::{Chosen, check, choose};
 
 /// Changes to a file: dotted path and value, as `--set PATH=VALUE` gives them.
 pub type Settings = Vec<(String, String)>;

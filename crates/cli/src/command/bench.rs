@@ -71,7 +71,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         iommu: arguments.iommu,
         seed: arguments.seed,
     };
-    input::check_sockets(&bench)?;
+    nearfar::compare::check(&arguments.machine, &bench)?;
     let mut plan = suite::plan(arguments.short);
     if let Some(part) = &arguments.files {
         plan.retain(|file| file.name.contains(part.as_str()));

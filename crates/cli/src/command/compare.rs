@@ -97,9 +97,15 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         held_out: arguments.held_out,
         seed: arguments.seed,
     };
+    let outputs = [
+        ("--json", arguments.json.as_deref()),
+        ("--summary-json", arguments.summary_json.as_deref()),
+        ("--markdown", arguments.markdown.as_deref()),
+        ("--report", arguments.report.as_deref()),
+    ];
+    output::apart(&outputs)?;
     let progress = progress::of(common);
-    let to_stdout =
-        [&arguments.json, &arguments.markdown].iter().any(|path| output::is_stdout(path.as_deref()));
+    let to_stdout = outputs.iter().any(|(_, path)| output::is_stdout(*path));
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
     let (mut summaries, mut tables, mut sections) = (Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
@@ -158,10 +164,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         output::write(path, report.to_html().as_bytes())?;
         complain(&format!("report: {}", path.display()));
     }
-    match arguments.markdown.as_deref() {
-        Some(path) if output::is_stdout(Some(path)) => output::print(tables.join("\n").trim_end()),
-        Some(path) => output::write(path, tables.join("\n").as_bytes())?,
-        None => {}
+    if let Some(path) = &arguments.markdown {
+        output::write(path, tables.join("\n").as_bytes())?;
     }
     Ok(ExitCode::from(match (bad, arguments.check && !within) {
         (true, _) => 2,

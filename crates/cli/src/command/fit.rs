@@ -46,6 +46,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    output::apart(&[("--output", Some(&arguments.output)), ("--json", arguments.json.as_deref())])?;
     let name = arguments.output.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let options = Options {
         library: input::library(common),

@@ -84,10 +84,10 @@ fn show(done: &Reproduction, began: Instant) {
     let claims = done.claims();
     output::print(&format!("{}\n", done.file.seed));
     output::print(&claims_table(&claims, output::width()));
-    output::print(&format!("\nclaims: {}", count_line(&claims)));
+    output::print(&output::prose(&format!("\nclaims: {}", count_line(&claims))));
     let points = done.points();
     if !points.is_empty() {
-        output::print(&format!("points of figures: {}", count_line(&points)));
+        output::print(&output::prose(&format!("points of figures: {}", count_line(&points))));
     }
     output::print(&format!(
         "{} experiments simulated in {:.1} s\n",

@@ -50,6 +50,13 @@ struct Variant {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    for (n, (key, _)) in arguments.over.iter().enumerate() {
+        if arguments.over[..n].iter().any(|(other, _)| other == key) {
+            let message =
+                format!("--over names `{key}` twice; give all its values at once, separated by commas");
+            return Err(Failure::new(message));
+        }
+    }
     let library = input::library(common);
     let (mut variants, mut computers) = (Vec::new(), Vec::new());
     for values in combinations(&arguments.over) {

@@ -34,9 +34,9 @@ pub struct Arguments {
     /// Change a value of the scenario, such as `pcie_bench.window="1 MiB"` or `change.host.dram.access="90 ns"`.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
-    /// Which of the scenario's runs of pcie-bench, counted from 1.
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    run: usize,
+    /// Which of the scenario's runs of pcie-bench, counted from 1; the first if not given.
+    #[arg(long, value_name = "N")]
+    run: Option<usize>,
     /// Only links of these slots, separated by commas, as SLOT or HOST/SLOT; all if not given.
     #[arg(long, value_name = "SLOTS", value_delimiter = ',')]
     link: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Arguments {
     /// Write every field as JSON; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
-    /// Write a trace for ui.perfetto.dev.
+    /// Write a trace for ui.perfetto.dev; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     perfetto: Option<PathBuf>,
 }
@@ -76,7 +76,17 @@ impl Arguments {
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
+    let Arguments { csv, json, perfetto, .. } = arguments;
+    output::apart(&[
+        ("--csv", csv.as_deref()),
+        ("--json", json.as_deref()),
+        ("--perfetto", perfetto.as_deref()),
+    ])?;
     let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
+        Loaded::Computers(_) if arguments.run.is_some() => {
+            let message = "--run is for scenarios with pcie-bench: on computers, all programs run together";
+            return Err(Failure::new(message));
+        }
         Loaded::Computers(setup) => {
             let progress = progress::of(common);
             let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
@@ -85,13 +95,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         Loaded::Bench(setup) => setup,
     };
     let runs = runs_of(&setup);
-    let Some(run) = arguments.run.checked_sub(1).and_then(|index| runs.get(index)) else {
+    let number = arguments.run.unwrap_or(1);
+    let Some(run) = number.checked_sub(1).and_then(|index| runs.get(index)) else {
         return Err(Failure::new(format!("{} has runs 1 to {}", setup.scenario.name, runs.len())));
     };
     if let Some(other) = arguments.link.iter().find(|&link| *link != setup.slot) {
         return Err(Failure::new(format!("no link leads to a slot `{other}` here; there is {}", setup.slot)));
     }
-    let (capture, _) = bench::trace(&setup, arguments.run, arguments.span())?;
+    let (capture, _) = bench::trace(&setup, number, arguments.span())?;
     let title =
         format!("{} in {} of {}: {run}", setup.card.name, output::place(&setup.slot), setup.machine.name);
     show(arguments, &title, &capture, || {
@@ -130,17 +141,13 @@ fn write(arguments: &Arguments, capture: &Capture) -> Result<bool, Failure> {
     let is_output = |path: &Option<PathBuf>| output::is_stdout(path.as_deref());
     if let Some(path) = &arguments.csv {
         let table = csv::table(Row::all(capture));
-        if is_output(&arguments.csv) {
-            output::print(table.trim_end());
-        } else {
-            output::write(path, table.as_bytes())?;
-        }
+        output::write(path, table.as_bytes())?;
     }
     if arguments.json.is_some() {
         let rows: Vec<_> = Row::all(capture).map(|row| json_row(&row)).collect();
         output::json(arguments.json.as_deref(), &rows)?;
     }
-    Ok(is_output(&arguments.csv) || is_output(&arguments.json))
+    Ok([&arguments.csv, &arguments.json, &arguments.perfetto].into_iter().any(is_output))
 }
 
 /// The fields that a packet has; numbers as numbers.

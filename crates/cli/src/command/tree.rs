@@ -70,7 +70,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     output::json(arguments.json.as_deref(), &rows)?;
     if !output::is_stdout(arguments.json.as_deref()) {
-        output::print(&text);
+        output::print(&output::prose(&text));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -36,15 +36,30 @@ pub fn is_stdout(path: Option<&Path>) -> bool {
 pub fn json(path: Option<&Path>, value: &impl serde::Serialize) -> Result<(), Failure> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(value).map_err(Failure::new)? + "\n";
-    if is_stdout(Some(path)) {
-        print(text.trim_end());
-        return Ok(());
-    }
     write(path, text.as_bytes())
 }
 
-/// Writes a file and the folders that it is in.
+/// Complains of two options that write to the same place.
+pub fn apart(outputs: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    for (n, (option, path)) in outputs.iter().enumerate() {
+        if let Some((other, path)) =
+            outputs[..n].iter().find(|(_, other)| other == path).and_then(|(o, p)| Some((o, (*p)?)))
+        {
+            let place = path.display();
+            return Err(Failure::new(format!(
+                "{other} and {option} both write to `{place}`; give one of them another file"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file and the folders that it is in; to the standard output for `-`.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if is_stdout(Some(path)) {
+        print(String::from_utf8_lossy(bytes).trim_end());
+        return Ok(());
+    }
     let cannot = |error| Failure::new(format!("`{}` cannot be written: {error}", path.display()));
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(cannot)?;

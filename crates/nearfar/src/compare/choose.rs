@@ -177,8 +177,11 @@ fn fit_memory(
     Ok(())
 }
 
-/// Whether the machine has what the run needs.
-fn check(name: &str, bench: &Bench) -> Result<(), Diagnostics> {
+/// Whether the machine has the sockets, a slot and the IOMMU that a bench asks for; `name` is what asks.
+///
+/// # Errors
+/// What it has not got.
+pub fn check(name: &str, bench: &Bench) -> Result<(), Diagnostics> {
     let Bench { machine, sockets: Sockets { device, memory, warming }, .. } = bench;
     let count = machine.host.sockets.value.get();
     let most = device.max(memory).max(warming);
