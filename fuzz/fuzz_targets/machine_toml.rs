@@ -1,12 +1,12 @@
-//! Any bytes as a machine or part file: a value or complaints that can be shown, never a panic.
+//! Any bytes as the file of a machine, card, NIC, drive or kernel: a value or complaints that can be shown, never a panic.
 //! What reads can be written back and reads the same.
 //!
-//! A file is read as one of the two kinds and kept short: read as the other kind, or with most of its figures missing,
+//! A file is read as the one kind that its tables speak of, and kept short: read as another kind, or with most of its figures missing,
 //! it brings hundreds of complaints, each with a list of keys and a quotation of the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use machine::{Doc, Kindred, Library, Machine, Part};
+use machine::{Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part};
 
 /// Longer than the largest part file; a whole machine's does not fit, but all of its tables do, each by itself.
 const MOST_BYTES: usize = 8 << 10;
@@ -34,5 +34,12 @@ fuzz_target!(|data: &[u8]| {
     if text.contains("extends") || text.len() > MOST_BYTES {
         return;
     }
-    if text.contains("dma_engine") { try_as::<Part>(text) } else { try_as::<Machine>(text) }
+    let has = |table: &str| text.contains(table);
+    match () {
+        () if has("dma_engine") => try_as::<Part>(text),
+        () if has("[media") => try_as::<Drive>(text),
+        () if has("[controller") => try_as::<Nic>(text),
+        () if has("[scheduler") => try_as::<KernelFile>(text),
+        () => try_as::<Machine>(text),
+    }
 });

@@ -130,3 +130,102 @@ fn what_can_be_is_taken() {
         check(run).unwrap_or_else(|said| panic!("{run}: {said}"));
     }
 }
+
+/// Words of command lines, and what stands where a number or a name is expected.
+const WORDS: &[&str] = &[
+    "-t",
+    "-s",
+    "-n",
+    "-c",
+    "-i",
+    "-m",
+    "-M",
+    "-H",
+    "-l",
+    "-p",
+    "-P",
+    "-r",
+    "-f",
+    "-F",
+    "-b",
+    "-w",
+    "-d",
+    "-C",
+    "-X",
+    "-S",
+    "-x",
+    "--",
+    "--bs",
+    "--size",
+    "--offset",
+    "--runtime",
+    "--ramp_time",
+    "--iodepth",
+    "--numjobs",
+    "--direct",
+    "--rw",
+    "--verify",
+    "--fsync",
+    "--array-size",
+    "--ntimes",
+    "TCP_STREAM",
+    "TCP_SENDFILE",
+    "UDP_RR",
+    "TCP_RR",
+    "randrw",
+    "write",
+    "pattern",
+    "equal",
+    "weight",
+    "rx-usecs",
+    "adaptive-rx",
+    "on",
+    "eth0",
+    "eth1",
+    "/dev/nvme0n2",
+    "10.0.0.2",
+    "0",
+    "1",
+    "-1",
+    "4k",
+    "3000",
+    "1,1",
+    "nan",
+    "1e400",
+    "18446744073709551615",
+    "16777215t",
+    "1ms",
+    "86400s",
+    "if=/dev/zero",
+    "of=/dev/nvme0n2",
+    "of=/dev/null",
+    "bs=0",
+    "bs=512",
+    "count=1",
+    "count=16777215t",
+    "seek=16777215t",
+    "skip=1",
+    "iflag=direct",
+    "oflag=direct",
+    "conv=fsync",
+    "verify=yes",
+    "\u{fffd}",
+];
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 2000, ..Default::default() })]
+
+    /// Any line of such words is taken, or refused with a message; nothing panics.
+    #[test]
+    fn any_line_is_taken_or_refused(
+        program in 0..workloads::PROGRAMS.len(),
+        words in proptest::collection::vec(proptest::sample::select(WORDS), 0..8),
+    ) {
+        let line = [&[workloads::PROGRAMS[program].name], &words[..]].concat().join(" ");
+        let disk = workloads::Disk { name: "nvme0n2".into(), bytes: 16 << 20, block: 512 };
+        let link = workloads::Link { name: "eth0".into(), queues: 4, max_frame: 1514, has_carrier: true };
+        let premises = workloads::Premises { cores: 4, memory: 1 << 30, disks: vec![disk], links: vec![link] };
+        let refused = workloads::parse(&line).and_then(|program| program.check(&premises)).err();
+        proptest::prop_assert!(refused.is_none_or(|refused| !refused.message.is_empty()));
+    }
+}
