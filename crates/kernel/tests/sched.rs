@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use common::{Machine, machine_with, params};
 use kernel::{DmaMode, Kernel, KernelCosts, TaskInfo};
-use platform::cpu::{CpuId, Part};
+use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::{Priority, TaskId, TaskParams};
 use proptest::prelude::*;
 use units::{Duration, Time};
@@ -81,6 +81,39 @@ fn who_comes_late_shares_with_who_has_computed_for_long() {
     let awake = spin(&machine.kernel, TaskParams::named("awake").on(CpuId(5)));
     machine.simulation.run_until(machine.simulation.now() + Duration::from_ms(20));
     shares([sleeper, awake]);
+}
+
+/// One task after the other is started on a core, each for a millisecond; a task that sleeps in between wakes at its times.
+#[test]
+fn who_keeps_starting_others_does_not_get_ahead_of_who_sleeps() {
+    let machine = free_of_cost();
+    let kernel = machine.kernel.face();
+    machine.kernel.spawn(TaskParams::named("starter").on(CpuId(2)), |cpu| {
+        Box::pin(async move {
+            loop {
+                let short =
+                    |cpu: Cpu| -> Async<'static, ()> { Box::pin(async move { cpu.cycles(2_500_000).await }) };
+                kernel.spawn(TaskParams::named("short").on(CpuId(2)), Box::new(short));
+                cpu.sleep(Duration::from_us(1_010)).await;
+            }
+        })
+    });
+    let latest = Rc::new(Cell::new(Duration::ZERO));
+    let told = Rc::clone(&latest);
+    machine.kernel.spawn(TaskParams::named("sleeper").on(CpuId(2)), |cpu| {
+        Box::pin(async move {
+            loop {
+                let due = cpu.now() + Duration::from_us(700);
+                cpu.sleep(Duration::from_us(700)).await;
+                // At first nobody has computed long enough to be behind.
+                if due > Time::ZERO + Duration::from_ms(25) {
+                    told.set(told.get().max(cpu.now().since(due)));
+                }
+            }
+        })
+    });
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(50));
+    assert!(latest.get() < Duration::from_us(200), "it waited {}", latest.get());
 }
 
 #[test]

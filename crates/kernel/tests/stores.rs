@@ -188,6 +188,33 @@ fn a_load_waits_for_a_buffer_where_all_combine() {
     assert!(one_by_one > ten_at_once * 4, "{one_by_one} against {ten_at_once}");
 }
 
+/// How long it takes to load so many lines right after as many others were stored, none of which is cached.
+fn load_behind(stored: usize, loaded: usize) -> Duration {
+    let machine = Machine::new(&setup());
+    machine.run(async move |cpu, device| {
+        let pages = device.kernel().alloc_pages(&cpu, 1, Policy::Local).unwrap();
+        cpu.clflush(pages.start, 8192);
+        cpu.mfence().await;
+        cpu.sync().await;
+        if stored > 0 {
+            cpu.store(pages.start, &vec![1; stored * 64]);
+        }
+        let begin = cpu.now();
+        cpu.load(pages.start + 4096, &mut vec![0; loaded * 64]);
+        cpu.now().since(begin)
+    })
+}
+
+#[test]
+fn stores_that_miss_hold_buffers_until_their_lines_have_come() {
+    let (one, ten, thirty) = (load_behind(0, 1), load_behind(0, 10), load_behind(0, 30));
+    assert!(ten < one * 2 && thirty > one * 2 && thirty < one * 4, "{one}, {ten}, {thirty}: ten at once");
+    // The lines that ten stores fetch hold all buffers once more, and thirty three times.
+    let (behind_ten, behind_thirty) = (load_behind(10, 30), load_behind(30, 30));
+    assert!(behind_ten > thirty + one / 2 && behind_ten < thirty + one * 2, "{behind_ten} against {thirty}");
+    assert!(behind_thirty > behind_ten + one && behind_thirty < thirty + one * 4, "{behind_thirty}");
+}
+
 #[test]
 fn mfence_waits_and_sfence_does_not() {
     let times = [false, true].map(|waits| {

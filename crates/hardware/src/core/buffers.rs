@@ -3,6 +3,7 @@
 use engine::Rng;
 use units::Time;
 
+use super::fills::{FillBuffers, MOST};
 use super::pieces::{LINE, next_piece};
 use super::{EvictionOrder, StoreParams};
 
@@ -96,13 +97,18 @@ impl Buffers {
         self.fills.retain(|&(_, end)| end > now);
     }
 
-    /// When the next buffer will be free, of those of which it is known.
-    pub fn next_free(&self) -> Option<Time> {
+    /// When buffers will be free, of those of which it is known.
+    fn known_ends(&self) -> impl Iterator<Item = Time> + '_ {
         let gone = self.held.iter().filter_map(|buffer| match buffer.state {
             State::Gone(at) => Some(at),
             _ => None,
         });
-        gone.chain(self.fills.iter().map(|fill| fill.1)).min()
+        gone.chain(self.fills.iter().map(|fill| fill.1))
+    }
+
+    /// When the next of them will be.
+    pub fn next_free(&self) -> Option<Time> {
+        self.known_ends().min()
     }
 
     /// Line fills under way at a time.
@@ -110,10 +116,21 @@ impl Buffers {
         self.fills.iter().filter(|&&(begin, end)| begin <= at && at < end).count()
     }
 
-    /// Buffers that are free at a time, if what waits to leave stays until then.
-    pub fn free_at(&self, at: Time) -> usize {
-        let is_held = |buffer: &&Buffer| !matches!(buffer.state, State::Gone(until) if until <= at);
-        self.fill_buffers.saturating_sub(self.held.iter().filter(is_held).count() + self.filling(at))
+    /// When each buffer is free that is not combining or waiting to leave, for lines that are missed at `when`; `None` if
+    /// all do that.
+    pub fn for_fills(&self, when: Time) -> Option<FillBuffers> {
+        let is_gone = |buffer: &&Buffer| matches!(buffer.state, State::Gone(_));
+        let staying = self.held.len() - self.held.iter().filter(is_gone).count();
+        let most = self.fill_buffers.checked_sub(staying).filter(|&most| most > 0)?;
+        let mut ends = [when; MOST + MOST_FILLS];
+        let mut taken = 0;
+        for (place, end) in ends.iter_mut().zip(self.known_ends().filter(|&end| end > when)) {
+            *place = end;
+            taken += 1;
+        }
+        // The last ones count: lines that were fetched one behind the other took the same buffer.
+        ends[..taken].sort_unstable_by(|a, b| b.cmp(a));
+        Some(FillBuffers::new(ends.into_iter().take(most)))
     }
 
     /// The buffer that has a line, in whatever state.

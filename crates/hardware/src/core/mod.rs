@@ -13,12 +13,14 @@
 //! |---|---|
 //! | `pieces` | how a partly filled line is cut into requests |
 //! | `buffers` | the line buffers: combining, leaving, shared with line fills |
+//! | `fills` | when each of them can take a line that the core misses |
 //! | `stores` | the store buffer and what moves out of it when |
 //!
 //! Sources: Intel SDM volume 3, 11.3 (memory types) and 11.3.1 (buffering of write combining); Intel optimisation
 //! manual (fill buffers).
 
 mod buffers;
+mod fills;
 mod pieces;
 mod stores;
 #[cfg(test)]
@@ -26,6 +28,7 @@ mod tests;
 
 use units::Duration;
 
+pub use fills::FillBuffers;
 pub use pieces::LINE;
 pub(crate) use stores::Step;
 pub use stores::{Departure, LinePassed, Store, StoreMark, StoreUnit};

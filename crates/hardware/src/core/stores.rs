@@ -6,6 +6,7 @@ use engine::{Completer, Completion, Rng, Trace, oneshot};
 use units::{Duration, Time};
 
 use super::buffers::{Buffers, State};
+use super::fills::FillBuffers;
 use super::pieces::{LINE, request, span};
 use super::{StoreCounters, StoreParams};
 use crate::memory::CoreId;
@@ -211,20 +212,17 @@ impl StoreUnit {
         self.buffers.line_fill(begin, end);
     }
 
-    /// From when on the core can fetch lines that it misses at `when`, as far as it can be known, and how many at once. Where
-    /// every buffer is taken, a line that combines makes room, as for another one that is to combine.
-    pub fn room_for_fill(&mut self, when: Time) -> (Time, u16) {
-        let free = self.buffers.free_at(when);
-        if free > 0 {
-            return (when, free as u16);
+    /// When each of the core's buffers can take a line that it misses at `when`, as far as it can be known. Where all of them
+    /// combine, a line that does so makes room, as for another one that is to combine.
+    pub fn fill_buffers(&mut self, when: Time) -> FillBuffers {
+        if let Some(buffers) = self.buffers.for_fills(when) {
+            return buffers;
         }
         let pressed = u64::from(self.buffers.press());
         self.counters.partial_lines += pressed;
         self.counters.pressed_lines += pressed;
         let leaves = self.next_departure.max(when) + self.params.accept_latency;
-        let leaving = self.buffers.any_leaving().then_some(leaves);
-        let free = self.buffers.next_free().filter(|&free| free > when);
-        (free.into_iter().chain(leaving).min().unwrap_or(when), 1)
+        FillBuffers::new([if self.buffers.any_leaving() { leaves } else { when }])
     }
 
     /// Resolves when no more than `most` stores are pending.

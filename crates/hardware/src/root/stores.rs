@@ -6,7 +6,7 @@ use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{FlowClass, Tlp, TlpKind};
 
 use super::{Host, OutboundError, RootEvent};
-use crate::core::{Departure, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit};
+use crate::core::{Departure, FillBuffers, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit};
 use crate::event::Event;
 use crate::link::Side;
 use crate::memory::{CoreId, MemorySystem};
@@ -49,19 +49,19 @@ impl Host {
         self.stores[core.index()].line_fill(begin, end);
     }
 
-    /// From when on a core can fetch lines that it misses at `when`, and how many at once: what combines has the other buffers.
-    /// If it has all, a line leaves.
-    pub fn room_for_fill(
+    /// When each of a core's fill buffers can take a line that it misses at `when`: what combines has the others. If it has
+    /// all, a line leaves.
+    pub fn fill_buffers(
         &mut self,
         scheduler: &mut Scheduler<Event>,
         core: CoreId,
         when: Time,
-    ) -> (Time, u16) {
-        let (from, buffers) = self.stores[core.index()].room_for_fill(when);
-        if from > when {
+    ) -> FillBuffers {
+        let buffers = self.stores[core.index()].fill_buffers(when);
+        if buffers.free_at() > when {
             self.look_again(scheduler, core, scheduler.now());
         }
-        (from, buffers)
+        buffers
     }
 
     /// Resolves when no more than `most` of a core's stores to devices have moved nowhere yet.

@@ -2,8 +2,8 @@
 
 use engine::Scheduler;
 use hardware::Event;
-use hardware::core::Store;
-use hardware::memory::{Agent, CoreOp, LINE, MemorySystem, Source};
+use hardware::core::{FillBuffers, Store};
+use hardware::memory::{Agent, CoreId, CoreOp, LINE, MemorySystem, Source};
 use hardware::root::Host;
 use platform::cpu::CpuOps;
 use platform::memory::PhysAddr;
@@ -11,33 +11,6 @@ use units::{Bytes, HostPhysical, Time};
 
 use super::{Context, Core};
 use crate::convert;
-
-/// Misses under way, oldest first; no more than there are fill buffers. None begins before `from`.
-struct Window {
-    ready: [Time; 32],
-    next: usize,
-    size: usize,
-}
-
-impl Window {
-    fn new((from, size): (Time, u16)) -> Self {
-        Self { ready: [from; 32], next: 0, size: usize::from(size).clamp(1, 32) }
-    }
-
-    /// The earliest time at which another miss can begin.
-    fn free_at(&self) -> Time {
-        self.ready[self.next]
-    }
-
-    fn begin(&mut self, ready: Time) {
-        self.ready[self.next] = ready;
-        self.next = (self.next + 1) % self.size;
-    }
-
-    fn all_done(&self) -> Time {
-        self.ready.iter().copied().max().unwrap_or(Time::ZERO)
-    }
-}
 
 fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
     let first = at.0 & !(LINE - 1);
@@ -70,10 +43,12 @@ impl Context {
         let issue = self.cores.issue;
         let capacity = usize::from(self.cores.params.store_buffer);
         let mut now = self.now();
-        self.cores.with(|host, _, _| {
+        self.cores.with(|host, _, scheduler| {
             // A store to where no memory is is lost.
             let _ = host.memory.bytes_mut().write(convert::physical(at), from);
             let mut stores = core.stores.borrow_mut();
+            let id = convert::core(core.id);
+            let mut misses: Option<FillBuffers> = None;
             for (n, line) in lines(at, from.len() as u64).enumerate() {
                 announce(&host.memory, core, n, line, at.0 + from.len() as u64);
                 while stores.len() >= capacity
@@ -84,12 +59,14 @@ impl Context {
                 while stores.front().is_some_and(|&done| done <= now) {
                     stores.pop_front();
                 }
-                // Stores are written in order.
-                let access = host.memory.core(now, convert::core(core.id), line, op);
+                let begin = misses.as_ref().map_or(now, |buffers| now.max(buffers.free_at()));
+                let access = host.memory.core(begin, id, line, op);
+                let mut done = access.ready;
                 if access.source != Source::OwnCache {
-                    host.line_fill(convert::core(core.id), now, access.ready);
+                    let begin = fetch(&mut misses, host, scheduler, id, begin, &mut done);
+                    host.line_fill(id, begin, done);
                 }
-                let done = access.ready;
+                // Stores are written in order.
                 let after = stores.back().copied().unwrap_or(Time::ZERO);
                 stores.push_back(done.max(after));
                 now += issue;
@@ -111,7 +88,7 @@ impl Context {
         self.cores.with(|host, _, scheduler| {
             for line in lines(at, length) {
                 // The core does not wait for the buffer.
-                let (from, _) = host.room_for_fill(scheduler, core, now);
+                let from = host.fill_buffers(scheduler, core, now).free_at();
                 let access = host.memory.core(from, core, line, CoreOp::Prefetch);
                 if access.source != Source::OwnCache {
                     host.line_fill(core, from, access.ready);
@@ -148,31 +125,46 @@ impl Context {
         let core = convert::core(whose.id);
         let is_one = at.offset_in(LINE) + length <= LINE;
         // What is in the core's own caches needs no buffer.
-        let mut misses: Option<Window> = None;
+        let mut misses: Option<FillBuffers> = None;
         let (mut now, mut last) = (start, start);
         for (n, line) in lines(at, length).enumerate() {
             if !is_one {
                 announce(&host.memory, whose, n, line, at.0 + length);
             }
-            let begin = misses.as_ref().map_or(now, |window| now.max(window.free_at()));
+            let begin = misses.as_ref().map_or(now, |buffers| now.max(buffers.free_at()));
             let access = host.memory.core(begin, core, line, CoreOp::Load);
             let mut ready = access.ready;
             if access.source != Source::OwnCache {
-                let window = misses.get_or_insert_with(|| {
-                    let room = host.room_for_fill(scheduler, core, begin);
-                    ready += room.0.since(begin);
-                    Window::new(room)
-                });
-                window.begin(ready);
+                fetch(&mut misses, host, scheduler, core, begin, &mut ready);
             }
             last = last.max(ready);
             now = begin + issue;
         }
-        let Some(window) = misses else { return if is_one { last } else { now.max(last) } };
         // The core waits for them, but a line that combines may want a buffer meanwhile.
-        for &ready in window.ready[..window.size].iter().filter(|&&ready| ready > start) {
-            host.line_fill(core, start, ready);
+        for (begin, ready) in misses.iter().flat_map(FillBuffers::fetched) {
+            host.line_fill(core, begin, ready);
         }
-        if is_one { last } else { now.max(last).max(window.all_done()) }
+        if is_one { last } else { now.max(last) }
     }
+}
+
+/// Lets a line that was looked up at `begin`, and not found, and that is there at `ready`, take a fill buffer; the first one
+/// asks which are free, and may have to wait. Returns when it begins.
+fn fetch(
+    misses: &mut Option<FillBuffers>,
+    host: &mut Host,
+    scheduler: &mut Scheduler<Event>,
+    core: CoreId,
+    mut begin: Time,
+    ready: &mut Time,
+) -> Time {
+    let buffers = misses.get_or_insert_with(|| {
+        let buffers = host.fill_buffers(scheduler, core, begin);
+        let wait = buffers.free_at().since(begin);
+        begin += wait;
+        *ready += wait;
+        buffers
+    });
+    buffers.fetch(begin, *ready);
+    begin
 }

@@ -110,9 +110,8 @@ impl MmioOps for Region {
             self.flush(cpu).await;
             // What combined has left; lines that were fetched ahead may still have buffers.
             let core = convert::core(cpu.id());
-            let (_, most) =
-                self.cores.with(|host, _, scheduler| host.room_for_fill(scheduler, core, cpu.now()));
-            let most = usize::from(most.min(self.cores.params.fill_buffers));
+            let buffers = self.cores.with(|host, _, scheduler| host.fill_buffers(scheduler, core, cpu.now()));
+            let most = buffers.free_by(cpu.now()).max(1);
             let mut under_way = VecDeque::with_capacity(most);
             for piece in pieces(self.base + offset, into.len(), LINE) {
                 if under_way.len() == most

@@ -28,10 +28,14 @@ impl Cores {
         self.raise_floor(core);
         let floor = core.queue.borrow().floor();
         let before = task.context.core.get();
-        if before != id {
-            task.move_floor(self.get(before).queue.borrow().floor(), floor);
+        if task.state.get() == State::New {
+            task.begin(floor);
+        } else {
+            if before != id {
+                task.move_floor(self.get(before).queue.borrow().floor(), floor);
+            }
+            task.catch_up(floor, self.sched.latency);
         }
-        task.catch_up(floor, self.sched.latency);
         let idle = core.is_idle();
         if idle && core.running().is_none() {
             task.context.cycles(Part::Scheduler, self.costs.idle_exit);

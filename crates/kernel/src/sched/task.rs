@@ -130,6 +130,11 @@ impl Task {
             || mine.0 == 1 && theirs.0 == 1 && mine.1 + granularity.as_ps() < theirs.1
     }
 
+    /// Who has never run is not ahead of the others: a program that keeps starting tasks gets no more than its share.
+    pub fn begin(&self, floor: u64) {
+        self.vruntime.set(floor);
+    }
+
     /// Who slept for long is put a little ahead of the others, not all that it missed.
     pub fn catch_up(&self, floor: u64, latency: Duration) {
         let least = floor.saturating_sub(latency.as_ps() / 2);
