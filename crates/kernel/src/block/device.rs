@@ -70,6 +70,8 @@ pub struct BlockDevice {
     tags: Rc<TagSet>,
     queues: Vec<RefCell<HwQueue>>,
     pub(super) cache: Cache,
+    /// How many have it open.
+    pub(super) openers: Cell<u64>,
     pub(super) counters: Cell<BlockCounters>,
     pub(super) watched: Cell<bool>,
 }
@@ -96,6 +98,7 @@ impl BlockDevice {
             limits,
             params,
             cache: Cache::default(),
+            openers: Cell::new(0),
             counters: Cell::default(),
             watched: Cell::new(false),
         })

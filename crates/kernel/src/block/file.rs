@@ -1,19 +1,75 @@
-//! A block device as programs see it.
+//! A block device as programs see it: each has its own hold on it.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use platform::Error;
 use platform::block::{BlockOp, SECTOR, Segment};
 use platform::cpu::{Async, Cpu, Node, Part};
 use platform::kernel::TaskParams;
-use platform::memory::{PageMoves, Policy};
+use platform::memory::{PAGE, PageMoves, Policy};
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
 
 use super::BlockDevice;
-use super::cache::Held;
+use super::cache::{Heard, Held};
 use crate::mm::Pin;
 
+/// A block device that a program has opened.
+pub struct OpenFile {
+    device: Rc<BlockDevice>,
+    /// Of which errors of writing it has been told.
+    heard: Heard,
+}
+
+impl OpenFile {
+    /// Opens a device.
+    pub(super) fn new(device: Rc<BlockDevice>) -> Rc<Self> {
+        let heard = device.cache.opened();
+        device.openers.set(device.openers.get() + 1);
+        Rc::new(Self { device, heard })
+    }
+}
+
+/// Whoever is the last to close a device lets what is dirty be written (Linux: `sync_blockdev`, which close(2) waits for; here
+/// a task of the kernel does it). No flush: the device's own cache may still have it.
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let others = self.device.openers.get() - 1;
+        self.device.openers.set(others);
+        let Ok((kernel, _)) = self.device.alive() else { return };
+        if others > 0 || self.device.cache.dirty_pages() == 0 {
+            return;
+        }
+        let device = Rc::clone(&self.device);
+        kernel.spawn_program(
+            TaskParams::named("kworker/close"),
+            Box::new(move |cpu| {
+                Box::pin(async move {
+                    let _part = cpu.book(Part::Block);
+                    // Who syncs next hears how it went.
+                    let _ = device.write_back(&cpu, 0..u64::MAX).await;
+                })
+            }),
+        );
+    }
+}
+
+/// The pages that a range of bytes touches.
+const fn pages(offset: u64, length: u64) -> Range<u64> {
+    offset / PAGE..offset.saturating_add(length).div_ceil(PAGE)
+}
+
 impl BlockDevice {
+    /// Opens it for a program.
+    pub fn open(self: &Rc<Self>) -> Rc<dyn BlockFile> {
+        OpenFile::new(Rc::clone(self))
+    }
+
+    /// Whether nobody has it open, and what was written is still on its way to the device.
+    pub fn is_closing(&self) -> bool {
+        self.openers.get() == 0 && self.cache.has_unwritten()
+    }
+
     /// Books a system call.
     fn system_call(&self, cpu: &Cpu) -> platform::cpu::Booking {
         let part = cpu.book(Part::Block);
@@ -57,58 +113,69 @@ impl BlockDevice {
     }
 }
 
-impl BlockFile for BlockDevice {
+impl BlockFile for OpenFile {
     fn name(&self) -> String {
-        self.name.clone()
+        self.device.name.clone()
     }
 
     fn bytes(&self) -> u64 {
-        self.limits.sectors * SECTOR
+        self.device.limits.sectors * SECTOR
     }
 
     fn block_bytes(&self) -> u32 {
-        self.limits.block_bytes
+        self.device.limits.block_bytes
     }
 
     fn counters(&self) -> BlockCounters {
         BlockCounters {
-            dirty_pages: self.cache.dirty_pages(),
-            cached_pages: self.cache.cached_pages(),
-            ..self.counters.get()
+            dirty_pages: self.device.cache.dirty_pages(),
+            cached_pages: self.device.cache.cached_pages(),
+            ..self.device.counters.get()
         }
     }
 
     fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
-        let _part = self.system_call(cpu);
-        let Some((kernel, me)) = self.kernel.upgrade().zip(self.me.upgrade()) else { return };
+        let _part = self.device.system_call(cpu);
+        let Some(kernel) = self.device.kernel.upgrade() else { return };
         // The programs' memory stays where it is until the device has read or written it.
         let held = requests.into_iter().map(|request| {
             let pin = kernel.pins.pin(&request.memory);
             (request, pin)
         });
-        let dirty = |(request, _): &(IoRequest, Pin)| self.cache.is_dirty(request.offset, request.length);
+        let dirty =
+            |(request, _): &(IoRequest, Pin)| self.device.cache.is_dirty(request.offset, request.length);
         let (wait, go): (Vec<_>, Vec<_>) = held.partition(dirty);
-        self.start(cpu, go, completions);
+        self.device.start(cpu, go, completions);
         if wait.is_empty() {
             return;
         }
         // Direct requests find on the device what was written through the cache.
-        let completions = Rc::clone(completions);
+        let (device, completions) = (Rc::clone(&self.device), Rc::clone(completions));
         kernel.spawn_program(
             TaskParams::named("kworker/direct").on(cpu.id()),
             Box::new(move |cpu| {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Block);
-                    me.write_back(&cpu).await;
-                    me.start(&cpu, wait, &completions);
+                    let mut ready = Vec::new();
+                    for (request, pin) in wait {
+                        match device.write_back(&cpu, pages(request.offset, request.length)).await {
+                            Ok(()) => ready.push((request, pin)),
+                            // The device has not what the program would find there.
+                            Err(error) => {
+                                device.unpin(pin);
+                                completions.push(IoDone { token: request.token, result: Err(error) });
+                            }
+                        }
+                    }
+                    device.start(&cpu, ready, &completions);
                 })
             }),
         );
     }
 
     fn poll(&self, cpu: &Cpu) -> usize {
-        let _part = self.system_call(cpu);
-        match self.alive() {
+        let _part = self.device.system_call(cpu);
+        match self.device.alive() {
             Ok((_, driver)) => driver.poll(cpu, driver.queue_for(cpu.id())),
             Err(_) => 0,
         }
@@ -116,22 +183,22 @@ impl BlockFile for BlockDevice {
 
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a [Segment]) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.system_call(cpu);
-            self.read_cached(cpu, offset, into).await
+            let _part = self.device.system_call(cpu);
+            self.device.read_cached(cpu, offset, into).await
         })
     }
 
     fn write<'a>(&'a self, cpu: &'a Cpu, offset: u64, from: &'a [Segment]) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.system_call(cpu);
-            self.write_cached(cpu, offset, from).await
+            let _part = self.device.system_call(cpu);
+            self.device.write_cached(cpu, offset, from).await
         })
     }
 
     fn sync<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.system_call(cpu);
-            self.sync_all(cpu).await
+            let _part = self.device.system_call(cpu);
+            self.device.sync_all(cpu, &self.heard).await
         })
     }
 
@@ -143,22 +210,22 @@ impl BlockFile for BlockDevice {
         policy: Policy,
     ) -> Async<'a, Result<CachedRange, Error>> {
         Box::pin(async move {
-            let _part = self.system_call(cpu);
-            let (segments, pages) = self.cached_range(cpu, offset, length, policy).await?;
-            Ok(CachedRange { segments, hold: Rc::new(Held::new(self, pages)) })
+            let _part = self.device.system_call(cpu);
+            let (segments, pages) = self.device.cached_range(cpu, offset, length, policy).await?;
+            Ok(CachedRange { segments, hold: Rc::new(Held::new(&self.device, pages)) })
         })
     }
 
     fn migrate(&self, cpu: &Cpu, offset: u64, length: u64, to: Node) -> Result<PageMoves, Error> {
-        let _part = self.system_call(cpu);
-        self.migrate_cached(cpu, offset, length, to)
+        let _part = self.device.system_call(cpu);
+        self.device.migrate_cached(cpu, offset, length, to)
     }
 
     fn drop_cache<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let _part = self.system_call(cpu);
-            self.sync_all(cpu).await?;
-            self.drop_unused(cpu);
+            let _part = self.device.system_call(cpu);
+            self.device.sync_all(cpu, &self.heard).await?;
+            self.device.drop_unused(cpu);
             Ok(())
         })
     }

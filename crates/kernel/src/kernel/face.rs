@@ -123,7 +123,7 @@ impl KernelFace for Inner {
     }
 
     fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>> {
-        self.block.device(name).map(|device| device as _)
+        self.block.device(name).map(|device| device.open())
     }
 
     fn unregister_block(&self, name: &str) {

@@ -166,11 +166,20 @@ pub fn run_watched(
         }
     }
     observer.ended(&computers);
+    if !observer.has_enough() {
+        write_back(&computers);
+    }
     progress.end();
     computers.finish_captures()?;
     let mut done = ended.done.take();
     done.sort_by_key(|(n, _)| *n);
     Ok(done.into_iter().map(|(_, done)| done).collect())
+}
+
+/// Lets what programs wrote reach the drives that nobody has open any more.
+fn write_back(computers: &Computers) {
+    let drives: Vec<_> = computers.hosts().iter().flat_map(|host| host.kernel.block().devices()).collect();
+    computers.simulation().run_while(|_| drives.iter().any(|drive| drive.is_closing()));
 }
 
 /// How much time is to be simulated, if everybody but servers says for how long they mean to run.

@@ -28,7 +28,7 @@ impl BlockDevice {
             }
             // Who holds it knows where it is; so does the device while it comes or is written.
             let at_rest = |page: &Rc<CachePage>| {
-                Rc::strong_count(page) == 1 && page.content.get() == Content::There && !page.writing.get()
+                Rc::strong_count(page) == 1 && page.content.get() == Content::There && !page.is_writing()
             };
             if at_rest(page) {
                 page.frame.set(kernel.replace_pages(cpu, page.frame.get(), to)?);

@@ -5,8 +5,12 @@
 //! | `mod` | the pages |
 //! | `read` | filling them |
 //! | `migrate` | moving them to another node |
-//! | `write` | writing into them, and them to the device |
+//! | `write` | writing into them |
+//! | `back` | writing them to the device, and syncing it |
+//! | `errors` | who hears of what could not be written |
 
+mod back;
+mod errors;
 mod migrate;
 mod read;
 mod write;
@@ -22,6 +26,9 @@ use platform::cpu::{Cpu, Part};
 use platform::memory::{PAGE, Pages, Policy};
 use platform::sync::WaitQueue;
 
+use self::back::PageWrite;
+pub(super) use self::errors::Heard;
+use self::errors::WriteErrors;
 use super::BlockDevice;
 use crate::kernel::Inner;
 
@@ -41,10 +48,17 @@ pub(super) struct CachePage {
     frame: Cell<Pages>,
     content: Cell<Content>,
     dirty: Cell<bool>,
-    /// The device is given it at the moment.
-    writing: Cell<bool>,
+    /// The last write of it to the device, which may be under way.
+    write: RefCell<Option<Rc<PageWrite>>>,
     /// It was used since it was last passed over.
     used: Cell<bool>,
+}
+
+impl CachePage {
+    /// Whether the device is given it at the moment.
+    fn is_writing(&self) -> bool {
+        self.write.borrow().as_ref().is_some_and(|write| write.result().is_none())
+    }
 }
 
 /// The pages of a device.
@@ -57,10 +71,11 @@ pub(super) struct Cache {
     hand: Cell<u64>,
     changed: WaitQueue,
     dirty: Cell<u64>,
+    /// Pages that the device is given at the moment.
+    writing: Cell<u64>,
     /// Where the last read ended, and how far was read ahead then.
     sequential: Cell<(u64, u64)>,
-    /// A page could not be written since the last sync.
-    failed: Cell<Option<Error>>,
+    errors: WriteErrors,
 }
 
 impl Cache {
@@ -68,15 +83,25 @@ impl Cache {
         self.dirty.get()
     }
 
+    /// For somebody who opens the device: the errors of writing that he is to hear of.
+    pub fn opened(&self) -> Heard {
+        self.errors.open()
+    }
+
     pub fn cached_pages(&self) -> u64 {
         self.pages.borrow().len() as u64
+    }
+
+    /// Whether any page holds what the device does not.
+    pub fn has_unwritten(&self) -> bool {
+        self.dirty.get() + self.writing.get() > 0
     }
 
     /// Whether any page of a range holds what the device does not.
     pub fn is_dirty(&self, offset: u64, length: u64) -> bool {
         let range = offset / PAGE..offset.saturating_add(length).div_ceil(PAGE);
-        self.dirty.get() > 0
-            && self.pages.borrow().range(range).any(|(_, page)| page.dirty.get() || page.writing.get())
+        self.has_unwritten()
+            && self.pages.borrow().range(range).any(|(_, page)| page.dirty.get() || page.is_writing())
     }
 
     /// Whether `page` is what the cache has at `index`.
@@ -121,7 +146,7 @@ impl BlockDevice {
             frame: Cell::new(frame),
             content: Cell::new(Content::Coming),
             dirty: Cell::new(false),
-            writing: Cell::new(false),
+            write: RefCell::default(),
             used: Cell::new(true),
         });
         self.cache.pages.borrow_mut().insert(index, Rc::clone(&page));
@@ -137,7 +162,7 @@ impl BlockDevice {
             let Some((index, page)) = self.cache.under_hand() else { return };
             // One is held by the cache, one here.
             let held = Rc::strong_count(&page) > 2 || page.content.get() == Content::Coming;
-            if held || page.dirty.get() || page.writing.get() || page.used.replace(false) {
+            if held || page.dirty.get() || page.is_writing() || page.used.replace(false) {
                 continue;
             }
             self.cache.pages.borrow_mut().remove(&index);
@@ -184,7 +209,7 @@ impl BlockDevice {
 
     fn drop_clean(&self, cpu: &Cpu, range: Range<u64>, which: impl Fn(&Rc<CachePage>) -> bool) {
         let Some(kernel) = self.kernel.upgrade() else { return };
-        let gone = |page: &Rc<CachePage>| !page.dirty.get() && !page.writing.get() && which(page);
+        let gone = |page: &Rc<CachePage>| !page.dirty.get() && !page.is_writing() && which(page);
         let gone: Vec<(u64, Rc<CachePage>)> = {
             let pages = self.cache.pages.borrow();
             let gone = pages.range(range).filter(|(_, page)| gone(page));

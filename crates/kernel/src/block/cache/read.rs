@@ -111,10 +111,19 @@ impl BlockDevice {
     ) -> Result<(), Error> {
         let length: u64 = into.iter().map(|segment| u64::from(segment.length)).sum();
         self.in_range(offset, length)?;
-        let (first, end) = (offset / PAGE, (offset + length).div_ceil(PAGE));
-        let pages = self.fill(cpu, first, end, Policy::Task, true).await?;
-        for (page, index) in pages.iter().zip(first..) {
-            copy_page(cpu, page, index, offset, into, false);
+        let (mut first, end) = (offset / PAGE, (offset + length).div_ceil(PAGE));
+        // As far at a time as is read ahead: what is asked for and copied in one go nobody else can come between.
+        let most = (self.params.read_ahead.get() / PAGE).max(1);
+        while first < end {
+            let until = end.min(first + most);
+            let pages = self.fill(cpu, first, until, Policy::Task, true).await?;
+            for (page, index) in pages.iter().zip(first..) {
+                copy_page(cpu, page, index, offset, into, false);
+                if index + 1 < end {
+                    cpu.sync().await;
+                }
+            }
+            first = until;
         }
         Ok(())
     }

@@ -1,14 +1,13 @@
-//! Writing into pages, and pages to the device.
+//! Writing into pages.
 
 use std::rc::Rc;
 
 use platform::Error;
-use platform::block::{BlockOp, SECTOR, Segment};
+use platform::block::Segment;
 use platform::cpu::Cpu;
 use platform::memory::{PAGE, Policy};
-use platform::sync::Completion;
 
-use super::{CachePage, Content, copy_page, shorten};
+use super::{CachePage, Content, copy_page};
 use crate::block::BlockDevice;
 
 impl BlockDevice {
@@ -31,9 +30,14 @@ impl BlockDevice {
             if !page.dirty.replace(true) {
                 self.cache.dirty.set(self.cache.dirty.get() + 1);
             }
-        }
-        if self.cache.dirty.get() > self.params.dirty_limit.get() / PAGE {
-            self.write_back(cpu).await;
+            // Nobody else shall find the memory busy with what is copied later.
+            if index + 1 < end {
+                cpu.sync().await;
+            }
+            if self.cache.dirty.get() > self.params.dirty_limit.get() / PAGE {
+                // Who writes does not hear of what others wrote; who syncs does.
+                let _ = self.write_back(cpu, 0..u64::MAX).await;
+            }
         }
         Ok(())
     }
@@ -60,68 +64,5 @@ impl BlockDevice {
                 return Ok(page);
             }
         }
-    }
-
-    /// Writes all dirty pages. A page that cannot be written is lost, and the next sync says so.
-    pub(in crate::block) async fn write_back(&self, cpu: &Cpu) {
-        let dirty: Vec<(u64, Rc<CachePage>)> = {
-            let pages = self.cache.pages.borrow();
-            let dirty = pages.iter().filter(|(_, page)| page.dirty.get());
-            dirty.map(|(index, page)| (*index, Rc::clone(page))).collect()
-        };
-        let mut waiting = Vec::new();
-        let mut bios = Vec::new();
-        for run in dirty.chunk_by(|a, b| a.0 + 1 == b.0) {
-            for (_, page) in run {
-                // What is being written must have been before it is again.
-                self.cache.changed.wait_for(|| (!page.writing.get()).then_some(())).await;
-                if page.dirty.replace(false) {
-                    self.cache.dirty.set(self.cache.dirty.get() - 1);
-                }
-                page.writing.set(true);
-            }
-            let memory: Vec<Segment> = run
-                .iter()
-                .map(|(_, page)| Segment { at: page.frame.get().start, length: PAGE as u32 })
-                .collect();
-            let done = Completion::new();
-            waiting.push(done.clone());
-            let (me, pages) = (self.me.clone(), run.to_vec());
-            let ended = Box::new(move |_: &Cpu, result: Result<(), Error>| {
-                pages.iter().for_each(|(_, page)| page.writing.set(false));
-                if let Some(device) = me.upgrade() {
-                    if let Err(error) = result {
-                        device.cache.failed.set(Some(error));
-                        device.count(|c| c.lost_pages += pages.len() as u64);
-                    }
-                    device.cache.changed.wake_all();
-                }
-                done.complete(());
-            });
-            let offset = run[0].0 * PAGE;
-            let length = (run.len() as u64 * PAGE).min(self.limits.sectors * SECTOR - offset);
-            let memory = shorten(memory, length);
-            let op = BlockOp::Write { fua: false };
-            bios.extend(self.prepare(cpu, op, offset, length, &memory, ended));
-        }
-        if !bios.is_empty() {
-            self.dispatch(cpu, bios);
-        }
-        for done in waiting {
-            done.wait().await;
-        }
-    }
-
-    pub(in crate::block) async fn sync_all(&self, cpu: &Cpu) -> Result<(), Error> {
-        self.write_back(cpu).await;
-        let done = Completion::new();
-        let told = done.clone();
-        let ended = Box::new(move |_: &Cpu, result| told.complete(result));
-        let bios = self.prepare(cpu, BlockOp::Flush, 0, 0, &[], ended);
-        if !bios.is_empty() {
-            self.dispatch(cpu, bios);
-        }
-        let flushed = done.wait().await;
-        self.cache.failed.take().map_or(flushed, Err)
     }
 }

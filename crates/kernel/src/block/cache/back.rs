@@ -1,0 +1,147 @@
+//! Writing pages back to the device, and making that durable.
+
+use std::cell::Cell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::block::{BlockOp, SECTOR, Segment};
+use platform::cpu::Cpu;
+use platform::memory::PAGE;
+use platform::sync::Completion;
+
+use super::errors::Heard;
+use super::{CachePage, shorten};
+use crate::block::BlockDevice;
+
+/// Pages that go to the device together before anything is waited for (Linux: `BIO_MAX_VECS`).
+const TOGETHER: usize = 256;
+
+/// A write of neighbouring pages to the device.
+#[derive(Default)]
+pub(super) struct PageWrite {
+    result: Cell<Option<Result<(), Error>>>,
+}
+
+impl PageWrite {
+    /// How it went, once it has ended.
+    pub fn result(&self) -> Option<Result<(), Error>> {
+        self.result.get()
+    }
+}
+
+/// Neighbouring pages that have been taken to be written.
+struct Run {
+    first: u64,
+    pages: Vec<Rc<CachePage>>,
+    write: Rc<PageWrite>,
+}
+
+/// What has been taken and not been given to the device yet.
+#[derive(Default)]
+struct Plug {
+    runs: Vec<Run>,
+    pages: usize,
+}
+
+impl Plug {
+    /// Takes a page that was dirty. Indices ascend.
+    fn take(&mut self, index: u64, page: &Rc<CachePage>) {
+        let goes_on = |run: &&mut Run| run.first + run.pages.len() as u64 == index;
+        let run = match self.runs.last_mut().filter(goes_on) {
+            Some(run) => run,
+            None => {
+                self.runs.push(Run { first: index, pages: Vec::new(), write: Rc::default() });
+                let last = self.runs.len() - 1;
+                &mut self.runs[last]
+            }
+        };
+        run.pages.push(Rc::clone(page));
+        self.pages += 1;
+        *page.write.borrow_mut() = Some(Rc::clone(&run.write));
+    }
+}
+
+impl BlockDevice {
+    /// Writes the dirty pages of a range and waits for them, and for those that somebody else is writing already. A page that
+    /// cannot be written is lost.
+    ///
+    /// # Errors
+    /// If one of them could not be written.
+    pub(in crate::block) async fn write_back(&self, cpu: &Cpu, range: Range<u64>) -> Result<(), Error> {
+        let pages: Vec<(u64, Rc<CachePage>)> = {
+            let pages = self.cache.pages.borrow();
+            let unwritten = pages.range(range).filter(|(_, page)| page.dirty.get() || page.is_writing());
+            unwritten.map(|(index, page)| (*index, Rc::clone(page))).collect()
+        };
+        let mut writes: Vec<Rc<PageWrite>> = Vec::new();
+        let mut plug = Plug::default();
+        for (index, page) in &pages {
+            while page.dirty.get() && page.is_writing() {
+                // What is being written must have been before it is again. Nobody waits for us meanwhile.
+                self.unplug(cpu, &mut plug).await;
+                self.cache.changed.wait_for(|| (!page.is_writing()).then_some(())).await;
+            }
+            if page.dirty.replace(false) {
+                self.cache.dirty.set(self.cache.dirty.get() - 1);
+                self.cache.writing.set(self.cache.writing.get() + 1);
+                plug.take(*index, page);
+            }
+            // If it was not dirty any more, somebody else has taken it since.
+            let write = page.write.borrow().clone();
+            writes.extend(write.filter(|write| !writes.last().is_some_and(|last| Rc::ptr_eq(last, write))));
+            if plug.pages == TOGETHER {
+                self.unplug(cpu, &mut plug).await;
+            }
+        }
+        self.unplug(cpu, &mut plug).await;
+        let mut result = Ok(());
+        for write in writes {
+            result = result.and(self.cache.changed.wait_for(|| write.result()).await);
+        }
+        result
+    }
+
+    /// Gives the device what has been taken.
+    async fn unplug(&self, cpu: &Cpu, plug: &mut Plug) {
+        let mut bios = Vec::new();
+        for Run { first, pages, write } in std::mem::take(plug).runs {
+            let segment = |page: &Rc<CachePage>| Segment { at: page.frame.get().start, length: PAGE as u32 };
+            let (offset, length) = (first * PAGE, pages.len() as u64 * PAGE);
+            let length = length.min(self.limits.sectors * SECTOR - offset);
+            let memory = shorten(pages.iter().map(segment).collect(), length);
+            let me = self.me.clone();
+            let ended = Box::new(move |_: &Cpu, result: Result<(), Error>| {
+                write.result.set(Some(result));
+                let Some(device) = me.upgrade() else { return };
+                let count = pages.len() as u64;
+                device.cache.writing.set(device.cache.writing.get() - count);
+                if let Err(error) = result {
+                    device.cache.errors.add(error);
+                    device.count(|c| c.lost_pages += count);
+                }
+                device.cache.changed.wake_all();
+            });
+            bios.extend(self.prepare(cpu, BlockOp::Write { fua: false }, offset, length, &memory, ended));
+        }
+        if !bios.is_empty() {
+            self.dispatch(cpu, bios);
+            cpu.sync().await;
+        }
+    }
+
+    /// Makes durable what was written before; tells an opener of what could not be.
+    pub(in crate::block) async fn sync_all(&self, cpu: &Cpu, heard: &Heard) -> Result<(), Error> {
+        // Who is to hear of an error is another question than whose pages could not be written.
+        let _ = self.write_back(cpu, 0..u64::MAX).await;
+        let done = Completion::new();
+        let told = done.clone();
+        let ended = Box::new(move |_: &Cpu, result| told.complete(result));
+        let bios = self.prepare(cpu, BlockOp::Flush, 0, 0, &[], ended);
+        if !bios.is_empty() {
+            self.dispatch(cpu, bios);
+        }
+        let flushed = done.wait().await;
+        self.cache.errors.check(heard).and(flushed)
+    }
+}
