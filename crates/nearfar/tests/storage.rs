@@ -124,6 +124,42 @@ fn a_backing_file_keeps_what_was_written_for_the_next_run() {
 }
 
 #[test]
+fn what_was_written_without_a_sync_is_in_the_backing_file_after_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = |sync: &str| {
+        let path = folder.path().join(format!("drive{sync}.img"));
+        let backing = format!("backing = {:?}", path.to_str().unwrap());
+        let write = format!("dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=4 seek=2 {sync}");
+        with_lines("", &backing, &[&write]).unwrap().remove(0).outcome.unwrap();
+        let mut bytes = vec![0; 6 << 16];
+        std::fs::File::open(&path).unwrap().read_exact(&mut bytes).unwrap();
+        bytes
+    };
+    let (without, with) = (content(""), content("conv=fsync"));
+    assert!(with[2 << 16..].chunks(4096).all(|page| page.iter().any(|byte| *byte != 0)));
+    assert!(without == with);
+}
+
+#[test]
+fn a_long_copy_does_not_let_other_cores_wait() {
+    let latency = |other: Option<&str>| {
+        let fio = "fio --rw=randread --bs=4k --runtime=2ms";
+        let mut text = HEAD.to_owned() + &host_with_drive("optane-900p", "off") + &program("a", "1", fio);
+        text += &other.map_or(String::new(), |run| program("a", "3", run));
+        let done = run(&text);
+        assert!(done.iter().all(|done| done.outcome.is_ok()), "{done:?}");
+        done[0].outcome.as_ref().unwrap().get("read clat 99.9 %").unwrap()
+    };
+    let alone = latency(None);
+    for other in
+        ["dd if=/dev/zero of=/dev/nvme0n1 bs=8M count=1", "dd if=/dev/urandom of=/dev/null bs=8M count=1"]
+    {
+        let beside = latency(Some(other));
+        assert!(beside < alone + 4.0, "{beside} us beside `{other}`, {alone} us alone");
+    }
+}
+
+#[test]
 fn a_backing_file_that_cannot_be_is_complained_about_at_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();

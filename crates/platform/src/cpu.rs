@@ -102,6 +102,9 @@ pub struct Published {
     pub stores: u64,
 }
 
+/// Bytes that a long copy touches before it lets the simulation catch up: a page, about a microsecond from DRAM.
+pub const STRETCH: usize = 4096;
+
 /// The core as a kernel implements it for [`Cpu`].
 pub trait CpuOps {
     /// The core that the program is on now; it may be another after a wait.
@@ -249,6 +252,38 @@ impl Cpu {
     /// Copies through the caches.
     pub fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64) {
         self.0.copy(to, from, length);
+    }
+
+    /// Copies through the caches what may be long: in [`STRETCH`]es, so that other cores' accesses to the same memory come
+    /// between and not behind all of it.
+    pub async fn copy_long(&self, to: PhysAddr, from: PhysAddr, length: u64) {
+        for done in (0..length).step_by(STRETCH) {
+            self.between(done).await;
+            self.copy(to + done, from + done, (length - done).min(STRETCH as u64));
+        }
+    }
+
+    /// As [`load`](Self::load), in stretches as [`copy_long`](Self::copy_long).
+    pub async fn load_long(&self, at: PhysAddr, into: &mut [u8]) {
+        for (done, part) in (0..).step_by(STRETCH).zip(into.chunks_mut(STRETCH)) {
+            self.between(done).await;
+            self.load(at + done, part);
+        }
+    }
+
+    /// As [`store`](Self::store), in stretches as [`copy_long`](Self::copy_long).
+    pub async fn store_long(&self, at: PhysAddr, from: &[u8]) {
+        for (done, part) in (0..).step_by(STRETCH).zip(from.chunks(STRETCH)) {
+            self.between(done).await;
+            self.store(at + done, part);
+        }
+    }
+
+    /// Lets the simulation catch up, but not before the first stretch.
+    async fn between(&self, done: u64) {
+        if done > 0 {
+            self.sync().await;
+        }
     }
 
     /// Fetches lines into the caches without waiting for them.

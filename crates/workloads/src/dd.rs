@@ -78,8 +78,8 @@ impl End {
     async fn read(&self, cpu: &Cpu, at: u64, memory: &[Segment]) -> Result<(), platform::Error> {
         let length: u32 = memory.iter().map(|segment| segment.length).sum();
         match self {
-            Self::Zero => store(cpu, memory, &vec![0; length as usize]),
-            Self::Random(seed) => store(cpu, memory, &content(*seed, at, length as usize)),
+            Self::Zero => store(cpu, memory, &vec![0; length as usize]).await,
+            Self::Random(seed) => store(cpu, memory, &content(*seed, at, length as usize)).await,
             Self::Null => {}
             Self::Device { file, direct: false } => file.read(cpu, at, memory).await?,
             Self::Device { file, direct: true } => direct(cpu, &**file, BlockOp::Read, at, memory).await?,
@@ -247,7 +247,7 @@ async fn copy(cpu: &Cpu, plan: &Plan<'_>, (from, to): &(End, End), pages: Pages)
         from.read(cpu, (plan.skip + n) * plan.bs, &memory).await.map_err(reading)?;
         if plan.verify {
             let mut bytes = vec![0; plan.bs as usize];
-            cpu.load(pages.start, &mut bytes);
+            cpu.load_long(pages.start, &mut bytes).await;
             written.push(bytes);
         }
         to.write(cpu, (plan.seek + n) * plan.bs, &memory).await.map_err(writing)?;
@@ -271,7 +271,7 @@ async fn copy(cpu: &Cpu, plan: &Plan<'_>, (from, to): &(End, End), pages: Pages)
         for (n, expected) in written.iter().enumerate() {
             let at = (plan.seek + n as u64) * plan.bs;
             to.read(cpu, at, &memory).await.map_err(reading)?;
-            if !holds(cpu, &memory, expected) {
+            if !holds(cpu, &memory, expected).await {
                 return Err(Failure(format!("dd: '{}' differs at byte {at}", plan.to.name)));
             }
         }

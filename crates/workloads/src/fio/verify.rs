@@ -73,7 +73,7 @@ async fn pass(
             };
             let memory = buffers.memory(slot);
             if write {
-                store(cpu, &memory, &content(environment.seed, at, options.bs as usize));
+                store(cpu, &memory, &content(environment.seed, at, options.bs as usize)).await;
             }
             under_way[slot] = (at, cpu.now());
             if options.direct == 1 {
@@ -102,6 +102,7 @@ async fn pass(
                 tally.ended(write, options.bs, since, cpu.now());
                 if !write
                     && !holds(cpu, &buffers.memory(slot), &content(environment.seed, at, options.bs as usize))
+                        .await
                 {
                     let message =
                         format!("fio: {}: verify: what is at {at} was not written there", options.filename);
@@ -114,22 +115,24 @@ async fn pass(
 }
 
 /// Stores bytes into memory in pieces.
-pub(crate) fn store(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) {
+pub(crate) async fn store(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) {
     let mut done = 0;
     for segment in memory {
-        cpu.store(segment.at, &bytes[done..done + segment.length as usize]);
+        cpu.store_long(segment.at, &bytes[done..done + segment.length as usize]).await;
         done += segment.length as usize;
     }
 }
 
 /// Whether memory in pieces holds bytes.
-pub(crate) fn holds(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) -> bool {
+pub(crate) async fn holds(cpu: &Cpu, memory: &[Segment], bytes: &[u8]) -> bool {
     let mut done = 0;
-    memory.iter().all(|segment| {
+    for segment in memory {
         let mut found = vec![0; segment.length as usize];
-        cpu.load(segment.at, &mut found);
-        let same = found == bytes[done..done + found.len()];
+        cpu.load_long(segment.at, &mut found).await;
+        if found != bytes[done..done + found.len()] {
+            return false;
+        }
         done += found.len();
-        same
-    })
+    }
+    true
 }
