@@ -42,14 +42,14 @@ impl Host {
         tlp: &Tlp,
         request: &MemoryRequest,
     ) {
-        let now = match &mut self.power {
-            Some(power) => power.admit(scheduler.now()),
-            None => scheduler.now(),
-        };
         let is_write = matches!(tlp.kind, TlpKind::MemoryWrite(_));
         let (address, length) = request.byte_range();
-        let state = &mut self.ports[usize::from(port)];
         let lines = lines_of(address, length).len() as u64;
+        let now = match &mut self.power {
+            Some(power) => power.admit(scheduler.now(), Bytes::new(lines * LINE)),
+            None => scheduler.now(),
+        };
+        let state = &mut self.ports[usize::from(port)];
         let intake = state.params.intake_per_request + state.params.intake_per_line * lines;
         state.intake_free = state.intake_free.max(now) + intake;
         let start = state.intake_free + state.params.request_latency;
@@ -224,7 +224,10 @@ impl Host {
         let (interval, max_payload) = (port.params.line_interval, port.params.max_payload);
         port.params.split.cut(address, length, ready, combining, interval, max_payload, pieces);
         if let Some(power) = &mut self.power {
-            power.read_until(latest);
+            let link = wires.link(port.end.link);
+            let wire_bytes = u64::from(length) + (link.framing_bytes() + 12) * pieces.len() as u64;
+            let on_wire = link.wire_time(port.end.side, wire_bytes);
+            power.read_until(latest, latest + port.params.completion_latency, on_wire);
         }
         if let Some(iommu) = self.iommus.get_mut(port.params.node.index()) {
             iommu.in_use_until(latest);

@@ -1,7 +1,7 @@
 //! Power management that devices notice: the fabric between root ports and memory sleeps and has to be woken.
 
 use engine::Rng;
-use units::{Duration, Time};
+use units::{ByteRate, Bytes, Duration, Time};
 
 /// An idle state of the fabric.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +17,15 @@ pub struct IdleState {
 pub enum Entry {
     /// After so long without a request.
     After(Duration),
-    /// At a housekeeping tick that finds the fabric idle.
+    /// At a housekeeping tick.
     Tick {
         /// Mean time between ticks.
         interval: Duration,
         /// By which part of the interval a tick may come early or late (0 to 1).
         jitter: f64,
+        /// Traffic since the tick before, in whole lines and without the time asleep, below which it is entered even
+        /// though requests are under way; `None` if the tick has to find the fabric idle.
+        below: Option<ByteRate>,
     },
 }
 
@@ -41,8 +44,6 @@ pub struct PackageController {
     pub slow_exit: Duration,
     /// Share of transitions that go the slow way.
     pub slow_share: f64,
-    /// Chance, for each period, that a transition does not wait for an idle instant.
-    pub forced_share: f64,
     /// Share of periods without a transition.
     pub skipped_share: f64,
 }
@@ -56,6 +57,36 @@ pub struct PowerParams {
     pub controller: Option<PackageController>,
 }
 
+/// Tells every so manieth of a row of events apart, evenly: no row of them is luckier than another.
+#[derive(Debug)]
+struct Evenly {
+    share: f64,
+    sum: f64,
+}
+
+impl Evenly {
+    fn new(share: f64, rng: &mut Rng) -> Self {
+        Self { share, sum: rng.unit_f64() }
+    }
+
+    fn next(&mut self) -> bool {
+        self.sum += self.share;
+        let is_one = self.sum >= 1.0;
+        self.sum -= f64::from(u8::from(is_one));
+        is_one
+    }
+}
+
+/// A state's ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ticks {
+    next: Time,
+    /// Since when the fabric has been awake: the last tick, or the end of the sleep that began there.
+    awake: Time,
+    /// Bytes that had been moved at the last tick.
+    moved: Bytes,
+}
+
 /// The fabric's sleep and what keeps it awake.
 #[derive(Debug)]
 pub struct Power {
@@ -63,38 +94,54 @@ pub struct Power {
     rng: Rng,
     /// When the last request under way has been served.
     busy_until: Time,
-    /// For each state entered at ticks: when its next tick is.
-    next_tick: Vec<Time>,
-    /// When the last read under way has been served.
+    /// Bytes of lines that requests have asked for.
+    moved: Bytes,
+    /// For each state its ticks, if it is entered at ticks.
+    ticks: Vec<Ticks>,
+    /// When the answer to the last read has left.
     reads_until: Time,
-    /// The controller's request that has not been granted.
-    asked: Option<Asked>,
+    /// The tick of the controller's request that has not been granted.
+    asked: Option<Time>,
     /// When the controller ticks next.
     next_period: Time,
     /// When the transition that was granted last is over.
     stopped_until: Time,
-}
-
-/// The controller asks for a transition.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    /// The tick at which it did so.
-    tick: Time,
-    /// Whether it does not wait for an idle instant.
-    forced: bool,
+    longer: Evenly,
+    slow: Evenly,
+    skipped: Evenly,
 }
 
 impl Power {
     /// A fabric that is awake.
-    pub fn new(params: PowerParams, rng: Rng) -> Self {
-        let next_tick = vec![Time::ZERO; params.states.len()];
+    pub fn new(params: PowerParams, mut rng: Rng) -> Self {
+        let ticks = vec![Ticks::default(); params.states.len()];
         let next_period = params.controller.map_or(Time::NEVER, |c| Time::ZERO + c.period);
         let (busy_until, reads_until, stopped_until) = (Time::ZERO, Time::ZERO, Time::ZERO);
-        Self { params, rng, busy_until, next_tick, reads_until, asked: None, next_period, stopped_until }
+        let mut evenly = |share: fn(&PackageController) -> f64| {
+            Evenly::new(params.controller.as_ref().map_or(0.0, share), &mut rng)
+        };
+        let longer = evenly(|controller| controller.longer_share);
+        let slow = evenly(|controller| controller.slow_share);
+        let skipped = evenly(|controller| controller.skipped_share);
+        let (moved, asked) = (Bytes::ZERO, None);
+        Self {
+            params,
+            rng,
+            busy_until,
+            moved,
+            ticks,
+            reads_until,
+            asked,
+            next_period,
+            stopped_until,
+            longer,
+            slow,
+            skipped,
+        }
     }
 
-    /// When a request that arrives at `now` finds the fabric awake.
-    pub fn admit(&mut self, now: Time) -> Time {
+    /// When a request for `lines` whole lines that arrives at `now` finds the fabric awake.
+    pub fn admit(&mut self, now: Time, lines: Bytes) -> Time {
         if self.params.states.is_empty() && self.params.controller.is_none() {
             return now;
         }
@@ -106,13 +153,15 @@ impl Power {
             match state.entry {
                 Entry::After(after) if now.since(idle_from) > after => by_timer = by_timer.max(state.exit),
                 Entry::After(_) => {}
-                Entry::Tick { interval, jitter } => {
-                    if self.ticked(index, interval, jitter, idle_from, now) {
+                Entry::Tick { interval, jitter, below } => {
+                    if self.ticked(index, (interval, jitter), below, idle_from, now) {
                         by_tick = by_tick.max(state.exit);
+                        self.ticks[index].awake = now + state.exit;
                     }
                 }
             }
         }
+        self.moved += lines;
         let awake = (now + by_timer + by_tick).max(self.transition(now));
         self.busy_until = self.busy_until.max(awake);
         awake
@@ -123,27 +172,40 @@ impl Power {
         self.busy_until = self.busy_until.max(until);
     }
 
-    /// Notes that a read is under way until `until`.
-    pub fn read_until(&mut self, until: Time) {
-        self.busy_until = self.busy_until.max(until);
-        self.reads_until = self.reads_until.max(until);
+    /// Notes that a read is being served until `served`, and that its answer, from `ready` on, takes `on_wire` of the link.
+    pub fn read_until(&mut self, served: Time, ready: Time, on_wire: Duration) {
+        self.busy_until = self.busy_until.max(served);
+        self.reads_until = self.reads_until.max(ready) + on_wire;
     }
 
-    /// Whether a tick of state `index` fell between `from` and `now`.
-    fn ticked(&mut self, index: usize, interval: Duration, jitter: f64, from: Time, now: Time) -> bool {
+    /// Whether a tick of state `index` between `from` and `now`, or one that found little traffic, put the fabric to
+    /// sleep.
+    fn ticked(
+        &mut self,
+        index: usize,
+        (interval, jitter): (Duration, f64),
+        below: Option<ByteRate>,
+        from: Time,
+        now: Time,
+    ) -> bool {
+        let mut ticks = self.ticks[index];
         let mut found = false;
-        let mut next = self.next_tick[index];
         // A long sleep holds many ticks, and one is enough.
-        if now.since(next) > interval * 4 {
-            next = now - interval;
-            found = next >= from;
+        if now.since(ticks.next) > interval * 4 {
+            ticks.next = now - interval;
+            found = ticks.next >= from;
         }
-        while next <= now {
-            found |= next >= from;
+        while ticks.next <= now {
+            let little = below.is_some_and(|rate| {
+                let seconds = ticks.next.since(ticks.awake).as_s_f64();
+                ((self.moved - ticks.moved).get() as f64) < rate.bytes_per_s() as f64 * seconds
+            });
+            found |= little || ticks.next >= from;
+            (ticks.awake, ticks.moved) = (ticks.next, self.moved);
             let spread = 1.0 + jitter * (2.0 * self.rng.unit_f64() - 1.0);
-            next += Duration::from_ps((interval.as_ps() as f64 * spread) as u64);
+            ticks.next += Duration::from_ps((interval.as_ps() as f64 * spread) as u64);
         }
-        self.next_tick[index] = next;
+        self.ticks[index] = ticks;
         found
     }
 
@@ -153,18 +215,17 @@ impl Power {
         while self.next_period <= now {
             let tick = self.next_period;
             self.next_period += controller.period;
-            if tick >= self.stopped_until && !self.rng.chance(controller.skipped_share) {
-                self.asked = Some(Asked { tick, forced: self.rng.chance(controller.forced_share) });
+            if tick >= self.stopped_until && !self.skipped.next() {
+                self.asked = Some(tick);
             }
         }
-        // It takes the first instant without a read under way, unless it is forced: what is posted can wait in buffers.
-        if let Some(asked) = self.asked.filter(|asked| asked.forced || self.reads_until < now) {
+        // It takes the first instant without a read under way: what is posted can wait in buffers.
+        if let Some(tick) = self.asked.filter(|_| self.reads_until < now) {
             self.asked = None;
-            let longer = u32::from(self.rng.chance(controller.longer_share));
-            let slow = self.rng.chance(controller.slow_share);
-            let exit = if slow { controller.slow_exit } else { controller.exit };
+            let longer = u32::from(self.longer.next());
+            let exit = if self.slow.next() { controller.slow_exit } else { controller.exit };
             let periods = u64::from(controller.transition_periods + longer);
-            self.stopped_until = asked.tick + controller.period * periods + exit;
+            self.stopped_until = tick + controller.period * periods + exit;
         }
         now.max(self.stopped_until)
     }
@@ -173,6 +234,8 @@ impl Power {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LINE: Bytes = Bytes::new(64);
 
     fn power(params: PowerParams) -> Power {
         Power::new(params, engine::Seed::new(1).component("power"))
@@ -187,7 +250,6 @@ mod tests {
             exit: Duration::from_us(8),
             slow_exit: Duration::from_us(8),
             slow_share: 0.0,
-            forced_share: 0.0,
             skipped_share: 0.0,
         };
         power(PowerParams { states: Vec::new(), controller: Some(controller) })
@@ -200,7 +262,7 @@ mod tests {
     #[test]
     fn a_fabric_without_states_never_sleeps() {
         let mut power = power(PowerParams::default());
-        assert_eq!(power.admit(at(1_000_000)), at(1_000_000));
+        assert_eq!(power.admit(at(1_000_000), LINE), at(1_000_000));
     }
 
     #[test]
@@ -208,26 +270,52 @@ mod tests {
         let entry = Entry::After(Duration::from_ns(500));
         let state = IdleState { entry, exit: Duration::from_ns(650) };
         let mut power = power(PowerParams { states: vec![state], controller: None });
-        power.read_until(at(10_000));
-        assert_eq!(power.admit(at(10_400)), at(10_400));
-        power.read_until(at(10_500));
-        assert_eq!(power.admit(at(11_500)), at(12_150));
+        power.read_until(at(10_000), at(10_000), Duration::ZERO);
+        assert_eq!(power.admit(at(10_400), LINE), at(10_400));
+        power.read_until(at(10_500), at(10_500), Duration::ZERO);
+        assert_eq!(power.admit(at(11_500), LINE), at(12_150));
     }
 
     #[test]
     fn a_transition_holds_what_comes_meanwhile() {
         let mut power = stopping();
-        assert_eq!(power.admit(at(900_000)), at(900_000));
-        assert_eq!(power.admit(at(1_000_100)), at(3_008_000));
-        assert_eq!(power.admit(at(2_000_000)), at(3_008_000));
+        assert_eq!(power.admit(at(900_000), LINE), at(900_000));
+        assert_eq!(power.admit(at(1_000_100), LINE), at(3_008_000));
+        assert_eq!(power.admit(at(2_000_000), LINE), at(3_008_000));
     }
 
     #[test]
     fn a_transition_waits_for_reads_but_not_for_writes() {
         let mut power = stopping();
         power.write_until(at(1_000_500));
-        power.read_until(at(1_000_200));
-        assert_eq!(power.admit(at(1_000_100)), at(1_000_100));
-        assert_eq!(power.admit(at(1_000_300)), at(3_008_000));
+        power.read_until(at(1_000_200), at(1_000_200), Duration::ZERO);
+        assert_eq!(power.admit(at(1_000_100), LINE), at(1_000_100));
+        assert_eq!(power.admit(at(1_000_300), LINE), at(3_008_000));
+    }
+
+    #[test]
+    fn a_tick_that_finds_little_traffic_puts_the_fabric_to_sleep() {
+        // A line every 50 ns, whose read takes 100: never idle.
+        let sleeps = |below| {
+            let entry = Entry::Tick { interval: Duration::from_us(10), jitter: 0.0, below };
+            let state = IdleState { entry, exit: Duration::from_us(2) };
+            let mut power = power(PowerParams { states: vec![state], controller: None });
+            let mut awake = |n: u64| {
+                power.read_until(at(n * 50 + 125), at(n * 50 + 125), Duration::ZERO);
+                power.admit(at(n * 50 + 25), LINE) == at(n * 50 + 25)
+            };
+            (20..2_000).filter(|&n| !awake(n)).count()
+        };
+        assert_eq!(sleeps(None), 0);
+        assert_eq!(sleeps(Some("1 GB/s".parse().unwrap())), 0);
+        assert_eq!(sleeps(Some("2 GB/s".parse().unwrap())), 9);
+    }
+
+    #[test]
+    fn shares_are_kept_evenly() {
+        let mut evenly = Evenly::new(0.2, &mut engine::Seed::new(1).component("power"));
+        for _ in 0..20 {
+            assert_eq!((0..5).filter(|_| evenly.next()).count(), 1);
+        }
     }
 }

@@ -4,11 +4,12 @@ use crate::figure::Figure;
 use crate::read::{Check, record};
 use crate::scalar::Count;
 use std::collections::BTreeMap;
-use units::Duration;
+use units::{ByteRate, Duration};
 
 record! {
     /// An idle state of the fabric between root ports and memory. It is entered
-    /// after a time without requests, or at a tick if there is none just then.
+    /// after a time without requests, or at a tick if there is none just then or
+    /// there has been little traffic since the tick before.
     pub struct IdleState {
         /// After how long without a request it is entered.
         after: Option<Figure<Duration>>,
@@ -16,6 +17,8 @@ record! {
         tick: Option<Figure<Duration>>,
         /// By which part of the interval a tick may come early or late (0 to 1).
         tick_jitter: Option<Figure<f64>>,
+        /// Traffic, counted in whole lines, below which a tick enters it although requests are under way.
+        tick_below: Option<Figure<ByteRate>>,
         /// How long the next request waits for the fabric to leave it.
         exit_latency: Figure<Duration>,
     }
@@ -52,8 +55,6 @@ record! {
         slow_exit_latency: Figure<Duration>,
         /// Share of transitions that go the slow way (0 to 1).
         slow_share: Figure<f64>,
-        /// Chance that a transition is forced although requests are always outstanding (0 to 1, for each period).
-        forced_share: Figure<f64>,
         /// Share of periods without a transition (0 to 1).
         skipped_share: Figure<f64>,
     }
@@ -61,7 +62,6 @@ record! {
         check.require(!controller.period.value.is_zero(), "period", "no interval at all", "such as \"1 ms\"");
         share(check, "longer_share", Some(&controller.longer_share));
         share(check, "slow_share", Some(&controller.slow_share));
-        share(check, "forced_share", Some(&controller.forced_share));
         share(check, "skipped_share", Some(&controller.skipped_share));
     }
 }

@@ -13,7 +13,6 @@ pub fn power_params(power: &machine::Power) -> PowerParams {
             exit: controller.exit_latency.value,
             slow_exit: controller.slow_exit_latency.value,
             slow_share: controller.slow_share.value,
-            forced_share: controller.forced_share.value,
             skipped_share: controller.skipped_share.value,
         }),
     }
@@ -25,6 +24,7 @@ fn idle_state(state: &machine::IdleState) -> IdleState {
         (None, Some(tick)) => Entry::Tick {
             interval: tick.value,
             jitter: state.tick_jitter.as_ref().map_or(0.0, |jitter| jitter.value),
+            below: state.tick_below.as_ref().map(|below| below.value),
         },
         // The file's reader asks for one of the two.
         (None, None) => Entry::After(units::Duration::from_ms(1_000)),
