@@ -126,6 +126,24 @@ fn ethtool_shows_each_loss() {
     assert!(shown("rx_no_buffer", "", "change.controller.ring_entries = 16", there) > 0.0);
 }
 
+/// Frames that a cable damages, and frames for another address, are dropped by the NIC that gets them, and shown.
+#[test]
+fn ethtool_shows_what_the_receiver_dropped() {
+    let hosts = scenario::two_hosts("corruption = 0.05");
+    let shown = |name: &str, mac: &str| {
+        let text = format!(
+            "{hosts}[[program]]\nhost = \"a\"\nrun = \"pktgen -m {mac} -s 60 -n 2000\"\n\
+             [[program]]\nhost = \"b\"\nstart = \"2 ms\"\nrun = \"ethtool -S eth0\"\n"
+        );
+        let done = nearfar::computer::run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let shown = done.iter().find(|done| done.run.starts_with("ethtool")).unwrap();
+        shown.outcome.as_ref().unwrap().get(name).unwrap_or_else(|| panic!("{name} in {shown:?}"))
+    };
+    let damaged = shown("rx_crc_errors", "ff:ff:ff:ff:ff:ff");
+    assert!((50.0..200.0).contains(&damaged), "{damaged} of 2000 are damaged at 5 %");
+    assert!(shown("rx_filtered", "02:00:00:00:00:99") > 1_500.0);
+}
+
 /// The looped card carries a ping and a stream between its interfaces, by programmed I/O alone.
 #[test]
 fn the_looped_card_carries_ping_and_stream() {

@@ -94,6 +94,14 @@ pub struct DeviceStatistics {
     pub rx_no_buffer: u64,
     /// Received frames that it dropped because its own memory was full.
     pub rx_overflow: u64,
+    /// Received frames with a wrong check sequence.
+    pub rx_damaged: u64,
+    /// Received frames that were too short or too long.
+    pub rx_length_errors: u64,
+    /// Received frames for nobody here.
+    pub rx_filtered: u64,
+    /// Received frames whose queue does not run.
+    pub rx_no_queue: u64,
     /// How often it has given up waiting for a line.
     pub line_waits: u64,
 }

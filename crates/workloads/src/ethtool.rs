@@ -137,6 +137,14 @@ impl Ethtool {
             ("tx_kpio_waits", others.line_waits),
             ("rx_no_buffer", others.rx_no_buffer),
             ("rx_overflow", others.rx_overflow),
+            ("rx_crc_errors", others.rx_damaged),
+            ("rx_length_errors", others.rx_length_errors),
+            ("rx_filtered", others.rx_filtered),
+            ("rx_no_queue", others.rx_no_queue),
+            ("rx_unwanted", kernel.rx_unwanted),
+            ("tx_dropped", kernel.tx_dropped),
+            ("tx_no_link", kernel.tx_no_link),
+            ("tx_timeouts", kernel.tx_timeouts),
         ] {
             report.add(name, "", value as f64);
         }

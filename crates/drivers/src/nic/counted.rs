@@ -14,7 +14,15 @@ pub const SENDING: [usize; 5] = [
     counter::KPIO_MISSING,
 ];
 /// Others that are told.
-pub const OTHERS: [usize; 3] = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::KPIO_WAITS];
+pub const OTHERS: [usize; 7] = [
+    counter::RX_NO_BUFFER,
+    counter::RX_OVERFLOW,
+    counter::RX_FCS_ERRORS,
+    counter::RX_LENGTH_ERRORS,
+    counter::RX_FILTERED,
+    counter::RX_NO_QUEUE,
+    counter::KPIO_WAITS,
+];
 
 impl Adapter {
     pub async fn keep<const N: usize>(&self, cpu: &Cpu, places: [usize; N]) {

@@ -180,8 +180,24 @@ impl NetDriver for Adapter {
     fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
-            let [rx_no_buffer, rx_overflow, line_waits] = self.counted(cpu, OTHERS).await;
-            DeviceStatistics { rx_no_buffer, rx_overflow, line_waits }
+            let [
+                rx_no_buffer,
+                rx_overflow,
+                rx_damaged,
+                rx_length_errors,
+                rx_filtered,
+                rx_no_queue,
+                line_waits,
+            ] = self.counted(cpu, OTHERS).await;
+            DeviceStatistics {
+                rx_no_buffer,
+                rx_overflow,
+                rx_damaged,
+                rx_length_errors,
+                rx_filtered,
+                rx_no_queue,
+                line_waits,
+            }
         })
     }
 
