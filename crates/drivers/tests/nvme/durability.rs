@@ -60,7 +60,7 @@ fn fail_next_write(machine: &Machine) {
 fn a_sync_waits_for_what_the_sync_of_another_writes() {
     const PAGES: u64 = 64;
     for volatile in [false, true] {
-        // The other's begins while the first still writes into the cache, or at any time of its sync.
+        // The other's begins while the first writes into the cache, while it pauses, or at any time of its sync.
         for delay in (0..200).step_by(8) {
             let drive = if volatile { |_: &mut _| {} } else { without_buffer };
             let machine = Machine::new(&Setup { drive, ..Setup::default() });
@@ -79,6 +79,7 @@ fn a_sync_waits_for_what_the_sync_of_another_writes() {
             machine.run(0, move |cpu| {
                 Box::pin(async move {
                     first.write(&cpu, 0, &segment(at, PAGES * PAGE)).await.unwrap();
+                    cpu.sleep(Duration::from_us(20)).await;
                     first.sync(&cpu).await.unwrap();
                     control.power_cut().unwrap();
                 })
