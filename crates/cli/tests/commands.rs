@@ -40,6 +40,25 @@ fn wrong_names_are_told_with_the_right_ones() {
     }
 }
 
+/// Runs that find caches alike share them, whichever of them comes first.
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let folder = folder("threads");
+    for (setting, file) in [
+        (&["--sockets", "s0-s1-s1", "--iommu", "4k"][..], "bw_dma_win_sweep_wr_rnd_64.csv"),
+        (&["--sockets", "s0-s0-s1"][..], "lat_dma_sweep_wrrd_rnd_64.csv"),
+    ] {
+        let written = ["1", "2", "5"].map(|jobs| {
+            let output = folder.join(jobs);
+            let fixed = ["bench", "--machine", "dell-t430", "--short", "--files", file, "--jobs", jobs, "-o"];
+            let done = nearfar(&[&fixed[..], &[output.to_str().unwrap()], setting].concat());
+            assert!(done.status.success(), "{}", text(&done.stderr));
+            std::fs::read(output.join(file)).unwrap()
+        });
+        assert!(written.windows(2).all(|two| two[0] == two[1]), "{file} {setting:?}");
+    }
+}
+
 /// What `bench` writes, `compare` reads; the same run is the same result, whatever the number of threads.
 #[test]
 fn a_simulated_directory_compares_with_itself() {
