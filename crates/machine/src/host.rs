@@ -20,6 +20,7 @@ use crate::read::{Check, record};
 use crate::residuals::Residuals;
 use crate::scalar::Count;
 use std::collections::BTreeMap;
+use units::Bytes;
 
 record! {
     /// A host as a machine file describes it.
@@ -92,24 +93,15 @@ record! {
 
 /// Most sockets of a host.
 const MOST_SOCKETS: u32 = 8;
-/// Most memory of a host: what the tags of caches tell apart, less what lies between it for PCIe (bytes).
-const MOST_MEMORY: u64 = 504 << 30;
 
 fn check_host(host: &Host, check: &mut Check<'_>) {
     let sockets = host.sockets.value.get();
-    check.require(
-        sockets <= MOST_SOCKETS,
-        "sockets",
-        format!("{sockets} sockets are more than the model has room for"),
-        format!("from 1 to {MOST_SOCKETS}"),
-    );
-    let node = host.dram.size.value.get();
-    check.at("dram").require(
-        node.saturating_mul(sockets.into()) <= MOST_MEMORY,
-        "size",
-        format!("{sockets} nodes of {} are more than the model has room for", host.dram.size.value),
-        "504 GiB for all of them together",
-    );
+    check.require_within("sockets", sockets.into(), (1, MOST_SOCKETS.into()), "sockets are not modelled");
+    if sockets > MOST_SOCKETS {
+        // Whatever follows from that number says nothing.
+        return;
+    }
+    check_memory(host, check);
     check.require(
         sockets == 1 || host.interconnect.is_some(),
         "sockets",
@@ -125,7 +117,7 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
             format!("sockets are numbered 0 to {}", sockets - 1),
         );
         check.at("interconnect").require(
-            sockets > MOST_SOCKETS || interconnect.joins(sockets),
+            interconnect.joins(sockets),
             "links",
             "some sockets cannot be reached from socket 0",
             "add links until every socket can be reached",
@@ -146,4 +138,38 @@ fn check_host(host: &Host, check: &mut Check<'_>) {
         "the host has no PCIe slot",
         "add a table such as `host.port.slot1`",
     );
+}
+
+/// Where addresses of memory end that caches can tell apart: 64 sets with tags of 27 bits.
+const TOP: Bytes = Bytes::gib(512);
+/// What devices have of the addresses below 4 GiB, so that memory goes on above.
+const DEVICES: Bytes = Bytes::gib(2);
+
+/// Complains of more memory than there are addresses for, and of caches that do not go with it.
+fn check_memory(host: &Host, check: &mut Check<'_>) {
+    let (sockets, size) = (u64::from(host.sockets.value.get()), host.dram.size.value);
+    let low = size.min(DEVICES).get();
+    // Memory goes on above 4 GiB.
+    let above = size.get().saturating_mul(sockets) - low;
+    let top = Bytes::new(if above == 0 { low } else { above.saturating_add(2 * DEVICES.get()) });
+    let end = host.iommu.as_ref().and_then(|iommu| 1u64.checked_shl(iommu.address_bits.value.get()));
+    let room = end.map_or(TOP, |end| TOP.min(Bytes::new(end)));
+    let whose =
+        if room < TOP { "the IOMMU has no more `address_bits`" } else { "no more addresses are modelled" };
+    check.at("dram").require(
+        top <= room,
+        "size",
+        format!("{size} for each of {sockets} sockets end at {top}"),
+        format!(
+            "from 1 MiB to {} for each of so many sockets: {whose} than for {room}, {DEVICES} of them for devices",
+            Bytes::new((room - DEVICES).get() / sockets)
+        ),
+    );
+    check.at("dram").require(
+        size.get() % 64 == 0,
+        "size",
+        format!("{size} are no whole lines"),
+        "a multiple of 64 B",
+    );
+    cache::check_caches(host, top.min(TOP), check);
 }

@@ -3,7 +3,10 @@
 use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
 use crate::read::Check;
-use units::BitRate;
+use units::{BitRate, Bytes, Duration};
+
+/// A megabyte each second is slower than any path of a machine; models count in picoseconds of 32 bits.
+const PER_BYTE: Duration = Duration::from_us(1);
 
 /// Whether Ethernet has such a speed: 1 to 400 Gbit/s (IEEE 802.3-2022; in between, any may be tried).
 pub(crate) fn is_ethernet(rate: BitRate) -> bool {
@@ -19,6 +22,18 @@ impl Check<'_> {
         let holds = rate.is_none_or(is_ethernet);
         let message = || format!("no port has {}", rate.unwrap_or(BitRate::gbit_per_s(1)));
         self.require(holds, key, message(), ETHERNET);
+    }
+
+    /// Complains about an amount of data under `key` that is not within `least` to `most`.
+    pub(crate) fn require_bytes(&mut self, key: &str, amount: Bytes, (least, most): (Bytes, Bytes)) {
+        let holds = (least..=most).contains(&amount);
+        self.require(holds, key, format!("{amount} cannot be"), format!("from {least} to {most}"));
+    }
+
+    /// Complains about a time for each byte under `key` that is longer than anything takes.
+    pub(crate) fn require_per_byte(&mut self, key: &str, time: Duration) {
+        let holds = time <= PER_BYTE;
+        self.require(holds, key, format!("{time} for each byte"), format!("at most {PER_BYTE}"));
     }
 
     /// Complains about a number under `key` that is not within `least` to `most`; `what` says of what it would be one.

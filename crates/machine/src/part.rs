@@ -99,6 +99,11 @@ record! {
         /// itself; a card without one does without command tests.
         command: Option<CommandInterface>,
     }
+    check |engine: &DmaEngine, check: &mut Check<'_>| {
+        check.require_bytes("read_buffer", engine.read_buffer.value, (Bytes::new(64), Bytes::gib(1)));
+        let writes = u64::from(engine.writes_in_hand.value.get());
+        check.require_within("writes_in_hand", writes, (1, 4096), "writes are too many");
+    }
 }
 
 record! {
@@ -115,6 +120,11 @@ record! {
         /// A completion, header and framing included, takes a multiple of this (bytes).
         granule: Figure<Bytes>,
     }
+    check |drain: &Drain, check: &mut Check<'_>| {
+        check.require_per_byte("per_byte", drain.per_byte.value);
+        check.require_per_byte("per_written_byte", drain.per_written_byte.value);
+        check.require_bytes("granule", drain.granule.value, (Bytes::new(1), Bytes::kib(4)));
+    }
 }
 
 record! {
@@ -129,6 +139,11 @@ record! {
         /// one without a partner is padded to a whole beat.
         beat: Figure<Bytes>,
     }
+    check |transmit: &Transmit, check: &mut Check<'_>| {
+        check.require_per_byte("per_byte", transmit.per_byte.value);
+        check.require_bytes("overhead", transmit.overhead.value, (Bytes::ZERO, Bytes::kib(4)));
+        check.require_bytes("beat", transmit.beat.value, (Bytes::new(1), Bytes::kib(4)));
+    }
 }
 
 record! {
@@ -142,6 +157,11 @@ record! {
         burst: Figure<Bytes>,
         /// Larger transfers than this are not interrupted (bytes).
         longest_interrupted: Figure<Bytes>,
+    }
+    check |bus: &Bus, check: &mut Check<'_>| {
+        check.require_per_byte("per_byte", bus.per_byte.value);
+        check.require_bytes("burst", bus.burst.value, (Bytes::new(1), Bytes::mib(1)));
+        check.require_bytes("longest_interrupted", bus.longest_interrupted.value, (Bytes::ZERO, Bytes::mib(1)));
     }
 }
 
@@ -176,6 +196,8 @@ record! {
         unaligned_write: Figure<Duration>,
     }
     check |memory: &DeviceMemory, check: &mut Check<'_>| {
+        check.require_per_byte("write_out_per_byte", memory.write_out_per_byte.value);
+        check.require_per_byte("write_out_first_per_byte", memory.write_out_first_per_byte.value);
         for (key, figure) in [("chunk", &memory.chunk), ("word", &memory.word)] {
             check.require(
                 figure.value.get().is_power_of_two() && figure.value.get() <= 4096,
@@ -203,6 +225,10 @@ record! {
         /// Answering a read of one of its registers.
         register_latency: Figure<Duration>,
     }
+    check |firmware: &Firmware, check: &mut Check<'_>| {
+        let workers = u64::from(firmware.workers.value.get());
+        check.require_within("workers", workers, (1, 4096), "transactions are too many");
+    }
 }
 
 record! {
@@ -225,6 +251,11 @@ record! {
         /// .. with each byte adding that.
         write_drained_per_byte: Figure<Duration>,
     }
+    check |timing: &InterfaceTiming, check: &mut Check<'_>| {
+        check.require_per_byte("hand_over_per_byte", timing.hand_over_per_byte.value);
+        check.require_per_byte("write_done_per_byte", timing.write_done_per_byte.value);
+        check.require_per_byte("write_drained_per_byte", timing.write_drained_per_byte.value);
+    }
 }
 
 record! {
@@ -244,11 +275,13 @@ record! {
     check |command: &CommandInterface, check: &mut Check<'_>| {
         let bits = command.address_bits.value.get();
         check.require((32..=64).contains(&bits), "address_bits", format!("not {bits} bits"), "from 32 to 64");
+        let granule = command.address_granule.value;
         check.require(
-            command.address_granule.value.get().is_power_of_two(),
+            granule.get().is_power_of_two() && granule <= Bytes::kib(4),
             "address_granule",
-            format!("{} is no alignment", command.address_granule.value),
-            "a power of two",
+            format!("{granule} is no alignment"),
+            "a power of two up to 4 KiB",
         );
+        check.require_bytes("largest", command.largest.value, (Bytes::new(1), Bytes::kib(4)));
     }
 }

@@ -1,6 +1,7 @@
 //! Cores and caches.
 
 use crate::figure::Figure;
+use crate::host::Host;
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
 use units::{Bytes, Cycles, Duration, Frequency};
@@ -30,7 +31,11 @@ record! {
         eviction_interval: Figure<Cycles>,
     }
     check |core: &Core, check: &mut Check<'_>| {
-        check.require_within("count", core.count.value.get().into(), (1, 64), "cores of a socket are not possible");
+        let count = |figure: &Figure<Count>| u64::from(figure.value.get());
+        // Sets of cores are kept as masks of 64 bits.
+        check.require_within("count", count(&core.count), (1, 64), "cores in a socket are not modelled");
+        check.require_within("line_fill_buffers", count(&core.line_fill_buffers), (1, 1024), "buffers are too many");
+        check.require_within("store_buffer", count(&core.store_buffer), (1, 4096), "stores are too many");
         let chunk = core.combining_chunk.value;
         check.require(
             chunk.get().is_power_of_two() && (8..=LINE).contains(&chunk.get()),
@@ -82,8 +87,15 @@ pub struct CacheGeometry {
 
 /// Bytes of a cache line on every machine that is modelled.
 const LINE: u64 = 64;
+/// The most sets of a cache.
+const MOST_SETS: u64 = 1 << 22;
 
 impl CacheGeometry {
+    /// Sets of so many ways that the size has room for.
+    fn sets(self) -> u64 {
+        self.size.get() / (LINE * u64::from(self.ways.max(1)))
+    }
+
     fn check(self, check: &mut Check<'_>) {
         check.require(
             (1..=32).contains(&self.ways),
@@ -91,8 +103,7 @@ impl CacheGeometry {
             format!("a set cannot have {} ways", self.ways),
             "from 1 to 32",
         );
-        let set = LINE * u64::from(self.ways.max(1));
-        let sets = self.size.get() / set;
+        let (set, sets) = (LINE * u64::from(self.ways.max(1)), self.sets());
         check.require(
             sets > 0 && self.size.get() % set == 0,
             "size",
@@ -100,10 +111,10 @@ impl CacheGeometry {
             format!("a multiple of {set} B ({} ways of {LINE} B)", self.ways),
         );
         check.require(
-            sets <= 1 << 22,
+            sets <= MOST_SETS,
             "size",
             format!("{} make too many sets", self.size),
-            "at most 4194304 sets",
+            format!("at most {MOST_SETS} sets"),
         );
     }
 }
@@ -121,6 +132,7 @@ record! {
         hit: Figure<Duration>,
     }
     check |cache: &PrivateCache, check: &mut Check<'_>| {
+        check.require_bytes("size", cache.size.value, (Bytes::new(LINE), Bytes::mib(64)));
         CacheGeometry { size: cache.size.value, ways: cache.ways.value.get() }.check(check);
         let quick = cache.hit.value <= Duration::from_ms(1);
         check.require(quick, "hit", format!("{} are no hit in a cache", cache.hit.value), "1 ms at most");
@@ -225,14 +237,29 @@ record! {
 
 fn check_llc(llc: &Llc, check: &mut Check<'_>) {
     let ways = llc.ways.value.get();
-    let (size, slices) = (llc.size.value, llc.slices.value.get());
+    let (size, slices) = (llc.size.value, u64::from(llc.slices.value.get()));
+    let geometry = CacheGeometry { size, ways };
+    let whole = size.get() % (LINE * u64::from(ways)) == 0 && geometry.sets() % slices == 0;
+    // The hash of the address has four bits, and chooses among slices of a power of two of sets.
     check.require(
-        size.get() % (LINE * u64::from(ways) * u64::from(slices)) == 0,
+        slices == 1 || (slices <= 16 && whole && (geometry.sets() / slices).is_power_of_two()),
         "slices",
         format!("{size} with {ways} ways do not divide into {slices} slices"),
-        "`size` is a multiple of `slices` x `ways` x 64 B",
+        format!(
+            "from 1 to 16; `size` is `slices` x a power of two x {} B (`ways` x {LINE} B)",
+            LINE * u64::from(ways)
+        ),
     );
-    CacheGeometry { size: llc.size.value, ways }.check(check);
+    geometry.check(check);
+    check.require(
+        llc.background.value < size,
+        "background",
+        format!("{} leave nothing of {size}", llc.background.value),
+        "less than `size`",
+    );
+    if let (Some(size), Some(ways)) = (&llc.snoop_filter_size, &llc.snoop_filter_ways) {
+        check_snoop_filter(CacheGeometry { size: size.value, ways: ways.value.get() }, check);
+    }
     tree_needs_power_of_two(llc.replacement.value, llc.ways.value, check);
     check.require(
         llc.ddio_ways.value <= ways,
@@ -247,4 +274,71 @@ fn check_llc(llc: &Llc, check: &mut Check<'_>) {
         "a snoop filter goes with a cache that is not inclusive",
         "give `snoop_filter_size` and `snoop_filter_ways` with `non-inclusive`, and with it only",
     );
+}
+
+fn check_snoop_filter(filter: CacheGeometry, check: &mut Check<'_>) {
+    check.require_within("snoop_filter_ways", filter.ways.into(), (1, 32), "ways of a set are not modelled");
+    let set = LINE * u64::from(filter.ways);
+    check.require(
+        filter.size.get() % set == 0 && (1..=MOST_SETS).contains(&filter.sets()),
+        "snoop_filter_size",
+        format!("{} do not divide into sets of {} lines", filter.size, filter.ways),
+        format!("a multiple of {set} B (`snoop_filter_ways` x {LINE} B), at most {MOST_SETS} of it"),
+    );
+}
+
+/// The most lines that the private caches of all cores, or the LLCs of all sockets, can have together: a model keeps some
+/// bytes for each.
+const MOST_LINES: u64 = 1 << 24;
+/// Bits by which a cache tells lines of a set apart.
+const TAG_BITS: u32 = 27;
+
+/// Complains of caches that make too many lines in all, or have too few sets to tell the lines of memory apart that ends
+/// at `top`.
+pub(super) fn check_caches(host: &Host, top: Bytes, check: &mut Check<'_>) {
+    let sockets = u64::from(host.sockets.value.get());
+    let cores = sockets * u64::from(host.core.count.value.get());
+    let lines = |copies: u64, size: Bytes| copies.saturating_mul(size.get() / LINE);
+    let private = [("l1", &host.l1), ("l2", &host.l2)];
+    for (key, cache) in private {
+        let size = cache.size.value;
+        check.at(key).require(
+            lines(cores, size) <= MOST_LINES,
+            "size",
+            format!("{size} for each of {cores} cores are too much to model"),
+            format!("at most {} for all cores together", Bytes::new(MOST_LINES * LINE)),
+        );
+    }
+    let filter = host.llc.snoop_filter_size.as_ref();
+    for (key, size) in [("size", Some(&host.llc.size)), ("snoop_filter_size", filter)] {
+        let size = size.map_or(Bytes::ZERO, |figure| figure.value);
+        check.at("llc").require(
+            lines(sockets, size) <= MOST_LINES,
+            key,
+            format!("{size} for each of {sockets} sockets are too much to model"),
+            format!("at most {} for all sockets together", Bytes::new(MOST_LINES * LINE)),
+        );
+    }
+    let mut can_tell = |table: &str, key: &str, size: Bytes, ways: &Figure<Count>, slices: u64| {
+        let ways = ways.value.get();
+        let sets = CacheGeometry { size, ways }.sets() / slices;
+        let least = (top.get() / LINE).div_ceil(1 << TAG_BITS);
+        check.at(table).require(
+            sets >= least,
+            key,
+            format!("{sets} sets are too few to tell the lines of memory up to {top} apart"),
+            format!(
+                "at least {} (`ways` x {least} sets x {LINE} B), or less memory",
+                Bytes::new(LINE * slices * least * u64::from(ways))
+            ),
+        );
+    };
+    for (table, cache) in private {
+        can_tell(table, "size", cache.size.value, &cache.ways, 1);
+    }
+    let llc = &host.llc;
+    can_tell("llc", "size", llc.size.value, &llc.ways, llc.slices.value.get().into());
+    if let (Some(size), Some(ways)) = (&llc.snoop_filter_size, &llc.snoop_filter_ways) {
+        can_tell("llc", "snoop_filter_size", size.value, ways, 1);
+    }
 }

@@ -32,10 +32,10 @@ record! {
     check |iotlb: &Iotlb, check: &mut Check<'_>| {
         let (entries, ways) = (iotlb.entries.value.get(), iotlb.ways.value.get());
         check.require(
-            entries % ways == 0,
+            entries % ways == 0 && (entries / ways).is_power_of_two(),
             "ways",
-            format!("{entries} entries do not divide into sets of {ways}"),
-            format!("a divisor of {entries}"),
+            format!("{entries} entries do not divide into a power of two of sets of {ways}"),
+            format!("{entries} (fully associative), or that divided by a power of two"),
         );
         check.require_within("entries", entries.into(), (1, CACHE_MOST), "are not possible");
         let held = iotlb.held_by_others.value;
@@ -152,6 +152,14 @@ record! {
             );
         }
         check.require(!iommu.page_sizes.value.is_empty(), "page_sizes", "no page size at all", "4 KiB, 2 MiB and 1 GiB");
+        let knows = |size| iommu.page_sizes.value.contains(&size);
+        check.require(
+            knows(Bytes::mib(2)) || !knows(Bytes::gib(1)),
+            "page_sizes",
+            "1 GiB without 2 MiB",
+            "4 KiB; 4 KiB and 2 MiB; 4 KiB, 2 MiB and 1 GiB",
+        );
+        check.require_bytes("read_unit", iommu.read_unit.value, (Bytes::new(64), Bytes::kib(4)));
         if let Some(region) = &iommu.serialised_walk_region {
             check.require(
                 region.value.get() >= 4096 && region.value.get().is_power_of_two(),
@@ -176,6 +184,7 @@ record! {
             ("walkers", &iommu.walkers, 1024),
             ("read_depth", &iommu.read_depth, 65_536),
             ("write_depth", &iommu.write_depth, 65_536),
+            // VT-d specification 4.1, 10.4.2: the field NFR has eight bits.
             ("fault_records", &iommu.fault_records, 256),
         ] {
             check.require_within(key, count.value.get().into(), (1, most), "are not possible");

@@ -45,16 +45,25 @@ record! {
 }
 
 fn check_dram(dram: &Dram, check: &mut Check<'_>) {
+    // How much there may be depends on the number of nodes, too: see `Host`.
     check.require(dram.size.value.get() >= 1 << 20, "size", "a node needs memory", "at least 1 MiB");
-    for (key, count, most) in [
-        ("channels", &dram.channels, 64),
-        ("ranks", &dram.ranks, 64),
-        ("write_queue", &dram.write_queue, 4096),
-    ] {
-        check.require_within(key, count.value.get().into(), (1, most), "are not possible");
-    }
+    let count = |figure: &Figure<Count>| u64::from(figure.value.get());
+    check.require_within("channels", count(&dram.channels), (1, 64), "channels of a node are not modelled");
+    check.require_within("ranks", count(&dram.ranks), (1, 64), "ranks of a channel are not modelled");
+    check.require_within("write_queue", count(&dram.write_queue), (1, 65_535), "writes are too many");
     if let Some(banks) = &dram.banks {
-        check.require_within("banks", banks.value.get().into(), (1, 1024), "are not possible");
+        check.require_within("banks", count(banks), (1, 255), "banks of a rank are not modelled");
+    }
+    if let Some(row) = &dram.row {
+        check.require_bytes("row", row.value, (Bytes::new(64), Bytes::mib(1)));
+    }
+    if let Some(saves) = &dram.row_hit_saves {
+        check.require(
+            saves.value <= dram.access.value,
+            "row_hit_saves",
+            format!("{} of an access of {}", saves.value, dram.access.value),
+            "at most `access`",
+        );
     }
     let interleave = dram.interleave.value.get();
     check.require(

@@ -60,6 +60,8 @@ record! {
     }
     check |controller: &PackageController, check: &mut Check<'_>| {
         check.require(!controller.period.value.is_zero(), "period", "no interval at all", "such as \"1 ms\"");
+        let periods = u64::from(controller.transition_periods.value.get());
+        check.require_within("transition_periods", periods, (1, 1000), "periods are too many");
         share(check, "longer_share", Some(&controller.longer_share));
         share(check, "slow_share", Some(&controller.slow_share));
         share(check, "skipped_share", Some(&controller.skipped_share));

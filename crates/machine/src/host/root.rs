@@ -64,6 +64,9 @@ record! {
             format!("{} are small already", split.largest_from.value),
             format!("more than `small_up_to` ({})", split.small_up_to.value),
         );
+        for (key, figure) in [("largest_from", &split.largest_from), ("odd_multiple_as_largest", &split.odd_multiple_as_largest)] {
+            check.require_bytes(key, figure.value, (Bytes::ZERO, Bytes::mib(1)));
+        }
         let granule = split.granule.value.get();
         check.require(
             granule.is_power_of_two() && (4..=64).contains(&granule),
@@ -110,6 +113,11 @@ record! {
         posted_places: Figure<Count>,
         /// From a core's completion arriving until the core has the data.
         inbound_completion_latency: Figure<Duration>,
+    }
+    check |root: &RootComplex, check: &mut Check<'_>| {
+        let places = u64::from(root.posted_places.value.get());
+        check.require_within("posted_places", places, (1, 4096), "places are too many");
+        check.require_bytes("long_header_penalty", root.long_header_penalty.value, (Bytes::ZERO, Bytes::kib(1)));
     }
 }
 

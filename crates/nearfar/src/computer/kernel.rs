@@ -11,6 +11,8 @@ use drivers::nvme::NvmeCosts;
 use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
 
+use crate::topology::narrow;
+
 /// The parameters of a host's kernel.
 ///
 /// # Errors
@@ -20,8 +22,8 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
     Ok(KernelParams {
         core: CoreParams {
             frequency: core.frequency.value,
-            fill_buffers: core.line_fill_buffers.value.get() as u16,
-            store_buffer: core.store_buffer.value.get() as u16,
+            fill_buffers: narrow(core.line_fill_buffers.value.get()),
+            store_buffer: narrow(core.store_buffer.value.get()),
             issue: core.access_interval.value,
             store_interval: core.store_interval.value,
         },

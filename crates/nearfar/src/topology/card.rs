@@ -1,5 +1,6 @@
 //! From a part file to a card: its PCIe core and its firmware.
 
+use super::narrow;
 use super::root::COMPLETION_TIMEOUT;
 use devices::dma_engine::DmaEngineParams;
 use hardware::endpoint::{
@@ -13,7 +14,7 @@ use wire::pcie::{Generation, Width};
 
 /// Picoseconds for each byte.
 fn per_byte(time: Duration) -> u32 {
-    time.as_ps() as u32
+    narrow(time.as_ps())
 }
 
 /// The card's PCIe core on a link whose bytes take `ps_per_wire_byte`.
@@ -23,11 +24,11 @@ fn per_byte(time: Duration) -> u32 {
 pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) -> EndpointParams {
     let engine = &part.dma_engine;
     let (drain, transmit, bus) = (&engine.drain, &engine.transmit, &engine.bus);
-    let overhead = transmit.overhead.value.get() as u32;
+    let overhead: u32 = narrow(transmit.overhead.value.get());
     let on_path = per_byte(transmit.per_byte.value);
     EndpointParams {
-        tags: engine.tags.value.get() as u16,
-        read_buffer: engine.read_buffer.value.get() as u32,
+        tags: narrow(engine.tags.value.get()),
+        read_buffer: narrow(engine.read_buffer.value.get()),
         max_read_request: engine.max_read_request.value.get(),
         issue_interval: engine.issue_interval.value,
         tag_release: engine.tag_release.value,
@@ -36,20 +37,20 @@ pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: 
             per_completion: drain.per_completion.value,
             ps_per_byte: per_byte(drain.per_byte.value),
             ps_per_written_byte: per_byte(drain.per_written_byte.value),
-            granule: drain.granule.value.get() as u32,
+            granule: narrow(drain.granule.value.get()),
         },
         transmit: TransmitParams {
             // A path without a rate of its own keeps pace with the wire.
             ps_per_byte: if on_path == 0 { ps_per_wire_byte.round() as u32 } else { on_path },
             overhead,
-            long_overhead: overhead + long_header_penalty as u32,
-            beat: transmit.beat.value.get() as u32,
+            long_overhead: overhead + narrow::<u32>(long_header_penalty),
+            beat: narrow(transmit.beat.value.get()),
         },
         bus: BusParams {
             ps_per_byte: per_byte(bus.per_byte.value),
             turn: bus.turn.value,
-            burst: bus.burst.value.get() as u32,
-            longest_interrupted: bus.longest_interrupted.value.get() as u32,
+            burst: narrow(bus.burst.value.get()),
+            longest_interrupted: narrow(bus.longest_interrupted.value.get()),
         },
         engines: vec![
             interface(&engine.dma, Some(local_memory(&engine.memory))),
@@ -58,7 +59,7 @@ pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: 
                 .as_ref()
                 .map_or(EngineParams::default(), |command| interface(&command.timing, None)),
         ],
-        writes_in_hand: engine.writes_in_hand.value.get() as u16,
+        writes_in_hand: narrow(engine.writes_in_hand.value.get()),
         completion_timeout: COMPLETION_TIMEOUT,
         config_latency: Duration::from_ns(100),
     }
@@ -83,8 +84,8 @@ fn interface(timing: &InterfaceTiming, memory: Option<LocalMemoryParams>) -> Eng
 
 fn local_memory(memory: &DeviceMemory) -> LocalMemoryParams {
     LocalMemoryParams {
-        chunk: memory.chunk.value.get() as u32,
-        word: memory.word.value.get() as u32,
+        chunk: narrow(memory.chunk.value.get()),
+        word: narrow(memory.word.value.get()),
         per_transfer: memory.per_transfer.value,
         per_operation: memory.per_operation.value,
         per_ragged_chunk: memory.per_ragged_chunk.value,
@@ -109,8 +110,8 @@ pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> Dma
         workers: engine.firmware.workers.value.get(),
         sample_gap: engine.firmware.sample_gap.value,
         command_write_then_read: command.map_or(Duration::ZERO, |c| c.timing.write_done.value),
-        command_largest: command.map_or(0, |c| c.largest.value.get() as u32),
-        command_granule: command.map_or(1, |c| c.address_granule.value.get() as u32),
+        command_largest: command.map_or(0, |c| narrow(c.largest.value.get())),
+        command_granule: command.map_or(1, |c| narrow(c.address_granule.value.get())),
         command_address_bits: command.map_or(64, |c| c.address_bits.value.get()),
         command_window_change: command.map_or(Duration::ZERO, |c| c.window_change.value),
         register_latency: engine.firmware.register_latency.value,

@@ -8,6 +8,8 @@ use hardware::memory::NodeId;
 use machine::TranslationOrder;
 use units::Bytes;
 
+use super::narrow;
+
 /// The IOMMU of one socket.
 ///
 /// # Errors
@@ -68,7 +70,7 @@ fn iommu_params(params: &machine::Iommu) -> IommuParams {
         serialised_walk_region: params.serialised_walk_region.as_ref().map(|region| region.value),
         pages_2mib: pages.contains(&Bytes::mib(2)),
         pages_1gib: pages.contains(&Bytes::gib(1)),
-        host_address_bits: params.address_bits.value.get() as u8,
+        host_address_bits: narrow(params.address_bits.value.get()),
         fault_records: params.fault_records.value.get() as usize,
         invalidation_time: params.invalidation_latency.value,
         status_write_latency: params.status_write_latency.value,

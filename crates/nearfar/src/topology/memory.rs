@@ -8,6 +8,8 @@ use hardware::memory::{
 use machine::{Host, Replacement};
 use units::{ByteRate, Bytes, Duration, HostPhysical};
 
+use super::narrow;
+
 /// Memory below this address, where a node has as much.
 const LOW_MEMORY: Bytes = Bytes::gib(2);
 /// Between low memory and here lie BARs and the interrupt range.
@@ -57,7 +59,7 @@ fn replacement(policy: Replacement) -> ReplacementPolicy {
 fn private(cache: &machine::PrivateCache) -> CacheGeometry {
     CacheGeometry {
         size: cache.size.value,
-        ways: cache.ways.value.get() as u8,
+        ways: narrow(cache.ways.value.get()),
         index: SetIndex::Plain,
         replacement: replacement(cache.replacement.value),
     }
@@ -65,7 +67,7 @@ fn private(cache: &machine::PrivateCache) -> CacheGeometry {
 
 fn socket(host: &Host, node: u32) -> SocketParams {
     SocketParams {
-        cores: host.core.count.value.get() as u16,
+        cores: narrow(host.core.count.value.get()),
         private: PrivateParams {
             l1: private(&host.l1),
             l1_hit: host.l1.hit.value,
@@ -83,7 +85,7 @@ fn llc(host: &Host) -> LlcParams {
     let index = match llc.slices.value.get() {
         1 => SetIndex::Hashed,
         slices => SetIndex::Sliced {
-            slices: slices as u8,
+            slices: narrow(slices),
             fold: match llc.slice_fold.value {
                 machine::SliceFold::Wrap => SliceFold::Wrap,
                 machine::SliceFold::SecondHash => SliceFold::SecondHash,
@@ -93,7 +95,7 @@ fn llc(host: &Host) -> LlcParams {
     LlcParams {
         geometry: CacheGeometry {
             size: llc.size.value,
-            ways: llc.ways.value.get() as u8,
+            ways: narrow(llc.ways.value.get()),
             index,
             replacement: replacement(llc.replacement.value),
         },
@@ -101,7 +103,7 @@ fn llc(host: &Host) -> LlcParams {
             (machine::Inclusion::NonInclusive, Some(size), Some(ways)) => Inclusion::NonInclusive {
                 snoop_filter: CacheGeometry {
                     size: size.value,
-                    ways: ways.value.get() as u8,
+                    ways: narrow(ways.value.get()),
                     index: SetIndex::Hashed,
                     replacement: ReplacementPolicy::Lru,
                 },
@@ -133,8 +135,8 @@ fn llc(host: &Host) -> LlcParams {
 
 fn dram(dram: &machine::Dram) -> DramParams {
     DramParams {
-        channels: dram.channels.value.get() as u8,
-        ranks: dram.ranks.value.get() as u8,
+        channels: narrow(dram.channels.value.get()),
+        ranks: narrow(dram.ranks.value.get()),
         interleave: dram.interleave.value,
         channel_bandwidth: dram.channel_bandwidth.value,
         access: dram.access.value,
@@ -150,14 +152,14 @@ fn dram(dram: &machine::Dram) -> DramParams {
         },
         row_buffer: match (&dram.banks, &dram.row, &dram.row_hit_saves, &dram.row_conflict_adds) {
             (Some(banks), Some(row), Some(hit), Some(conflict)) => Some(RowBufferParams {
-                banks: banks.value.get() as u8,
+                banks: narrow(banks.value.get()),
                 row: row.value,
                 hit_saves: hit.value,
                 conflict_adds: conflict.value,
             }),
             _ => None,
         },
-        write_queue: dram.write_queue.value.get() as u16,
+        write_queue: narrow(dram.write_queue.value.get()),
     }
 }
 
@@ -172,7 +174,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
         };
     };
     let link = |pair: &Vec<u32>| InterconnectLink {
-        between: (pair[0] as u8, pair[1] as u8),
+        between: (narrow(pair[0]), narrow(pair[1])),
         bandwidth: ByteRate::from_bytes_per_s(params.bandwidth.value.bytes_per_s()),
         latency: params.latency.value,
     };

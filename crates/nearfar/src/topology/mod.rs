@@ -67,6 +67,15 @@ pub struct Assembled {
     pub journal: Rc<RefCell<Journal>>,
 }
 
+/// A number from a file, as narrow as the model keeps it.
+///
+/// # Panics
+/// If the model has no room for it: what reads files refuses such numbers.
+pub(crate) fn narrow<T: TryFrom<u64>>(number: impl Into<u64>) -> T {
+    let number = number.into();
+    T::try_from(number).unwrap_or_else(|_| panic!("{number} is a number that the file's reader refuses"))
+}
+
 /// Puts `part` into `slot` of `machine`, its IOMMU on or off, its caches in the state `caches`.
 ///
 /// # Errors
@@ -95,7 +104,7 @@ pub fn assemble(
     let penalty = machine.host.root_complex.long_header_penalty.value.get();
     let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
     let card = fabric.add_endpoint(core, &[link], Box::new(device));
-    Ok(Assembled { fabric, host, card, link, node: NodeId(port.socket.value as u8), journal })
+    Ok(Assembled { fabric, host, card, link, node: NodeId(narrow(port.socket.value)), journal })
 }
 
 /// Adds `machine` without its slots, its IOMMU on or off.
@@ -127,7 +136,7 @@ fn add_host_with(
 ) -> Result<HostId, TopologyError> {
     let iommus = match (&machine.host.iommu, iommu_on) {
         (Some(params), true) => (0..machine.host.sockets.value.get())
-            .map(|node| iommu::iommu(params, NodeId(node as u8), seed.part(&format!("iommu{node}"))))
+            .map(|node| iommu::iommu(params, NodeId(narrow(node)), seed.part(&format!("iommu{node}"))))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| TopologyError::Iommu { machine: machine.name.clone(), problem: e.to_string() })?,
         _ => Vec::new(),

@@ -8,6 +8,8 @@ use machine::{CombiningOrder, CompletionOrder, Figure, Host, LinkCapability, Roo
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
+use super::narrow;
+
 /// Width of a root port's transmitter: completions take whole beats of it (fitted: 288 wire bytes for 256).
 const ROOT_PORT_BEAT: u32 = 16;
 
@@ -18,13 +20,13 @@ pub const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
 pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootPortParams {
     let root = &host.root_complex;
     RootPortParams {
-        node: NodeId(port.socket.value as u8),
+        node: NodeId(narrow(port.socket.value)),
         intake_per_request: root.intake_per_request.value,
         intake_per_line: root.intake_per_line.value,
         request_latency: root.request_latency.value,
         completion_latency: root.completion_latency.value,
         split: completion_split(&root.completion_split, port.rcb_bytes.value.get()),
-        translation_unit: host.iommu.as_ref().map_or(4096, |iommu| iommu.read_unit.value.get().max(1) as u32),
+        translation_unit: host.iommu.as_ref().map_or(4096, |iommu| narrow(iommu.read_unit.value.get())),
         line_interval: root.line_interval.value,
         partial_line: root.partial_line.value,
         same_line_wait: root.same_line_wait.value,
@@ -42,9 +44,9 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
 pub fn store_params(host: &Host) -> StoreParams {
     let core = &host.core;
     StoreParams {
-        fill_buffers: core.line_fill_buffers.value.get() as u16,
-        combining_buffers: core.write_combining_buffers.value.get() as u16,
-        partial_chunk: core.combining_chunk.value.get() as u32,
+        fill_buffers: narrow(core.line_fill_buffers.value.get()),
+        combining_buffers: narrow(core.write_combining_buffers.value.get()),
+        partial_chunk: narrow(core.combining_chunk.value.get()),
         eviction_order: match core.combining_order.value {
             CombiningOrder::AsTold => EvictionOrder::AsTold,
             CombiningOrder::Any => EvictionOrder::Any,
@@ -56,7 +58,7 @@ pub fn store_params(host: &Host) -> StoreParams {
 }
 
 fn completion_split(split: &machine::CompletionSplit, boundary: u32) -> CompletionSplit {
-    let bytes = |figure: &machine::Figure<units::Bytes>| figure.value.get() as u32;
+    let bytes = |figure: &machine::Figure<units::Bytes>| narrow(figure.value.get());
     CompletionSplit {
         boundary,
         tiny: bytes(&split.tiny),
