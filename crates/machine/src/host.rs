@@ -9,7 +9,7 @@ mod root;
 pub use cache::{
     CacheGeometry, CombiningOrder, Core, EvictionNotice, Inclusion, Llc, PrivateCache, Replacement, SliceFold,
 };
-pub use iommu::{Invalidation, Iommu, Iotlb, StructureCaches, TranslationOrder};
+pub use iommu::{Iommu, Iotlb, StructureCaches, TranslationOrder};
 pub use memory::{Dram, Interconnect, RemoteHit, RemoteWrite, SnoopMode};
 pub use power::{IdleState, PackageController, Power};
 pub use root::{CompletionOrder, CompletionSplit, Credits, RootComplex, RootPort};

@@ -1,6 +1,7 @@
 //! What cannot be, whoever says it: speeds of Ethernet, numbers outside of limits, names.
 
 use crate::diagnostic::Diagnostic;
+use crate::figure::Figure;
 use crate::placed::Placed;
 use crate::read::Check;
 use units::{BitRate, Bytes, Duration};
@@ -28,6 +29,13 @@ impl Check<'_> {
     pub(crate) fn require_bytes(&mut self, key: &str, amount: Bytes, (least, most): (Bytes, Bytes)) {
         let holds = (least..=most).contains(&amount);
         self.require(holds, key, format!("{amount} cannot be"), format!("from {least} to {most}"));
+    }
+
+    /// Complains about a completion timeout that is no default (PCIe Base Specification 6.0, 7.5.3.16).
+    pub(crate) fn require_completion_timeout(&mut self, given: Option<&Figure<Duration>>) {
+        let time = given.map_or(Duration::from_ms(50), |figure| figure.value);
+        let holds = (Duration::from_us(50)..=Duration::from_ms(50)).contains(&time);
+        self.require(holds, "completion_timeout", format!("not {time}"), "from 50 us to 50 ms");
     }
 
     /// Complains about a time for each byte under `key` that is longer than anything takes.

@@ -81,6 +81,12 @@ record! {
         tag_release: Figure<Duration>,
         /// Writes in hand at once.
         writes_in_hand: Figure<Count>,
+        /// How long the card waits for the completion of a read; 50 ms unless given (PCIe Base Specification 6.0, 7.5.3.16:
+        /// 50 us to 50 ms where the registers leave it to the device).
+        completion_timeout: Option<Figure<Duration>>,
+        /// How long the card takes to answer a configuration request; 100 ns unless given (assumed: a few cycles of its
+        /// PCIe core; no result depends on it, cards are set up before tests begin).
+        config_latency: Option<Figure<Duration>>,
         /// Resolution of the timestamps that the card takes; zero for none.
         timestamp_tick: Figure<Duration>,
         /// Taking completions off the link.
@@ -103,6 +109,7 @@ record! {
         check.require_bytes("read_buffer", engine.read_buffer.value, (Bytes::new(64), Bytes::gib(1)));
         let writes = u64::from(engine.writes_in_hand.value.get());
         check.require_within("writes_in_hand", writes, (1, 4096), "writes are too many");
+        check.require_completion_timeout(engine.completion_timeout.as_ref());
     }
 }
 
@@ -192,8 +199,6 @@ record! {
         unaligned_head: Figure<Duration>,
         /// For a last byte that does not end a word.
         unaligned_tail: Figure<Duration>,
-        /// What each end within a word adds until a single write has left.
-        unaligned_write: Figure<Duration>,
     }
     check |memory: &DeviceMemory, check: &mut Check<'_>| {
         check.require_per_byte("write_out_per_byte", memory.write_out_per_byte.value);

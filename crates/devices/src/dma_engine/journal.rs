@@ -27,6 +27,8 @@ pub struct Journal {
     pub corrupt: u64,
     /// Reads that ended in an error.
     pub failed: u64,
+    /// Those of them whose completion did not come in time.
+    pub timed_out: u64,
     /// Whether the test is over.
     pub done: bool,
 }

@@ -361,7 +361,10 @@ impl Device for DmaEngine {
         {
             let mut journal = self.journal.borrow_mut();
             match outcome {
-                Err(_) => journal.failed += 1,
+                Err(error) => {
+                    journal.failed += 1;
+                    journal.timed_out += u64::from(error == DmaError::Timeout);
+                }
                 Ok(bytes) if run.test == Test::LatencyWriteRead && bytes != self.pattern => {
                     journal.corrupt += 1
                 }

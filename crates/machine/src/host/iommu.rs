@@ -7,16 +7,6 @@ use crate::read::{Check, record};
 use crate::scalar::{Count, names};
 use units::{Bytes, Duration};
 
-names! {
-    /// When a page that a driver unmaps leaves the IOTLB.
-    pub enum Invalidation {
-        /// Before the driver goes on.
-        Strict = "strict",
-        /// With others, later.
-        Lazy = "lazy",
-    }
-}
-
 record! {
     /// A translation cache.
     pub struct Iotlb {
@@ -139,8 +129,6 @@ record! {
         invalidation_latency: Figure<Duration>,
         /// From an invalidation wait being due until its status is in memory.
         status_write_latency: Figure<Duration>,
-        /// When unmapped pages leave the IOTLB, as the kernel set it up.
-        invalidation: Figure<Invalidation>,
     }
     check |iommu: &Iommu, check: &mut Check<'_>| {
         for size in &iommu.page_sizes.value {

@@ -113,10 +113,14 @@ record! {
         posted_places: Figure<Count>,
         /// From a core's completion arriving until the core has the data.
         inbound_completion_latency: Figure<Duration>,
+        /// How long ports wait for the completion of a core's access; 50 ms unless given (PCIe Base Specification 6.0,
+        /// 7.5.3.16: 50 us to 50 ms where the registers leave it to the port).
+        completion_timeout: Option<Figure<Duration>>,
     }
     check |root: &RootComplex, check: &mut Check<'_>| {
         let places = u64::from(root.posted_places.value.get());
         check.require_within("posted_places", places, (1, 4096), "places are too many");
+        check.require_completion_timeout(root.completion_timeout.as_ref());
         check.require_bytes("long_header_penalty", root.long_header_penalty.value, (Bytes::ZERO, Bytes::kib(1)));
     }
 }
@@ -164,6 +168,10 @@ record! {
         credit_update_delay: Figure<Duration>,
         /// TLPs that each end may keep for replay.
         replay_tlps: Figure<Count>,
+        /// From the link's going into recovery until it carries TLPs again; 10 us unless given (assumed: some
+        /// microseconds to lock on training sequences again; the specification limits each step to milliseconds, PCIe Base
+        /// Specification 6.0, 4.2.7.4).
+        retrain_time: Option<Figure<Duration>>,
     }
     check check_port
 }

@@ -118,6 +118,17 @@ pub enum BenchError {
         /// Reads that brought wrong bytes.
         corrupt: u64,
     },
+    /// Reads waited longer for their data than the card does.
+    #[error(
+        "{timed_out} reads timed out: no completion within the card's completion timeout of {timeout}; some time in the \
+         machine's or the card's file is too long, or the card's `completion_timeout` too short"
+    )]
+    TimedOut {
+        /// Reads that were given up.
+        timed_out: u64,
+        /// How long the card waits.
+        timeout: Duration,
+    },
     /// The test never ended.
     #[error("the test never ends: {0}")]
     Deadlock(#[from] Deadlock),
@@ -313,6 +324,10 @@ impl Bench {
         let Work { tlps, events, ended } = work;
         let journal = journal.borrow();
         let nothing = || BenchError::Nothing(run.to_string());
+        if journal.timed_out > 0 {
+            let timeout = topology::completion_timeout(&self.card);
+            return Err(BenchError::TimedOut { timed_out: journal.timed_out, timeout });
+        }
         if journal.failed + journal.corrupt > 0 {
             return Err(BenchError::Faulty { failed: journal.failed, corrupt: journal.corrupt });
         }

@@ -1,7 +1,7 @@
 //! From a part file to a card: its PCIe core and its firmware.
 
-use super::narrow;
 use super::root::COMPLETION_TIMEOUT;
+use super::{given, narrow};
 use devices::dma_engine::DmaEngineParams;
 use hardware::endpoint::{
     BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
@@ -12,9 +12,17 @@ use units::Duration;
 use wire::pcie::config::{PcieParams, PortType};
 use wire::pcie::{Generation, Width};
 
+/// How long a card takes to answer a configuration request whose file does not say it.
+const CONFIG_LATENCY: Duration = Duration::from_ns(100);
+
 /// Picoseconds for each byte.
 fn per_byte(time: Duration) -> u32 {
     narrow(time.as_ps())
+}
+
+/// How long the card waits for the completion of a read.
+pub fn completion_timeout(part: &Part) -> Duration {
+    given(&part.dma_engine.completion_timeout, COMPLETION_TIMEOUT)
 }
 
 /// The card's PCIe core on a link whose bytes take `ps_per_wire_byte`.
@@ -60,8 +68,8 @@ pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: 
                 .map_or(EngineParams::default(), |command| interface(&command.timing, None)),
         ],
         writes_in_hand: narrow(engine.writes_in_hand.value.get()),
-        completion_timeout: COMPLETION_TIMEOUT,
-        config_latency: Duration::from_ns(100),
+        completion_timeout: completion_timeout(part),
+        config_latency: given(&engine.config_latency, CONFIG_LATENCY),
     }
 }
 

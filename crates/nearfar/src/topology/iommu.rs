@@ -18,7 +18,8 @@ pub fn iommu(params: &machine::Iommu, node: NodeId, seed: Seed) -> Result<Iommu,
     Iommu::new(iommu_params(params), node, seed)
 }
 
-fn iommu_params(params: &machine::Iommu) -> IommuParams {
+/// The parameters of the IOMMU of one socket.
+pub fn iommu_params(params: &machine::Iommu) -> IommuParams {
     let pages = &params.page_sizes.value;
     let caches = &params.structure_caches;
     let ways = params.iotlb.ways.value.get() as usize;

@@ -17,13 +17,16 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::memory::{CacheState, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, Power};
-use machine::{Host, LinkCapability, Machine, Part, RootPort};
+use machine::{Figure, Host, LinkCapability, Machine, Part, RootPort};
 use thiserror::Error;
 use wire::pcie::{Generation, Width};
 
-pub use card::{endpoint_params, firmware_params, negotiate};
+pub use card::{completion_timeout, endpoint_params, firmware_params, negotiate};
+pub use iommu::iommu_params;
 pub use memory::{memory_params, memory_ranges};
 pub use neighbour::{NEIGHBOUR_BUS, add_neighbour};
+pub use power::power_params;
+pub use root::{link_params, root_port_params, store_params};
 
 /// Why a machine cannot be put together.
 #[derive(Debug, Error)]
@@ -74,6 +77,11 @@ pub struct Assembled {
 pub(crate) fn narrow<T: TryFrom<u64>>(number: impl Into<u64>) -> T {
     let number = number.into();
     T::try_from(number).unwrap_or_else(|_| panic!("{number} is a number that the file's reader refuses"))
+}
+
+/// What a file says, or else `usual`.
+fn given<T: Copy>(figure: &Option<Figure<T>>, usual: T) -> T {
+    figure.as_ref().map_or(usual, |figure| figure.value)
 }
 
 /// Puts `part` into `slot` of `machine`, its IOMMU on or off, its caches in the state `caches`.

@@ -8,13 +8,17 @@ use machine::{CombiningOrder, CompletionOrder, Figure, Host, LinkCapability, Roo
 use units::Duration;
 use wire::pcie::{Generation, Width};
 
-use super::narrow;
+use super::{given, narrow};
 
 /// Width of a root port's transmitter: completions take whole beats of it (fitted: 288 wire bytes for 256).
 const ROOT_PORT_BEAT: u32 = 16;
 
-/// How long ports wait where their registers leave it to them (assumed: the most that base spec 7.5.3.16 allows).
+/// How long ports wait for completions where neither their registers nor a file says it (assumed: the most that base spec
+/// 7.5.3.16 allows).
 pub const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
+
+/// How long links take to retrain where the slot does not say it.
+const RETRAIN_TIME: Duration = Duration::from_us(10);
 
 /// A root port of `host`.
 pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootPortParams {
@@ -36,7 +40,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         outbound_latency: root.outbound_latency.value,
         posted_places: root.posted_places.value.get(),
         inbound_completion_latency: root.inbound_completion_latency.value,
-        completion_timeout: COMPLETION_TIMEOUT,
+        completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT),
     }
 }
 
@@ -103,7 +107,7 @@ pub fn link_params(
             receiver(&port.credits, &port.ack_delay, &port.credit_update_delay),
             receiver(&device.credits, device_acks, device_updates),
         ],
-        retrain_time: Duration::from_us(10),
+        retrain_time: given(&port.retrain_time, RETRAIN_TIME),
     }
 }
 
