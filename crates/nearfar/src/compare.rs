@@ -138,7 +138,8 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
             return Err(CompareError::NoFile { directory, wanted, files: names });
         }
     }
-    let Chosen { bench, notes, seen } = choose(path, options)?;
+    let Chosen { bench, mut notes, seen } = choose(path, options)?;
+    notes.extend(directory.cut_short());
     let held_out = options.held_out || !seen;
     let before: Vec<Run> = sequence.iter().map(|(_, _, run)| *run).collect();
     // Where nothing before bears on a run, one simulation serves all rows that repeat it.

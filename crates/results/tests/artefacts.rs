@@ -53,6 +53,33 @@ fn every_artefact_is_in_the_data() {
     assert!(excluded * 10 < all, "{excluded} of {all} rows left out: {found:?}");
 }
 
+/// Nine rows of each file of offset writes on Ivy and Sandy Bridge are slower than their neighbours; a cause names them and no
+/// others.
+#[test]
+fn the_cause_of_slow_partial_writes_names_the_slow_ones() {
+    let rules = Rules::pcie_bench();
+    let mut found = 0;
+    for directory in directories() {
+        let setup = directory.setup.as_ref();
+        let old = setup.is_some_and(|setup| ["ib", "snb"].contains(&setup.generation.as_str()));
+        for row in rows(&directory) {
+            let cause =
+                rules.cause(setup, &row).is_some_and(|cause| cause.name == "partial-writes-line-by-line");
+            let ns = row.transfer_bytes as f64 * 8.0 / row.measured;
+            let slow = row.test == Test::BwDmaWr
+                && row.host_offset != 0
+                && match row.transfer_bytes {
+                    256 => ns > 60.0,
+                    407 | 416 => ns > 100.0,
+                    _ => false,
+                };
+            assert_eq!(cause, old && slow, "{}: {row:?}", directory.path.display());
+            found += usize::from(cause);
+        }
+    }
+    assert!(found == 0 || found % 9 == 0, "{found}");
+}
+
 /// Rows said to be warmed in vain hold the cold values.
 #[test]
 fn evidence_of_rows_warmed_in_vain() {

@@ -2,7 +2,8 @@
 //! and writes back byte for byte. Skipped where the data are absent.
 
 use results::pciebench::{
-    Contents, PlannedFile, ResultDirectory, Run, Test, read_bytes, read_directory, suite, to_csv,
+    Contents, PlannedFile, ResultDirectory, Run, Test, missing_rows, read_bytes, read_directory, suite,
+    to_csv,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,21 @@ fn every_name_is_understood() {
         assert!(["bdw", "hsw", "ib", "snb"].contains(&setup.generation.as_str()), "{setup:?}");
         assert!(setup.cpu.starts_with("Xeon-E"), "{setup:?}");
     }
+}
+
+/// No measured file was cut off; one that is says what it lacks, and a whole or another one says nothing.
+#[test]
+fn files_that_end_too_early_are_told() {
+    for directory in read_all() {
+        assert_eq!(directory.cut_short(), Vec::<String>::new(), "{}", directory.path.display());
+    }
+    let planned = suite().into_iter().find(|file| file.name == "lat_dma_sizes.csv").unwrap();
+    let runs = &planned.runs;
+    assert_eq!(missing_rows(&planned.name, &runs[..8]), Some(22));
+    assert_eq!(missing_rows(&planned.name, &[]), Some(30));
+    assert_eq!(missing_rows(&planned.name, runs), None);
+    assert_eq!(missing_rows(&planned.name, &runs[1..8]), None);
+    assert_eq!(missing_rows("mine.csv", &runs[..8]), None);
 }
 
 /// The planned suite gives exactly the rows that stand in the measured files.

@@ -60,6 +60,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         FitError::Machine(diagnostics) => diagnostics.into(),
         other => Failure::new(other),
     })?;
+    for doubt in &done.doubts {
+        crate::output::complain(&format!("warning: {doubt}"));
+    }
     for problem in &done.problems {
         crate::output::complain(&format!("left out: {problem}"));
     }

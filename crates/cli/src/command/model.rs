@@ -14,6 +14,10 @@ use crate::{Common, output};
 ///
 /// Nothing waits in it: no latency, no tags, no credits. It allows for acknowledgements and credit updates as often as
 /// the specification recommends, more than links send: an engine without overheads may exceed it by up to a tenth.
+///
+/// NICs are counted with all that they exchange with the host, also the requests by which they read their RX descriptors.
+/// pcie-bench's public code drops those requests by mistake, so its simple NIC is faster: 13.2 Gbit/s at 64 B on Gen3 x8
+/// where 12.19 stand here; both are in `--json`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -55,6 +59,8 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
         for (name, rate) in header[1..].iter().zip(&rates) {
             row[format!("{}_gbit_per_s", name.to_lowercase().replace(' ', "_"))] = (*rate).into();
         }
+        let simple = Nic::simple().goodput(&link, Traffic::Both, bytes, Omission::RxDescriptorReads);
+        row["simple_nic_without_rx_descriptor_reads_gbit_per_s"] = simple.as_gbit_per_s_f64().into();
         json.push(row);
         let rates = rates.iter().map(|rate| format!("{rate:.2}"));
         table.add(std::iter::once(bytes.to_string()).chain(rates).collect());
@@ -67,6 +73,12 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
             link.tlp_rate().as_gbit_per_s_f64()
         ));
         output::print(&table.render(output::width()));
+        let simple = Nic::simple().goodput(&link, Traffic::Both, Bytes::new(64), Omission::RxDescriptorReads);
+        output::print(&output::prose(&format!(
+            "\nNICs with the requests that read RX descriptors, which pcie-bench's public code drops by mistake: its simple \
+             NIC at 64 B has {:.2} Gbit/s.",
+            simple.as_gbit_per_s_f64()
+        )));
     }
     Ok(ExitCode::SUCCESS)
 }

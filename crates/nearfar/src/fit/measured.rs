@@ -71,10 +71,16 @@ pub fn samples<'a>(directories: &'a [Measured], informs: &Informs) -> Vec<Sample
 }
 
 impl Measured {
-    /// Reads a directory; files that cannot be read are `problems`.
-    pub fn read(path: &Path, options: &Options, problems: &mut Vec<String>) -> Result<Self, FitError> {
+    /// Reads a directory; files that cannot be read are `problems`, those that end too early `doubts`.
+    pub fn read(
+        path: &Path,
+        options: &Options,
+        problems: &mut Vec<String>,
+        doubts: &mut Vec<String>,
+    ) -> Result<Self, FitError> {
         let (directory, bad) = read_directory_lenient(path)?;
         problems.extend(bad.iter().map(ToString::to_string));
+        doubts.extend(directory.cut_short());
         let bench = choose(path, &compared_with(options))?.bench;
         let rules = Rules::pcie_bench();
         let setup = directory.setup.clone();

@@ -106,6 +106,8 @@ pub struct Fit {
     pub residuals: Vec<Residuals>,
     /// Files that were left out.
     pub problems: Vec<String>,
+    /// Files that were used although they end before pcie-bench's own do.
+    pub doubts: Vec<String>,
 }
 
 /// How far off a directory is.
@@ -127,10 +129,10 @@ const ROUNDS: usize = 3;
 /// # Errors
 /// Directories that cannot be read, or are not of one machine.
 pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Result<Fit, FitError> {
-    let mut problems = Vec::new();
+    let (mut problems, mut doubts) = (Vec::new(), Vec::new());
     let mut directories = Vec::new();
     for path in paths {
-        directories.push(Measured::read(path, options, &mut problems)?);
+        directories.push(Measured::read(path, options, &mut problems, &mut doubts)?);
     }
     same_machine(&directories)?;
     let base = base_doc(&directories, options)?;
@@ -152,7 +154,7 @@ pub fn fit(paths: &[PathBuf], options: &Options, progress: &dyn Progress) -> Res
     }
     let mut machine = statement::write_down(base, &directories, &figures, options)?;
     statement::write_residuals(&mut machine, &residuals)?;
-    Ok(Fit { machine, figures, residuals, problems })
+    Ok(Fit { machine, figures, residuals, problems, doubts })
 }
 
 /// Fits all figures, round after round until none changes any more.

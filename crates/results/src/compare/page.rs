@@ -83,8 +83,16 @@ fn misses(summary: &Summary) -> DataTable {
     let row = |miss: &super::Miss| {
         let of = &miss.row;
         let window = Bytes::new(of.window_bytes);
+        let offset = |of: &str, bytes: u64| match bytes {
+            0 => String::new(),
+            _ => format!(", {of} offset {bytes} B"),
+        };
+        let offsets = offset("host", of.host_offset) + &offset("device", of.device_offset);
         vec![
-            format!("{}, row {}: {}, {} B of {window}", of.file, of.row, of.cache, of.transfer_bytes),
+            format!(
+                "{}, row {}: {}, {} B of {window}{offsets}",
+                of.file, of.row, of.cache, of.transfer_bytes
+            ),
             miss.cause.clone().unwrap_or_else(|| "not known".into()),
             format!("{:.1} {}", of.measured, of.unit),
             of.simulated.map_or_else(String::new, |s| format!("{s:.1}")),

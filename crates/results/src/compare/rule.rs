@@ -36,6 +36,10 @@ pub struct Criterion {
     pub transfer_at_least: Option<u64>,
     /// Greatest transfer, bytes.
     pub transfer_at_most: Option<u64>,
+    /// Transfers, bytes.
+    pub transfer: Option<Vec<u64>>,
+    /// Offsets in the host's buffer, bytes.
+    pub host_offset: Option<Vec<u64>>,
     /// Whether the host offset or the device offset is other than zero.
     pub offset: Option<bool>,
 }
@@ -62,6 +66,8 @@ impl Criterion {
             && at_most(self.window_at_most, row.window_bytes)
             && at_least(self.transfer_at_least, row.transfer_bytes)
             && at_most(self.transfer_at_most, row.transfer_bytes)
+            && one_of(self.transfer.as_ref(), Some(&row.transfer_bytes))
+            && one_of(self.host_offset.as_ref(), Some(&row.host_offset))
             && self.offset.is_none_or(|o| o == offset)
     }
 }

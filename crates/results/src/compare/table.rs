@@ -78,21 +78,30 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
         return text;
     }
     text.push_str(&format!("\n{} rows miss by more than {LARGE_MISS_PCT} %:\n", summary.misses.len()));
-    let header = ["file", "row", "cache", "window", "size", "measured", "simulated", "error %", "cause"];
-    let mut table = TextTable::new(header, Fit::LastBelow).numbers([1, 3, 4, 5, 6, 7]);
-    for miss in summary.misses.iter().take(misses) {
+    let shown = || summary.misses.iter().take(misses);
+    let offsets = Offsets::of(shown().map(|miss| &miss.row));
+    let mut header = vec!["file", "row", "cache", "window", "size"];
+    header.extend(offsets.header());
+    header.extend(["measured", "simulated", "error %", "cause"]);
+    let numbers = [1].into_iter().chain(3..header.len() - 1);
+    let mut table = TextTable::new(header.iter().copied(), Fit::LastBelow).numbers(numbers);
+    for miss in shown() {
         let row = &miss.row;
-        table.add(vec![
+        let mut line = vec![
             row.file.trim_end_matches(".csv").to_owned(),
             row.row.to_string(),
             row.cache.to_string(),
             units::Bytes::new(row.window_bytes).to_string(),
             row.transfer_bytes.to_string(),
+        ];
+        line.extend(offsets.cells(row));
+        line.extend([
             format!("{:.1} {}", row.measured, row.unit),
             row.simulated.map_or_else(String::new, |s| format!("{s:.1}")),
             row.error_pct.map_or_else(String::new, |e| format!("{e:+.1}")),
             miss.cause.clone().unwrap_or_else(|| "not known".into()),
         ]);
+        table.add(line);
     }
     text.push_str(&table.render(width));
     text.push('\n');
@@ -100,6 +109,33 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
         text.push_str(&format!("… and {} more\n", summary.misses.len() - misses));
     }
     text
+}
+
+/// Which of the two offsets some rows have: most have none, and a column of zeros tells nothing.
+pub(super) struct Offsets {
+    host: bool,
+    device: bool,
+}
+
+impl Offsets {
+    pub(super) fn of<'a>(rows: impl Iterator<Item = &'a CompareRow> + Clone) -> Self {
+        Self {
+            host: rows.clone().any(|row| row.host_offset != 0),
+            device: rows.clone().any(|row| row.device_offset != 0),
+        }
+    }
+
+    /// What the columns are called.
+    pub(super) fn header(&self) -> impl Iterator<Item = &'static str> {
+        let name = |shown: bool, name| shown.then_some(name);
+        [name(self.host, "host offset"), name(self.device, "device offset")].into_iter().flatten()
+    }
+
+    /// What stands in them for a row.
+    pub(super) fn cells(&self, row: &CompareRow) -> impl Iterator<Item = String> {
+        let cell = |shown: bool, offset: u64| shown.then(|| offset.to_string());
+        [cell(self.host, row.host_offset), cell(self.device, row.device_offset)].into_iter().flatten()
+    }
 }
 
 /// The residuals of each series (family of files) as a Markdown table.
@@ -133,19 +169,27 @@ pub fn summary_markdown(summary: &Summary) -> String {
 
 /// Rows, measured beside simulated, for a look at a few of them, in a table that fits `width`.
 pub fn rows_table<'a>(rows: impl IntoIterator<Item = &'a CompareRow>, width: Option<usize>) -> String {
-    let header = ["test", "access", "cache", "window", "size", "measured", "simulated", "error %"];
-    let mut table = TextTable::new(header, Fit::Wrap).numbers(3..8);
+    let rows: Vec<&CompareRow> = rows.into_iter().collect();
+    let offsets = Offsets::of(rows.iter().copied());
+    let mut header = vec!["test", "access", "cache", "window", "size"];
+    header.extend(offsets.header());
+    header.extend(["measured", "simulated", "error %"]);
+    let mut table = TextTable::new(header.iter().copied(), Fit::Wrap).numbers(3..header.len());
     for row in rows {
-        table.add(vec![
+        let mut line = vec![
             row.test.to_string(),
             row.pattern.to_string(),
             row.cache.to_string(),
             units::Bytes::new(row.window_bytes).to_string(),
             row.transfer_bytes.to_string(),
+        ];
+        line.extend(offsets.cells(row));
+        line.extend([
             format!("{:.1} {}", row.measured, row.unit),
             row.simulated.map_or_else(|| "–".into(), |s| format!("{s:.1} {}", row.unit)),
             row.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
         ]);
+        table.add(line);
     }
     table.render(width)
 }

@@ -1,7 +1,7 @@
 //! A directory of results.
 
 use super::error::{Problem, ReadError};
-use super::{ResultFile, Run, Setup, place_in_suite, read_file};
+use super::{ResultFile, Run, Setup, missing_rows, place_in_suite, read_file};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,23 @@ impl ResultDirectory {
         let numbered =
             |file| (1..).zip(rows(file)).map(|(row, run)| (file.name.as_str(), row, run)).collect::<Vec<_>>();
         files.into_iter().flat_map(numbered).collect()
+    }
+
+    /// A sentence for each file that ends before the one that pcie-bench writes.
+    pub fn cut_short(&self) -> Vec<String> {
+        let told = |file: &ResultFile| {
+            let runs: Vec<Run> = file.rows().iter().map(|row| *row.run()).collect();
+            let missing = missing_rows(&file.name, &runs)?;
+            let last = runs.last().map_or_else(String::new, |run| format!(" ({run})"));
+            let (path, rows) = (self.path.join(&file.name), runs.len());
+            Some(format!(
+                "{}: ends with row {rows}{last}, as if it had been cut off there: {missing} of the {} rows that pcie-bench \
+                 writes are missing",
+                path.display(),
+                rows + missing
+            ))
+        };
+        self.files.iter().filter_map(told).collect()
     }
 
     /// Every run that its rows are of, each once: what has to be simulated to compare it.

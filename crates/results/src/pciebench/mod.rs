@@ -27,5 +27,5 @@ pub use read::{Contents, LineEnding, ResultFile, read_bytes, read_file};
 pub use row::{BandwidthRow, Cdf, CdfPoint, LatencyRow, LatencyStats, Row};
 pub use run::{Cache, Pattern, Run, Test, UnknownWord};
 pub use setup::{BadSockets, IommuMode, Setup, Sockets};
-pub use suite::{PlannedFile, place_in_suite, suite};
+pub use suite::{PlannedFile, missing_rows, place_in_suite, suite};
 pub use write::{to_csv, write_file};

@@ -174,6 +174,14 @@ pub fn suite() -> Vec<PlannedFile> {
     files
 }
 
+/// Rows that a file called `name` with these runs lacks at its end, as if it had been cut off: it begins as pcie-bench
+/// writes it. `None` if it lacks nothing, or is another file.
+pub fn missing_rows(name: &str, runs: &[Run]) -> Option<usize> {
+    let planned = suite().into_iter().find(|file| file.name == name)?.runs;
+    let missing = planned.len().checked_sub(runs.len()).filter(|&missing| missing > 0)?;
+    planned.starts_with(runs).then_some(missing)
+}
+
 /// For each size first the host's offsets, then the device's.
 fn dma_offsets(test: Test, cache: Cache) -> Vec<Run> {
     let mut runs = Vec::new();
