@@ -152,7 +152,13 @@ fn check_memory(host: &Host, check: &mut Check<'_>) {
     // Memory goes on above 4 GiB.
     let above = size.get().saturating_mul(sockets) - low;
     let top = Bytes::new(if above == 0 { low } else { above.saturating_add(2 * DEVICES.get()) });
-    let end = host.iommu.as_ref().and_then(|iommu| 1u64.checked_shl(iommu.address_bits.value.get()));
+    // Fewer than 32 bits, or more than 52, the IOMMU itself has been refused for.
+    let bits = host
+        .iommu
+        .as_ref()
+        .map(|iommu| iommu.address_bits.value.get())
+        .filter(|bits| (32..=52).contains(bits));
+    let end = bits.map(|bits| 1 << bits);
     let room = end.map_or(TOP, |end| TOP.min(Bytes::new(end)));
     let whose =
         if room < TOP { "the IOMMU has no more `address_bits`" } else { "no more addresses are modelled" };

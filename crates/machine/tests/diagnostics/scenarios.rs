@@ -98,7 +98,7 @@ fn a_wrong_change_of_the_machine() {
             49 | slices = { value = 10, source = "datasheet: capacity / 2.5 MiB" }
                |                    ^^
                |
-               = help: `size` is a multiple of `slices` x `ways` x 64 B
+               = help: from 1 to 16; `size` is `slices` x a power of two x 448 B (`ways` x 64 B)
 
             error: unknown key `ddio_wayz` in `llc`
              --> my.toml:8:1

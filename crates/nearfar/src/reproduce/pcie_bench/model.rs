@@ -23,7 +23,7 @@ pub struct Compared {
     pub card: Option<f64>,
 }
 
-/// The machine on which both cards are simulated: MPS 256, MRRS 512, one socket.
+/// The machine on which both cards are simulated: MPS 256, one socket.
 const MACHINE: &str = "dell-t630";
 /// Sizes: powers of two, and one byte past the payload size.
 const SIZES: [u64; 7] = [64, 128, 256, 257, 512, 1024, 2048];
