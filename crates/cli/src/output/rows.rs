@@ -48,12 +48,11 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
     );
     let mut header = if labelled { vec!["changed"] } else { Vec::new() };
     header.extend(["test", "access", "cache", "window", "size"]);
-    // Most runs begin at the beginning of a unit.
-    let begins_elsewhere = |offset: fn(&Run) -> u64| rows.iter().any(|(_, run, _)| offset(run) != 0);
-    let offsets: [(&str, fn(&Run) -> u64); 2] =
-        [("host offset", |run| run.host_offset), ("device offset", |run| run.device_offset)];
-    let offsets = offsets.into_iter().filter(|(_, offset)| begins_elsewhere(*offset)).collect::<Vec<_>>();
-    header.extend(offsets.iter().map(|(name, _)| *name));
+    // Most runs have no offsets.
+    let host = rows.iter().any(|(_, run, _)| run.host_offset != 0);
+    let device = rows.iter().any(|(_, run, _)| run.device_offset != 0);
+    header.extend(host.then_some("host offset"));
+    header.extend(device.then_some("device offset"));
     header.extend(match latencies {
         0 => vec!["goodput", "± %"],
         all if all == rows.len() => vec!["median", "95 %", "99.9 %"],
@@ -66,7 +65,8 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
         let mut line = if labelled { vec![label] } else { Vec::new() };
         line.extend([run.test.to_string(), run.pattern.to_string(), run.cache.to_string()]);
         line.extend([run.window.to_string(), run.transfer.to_string()]);
-        line.extend(offsets.iter().map(|(_, offset)| offset(run).to_string()));
+        line.extend(host.then(|| run.host_offset.to_string()));
+        line.extend(device.then(|| run.device_offset.to_string()));
         match &outcome.row {
             Row::Latency(row) => {
                 line.extend([row.ns.median, row.ns.p95, row.ns.p999].map(|ns| format!("{ns:.1} ns")));
