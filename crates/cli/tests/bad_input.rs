@@ -63,7 +63,7 @@ fn changes_that_cannot_be() {
     for (set, words) in [
         ("host.a.change.host.core.count=100000", "from 1 to 64"),
         ("host.a.change.host.core.frequency=\"1 Hz\"", "from 1 MHz to 100 GHz"),
-        ("host.a.change.host.dram.size=\"1 TiB\"", "504 GiB for all of them together"),
+        ("host.a.change.host.dram.size=\"1 TiB\"", "255 GiB for each of so many sockets"),
         ("host.a.change.host.dram.access=\"61 s\"", "60 s"),
         ("host.a.change.host.iommu.walkers=2000", "from 1 to 1024"),
         ("host.a.change_kernel.cost.syscall=\"2000000000 cycles\"", "from 0 cycles to 1000000000 cycles"),

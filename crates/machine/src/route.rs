@@ -143,7 +143,7 @@ impl<'a> Tables<'a> {
                 help,
             ));
         }
-        // The longest prefix counts, and of two alike there is none.
+        // The longest prefix counts, and of two alike the later one.
         let covering = self.table(alone).filter(|reached| reached.covers(gateway));
         let by = covering.max_by_key(|reached| reached.network.1).filter(|reached| reached.is_near);
         if let Some(by) = by.filter(|reached| device.is_none_or(|device| device == reached.by)) {

@@ -254,16 +254,8 @@ impl Cpu {
         self.0.copy(to, from, length);
     }
 
-    /// Copies through the caches what may be long: in [`STRETCH`]es, so that other cores' accesses to the same memory come
+    /// As [`load`](Self::load) of what may be long: in stretches of 4 KiB, so that other cores' accesses to the same memory come
     /// between and not behind all of it.
-    pub async fn copy_long(&self, to: PhysAddr, from: PhysAddr, length: u64) {
-        for done in (0..length).step_by(STRETCH) {
-            self.between(done).await;
-            self.copy(to + done, from + done, (length - done).min(STRETCH as u64));
-        }
-    }
-
-    /// As [`load`](Self::load), in stretches as [`copy_long`](Self::copy_long).
     pub async fn load_long(&self, at: PhysAddr, into: &mut [u8]) {
         for (done, part) in (0..).step_by(STRETCH).zip(into.chunks_mut(STRETCH)) {
             self.between(done).await;
@@ -271,7 +263,7 @@ impl Cpu {
         }
     }
 
-    /// As [`store`](Self::store), in stretches as [`copy_long`](Self::copy_long).
+    /// As [`store`](Self::store), in stretches as [`load_long`](Self::load_long).
     pub async fn store_long(&self, at: PhysAddr, from: &[u8]) {
         for (done, part) in (0..).step_by(STRETCH).zip(from.chunks(STRETCH)) {
             self.between(done).await;

@@ -140,14 +140,23 @@ impl Pipeline {
     }
 
     fn after(&mut self, now: Time, end: Time, counts: impl Fn(&Waiting) -> bool) -> Time {
-        self.waiting.retain(|waiting| waiting.until > now);
+        self.forget(now);
         let before = self.waiting.iter().filter(|waiting| waiting.until >= end && counts(waiting));
         end + self.retry * before.map(|waiting| u64::from(waiting.pieces)).sum::<u64>()
     }
 
-    /// The request that was looked up last waits until then, and takes a lookup for each of its `pieces`.
+    /// Those that wait no longer.
+    fn forget(&mut self, now: Time) {
+        self.waiting.retain(|waiting| waiting.until > now);
+    }
+
+    /// The request that was looked up last, at `now`, waits until then, and takes a lookup for each of its `pieces`.
     #[inline]
-    pub(crate) fn waits(&mut self, until: Time, pieces: u32) {
+    pub(crate) fn waits(&mut self, now: Time, until: Time, pieces: u32) {
+        // Misses that meet no others are looked at by nobody else.
+        if self.waiting.len() == self.waiting.capacity() {
+            self.forget(now);
+        }
         self.waiting.push(Waiting { until, pieces, shares: self.shares });
     }
 
@@ -177,5 +186,21 @@ impl Pipeline {
     #[inline]
     fn last_leave(&self) -> Time {
         self.last_leave_of(Access::Read).max(self.last_leave_of(Access::Write))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Duration;
+
+    #[test]
+    fn misses_that_meet_no_others_are_forgotten() {
+        let mut pipeline = Pipeline::new(&IommuParams::default());
+        for n in 0..10_000 {
+            let now = Time::ZERO + Duration::from_us(n);
+            pipeline.waits(now, now + Duration::from_ns(300), 1);
+        }
+        assert!(pipeline.waiting.len() < 16, "{} wait", pipeline.waiting.len());
     }
 }

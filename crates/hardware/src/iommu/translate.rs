@@ -229,7 +229,7 @@ impl Iommu {
             self.counters.merged += 1;
             let (end, leaf) = (walk.end, walk.leaf);
             let again = self.pipeline.again(at, end);
-            self.pipeline.waits(again, pieces);
+            self.pipeline.waits(at, again, pieces);
             return (again, Ok(leaf));
         }
         self.counters.misses += 1;
@@ -237,7 +237,7 @@ impl Iommu {
         let region_free = self.walkers.region_free(entry.domain, address);
         let from = if region_free > at { self.pipeline.again_for_walk(at, region_free) } else { at };
         let (end, found) = self.walk(from, entry, address, need.unwrap_or(Access::Read), memory);
-        self.pipeline.waits(end, pieces);
+        self.pipeline.waits(at, end, pieces);
         let found = found.and_then(|leaf| match need {
             Some(Access::Read) if !leaf.permissions.read => Err(FaultReason::ReadNotPermitted),
             Some(Access::Write) if !leaf.permissions.write => Err(FaultReason::WriteNotPermitted),

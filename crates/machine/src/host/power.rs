@@ -29,6 +29,14 @@ record! {
             "a state is entered after a time, or at ticks",
             "give `after` or `tick`, not both",
         );
+        let of_ticks = [
+            ("tick_jitter", state.tick_jitter.is_some()),
+            ("tick_below", state.tick_below.is_some()),
+        ];
+        for (key, is_given) in of_ticks {
+            let help = "give `tick`, or leave it out";
+            check.require(!is_given || state.tick.is_some(), key, "there are no ticks", help);
+        }
         share(check, "tick_jitter", state.tick_jitter.as_ref());
         check.require(
             state.tick.as_ref().is_none_or(|tick| !tick.value.is_zero()),
@@ -59,7 +67,12 @@ record! {
         skipped_share: Figure<f64>,
     }
     check |controller: &PackageController, check: &mut Check<'_>| {
-        check.require(!controller.period.value.is_zero(), "period", "no interval at all", "such as \"1 ms\"");
+        check.require(
+            controller.period.value >= Duration::from_us(1),
+            "period",
+            "no controller ticks so often",
+            "from 1 us, such as \"1 ms\"",
+        );
         let periods = u64::from(controller.transition_periods.value.get());
         check.require_within("transition_periods", periods, (1, 1000), "periods are too many");
         share(check, "longer_share", Some(&controller.longer_share));
