@@ -168,6 +168,8 @@ impl Pair {
             Some((bytes, rate)) => {
                 let mut switch = EthernetSwitchParams::generic(2);
                 switch.mark_bytes = Some(bytes);
+                // Less than the streams of one host have under way when nothing holds them back.
+                switch.queue_bytes = 192 << 10;
                 let switch = fabric.wires.ethernet.add_switch(switch);
                 let plugs = [0, 1].map(|port| fabric.switch_port(switch, port));
                 fabric.connect_ethernet([plugs[1], ports[1]], CableParams { rate, ..params.clone() });

@@ -66,7 +66,7 @@ fn a_switch_that_marks_loses_nothing() {
         let again: u64 = infos.iter().map(|info| info.retransmissions).sum();
         (marked, again, infos)
     };
-    // Without ECN the queue of 384 KiB overflows.
+    // Without ECN the queue of 192 KiB overflows.
     let (marked, again, infos) = run(EcnMode::Accept, 60_000);
     assert!(marked == 0 && again > 0, "{infos:?}");
     let (marked, again, infos) = run(EcnMode::Ask, 60_000);
