@@ -119,8 +119,8 @@ impl Buffers {
     /// When each buffer is free that is not combining or waiting to leave, for lines that are missed at `when`; `None` if
     /// all do that.
     pub fn for_fills(&self, when: Time) -> Option<FillBuffers> {
-        let is_gone = |buffer: &&Buffer| matches!(buffer.state, State::Gone(_));
-        let staying = self.held.len() - self.held.iter().filter(is_gone).count();
+        let stays = |buffer: &&Buffer| !matches!(buffer.state, State::Gone(_));
+        let staying = self.held.iter().filter(stays).count();
         let most = self.fill_buffers.checked_sub(staying).filter(|&most| most > 0)?;
         let mut ends = [when; MOST + MOST_FILLS];
         let mut taken = 0;

@@ -2,7 +2,7 @@
 
 use units::Time;
 
-/// Buffers that are kept track of: more than any core has.
+/// Buffers that are kept track of: as many as a machine file may give a core.
 pub(super) const MOST: usize = 32;
 
 /// When each of a core's fill buffers can take a line. Those that combine stores are not among them.

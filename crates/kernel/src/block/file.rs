@@ -1,17 +1,16 @@
 //! A block device as programs see it: each has its own hold on it.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use platform::Error;
 use platform::block::{BlockOp, SECTOR, Segment};
 use platform::cpu::{Async, Cpu, Node, Part};
 use platform::kernel::TaskParams;
-use platform::memory::{PAGE, PageMoves, Policy};
+use platform::memory::{PageMoves, Policy};
 use platform::storage::{BlockCounters, BlockFile, CachedRange, IoCompletions, IoDone, IoRequest};
 
 use super::BlockDevice;
-use super::cache::{Heard, Held};
+use super::cache::{Heard, Held, touched};
 use crate::mm::Pin;
 
 /// A block device that a program has opened.
@@ -52,11 +51,6 @@ impl Drop for OpenFile {
             }),
         );
     }
-}
-
-/// The pages that a range of bytes touches.
-const fn pages(offset: u64, length: u64) -> Range<u64> {
-    offset / PAGE..offset.saturating_add(length).div_ceil(PAGE)
 }
 
 impl BlockDevice {
@@ -158,7 +152,7 @@ impl BlockFile for OpenFile {
                     let _part = cpu.book(Part::Block);
                     let mut ready = Vec::new();
                     for (request, pin) in wait {
-                        match device.write_back(&cpu, pages(request.offset, request.length)).await {
+                        match device.write_back(&cpu, touched(request.offset, request.length)).await {
                             Ok(()) => ready.push((request, pin)),
                             // The device has not what the program would find there.
                             Err(error) => {

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Cpu, Node};
-use platform::memory::{PAGE, PageMoves};
+use platform::memory::PageMoves;
 
-use super::{CachePage, Content};
+use super::{CachePage, Content, touched};
 use crate::block::BlockDevice;
 
 impl BlockDevice {
@@ -22,7 +22,7 @@ impl BlockDevice {
         let (kernel, _) = self.alive()?;
         let mut moves = PageMoves::default();
         let pages = self.cache.pages.borrow();
-        for page in pages.range(offset / PAGE..(offset + length).div_ceil(PAGE)).map(|(_, page)| page) {
+        for page in pages.range(touched(offset, length)).map(|(_, page)| page) {
             if kernel.pages.borrow().node_of(page.frame.get().start) == Some(to) {
                 continue;
             }

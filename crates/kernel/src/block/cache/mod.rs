@@ -54,6 +54,11 @@ pub(super) struct CachePage {
     used: Cell<bool>,
 }
 
+/// The pages that a range of bytes touches.
+pub(super) const fn touched(offset: u64, length: u64) -> Range<u64> {
+    offset / PAGE..offset.saturating_add(length).div_ceil(PAGE)
+}
+
 impl CachePage {
     /// Whether the device is given it at the moment.
     fn is_writing(&self) -> bool {
@@ -99,9 +104,12 @@ impl Cache {
 
     /// Whether any page of a range holds what the device does not.
     pub fn is_dirty(&self, offset: u64, length: u64) -> bool {
-        let range = offset / PAGE..offset.saturating_add(length).div_ceil(PAGE);
         self.has_unwritten()
-            && self.pages.borrow().range(range).any(|(_, page)| page.dirty.get() || page.is_writing())
+            && self
+                .pages
+                .borrow()
+                .range(touched(offset, length))
+                .any(|(_, page)| page.dirty.get() || page.is_writing())
     }
 
     /// Whether `page` is what the cache has at `index`.
@@ -198,8 +206,7 @@ impl BlockDevice {
     /// Drops the clean pages of a range, before and after something else changes the device there. Who holds one keeps
     /// what was there, who looks next reads anew.
     pub(super) fn invalidate(&self, cpu: &Cpu, offset: u64, length: u64) {
-        let range = offset / PAGE..offset.saturating_add(length).div_ceil(PAGE);
-        self.drop_clean(cpu, range, |_| true);
+        self.drop_clean(cpu, touched(offset, length), |_| true);
     }
 
     /// Drops all clean pages that nobody holds.
