@@ -61,7 +61,13 @@ impl MemorySystem {
         intent: Intent,
     ) -> Fetched {
         let remote = to != home;
-        let home_at = if TIMED && remote { self.ask_home(at, to, home, cause) } else { at };
+        let mut home_at = at;
+        if TIMED {
+            if remote {
+                home_at = self.ask_home(at, to, home, cause);
+            }
+            home_at = self.homes[home.index()].admit(home_at, line);
+        }
         let snooped = self.snoop::<TIMED>(home_at, to, home, line, intent);
         let from_cache = snooped.holder.is_some() && self.params.remote_hit == RemoteHit::FromCache;
         let memory_read = !from_cache;
@@ -85,7 +91,7 @@ impl MemorySystem {
                 self.net.line(ready, way, cause, &mut self.counters)
             }
             holder => {
-                let memory = self.dram[home_node].read(home_at, line, self.request);
+                let memory = self.dram[home_node].read(home_at, line);
                 self.counters.nodes[home_node].dram_read.add(cause, super::LINE);
                 let mut ready = memory.max(snooped.at);
                 if let Some((holder, found)) = holder.filter(|_| snooped.dirty) {
@@ -93,6 +99,7 @@ impl MemorySystem {
                     let way = (NodeId(holder as u8), home);
                     ready = ready.max(self.net.line(found, way, cause, &mut self.counters));
                 }
+                self.homes[home_node].work_on(line, home_at, ready);
                 if remote { self.net.line(ready, (home, to), cause, &mut self.counters) } else { ready }
             }
         };

@@ -50,7 +50,7 @@ impl MemorySystem {
             };
             self.keep::<TIMED>(&fetched, n, line, ways, CacheUser::Device);
         }
-        let mut ready = fetched.at + back;
+        let ready = fetched.at + back;
         if !TIMED {
             return Access { ready, source: fetched.source };
         }
@@ -61,14 +61,6 @@ impl MemorySystem {
             counters.device.overtaken += u64::from(fetched.memory_read);
         } else {
             counters.device.reads_memory += 1;
-        }
-        if node != home {
-            // Requests to another socket queue behind each other at more places than the link.
-            let spread = self.params.interconnect.spread;
-            if self.remote_reads[n].others_until(self.request) > now && !spread.is_zero() {
-                ready = ready + Duration::from_ps(self.rng.below(spread.as_ps())) - spread / 2;
-            }
-            self.remote_reads[n].note(ready);
         }
         Access { ready, source: fetched.source }
     }
@@ -288,7 +280,7 @@ impl MemorySystem {
             match dirty_in {
                 Some(holder) => at = self.write_back::<TIMED>(at, holder, home, line),
                 None if TIMED => {
-                    at = self.dram[home.index()].read(at, line, self.request);
+                    at = self.dram[home.index()].read(at, line);
                     self.counters.nodes[home.index()].dram_read.add(Cause::Dma, super::LINE);
                     self.counters.nodes[n].device.merges += 1;
                 }

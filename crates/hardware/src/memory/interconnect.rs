@@ -175,7 +175,6 @@ mod tests {
             links: vec![link(0, 1), link(1, 2), link(2, 3), link(3, 0)],
             header: Bytes::new(8),
             home_agent: Duration::ZERO,
-            spread: Duration::ZERO,
             snoop: super::super::params::SnoopMode::Directory,
         };
         let net = Interconnect::new(&params, 4);

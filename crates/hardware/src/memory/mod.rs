@@ -19,7 +19,8 @@
 //! | `cache`, `set_index`, `replacement` | sets and ways |
 //! | `presence` | which cores may have a line |
 //! | `regions` | which parts of memory a socket never had |
-//! | `dram` | channels, refresh, row buffers, write queues |
+//! | `dram` | channels, banks, refresh, row buffers, write queues |
+//! | `home` | home agents: one request for a line at a time |
 //! | `interconnect` | links between sockets and routes over them |
 //! | `server` | a resource that serves one request at a time |
 //! | `physical` | the bytes |
@@ -27,8 +28,7 @@
 //!
 //! What is simpler than in the real thing: an L2 includes its L1; cores of one
 //! socket are equally far from all slices of its LLC and from its root ports; a
-//! directory, where the machine has one, is exact; a line that is being
-//! fetched can be fetched a second time.
+//! directory, where the machine has one, is exact.
 
 mod access;
 mod cache;
@@ -37,6 +37,7 @@ mod core_access;
 mod counters;
 mod device;
 mod dram;
+mod home;
 mod interconnect;
 mod params;
 mod physical;
@@ -50,7 +51,6 @@ mod socket;
 mod system;
 #[cfg(test)]
 mod tests;
-mod under_way;
 
 pub use access::{Access, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
 pub use counters::{

@@ -3,14 +3,14 @@
 use super::access::{Access, Agent, CoreId, CoreOp, Coverage, NodeId, Source};
 use super::counters::{CacheUser, Cause, MemoryCounters, NodeCounters};
 use super::dram::Dram;
+use super::home::HomeAgent;
 use super::interconnect::Interconnect;
 use super::params::MemoryParams;
 use super::physical::PhysicalMemory;
 use super::server::Server;
 use super::snapshot::CacheState;
 use super::socket::Socket;
-use super::under_way::UnderWay;
-use engine::{Rng, Seed};
+use engine::Seed;
 use units::{Bytes, HostPhysical, Time};
 
 /// Binary logarithm of a line's bytes.
@@ -25,15 +25,11 @@ pub struct MemorySystem {
     pub(super) params: MemoryParams,
     pub(super) sockets: Vec<Socket>,
     pub(super) dram: Vec<Dram>,
+    /// For each node: its home agent.
+    pub(super) homes: Vec<HomeAgent>,
     /// For each socket: its root complex's port into the LLC.
     pub(super) ports: Vec<Server>,
     pub(super) net: Interconnect,
-    /// The request whose lines are being accessed.
-    pub(super) request: u64,
-    /// For each socket: its reads of other sockets' memory under way.
-    pub(super) remote_reads: Vec<UnderWay>,
-    /// Where in the spread of remote latencies a read falls.
-    pub(super) rng: Rng,
     /// By core number: the node and the core's number within it.
     pub(super) places: Vec<(u8, u8)>,
     pub(super) counters: MemoryCounters,
@@ -74,26 +70,18 @@ impl MemorySystem {
         Self {
             sockets: caches.0,
             dram: numbered().map(|(n, s)| Dram::new(&s.dram, seed.component(&format!("dram{n}")))).collect(),
+            homes: vec![HomeAgent::new(); params.sockets.len()],
             ports: vec![Server::default(); params.sockets.len()],
             places: numbered()
                 .flat_map(|(n, s)| (0..s.cores).map(move |core| (n as u8, core as u8)))
                 .collect(),
             params: params.clone(),
-            rng: seed.component("interconnect"),
             net,
-            request: 0,
-            remote_reads: vec![UnderWay::default(); params.sockets.len()],
             counters,
             bytes: PhysicalMemory::new(&ranges),
             #[cfg(test)]
             log: Vec::new(),
         }
-    }
-
-    /// The lines that [`dma_read`](Self::dma_read) reads from now on are another request's.
-    #[inline]
-    pub fn begin_request(&mut self) {
-        self.request += 1;
     }
 
     /// Reads a line for a device below a root port of `node`.
@@ -114,7 +102,6 @@ impl MemorySystem {
         address: HostPhysical,
         coverage: Coverage,
     ) -> Access {
-        self.begin_request();
         match self.node_of(address) {
             Some(home) => self.device_write::<true>(now, node, home, address.get() >> LINE_SHIFT, coverage),
             None => self.unmapped(now),
@@ -123,7 +110,6 @@ impl MemorySystem {
 
     /// Reads (part of) a line for the page walker of `node`'s IOMMU.
     pub fn walk_read(&mut self, now: Time, node: NodeId, address: HostPhysical) -> Access {
-        self.begin_request();
         match self.node_of(address) {
             Some(home) => self.walker_read::<true>(now, node, home, address.get() >> LINE_SHIFT),
             None => self.unmapped(now),
@@ -135,7 +121,6 @@ impl MemorySystem {
     /// # Panics
     /// If there is no such core.
     pub fn core(&mut self, now: Time, core: CoreId, address: HostPhysical, op: CoreOp) -> Access {
-        self.begin_request();
         match self.node_of(address) {
             Some(home) => self.core_access::<true>(now, core, home, address.get() >> LINE_SHIFT, op),
             None => self.unmapped(now),

@@ -198,7 +198,6 @@ impl Host {
         };
         let Scratch { ready, pieces, .. } = &mut self.scratch;
         ready.clear();
-        self.memory.begin_request();
         self.memory.announce(Agent::Device(port.params.node), target, Bytes::new(length.into()));
         let mut latest = start;
         for (index, line) in lines_of(target.get(), length).enumerate() {

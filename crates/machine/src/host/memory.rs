@@ -20,24 +20,26 @@ record! {
         channel_bandwidth: Figure<ByteRate>,
         /// From the LLC's miss to the line's arrival there, idle.
         access: Figure<Duration>,
-        /// Width of the uniform spread of `access` about its mean while nothing else is asked of the channel.
+        /// Width of the uniform spread of `access` about its mean.
         access_spread: Figure<Duration>,
-        /// The same while other reads are under way on the channel, which its scheduler takes in an order of its own.
-        contended_spread: Figure<Duration>,
+        /// Banks of each rank, a power of two.
+        banks: Figure<Count>,
+        /// tRC: for how long opening a row keeps its bank from opening another one.
+        row_cycle: Figure<Duration>,
         /// tREFI: the interval between refreshes of a rank.
         refresh_interval: Option<Figure<Duration>>,
         /// tRFC: for how long a refresh makes the rank unavailable.
         refresh_duration: Option<Figure<Duration>>,
         /// Whether the ranks of a node refresh in turn; otherwise all at the same time.
         refresh_staggered: Option<Figure<bool>>,
-        /// Banks of each rank, where open rows are modelled.
-        banks: Option<Figure<Count>>,
-        /// Bytes of a row.
+        /// Bytes of a row, where rows stay open; otherwise each access closes its row.
         row: Option<Figure<Bytes>>,
-        /// By how much a hit in an open row is faster than `access`.
-        row_hit_saves: Option<Figure<Duration>>,
-        /// By how much an access to a bank with another row open is slower.
-        row_conflict_adds: Option<Figure<Duration>>,
+        /// tRCD: by how much a hit in an open row is faster than `access`.
+        row_activate: Option<Figure<Duration>>,
+        /// tRP: by how much an access to a bank with another row open is slower.
+        row_precharge: Option<Figure<Duration>>,
+        /// For how long a row that nobody uses stays open.
+        row_idle: Option<Figure<Duration>>,
         /// Writes that a channel's queue holds before the next one has to wait.
         write_queue: Figure<Count>,
     }
@@ -51,16 +53,20 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
     check.require_within("channels", count(&dram.channels), (1, 64), "channels of a node are not modelled");
     check.require_within("ranks", count(&dram.ranks), (1, 64), "ranks of a channel are not modelled");
     check.require_within("write_queue", count(&dram.write_queue), (1, 65_535), "writes are too many");
-    if let Some(banks) = &dram.banks {
-        check.require_within("banks", count(banks), (1, 255), "banks of a rank are not modelled");
-    }
+    check.require_within("banks", count(&dram.banks), (1, 64), "banks of a rank are not modelled");
+    check.require(
+        dram.banks.value.get().is_power_of_two(),
+        "banks",
+        format!("{} banks cannot be told apart by address bits", dram.banks.value.get()),
+        "a power of two, as 8 (DDR3) or 16 (DDR4)",
+    );
     if let Some(row) = &dram.row {
         check.require_bytes("row", row.value, (Bytes::new(64), Bytes::mib(1)));
     }
-    if let Some(saves) = &dram.row_hit_saves {
+    if let Some(saves) = &dram.row_activate {
         check.require(
             saves.value <= dram.access.value,
-            "row_hit_saves",
+            "row_activate",
             format!("{} of an access of {}", saves.value, dram.access.value),
             "at most `access`",
         );
@@ -89,16 +95,16 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
         );
     }
     let given = [
-        dram.banks.is_some(),
         dram.row.is_some(),
-        dram.row_hit_saves.is_some(),
-        dram.row_conflict_adds.is_some(),
+        dram.row_activate.is_some(),
+        dram.row_precharge.is_some(),
+        dram.row_idle.is_some(),
     ];
     check.require(
         given.iter().all(|&is| is == given[0]),
-        "banks",
+        "row",
         "open rows are described in part",
-        "give `banks`, `row`, `row_hit_saves` and `row_conflict_adds`, or none of them",
+        "give `row`, `row_activate`, `row_precharge` and `row_idle`, or none of them",
     );
 }
 
@@ -148,8 +154,6 @@ record! {
         header: Figure<Bytes>,
         /// What the home node's agent adds to a request from another node.
         home_agent: Figure<Duration>,
-        /// Width of the uniform spread of a read from another node about its mean while others are under way.
-        spread: Figure<Duration>,
         /// Which sockets a home node asks before it answers.
         snoop: Figure<SnoopMode>,
         /// Where a device's writes to another socket's memory go.

@@ -141,7 +141,8 @@ fn dram(dram: &machine::Dram) -> DramParams {
         channel_bandwidth: dram.channel_bandwidth.value,
         access: dram.access.value,
         access_spread: dram.access_spread.value,
-        contended_spread: dram.contended_spread.value,
+        banks: narrow(dram.banks.value.get()),
+        row_cycle: dram.row_cycle.value,
         refresh: match (&dram.refresh_interval, &dram.refresh_duration) {
             (Some(interval), Some(duration)) => Some(RefreshParams {
                 interval: interval.value,
@@ -150,12 +151,12 @@ fn dram(dram: &machine::Dram) -> DramParams {
             }),
             _ => None,
         },
-        row_buffer: match (&dram.banks, &dram.row, &dram.row_hit_saves, &dram.row_conflict_adds) {
-            (Some(banks), Some(row), Some(hit), Some(conflict)) => Some(RowBufferParams {
-                banks: narrow(banks.value.get()),
+        row_buffer: match (&dram.row, &dram.row_activate, &dram.row_precharge, &dram.row_idle) {
+            (Some(row), Some(activate), Some(precharge), Some(idle)) => Some(RowBufferParams {
                 row: row.value,
-                hit_saves: hit.value,
-                conflict_adds: conflict.value,
+                activate: activate.value,
+                precharge: precharge.value,
+                idle: idle.value,
             }),
             _ => None,
         },
@@ -169,7 +170,6 @@ fn interconnect(host: &Host) -> InterconnectParams {
             links: Vec::new(),
             header: Bytes::new(8),
             home_agent: Duration::ZERO,
-            spread: Duration::ZERO,
             snoop: SnoopMode::Broadcast,
         };
     };
@@ -182,7 +182,6 @@ fn interconnect(host: &Host) -> InterconnectParams {
         links: params.links.value.iter().map(link).collect(),
         header: params.header.value,
         home_agent: params.home_agent.value,
-        spread: params.spread.value,
         snoop: match params.snoop.value {
             machine::SnoopMode::Broadcast => SnoopMode::Broadcast,
             machine::SnoopMode::Directory => SnoopMode::Directory,

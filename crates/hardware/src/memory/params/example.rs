@@ -45,7 +45,8 @@ impl MemoryParams {
                 channel_bandwidth: ByteRate::gb_per_s(16),
                 access: Duration::from_ns(70),
                 access_spread: Duration::ZERO,
-                contended_spread: Duration::ZERO,
+                banks: 16,
+                row_cycle: Duration::from_ns(46),
                 refresh: Some(RefreshParams {
                     interval: Duration::from_ns(7_800),
                     duration: Duration::from_ns(260),
@@ -65,7 +66,6 @@ impl MemoryParams {
                     latency: Duration::from_ns(30),
                 }],
                 header: Bytes::new(8),
-                spread: Duration::ZERO,
                 home_agent: Duration::from_ns(5),
                 snoop: SnoopMode::Directory,
             },

@@ -209,13 +209,15 @@ pub struct DramParams {
     pub channel_bandwidth: ByteRate,
     /// From the LLC's miss to the line's arrival there, idle, row closed.
     pub access: Duration,
-    /// Width of the uniform spread of `access` about its mean while nothing else is asked of the channel: clock crossings.
+    /// Width of the uniform spread of `access` about its mean: clock crossings.
     pub access_spread: Duration,
-    /// The same while other reads are under way on the channel, which its scheduler takes in an order of its own.
-    pub contended_spread: Duration,
+    /// Banks of each rank, a power of two.
+    pub banks: u8,
+    /// tRC: for how long opening a row keeps its bank from opening another one.
+    pub row_cycle: Duration,
     /// Refresh; `None` for memory that needs none.
     pub refresh: Option<RefreshParams>,
-    /// Open rows; `None` where every access costs the same.
+    /// Rows that stay open for a while; `None` where each access closes its row (closed-page policy).
     pub row_buffer: Option<RowBufferParams>,
     /// Writes that a channel's queue holds before the next one has to wait.
     pub write_queue: u16,
@@ -235,14 +237,14 @@ pub struct RefreshParams {
 /// Row buffers: what an open row saves and a wrong one costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowBufferParams {
-    /// Banks of each rank.
-    pub banks: u8,
     /// Bytes of a row.
     pub row: Bytes,
-    /// By how much a hit in an open row is faster than [`DramParams::access`].
-    pub hit_saves: Duration,
-    /// By how much an access to a bank with another row open is slower.
-    pub conflict_adds: Duration,
+    /// tRCD: by how much a hit in an open row is faster than [`DramParams::access`].
+    pub activate: Duration,
+    /// tRP: by how much an access to a bank with another row open is slower.
+    pub precharge: Duration,
+    /// For how long a row that nobody uses stays open.
+    pub idle: Duration,
 }
 
 /// The links between sockets.
@@ -255,8 +257,6 @@ pub struct InterconnectParams {
     pub header: Bytes,
     /// What the home node's agent adds to a request from another node.
     pub home_agent: Duration,
-    /// Width of the uniform spread of a read from another node about its mean while the same node has others under way.
-    pub spread: Duration,
     /// Which sockets a home node asks before it answers.
     pub snoop: SnoopMode,
 }

@@ -132,12 +132,13 @@ impl DramParams {
                 format!("a refresh of {} does not end within its interval of {}", r.duration, r.interval)
             })?;
         }
+        ensure(place, self.banks.is_power_of_two(), || format!("{} banks are no power of two", self.banks))?;
         if let Some(r) = &self.row_buffer {
-            ensure(&format!("{place}.row_buffer"), r.banks > 0 && r.row.get() >= LINE, || {
-                "needs a bank and rows of at least 64 B".into()
+            ensure(&format!("{place}.row_buffer"), r.row.get() >= LINE, || {
+                "needs rows of at least 64 B".into()
             })?;
-            ensure(&format!("{place}.row_buffer"), r.hit_saves <= self.access, || {
-                format!("a hit cannot save {} of {}", r.hit_saves, self.access)
+            ensure(&format!("{place}.row_buffer"), r.activate <= self.access, || {
+                format!("a hit cannot save {} of {}", r.activate, self.access)
             })?;
         }
         Ok(())
