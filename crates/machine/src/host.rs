@@ -7,7 +7,8 @@ mod power;
 mod root;
 
 pub use cache::{
-    CacheGeometry, CombiningOrder, Core, EvictionNotice, Inclusion, Llc, PrivateCache, Replacement, SliceFold,
+    CacheGeometry, CombiningOrder, Core, EvictionNotice, Inclusion, Llc, Prefetch, PrivateCache, Replacement,
+    SliceFold,
 };
 pub use iommu::{Iommu, Iotlb, StructureCaches, TranslationOrder};
 pub use memory::{Dram, Interconnect, RemoteHit, RemoteWrite, SnoopMode};
@@ -73,6 +74,8 @@ record! {
         l1: PrivateCache,
         /// A core's L2 cache.
         l2: PrivateCache,
+        /// What a core's L2 has under way and asks for ahead.
+        prefetch: Option<Prefetch>,
         /// A socket's last-level cache.
         llc: Llc,
         /// The memory of one NUMA node.

@@ -4,8 +4,9 @@ use super::access::{Access, CoreId, CoreOp, NodeId, Source};
 use super::cache::{Probe, Slot, flag};
 use super::coherence::Intent;
 use super::counters::{CacheUser, Cause};
+use super::prefetch::Into;
 use super::system::MemorySystem;
-use units::Time;
+use units::{HostPhysical, Time};
 
 /// A line that a core's L2 has.
 #[derive(Clone, Copy)]
@@ -13,6 +14,8 @@ struct Hit {
     ready: Time,
     slot: Slot,
     flags: u32,
+    /// Whether the L1 had it, so that the L2 was not asked.
+    first: bool,
 }
 
 impl MemorySystem {
@@ -57,11 +60,79 @@ impl MemorySystem {
         let l1 = caches.l1.probe(line);
         if let Some(first) = l1.slot() {
             caches.l1.used_at(l1, first);
-            return Ok(Hit { ready: now + params.l1_hit, slot, flags });
+            return Ok(Hit { ready: now + params.l1_hit, slot, flags, first: true });
         }
         caches.l2.used_at(l2, slot);
         caches.fill_l1(line);
-        Ok(Hit { ready: now + params.l2_hit, slot, flags })
+        let ready = if TIMED { self.arrivals[n].wait(line, now, now + params.l2_hit) } else { now };
+        Ok(Hit { ready, slot, flags, first: false })
+    }
+
+    /// When a line that the core's L2 lacks at `now` can be asked for: its super queue has places for so many.
+    #[inline]
+    fn queued<const TIMED: bool>(&self, now: Time, n: usize, core: usize) -> Time {
+        match &self.prefetchers[self.first_core[n] + core] {
+            Some(prefetcher) if TIMED => prefetcher.queue.free_at(now),
+            _ => now,
+        }
+    }
+
+    /// A line that a core's L2 asked for at `asked` arrives there at `ready`.
+    #[inline]
+    fn arrives<const TIMED: bool>(&mut self, asked: Time, n: usize, core: usize, line: u64, ready: Time) {
+        if !TIMED {
+            return;
+        }
+        if let Some(prefetcher) = &mut self.prefetchers[self.first_core[n] + core] {
+            prefetcher.queue.occupy(ready);
+            self.arrivals[n].note(line, asked, ready);
+        }
+    }
+
+    /// Lets a core's prefetchers see that its L2 was asked for `line` at `at`, and fetches what they want.
+    #[inline]
+    fn fetch_ahead<const TIMED: bool>(&mut self, at: Time, n: usize, core: usize, line: u64, missed: bool) {
+        if !TIMED {
+            return;
+        }
+        let whose = self.first_core[n] + core;
+        let Some(prefetcher) = &mut self.prefetchers[whose] else { return };
+        let ahead = prefetcher.train(line, missed);
+        for &next in ahead.lines() {
+            // The page behind the last one may be no memory.
+            let Some(home) = self.node_of(HostPhysical::new(next * super::LINE)) else { continue };
+            let room = self.prefetchers[whose].as_ref().map_or(Into::Llc, |prefetcher| prefetcher.room(at));
+            self.prefetch(at, n, core, home, next, room);
+        }
+    }
+
+    /// Fetches a line for a core's prefetchers.
+    fn prefetch(&mut self, at: Time, n: usize, core: usize, home: NodeId, line: u64, into: Into) {
+        let absent = self.sockets[n].cores[core].l2.probe(line);
+        if absent.slot().is_some() {
+            return;
+        }
+        let probe = self.sockets[n].llc.probe(line);
+        let held = self.sockets[n].held_at(probe.slot(), line);
+        if into == Into::Llc {
+            // A victim cache takes no line that no core has had.
+            if held.any() || !self.sockets[n].inclusive() {
+                return;
+            }
+            let asked = at + self.params.sockets[n].llc.core_hit;
+            let fetched =
+                self.fetch::<true>(asked, NodeId(n as u8), home, line, Cause::Prefetch, Intent::Share);
+            self.allocate_for_core::<true>(n, line, probe, !fetched.shared);
+            self.settle::<true>(fetched.at, n, Some(CacheUser::Core));
+            self.arrivals[n].note(line, at, fetched.at);
+            return;
+        }
+        // Another core's modified lines are left alone.
+        if self.sockets[n].owned(held, Some(core)) {
+            return;
+        }
+        let access = self.fill_l2_to_read::<true>(at, n, core, home, (line, absent), Cause::Prefetch);
+        self.arrives::<true>(at, n, core, line, access.ready);
     }
 
     fn core_reads<const TIMED: bool>(
@@ -74,15 +145,41 @@ impl MemorySystem {
         cause: Cause,
     ) -> Access {
         let absent = match self.private_hit::<TIMED>(now, n, core, line) {
-            Ok(hit) => return Access { ready: hit.ready, source: Source::OwnCache },
+            Ok(hit) => {
+                if !hit.first {
+                    self.fetch_ahead::<TIMED>(now, n, core, line, false);
+                }
+                return Access { ready: hit.ready, source: Source::OwnCache };
+            }
             Err(absent) => absent,
         };
+        let asked = self.queued::<TIMED>(now, n, core);
+        let access = self.fill_l2_to_read::<TIMED>(asked, n, core, home, (line, absent), cause);
+        self.sockets[n].cores[core].fill_l1(line);
+        self.arrives::<TIMED>(asked, n, core, line, access.ready);
+        self.fetch_ahead::<TIMED>(asked, n, core, line, true);
+        access
+    }
+
+    /// Brings a line to read into a core's L2, which was asked for it at `now` and in which `absent` did not find it.
+    fn fill_l2_to_read<const TIMED: bool>(
+        &mut self,
+        now: Time,
+        n: usize,
+        core: usize,
+        home: NodeId,
+        (line, absent): (u64, Probe),
+        cause: Cause,
+    ) -> Access {
         let llc = self.params.sockets[n].llc;
         let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
         let probe = self.sockets[n].llc.probe(line);
         let mut held = self.sockets[n].held_at(probe.slot(), line);
         let exclusive;
         if held.any() {
+            if TIMED {
+                access.ready = self.arrivals[n].wait(line, now, access.ready);
+            }
             let socket = &mut self.sockets[n];
             if socket.owned(held, Some(core)) || held.llc.is_none() {
                 access.ready += llc.core_snoop;
@@ -117,21 +214,28 @@ impl MemorySystem {
         line: u64,
     ) -> Access {
         let hit = self.private_hit::<TIMED>(now, n, core, line);
-        if let Ok(Hit { ready, slot, flags }) = hit
+        if let Ok(Hit { ready, slot, flags, first }) = hit
             && flags & flag::EXCLUSIVE != 0
         {
             if flags & flag::DIRTY == 0 {
                 let held = self.sockets[n].held_by(core, slot, line);
                 self.sockets[n].own(core, slot, held);
             }
+            if !first {
+                self.fetch_ahead::<TIMED>(now, n, core, line, false);
+            }
             return Access { ready, source: Source::OwnCache };
         }
         let llc = self.params.sockets[n].llc;
         let to = NodeId(n as u8);
-        let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
+        let asked = self.queued::<TIMED>(now, n, core);
+        let mut access = Access { ready: asked + llc.core_hit, source: Source::Llc };
         let probe = self.sockets[n].llc.probe(line);
         let mut held = self.sockets[n].held_at(probe.slot(), line);
         if held.any() {
+            if TIMED {
+                access.ready = self.arrivals[n].wait(line, asked, access.ready);
+            }
             if self.sockets[n].others(held, Some(core)) != 0 {
                 access = Access { ready: access.ready + llc.core_snoop, source: Source::LlcOwnedByCore };
             }
@@ -154,9 +258,14 @@ impl MemorySystem {
         }
         match hit {
             Ok(hit) => self.sockets[n].own(core, hit.slot, held),
-            Err(absent) => self.sockets[n].fill(core, line, absent, held, true, true),
+            Err(absent) => {
+                self.sockets[n].fill(core, line, absent, held, true, true);
+                self.sockets[n].cores[core].fill_l1(line);
+            }
         }
         self.settle::<TIMED>(access.ready, n, Some(CacheUser::Core));
+        self.arrives::<TIMED>(asked, n, core, line, access.ready);
+        self.fetch_ahead::<TIMED>(asked, n, core, line, hit.is_err());
         access
     }
 

@@ -17,6 +17,7 @@
 //! | `snapshot` | the caches' state apart from their host |
 //! | `socket` | states of lines in one socket's caches; ownership, inclusion |
 //! | `cache`, `set_index`, `replacement` | sets and ways |
+//! | `prefetch` | lines on their way to a core: super queue, prefetchers |
 //! | `presence` | which cores may have a line |
 //! | `regions` | which parts of memory a socket never had |
 //! | `dram` | channels, banks, refresh, row buffers, write queues |
@@ -41,6 +42,7 @@ mod home;
 mod interconnect;
 mod params;
 mod physical;
+mod prefetch;
 mod presence;
 mod regions;
 mod replacement;
@@ -59,8 +61,8 @@ pub use counters::{
 };
 pub use params::{
     CacheGeometry, DdioParams, DramParams, EvictionNotice, Inclusion, InterconnectLink, InterconnectParams,
-    LlcParams, MemoryParams, MemoryRange, ParamError, PrivateParams, RefreshParams, RemoteHit, RemoteWrite,
-    ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
+    LlcParams, MemoryParams, MemoryRange, ParamError, PrefetchParams, PrivateParams, RefreshParams,
+    RemoteHit, RemoteWrite, ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
 };
 pub use physical::{MemoryFault, PhysicalMemory};
 pub use snapshot::CacheState;

@@ -280,7 +280,7 @@ impl Socket {
         slot
     }
 
-    /// Puts a line that the core lacks into its private caches.
+    /// Puts a line that the core lacks into its L2.
     ///
     /// `exclusive`: no other cache of the host has it, so the core may write
     /// it; `dirty`: it does so now. `absent` is what a lookup in the L2 found.
@@ -324,7 +324,6 @@ impl Socket {
             }
             self.evicted_from_l2(core, victim, place);
         }
-        self.cores[core].fill_l1(line);
     }
 
     /// Gives the core that has the line at `slot` of its L2 the right to write it, and makes it dirty.

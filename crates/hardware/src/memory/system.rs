@@ -7,6 +7,7 @@ use super::home::HomeAgent;
 use super::interconnect::Interconnect;
 use super::params::MemoryParams;
 use super::physical::PhysicalMemory;
+use super::prefetch::{Arrivals, Prefetcher};
 use super::server::Server;
 use super::snapshot::CacheState;
 use super::socket::Socket;
@@ -32,6 +33,12 @@ pub struct MemorySystem {
     pub(super) net: Interconnect,
     /// By core number: the node and the core's number within it.
     pub(super) places: Vec<(u8, u8)>,
+    /// By node: the number of its first core.
+    pub(super) first_core: Vec<usize>,
+    /// By core number: what its L2 asks for ahead, where the machine's do.
+    pub(super) prefetchers: Vec<Option<Prefetcher>>,
+    /// By node: lines on their way to its caches.
+    pub(super) arrivals: Vec<Arrivals>,
     pub(super) counters: MemoryCounters,
     bytes: PhysicalMemory,
     /// All lines ever written back, for tests.
@@ -75,6 +82,15 @@ impl MemorySystem {
             places: numbered()
                 .flat_map(|(n, s)| (0..s.cores).map(move |core| (n as u8, core as u8)))
                 .collect(),
+            first_core: (0..params.sockets.len())
+                .map(|n| params.sockets[..n].iter().map(|socket| usize::from(socket.cores)).sum())
+                .collect(),
+            prefetchers: params
+                .sockets
+                .iter()
+                .flat_map(|s| (0..s.cores).map(|_| s.private.prefetch.as_ref().map(Prefetcher::new)))
+                .collect(),
+            arrivals: vec![Arrivals::new(); params.sockets.len()],
             params: params.clone(),
             net,
             counters,

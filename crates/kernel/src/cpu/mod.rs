@@ -137,6 +137,8 @@ pub(crate) struct Cores {
     cycle_q32: u128,
     /// From one access to a line to the next.
     pub issue: Duration,
+    /// What the core's own caches take at most to answer.
+    pub own_hit: Duration,
 }
 
 impl Cores {
@@ -147,12 +149,14 @@ impl Cores {
         costs: KernelCosts,
         sched: SchedParams,
     ) -> Self {
-        let all = hw.with(|fabric, _| {
+        let (all, own_hit) = hw.with(|fabric, _| {
             let memory = &fabric.host(host).memory;
-            (0u16..)
+            let own_hit = memory.params().sockets.iter().map(|socket| socket.private.l2_hit).max();
+            let all = (0u16..)
                 .map_while(|n| Some((CpuId(n), memory.node_of_core(hardware::memory::CoreId(n))?)))
                 .map(|(id, node)| Core::new(id, crate::convert::node(node)))
-                .collect()
+                .collect();
+            (all, own_hit.unwrap_or_default())
         });
         let issue = params.frequency.time_for(params.issue);
         let cycle_q32 = (1_000_000_000_000 << 32) / u128::from(params.frequency.hz());
@@ -168,6 +172,7 @@ impl Cores {
             trace: RefCell::default(),
             cycle_q32,
             issue,
+            own_hit,
         }
     }
 

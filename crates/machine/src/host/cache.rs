@@ -140,6 +140,31 @@ record! {
     }
 }
 
+record! {
+    /// An L2's super queue and prefetchers.
+    pub struct Prefetch {
+        /// Lines that the L2 may have asked for and not got yet.
+        super_queue: Figure<Count>,
+        /// Pages whose accesses the streamer follows at once.
+        streams: Figure<Count>,
+        /// How many lines it may be ahead of an access.
+        distance: Figure<Count>,
+        /// How many lines it asks for at each access.
+        degree: Figure<Count>,
+        /// Whether a miss fetches the other line of its 128 bytes, too.
+        adjacent_line: Figure<bool>,
+        /// Whether a stream that reaches the end of its page fetches the next one's first line.
+        next_page: Figure<bool>,
+    }
+    check |prefetch: &Prefetch, check: &mut Check<'_>| {
+        let count = |figure: &Figure<Count>| u64::from(figure.value.get());
+        check.require_within("super_queue", count(&prefetch.super_queue), (1, 64), "places are not modelled");
+        check.require_within("streams", count(&prefetch.streams), (1, 64), "streams are not modelled");
+        check.require_within("distance", count(&prefetch.distance), (1, 63), "lines lead beyond a page");
+        check.require_within("degree", count(&prefetch.degree), (1, 8), "lines at each access are not modelled");
+    }
+}
+
 fn tree_needs_power_of_two(replacement: Replacement, ways: Count, check: &mut Check<'_>) {
     check.require(
         replacement != Replacement::TreePlru || ways.get().is_power_of_two(),

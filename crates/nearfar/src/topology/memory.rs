@@ -2,8 +2,8 @@
 
 use hardware::memory::{
     CacheGeometry, DdioParams, DramParams, EvictionNotice, Inclusion, InterconnectLink, InterconnectParams,
-    LlcParams, MemoryParams, MemoryRange, PrivateParams, RefreshParams, RemoteHit, RemoteWrite,
-    ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
+    LlcParams, MemoryParams, MemoryRange, PrefetchParams, PrivateParams, RefreshParams, RemoteHit,
+    RemoteWrite, ReplacementPolicy, RowBufferParams, SetIndex, SliceFold, SnoopMode, SocketParams,
 };
 use machine::{Host, Replacement};
 use units::{ByteRate, Bytes, Duration, HostPhysical};
@@ -73,6 +73,14 @@ fn socket(host: &Host, node: u32) -> SocketParams {
             l1_hit: host.l1.hit.value,
             l2: private(&host.l2),
             l2_hit: host.l2.hit.value,
+            prefetch: host.prefetch.as_ref().map(|prefetch| PrefetchParams {
+                super_queue: narrow(prefetch.super_queue.value.get()),
+                streams: narrow(prefetch.streams.value.get()),
+                distance: narrow(prefetch.distance.value.get()),
+                degree: narrow(prefetch.degree.value.get()),
+                adjacent_line: prefetch.adjacent_line.value,
+                next_page: prefetch.next_page.value,
+            }),
         },
         llc: llc(host),
         dram: dram(&host.dram),

@@ -17,6 +17,7 @@ impl MemoryParams {
                 l1_hit: Duration::from_ns(2),
                 l2: cache(Bytes::kib(256), 8, SetIndex::Plain),
                 l2_hit: Duration::from_ns(5),
+                prefetch: None,
             },
             llc: LlcParams {
                 geometry: cache(Bytes::mib(4), 16, SetIndex::Hashed),

@@ -115,6 +115,25 @@ pub struct PrivateParams {
     pub l2: CacheGeometry,
     /// Load-to-use latency of an L2 hit.
     pub l2_hit: Duration,
+    /// What the L2 has under way and asks for ahead; `None` where nothing limits the former and it does not do the latter.
+    pub prefetch: Option<PrefetchParams>,
+}
+
+/// An L2's super queue and prefetchers (Intel 64 and IA-32 Architectures Optimization Reference Manual).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefetchParams {
+    /// Lines that the L2 may have asked for and not got yet (1 to 64).
+    pub super_queue: u8,
+    /// Pages whose accesses the streamer follows; none switches it off.
+    pub streams: u8,
+    /// How many lines it may be ahead of an access.
+    pub distance: u8,
+    /// How many it asks for at each access (up to 8).
+    pub degree: u8,
+    /// Whether a miss fetches the other line of its 128 bytes, too.
+    pub adjacent_line: bool,
+    /// Whether a stream that reaches the end of its page fetches the next one's first line.
+    pub next_page: bool,
 }
 
 /// Whether the LLC contains what the private caches contain.

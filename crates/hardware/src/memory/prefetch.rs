@@ -1,0 +1,299 @@
+//! What a core's L2 has under way: demand misses, and what its prefetchers ask for ahead of them.
+//!
+//! Two prefetchers, as Intel's optimisation manual describes them from Sandy Bridge on: the streamer follows sequences
+//! of accesses within a page of 4 KiB, in either direction, and asks for lines ahead of them; the adjacent-line
+//! prefetcher completes pairs of 128 bytes. What they ask for goes into the L2 while its super queue has places to
+//! spare, and into the LLC alone otherwise. The L1's prefetchers are left out: they bring lines from the L2, whose
+//! latency a core hides without them.
+
+use super::params::PrefetchParams;
+use units::Time;
+
+/// Places that are kept track of: as many as a machine file may give a core.
+const MOST: usize = 64;
+/// Lines of a page.
+const PAGE: u64 = 64;
+
+/// Lines that a core's L2 has asked for.
+#[derive(Clone, Debug)]
+pub(super) struct SuperQueue {
+    free: [Time; MOST],
+    size: usize,
+}
+
+impl SuperQueue {
+    fn new(size: u8) -> Self {
+        Self { free: [Time::ZERO; MOST], size: usize::from(size).clamp(1, MOST) }
+    }
+
+    /// The place that is free first, and when it is.
+    #[inline]
+    fn first(&self) -> (usize, Time) {
+        let places = self.free[..self.size].iter().copied().enumerate();
+        places.min_by_key(|&(_, free)| free).expect("there is a place")
+    }
+
+    /// From when on a line that is missed at `at` can be asked for.
+    #[inline]
+    pub(super) fn free_at(&self, at: Time) -> Time {
+        at.max(self.first().1)
+    }
+
+    /// A line is under way until `until`, in the place that is free first.
+    #[inline]
+    pub(super) fn occupy(&mut self, until: Time) {
+        let (place, _) = self.first();
+        self.free[place] = until;
+    }
+
+    /// Whether at least a half of the places is free at `at`.
+    #[inline]
+    fn is_light(&self, at: Time) -> bool {
+        self.free[..self.size].iter().filter(|&&free| free > at).count() * 2 < self.size
+    }
+}
+
+/// A sequence of accesses within a page.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    page: u64,
+    /// The last access.
+    last: u64,
+    /// How far the prefetches have come; the last access before there are any.
+    ahead: u64,
+    /// 1 upwards, -1 downwards, 0 as long as that is unknown.
+    direction: i8,
+    used: u64,
+}
+
+/// A core's L2 as far as lines on their way to it are concerned.
+#[derive(Clone, Debug)]
+pub(super) struct Prefetcher {
+    params: PrefetchParams,
+    pub(super) queue: SuperQueue,
+    streams: Vec<Stream>,
+    clock: u64,
+    /// The stream of the last access.
+    recent: usize,
+}
+
+/// Where a prefetched line goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Into {
+    /// The L2, and an inclusive LLC.
+    L2,
+    /// The LLC alone.
+    Llc,
+}
+
+/// Lines to fetch ahead, at most [`Ahead::MOST`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ahead {
+    lines: [u64; Self::MOST],
+    count: usize,
+}
+
+impl Ahead {
+    /// The streamer's most in one step, the first of a next page, and one adjacent line.
+    const MOST: usize = 10;
+
+    fn push(&mut self, line: u64) {
+        if self.count < Self::MOST {
+            self.lines[self.count] = line;
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn lines(&self) -> &[u64] {
+        &self.lines[..self.count]
+    }
+}
+
+impl Prefetcher {
+    pub(super) fn new(params: &PrefetchParams) -> Self {
+        let none = Stream { page: u64::MAX, last: 0, ahead: 0, direction: 0, used: 0 };
+        Self {
+            params: *params,
+            queue: SuperQueue::new(params.super_queue),
+            streams: vec![none; usize::from(params.streams)],
+            clock: 0,
+            recent: 0,
+        }
+    }
+
+    /// Whether a line that is prefetched at `at` goes into the L2 or no further than the LLC.
+    #[inline]
+    pub(super) fn room(&self, at: Time) -> Into {
+        if self.queue.is_light(at) { Into::L2 } else { Into::Llc }
+    }
+
+    /// The core has asked its L2 for `line`, and `missed` says whether in vain: what to fetch ahead.
+    #[inline]
+    pub(super) fn train(&mut self, line: u64, missed: bool) -> Ahead {
+        let mut ahead = Ahead::default();
+        if missed && self.params.adjacent_line {
+            ahead.push(line ^ 1);
+        }
+        let (page, at) = (line / PAGE, line % PAGE);
+        if self.streams.is_empty() {
+            return ahead;
+        }
+        self.clock += 1;
+        if self.streams[self.recent].page != page {
+            self.recent = match self.streams.iter().position(|stream| stream.page == page) {
+                Some(known) => known,
+                None => {
+                    let oldest = (0..self.streams.len()).min_by_key(|&n| self.streams[n].used).unwrap_or(0);
+                    self.streams[oldest] =
+                        Stream { page, last: at, ahead: at, direction: 0, used: self.clock };
+                    self.recent = oldest;
+                    return ahead;
+                }
+            };
+        }
+        self.streams[self.recent].used = self.clock;
+        self.follow(at, &mut ahead);
+        ahead
+    }
+
+    /// The stream of the last access goes on at line `at` of its page.
+    fn follow(&mut self, at: u64, ahead: &mut Ahead) {
+        let PrefetchParams { distance, degree, next_page, .. } = self.params;
+        let stream = &mut self.streams[self.recent];
+        let direction: i8 = match at.cmp(&stream.last) {
+            core::cmp::Ordering::Equal => return,
+            core::cmp::Ordering::Greater => 1,
+            core::cmp::Ordering::Less => -1,
+        };
+        if direction != stream.direction {
+            *stream = Stream { last: at, ahead: at, direction, ..*stream };
+        }
+        stream.last = at;
+        for _ in 0..degree {
+            // Accesses may have overtaken the prefetches.
+            let from = match direction {
+                1 => stream.ahead.max(at),
+                _ => stream.ahead.min(at),
+            };
+            if from.abs_diff(at) >= u64::from(distance) {
+                break;
+            }
+            let Some(next) = from.checked_add_signed(direction.into()).filter(|&next| next < PAGE) else {
+                if next_page && direction == 1 && stream.ahead < PAGE {
+                    stream.ahead = PAGE;
+                    ahead.push((stream.page + 1) * PAGE);
+                }
+                break;
+            };
+            stream.ahead = next;
+            ahead.push(stream.page * PAGE + next);
+        }
+    }
+}
+
+/// Lines that caches of a socket have been promised: their state is there before they are.
+#[derive(Clone, Debug)]
+pub(super) struct Arrivals {
+    /// By the low bits of the line: which line, asked for when, and when it is there.
+    places: Vec<(u64, Time, Time)>,
+}
+
+impl Arrivals {
+    /// Several times the lines that a socket's cores have under way.
+    const PLACES: usize = 2048;
+
+    pub(super) fn new() -> Self {
+        Self { places: Vec::new() }
+    }
+
+    /// Notes that `line` was asked for at `asked` and is there at `there`.
+    #[inline]
+    pub(super) fn note(&mut self, line: u64, asked: Time, there: Time) {
+        if self.places.is_empty() {
+            self.places = vec![(u64::MAX, Time::ZERO, Time::ZERO); Self::PLACES];
+        }
+        self.places[line as usize % Self::PLACES] = (line, asked, there);
+    }
+
+    /// When an access to `line` that would be answered at `ready`, and began at `at`, is.
+    #[inline]
+    pub(super) fn wait(&self, line: u64, at: Time, ready: Time) -> Time {
+        match self.places.get(line as usize % Self::PLACES) {
+            Some(&(which, asked, there)) if which == line && asked <= at => ready.max(there),
+            _ => ready,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params() -> PrefetchParams {
+        PrefetchParams {
+            super_queue: 16,
+            streams: 4,
+            distance: 20,
+            degree: 2,
+            adjacent_line: false,
+            next_page: true,
+        }
+    }
+
+    fn trained(prefetcher: &mut Prefetcher, lines: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        lines.into_iter().flat_map(|line| prefetcher.train(line, true).lines().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_stream_is_followed_in_either_direction_to_the_end_of_its_page() {
+        let mut up = Prefetcher::new(&params());
+        assert_eq!(trained(&mut up, [0]), [] as [u64; 0], "one access is no stream");
+        assert_eq!(trained(&mut up, [1]), [2, 3]);
+        let rest = trained(&mut up, 2..64);
+        assert_eq!(rest, (4..65).collect::<Vec<_>>(), "each line once, and the first of the next page");
+        let mut down = Prefetcher::new(&params());
+        assert_eq!(trained(&mut down, [130, 129]), [128], "not beyond the page");
+    }
+
+    #[test]
+    fn prefetches_stay_within_their_distance() {
+        let mut prefetcher = Prefetcher::new(&PrefetchParams { degree: 8, ..params() });
+        let mut farthest = 0;
+        for line in 0..40u64 {
+            farthest = farthest.max(prefetcher.train(line, true).lines().iter().copied().max().unwrap_or(0));
+            assert!(farthest <= line + 20);
+        }
+        assert_eq!(farthest, 59);
+    }
+
+    #[test]
+    fn more_streams_than_are_followed_push_each_other_out() {
+        let mut prefetcher = Prefetcher::new(&params());
+        let round = |prefetcher: &mut Prefetcher, pages: u64, line: u64| {
+            trained(prefetcher, (0..pages).map(|page| page * 64 + line)).len()
+        };
+        round(&mut prefetcher, 4, 0);
+        assert_eq!(round(&mut prefetcher, 4, 1), 8);
+        let mut prefetcher = Prefetcher::new(&params());
+        round(&mut prefetcher, 5, 0);
+        assert_eq!(round(&mut prefetcher, 5, 1), 0);
+    }
+
+    #[test]
+    fn the_adjacent_line_comes_with_a_miss() {
+        let mut prefetcher = Prefetcher::new(&PrefetchParams { streams: 0, adjacent_line: true, ..params() });
+        assert_eq!(prefetcher.train(7, true).lines(), [6]);
+        assert_eq!(prefetcher.train(6, false).lines(), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn a_full_queue_lets_the_next_line_wait() {
+        let at = |ns: u64| Time::from_ps(ns * 1000);
+        let mut queue = SuperQueue::new(2);
+        queue.occupy(at(50));
+        assert_eq!((queue.free_at(at(1)), queue.is_light(at(1))), (at(1), false));
+        queue.occupy(at(40));
+        assert_eq!(queue.free_at(at(1)), at(40));
+        assert!(queue.is_light(at(50)));
+    }
+}
