@@ -11,7 +11,7 @@ use engine::{Simulation, Trace};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkId, LinkParams, Packet, Passed, Side};
-use hardware::memory::{MemoryParams, MemorySystem};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{CompletionSplit, HostId, RootPortParams};
 use platform::device::{Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token};
 use proptest::prelude::*;
@@ -164,7 +164,7 @@ proptest! {
         let bench = bench(CompletionSplit::simple(256), max_payload, (0, 4));
         let access = bench.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(bench.host);
-            host.mmio_read(wires, scheduler, HostPhysical::new(address), length as usize).unwrap()
+            host.mmio_read(wires, scheduler, CoreId(0), HostPhysical::new(address), length as usize).unwrap()
         });
         bench.simulation.block_on(access.data).unwrap().unwrap();
         let pieces = bench.completions(Side::Downstream, address);

@@ -10,7 +10,7 @@ use engine::{Completion, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams, Side};
-use hardware::memory::{MemoryParams, MemorySystem};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, Reset, Token};
 use proptest::prelude::*;
@@ -125,7 +125,7 @@ impl Rig {
     fn config(&self, target: Bdf, register: u16, value: u32, enables: u8) {
         let written = self.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.host);
-            host.config_write(scheduler, wires, target, register, value, enables)
+            host.config_write(scheduler, wires, CoreId(0), target, register, value, enables)
         });
         self.ended(written.data);
     }
@@ -133,7 +133,7 @@ impl Rig {
     fn config_read(&self, target: Bdf, register: u16) -> u32 {
         let read = self.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.host);
-            host.config_read(scheduler, wires, target, register)
+            host.config_read(scheduler, wires, CoreId(0), target, register)
         });
         u32::from_le_bytes(self.ended(read.data).try_into().unwrap())
     }
@@ -156,14 +156,15 @@ impl Rig {
     fn start(&self, value: u32) {
         self.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.host);
-            host.mmio_write(wires, scheduler, HostPhysical::new(BAR), &value.to_le_bytes()).unwrap();
+            host.mmio_write(wires, scheduler, CoreId(0), HostPhysical::new(BAR), &value.to_le_bytes())
+                .unwrap();
         });
     }
 
     fn read(&self) -> Completion<Vec<u8>> {
         self.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.host);
-            host.mmio_read(wires, scheduler, HostPhysical::new(BAR), 4).unwrap().data
+            host.mmio_read(wires, scheduler, CoreId(0), HostPhysical::new(BAR), 4).unwrap().data
         })
     }
 

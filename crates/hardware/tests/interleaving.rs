@@ -20,7 +20,7 @@ use hardware::iommu::{
     TranslationType,
 };
 use hardware::link::{CreditLimits, Credits, ErrorInjector, LinkId, LinkParams, ReceiverParams, Side};
-use hardware::memory::{DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
+use hardware::memory::{CoreId, DeviceCounters, LINE, MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
@@ -342,7 +342,7 @@ async fn read_registers(
         let register = HostPhysical::new(REGISTERS + 4096 * device as u64);
         let access = fabric.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(host);
-            host.mmio_read(wires, scheduler, register, 4)
+            host.mmio_read(wires, scheduler, CoreId(0), register, 4)
         });
         access.expect("the register is behind a port").data.await.expect("the read ends");
         let mut data = vec![0; REGION as usize];

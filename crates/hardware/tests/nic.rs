@@ -11,7 +11,7 @@ use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::{CableEnd, CableId, CableParams, Capture};
 use hardware::link::LinkParams;
-use hardware::memory::{MemoryParams, MemorySystem};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::FunctionIndex;
 use platform::ethernet::EthernetPort;
@@ -84,7 +84,7 @@ impl Pair {
                 for (register, value) in writes {
                     let written = handle.with(|fabric, scheduler| {
                         let (host, wires) = fabric.host_and_wires(host);
-                        host.config_write(scheduler, wires, CARD, register, value, 0xf)
+                        host.config_write(scheduler, wires, CoreId(0), CARD, register, value, 0xf)
                     });
                     let _ = written.data.await;
                 }
@@ -95,7 +95,7 @@ impl Pair {
     fn write(&self, host: usize, at: u64, data: &[u8]) {
         self.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.hosts[host]);
-            host.mmio_write(wires, scheduler, HostPhysical::new(BAR0 + at), data).unwrap();
+            host.mmio_write(wires, scheduler, CoreId(0), HostPhysical::new(BAR0 + at), data).unwrap();
         });
     }
 

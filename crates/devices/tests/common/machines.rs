@@ -7,7 +7,7 @@ use engine::{Scheduler, Simulation};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::ethernet::CableParams;
 use hardware::link::LinkParams;
-use hardware::memory::{MemoryParams, MemorySystem};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{Host, HostId, InterruptMessage, InterruptSink, RootPortParams};
 use hardware::wires::Wires;
 use hardware::{Event, Fabric};
@@ -83,14 +83,15 @@ impl Machines {
 
     fn config_write(&mut self, host: usize, register: u16, value: u32) {
         let access = self.with(host, |host, wires, scheduler| {
-            host.config_write(scheduler, wires, DEVICE, register, value, 0xf)
+            host.config_write(scheduler, wires, CoreId(0), DEVICE, register, value, 0xf)
         });
         let _ = self.simulation.block_on(access.data);
     }
 
     fn config_read(&mut self, host: usize, register: u16) -> u32 {
-        let access =
-            self.with(host, |host, wires, scheduler| host.config_read(scheduler, wires, DEVICE, register));
+        let access = self.with(host, |host, wires, scheduler| {
+            host.config_read(scheduler, wires, CoreId(0), DEVICE, register)
+        });
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
@@ -133,8 +134,9 @@ impl Machines {
 
     pub fn bar_read(&mut self, host: usize, bar: u8, offset: u64) -> u32 {
         let at = HostPhysical::new(BARS + u64::from(bar / 2) * BAR + offset);
-        let access =
-            self.with(host, |host, wires, scheduler| host.mmio_read(wires, scheduler, at, 4)).unwrap();
+        let access = self
+            .with(host, |host, wires, scheduler| host.mmio_read(wires, scheduler, CoreId(0), at, 4))
+            .unwrap();
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
@@ -142,7 +144,8 @@ impl Machines {
     /// Writes, and lets it arrive: a test means what it has written to be there.
     pub fn bar_write(&mut self, host: usize, bar: u8, offset: u64, data: &[u8]) {
         let at = HostPhysical::new(BARS + u64::from(bar / 2) * BAR + offset);
-        self.with(host, |host, wires, scheduler| host.mmio_write(wires, scheduler, at, data)).unwrap();
+        self.with(host, |host, wires, scheduler| host.mmio_write(wires, scheduler, CoreId(0), at, data))
+            .unwrap();
         self.run_for(Duration::from_ns(500));
     }
 

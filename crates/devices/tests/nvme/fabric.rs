@@ -7,7 +7,7 @@ use devices::nvme::Nvme;
 use engine::{Scheduler, Simulation};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, LinkParams, ReceiverParams};
-use hardware::memory::{MemoryParams, MemorySystem};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, InterruptMessage, InterruptSink, RootPortParams};
 use hardware::{Event, Fabric};
 use platform::device::Reset;
@@ -83,13 +83,15 @@ impl OnFabric {
     }
 
     fn config_write(&mut self, register: u16, value: u32) {
-        let access = self
-            .with(|host, wires, scheduler| host.config_write(scheduler, wires, DRIVE, register, value, 0xf));
+        let access = self.with(|host, wires, scheduler| {
+            host.config_write(scheduler, wires, CoreId(0), DRIVE, register, value, 0xf)
+        });
         let _ = self.simulation.block_on(access.data);
     }
 
     fn config_read(&mut self, register: u16) -> u32 {
-        let access = self.with(|host, wires, scheduler| host.config_read(scheduler, wires, DRIVE, register));
+        let access = self
+            .with(|host, wires, scheduler| host.config_read(scheduler, wires, CoreId(0), DRIVE, register));
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
@@ -128,13 +130,14 @@ impl BackEnd for OnFabric {
     }
     fn bar_read(&mut self, _: u8, bar: u8, offset: u64) -> u32 {
         let at = HostPhysical::new(BARS + (u64::from(bar) << 20) + offset);
-        let access = self.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, at, 4)).unwrap();
+        let access =
+            self.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, CoreId(0), at, 4)).unwrap();
         let data = self.simulation.block_on(access.data).unwrap().unwrap();
         u32::from_le_bytes(*data.first_chunk().unwrap())
     }
     fn bar_write(&mut self, _: u8, bar: u8, offset: u64, data: &[u8]) {
         let at = HostPhysical::new(BARS + (u64::from(bar) << 20) + offset);
-        self.with(|host, wires, scheduler| host.mmio_write(wires, scheduler, at, data)).unwrap();
+        self.with(|host, wires, scheduler| host.mmio_write(wires, scheduler, CoreId(0), at, data)).unwrap();
         // Writes are posted; a test means what it writes to have arrived.
         self.run_for(Duration::from_ns(500));
     }

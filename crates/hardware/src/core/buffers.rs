@@ -224,19 +224,24 @@ impl Buffers {
         oldest.filter(|&index| self.held[index].passed >= self.combining_buffers).or(drawn).or(oldest)
     }
 
-    /// Takes the next bytes of a line that leaves: the line, its bytes, which of them go now, whether they are the
-    /// last. The buffer is free at `accepted` if they are.
-    pub fn take_piece(&mut self, index: usize, chunk: u32, now: Time, accepted: Time) -> (Buffer, u64, bool) {
+    /// Takes the next bytes of a line that leaves: the line, and which of its bytes go now.
+    pub fn take_piece(&mut self, index: usize, chunk: u32, now: Time) -> (Buffer, u64) {
         let buffer = &mut self.held[index];
         buffer.left.get_or_insert(now);
         let piece = next_piece(buffer.mask, chunk);
         let line = buffer.clone();
         buffer.mask &= !piece;
+        (line, piece)
+    }
+
+    /// What was taken of a line is accepted then. If it was the last of it, which is told, the buffer is free.
+    pub fn accept_if_last(&mut self, index: usize, accepted: Time) -> bool {
+        let buffer = &mut self.held[index];
         let last = buffer.mask == 0;
         if last {
             buffer.state = State::Gone(accepted);
         }
-        (line, piece, last)
+        last
     }
 
     /// Notes that the last bytes of a line have left: whether one told to leave later went before it.

@@ -9,6 +9,10 @@
 //! writes; when the link or the device's credits do not drain those, buffers stay taken, stores stay in the store
 //! buffer, and the core in the end stands still.
 //!
+//! A root port of another socket is reached over the interconnect. It accepts a line when that is there, and the word
+//! of it takes the way back. An uncached store is posted: the core's own socket accepts it, and only a fence waits until
+//! it is there.
+//!
 //! | file | subject |
 //! |---|---|
 //! | `pieces` | how a partly filled line is cut into requests |
@@ -30,8 +34,8 @@ use units::Duration;
 
 pub use fills::FillBuffers;
 pub use pieces::LINE;
-pub(crate) use stores::Step;
 pub use stores::{Departure, LinePassed, Store, StoreMark, StoreUnit};
+pub(crate) use stores::{Step, WayOut};
 
 /// In which order lines leave that wait to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,7 +62,8 @@ pub struct StoreParams {
     pub eviction_order: EvictionOrder,
     /// From a line's leaving the core for the root port until the root complex has told the core that it is accepted.
     pub accept_latency: Duration,
-    /// The same for an uncached store, which holds up what the core stores behind it.
+    /// From an uncached store's leaving the core until the core's socket has accepted it, which holds up what the core
+    /// stores behind it.
     pub uncached_latency: Duration,
     /// Least interval between two TLPs' leaving a core.
     pub evict_interval: Duration,

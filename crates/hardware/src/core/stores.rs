@@ -9,7 +9,7 @@ use super::buffers::{Buffers, State};
 use super::fills::FillBuffers;
 use super::pieces::{LINE, request, span};
 use super::{StoreCounters, StoreParams};
-use crate::memory::CoreId;
+use crate::memory::{Cause, CoreId};
 use wire::pcie::tlp::MemoryRequest;
 
 /// What a core does to device memory. Addresses are host-physical; bytes lie within one line.
@@ -92,6 +92,8 @@ pub struct Departure {
     pub port: u8,
     /// The request, but for who asks.
     pub request: MemoryRequest,
+    /// When it is there.
+    pub arrives: Time,
     /// Its line.
     bytes: [u8; LINE as usize],
     /// Where in it the payload begins.
@@ -103,6 +105,16 @@ impl Departure {
     pub fn payload(&self) -> &[u8] {
         &self.bytes[self.start..self.start + usize::from(self.request.length_dw) * 4]
     }
+}
+
+/// The way from a core to the root ports, of its own socket and of others.
+pub(crate) trait WayOut {
+    /// Whether a port has a place for another TLP.
+    fn has_room(&mut self, port: u8) -> bool;
+    /// A TLP leaves the core: when it is at its port, if that belongs to another socket.
+    fn cross(&mut self, port: u8, cause: Cause, bytes: u64) -> Option<Time>;
+    /// A TLP is at its port: when the core's socket knows that it was accepted.
+    fn answer(&mut self, port: u8, arrived: Time) -> Time;
 }
 
 /// What a store unit wants next.
@@ -127,6 +139,8 @@ pub struct StoreUnit {
     uncached: Option<Time>,
     /// The number of the last uncached store that left.
     last_uncached: u64,
+    /// When the last access to another socket is there: a later one may not be there earlier.
+    reached: Time,
     /// When the next TLP can leave the core.
     next_departure: Time,
     /// Since when the oldest entry waits.
@@ -149,6 +163,7 @@ impl StoreUnit {
             followers: Vec::new(),
             uncached: None,
             last_uncached: 0,
+            reached: Time::ZERO,
             next_departure: Time::ZERO,
             waits_since: None,
             waiters: Vec::new(),
@@ -189,6 +204,17 @@ impl StoreUnit {
         self.is_empty()
             && self.next_departure <= when
             && self.uncached.is_none_or(|accepted| accepted <= when)
+    }
+
+    /// Whether what has left for other sockets is there at `when`.
+    pub(crate) fn has_arrived(&self, when: Time) -> bool {
+        self.reached <= when
+    }
+
+    /// An access of the core would be at its port in another socket at `arrives`: when it is, behind those before it.
+    pub(crate) fn reaches(&mut self, arrives: Time) -> Time {
+        self.reached = self.reached.max(arrives);
+        self.reached
     }
 
     /// An uncached store passed straight through at `when`.
@@ -330,8 +356,8 @@ impl StoreUnit {
         self.enter(Entry { number: self.entered, when, kind, port, line, mask, bytes, stores });
     }
 
-    /// What happens at `now` where a port has room for another TLP if `has_room` says so.
-    pub(crate) fn step(&mut self, now: Time, mut has_room: impl FnMut(u8) -> bool) -> Step {
+    /// What happens at `now`.
+    pub(crate) fn step(&mut self, now: Time, way: &mut impl WayOut) -> Step {
         self.buffers.settle(now);
         let mut head_waits = false;
         while self.queue.front().is_some_and(|head| head.when <= now) {
@@ -357,19 +383,21 @@ impl StoreUnit {
         if wants_out && self.next_departure <= now {
             if uncached_ready {
                 let head = self.queue.front().expect("an uncached store is the oldest");
-                if has_room(head.port) {
-                    return Step::Leave(self.uncached_leaves(now));
+                if way.has_room(head.port) {
+                    return Step::Leave(self.uncached_leaves(now, way));
                 }
-            } else if let Some(index) = self.buffers.choose(&mut has_room) {
-                return Step::Leave(self.piece_leaves(now, index));
+            } else if let Some(index) = self.buffers.choose(|port| way.has_room(port)) {
+                return Step::Leave(self.piece_leaves(now, index, way));
             }
             blocked = true;
         }
         let next_store = self.queue.front().filter(|_| !head_waits).map(|head| head.when);
         let accepted = self.uncached.filter(|_| head_waits);
+        let is_fence = |head: &&Entry| head_waits && head.kind == Kind::Barrier && self.reached > now;
+        let reached = self.queue.front().filter(is_fence).map(|_| self.reached);
         let free = if head_waits { self.buffers.next_free() } else { None };
         let departure = (wants_out && !blocked).then_some(self.next_departure);
-        let until = [next_store, accepted, free, departure].into_iter().flatten().min();
+        let until = [next_store, accepted, reached, free, departure].into_iter().flatten().min();
         Step::Wait { until, blocked }
     }
 
@@ -389,7 +417,8 @@ impl StoreUnit {
         match head.kind {
             Kind::Barrier => {
                 self.counters.partial_lines += self.buffers.evict_all();
-                self.buffers.is_empty()
+                // An uncached store is let go when its own socket has it, but a fence waits for the far one.
+                self.buffers.is_empty() && self.reached <= now
             }
             Kind::Uncached => {
                 self.counters.partial_lines += self.buffers.evict_all();
@@ -444,11 +473,14 @@ impl StoreUnit {
         true
     }
 
-    fn uncached_leaves(&mut self, now: Time) -> Departure {
+    fn uncached_leaves(&mut self, now: Time, way: &mut impl WayOut) -> Departure {
         let accepted = now + self.params.uncached_latency;
         let head = self.queue.front_mut().expect("an uncached store is the oldest");
         let (request, start) = request(head.line, head.mask);
-        let departure = Departure { port: head.port, request, bytes: head.bytes, start };
+        let crossed = way.cross(head.port, Cause::MmioDoorbell, head.mask.count_ones().into());
+        self.reached = self.reached.max(crossed.unwrap_or_default());
+        let arrives = crossed.map_or(now, |_| self.reached);
+        let departure = Departure { port: head.port, request, arrives, bytes: head.bytes, start };
         self.counters.bytes += u64::from(head.mask.count_ones());
         self.counters.uncached_tlps += 1;
         self.last_uncached = head.number;
@@ -458,10 +490,13 @@ impl StoreUnit {
         departure
     }
 
-    fn piece_leaves(&mut self, now: Time, index: usize) -> Departure {
-        let accepted = now + self.params.accept_latency;
-        let (line, piece, last) = self.buffers.take_piece(index, self.params.partial_chunk, now, accepted);
+    fn piece_leaves(&mut self, now: Time, index: usize, way: &mut impl WayOut) -> Departure {
+        let (line, piece) = self.buffers.take_piece(index, self.params.partial_chunk, now);
         let (request, start) = request(line.line, piece);
+        let crossed = way.cross(line.port, Cause::MmioWriteCombining, piece.count_ones().into());
+        let arrives = crossed.map_or(now, |there| self.reaches(there));
+        let accepted = way.answer(line.port, arrives) + self.params.accept_latency;
+        let last = self.buffers.accept_if_last(index, accepted);
         if last && self.buffers.left(line.order) {
             self.counters.overtakes += 1;
         }
@@ -473,7 +508,7 @@ impl StoreUnit {
         self.counters.direct_tlps += u64::from(line.direct);
         self.counters.partial_tlps += u64::from(piece != u64::MAX);
         self.next_departure = now + self.params.evict_interval;
-        Departure { port: line.port, request, bytes: line.bytes, start }
+        Departure { port: line.port, request, arrives, bytes: line.bytes, start }
     }
 
     fn tell_waiters(&mut self) {

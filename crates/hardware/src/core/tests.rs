@@ -6,9 +6,10 @@ use engine::Seed;
 use proptest::prelude::*;
 use units::{Duration, Time};
 
-use super::stores::Step;
+use super::stores::{Step, WayOut};
 use super::{EvictionOrder, LINE, Store, StoreParams, StoreUnit};
 use crate::enables::enables;
+use crate::memory::Cause;
 
 const BASE: u64 = 0x1_0000_0000;
 
@@ -17,6 +18,23 @@ type Left = (Time, u64, Vec<(u64, u8)>);
 
 /// Stores (offset and length), the chunk, the lengths of the TLPs.
 type Partial<'a> = (&'a [(u64, usize)], u32, &'a [usize]);
+
+/// Ports that are where the core is, and all have room or none.
+struct OneSocket {
+    room: bool,
+}
+
+impl WayOut for OneSocket {
+    fn has_room(&mut self, _: u8) -> bool {
+        self.room
+    }
+    fn cross(&mut self, _: u8, _: Cause, _: u64) -> Option<Time> {
+        None
+    }
+    fn answer(&mut self, _: u8, arrived: Time) -> Time {
+        arrived
+    }
+}
 
 struct Bench {
     unit: StoreUnit,
@@ -42,7 +60,7 @@ impl Bench {
     /// Lets everything happen that can now; when to look again.
     fn run_now(&mut self, room: bool) -> Option<Time> {
         loop {
-            match self.unit.step(self.now, |_| room) {
+            match self.unit.step(self.now, &mut OneSocket { room }) {
                 Step::Leave(departure) => {
                     let request = departure.request;
                     let payload = departure.payload();

@@ -20,24 +20,50 @@ pub enum Cause {
     Prefetch,
     /// Coherence messages without data.
     Snoop,
-    /// Doorbells and other accesses of a core to a device.
-    Mmio,
+    /// Directory state kept in DRAM.
+    Directory,
+    /// Uncached stores of a core to a device, which are posted: doorbells.
+    MmioDoorbell,
+    /// Accesses of a core to a device or its configuration space for whose answer the core waits.
+    MmioRegister,
+    /// Lines of a core's write-combining buffers, and the word that they are accepted.
+    MmioWriteCombining,
     /// Interrupt messages.
     Interrupt,
 }
 
 impl Cause {
     /// Every cause, in the order of the counters.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Core,
         Self::Dma,
         Self::Walk,
         Self::WriteBack,
         Self::Prefetch,
         Self::Snoop,
-        Self::Mmio,
+        Self::Directory,
+        Self::MmioDoorbell,
+        Self::MmioRegister,
+        Self::MmioWriteCombining,
         Self::Interrupt,
     ];
+
+    /// Its name in counters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Core => "core",
+            Self::Dma => "dma",
+            Self::Walk => "walk",
+            Self::WriteBack => "writeback",
+            Self::Prefetch => "prefetch",
+            Self::Snoop => "snoop",
+            Self::Directory => "directory",
+            Self::MmioDoorbell => "mmio-doorbell",
+            Self::MmioRegister => "mmio-register",
+            Self::MmioWriteCombining => "mmio-wc",
+            Self::Interrupt => "interrupt",
+        }
+    }
 }
 
 /// Bytes by cause.

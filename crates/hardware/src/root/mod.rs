@@ -85,7 +85,7 @@ pub enum RootEvent {
         /// Which core.
         core: CoreId,
     },
-    /// A message-signalled interrupt is due at the cores.
+    /// A message-signalled interrupt is globally ordered and reaches what remaps it.
     Interrupt {
         /// Who sent it.
         requester: Bdf,
@@ -94,8 +94,8 @@ pub enum RootEvent {
         /// Data as written.
         data: u32,
     },
-    /// A remapped interrupt is due at the cores.
-    Remapped {
+    /// An interrupt is due at its core.
+    CoreInterrupt {
         /// Who sent it.
         requester: Bdf,
         /// Where it goes.
@@ -278,6 +278,19 @@ impl Host {
         &self.ports[usize::from(number)]
     }
 
+    /// The first core of the socket that a port belongs to.
+    ///
+    /// # Panics
+    /// If the socket has no cores.
+    pub fn core_near(&self, number: u8) -> CoreId {
+        let node = self.ports[usize::from(number)].params.node;
+        let mut cores = (0..).map(CoreId);
+        cores
+            .find(|&core| self.memory.node_of_core(core).is_none_or(|of| of == node))
+            .filter(|&core| self.memory.node_of_core(core).is_some())
+            .expect("every socket has cores")
+    }
+
     /// All root ports, by number.
     pub fn ports(&self) -> &[RootPort] {
         &self.ports
@@ -378,7 +391,7 @@ impl Host {
             RootEvent::Interrupt { requester, address, data } => {
                 self.interrupt(scheduler, requester, MsiMessage { address, data });
             }
-            RootEvent::Remapped { requester, interrupt } => {
+            RootEvent::CoreInterrupt { requester, interrupt } => {
                 self.deliver_interrupt(scheduler.now(), requester, interrupt);
             }
             RootEvent::SendPosted { port, packet } => self.posted_arrived(wires, scheduler, port, packet),

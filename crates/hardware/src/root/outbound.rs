@@ -2,7 +2,7 @@
 
 use engine::{Completion, Scheduler, oneshot};
 use thiserror::Error;
-use units::{HostPhysical, Time};
+use units::{Bytes, HostPhysical, Time};
 use wire::pcie::config::header::Window as BridgeWindow;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus, ConfigRequest, ConfigType, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
@@ -11,6 +11,7 @@ use super::tags::{Tags, Waiting};
 use super::{Host, ReadCompleter, RootEvent};
 use crate::detected::Detected;
 use crate::event::Event;
+use crate::memory::{Cause, CoreId};
 use crate::packet::PacketId;
 use crate::wires::Wires;
 
@@ -114,6 +115,7 @@ impl Host {
         &mut self,
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
+        core: CoreId,
         address: HostPhysical,
         length: usize,
     ) -> Result<Access, OutboundError> {
@@ -126,10 +128,11 @@ impl Host {
         let requester = self.ports[usize::from(port)].id;
         let request = MemoryRequest::for_bytes(requester, 0, address.get(), length as u32);
         let tlp = Tlp::new(TlpKind::MemoryRead(request));
-        Ok(Access { data: self.ask(wires, scheduler, port, tlp, None) })
+        Ok(Access { data: self.ask(wires, scheduler, (core, port), tlp, None) })
     }
 
-    /// A core writes `data` to a device's BAR in one TLP. Returns when it can leave the root complex.
+    /// A core writes `data` to a device's BAR in one TLP, past what else it stores. Returns when it can leave the root
+    /// complex.
     ///
     /// # Errors
     /// If no port forwards the address or it does not fit into one TLP.
@@ -137,28 +140,15 @@ impl Host {
         &mut self,
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
-        address: HostPhysical,
-        data: &[u8],
-    ) -> Result<Time, OutboundError> {
-        self.mmio_write_at(wires, scheduler, scheduler.now(), address, data)
-    }
-
-    /// As [`mmio_write`](Self::mmio_write), by a core that is at `when`, now or later.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn mmio_write_at(
-        &mut self,
-        wires: &mut Wires,
-        scheduler: &mut Scheduler<Event>,
-        when: Time,
+        core: CoreId,
         address: HostPhysical,
         data: &[u8],
     ) -> Result<Time, OutboundError> {
         let port = self.window(address, data.len())?;
         let packet = self.uncached_write(wires, port, address.get(), data);
-        self.send_posted(wires, scheduler, when, port, packet);
-        Ok(when + self.ports[usize::from(port)].params.outbound_latency)
+        let arrives = self.reach_port(core, scheduler.now(), port, Cause::MmioDoorbell, data.len());
+        self.send_posted(wires, scheduler, arrives, port, packet);
+        Ok(arrives + self.ports[usize::from(port)].params.outbound_latency)
     }
 
     /// The write request for a few bytes.
@@ -176,35 +166,39 @@ impl Host {
         &mut self,
         scheduler: &mut Scheduler<Event>,
         wires: &mut Wires,
+        core: CoreId,
         target: Bdf,
         register: u16,
     ) -> Access {
-        self.config_request(scheduler, wires, target, register, None)
+        self.config_request(scheduler, wires, core, target, register, None)
     }
 
     /// A core writes the bytes of a doubleword of configuration space that `byte_enables` names.
+    #[allow(clippy::too_many_arguments)]
     pub fn config_write(
         &mut self,
         scheduler: &mut Scheduler<Event>,
         wires: &mut Wires,
+        core: CoreId,
         target: Bdf,
         register: u16,
         value: u32,
         byte_enables: u8,
     ) -> Access {
-        self.config_request(scheduler, wires, target, register, Some((value, byte_enables)))
+        self.config_request(scheduler, wires, core, target, register, Some((value, byte_enables)))
     }
 
     fn config_request(
         &mut self,
         scheduler: &mut Scheduler<Event>,
         wires: &mut Wires,
+        core: CoreId,
         target: Bdf,
         register: u16,
         write: Option<(u32, u8)>,
     ) -> Access {
         if target.bus() == 0 {
-            return Access { data: self.root_port_access(scheduler, wires, target, register, write) };
+            return Access { data: self.root_port_access(scheduler, wires, core, target, register, write) };
         }
         let port = self.ports.iter().position(|port| port.buses.contains(&target.bus()));
         let Some(port) = port.filter(|&p| self.link_is_up(wires, p as u8)) else {
@@ -233,7 +227,7 @@ impl Host {
             None => TlpKind::ConfigRead(request),
         };
         let value = write.map(|(value, _)| value);
-        Access { data: self.ask(wires, scheduler, port as u8, Tlp::new(kind), value) }
+        Access { data: self.ask(wires, scheduler, (core, port as u8), Tlp::new(kind), value) }
     }
 
     pub(super) fn send_outbound(
@@ -321,12 +315,19 @@ impl Host {
                     self.outbound.tags.put_back(header.tag, port, waiting);
                 } else {
                     let latency = self.ports[usize::from(port)].params.inbound_completion_latency;
-                    self.finish_access(scheduler, waiting, ordered + latency);
+                    let there = self.answer_core(waiting.core, ordered + latency, port, waiting.data.len());
+                    self.finish_access(scheduler, waiting, there);
                     self.issue(wires, scheduler);
                 }
             }
         }
         wires.consume(scheduler, packet, now);
+    }
+
+    /// The answer to an access of a core leaves the port's socket at `at`: when the core has it.
+    pub(super) fn answer_core(&mut self, core: CoreId, at: Time, port: u8, bytes: usize) -> Time {
+        let (from, to) = (self.ports[usize::from(port)].params.node, self.node_of(core));
+        self.memory.charge_interconnect(at, Cause::MmioRegister, from, to, Bytes::new(bytes as u64))
     }
 
     /// Gives a core its data at `at`.

@@ -1,7 +1,7 @@
 //! A root port as a function of bus 0: its configuration space and what writes to it set off.
 
 use engine::{Completion, Scheduler, oneshot};
-use units::{HostPhysical, Time};
+use units::{Bytes, HostPhysical, Time};
 use wire::pcie::config::header::{self, Window as BridgeWindow};
 use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, aer, pcie_cap, slot};
 use wire::pcie::tlp::MessageCode;
@@ -12,7 +12,11 @@ use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, MsiMessage};
 use crate::link::{LinkEnd, Side};
+use crate::memory::{Cause, CoreId, NodeId};
 use crate::wires::Wires;
+
+/// The data of an interrupt message (base spec 6.1.4: a write of one doubleword).
+const MESSAGE: Bytes = Bytes::new(4);
 
 /// Vendor and device ID of root ports: Intel's Xeon E5 v4, port 2a.
 const ROOT_PORT_ID: (u16, u16) = (0x8086, 0x6f04);
@@ -111,20 +115,39 @@ impl Host {
     ) {
         let now = scheduler.now();
         let port = self.ports.iter().find(|p| p.id == requester || p.buses.contains(&requester.bus()));
-        let node = port.map_or(0, |port| port.params.node.index());
-        if let Some(iommu) = self.iommus.get_mut(node).filter(|iommu| iommu.remaps_interrupts()) {
+        let from = port.map_or(NodeId(0), |port| port.params.node);
+        if let Some(iommu) = self.iommus.get_mut(from.index()).filter(|iommu| iommu.remaps_interrupts()) {
             let remapped = iommu.remap_interrupt(now, requester, message, &mut self.memory);
             match remapped.outcome {
                 Ok(interrupt) => {
-                    let event = RootEvent::Remapped { requester, interrupt };
-                    scheduler.at(remapped.ready.max(now), Event::Root(self.id, event));
+                    self.send_interrupt(scheduler, remapped.ready.max(now), from, requester, interrupt);
                 }
                 Err(_) => self.counters.blocked_interrupts += 1,
             }
         } else if let Ok(interrupt) = message.unremapped() {
-            self.deliver_interrupt(now, requester, interrupt);
+            self.send_interrupt(scheduler, now, from, requester, interrupt);
         } else {
             self.counters.blocked_interrupts += 1;
+        }
+    }
+
+    /// An interrupt whose core is known leaves the socket `from` for that of the core.
+    fn send_interrupt(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        at: Time,
+        from: NodeId,
+        requester: Bdf,
+        interrupt: Interrupt,
+    ) {
+        // A set of cores is told at once: no kernel here asks for one.
+        let core = (!interrupt.logical).then_some(CoreId(interrupt.destination as u16));
+        let to = core.and_then(|core| self.memory.node_of_core(core)).unwrap_or(from);
+        let there = self.memory.charge_interconnect(at, Cause::Interrupt, from, to, MESSAGE);
+        if there == scheduler.now() {
+            self.deliver_interrupt(there, requester, interrupt);
+        } else {
+            scheduler.at(there, Event::Root(self.id, RootEvent::CoreInterrupt { requester, interrupt }));
         }
     }
 
@@ -140,6 +163,7 @@ impl Host {
         &mut self,
         scheduler: &mut Scheduler<Event>,
         wires: &mut Wires,
+        core: CoreId,
         target: Bdf,
         register: u16,
         write: Option<(u32, u8)>,
@@ -157,9 +181,12 @@ impl Host {
                 self.root_port_effect(scheduler, wires, number as u8, effect);
             }
         }
-        let latency = self.ports[number].params.outbound_latency;
+        let bytes = if write.is_some() { 4 } else { 0 };
+        let there = self.reach_port(core, scheduler.now(), number as u8, Cause::MmioRegister, bytes);
+        let done = there + self.ports[number].params.outbound_latency;
+        let back = self.answer_core(core, done, number as u8, data.len());
         let slot = self.outbound.park(completer, data);
-        scheduler.after(latency, Event::Root(self.id, RootEvent::CoreHasData { slot }));
+        scheduler.at(back, Event::Root(self.id, RootEvent::CoreHasData { slot }));
         completion
     }
 

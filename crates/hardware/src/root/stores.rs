@@ -1,15 +1,17 @@
 //! Stores of cores to devices: from a core's buffers through a root port to the link.
 
 use engine::{Completion, Scheduler, Seed, Trace};
-use units::{HostPhysical, Time};
+use units::{Bytes, HostPhysical, Time};
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{FlowClass, Tlp, TlpKind};
 
-use super::{Host, OutboundError, RootEvent};
-use crate::core::{Departure, FillBuffers, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit};
+use super::{Host, OutboundError, RootEvent, RootPort};
+use crate::core::{
+    Departure, FillBuffers, LINE, LinePassed, Step, Store, StoreMark, StoreParams, StoreUnit, WayOut,
+};
 use crate::event::Event;
 use crate::link::Side;
-use crate::memory::{CoreId, MemorySystem};
+use crate::memory::{Cause, CoreId, MemorySystem, NodeId};
 use crate::packet::PacketId;
 use crate::wires::Wires;
 
@@ -20,6 +22,33 @@ pub(super) fn units(memory: &MemorySystem, params: &StoreParams) -> Vec<StoreUni
         .map_while(|n| memory.node_of_core(CoreId(n)).map(|_| n))
         .map(|n| StoreUnit::new(params.clone(), seed.component(&format!("core{n}/stores"))))
         .collect()
+}
+
+/// The way from one core to all ports at a time.
+struct FromCore<'a> {
+    now: Time,
+    node: NodeId,
+    ports: &'a mut [RootPort],
+    memory: &'a mut MemorySystem,
+}
+
+impl WayOut for FromCore<'_> {
+    fn has_room(&mut self, port: u8) -> bool {
+        let port = &mut self.ports[usize::from(port)];
+        port.places.taken(self.now) < port.params.posted_places
+    }
+
+    fn cross(&mut self, port: u8, cause: Cause, bytes: u64) -> Option<Time> {
+        let to = self.ports[usize::from(port)].params.node;
+        (to != self.node)
+            .then(|| self.memory.charge_interconnect(self.now, cause, self.node, to, Bytes::new(bytes)))
+    }
+
+    fn answer(&mut self, port: u8, arrived: Time) -> Time {
+        let from = self.ports[usize::from(port)].params.node;
+        let cause = Cause::MmioWriteCombining;
+        self.memory.charge_interconnect(arrived, cause, from, self.node, Bytes::ZERO)
+    }
 }
 
 impl Host {
@@ -88,7 +117,8 @@ impl Host {
             Store::Direct(address, line) => self.port_for(address, line.len())?,
             Store::Flush(_) | Store::Barrier => {
                 // Nothing to flush, nothing to order: the usual case.
-                if self.stores[core.index()].is_free(when) {
+                let unit = &mut self.stores[core.index()];
+                if unit.is_free(when) && (unit.has_arrived(when) || store != Store::Barrier) {
                     return Ok(());
                 }
                 0
@@ -100,7 +130,8 @@ impl Host {
         {
             self.stores[core.index()].passed(when, bytes.len());
             let packet = self.uncached_write(wires, port, address, bytes);
-            self.send_posted(wires, scheduler, when, port, packet);
+            let arrives = self.reach_port(core, when, port, Cause::MmioDoorbell, bytes.len());
+            self.send_posted(wires, scheduler, arrives, port, packet);
             return Ok(());
         }
         self.stores[core.index()].push(when, port, store);
@@ -131,6 +162,27 @@ impl Host {
         seen
     }
 
+    /// An access of a core leaves it at `when`: when it is at the port, behind those before it.
+    pub(super) fn reach_port(
+        &mut self,
+        core: CoreId,
+        when: Time,
+        port: u8,
+        cause: Cause,
+        bytes: usize,
+    ) -> Time {
+        let (from, to) = (self.node_of(core), self.ports[usize::from(port)].params.node);
+        if from == to {
+            return when;
+        }
+        let there = self.memory.charge_interconnect(when, cause, from, to, Bytes::new(bytes as u64));
+        self.stores[core.index()].reaches(there)
+    }
+
+    pub(super) fn node_of(&self, core: CoreId) -> NodeId {
+        self.memory.node_of_core(core).expect("accesses are made by cores of the host")
+    }
+
     fn port_for(&self, address: u64, length: usize) -> Result<u8, OutboundError> {
         let address = HostPhysical::new(address);
         if address.offset_in(LINE) + length as u64 > LINE {
@@ -146,12 +198,10 @@ impl Host {
         if unit.wake.is_some_and(|wake| wake <= now) {
             unit.wake = None;
         }
+        let node = self.node_of(core);
         let (until, blocked) = loop {
-            let Self { stores, ports, .. } = self;
-            let step = stores[core.index()].step(now, |port| {
-                let port = &mut ports[usize::from(port)];
-                port.places.taken(now) < port.params.posted_places
-            });
+            let Self { stores, ports, memory, .. } = self;
+            let step = stores[core.index()].step(now, &mut FromCore { now, node, ports, memory });
             match step {
                 Step::Leave(departure) => self.leave(wires, scheduler, departure),
                 Step::Wait { until, blocked } => break (until, blocked),
@@ -174,8 +224,7 @@ impl Host {
         let request = MemoryRequest { requester, ..departure.request };
         let tlp = Tlp::new(TlpKind::MemoryWrite(request));
         let packet = wires.packets.encode(&tlp, departure.payload());
-        let now = scheduler.now();
-        self.send_posted(wires, scheduler, now, departure.port, packet);
+        self.send_posted(wires, scheduler, departure.arrives, departure.port, packet);
     }
 
     /// Whether a port has room for another posted write of a core.
@@ -184,7 +233,7 @@ impl Host {
         port.places.taken(now) < port.params.posted_places
     }
 
-    /// Sends a posted write that leaves its core at `when`; it takes a place in the port.
+    /// Sends a posted write that is at its port at `when`; it has a place there from its core's asking on.
     pub(super) fn send_posted(
         &mut self,
         wires: &mut Wires,

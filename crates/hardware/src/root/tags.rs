@@ -9,6 +9,7 @@ use wire::pcie::{Tlp, TlpKind};
 
 use super::{Host, ReadCompleter, RootEvent};
 use crate::event::Event;
+use crate::memory::{Cause, CoreId};
 use crate::wires::Wires;
 
 /// Tags of a root complex: 8 bits of them, which every completer has to return (base spec 2.2.6.2).
@@ -17,6 +18,8 @@ const TAGS: usize = 256;
 /// A request of a core to a device.
 struct Request {
     port: u8,
+    /// When it is at the port.
+    arrives: Time,
     /// Without its tag.
     tlp: Tlp,
     /// Data of a write to configuration space.
@@ -26,6 +29,7 @@ struct Request {
 
 /// Who waits for the completions of a request, and what has come.
 pub(super) struct Waiting {
+    pub core: CoreId,
     pub completer: ReadCompleter,
     /// The bytes asked for; ones until they have come.
     pub data: Vec<u8>,
@@ -129,7 +133,7 @@ impl Host {
         &mut self,
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
-        port: u8,
+        (core, port): (CoreId, u8),
         tlp: Tlp,
         value: Option<u32>,
     ) -> Completion<Vec<u8>> {
@@ -138,8 +142,10 @@ impl Host {
             _ => (0, 4),
         };
         let (completer, completion) = oneshot();
-        let waiting = Waiting { completer, data: vec![0xff; length as usize], received: 0, address };
-        self.outbound.tags.queue.push_back(Request { port, tlp, value, waiting });
+        let waiting = Waiting { core, completer, data: vec![0xff; length as usize], received: 0, address };
+        let bytes = if value.is_some() { 4 } else { 0 };
+        let arrives = self.reach_port(core, scheduler.now(), port, Cause::MmioRegister, bytes);
+        self.outbound.tags.queue.push_back(Request { port, arrives, tlp, value, waiting });
         self.issue(wires, scheduler);
         completion
     }
@@ -149,7 +155,8 @@ impl Host {
         let now = scheduler.now();
         while !self.outbound.tags.queue.is_empty()
             && let Some(tag) = self.outbound.tags.take(now)
-            && let Some(Request { port, mut tlp, value, waiting }) = self.outbound.tags.queue.pop_front()
+            && let Some(Request { port, arrives, mut tlp, value, waiting }) =
+                self.outbound.tags.queue.pop_front()
         {
             match &mut tlp.kind {
                 TlpKind::MemoryRead(request) => request.tag = tag as u16,
@@ -164,7 +171,7 @@ impl Host {
                 Some(value) => wires.packets.encode(&tlp, &value.to_le_bytes()),
                 None => wires.packets.encode(&tlp, &[]),
             };
-            self.send_outbound(wires, scheduler, now, port, packet);
+            self.send_outbound(wires, scheduler, now.max(arrives), port, packet);
             if let Some(timeout) = self.completion_timeout(port) {
                 let event = RootEvent::Timeout { tag: tag as u16, generation };
                 scheduler.at(now + timeout, Event::Root(self.id, event));

@@ -12,7 +12,7 @@ use engine::Simulation;
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
-use hardware::memory::{MemoryParams, MemorySystem};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
@@ -133,7 +133,7 @@ impl Bench {
     fn config_write(&self, target: Bdf, register: u16, value: u32) {
         let access = self.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.host);
-            host.config_write(scheduler, wires, target, register, value, 0xf)
+            host.config_write(scheduler, wires, CoreId(0), target, register, value, 0xf)
         });
         let _ = self.simulation.block_on(access.data);
     }
@@ -159,7 +159,7 @@ impl Bench {
     fn read_register(&self) -> hardware::root::CoreAccess {
         self.simulation.with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(self.host);
-            host.mmio_read(wires, scheduler, HostPhysical::new(BAR), 4).unwrap()
+            host.mmio_read(wires, scheduler, CoreId(0), HostPhysical::new(BAR), 4).unwrap()
         })
     }
 

@@ -124,7 +124,7 @@ impl MmioOps for Region {
                 let lead = (self.base + offset + piece.start as u64).offset_in(LINE) as usize;
                 let access = self
                     .cores
-                    .with(|host, wires, scheduler| host.mmio_read(wires, scheduler, at, LINE as usize));
+                    .with(|host, wires, scheduler| host.mmio_read(wires, scheduler, core, at, LINE as usize));
                 under_way.push_back((piece, (lead, access.ok())));
             }
             for (piece, data) in under_way {
@@ -159,9 +159,9 @@ impl Region {
 
     /// Reads from the device, in one TLP. The core waits.
     async fn fetch(&self, cpu: &Cpu, at: PhysAddr, into: &mut [u8]) {
-        let (target, length) = (convert::physical(at), into.len());
+        let (core, target, length) = (convert::core(cpu.id()), convert::physical(at), into.len());
         let access =
-            self.cores.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, target, length));
+            self.cores.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, core, target, length));
         into.fill(0xff);
         if let Ok(access) = access {
             let data = cpu.stall_on(access.data).await.unwrap_or_default();

@@ -26,6 +26,7 @@ pub use aer::ErrorCounters;
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
+use crate::convert;
 use crate::kernel::Inner;
 use backend::OWN_SEGMENT;
 use resources::Aperture;
@@ -105,9 +106,10 @@ impl Inner {
     pub async fn config_read(&self, cpu: &Cpu, target: Bdf, register: u16) -> u32 {
         cpu.work(self.cores.costs.mmio_write);
         cpu.sync().await;
+        let core = convert::core(cpu.id());
         let answer = self
             .cores
-            .with(|host, wires, scheduler| host.config_read(scheduler, wires, target, register & !3));
+            .with(|host, wires, scheduler| host.config_read(scheduler, wires, core, target, register & !3));
         let data = cpu.stall_on(answer.data).await.unwrap_or_default();
         data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
     }
@@ -116,8 +118,9 @@ impl Inner {
     pub async fn config_write(&self, cpu: &Cpu, target: Bdf, register: u16, value: u32, enables: u8) {
         cpu.work(self.cores.costs.mmio_write);
         cpu.sync().await;
+        let core = convert::core(cpu.id());
         let answer = self.cores.with(|host, wires, scheduler| {
-            host.config_write(scheduler, wires, target, register & !3, value, enables)
+            host.config_write(scheduler, wires, core, target, register & !3, value, enables)
         });
         // Configuration writes are not posted: the core waits until they have been done.
         let _ = cpu.stall_on(answer.data).await;

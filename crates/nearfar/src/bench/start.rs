@@ -89,8 +89,11 @@ pub(super) fn start(
     seed: u64,
 ) -> Result<(), BenchError> {
     let handle = simulation.handle();
-    simulation.with(|fabric, _| {
-        fabric.host_mut(host).add_window(HostPhysical::new(place.bar0), regs::BAR_BYTES, place.port)
+    // The driver runs where its card is.
+    let core = simulation.with(|fabric, _| {
+        let host = fabric.host_mut(host);
+        host.add_window(HostPhysical::new(place.bar0), regs::BAR_BYTES, place.port);
+        host.core_near(place.port)
     });
     let config = configuration(place, setup);
     let registers = registers(buffer, run, effort, seed);
@@ -98,7 +101,7 @@ pub(super) fn start(
         for (register, value) in config {
             let written = handle.with(|fabric, scheduler| {
                 let (host, wires) = fabric.host_and_wires(host);
-                host.config_write(scheduler, wires, place.card, register, value, 0xf)
+                host.config_write(scheduler, wires, core, place.card, register, value, 0xf)
             });
             let _ = written.data.await;
         }
@@ -106,7 +109,7 @@ pub(super) fn start(
             let sent = handle.with(|fabric, scheduler| {
                 let (host, wires) = fabric.host_and_wires(host);
                 let at = HostPhysical::new(place.bar0 + register);
-                host.mmio_write(wires, scheduler, at, &value.to_le_bytes())
+                host.mmio_write(wires, scheduler, core, at, &value.to_le_bytes())
             });
             debug_assert!(sent.is_ok(), "the BAR's window was added");
             // One after the other: a write is posted, and the next may not be earlier.
