@@ -82,6 +82,7 @@ impl MemorySystem {
         let dirty = snooped.dirty && intent == Intent::Own;
         let mut fetched = Fetched { at, source, shared: snooped.shared, dirty, memory_read };
         if !TIMED {
+            self.keep_directory::<false>(at, to, home, line, intent);
             return fetched;
         }
         let home_node = home.index();
@@ -100,6 +101,7 @@ impl MemorySystem {
                     ready = ready.max(self.net.line(found, way, cause, &mut self.counters));
                 }
                 self.homes[home_node].work_on(line, home_at, ready);
+                self.keep_directory::<true>(memory, to, home, line, intent);
                 if remote { self.net.line(ready, (home, to), cause, &mut self.counters) } else { ready }
             }
         };
@@ -120,10 +122,46 @@ impl MemorySystem {
         let home_at = if TIMED && remote { self.ask_home(at, from, home, Cause::Snoop) } else { at };
         let snooped = self.snoop::<TIMED>(home_at, from, home, line, Intent::Own);
         let mut at = snooped.at;
+        if TIMED
+            && remote
+            && self.has_directory()
+            && !self.sockets[home.index()].directory.may_be_changed(line)
+        {
+            // The directory's bits have to be read; with the line's data they are written.
+            at = at.max(self.dram[home.index()].read(home_at, line));
+            self.counters.nodes[home.index()].dram_read.add(Cause::Directory, super::LINE);
+        }
+        self.keep_directory::<TIMED>(at, from, home, line, Intent::Own);
         if TIMED && remote {
             at = self.net.message(at, (home, from), Cause::Snoop, &mut self.counters);
         }
         at
+    }
+
+    /// Whether home nodes keep a directory.
+    pub(super) fn has_directory(&self) -> bool {
+        self.params.interconnect.snoop == SnoopMode::Directory
+    }
+
+    /// Writes the directory's state of a line that socket `to` has got at `at`, if it is another one now.
+    ///
+    /// A line that another socket may write is marked, also if it was only read: without other readers it gets it for itself.
+    /// The mark goes when the home's own socket has asked all others; that is a write of the whole line, too.
+    fn keep_directory<const TIMED: bool>(
+        &mut self,
+        at: Time,
+        to: NodeId,
+        home: NodeId,
+        line: u64,
+        intent: Intent,
+    ) {
+        if !self.has_directory() || intent == Intent::Observe {
+            return;
+        }
+        if self.sockets[home.index()].directory.set_changed(line, to != home) && TIMED {
+            self.counters.nodes[home.index()].dram_written.add(Cause::Directory, super::LINE);
+            self.dram[home.index()].write(at, line);
+        }
     }
 
     /// Sends a request to the home node: when it is being worked on there.
@@ -141,13 +179,17 @@ impl MemorySystem {
         intent: Intent,
     ) -> Snooped {
         let mut result = Snooped { at: home_at, holder: None, shared: false, dirty: false };
+        let all = TIMED
+            && match self.params.interconnect.snoop {
+                SnoopMode::Broadcast => true,
+                SnoopMode::Directory => self.sockets[home.index()].directory.may_be_changed(line),
+            };
         for n in 0..self.sockets.len() {
             if n == to.index() {
                 continue;
             }
             let held = self.sockets[n].locate(line);
-            let broadcast = TIMED && self.params.interconnect.snoop == SnoopMode::Broadcast;
-            if !held.any() && !broadcast {
+            if !held.any() && !all {
                 continue;
             }
             let mut found = home_at;
@@ -211,6 +253,10 @@ impl MemorySystem {
     ) -> Time {
         #[cfg(test)]
         self.log.push(line);
+        if self.has_directory() {
+            // The line comes with its state.
+            self.sockets[home.index()].directory.set_changed(line, false);
+        }
         if !TIMED {
             return at;
         }

@@ -154,6 +154,9 @@ impl MemorySystem {
         }
         let target = match self.params.remote_write {
             _ if node == home => Some(node),
+            RemoteWrite::WriteHomeKeepCopy { grant } => {
+                return self.write_home_keep_copy::<TIMED>(known, (node, home), line, coverage, grant);
+            }
             RemoteWrite::AllocateAtDeviceSocket { .. } => Some(node),
             RemoteWrite::AllocateAtHomeSocket => Some(home),
             RemoteWrite::ToHomeMemory => None,
@@ -232,6 +235,77 @@ impl MemorySystem {
             ready = self.net.message(ready, (target, node), Cause::Dma, &mut self.counters);
         }
         Access { ready, source: if target == node { Source::Llc } else { Source::RemoteLlc } }
+    }
+
+    /// A device's write to another node's memory that goes there and leaves a clean copy in the device's socket.
+    ///
+    /// The home node grants ownership without looking into its directory: its I/O directory cache notes who has the line
+    /// until the data are there, and they bring the directory's state with them. Only if no entry is free the directory is
+    /// read first, and written.
+    fn write_home_keep_copy<const TIMED: bool>(
+        &mut self,
+        known: Time,
+        (node, home): (NodeId, NodeId),
+        line: u64,
+        coverage: Coverage,
+        grant: Duration,
+    ) -> Access {
+        let (n, h) = (node.index(), home.index());
+        let llc = self.params.sockets[n].llc;
+        let probe = self.sockets[n].llc.probe(line);
+        let held = self.sockets[n].held_at(probe.slot(), line);
+        let alone = held.any() && self.sockets[n].exclusive(held);
+        let asked = self.sockets[n].owned(held, None);
+        self.sockets[n].drop_private(line, held, None);
+        let mut granted = known + if asked { llc.core_snoop } else { Duration::ZERO };
+        if !alone {
+            let home_at = if TIMED { self.ask_home(granted, node, home, Cause::Dma) } else { granted };
+            let mut at = self.snoop::<TIMED>(home_at, node, home, line, Intent::Own).at;
+            if TIMED {
+                if coverage == Coverage::Partial {
+                    at = at.max(self.dram[h].read(home_at, line));
+                    self.counters.nodes[h].dram_read.add(Cause::Dma, super::LINE);
+                    self.counters.nodes[n].device.merges += 1;
+                } else if self.homes[h].io_writes.free_at(home_at) > home_at {
+                    at = at.max(self.dram[h].read(home_at, line));
+                    self.counters.nodes[h].dram_read.add(Cause::Directory, super::LINE);
+                    self.counters.nodes[h].dram_written.add(Cause::Directory, super::LINE);
+                    self.dram[h].write(at, line);
+                }
+                granted = self.net.message(at + grant, (home, node), Cause::Dma, &mut self.counters);
+            }
+        }
+        let user = CacheUser::Device as usize;
+        match held.llc {
+            Some(slot) => {
+                self.sockets[n].llc.change(slot, flag::EXCLUSIVE, flag::DIRTY);
+                self.sockets[n].llc.used_at(probe, slot);
+            }
+            None if llc.ddio.ways != 0 => {
+                self.sockets[n].insert_at(line, probe, llc.ddio.ways, flag::EXCLUSIVE);
+                self.settle::<TIMED>(granted, n, Some(CacheUser::Device));
+                granted += llc.ddio.acquire;
+            }
+            None => {}
+        }
+        self.sockets[h].directory.set_changed(line, true);
+        if !TIMED {
+            return Access { ready: known, source: Source::Llc };
+        }
+        let arrives = self.net.line(granted, (node, home), Cause::Dma, &mut self.counters);
+        let accepted = self.dram[h].write(arrives, line);
+        self.homes[h].io_writes.occupy(accepted);
+        let counters = &mut self.counters;
+        counters.nodes[h].dram_written.add(Cause::Dma, super::LINE);
+        let llc_counters = &mut counters.nodes[n].llc[user];
+        if held.llc.is_some() {
+            llc_counters.hits += 1;
+        } else {
+            llc_counters.misses += 1;
+            llc_counters.allocations += u64::from(llc.ddio.ways != 0);
+        }
+        counters.nodes[n].device.writes_to_memory += 1;
+        Access { ready: granted + llc.device_commit, source: Source::RemoteDram }
     }
 
     /// Takes a line from all other sockets for a device's write: when the write may proceed.

@@ -1,5 +1,13 @@
-//! A node's home agent: requests for one line are served one after the other.
+//! A node's home agent: requests for one line are served one after the other; a directory says which lines other sockets
+//! may have changed.
+//!
+//! The directory is that of Xeon E5 from v2 on: two bits beside each line's ECC, read and written with the line (McCalpin,
+//! "Memory directories in Intel processors", 2023). Of its states only the one that matters is kept, "another socket may
+//! have changed it"; which sockets share an unchanged line the caches themselves are asked. It outlives the copy that it was
+//! set for, as nobody tells when a clean line is dropped.
 
+use super::slots::Slots;
+use rustc_hash::FxHashMap;
 use units::Time;
 
 /// Requests that a home agent has in hand at most, or rather whose lines it remembers (Intel Xeon E5 v3 uncore
@@ -19,11 +27,17 @@ struct Tracked {
 pub(super) struct HomeAgent {
     /// By a hash of the line. A line that another one pushes out is forgotten, which costs nothing but its wait.
     tracker: Vec<Tracked>,
+    /// The I/O directory cache: a device's writes from another socket that have ownership and have not come back yet.
+    pub(super) io_writes: Slots,
 }
 
 impl HomeAgent {
-    pub(super) fn new() -> Self {
-        Self { tracker: vec![Tracked { line: u64::MAX, from: Time::ZERO, until: Time::ZERO }; TRACKED] }
+    /// A home agent whose I/O directory cache has so many entries.
+    pub(super) fn new(io_directory_cache: u16) -> Self {
+        Self {
+            tracker: vec![Tracked { line: u64::MAX, from: Time::ZERO, until: Time::ZERO }; TRACKED],
+            io_writes: Slots::new(io_directory_cache.into()),
+        }
     }
 
     /// When a request for `line` that is there at `at` is worked on: not while another one for it is.
@@ -46,6 +60,43 @@ impl HomeAgent {
     }
 }
 
+/// Which lines of a node other sockets may have changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Directory {
+    /// By page of 64 lines.
+    pages: FxHashMap<u64, u64>,
+}
+
+impl Directory {
+    /// Whether the directory says that another socket may have changed `line`.
+    #[inline]
+    pub(super) fn may_be_changed(&self, line: u64) -> bool {
+        !self.pages.is_empty()
+            && self.pages.get(&(line / 64)).is_some_and(|lines| lines >> (line % 64) & 1 != 0)
+    }
+
+    /// Notes whether another socket may have changed `line`: whether that is new.
+    pub(super) fn set_changed(&mut self, line: u64, may_be: bool) -> bool {
+        let bit = 1 << (line % 64);
+        if may_be {
+            let lines = self.pages.entry(line / 64).or_default();
+            let is_new = *lines & bit == 0;
+            *lines |= bit;
+            return is_new;
+        }
+        match self.pages.get_mut(&(line / 64)) {
+            Some(lines) if *lines & bit != 0 => {
+                *lines &= !bit;
+                if *lines == 0 {
+                    self.pages.remove(&(line / 64));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,12 +104,21 @@ mod tests {
     #[test]
     fn a_line_is_worked_on_by_one_request_at_a_time() {
         let at = |ns: u64| Time::from_ps(ns * 1000);
-        let mut home = HomeAgent::new();
+        let mut home = HomeAgent::new(64);
         assert_eq!(home.admit(at(10), 7), at(10));
         home.work_on(7, at(10), at(80));
         assert_eq!(home.admit(at(20), 7), at(80));
         assert_eq!(home.admit(at(20), 8), at(20), "another line");
         assert_eq!(home.admit(at(5), 7), at(5), "it was there first");
         assert_eq!(home.admit(at(90), 7), at(90));
+    }
+
+    #[test]
+    fn the_directory_remembers_single_lines() {
+        let mut home = Directory::default();
+        assert!(home.set_changed(70, true) && !home.set_changed(70, true));
+        assert!(home.may_be_changed(70) && !home.may_be_changed(71) && !home.may_be_changed(6));
+        assert!(home.set_changed(70, false) && !home.set_changed(70, false));
+        assert!(!home.may_be_changed(70));
     }
 }

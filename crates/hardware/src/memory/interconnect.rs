@@ -176,6 +176,7 @@ mod tests {
             header: Bytes::new(8),
             home_agent: Duration::ZERO,
             snoop: super::super::params::SnoopMode::Directory,
+            io_directory_cache: 64,
         };
         let net = Interconnect::new(&params, 4);
         let counters = MemoryCounters { links: net.counters(&params), ..Default::default() };

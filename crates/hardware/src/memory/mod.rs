@@ -21,15 +21,15 @@
 //! | `presence` | which cores may have a line |
 //! | `regions` | which parts of memory a socket never had |
 //! | `dram` | channels, banks, refresh, row buffers, write queues |
-//! | `home` | home agents: one request for a line at a time |
+//! | `home` | home agents: one request for a line at a time; directory, I/O directory cache |
 //! | `interconnect` | links between sockets and routes over them |
+//! | `slots` | places that requests take for a while |
 //! | `server` | a resource that serves one request at a time |
 //! | `physical` | the bytes |
 //! | `counters` | traffic by place and cause, and the sums that must agree |
 //!
 //! What is simpler than in the real thing: an L2 includes its L1; cores of one
-//! socket are equally far from all slices of its LLC and from its root ports; a
-//! directory, where the machine has one, is exact.
+//! socket are equally far from all slices of its LLC and from its root ports.
 
 mod access;
 mod cache;
@@ -48,6 +48,7 @@ mod regions;
 mod replacement;
 mod server;
 mod set_index;
+mod slots;
 mod snapshot;
 mod socket;
 mod system;

@@ -7,51 +7,11 @@
 //! latency a core hides without them.
 
 use super::params::PrefetchParams;
+use super::slots::Slots;
 use units::Time;
 
-/// Places that are kept track of: as many as a machine file may give a core.
-const MOST: usize = 64;
 /// Lines of a page.
 const PAGE: u64 = 64;
-
-/// Lines that a core's L2 has asked for.
-#[derive(Clone, Debug)]
-pub(super) struct SuperQueue {
-    free: [Time; MOST],
-    size: usize,
-}
-
-impl SuperQueue {
-    fn new(size: u8) -> Self {
-        Self { free: [Time::ZERO; MOST], size: usize::from(size).clamp(1, MOST) }
-    }
-
-    /// The place that is free first, and when it is.
-    #[inline]
-    fn first(&self) -> (usize, Time) {
-        let places = self.free[..self.size].iter().copied().enumerate();
-        places.min_by_key(|&(_, free)| free).expect("there is a place")
-    }
-
-    /// From when on a line that is missed at `at` can be asked for.
-    #[inline]
-    pub(super) fn free_at(&self, at: Time) -> Time {
-        at.max(self.first().1)
-    }
-
-    /// A line is under way until `until`, in the place that is free first.
-    #[inline]
-    pub(super) fn occupy(&mut self, until: Time) {
-        let (place, _) = self.first();
-        self.free[place] = until;
-    }
-
-    /// Whether at least a half of the places is free at `at`.
-    #[inline]
-    fn is_light(&self, at: Time) -> bool {
-        self.free[..self.size].iter().filter(|&&free| free > at).count() * 2 < self.size
-    }
-}
 
 /// A sequence of accesses within a page.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +30,7 @@ struct Stream {
 #[derive(Clone, Debug)]
 pub(super) struct Prefetcher {
     params: PrefetchParams,
-    pub(super) queue: SuperQueue,
+    pub(super) queue: Slots,
     streams: Vec<Stream>,
     clock: u64,
     /// The stream of the last access.
@@ -114,7 +74,7 @@ impl Prefetcher {
         let none = Stream { page: u64::MAX, last: 0, ahead: 0, direction: 0, used: 0 };
         Self {
             params: *params,
-            queue: SuperQueue::new(params.super_queue),
+            queue: Slots::new(params.super_queue.into()),
             streams: vec![none; usize::from(params.streams)],
             clock: 0,
             recent: 0,
@@ -124,7 +84,7 @@ impl Prefetcher {
     /// Whether a line that is prefetched at `at` goes into the L2 or no further than the LLC.
     #[inline]
     pub(super) fn room(&self, at: Time) -> Into {
-        if self.queue.is_light(at) { Into::L2 } else { Into::Llc }
+        if self.queue.taken(at) * 2 < self.queue.size() { Into::L2 } else { Into::Llc }
     }
 
     /// The core has asked its L2 for `line`, and `missed` says whether in vain: what to fetch ahead.
@@ -284,16 +244,5 @@ mod tests {
         let mut prefetcher = Prefetcher::new(&PrefetchParams { streams: 0, adjacent_line: true, ..params() });
         assert_eq!(prefetcher.train(7, true).lines(), [6]);
         assert_eq!(prefetcher.train(6, false).lines(), [] as [u64; 0]);
-    }
-
-    #[test]
-    fn a_full_queue_lets_the_next_line_wait() {
-        let at = |ns: u64| Time::from_ps(ns * 1000);
-        let mut queue = SuperQueue::new(2);
-        queue.occupy(at(50));
-        assert_eq!((queue.free_at(at(1)), queue.is_light(at(1))), (at(1), false));
-        queue.occupy(at(40));
-        assert_eq!(queue.free_at(at(1)), at(40));
-        assert!(queue.is_light(at(50)));
     }
 }

@@ -7,6 +7,7 @@
 //! the snoop filter) names at least the cores that have a line.
 
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
+use super::home::Directory;
 use super::params::{EvictionNotice, Inclusion, SocketParams};
 use super::presence::Presence;
 use super::regions::Regions;
@@ -57,6 +58,8 @@ pub(super) struct Socket {
     pub(super) cores: Vec<PrivateCaches>,
     notice: EvictionNotice,
     pub(super) evicted: Evicted,
+    /// What the node's memory says about its lines.
+    pub(super) directory: Directory,
 }
 
 impl Socket {
@@ -82,6 +85,7 @@ impl Socket {
             cores: (0..u64::from(params.cores)).map(private).collect(),
             notice: params.llc.eviction_notice,
             evicted: Evicted::default(),
+            directory: Directory::default(),
         }
     }
 
@@ -89,6 +93,7 @@ impl Socket {
     pub(super) fn clear(&mut self) {
         self.llc.clear();
         self.regions.clear();
+        self.directory = Directory::default();
         if let Some(filter) = &mut self.filter {
             filter.clear();
         }
@@ -145,7 +150,7 @@ impl Socket {
     }
 
     #[inline]
-    fn directory(&mut self) -> &mut TagArray {
+    fn filter(&mut self) -> &mut TagArray {
         self.filter.as_mut().unwrap_or(&mut self.llc)
     }
 
@@ -213,7 +218,7 @@ impl Socket {
             dirty |= self.cores[left.trailing_zeros() as usize].downgrade(line);
             left &= left - 1;
         }
-        self.directory().change(slot, 0, flag::OWNED);
+        self.filter().change(slot, 0, flag::OWNED);
         if !dirty {
             return held;
         }
@@ -337,7 +342,7 @@ impl Socket {
             }
         }
         if let Some(slot) = held.directory {
-            self.directory().change(slot, flag::OWNED, 0);
+            self.filter().change(slot, flag::OWNED, 0);
         }
     }
 

@@ -77,7 +77,7 @@ impl MemorySystem {
         Self {
             sockets: caches.0,
             dram: numbered().map(|(n, s)| Dram::new(&s.dram, seed.component(&format!("dram{n}")))).collect(),
-            homes: vec![HomeAgent::new(); params.sockets.len()],
+            homes: vec![HomeAgent::new(params.interconnect.io_directory_cache); params.sockets.len()],
             ports: vec![Server::default(); params.sockets.len()],
             places: numbered()
                 .flat_map(|(n, s)| (0..s.cores).map(move |core| (n as u8, core as u8)))

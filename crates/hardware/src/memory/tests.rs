@@ -67,6 +67,7 @@ fn any_params() -> impl Strategy<Value = MemoryParams> {
     let remote_write = prop::sample::select(vec![
         RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::from_ns(10) },
         RemoteWrite::AllocateAtDeviceSocket { waits_for_home: false, grant: Duration::ZERO },
+        RemoteWrite::WriteHomeKeepCopy { grant: Duration::from_ns(10) },
         RemoteWrite::AllocateAtHomeSocket,
         RemoteWrite::ToHomeMemory,
     ]);
@@ -345,8 +346,8 @@ fn a_write_pays_for_ownership_merging_and_the_way_home() {
     let mut params = still();
     assert_eq!(write(&params, 0, Coverage::FullLine), (80.0, 40.0), "40 to acquire");
     assert_eq!(write(&params, 0, Coverage::Partial), (110.0, 40.0), "70 to fetch the rest");
-    // The home node is asked: 2 x 30.5 of link, 5 of home agent.
-    assert_eq!(write(&params, NODE_1, Coverage::FullLine), (146.0, 40.0));
+    // The home node is asked: 2 x 30.5 of link, 5 of home agent, 70 to read the directory.
+    assert_eq!(write(&params, NODE_1, Coverage::FullLine), (216.0, 40.0));
     params.interconnect.snoop = SnoopMode::Broadcast;
     // The other socket is asked: 2 x 30.5 of link, 20 of lookup; the fetch takes longer than the DRAM.
     assert_eq!(write(&params, 0, Coverage::FullLine), (161.0, 40.0));
@@ -385,6 +386,8 @@ fn remote_writes_go_where_the_policy_says() {
     };
     let at_device = RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO };
     assert_eq!(bytes_on_link(at_device), (Source::Llc, Source::RemoteLlc, 0));
+    let to_home = RemoteWrite::WriteHomeKeepCopy { grant: Duration::ZERO };
+    assert_eq!(bytes_on_link(to_home), (Source::RemoteDram, Source::Dram, 8 + 72));
     assert_eq!(bytes_on_link(RemoteWrite::AllocateAtHomeSocket), (Source::RemoteLlc, Source::Llc, 72));
     assert_eq!(bytes_on_link(RemoteWrite::ToHomeMemory), (Source::RemoteDram, Source::Dram, 72));
 }
@@ -423,6 +426,9 @@ fn cores_pay_for_level_and_ownership() {
     assert_eq!(quiet.core(8, CoreOp::Load).1, Source::RemoteLlc);
     assert_eq!(quiet.memory.counters().written_back, 1, "a line shared between sockets is clean");
     assert_eq!(quiet.core(8, CoreOp::FlushLine).1, Source::RemoteDram);
+    // The directory does not know that nobody has it any more: 2 x 30.5 of link and 20 of lookup, beside the DRAM.
+    assert_eq!(quiet.core(0, CoreOp::Load), (101.0, Source::Dram));
+    assert_eq!(quiet.core(0, CoreOp::FlushLine).1, Source::Dram);
     assert_eq!(quiet.core(0, CoreOp::Load), (90.0, Source::Dram));
     quiet.memory.counters().check_conservation().unwrap();
 }
@@ -439,4 +445,45 @@ fn remote_device_bandwidth_ends_at_the_link() {
     let link = &memory.counters().links;
     assert_eq!(link[1].bytes.of(Cause::Dma), Bytes::new(lines * 72));
     assert_eq!(link[0].bytes.of(Cause::Dma), Bytes::new(lines * 8));
+}
+
+/// DRAM traffic of the home node for each line that a device of the other socket writes and a core of the home node then
+/// reads, in lines read and written, for what is said about such writes.
+#[test]
+fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
+    let traffic = |remote_write, snoop| {
+        let mut params = MemoryParams::example();
+        params.remote_write = remote_write;
+        params.interconnect.snoop = snoop;
+        let mut memory = MemorySystem::new(&params);
+        // The core has read the buffer before: its copies are taken away.
+        let lines = 256;
+        let address = |n: u64| HostPhysical::new((4 << 30) + n * LINE);
+        let core = CoreId(params.sockets[0].cores);
+        let mut now = Time::ZERO;
+        let mut round = |memory: &mut MemorySystem| {
+            for n in 0..lines {
+                now = memory.dma_write(now, NodeId(0), address(n), Coverage::FullLine).ready;
+            }
+            for n in 0..lines {
+                now = memory.core(now, core, address(n), CoreOp::Load).ready;
+            }
+        };
+        round(&mut memory);
+        let before = memory.counters().nodes[1].clone();
+        round(&mut memory);
+        memory.check_coherence().unwrap();
+        let after = &memory.counters().nodes[1];
+        let read = after.dram_read.total() - before.dram_read.total();
+        let written = after.dram_written.total() - before.dram_written.total();
+        (read.get() / LINE / lines, written.get() / LINE / lines)
+    };
+    let keeps_dirty = RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO };
+    let writes_home = RemoteWrite::WriteHomeKeepCopy { grant: Duration::ZERO };
+    // IOctopus measured three times the network's bandwidth.
+    assert_eq!(traffic(writes_home, SnoopMode::Directory), (1, 2));
+    assert_eq!(traffic(keeps_dirty, SnoopMode::Directory), (2, 2));
+    assert_eq!(traffic(keeps_dirty, SnoopMode::Broadcast), (1, 1));
+    assert_eq!(traffic(RemoteWrite::ToHomeMemory, SnoopMode::Broadcast), (1, 1));
+    assert_eq!(traffic(RemoteWrite::AllocateAtHomeSocket, SnoopMode::Directory), (0, 0));
 }

@@ -113,7 +113,7 @@ names! {
     pub enum SnoopMode {
         /// All of them, for every line that the requester's socket misses.
         Broadcast = "broadcast",
-        /// Those that hold the line, as a directory in the home node knows.
+        /// Those that may have changed the line, as a directory in the home node's memory says, and those that share it.
         Directory = "directory",
     }
 }
@@ -124,6 +124,8 @@ names! {
         /// Into the LLC of the device's socket, as local writes do, after
         /// ownership was asked of the home node.
         AllocateAtDeviceSocket = "allocate-at-device-socket",
+        /// To the home node's DRAM, after ownership was asked of it; a clean copy stays in the LLC of the device's socket.
+        WriteHomeKeepCopy = "write-home-keep-copy",
         /// Over the interconnect into the LLC of the home socket.
         AllocateAtHomeSocket = "allocate-at-home-socket",
         /// Over the interconnect into DRAM; cached copies are invalidated.
@@ -156,6 +158,8 @@ record! {
         home_agent: Figure<Duration>,
         /// Which sockets a home node asks before it answers.
         snoop: Figure<SnoopMode>,
+        /// Entries of a home agent's I/O directory cache: writes of devices of other sockets under way. 64 if not given.
+        io_directory_cache: Option<Figure<Count>>,
         /// Where a device's writes to another socket's memory go.
         remote_write: Figure<RemoteWrite>,
         /// Whether such a write is ordered only when the home node has answered.

@@ -179,6 +179,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
             header: Bytes::new(8),
             home_agent: Duration::ZERO,
             snoop: SnoopMode::Broadcast,
+            io_directory_cache: 0,
         };
     };
     let link = |pair: &Vec<u32>| InterconnectLink {
@@ -190,6 +191,10 @@ fn interconnect(host: &Host) -> InterconnectParams {
         links: params.links.value.iter().map(link).collect(),
         header: params.header.value,
         home_agent: params.home_agent.value,
+        io_directory_cache: params
+            .io_directory_cache
+            .as_ref()
+            .map_or(64, |entries| narrow(entries.value.get())),
         snoop: match params.snoop.value {
             machine::SnoopMode::Broadcast => SnoopMode::Broadcast,
             machine::SnoopMode::Directory => SnoopMode::Directory,
@@ -204,6 +209,9 @@ fn remote_write(host: &Host) -> RemoteWrite {
             waits_for_home: interconnect.remote_write_waits.value,
             grant: interconnect.remote_write_grant.value,
         },
+        machine::RemoteWrite::WriteHomeKeepCopy => {
+            RemoteWrite::WriteHomeKeepCopy { grant: interconnect.remote_write_grant.value }
+        }
         machine::RemoteWrite::AllocateAtHomeSocket => RemoteWrite::AllocateAtHomeSocket,
         machine::RemoteWrite::ToHomeMemory => RemoteWrite::ToHomeMemory,
     }

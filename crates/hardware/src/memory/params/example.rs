@@ -69,6 +69,7 @@ impl MemoryParams {
                 header: Bytes::new(8),
                 home_agent: Duration::from_ns(5),
                 snoop: SnoopMode::Directory,
+                io_directory_cache: 64,
             },
             remote_write: RemoteWrite::AllocateAtDeviceSocket { waits_for_home: true, grant: Duration::ZERO },
             remote_hit: RemoteHit::AsMemory,

@@ -278,6 +278,8 @@ pub struct InterconnectParams {
     pub home_agent: Duration,
     /// Which sockets a home node asks before it answers.
     pub snoop: SnoopMode,
+    /// Entries of a home agent's I/O directory cache (WikiChip, "Skylake (server)": 64 before Skylake).
+    pub io_directory_cache: u16,
 }
 
 /// Which other sockets a home node asks for a line before it answers.
@@ -285,7 +287,8 @@ pub struct InterconnectParams {
 pub enum SnoopMode {
     /// All of them, for every line that the requester's socket misses.
     Broadcast,
-    /// Those that hold the line, as a directory in the home node knows.
+    /// Those that may have changed the line, as a directory in the home node's memory says, and those that share it. They
+    /// are asked while the directory is being read (opportunistic snoop broadcast).
     Directory,
 }
 
@@ -311,6 +314,12 @@ pub enum RemoteWrite {
         waits_for_home: bool,
         /// What granting ownership takes at the home node, beyond the snoops
         /// and [`InterconnectParams::home_agent`].
+        grant: Duration,
+    },
+    /// Ownership is asked of the home node, which notes it in its I/O directory cache; then the line goes to the home node's
+    /// DRAM, with the directory's state, and a clean copy stays in the LLC of the device's socket (US patent 9,170,946).
+    WriteHomeKeepCopy {
+        /// What granting ownership takes at the home node, beyond the snoops and [`InterconnectParams::home_agent`].
         grant: Duration,
     },
     /// Over the interconnect into the LLC of the home socket.
