@@ -91,6 +91,8 @@ pub(crate) struct Tasks {
     /// Of all that ended, by name.
     sums: RefCell<BTreeMap<String, TaskTimes>>,
     last: Cell<u32>,
+    /// The one whose program is being polled.
+    polled: Rc<Cell<Option<TaskId>>>,
 }
 
 impl Tasks {
@@ -102,6 +104,21 @@ impl Tasks {
 
     pub fn add(&self, task: Rc<Task>) {
         self.alive.borrow_mut().insert(task.id, task);
+    }
+
+    /// What says which task's program is being polled.
+    pub fn polled(&self) -> Rc<Cell<Option<TaskId>>> {
+        Rc::clone(&self.polled)
+    }
+
+    /// The task whose program is being polled (Linux: `current`); none while an interrupt is served.
+    pub fn current(&self) -> Option<Rc<Task>> {
+        self.get(self.polled.get()?)
+    }
+
+    /// The tasks of a process that have not ended.
+    pub fn of_process(&self, process: TaskId) -> Vec<Rc<Task>> {
+        self.alive.borrow().values().filter(|task| task.process == process).cloned().collect()
     }
 
     /// A task that has not ended.

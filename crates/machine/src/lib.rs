@@ -20,6 +20,7 @@ mod computer;
 mod diagnostic;
 mod doc;
 mod drive;
+mod event;
 mod figure;
 mod host;
 mod kernel;
@@ -52,6 +53,7 @@ pub use computer::{
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
 pub use drive::*;
+pub use event::{Action, Condition, Deed, EventEntry, EventSetup, NetCounter, Trigger};
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
 pub use kernel::{DmaFile, Ecn, KernelFile, SchedulerFile};

@@ -40,6 +40,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/dd-verify.toml",
     "scenarios/descriptor-send.toml",
     "scenarios/dual-port.toml",
+    "scenarios/events.toml",
     "scenarios/fio-randread.toml",
     "scenarios/fio-remote.toml",
     "scenarios/iommu-window.toml",

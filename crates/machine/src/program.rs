@@ -9,6 +9,8 @@ use units::Duration;
 record! {
     /// A program of a scenario.
     pub struct ProgramEntry {
+        /// What the scenario calls it, where something else names it.
+        name: Option<Placed<String>>,
         /// The host that it runs on; the only one if not given.
         host: Option<Placed<String>>,
         /// The cores that it may run on, as taskset spells them (`0-3,8`); all if not given.
@@ -62,6 +64,8 @@ impl MemoryPolicy {
 /// A program with its place.
 #[derive(Debug, Clone)]
 pub struct ProgramSetup {
+    /// What the scenario calls it.
+    pub name: Option<String>,
     /// Which of the hosts.
     pub host: usize,
     /// The cores that it may run on; empty for all.
@@ -120,8 +124,7 @@ impl ProgramSetup {
             Some(text) => match cpu_list(&text.value, cores) {
                 Ok(cpus) => cpus,
                 Err(message) => {
-                    let help = format!("numbers and ranges from 0 to {}, such as `0-3,8`", cores - 1);
-                    wrong.push(Diagnostic::new(&text.place, message).help(help));
+                    wrong.push(Diagnostic::new(&text.place, message).help(cores_help(cores)));
                     return None;
                 }
             },
@@ -142,12 +145,18 @@ impl ProgramSetup {
         };
         let start = entry.start.unwrap_or(Duration::ZERO);
         let (run, namespace) = (entry.run.clone(), entry.namespace.clone());
-        Some(Self { host, cpus, memory, run, start, namespace })
+        let name = entry.name.as_ref().map(|name| name.value.clone());
+        Some(Self { name, host, cpus, memory, run, start, namespace })
     }
 }
 
+/// What [`cpu_list`] takes on a host with so many cores.
+pub(crate) fn cores_help(cores: u32) -> String {
+    format!("numbers and ranges from 0 to {}, such as `0-3,8`", cores - 1)
+}
+
 /// Cores as taskset spells them: `0-3,8`.
-fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
+pub(crate) fn cpu_list(text: &str, cores: u32) -> Result<Vec<u16>, String> {
     let mut all = Vec::new();
     for piece in text.split(',') {
         let number = |text: &str| match text.trim().parse::<u32>() {

@@ -215,12 +215,12 @@ impl Check<'_> {
 ///
 /// All keys are read before giving up, so that all errors of a table are told.
 /// After `check`, an optional `fn(&Self, &mut Check)` complains about
-/// combinations that are impossible.
+/// combinations that are impossible. A key that is a word of Rust's is given behind `as`.
 macro_rules! record {
     (
         $(#[$attribute:meta])*
         pub struct $name:ident {
-            $( $(#[$field_attribute:meta])* $field:ident : $type:ty, )*
+            $( $(#[$field_attribute:meta])* $field:ident $(as $key:literal)? : $type:ty, )*
         }
         $( check $check:expr )?
     ) => {
@@ -236,12 +236,13 @@ macro_rules! record {
                 name: &str,
                 complaints: &mut $crate::read::Complaints,
             ) -> Option<Self> {
-                const KEYS: &[&str] = &[$( stringify!($field) ),*];
+                const KEYS: &[&str] = &[$( $crate::read::key!($field $($key)?) ),*];
                 let table = $crate::read::table(entry, name, KEYS, complaints)?;
                 $(
-                    let $field = match table.get(stringify!($field)) {
-                        Some(entry) => <$type as $crate::read::Read>::read(entry, stringify!($field), complaints),
-                        None => <$type as $crate::read::Read>::absent(&entry.node.place, stringify!($field), complaints),
+                    let key = $crate::read::key!($field $($key)?);
+                    let $field = match table.get(key) {
+                        Some(entry) => <$type as $crate::read::Read>::read(entry, key, complaints),
+                        None => <$type as $crate::read::Read>::absent(&entry.node.place, key, complaints),
                     };
                 )*
                 let value = Self { $( $field: $field?, )* };
@@ -250,13 +251,24 @@ macro_rules! record {
             }
 
             fn figures(&self, path: &str, visit: &mut dyn FnMut(&str, &dyn $crate::figure::AnyFigure)) {
-                $( self.$field.figures(&$crate::read::join(path, stringify!($field)), visit); )*
+                $( self.$field.figures(&$crate::read::join(path, $crate::read::key!($field $($key)?)), visit); )*
             }
 
             fn figures_mut(&mut self, path: &str, visit: &mut dyn FnMut(&str, &mut dyn $crate::figure::AnyFigure)) {
-                $( self.$field.figures_mut(&$crate::read::join(path, stringify!($field)), visit); )*
+                $( self.$field.figures_mut(&$crate::read::join(path, $crate::read::key!($field $($key)?)), visit); )*
             }
         }
     };
 }
 pub(crate) use record;
+
+/// A field's key in files.
+macro_rules! key {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $key:literal) => {
+        $key
+    };
+}
+pub(crate) use key;

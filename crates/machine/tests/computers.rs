@@ -1,6 +1,6 @@
 //! Scenarios with computers: what is wrong with one is said at its place.
 
-use machine::{ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, MemoryPolicy};
+use machine::{Action, ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, MemoryPolicy, Trigger};
 
 const GOOD: &str = r#"
 name = "x"
@@ -163,5 +163,105 @@ fn items_of_lists_are_set_by_name_and_by_number() {
     ] {
         let error = set(path, "nonsense").unwrap_err();
         assert!(error.contains(words), "{path}: {error}");
+    }
+}
+
+/// Two hosts with a cable that has a name, two programs, and an event with these lines.
+fn with_event(lines: &str) -> Result<ComputerSetup, String> {
+    let nic = "machine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n";
+    load(&format!(
+        "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\n{nic}[[host]]\nname = \"b\"\n{nic}\
+         [[cable]]\nname = \"wire\"\nends = [\"a\", \"b\"]\n[[program]]\nname = \"server\"\nhost = \"b\"\nrun = \"netserver\"\n\
+         [[program]]\nhost = \"a\"\nrun = \"stream\"\n[[program]]\nhost = \"a\"\nrun = \"stream\"\n[[event]]\n{lines}"
+    ))
+}
+
+#[test]
+fn events_name_what_there_is() {
+    let moved = Action::MoveTask { program: 0, cpus: vec![3, 4] };
+    for what in ["server", "b:netserver"] {
+        let setup =
+            with_event(&format!("at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"{what}\"\nto = \"3-4\""))
+                .unwrap();
+        assert_eq!(
+            (&setup.events[0].action, &setup.events[0].trigger),
+            (&moved, &Trigger::At("1 ms".parse().unwrap()))
+        );
+    }
+    for what in ["wire", "a", "b:0", "b:eth0"] {
+        let setup = with_event(&format!("when = \"a:eth0.rx_bytes > 1e3\"\ndo = \"cut\"\nwhat = \"{what}\""))
+            .unwrap();
+        assert_eq!(setup.events[0].action, Action::Cable { cable: 0, up: false });
+        let Trigger::Counter(condition) = &setup.events[0].trigger else { panic!("a condition") };
+        assert_eq!((condition.host, condition.more_than), (0, 1000.0));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
+    let event = |lines: &str| with_event(lines).expect_err(lines);
+    for (lines, place, words) in [
+        ("do = \"cut\"\nwhat = \"a\"", "x.toml:26:", "one moment"),
+        (
+            "at = \"1 ms\"\nwhen = \"a:eth0.rx_bytes > 1\"\ndo = \"cut\"\nwhat = \"a\"",
+            "x.toml:28:",
+            "one moment",
+        ),
+        ("at = \"1 ms\"\ndo = \"cu\"\nwhat = \"a\"", "x.toml:28:", "did you mean `cut`"),
+        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a\"\nto = \"3\"", "x.toml:30:", "leave it out"),
+        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"wires\"", "x.toml:29:", "cables are called `wire`"),
+        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a:1\"", "x.toml:29:", "a port at one of its ends"),
+        ("at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"server\"", "x.toml:26:", "needs cores"),
+        (
+            "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"server\"\nto = \"20\"",
+            "x.toml:30:",
+            "there is no core 20",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"sever\"\nto = \"2\"",
+            "x.toml:29:",
+            "did you mean `server`",
+        ),
+        ("at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"a:stream\"\nto = \"2\"", "x.toml:29:", "a `name`"),
+        (
+            "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"a:netserver\"\nto = \"2\"",
+            "x.toml:29:",
+            "it runs `stream`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"c:netserver\"\nto = \"2\"",
+            "x.toml:29:",
+            "the hosts are `a`, `b`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"a:eth1\"\nto = \"2\"",
+            "x.toml:29:",
+            "did you mean `eth0`",
+        ),
+        (
+            "at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"a:eth0:x\"\nto = \"2\"",
+            "x.toml:29:",
+            "as in `a:eth0:3`",
+        ),
+        ("at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"eth0\"\nto = \"2\"", "x.toml:29:", "on which host"),
+        ("when = \"a:eth0.rx_bytes\"\ndo = \"cut\"\nwhat = \"a\"", "x.toml:27:", "a counter and a number"),
+        (
+            "when = \"a:eth0.rx_bytes > many\"\ndo = \"cut\"\nwhat = \"a\"",
+            "x.toml:27:",
+            "a counter and a number",
+        ),
+        (
+            "when = \"a:eth0.rx_byte > 1\"\ndo = \"cut\"\nwhat = \"a\"",
+            "x.toml:27:",
+            "did you mean `rx_bytes`",
+        ),
+        (
+            "when = \"a:eth1.rx_bytes > 1\"\ndo = \"cut\"\nwhat = \"a\"",
+            "x.toml:27:",
+            "the host's network devices are `eth0`",
+        ),
+    ] {
+        let said = event(lines);
+        assert!(said.contains(place) && said.contains(words), "{lines}: {said}");
     }
 }

@@ -41,6 +41,9 @@ pub struct TaskParams {
     pub cpus: Vec<CpuId>,
     /// Where its memory comes from, user pages and pages of the page cache: whatever it asks for by [`Policy::Task`].
     pub policy: Policy,
+    /// It is a thread or child of the task that starts it: it belongs to that one's process, and runs where that one may unless
+    /// it has cores of its own.
+    pub is_child: bool,
 }
 
 impl TaskParams {
@@ -56,10 +59,12 @@ impl TaskParams {
         self
     }
 
-    /// A thread or child of the task on `parent`: its memory comes from where that one's does.
+    /// A thread or child of the task on `parent`: its memory comes from where that one's does, and it runs where that one
+    /// may unless it has cores of its own.
     #[must_use]
     pub fn of(mut self, parent: &Cpu) -> Self {
         self.policy = parent.policy();
+        self.is_child = true;
         self
     }
 }

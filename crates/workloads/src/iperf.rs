@@ -65,7 +65,7 @@ impl Iperf {
     }
 
     async fn serve(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Result<Report, Failure> {
-        let Environment { kernel, cpus, .. } = environment;
+        let Environment { kernel, .. } = environment;
         let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.port);
         let listener = kernel.network().listen(&cpu, at, 128);
         let listener =
@@ -80,8 +80,7 @@ impl Iperf {
                     stream.close(&cpu);
                 })
             };
-            let params = TaskParams { cpus: cpus.clone(), ..TaskParams::named("iperf").of(&cpu) };
-            kernel.spawn(params, Box::new(drain));
+            kernel.spawn(TaskParams::named("iperf").of(&cpu), Box::new(drain));
         }
     }
 }

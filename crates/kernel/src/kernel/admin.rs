@@ -5,7 +5,7 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Cpu, CpuId, Part};
 use platform::irq::Irq;
-use platform::kernel::TaskParams;
+use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::sync::Completion;
 use wire::pcie::Bdf;
 
@@ -19,6 +19,36 @@ impl Kernel {
         self.as_task("smp_affinity", async move |inner: &Rc<Inner>, cpu: &Cpu| {
             inner.move_irq(cpu, irq, to).await
         })
+    }
+
+    /// Lets a program and all that it has started run on other cores (`taskset -ap`), in a task of its own. The future ends when
+    /// that is done, and need not be polled for it to happen: with an error if no task of the program is left, or there is no
+    /// such core.
+    pub fn move_process(
+        &self,
+        process: TaskId,
+        to: Vec<CpuId>,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("taskset", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            let tasks = inner.tasks.of_process(process);
+            if tasks.is_empty() {
+                return Err(Error::Invalid);
+            }
+            for task in tasks {
+                cpu.work(inner.cores.costs.syscall);
+                KernelFace::set_affinity(&**inner, task.id, &to)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The interrupts of a network or block device, in the order of its vectors; none if there is no such device.
+    pub fn interrupts_of(&self, device: &str) -> Vec<Irq> {
+        let inner = &self.inner;
+        let net = inner.net.device(device).and_then(|device| device.driver()?.function());
+        let at = net.or_else(|| inner.block.device(device)?.function());
+        let function = at.and_then(|at| inner.pci.function(at.bdf));
+        function.map_or_else(Vec::new, |function| function.irqs.borrow().clone())
     }
 
     /// Gives a function `count` virtual functions, or takes all with 0 (Linux: writing to `sriov_numvfs`), in a task of its

@@ -48,13 +48,19 @@ impl Inner {
     /// Starts a task.
     pub fn spawn_program(&self, params: TaskParams, program: Program) -> TaskId {
         let id = self.tasks.next_id();
-        let first = params.cpus.first().copied().unwrap_or_default();
+        let parent = self.tasks.current().filter(|_| params.is_child);
+        let cpus = match &parent {
+            Some(parent) if params.cpus.is_empty() => parent.cpus.borrow().clone(),
+            _ => params.cpus,
+        };
+        let process = parent.map_or(id, |parent| parent.process);
+        let first = cpus.first().copied().unwrap_or_default();
         let cores = Rc::clone(&self.cores);
         let context = Context::with_policy(cores, Level::Task, first, Part::User, params.policy);
-        let task = Task::new(id, params.name, params.priority, params.cpus, context);
+        let task = Task::new((id, process), params.name, params.priority, cpus, context);
         let cpu = task.context.cpu();
         self.tasks.add(Rc::clone(&task));
-        let (me, future) = (self.me.clone(), TaskFuture::new(task, program(cpu)));
+        let (me, future) = (self.me.clone(), TaskFuture::new(task, program(cpu), self.tasks.polled()));
         self.cores.hw.spawn(async move {
             future.await;
             if let Some(kernel) = me.upgrade() {

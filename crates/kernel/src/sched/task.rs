@@ -32,6 +32,8 @@ pub(crate) enum State {
 /// A task.
 pub(crate) struct Task {
     pub id: TaskId,
+    /// The first task of its process.
+    pub process: TaskId,
     pub name: String,
     pub priority: Cell<Priority>,
     pub cpus: RefCell<Vec<CpuId>>,
@@ -56,7 +58,7 @@ fn weight(nice: i8) -> u64 {
 
 impl Task {
     pub fn new(
-        id: TaskId,
+        (id, process): (TaskId, TaskId),
         name: String,
         priority: Priority,
         cpus: Vec<CpuId>,
@@ -64,6 +66,7 @@ impl Task {
     ) -> Rc<Self> {
         let task = Rc::new(Self {
             id,
+            process,
             name,
             priority: Cell::new(priority),
             cpus: RefCell::new(cpus),
@@ -150,14 +153,16 @@ impl Task {
 /// Runs a task's program when, and only when, the task has a core.
 pub(crate) struct TaskFuture {
     task: Rc<Task>,
+    /// Says which task is being polled.
+    polled: Rc<Cell<Option<TaskId>>>,
     program: Option<Async<'static, ()>>,
     /// What it computed before it waited passes before it loses its core.
     settling: bool,
 }
 
 impl TaskFuture {
-    pub fn new(task: Rc<Task>, program: Async<'static, ()>) -> Self {
-        Self { task, program: Some(program), settling: false }
+    pub fn new(task: Rc<Task>, program: Async<'static, ()>, polled: Rc<Cell<Option<TaskId>>>) -> Self {
+        Self { task, polled, program: Some(program), settling: false }
     }
 }
 
@@ -166,7 +171,9 @@ impl Future for TaskFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut PollContext<'_>) -> Poll<()> {
         self.task.polled.set(true);
+        self.polled.set(Some(self.task.id));
         let result = self.run(cx);
+        self.polled.set(None);
         self.task.polled.set(false);
         result
     }

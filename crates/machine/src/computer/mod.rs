@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::{Doc, Kindred};
+use crate::event::{EventEntry, EventSetup, Surroundings};
 use crate::host::Machine;
 use crate::kernel::KernelFile;
 use crate::library::Library;
@@ -54,6 +55,8 @@ record! {
         source: Vec<SourceEntry>,
         /// Ports at which frames are captured.
         capture: Vec<CaptureEntry>,
+        /// What happens while the programs run.
+        event: Vec<EventEntry>,
     }
     check check_names
 }
@@ -115,7 +118,10 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     let hosts = scenario.host.iter().map(|host| ("hosts", &host.name));
     let sources = scenario.source.iter().map(|source| ("hosts or sources", &source.name));
     let switches = scenario.switch.iter().map(|switch| ("hosts, sources or switches", &switch.name));
-    for (what, name) in hosts.chain(sources).chain(switches) {
+    let programs = scenario.program.iter().filter_map(|program| program.name.as_ref());
+    let cables = scenario.cable.iter().filter_map(|cable| cable.name.as_ref());
+    let named = programs.chain(cables).map(|name| ("hosts, sources, switches, programs or cables", name));
+    for (what, name) in hosts.chain(sources).chain(switches).chain(named) {
         check_name(name, &mut check.complaints.0);
         if !seen.insert(&name.value) {
             let message = format!("there are two {what} called `{}`", name.value);
@@ -167,6 +173,8 @@ pub struct ComputerSetup {
     pub sources: Vec<SourceSetup>,
     /// What is between the hosts.
     pub network: NetworkSetup,
+    /// What happens while the programs run.
+    pub events: Vec<EventSetup>,
 }
 
 impl ComputerSetup {
@@ -187,7 +195,7 @@ impl ComputerSetup {
             fit::check(entry, host, &mut wrong);
             host.routes = crate::route::routes(&entry.route, &host.interfaces, &mut wrong);
         }
-        let programs = scenario
+        let programs: Vec<_> = scenario
             .program
             .iter()
             .filter_map(|entry| ProgramSetup::find(&hosts, entry, &mut wrong))
@@ -197,11 +205,19 @@ impl ComputerSetup {
         let sources = SourceSetup::find(&scenario.source, &hosts, &mut wrong);
         let stations = Stations { hosts: &hosts, sources: &scenario.source };
         let network = NetworkSetup::find(stations, switches, cables, &scenario.capture, &mut wrong);
+        // Events name what is there: they come last.
+        if !wrong.is_empty() {
+            return Err(Diagnostics::new(wrong));
+        }
+        let around = Surroundings { stations, switches, network: &network, programs: &programs };
+        let events =
+            scenario.event.iter().filter_map(|entry| EventSetup::find(&around, entry, &mut wrong)).collect();
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
         }
         let (name, summary) = (scenario.name, scenario.summary);
-        Ok(Self { name, summary, seed: scenario.seed.unwrap_or(1), hosts, programs, sources, network })
+        let seed = scenario.seed.unwrap_or(1);
+        Ok(Self { name, summary, seed, hosts, programs, sources, network, events })
     }
 }
 

@@ -90,6 +90,15 @@ impl NetworkSetup {
     }
 }
 
+/// The port that `name` names, as a cable's end does: `a`, `a:1`, `s:3`.
+pub(crate) fn port(
+    stations: Stations<'_>,
+    switches: &[SwitchEntry],
+    name: &Placed<String>,
+) -> Result<PortSetup, Box<Diagnostic>> {
+    Finder { stations, switches, used: Vec::new() }.port(name)
+}
+
 // A diagnostic is large, and made once before the program ends.
 #[allow(clippy::result_large_err)]
 impl Finder<'_> {

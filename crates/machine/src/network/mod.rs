@@ -4,12 +4,14 @@ mod find;
 
 use crate::placed::Placed;
 use crate::read::{Check, record};
-pub(crate) use find::Stations;
+pub(crate) use find::{Stations, port};
 use units::{BitRate, Bytes, Duration};
 
 record! {
     /// A cable between two ports.
     pub struct CableEntry {
+        /// What the scenario calls it, where something else names it.
+        name: Option<Placed<String>>,
         /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch `s`,
         /// `s` for its next free one, `t` for traffic source `t`.
         ends: Vec<Placed<String>>,

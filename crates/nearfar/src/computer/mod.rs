@@ -13,6 +13,7 @@
 //! | `tree` | what their kernels find, as sysfs shows it |
 //! | `programs` | command lines, held against what their hosts have |
 //! | `run` | the programs, and what they leave |
+//! | `events` | what happens while they run |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer/device.rs), a
 //! file in `device/` and a line in [`device::plug`]; its driver a line in [`device::drivers`].
@@ -20,6 +21,7 @@
 mod accounting;
 mod budget;
 mod device;
+mod events;
 mod kernel;
 mod network;
 mod packets;

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use engine::Seed;
 use machine::{ComputerSetup, DeviceFile, HostSetup, MemoryPolicy, ProgramSetup, SourceSetup};
 use platform::cpu::{CpuId, Node};
-use platform::kernel::TaskParams;
+use platform::kernel::{TaskId, TaskParams};
 use platform::memory::Policy;
 use rayon::prelude::*;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
+use super::events::Events;
 use super::programs::programs;
 use super::traffic::TrafficSource;
 use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
@@ -35,8 +36,8 @@ pub struct Done {
 
 /// Those that have ended, by their number in the scenario.
 #[derive(Default)]
-struct Ended {
-    done: RefCell<Vec<(usize, Done)>>,
+pub(super) struct Ended {
+    pub(super) done: RefCell<Vec<(usize, Done)>>,
 }
 
 /// Runs the programs of a scenario to their end, servers as long as anybody else runs.
@@ -130,9 +131,12 @@ pub fn run_watched(
     progress.step("booted");
     observer.booted(&computers);
     let ended = Rc::new(Ended::default());
-    for (n, program) in programs.iter().enumerate() {
-        start(setup, n, program, &computers, &ended);
-    }
+    let tasks = programs
+        .iter()
+        .enumerate()
+        .map(|(n, program)| start(setup, n, program, &computers, &ended))
+        .collect();
+    let events = Events::new(setup, &computers, tasks, &ended);
     for (n, source) in (programs.len()..).zip(&setup.sources) {
         start_source(n, source, &computers.sources[n - programs.len()], &computers, &ended);
     }
@@ -148,16 +152,17 @@ pub fn run_watched(
             break;
         }
         drop(done);
+        events.happen();
         let before = seen;
-        let mut events = 0u32;
+        let mut count = 0u32;
         computers.simulation().run_while(|_| {
-            events += 1;
-            if events % EVENTS_A_LOOK == 0 {
+            count += 1;
+            if count % EVENTS_A_LOOK == 0 {
                 progress.simulated(computers.simulation().now().since(started), length);
             }
-            ended.done.borrow().len() == before && !observer.has_enough()
+            ended.done.borrow().len() == before && !observer.has_enough() && !events.are_due()
         });
-        if ended.done.borrow().len() == before {
+        if ended.done.borrow().len() == before && !events.are_due() {
             if observer.has_enough() {
                 break;
             }
@@ -167,6 +172,7 @@ pub fn run_watched(
     }
     observer.ended(&computers);
     if !observer.has_enough() {
+        events.tell_missing();
         write_back(&computers);
     }
     progress.end();
@@ -212,14 +218,14 @@ fn give_up(
     }
 }
 
-/// Starts the scenario's `n`-th program as a task.
+/// Starts the scenario's `n`-th program as a task, whose number it gives.
 fn start(
     setup: &ComputerSetup,
     n: usize,
     program: &Rc<dyn Program>,
     computers: &Computers,
     ended: &Rc<Ended>,
-) {
+) -> TaskId {
     let entry = &setup.programs[n];
     let host = &computers.hosts()[entry.host];
     let at = computers.simulation().now() + entry.start;
@@ -245,7 +251,7 @@ fn start(
             let took = cpu.now().since(began);
             ended.done.borrow_mut().push((n, Done { host: host_name, run, took, outcome }));
         })
-    });
+    })
 }
 
 /// Lets a source begin, which counts as number `n` among the scenario's programs.

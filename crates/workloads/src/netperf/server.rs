@@ -43,7 +43,7 @@ impl Program for Netserver {
 
     fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
         Box::pin(async move {
-            let Environment { kernel, cpus, .. } = environment;
+            let Environment { kernel, .. } = environment;
             let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, self.port);
             let listener = kernel.network().listen(&cpu, at, 128);
             let listener =
@@ -58,8 +58,7 @@ impl Program for Netserver {
                         control.close(&cpu);
                     })
                 };
-                let params = TaskParams { cpus: cpus.clone(), ..TaskParams::named("netserver").of(&cpu) };
-                kernel.spawn(params, Box::new(serve));
+                kernel.spawn(TaskParams::named("netserver").of(&cpu), Box::new(serve));
             }
         })
     }
