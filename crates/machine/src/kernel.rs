@@ -30,6 +30,8 @@ record! {
         block: BlockFile,
         /// How it shares cores.
         scheduler: SchedulerFile,
+        /// How it sets PCI functions up.
+        pci: PciFile,
         /// How it maps memory for devices.
         dma: DmaFile,
         /// How its Internet protocols are set up.
@@ -82,6 +84,28 @@ record! {
         }
         let dirty = block.dirty_limit.value >= Bytes::kib(4);
         check.require(dirty, "dirty_limit", "writers would wait for ever", "a page of 4 KiB or more");
+    }
+}
+
+record! {
+    /// How a kernel sets PCI functions up: what it keeps free behind each hot-plug slot, as Linux's options `pci=` call it.
+    pub struct PciFile {
+        /// Bus numbers.
+        hpbussize: Figure<u32>,
+        /// Address space below 4 GiB (bytes).
+        hpmmiosize: Figure<Bytes>,
+        /// Address space above 4 GiB, for prefetchable BARs of 64 bits (bytes).
+        hpmmioprefsize: Figure<Bytes>,
+    }
+    check |pci: &PciFile, check: &mut Check<'_>| {
+        check.require_within("hpbussize", pci.hpbussize.value.into(), (0, 255), "bus numbers are not possible");
+        let (memory, prefetchable) = (pci.hpmmiosize.value, pci.hpmmioprefsize.value);
+        check.require_bytes("hpmmiosize", memory, (Bytes::new(0), Bytes::mib(512)));
+        check.require_bytes("hpmmioprefsize", prefetchable, (Bytes::new(0), Bytes::gib(1 << 10)));
+        for (key, size) in [("hpmmiosize", memory), ("hpmmioprefsize", prefetchable)] {
+            let whole = size.get() % (1 << 20) == 0;
+            check.require(whole, key, format!("no window of a bridge has {size}"), "whole MiB");
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub use drive::*;
 pub use event::{Action, Condition, Deed, EventEntry, EventSetup, NetCounter, Trigger};
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
-pub use kernel::{DmaFile, Ecn, KernelFile, SchedulerFile};
+pub use kernel::{DmaFile, Ecn, KernelFile, PciFile, SchedulerFile};
 pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
 pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine};

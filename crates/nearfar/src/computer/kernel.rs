@@ -33,7 +33,12 @@ pub fn params(host: &HostSetup) -> Result<KernelParams, Diagnostics> {
             granularity: file.scheduler.granularity.value,
             wakeup_granularity: file.scheduler.wakeup_granularity.value,
         },
-        pci: PciParams { max_read_request: file.max_read_request.value.get(), ..PciParams::default() },
+        pci: PciParams {
+            max_read_request: file.max_read_request.value.get(),
+            spare_buses: file.pci.hpbussize.value as u8,
+            spare_memory: file.pci.hpmmiosize.value.get(),
+            spare_prefetchable: file.pci.hpmmioprefsize.value.get(),
+        },
         block: BlockParams {
             read_ahead: file.block.read_ahead.value,
             dirty_limit: file.block.dirty_limit.value,
@@ -152,5 +157,11 @@ mod tests {
         );
         assert_eq!(file.scheduler.latency.value, SchedParams::linux().latency);
         assert_eq!(inet(&file), InetParams::linux());
+        let pci = PciParams::default();
+        assert_eq!(
+            (file.pci.hpbussize.value as u8, file.pci.hpmmiosize.value.get()),
+            (pci.spare_buses, pci.spare_memory)
+        );
+        assert_eq!(file.pci.hpmmioprefsize.value.get(), pci.spare_prefetchable);
     }
 }
