@@ -18,7 +18,7 @@ use platform::kernel::Kernel;
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use units::{Duration, Iova};
 use wire::nic::{DEVICE, VENDOR, VIRTUAL_DEVICE};
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, FunctionAddress};
 
 const VIRTUAL: VirtualParams = VirtualParams { count: 12, queues: 2, vectors: 3, device: VIRTUAL_DEVICE };
 const PORT: u16 = 7;
@@ -29,9 +29,9 @@ fn setup(mode: DmaMode) -> Setup {
 }
 
 /// The physical function of host 0.
-fn physical(pair: &Pair) -> Bdf {
+fn physical(pair: &Pair) -> FunctionAddress {
     let functions = pair.hosts[0].kernel.pci();
-    functions.iter().find(|f| (f.identity.vendor, f.identity.device) == (VENDOR, DEVICE)).unwrap().bdf
+    functions.iter().find(|f| (f.identity.vendor, f.identity.device) == (VENDOR, DEVICE)).unwrap().address()
 }
 
 fn set_virtual_functions(pair: &Pair, count: u16) -> Result<(), Error> {
@@ -51,7 +51,7 @@ fn virtual_functions_come_and_go() {
     // More than eight: those behind need the upper bits of the function number.
     assert_eq!(set_virtual_functions(&pair, 12), Ok(()));
     assert_eq!(set_virtual_functions(&pair, 2), Err(Error::Busy));
-    let of = physical(&pair);
+    let of = physical(&pair).bdf;
     let functions = pair.hosts[0].kernel.pci();
     let virtuals: Vec<_> = functions.iter().filter(|f| f.physical == Some(of)).collect();
     assert_eq!(virtuals.len(), 12);

@@ -1,6 +1,7 @@
-//! A domain of the IOMMU: the addresses and page tables of one function.
+//! A domain of the IOMMU: addresses and page tables.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hardware::iommu::tables::PageTable;
@@ -9,7 +10,6 @@ use platform::Error;
 use platform::cpu::Cpu;
 use platform::memory::{PAGE, PhysAddr};
 use units::{Bytes, HostPhysical, Iova};
-use wire::pcie::Bdf;
 
 use super::DmaMode;
 use super::iova::IovaSpace;
@@ -29,13 +29,14 @@ struct Flush {
     armed: bool,
 }
 
-/// Addresses and page tables of one function.
+/// Addresses and page tables.
 pub(super) struct Domain {
     pub id: DomainId,
     unit: Rc<Unit>,
-    function: Bdf,
     table: PageTable,
     space: RefCell<IovaSpace>,
+    /// Ranges whose address was not chosen here: first page, number of pages.
+    chosen: RefCell<BTreeMap<u64, u64>>,
     /// By core.
     flushes: RefCell<Vec<Flush>>,
     pub lazy: bool,
@@ -43,8 +44,20 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    /// Empty tables, with the function behind them.
-    pub fn new(kernel: &Inner, cpu: &Cpu, unit: Rc<Unit>, function: Bdf) -> Result<Rc<Self>, Error> {
+    /// Empty tables behind an IOMMU for the DMA API.
+    pub fn new(kernel: &Inner, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
+        let params = kernel.dma.params;
+        let space = IovaSpace::new(48, kernel.dma.cores, params.low_first);
+        Self::with_space(kernel, unit, space, params.mode == DmaMode::Lazy)
+    }
+
+    /// As [`new`](Self::new) for somebody who chooses addresses.
+    pub fn owned(kernel: &Inner, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
+        let space = IovaSpace::whole(48, kernel.dma.cores, kernel.dma.params.low_first);
+        Self::with_space(kernel, unit, space, false)
+    }
+
+    fn with_space(kernel: &Inner, unit: Rc<Unit>, space: IovaSpace, lazy: bool) -> Result<Rc<Self>, Error> {
         let levels = 4;
         let table = kernel.cores.with(|host, _, _| {
             let mut pages = kernel.pages.borrow_mut();
@@ -53,25 +66,32 @@ impl Domain {
         let table = table.map_err(|_| Error::NoMemory)?;
         let id = kernel.dma.domains.take().inspect_err(|_| give_tables(kernel, &unit, &table))?;
         let id = DomainId(id);
-        let entry = ContextEntry {
-            domain: id,
-            translation: TranslationType::Untranslated,
-            levels,
-            page_table: table.root(),
-            fault_processing_disabled: false,
-        };
-        unit.attach(kernel, cpu, function, Some(entry));
-        let params = kernel.dma.params;
         Ok(Rc::new(Self {
             id,
             unit,
-            function,
-            space: RefCell::new(IovaSpace::new(48, kernel.dma.cores, params.low_first)),
+            space: RefCell::new(space),
+            chosen: RefCell::default(),
             flushes: RefCell::new((0..kernel.dma.cores).map(|_| Flush::default()).collect()),
             table,
-            lazy: params.mode == DmaMode::Lazy,
+            lazy,
             closed: Cell::new(false),
         }))
+    }
+
+    /// The IOMMU.
+    pub fn unit(&self) -> Rc<Unit> {
+        Rc::clone(&self.unit)
+    }
+
+    /// What says of a function that its requests lead here.
+    pub fn entry(&self) -> ContextEntry {
+        ContextEntry {
+            domain: self.id,
+            translation: TranslationType::Untranslated,
+            levels: self.table.levels(),
+            page_table: self.table.root(),
+            fault_processing_disabled: false,
+        }
     }
 
     /// Maps `length` bytes from `at` below address `2^bits`.
@@ -92,7 +112,50 @@ impl Domain {
         let (page, listed) = taken.ok_or(Error::NoMemory)?;
         cpu.work(if listed { costs.iova_cached } else { costs.iova_slow });
         let iova = Iova::new(page * PAGE);
-        let frame = convert::physical(at.align_down(PAGE));
+        let entered = self.enter(kernel, cpu, (iova, at.align_down(PAGE)), pages, permissions);
+        if entered.is_err() {
+            self.space.borrow_mut().give(cpu.id(), page, pages);
+        }
+        entered.map(|()| iova + lead)
+    }
+
+    /// Maps whole pages from `at` at an address of the caller's choice.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they are no whole pages, or meet addresses of interrupts or beyond the tables; [`Error::Busy`] if some
+    /// of them are mapped; [`Error::NoMemory`].
+    pub fn map_at(
+        &self,
+        kernel: &Inner,
+        cpu: &Cpu,
+        (iova, at): (Iova, PhysAddr),
+        length: u64,
+        permissions: Permissions,
+    ) -> Result<(), Error> {
+        if length == 0 || (iova.get() | at.0 | length) % PAGE != 0 {
+            return Err(Error::Invalid);
+        }
+        let (page, pages) = (iova.get() / PAGE, length / PAGE);
+        self.space.borrow_mut().take_at(page, pages)?;
+        cpu.work(kernel.cores.costs.iova_slow);
+        let entered = self.enter(kernel, cpu, (iova, at), pages, permissions);
+        match entered {
+            Ok(()) => drop(self.chosen.borrow_mut().insert(page, pages)),
+            Err(_) => self.space.borrow_mut().give_at(page, pages),
+        }
+        entered
+    }
+
+    /// Writes the entries that lead from `iova` to the pages from `at` on.
+    fn enter(
+        &self,
+        kernel: &Inner,
+        cpu: &Cpu,
+        (iova, at): (Iova, PhysAddr),
+        pages: u64,
+        permissions: Permissions,
+    ) -> Result<(), Error> {
+        let frame = convert::physical(at);
         self.walk(kernel, cpu, iova);
         let mapped = kernel.cores.with(|host, _, _| {
             let mut all = kernel.pages.borrow_mut();
@@ -101,19 +164,12 @@ impl Domain {
             let bytes = Bytes::new(pages * PAGE);
             self.table.map(memory, &mut frames, iova, frame, bytes, permissions, PageSize::Size1GiB)
         });
-        match mapped {
-            Ok(entries) => {
-                self.edited(kernel, cpu, iova, entries);
-                Ok(iova + lead)
-            }
-            Err(_) => {
-                self.space.borrow_mut().give(cpu.id(), page, pages);
-                Err(Error::NoMemory)
-            }
-        }
+        let entries = mapped.map_err(|_| Error::NoMemory)?;
+        self.edited(kernel, cpu, iova, entries);
+        Ok(())
     }
 
-    /// Unmaps what [`map`](Self::map) gave.
+    /// Unmaps what [`map`](Self::map) gave or [`map_at`](Self::map_at) mapped.
     pub fn unmap(self: &Rc<Self>, kernel: &Rc<Inner>, cpu: &Cpu, at: Iova, length: u64) -> Result<(), Error> {
         let pages = (at.offset_in(PAGE) + length).div_ceil(PAGE);
         let iova = at.align_down(PAGE);
@@ -126,7 +182,7 @@ impl Domain {
         });
         let undone = undone.map_err(|_| Error::Invalid)?;
         if undone.bytes < Bytes::new(pages * PAGE) {
-            kernel.log(format!("dma {}: unmapped what was not mapped at {iova}", self.function));
+            kernel.log(format!("dma, domain {}: unmapped what was not mapped at {iova}", self.id.0));
             return Err(Error::Invalid);
         }
         self.edited(kernel, cpu, iova, undone.entries_written);
@@ -197,7 +253,15 @@ impl Domain {
 
     fn free(&self, kernel: &Inner, cpu: &Cpu, page: u64, pages: u64, tables: Vec<HostPhysical>) {
         let costs = kernel.cores.costs;
-        let listed = self.space.borrow_mut().give(cpu.id(), page, pages);
+        let was_chosen = self.chosen.borrow().get(&page) == Some(&pages);
+        let listed = match was_chosen {
+            true => {
+                self.chosen.borrow_mut().remove(&page);
+                self.space.borrow_mut().give_at(page, pages);
+                false
+            }
+            false => self.space.borrow_mut().give(cpu.id(), page, pages),
+        };
         cpu.work(if listed { costs.iova_cached } else { costs.iova_slow });
         let mut all = kernel.pages.borrow_mut();
         let mut frames = all.frames(self.unit.node);
@@ -264,13 +328,11 @@ impl Domain {
         })
     }
 
-    /// Takes the function out and gives all tables back.
-    pub fn close(&self, kernel: &Inner, cpu: &Cpu) {
+    /// Gives all tables back. No function is in it any more, and nothing waits to be flushed.
+    pub fn close(&self, kernel: &Inner) {
         if self.closed.replace(true) {
             return;
         }
-        self.flush_all(kernel, cpu);
-        self.unit.attach(kernel, cpu, self.function, None);
         kernel.dma.domains.give(self.id.0);
         give_tables(kernel, &self.unit, &self.table);
     }

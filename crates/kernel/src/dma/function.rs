@@ -6,17 +6,17 @@ use std::rc::{Rc, Weak};
 
 use rustc_hash::FxHashMap;
 
-use hardware::iommu::{DomainId, Permissions};
+use hardware::iommu::Permissions;
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::dma::{Coherent, Direction, DmaCounters, DmaOps};
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use units::Iova;
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, FunctionAddress};
 
 use super::DmaMode;
 use super::domain::Domain;
-use super::unit::pass_through;
+use super::group::{Group, Member};
 use crate::convert;
 use crate::kernel::Inner;
 use crate::mm::Pool;
@@ -33,12 +33,15 @@ struct Live {
 /// The DMA API of one function.
 pub(crate) struct FunctionDma {
     kernel: Weak<Inner>,
-    function: Bdf,
+    member: Member,
+    /// The root port by which its requests come in.
+    root: Bdf,
     node: Node,
     bits: Cell<u8>,
+    /// What it shares a domain with, once it has asked for one.
+    group: RefCell<Option<Rc<Group>>>,
+    /// That domain; none while its requests pass with their addresses as they are.
     domain: RefCell<Option<Rc<Domain>>>,
-    /// Its domain while it passes with its addresses as they are.
-    passes: Cell<Option<DomainId>>,
     counters: RefCell<DmaCounters>,
     /// Walked only in the order of its keys.
     live: RefCell<FxHashMap<Live, u32>>,
@@ -53,7 +56,7 @@ pub(crate) struct FunctionDma {
 /// A mapping of another function's BAR.
 #[derive(Clone, Copy)]
 struct Peer {
-    owner: Bdf,
+    owner: FunctionAddress,
     at: Iova,
     length: u64,
     direction: Direction,
@@ -61,7 +64,7 @@ struct Peer {
     revoked: bool,
 }
 
-fn permissions(direction: Direction) -> Permissions {
+pub(super) fn permissions(direction: Direction) -> Permissions {
     match direction {
         Direction::ToDevice => Permissions::READ,
         Direction::FromDevice => Permissions::WRITE,
@@ -70,14 +73,15 @@ fn permissions(direction: Direction) -> Permissions {
 }
 
 impl FunctionDma {
-    pub fn new(kernel: Weak<Inner>, function: Bdf, node: Node) -> Rc<Self> {
+    pub fn new(kernel: Weak<Inner>, member: Member, root: Bdf, node: Node) -> Rc<Self> {
         Rc::new(Self {
             kernel,
-            function,
+            member,
+            root,
             node,
             bits: Cell::new(32),
+            group: RefCell::new(None),
             domain: RefCell::new(None),
-            passes: Cell::new(None),
             counters: RefCell::default(),
             live: RefCell::default(),
             pool: RefCell::default(),
@@ -97,22 +101,18 @@ impl FunctionDma {
             return Ok(Some(Rc::clone(domain)));
         }
         let Some(unit) = kernel.unit_of(self.node) else { return Ok(None) };
-        match kernel.dma.params.mode {
-            DmaMode::Off => Ok(None),
-            DmaMode::PassThrough => {
-                if self.passes.get().is_none() {
-                    let id = DomainId(kernel.dma.domains.take()?);
-                    self.passes.set(Some(id));
-                    unit.attach(kernel, cpu, self.function, Some(pass_through(id, unit.features)));
-                }
-                Ok(None)
-            }
-            DmaMode::Strict | DmaMode::Lazy => {
-                let domain = Domain::new(kernel, cpu, unit, self.function)?;
-                *self.domain.borrow_mut() = Some(Rc::clone(&domain));
-                Ok(Some(domain))
-            }
+        if kernel.dma.params.mode == DmaMode::Off || self.group.borrow().is_some() {
+            return Ok(None);
         }
+        let group = kernel.join_group(cpu, unit, self.member)?;
+        let domain = group.domain();
+        if domain.is_err() {
+            group.leave(kernel, cpu, self.member.requester);
+        } else {
+            *self.group.borrow_mut() = Some(group);
+        }
+        self.domain.borrow_mut().clone_from(&domain.clone()?);
+        domain
     }
 
     /// Lets the function reach a range, wherever that is.
@@ -173,7 +173,8 @@ impl FunctionDma {
         if !known {
             self.count(|c| c.errors += 1);
             if let Some(kernel) = self.kernel.upgrade() {
-                kernel.log(format!("dma {}: {length} bytes at {at} were not mapped so", self.function));
+                kernel
+                    .log(format!("dma {}: {length} bytes at {at} were not mapped so", self.member.requester));
             }
             return false;
         }
@@ -216,7 +217,7 @@ impl FunctionDma {
     ///
     /// # Errors
     /// [`Error::Invalid`] if none does, [`Error::NotSupported`] if there is no way.
-    fn peer_of(&self, kernel: &Inner, at: PhysAddr, length: u64) -> Result<Bdf, Error> {
+    fn peer_of(&self, kernel: &Inner, at: PhysAddr, length: u64) -> Result<FunctionAddress, Error> {
         let end = at.0.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
         let holds = |f: &Rc<Function>| {
             let bars = f.bars.borrow();
@@ -225,16 +226,17 @@ impl FunctionDma {
                 .any(|bar| bar.address <= at.0 && end <= bar.address.saturating_add(bar.size))
         };
         let all = kernel.pci.all();
-        let owner =
-            all.iter().find(|f| f.present.get() && !f.is_bridge() && holds(f)).ok_or(Error::Invalid)?;
-        let own = kernel.pci.function(self.function).ok_or(Error::NoDevice)?;
+        let owner = all
+            .iter()
+            .find(|f| f.present.get() && f.is_own() && !f.is_bridge() && holds(f))
+            .ok_or(Error::Invalid)?;
         let has_way =
-            kernel.cores.with(|host, _, _| host.has_way_to(own.root, convert::physical(at), length));
-        if has_way { Ok(owner.bdf) } else { Err(Error::NotSupported) }
+            kernel.cores.with(|host, _, _| host.has_way_to(self.root, convert::physical(at), length));
+        if has_way { Ok(owner.at()) } else { Err(Error::NotSupported) }
     }
 
     /// Takes the BARs of a function that has gone from this one: what comes into its place is another's.
-    pub fn revoke(&self, cpu: &Cpu, owner: Bdf) {
+    pub fn revoke(&self, cpu: &Cpu, owner: FunctionAddress) {
         let gone: Vec<Peer> = {
             let mut peers = self.peers.borrow_mut();
             let gone = peers.iter_mut().filter(|peer| peer.owner == owner && !peer.revoked);
@@ -273,12 +275,10 @@ impl FunctionDma {
         for at in coherent {
             self.free_coherent_pages(cpu, at);
         }
-        let domain = self.domain.borrow_mut().take();
-        if let Some(domain) = domain {
-            domain.close(&kernel, cpu);
-        } else if let Some((id, unit)) = self.passes.take().zip(kernel.unit_of(self.node)) {
-            unit.attach(&kernel, cpu, self.function, None);
-            kernel.dma.domains.give(id.0);
+        self.domain.borrow_mut().take();
+        let group = self.group.borrow_mut().take();
+        if let Some(group) = group {
+            group.leave(&kernel, cpu, self.member.requester);
         }
         left
     }
@@ -304,8 +304,7 @@ impl FunctionDma {
 
     /// The number of its domain, while it has one.
     pub fn domain_id(&self) -> Option<u16> {
-        let id = self.domain.borrow().as_ref().map(|domain| domain.id).or(self.passes.get());
-        id.map(|id| id.0)
+        self.group.borrow().as_ref().map(|group| group.id().0)
     }
 
     /// Pages that the function reaches through the IOMMU.

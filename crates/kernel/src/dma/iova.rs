@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use platform::Error;
 use platform::cpu::CpuId;
 
 /// Sizes of 1, 2, 4, 8, 16 and 32 pages have lists (Linux: `IOVA_RANGE_CACHE_MAX_SIZE`).
@@ -20,6 +21,8 @@ const INTERRUPTS: std::ops::Range<u64> = 0xfee00..0xfef00;
 pub(super) struct IovaSpace {
     /// Start and length of free ranges.
     free: BTreeMap<u64, u64>,
+    /// The first page that is none.
+    end: u64,
     lists: Vec<[Vec<u64>; CLASSES]>,
     low_first: bool,
 }
@@ -37,7 +40,44 @@ impl IovaSpace {
                 free.insert(start, stop - start);
             }
         }
-        Self { free, lists: (0..cores).map(|_| Default::default()).collect(), low_first }
+        Self { free, end, lists: (0..cores).map(|_| Default::default()).collect(), low_first }
+    }
+
+    /// As [`new`](Self::new), the null address included.
+    pub fn whole(bits: u8, cores: usize, low_first: bool) -> Self {
+        let mut space = Self::new(bits, cores, low_first);
+        space.merge(0, 1);
+        space
+    }
+
+    /// Takes these pages.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if some of them are none that a domain may have, [`Error::Busy`] if some are taken.
+    pub fn take_at(&mut self, page: u64, pages: u64) -> Result<(), Error> {
+        let stop = page.checked_add(pages).filter(|&stop| stop <= self.end).ok_or(Error::Invalid)?;
+        if page < INTERRUPTS.end && INTERRUPTS.start < stop {
+            return Err(Error::Invalid);
+        }
+        // What cores keep in their lists is free too.
+        self.empty_lists();
+        let (&start, &length) = self.free.range(..=page).next_back().ok_or(Error::Busy)?;
+        if start + length < stop {
+            return Err(Error::Busy);
+        }
+        self.free.remove(&start);
+        if start < page {
+            self.free.insert(start, page - start);
+        }
+        if stop < start + length {
+            self.free.insert(stop, start + length - stop);
+        }
+        Ok(())
+    }
+
+    /// Gives pages back that were [taken](Self::take_at) so.
+    pub fn give_at(&mut self, page: u64, pages: u64) {
+        self.merge(page, pages);
     }
 
     fn class(pages: u64) -> Option<usize> {
@@ -157,6 +197,31 @@ mod tests {
             space.empty_lists();
             prop_assert_eq!(space.free, IovaSpace::new(bits, 3, low_first).free);
         }
+    }
+
+    #[test]
+    fn a_chosen_range_is_taken_once_and_never_by_chance() {
+        let mut space = IovaSpace::whole(48, 2, true);
+        let whole = space.free.clone();
+        assert_eq!(space.take_at(0, 0x1000), Ok(()));
+        assert_eq!(space.take_at(0xfff, 1), Err(Error::Busy));
+        assert_eq!(space.take_at(0xfff, 2), Err(Error::Busy));
+        assert_eq!(space.take_at(INTERRUPTS.start - 1, 2), Err(Error::Invalid));
+        assert_eq!(space.take_at(1 << 36, 1), Err(Error::Invalid));
+        // What is not chosen comes from what is left.
+        while let Some((page, _)) = space.take(CpuId(0), 1 << 10, 0x4000) {
+            assert!(page >= 0x1000);
+        }
+        for page in (0x1000..0x4000).step_by(1 << 10) {
+            space.give(CpuId(0), page, 1 << 10);
+        }
+        // A page in a core's list is free.
+        let (page, _) = space.take(CpuId(1), 1, 1 << 36).unwrap();
+        space.give(CpuId(1), page, 1);
+        assert_eq!(space.take_at(page, 1), Ok(()));
+        space.give_at(page, 1);
+        space.give_at(0, 0x1000);
+        assert_eq!(space.free, whole);
     }
 
     #[test]

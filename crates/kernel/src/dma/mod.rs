@@ -1,22 +1,29 @@
 //! The DMA API: which memory a function reaches, and at which addresses.
 //!
-//! Without an IOMMU a function uses physical addresses. With one it has a domain of its own with real page tables in
-//! simulated memory: strict, an unmapped range is invalidated before `unmap` returns; lazy, many ranges are
+//! Without an IOMMU a function uses physical addresses. With one it has a domain, of its own or shared with its group, with real
+//! page tables in simulated memory: strict, an unmapped range is invalidated before `unmap` returns; lazy, many ranges are
 //! invalidated together a little later.
 
 mod domain;
 mod function;
+mod group;
 mod iova;
 mod numbers;
+mod owned;
 mod unit;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use units::Duration;
+use wire::pcie::Bdf;
 
 pub(crate) use function::FunctionDma;
+pub(crate) use group::Member;
+pub use owned::IommuDomain;
 
+use group::Group;
 use numbers::Numbers;
 use unit::Unit;
 
@@ -70,6 +77,8 @@ pub(crate) struct Dma {
     pub params: DmaParams,
     /// One for each IOMMU, by node; empty until started and where they are off.
     pub units: RefCell<Vec<Rc<Unit>>>,
+    /// Those that somebody is in, by IOMMU and who stands for them.
+    groups: RefCell<BTreeMap<(usize, Bdf), Rc<Group>>>,
     /// Of domains. 0 is nobody's (VT-d specification: in caching mode it tags what is cached of absent entries).
     domains: Numbers,
     pub cores: usize,
@@ -77,6 +86,12 @@ pub(crate) struct Dma {
 
 impl Dma {
     pub fn new(params: DmaParams, cores: usize) -> Self {
-        Self { params, units: RefCell::default(), domains: Numbers::new(1..=u16::MAX), cores }
+        Self {
+            params,
+            units: RefCell::default(),
+            groups: RefCell::default(),
+            domains: Numbers::new(1..=u16::MAX),
+            cores,
+        }
     }
 }

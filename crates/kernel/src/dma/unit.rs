@@ -20,6 +20,7 @@ use super::numbers::Numbers;
 use crate::convert;
 use crate::irq::Line;
 use crate::kernel::Inner;
+use crate::pci::Function;
 
 /// Bytes of the invalidation queue: one page.
 const QUEUE_BYTES: u64 = 4096;
@@ -99,22 +100,31 @@ impl Unit {
         self.invalidate(kernel, cpu, &[Descriptor::iotlb(Scope::Domain(domain))]);
     }
 
-    /// Puts a function into a domain, or blocks it.
-    pub fn attach(&self, kernel: &Inner, cpu: &Cpu, function: Bdf, entry: Option<ContextEntry>) {
-        let old = kernel.cores.with(|host, _, _| {
+    /// Puts a function that is in none into a domain.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it is in one, [`Error::NoMemory`].
+    pub fn attach(&self, kernel: &Inner, cpu: &Cpu, function: Bdf, entry: ContextEntry) -> Result<(), Error> {
+        let set = kernel.cores.with(|host, _, _| {
             let memory = host.memory.bytes_mut();
-            match entry {
-                Some(entry) => {
-                    let mut pages = kernel.pages.borrow_mut();
-                    let set = self.contexts.set(memory, &mut pages.frames(self.node), function, entry);
-                    if let Err(error) = set {
-                        kernel.log(format!("iommu {}: {error}", self.index));
-                    }
-                    None
-                }
-                None => self.contexts.block(memory, function).ok().flatten(),
+            if self.contexts.get(memory, function).ok().flatten().is_some() {
+                return Err(Error::Busy);
             }
+            let mut pages = kernel.pages.borrow_mut();
+            let set = self.contexts.set(memory, &mut pages.frames(self.node), function, entry);
+            set.map_err(|_| Error::NoMemory)
         });
+        cpu.work(kernel.cores.costs.page_table_edit);
+        if let Err(error) = set {
+            kernel.log(format!("iommu {}: {function} gets no domain: {error}", self.index));
+        }
+        set
+    }
+
+    /// Takes a function out of its domain: its requests lead nowhere.
+    pub fn block(&self, kernel: &Inner, cpu: &Cpu, function: Bdf) {
+        let blocked = kernel.cores.with(|host, _, _| self.contexts.block(host.memory.bytes_mut(), function));
+        let old = blocked.ok().flatten();
         cpu.work(kernel.cores.costs.page_table_edit);
         if let Some(old) = old {
             let scope = ContextScope::Device { domain: old.domain, source: function, function_mask: 0 };
@@ -236,14 +246,13 @@ impl Inner {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if it has none yet and all are taken.
-    pub fn remap_line(&self, cpu: &Cpu, line: &Line, function: Bdf) -> Result<(), Error> {
-        let node = self.pci.function(function).map_or(Node(0), |f| f.node);
-        let unit = self.unit_of(node);
+    pub fn remap_line(&self, cpu: &Cpu, line: &Line, function: &Function) -> Result<(), Error> {
+        let unit = self.unit_of(function.node);
         let Some((unit, table)) = unit.and_then(|unit| unit.interrupts.map(|table| (unit, table))) else {
             return Ok(());
         };
         let _part = cpu.book(Part::Irq);
-        let index = unit.set_interrupt(self, cpu, table, (line, function))?;
+        let index = unit.set_interrupt(self, cpu, table, (line, function.backend.requester()))?;
         line.remapped.set(Some(index));
         line.unit.set(unit.index);
         Ok(())

@@ -7,9 +7,10 @@ use platform::cpu::{Cpu, CpuId, Part};
 use platform::irq::Irq;
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::sync::Completion;
-use wire::pcie::Bdf;
+use wire::pcie::FunctionAddress;
 
 use super::{Inner, Kernel};
+use crate::pci::Backend;
 
 impl Kernel {
     /// Lets an interrupt arrive at another core (Linux: writing to `smp_affinity`), in a task of its own. The future ends when
@@ -47,7 +48,7 @@ impl Kernel {
         let inner = &self.inner;
         let net = inner.net.device(device).and_then(|device| device.driver()?.function());
         let at = net.or_else(|| inner.block.device(device)?.function());
-        let function = at.and_then(|at| inner.pci.function(at.bdf));
+        let function = at.and_then(|at| inner.pci.function(at));
         function.map_or_else(Vec::new, |function| function.irqs.borrow().clone())
     }
 
@@ -56,7 +57,7 @@ impl Kernel {
     /// there is no such function or no driver has it, or with what its driver says.
     pub fn set_virtual_functions(
         &self,
-        of: Bdf,
+        of: FunctionAddress,
         count: u16,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task("sriov_numvfs", async move |inner: &Rc<Inner>, cpu: &Cpu| {
@@ -65,6 +66,31 @@ impl Kernel {
                 Some(binding) => binding.configure_sriov(cpu, count).await,
                 None => Err(Error::NoDevice),
             }
+        })
+    }
+
+    /// Adds a function that `way` leads to, at an address in another segment than the own fabric's, and offers it to the drivers,
+    /// in a task of its own. The future ends when that is done, and need not be polled for it to happen: with
+    /// [`Error::Invalid`] if the segment is the own fabric's, [`Error::Busy`] if there is such a function, [`Error::NoDevice`] if
+    /// nothing answers.
+    pub fn add_function(
+        &self,
+        at: FunctionAddress,
+        way: Rc<dyn Backend>,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| inner.add_function(cpu, at, way).await)
+    }
+
+    /// Takes a function that was added from its driver and forgets it, in a task of its own. If it has `gone` without notice, it
+    /// is not asked for anything. The future ends when that is done, and need not be polled for it to happen: with
+    /// [`Error::NoDevice`] if no such function was added.
+    pub fn remove_function(
+        &self,
+        at: FunctionAddress,
+        gone: bool,
+    ) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            inner.remove_function(cpu, at, gone).await
         })
     }
 

@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
-use wire::pcie::Bdf;
 use wire::pcie::config::aer;
+use wire::pcie::{Bdf, FunctionAddress};
 
 use super::Function;
 use crate::kernel::Inner;
@@ -39,19 +39,19 @@ impl Inner {
     /// Lets a root port interrupt on errors.
     pub(super) async fn start_errors(&self, cpu: &Cpu, port: &Function) {
         let Some(at) = port.aer() else { return };
-        self.config_write(cpu, port.bdf, at + aer::ROOT_STATUS, ALL, 0xf).await;
-        self.config_write(cpu, port.bdf, at + aer::ROOT_COMMAND, REPORT_ALL, 0xf).await;
+        port.backend.config_write(cpu, at + aer::ROOT_STATUS, ALL, 0xf).await;
+        port.backend.config_write(cpu, at + aer::ROOT_COMMAND, REPORT_ALL, 0xf).await;
     }
 
     /// A port interrupted: looks whether for an error.
     pub(super) async fn error_event(self: &Rc<Self>, cpu: &Cpu, port: &Rc<Function>) {
         let Some(at) = port.aer() else { return };
-        let status = self.config_read(cpu, port.bdf, at + aer::ROOT_STATUS).await;
+        let status = port.backend.config_read(cpu, at + aer::ROOT_STATUS).await;
         if status & (CORRECTABLE | UNCORRECTABLE) == 0 {
             return;
         }
-        let source = self.config_read(cpu, port.bdf, at + aer::ROOT_SOURCE).await;
-        self.config_write(cpu, port.bdf, at + aer::ROOT_STATUS, status & ALL, 0xf).await;
+        let source = port.backend.config_read(cpu, at + aer::ROOT_SOURCE).await;
+        port.backend.config_write(cpu, at + aer::ROOT_STATUS, status & ALL, 0xf).await;
         if status & CORRECTABLE != 0 {
             let more = status & MORE_CORRECTABLE != 0;
             for source in self.sources(port, Bdf::from_bits(source as u16), more) {
@@ -69,11 +69,11 @@ impl Inner {
     }
 
     /// Who may have reported: whose address is kept, or if more have, anybody in the hierarchy.
-    fn sources(&self, port: &Function, kept: Bdf, more: bool) -> Vec<Bdf> {
+    fn sources(&self, port: &Function, kept: Bdf, more: bool) -> Vec<FunctionAddress> {
         if !more {
-            return vec![kept];
+            return vec![port.beside(kept)];
         }
-        self.pci.all().iter().filter(|f| f.root == port.bdf && f.aer().is_some()).map(|f| f.bdf).collect()
+        self.pci.hierarchy(port).iter().filter(|f| f.aer().is_some()).map(|f| f.at()).collect()
     }
 
     pub(super) fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
@@ -83,47 +83,52 @@ impl Inner {
     }
 
     /// A source of corrected errors, or one of those that may be.
-    async fn corrected(&self, cpu: &Cpu, source: Bdf, perhaps: bool) {
+    async fn corrected(&self, cpu: &Cpu, source: FunctionAddress, perhaps: bool) {
         let Some((function, at)) = self.reporter(source) else {
             self.count_error(|c| c.correctable += 1);
             return;
         };
-        let bits = self.config_read(cpu, function.bdf, at + aer::CORRECTABLE_STATUS).await;
+        let bits = function.backend.config_read(cpu, at + aer::CORRECTABLE_STATUS).await;
         if perhaps && (bits == 0 || bits == u32::MAX) {
             return;
         }
-        self.config_write(cpu, function.bdf, at + aer::CORRECTABLE_STATUS, bits, 0xf).await;
+        function.backend.config_write(cpu, at + aer::CORRECTABLE_STATUS, bits, 0xf).await;
         function.count_error(|c| c.correctable += 1);
         self.count_error(|c| c.correctable += 1);
-        self.log(format!("pci {source}: corrected error {bits:#x}"));
+        self.log(format!("pci {function}: corrected error {bits:#x}"));
     }
 
     /// The function that reports and its error registers.
-    fn reporter(&self, source: Bdf) -> Option<(Rc<Function>, u16)> {
+    fn reporter(&self, source: FunctionAddress) -> Option<(Rc<Function>, u16)> {
         let function = self.pci.function(source)?;
         let at = function.aer()?;
         Some((function, at))
     }
 
     /// A source of other errors, or one of those that may be: what it reports, and whether that is fatal.
-    async fn uncorrected(&self, cpu: &Cpu, source: Bdf, perhaps: bool) -> Option<(Rc<Function>, bool)> {
+    async fn uncorrected(
+        &self,
+        cpu: &Cpu,
+        source: FunctionAddress,
+        perhaps: bool,
+    ) -> Option<(Rc<Function>, bool)> {
         let Some((function, at)) = self.reporter(source) else {
-            self.log(format!("pci {source}: an error from who is not there"));
+            self.log(format!("pci {}: an error from who is not there", source.bdf));
             return None;
         };
-        let bits = self.config_read(cpu, source, at + aer::UNCORRECTABLE_STATUS).await;
+        let bits = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_STATUS).await;
         if perhaps && bits == 0 {
             return None;
         }
-        let severity = self.config_read(cpu, source, at + aer::UNCORRECTABLE_SEVERITY).await;
+        let severity = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_SEVERITY).await;
         // One that does not even answer is past help by anything but a reset.
         let fatal = bits == u32::MAX || bits & severity != 0;
         let count = |c: &mut ErrorCounters| if fatal { c.fatal += 1 } else { c.non_fatal += 1 };
         function.count_error(count);
         self.count_error(count);
-        self.config_write(cpu, source, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
+        function.backend.config_write(cpu, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
-        self.log(format!("pci {source}: {kind} error {bits:#x}"));
+        self.log(format!("pci {function}: {kind} error {bits:#x}"));
         Some((function, fatal))
     }
 }

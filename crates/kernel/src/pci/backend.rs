@@ -13,7 +13,6 @@ use platform::dma::DmaOps;
 use platform::pci::BarRange;
 use wire::pcie::{Bdf, Segment};
 
-use crate::dma::FunctionDma;
 use crate::kernel::Inner;
 
 /// The segment of the functions that enumeration finds on the own fabric.
@@ -21,13 +20,15 @@ pub(crate) const OWN_SEGMENT: Segment = Segment(0);
 
 /// What a function's memory writes are to be so that this kernel's interrupt controller takes them for an interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Message {
+pub struct Message {
+    /// Where to.
     pub address: u64,
+    /// What.
     pub data: u32,
 }
 
 /// The way to a function.
-pub(crate) trait Backend {
+pub trait Backend {
     /// Reads a doubleword of its configuration space; all ones if nothing answers.
     fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32>;
 
@@ -44,9 +45,15 @@ pub(crate) trait Backend {
     /// What its requests are known by to this host's IOMMU.
     fn requester(&self) -> Bdf;
 
+    /// The root port of this host by which its requests come in: what is near to it, and which IOMMU it is behind.
+    fn root_port(&self) -> Bdf;
+
+    /// The way to one of its virtual functions; none if it cannot have any here.
+    fn virtual_function(&self, at: Bdf) -> Option<Rc<dyn Backend>>;
+
     /// The DMA API for its driver: this kernel's own, or one around it that also maps into a window and gives the
     /// addresses that the function is to use.
-    fn dma(&self, own: Rc<FunctionDma>) -> Rc<dyn DmaOps>;
+    fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps>;
 
     /// What it is to send so that `message` arrives here as its n-th one.
     ///
@@ -58,10 +65,25 @@ pub(crate) trait Backend {
     fn close(&self);
 }
 
+impl dyn Backend + '_ {
+    /// Reads a 16-bit register of its configuration space.
+    pub(super) async fn read_u16(&self, cpu: &Cpu, register: u16) -> u16 {
+        (self.config_read(cpu, register & !3).await >> (u32::from(register & 2) * 8)) as u16
+    }
+
+    /// Writes one.
+    pub(super) async fn write_u16(&self, cpu: &Cpu, register: u16, value: u16) {
+        let shift = u32::from(register & 2) * 8;
+        self.config_write(cpu, register & !3, u32::from(value) << shift, 3 << (register & 2)).await;
+    }
+}
+
 /// A function of the own fabric: everything is where it says.
 pub(super) struct Own {
     pub kernel: Weak<Inner>,
     pub bdf: Bdf,
+    /// The root port above it, or itself.
+    pub root: Bdf,
 }
 
 impl Backend for Own {
@@ -90,7 +112,15 @@ impl Backend for Own {
         self.bdf
     }
 
-    fn dma(&self, own: Rc<FunctionDma>) -> Rc<dyn DmaOps> {
+    fn root_port(&self) -> Bdf {
+        self.root
+    }
+
+    fn virtual_function(&self, at: Bdf) -> Option<Rc<dyn Backend>> {
+        Some(Rc::new(Self { kernel: Weak::clone(&self.kernel), bdf: at, root: self.root }))
+    }
+
+    fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps> {
         own
     }
 

@@ -2,11 +2,14 @@
 
 use std::rc::Rc;
 
+use platform::Error;
 use platform::cpu::Cpu;
 use platform::pci::{ChannelState, PciDevice, PciDriver};
+use wire::pcie::FunctionAddress;
 use wire::pcie::config::header;
 
 use super::Function;
+use super::backend::{Backend, OWN_SEGMENT};
 use super::function::Bound;
 use crate::kernel::Inner;
 
@@ -16,6 +19,42 @@ impl Inner {
         for function in self.pci.all() {
             self.bind(cpu, &function).await;
         }
+    }
+
+    /// Adds a function that is reached otherwise than over the own fabric.
+    pub async fn add_function(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        at: FunctionAddress,
+        way: Rc<dyn Backend>,
+    ) -> Result<(), Error> {
+        if at.segment == OWN_SEGMENT {
+            return Err(Error::Invalid);
+        }
+        if self.pci.function(at).is_some() {
+            return Err(Error::Busy);
+        }
+        let function = self.discover(cpu, at, way, None).await.ok_or(Error::NoDevice)?;
+        let command = function.backend.read_u16(cpu, header::COMMAND).await;
+        let on = command | header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE;
+        function.backend.write_u16(cpu, header::COMMAND, on).await;
+        self.bind(cpu, &function).await;
+        Ok(())
+    }
+
+    /// Takes it away, or notes that it has `gone`.
+    pub async fn remove_function(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        at: FunctionAddress,
+        gone: bool,
+    ) -> Result<(), Error> {
+        let function = self.pci.function(at).filter(|function| !function.is_own()).ok_or(Error::NoDevice)?;
+        if !gone {
+            self.unbind(cpu, &function).await;
+        }
+        self.lose(cpu, &[function]).await;
+        Ok(())
     }
 
     /// Offers a function to the drivers, in the order in which they came.
@@ -42,12 +81,12 @@ impl Inner {
                     binding.remove(cpu).await;
                 }
                 Ok(binding) => {
-                    self.log(format!("pci {}: bound to {}", function.bdf, driver.name()));
+                    self.log(format!("pci {}: bound to {}", function, driver.name()));
                     *function.driver.borrow_mut() = Some(Bound { driver, binding });
                     return;
                 }
                 Err(error) => {
-                    self.log(format!("pci {}: {} failed: {error}", function.bdf, driver.name()));
+                    self.log(format!("pci {}: {} failed: {error}", function, driver.name()));
                 }
             }
             self.let_go(cpu, function, driver.name()).await;
@@ -63,7 +102,7 @@ impl Inner {
             Box::pin(self.disable_virtual_functions(cpu, function)).await;
             binding.remove(cpu).await;
             self.let_go(cpu, function, driver.name()).await;
-            self.log(format!("pci {}: unbound from {}", function.bdf, driver.name()));
+            self.log(format!("pci {}: unbound from {}", function, driver.name()));
         }
         function.binds.release();
     }
@@ -73,15 +112,15 @@ impl Inner {
     async fn let_go(&self, cpu: &Cpu, function: &Function, driver: &str) {
         self.free_irqs(cpu, function).await;
         if function.present.get() {
-            let command = self.config_read_u16(cpu, function.bdf, header::COMMAND).await;
+            let command = function.backend.read_u16(cpu, header::COMMAND).await;
             let command = command & !header::COMMAND_BUS_MASTER;
-            self.config_write_u16(cpu, function.bdf, header::COMMAND, command).await;
+            function.backend.write_u16(cpu, header::COMMAND, command).await;
         }
         let dma = function.dma.borrow_mut().take();
         if let Some(dma) = dma {
             let left = dma.close(cpu);
             if left > 0 {
-                self.log(format!("pci {}: {driver} left {left} mappings", function.bdf));
+                self.log(format!("pci {}: {driver} left {left} mappings", function));
             }
         }
     }
@@ -90,7 +129,7 @@ impl Inner {
     pub(super) async fn restore(self: &Rc<Self>, cpu: &Cpu, function: &Function) {
         if function.physical.is_some() {
             // Everything else is the physical function's.
-            self.config_write_u16(cpu, function.bdf, header::COMMAND, header::COMMAND_BUS_MASTER).await;
+            function.backend.write_u16(cpu, header::COMMAND, header::COMMAND_BUS_MASTER).await;
             self.restore_irqs(cpu, function).await;
             return;
         }
@@ -98,23 +137,23 @@ impl Inner {
         for (n, bar) in (0u16..).zip(bars) {
             let Some(bar) = bar else { continue };
             let at = header::BAR0 + 4 * n;
-            self.config_write(cpu, function.bdf, at, bar.address as u32, 0xf).await;
+            function.backend.config_write(cpu, at, bar.address as u32, 0xf).await;
             if bar.kind.is_64() {
-                self.config_write(cpu, function.bdf, at + 4, (bar.address >> 32) as u32, 0xf).await;
+                function.backend.config_write(cpu, at + 4, (bar.address >> 32) as u32, 0xf).await;
             }
         }
         if function.is_bridge() {
             let buses = [function.bdf.bus(), function.secondary.get(), function.subordinate.get(), 0];
-            self.config_write(cpu, function.bdf, header::BUS_NUMBERS, u32::from_le_bytes(buses), 7).await;
+            function.backend.config_write(cpu, header::BUS_NUMBERS, u32::from_le_bytes(buses), 7).await;
             let windows = *function.windows.borrow();
             for (number, window) in windows.into_iter().enumerate() {
                 let (start, length) = window.unwrap_or_default();
-                self.set_window(cpu, function.bdf, number, start, length).await;
+                self.set_window(cpu, function, number, start, length).await;
             }
         }
         self.set_sizes(cpu, function, function.max_payload.get()).await;
         let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | header::COMMAND_BUS_MASTER;
-        self.config_write_u16(cpu, function.bdf, header::COMMAND, on).await;
+        function.backend.write_u16(cpu, header::COMMAND, on).await;
         self.restore_irqs(cpu, function).await;
         self.restore_virtual_functions(cpu, function).await;
     }

@@ -1,15 +1,17 @@
 //! Finding functions and setting them up, through configuration reads and writes alone.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::pci::Identity;
 use units::Duration;
-use wire::pcie::Bdf;
 use wire::pcie::config::caps::{Found, Walk, id};
 use wire::pcie::config::header::{self, Window};
 use wire::pcie::config::{Bar, bars, pcie_cap};
+use wire::pcie::{Bdf, FunctionAddress};
 
+use super::backend::{Backend, OWN_SEGMENT, Own};
 use super::function::Draft;
 use super::resources::{Layout, WINDOW, window_of};
 use super::{Aperture, Function};
@@ -26,13 +28,17 @@ enum Need {
     Spare,
 }
 
+/// Stands for a bridge's windows where the number of a BAR could be meant.
+const WINDOWS: u8 = 16;
+
 /// Added to the number of a BAR of virtual functions where one of the function itself could be meant.
 pub(super) const VIRTUAL: u8 = 8;
 
 impl Inner {
     /// Finds everything below the root ports and sets it up.
     pub async fn enumerate(self: &Rc<Self>, cpu: &Cpu) {
-        let roots = self.scan_bus(cpu, 0, None).await;
+        let buses = Buses { next: Cell::new(1), last: u8::MAX };
+        let roots = self.scan_bus(cpu, 0, None, &buses).await;
         for root in roots {
             self.set_up(cpu, &root).await;
         }
@@ -42,11 +48,11 @@ impl Inner {
     async fn set_up(self: &Rc<Self>, cpu: &Cpu, root: &Rc<Function>) {
         if root.is_bridge() {
             for window in 0..2 {
-                let (length, alignment) = self.needs(root, window);
+                let (length, alignment) = self.needs(root, window, true);
                 let start = self.pci.apertures.borrow_mut()[window].take(length, alignment.max(WINDOW));
                 match start {
-                    Some(start) => self.assign(cpu, root, window, start, length).await,
-                    None => self.log(format!("pci {}: no address space for {length} bytes", root.bdf)),
+                    Some(start) => self.assign(cpu, root, window, (start, length), true).await,
+                    None => self.log(format!("pci {}: no address space for {length} bytes", root)),
                 }
             }
         }
@@ -59,6 +65,7 @@ impl Inner {
         cpu: &Cpu,
         bus: u8,
         parent: Option<&Rc<Function>>,
+        buses: &Buses,
     ) -> Vec<Rc<Function>> {
         // A link has one device at its end; bus 0 and the inside of a switch have more.
         let devices = if parent.is_some_and(|p| p.has_link_below()) { 1 } else { 32 };
@@ -70,7 +77,11 @@ impl Inner {
                     break;
                 }
                 let bdf = Bdf::new(bus, device, number);
-                let Some(function) = self.discover(cpu, bdf, parent).await else { continue };
+                let root = parent.map_or(bdf, |parent| parent.root);
+                let way = Rc::new(Own { kernel: Rc::downgrade(self), bdf, root });
+                let at = FunctionAddress { segment: OWN_SEGMENT, bdf };
+                let found_here = self.discover(cpu, at, way, parent.map(|parent| parent.bdf)).await;
+                let Some(function) = found_here else { continue };
                 if function.multi_function {
                     functions = 8;
                 }
@@ -80,61 +91,59 @@ impl Inner {
                 found.push(function);
             }
         }
-        for function in &found {
-            if function.is_bridge() {
-                self.scan_bridge(cpu, function).await;
-            }
+        let bridges: Vec<_> = found.iter().filter(|function| function.is_bridge()).collect();
+        for (n, bridge) in bridges.iter().enumerate() {
+            self.scan_bridge(cpu, bridge, buses, bridges.len() - n - 1).await;
         }
         found
     }
 
-    /// Gives a bridge its bus numbers and looks behind it.
-    async fn scan_bridge(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
-        let secondary = self.pci.next_bus.get();
-        if secondary == u8::MAX {
-            self.log(format!("pci {}: no bus number is left", bridge.bdf));
+    /// Gives a bridge its bus numbers and looks behind it; `others` on its bus have not got theirs yet.
+    async fn scan_bridge(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>, buses: &Buses, others: usize) {
+        let Some(secondary) = buses.take() else {
+            self.log(format!("pci {bridge}: no bus number is left"));
             return;
-        }
-        self.pci.next_bus.set(secondary + 1);
+        };
         let numbers =
             |last: u8| u32::from(bridge.bdf.bus()) | u32::from(secondary) << 8 | u32::from(last) << 16;
-        self.config_write(cpu, bridge.bdf, header::BUS_NUMBERS, numbers(u8::MAX), 7).await;
+        bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(buses.last), 7).await;
         bridge.secondary.set(secondary);
         if self.link_is_active(cpu, bridge).await {
-            Box::pin(self.scan_bus(cpu, secondary, Some(bridge))).await;
+            Box::pin(self.scan_bus(cpu, secondary, Some(bridge), buses)).await;
         }
-        let spare = if bridge.slot { self.pci.params.spare_buses } else { 0 };
-        let least = secondary.saturating_add(spare);
-        let last = least.max(self.pci.next_bus.get() - 1);
-        self.pci.next_bus.set(last.saturating_add(1));
-        self.config_write(cpu, bridge.bdf, header::BUS_NUMBERS, numbers(last), 7).await;
+        if bridge.slot {
+            buses.leave_behind(secondary, self.pci.params.spare_buses, others);
+        }
+        let last = buses.taken();
+        bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(last), 7).await;
         bridge.subordinate.set(last);
     }
 
     /// Whether somebody can answer below a port.
     pub(super) async fn link_is_active(&self, cpu: &Cpu, bridge: &Function) -> bool {
         let Some(pcie) = bridge.pcie.filter(|_| bridge.has_link_below()) else { return true };
-        let link = self.config_read(cpu, bridge.bdf, pcie + pcie_cap::LINK_CONTROL).await;
+        let link = bridge.backend.config_read(cpu, pcie + pcie_cap::LINK_CONTROL).await;
         (link >> 16) as u16 & pcie_cap::LINK_STATUS_ACTIVE != 0
     }
 
     /// Reads what a function is, if there is one.
-    async fn discover(
+    pub(super) async fn discover(
         self: &Rc<Self>,
         cpu: &Cpu,
-        bdf: Bdf,
-        parent: Option<&Rc<Function>>,
+        at: FunctionAddress,
+        way: Rc<dyn Backend>,
+        parent: Option<Bdf>,
     ) -> Option<Rc<Function>> {
-        let ids = self.config_read(cpu, bdf, header::VENDOR).await;
+        let ids = way.config_read(cpu, header::VENDOR).await;
         if ids == u32::MAX || ids as u16 == 0 {
             return None;
         }
-        let class = self.config_read(cpu, bdf, header::REVISION).await;
-        let kind = (self.config_read(cpu, bdf, header::CACHE_LINE).await >> 16) as u8;
+        let class = way.config_read(cpu, header::REVISION).await;
+        let kind = (way.config_read(cpu, header::CACHE_LINE).await >> 16) as u8;
         let is_bridge = kind & 0x7f == 1;
         let subsystem = match is_bridge {
             true => 0,
-            false => self.config_read(cpu, bdf, header::SUBSYSTEM).await,
+            false => way.config_read(cpu, header::SUBSYSTEM).await,
         };
         let identity = Identity {
             vendor: ids as u16,
@@ -144,79 +153,26 @@ impl Inner {
             class: class >> 8,
             revision: class as u8,
         };
-        let root = parent.map_or(bdf, |parent| parent.root);
-        let draft = Function::draft(self, bdf, root, parent.map(|p| p.bdf), identity, kind);
-        let draft = self.capabilities(cpu, bdf, draft).await;
-        let bars = self.size_bars(cpu, bdf, if is_bridge { 2 } else { 6 }).await;
+        let bars = if is_bridge { 2 } else { 6 };
+        let draft = Function::draft(self, at, Rc::clone(&way), parent, identity, kind);
+        let draft = capabilities(cpu, &*way, draft).await;
+        let bars = size_bars(cpu, &*way, bars).await;
         let function = draft.with_bars(bars).finish();
         self.find_virtual_functions(cpu, &function).await;
         self.log(format!(
-            "pci {bdf}: [{:04x}:{:04x}] class {:06x}",
+            "pci {function}: [{:04x}:{:04x}] class {:06x}",
             identity.vendor, identity.device, identity.class
         ));
         self.pci.add(&function);
         Some(function)
     }
 
-    /// Reads what a function can do.
-    pub(super) async fn capabilities(&self, cpu: &Cpu, bdf: Bdf, draft: Draft) -> Draft {
-        let caps = self.walk(cpu, bdf, Walk::standard()).await;
-        let extended = self.walk(cpu, bdf, Walk::extended()).await;
-        let pcie = caps.iter().find(|c| c.id == u16::from(id::PCI_EXPRESS)).map(|c| c.offset);
-        let pcie_caps = match pcie {
-            Some(at) => (self.config_read(cpu, bdf, at).await >> 16) as u16,
-            None => 0,
-        };
-        draft.with_capabilities(caps, extended, pcie, pcie_caps)
-    }
-
-    async fn walk(&self, cpu: &Cpu, bdf: Bdf, mut walk: Walk) -> Vec<Found> {
-        let mut found = Vec::new();
-        while let Some(register) = walk.wants() {
-            let value = self.config_read(cpu, bdf, register).await;
-            found.extend(walk.take(value));
-        }
-        found
-    }
-
-    /// Sizes BARs with decoding off.
-    async fn size_bars(&self, cpu: &Cpu, bdf: Bdf, count: u8) -> [Option<Bar>; 6] {
-        let command = self.config_read_u16(cpu, bdf, header::COMMAND).await;
-        let decoding = header::COMMAND_MEMORY | header::COMMAND_IO;
-        self.config_write_u16(cpu, bdf, header::COMMAND, command & !decoding).await;
-        self.size_bars_at(cpu, bdf, header::BAR0, count).await
-    }
-
-    /// Sizes the BARs whose registers begin at `first`.
-    pub(super) async fn size_bars_at(&self, cpu: &Cpu, bdf: Bdf, first: u16, count: u8) -> [Option<Bar>; 6] {
-        let mut found = [None; 6];
-        let mut index = 0;
-        while index < count {
-            let at = first + 4 * u16::from(index);
-            let (low, sized_low) = self.probe_bar(cpu, bdf, at).await;
-            let wide =
-                bars::BarKind::from_register(low).is_some_and(bars::BarKind::is_64) && index + 1 < count;
-            let (high, sized_high) = if wide { self.probe_bar(cpu, bdf, at + 4).await } else { (0, 0) };
-            found[usize::from(index)] = bars::from_sizing(low, high, sized_low, sized_high);
-            index += if wide { 2 } else { 1 };
-        }
-        found
-    }
-
-    async fn probe_bar(&self, cpu: &Cpu, bdf: Bdf, at: u16) -> (u32, u32) {
-        let before = self.config_read(cpu, bdf, at).await;
-        self.config_write(cpu, bdf, at, u32::MAX, 0xf).await;
-        let sized = self.config_read(cpu, bdf, at).await;
-        self.config_write(cpu, bdf, at, before, 0xf).await;
-        (before, sized)
-    }
-
     fn children(&self, bridge: &Function) -> Vec<Rc<Function>> {
-        self.pci.all().into_iter().filter(|f| f.parent == Some(bridge.bdf)).collect()
+        self.pci.all().into_iter().filter(|f| f.is_below(bridge)).collect()
     }
 
-    /// What goes into one window of a bridge.
-    fn layout(&self, bridge: &Function, window: usize) -> Layout<Need> {
+    /// What goes into one window of a bridge, with room behind its slots and those below or without.
+    fn layout(&self, bridge: &Function, window: usize, with_spare: bool) -> Layout<Need> {
         let mut layout = Layout::new();
         for child in self.children(bridge) {
             for (n, bar) in (0u8..).zip(child.bars.borrow().iter()) {
@@ -230,13 +186,13 @@ impl Inner {
                 }
             }
             if child.is_bridge() {
-                let (length, alignment) = self.needs(&child, window);
+                let (length, alignment) = self.needs(&child, window, with_spare);
                 if length > 0 {
                     layout.add(length, alignment, Need::Bridge(child.bdf));
                 }
             }
         }
-        if bridge.slot {
+        if bridge.slot && with_spare {
             layout.add(self.spare(window), WINDOW, Need::Spare);
         }
         layout
@@ -247,8 +203,8 @@ impl Inner {
         [self.pci.params.spare_memory, self.pci.params.spare_prefetchable][window]
     }
 
-    fn needs(&self, bridge: &Function, window: usize) -> (u64, u64) {
-        let (_, length, alignment) = self.layout(bridge, window).place();
+    fn needs(&self, bridge: &Function, window: usize, with_spare: bool) -> (u64, u64) {
+        let (_, length, alignment) = self.layout(bridge, window, with_spare).place();
         (length.next_multiple_of(WINDOW), alignment.max(WINDOW))
     }
 
@@ -258,28 +214,28 @@ impl Inner {
         cpu: &Cpu,
         bridge: &Rc<Function>,
         window: usize,
-        start: u64,
-        length: u64,
+        (start, length): (u64, u64),
+        with_spare: bool,
     ) {
-        let (placed, _, _) = self.layout(bridge, window).place();
+        let (placed, _, _) = self.layout(bridge, window, with_spare).place();
         bridge.windows.borrow_mut()[window] = (length > 0).then_some((start, length));
         for (offset, need) in placed {
             let at = start + offset;
             match need {
                 Need::Bar(bdf, number) => {
-                    if let Some(function) = self.pci.function(bdf) {
+                    if let Some(function) = self.pci.function(bridge.beside(bdf)) {
                         self.set_bar(cpu, &function, number, at).await;
                     }
                 }
                 Need::VirtualBar(bdf, number) => {
-                    if let Some(function) = self.pci.function(bdf) {
+                    if let Some(function) = self.pci.function(bridge.beside(bdf)) {
                         self.set_virtual_bar(cpu, &function, number, at).await;
                     }
                 }
                 Need::Bridge(bdf) => {
-                    if let Some(child) = self.pci.function(bdf) {
-                        let (length, _) = self.needs(&child, window);
-                        Box::pin(self.assign(cpu, &child, window, at, length)).await;
+                    if let Some(child) = self.pci.function(bridge.beside(bdf)) {
+                        let (length, _) = self.needs(&child, window, with_spare);
+                        Box::pin(self.assign(cpu, &child, window, (at, length), with_spare)).await;
                     }
                 }
                 Need::Spare => {
@@ -287,22 +243,29 @@ impl Inner {
                 }
             }
         }
-        self.set_window(cpu, bridge.bdf, window, start, length).await;
+        self.set_window(cpu, bridge, window, start, length).await;
     }
 
-    pub(super) async fn set_window(&self, cpu: &Cpu, bridge: Bdf, window: usize, start: u64, length: u64) {
+    pub(super) async fn set_window(
+        &self,
+        cpu: &Cpu,
+        bridge: &Function,
+        window: usize,
+        start: u64,
+        length: u64,
+    ) {
         // A window whose limit is below its base is shut.
         let range = match length {
             0 => Window { base: WINDOW, limit: 0 },
             _ => Window { base: start, limit: start + length - 1 },
         };
         if window == 0 {
-            self.config_write(cpu, bridge, header::MEMORY_WINDOW, range.to_memory(), 0xf).await;
+            bridge.backend.config_write(cpu, header::MEMORY_WINDOW, range.to_memory(), 0xf).await;
         } else {
             let at = header::PREFETCHABLE_WINDOW;
-            self.config_write(cpu, bridge, at + 4, (range.base >> 32) as u32, 0xf).await;
-            self.config_write(cpu, bridge, at + 8, (range.limit >> 32) as u32, 0xf).await;
-            self.config_write(cpu, bridge, at, range.to_memory(), 0xf).await;
+            bridge.backend.config_write(cpu, at + 4, (range.base >> 32) as u32, 0xf).await;
+            bridge.backend.config_write(cpu, at + 8, (range.limit >> 32) as u32, 0xf).await;
+            bridge.backend.config_write(cpu, at, range.to_memory(), 0xf).await;
         }
     }
 
@@ -313,20 +276,19 @@ impl Inner {
             bar.address = address;
             wide = bar.kind.is_64();
         }
-        self.config_write(cpu, function.bdf, at, address as u32, 0xf).await;
+        function.backend.config_write(cpu, at, address as u32, 0xf).await;
         if wide {
-            self.config_write(cpu, function.bdf, at + 4, (address >> 32) as u32, 0xf).await;
+            function.backend.config_write(cpu, at + 4, (address >> 32) as u32, 0xf).await;
         }
     }
 
     /// Sets payload and request sizes and lets a hierarchy answer to addresses.
     async fn tune(self: &Rc<Self>, cpu: &Cpu, root: &Rc<Function>) {
-        let below: Vec<_> =
-            self.pci.all().into_iter().filter(|f| f.root == root.bdf && f.physical.is_none()).collect();
+        let below: Vec<_> = self.pci.hierarchy(root).into_iter().filter(|f| f.physical.is_none()).collect();
         let mut payload = 4096;
         for function in &below {
             if let Some(pcie) = function.pcie {
-                let caps = self.config_read(cpu, function.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
+                let caps = function.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
                 payload = payload.min(pcie_cap::size_bytes(caps as u16));
             }
         }
@@ -334,10 +296,10 @@ impl Inner {
         for function in &below {
             function.ten_bit_tags.set(answers_ten_bits);
             self.set_sizes(cpu, function, payload).await;
-            let command = self.config_read_u16(cpu, function.bdf, header::COMMAND).await;
+            let command = function.backend.read_u16(cpu, header::COMMAND).await;
             let bridge = if function.is_bridge() { header::COMMAND_BUS_MASTER } else { 0 };
             let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | bridge;
-            self.config_write_u16(cpu, function.bdf, header::COMMAND, command | on).await;
+            function.backend.write_u16(cpu, header::COMMAND, command | on).await;
         }
     }
 
@@ -345,22 +307,21 @@ impl Inner {
         let Some(pcie) = function.pcie else { return };
         let at = pcie + pcie_cap::DEVICE_CONTROL;
         let code = |bytes| pcie_cap::size_code(bytes).unwrap_or(0);
-        let capabilities = self.config_read(cpu, function.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
+        let capabilities = function.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
         let can_extend = capabilities & pcie_cap::CAPABILITIES_EXTENDED_TAGS != 0;
         let extended = if can_extend { pcie_cap::CONTROL_EXTENDED_TAGS } else { 0 };
-        let before = self.config_read_u16(cpu, function.bdf, at).await & !(7 << 5 | 7 << 12);
+        let before = function.backend.read_u16(cpu, at).await & !(7 << 5 | 7 << 12);
         // Correctable, non-fatal, fatal errors and unsupported requests are reported.
         let control =
             before | code(payload) << 5 | code(self.pci.params.max_read_request) << 12 | extended | 0xf;
-        self.config_write_u16(cpu, function.bdf, at, control).await;
+        function.backend.write_u16(cpu, at, control).await;
         function.max_payload.set(payload);
         let at = pcie + pcie_cap::DEVICE_CONTROL_2;
-        let capabilities = self.config_read(cpu, function.bdf, pcie + pcie_cap::DEVICE_CAPABILITIES_2).await;
+        let capabilities = function.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES_2).await;
         if capabilities & pcie_cap::CAPABILITIES_2_TEN_BIT_REQUESTER != 0 {
-            let before =
-                self.config_read_u16(cpu, function.bdf, at).await & !pcie_cap::CONTROL_2_TEN_BIT_TAGS;
+            let before = function.backend.read_u16(cpu, at).await & !pcie_cap::CONTROL_2_TEN_BIT_TAGS;
             let on = if function.ten_bit_tags.get() { pcie_cap::CONTROL_2_TEN_BIT_TAGS } else { 0 };
-            self.config_write_u16(cpu, function.bdf, at, before | on).await;
+            function.backend.write_u16(cpu, at, before | on).await;
         }
     }
 
@@ -370,7 +331,7 @@ impl Inner {
         for function in hierarchy {
             let Some(pcie) = function.pcie else { return false };
             let at = pcie + pcie_cap::DEVICE_CAPABILITIES_2;
-            let capabilities = self.config_read(cpu, function.bdf, at).await;
+            let capabilities = function.backend.config_read(cpu, at).await;
             if capabilities & pcie_cap::CAPABILITIES_2_TEN_BIT_COMPLETER == 0 {
                 return false;
             }
@@ -383,8 +344,9 @@ impl Inner {
         // A function needs a while after its link came up (base spec 6.6.1: 100 ms).
         cpu.sleep(Duration::from_ms(100)).await;
         self.forget_slot_events(cpu, bridge).await;
-        let found = self.scan_bus(cpu, bridge.secondary.get(), Some(bridge)).await;
-        for function in &found {
+        let buses =
+            Buses { next: Cell::new(u16::from(bridge.secondary.get()) + 1), last: bridge.subordinate.get() };
+        for function in &self.scan_bus(cpu, bridge.secondary.get(), Some(bridge), &buses).await {
             let mut bars: Vec<(u8, Bar)> = {
                 let bars = function.bars.borrow();
                 (0u8..).zip(bars.iter()).filter_map(|(n, bar)| Some((n, (*bar)?))).collect()
@@ -396,7 +358,7 @@ impl Inner {
                 match place {
                     Some(at) => self.set_bar(cpu, function, number, at).await,
                     None => {
-                        self.log(format!("pci {}: no space for BAR {number}", function.bdf));
+                        self.log(format!("pci {}: no space for BAR {number}", function));
                         function.bars.borrow_mut()[usize::from(number)] = None;
                     }
                 }
@@ -409,10 +371,130 @@ impl Inner {
                     self.set_virtual_bar(cpu, function, number, at).await;
                 }
             }
+            if function.is_bridge() {
+                self.place_windows(cpu, bridge, function).await;
+            }
         }
-        if let Some(root) = self.pci.function(bridge.root) {
+        if let Some(root) = self.pci.function(bridge.beside(bridge.root)) {
             self.tune(cpu, &root).await;
         }
+        let mut found: Vec<_> = self.pci.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
+        found.sort_by_key(|function| function.bdf.bus());
         found
     }
+
+    /// Gives a bridge that was put into a slot windows of the space kept free there, and what is behind it its addresses. Where
+    /// that does not suffice for room behind its own slots as well, they do without.
+    async fn place_windows(self: &Rc<Self>, cpu: &Cpu, slot: &Function, bridge: &Rc<Function>) {
+        for window in 0..2 {
+            let place = [true, false].into_iter().find_map(|with_spare| {
+                let (length, alignment) = self.needs(bridge, window, with_spare);
+                let at = match length {
+                    0 => Some(0),
+                    _ => slot.take_space(window, (bridge.bdf, WINDOWS), length, alignment),
+                };
+                Some((at?, length, with_spare))
+            });
+            match place {
+                Some((at, length, with_spare)) => {
+                    self.assign(cpu, bridge, window, (at, length), with_spare).await;
+                }
+                None => {
+                    let (length, _) = self.needs(bridge, window, false);
+                    self.log(format!("pci {bridge}: no space for a window of {length} bytes"));
+                    self.forget_bars(bridge, window);
+                    self.set_window(cpu, bridge, window, 0, 0).await;
+                }
+            }
+        }
+    }
+
+    /// What is behind a bridge has no addresses in one of its windows.
+    fn forget_bars(&self, bridge: &Function, window: usize) {
+        for function in self.pci.all().iter().filter(|function| function.is_behind(bridge)) {
+            for bar in function.bars.borrow_mut().iter_mut() {
+                *bar = bar.filter(|bar| window_of(bar.kind) != Some(window));
+            }
+        }
+    }
+}
+
+/// Bus numbers that bridges may be given.
+struct Buses {
+    next: Cell<u16>,
+    last: u8,
+}
+
+impl Buses {
+    fn take(&self) -> Option<u8> {
+        let taken = u8::try_from(self.next.get()).ok().filter(|&bus| bus <= self.last)?;
+        self.next.set(self.next.get() + 1);
+        Some(taken)
+    }
+
+    /// The last number that was taken.
+    fn taken(&self) -> u8 {
+        (self.next.get() - 1) as u8
+    }
+
+    /// Takes numbers for what may be put behind a slot whose own bus is `secondary`: `wanted`, or an even share of what is left
+    /// for this slot and `others`, each of which needs a bus for itself.
+    fn leave_behind(&self, secondary: u8, wanted: u8, others: usize) {
+        let left = (u16::from(self.last) + 1).saturating_sub(self.next.get());
+        let share = left.saturating_sub(others as u16) / (others as u16 + 1);
+        let used = self.taken() - secondary;
+        self.next.set(self.next.get() + u16::from(wanted.saturating_sub(used)).min(share));
+    }
+}
+
+/// Reads what a function can do.
+pub(super) async fn capabilities(cpu: &Cpu, way: &dyn Backend, draft: Draft) -> Draft {
+    let caps = walk(cpu, way, Walk::standard()).await;
+    let extended = walk(cpu, way, Walk::extended()).await;
+    let pcie = caps.iter().find(|c| c.id == u16::from(id::PCI_EXPRESS)).map(|c| c.offset);
+    let pcie_caps = match pcie {
+        Some(at) => (way.config_read(cpu, at).await >> 16) as u16,
+        None => 0,
+    };
+    draft.with_capabilities(caps, extended, pcie, pcie_caps)
+}
+
+async fn walk(cpu: &Cpu, way: &dyn Backend, mut walk: Walk) -> Vec<Found> {
+    let mut found = Vec::new();
+    while let Some(register) = walk.wants() {
+        let value = way.config_read(cpu, register).await;
+        found.extend(walk.take(value));
+    }
+    found
+}
+
+/// Sizes BARs with decoding off.
+async fn size_bars(cpu: &Cpu, way: &dyn Backend, count: u8) -> [Option<Bar>; 6] {
+    let command = way.read_u16(cpu, header::COMMAND).await;
+    let decoding = header::COMMAND_MEMORY | header::COMMAND_IO;
+    way.write_u16(cpu, header::COMMAND, command & !decoding).await;
+    size_bars_at(cpu, way, header::BAR0, count).await
+}
+
+/// Sizes the BARs whose registers begin at `first`.
+pub(super) async fn size_bars_at(cpu: &Cpu, way: &dyn Backend, first: u16, count: u8) -> [Option<Bar>; 6] {
+    let mut found = [None; 6];
+    let mut index = 0;
+    while index < count {
+        let at = first + 4 * u16::from(index);
+        let (low, sized_low) = probe_bar(cpu, way, at).await;
+        let wide = bars::BarKind::from_register(low).is_some_and(bars::BarKind::is_64) && index + 1 < count;
+        let (high, sized_high) = if wide { probe_bar(cpu, way, at + 4).await } else { (0, 0) };
+        found[usize::from(index)] = bars::from_sizing(low, high, sized_low, sized_high);
+        index += if wide { 2 } else { 1 };
+    }
+    found
+}
+
+async fn probe_bar(cpu: &Cpu, way: &dyn Backend, at: u16) -> (u32, u32) {
+    let before = way.config_read(cpu, at).await;
+    way.config_write(cpu, at, u32::MAX, 0xf).await;
+    let sized = way.config_read(cpu, at).await;
+    way.config_write(cpu, at, before, 0xf).await;
+    (before, sized)
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::rc::{Rc, Weak};
 
 use platform::Error;
@@ -17,11 +18,11 @@ use wire::pcie::config::caps::{Found, extended_id};
 use wire::pcie::config::{Bar, BarKind, header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
-use super::backend::{Backend, OWN_SEGMENT, Own};
+use super::backend::{Backend, OWN_SEGMENT};
 use super::iov::Iov;
 use super::mmio::{Reach, Region};
 use super::{Aperture, ErrorCounters};
-use crate::dma::FunctionDma;
+use crate::dma::{FunctionDma, Member};
 use crate::kernel::Inner;
 
 /// Port types of the PCI Express capability that have a link below: root port, downstream port.
@@ -34,8 +35,9 @@ pub(crate) struct Function {
     pub backend: Rc<dyn Backend>,
     pub segment: Segment,
     pub bdf: Bdf,
-    /// The root port that it is below of, or itself.
+    /// The root port by which its requests come in, which it may be itself.
     pub root: Bdf,
+    /// The bridge above it, in its own segment; none above one that is reached otherwise.
     pub parent: Option<Bdf>,
     pub identity: Identity,
     pub header_type: u8,
@@ -57,6 +59,8 @@ pub(crate) struct Function {
     /// Where BARs of functions below were that have been taken out, and their size.
     pub kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
     pub max_payload: Cell<u32>,
+    /// Requests that come from below leave upwards alone, and answers too: nothing below reaches anything else below.
+    pub isolates: Cell<bool>,
     /// Whether all that its requests may reach answer 10-bit tags.
     pub ten_bit_tags: Cell<bool>,
     /// Shared with mappings of its BARs: whether it has not been removed.
@@ -90,18 +94,19 @@ pub(super) struct Draft(Function);
 impl Function {
     pub(super) fn draft(
         kernel: &Rc<Inner>,
-        bdf: Bdf,
-        root: Bdf,
+        at: FunctionAddress,
+        backend: Rc<dyn Backend>,
         parent: Option<Bdf>,
         identity: Identity,
         header_type: u8,
     ) -> Draft {
+        let root = backend.root_port();
         let node = kernel.node_of_root(root);
         Draft(Self {
             kernel: Rc::downgrade(kernel),
-            backend: Rc::new(Own { kernel: Rc::downgrade(kernel), bdf }),
-            segment: OWN_SEGMENT,
-            bdf,
+            backend,
+            segment: at.segment,
+            bdf: at.bdf,
             root,
             parent,
             identity,
@@ -120,6 +125,7 @@ impl Function {
             spare: RefCell::default(),
             kept: RefCell::default(),
             max_payload: Cell::new(128),
+            isolates: Cell::new(true),
             ten_bit_tags: Cell::new(false),
             present: Rc::new(Cell::new(true)),
             frozen: Rc::default(),
@@ -132,6 +138,32 @@ impl Function {
             iov: RefCell::new(None),
             physical: None,
         })
+    }
+
+    /// Its address.
+    pub const fn at(&self) -> FunctionAddress {
+        self.beside(self.bdf)
+    }
+
+    /// Another address of its segment.
+    pub const fn beside(&self, bdf: Bdf) -> FunctionAddress {
+        FunctionAddress { segment: self.segment, bdf }
+    }
+
+    /// Whether it is on the own fabric: its BARs are where its registers say.
+    pub fn is_own(&self) -> bool {
+        self.segment == OWN_SEGMENT
+    }
+
+    /// Whether it is right below `bridge`.
+    pub fn is_below(&self, bridge: &Self) -> bool {
+        self.segment == bridge.segment && self.parent == Some(bridge.bdf)
+    }
+
+    /// Whether its bus is behind `bridge`.
+    pub fn is_behind(&self, bridge: &Self) -> bool {
+        let buses = bridge.secondary.get()..=bridge.subordinate.get();
+        self.segment == bridge.segment && self.bdf != bridge.bdf && buses.contains(&self.bdf.bus())
     }
 
     pub fn is_bridge(&self) -> bool {
@@ -167,23 +199,27 @@ impl Function {
         self.kernel.upgrade().ok_or(Error::NoDevice)
     }
 
-    /// Reads a 16-bit register of its configuration space.
-    pub(super) async fn read_u16(&self, cpu: &Cpu, register: u16) -> u16 {
-        (self.backend.config_read(cpu, register & !3).await >> (u32::from(register & 2) * 8)) as u16
-    }
-
-    /// Writes one.
-    pub(super) async fn write_u16(&self, cpu: &Cpu, register: u16, value: u16) {
-        let shift = u32::from(register & 2) * 8;
-        let (value, enables) = (u32::from(value) << shift, 3 << (register & 2));
-        self.backend.config_write(cpu, register & !3, value, enables).await;
+    /// What it is to the IOMMU: its requests share a domain with those of all that are below the topmost port between it and the
+    /// root that lets its functions reach each other. Root ports let nobody.
+    pub fn member(&self) -> Member {
+        let requester = self.backend.requester();
+        let mut member = Member { requester, leader: requester };
+        let bridge = |at: Option<Bdf>| at.and_then(|at| self.kernel.upgrade()?.pci.function(self.beside(at)));
+        let mut above = bridge(self.parent);
+        while let Some(port) = above.filter(|port| port.bdf != self.root) {
+            if !port.isolates.get() {
+                member.leader = port.bdf;
+            }
+            above = bridge(port.parent);
+        }
+        member
     }
 
     /// Its DMA API, made when first asked for.
     pub fn dma_api(&self) -> Rc<FunctionDma> {
         let mut dma = self.dma.borrow_mut();
         let made = dma.get_or_insert_with(|| {
-            FunctionDma::new(self.kernel.clone(), self.backend.requester(), self.node)
+            FunctionDma::new(self.kernel.clone(), self.member(), self.root, self.node)
         });
         Rc::clone(made)
     }
@@ -220,9 +256,19 @@ impl Draft {
     }
 }
 
+/// As logs call it: functions of the own fabric without their segment.
+impl fmt::Display for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.segment {
+            OWN_SEGMENT => self.bdf.fmt(f),
+            _ => self.at().fmt(f),
+        }
+    }
+}
+
 impl PciOps for Function {
     fn address(&self) -> FunctionAddress {
-        FunctionAddress { segment: self.segment, bdf: self.bdf }
+        self.at()
     }
 
     fn identity(&self) -> Identity {
@@ -293,10 +339,10 @@ impl PciOps for Function {
             if !self.answers() {
                 return;
             }
-            let command = self.read_u16(cpu, header::COMMAND).await;
+            let command = self.backend.read_u16(cpu, header::COMMAND).await;
             let bit = header::COMMAND_BUS_MASTER;
             let command = if on { command | bit } else { command & !bit };
-            self.write_u16(cpu, header::COMMAND, command).await;
+            self.backend.write_u16(cpu, header::COMMAND, command).await;
         })
     }
 
@@ -362,8 +408,9 @@ impl PciOps for Function {
             if capabilities & 1 << 28 == 0 {
                 return Err(Error::NotSupported);
             }
-            let control = self.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
-            self.write_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL, control | pcie_cap::CONTROL_FLR).await;
+            let control = self.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
+            let control = control | pcie_cap::CONTROL_FLR;
+            self.backend.write_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL, control).await;
             // Base spec 6.6.2: 100 ms until the function must answer.
             cpu.sleep(Duration::from_ms(100)).await;
             kernel.restore(cpu, self).await;
@@ -374,7 +421,7 @@ impl PciOps for Function {
     fn enable_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let kernel = self.kernel()?;
-            let me = kernel.pci.function(self.bdf).ok_or(Error::NoDevice)?;
+            let me = kernel.pci.function(self.at()).ok_or(Error::NoDevice)?;
             kernel.enable_virtual_functions(cpu, &me, count).await
         })
     }
@@ -382,7 +429,7 @@ impl PciOps for Function {
     fn disable_sriov<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
             if let Ok(kernel) = self.kernel()
-                && let Some(me) = kernel.pci.function(self.bdf)
+                && let Some(me) = kernel.pci.function(self.at())
             {
                 kernel.disable_virtual_functions(cpu, &me).await;
             }

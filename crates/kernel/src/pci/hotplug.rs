@@ -22,16 +22,18 @@ impl Inner {
     /// Lets every port interrupt when something is put in or taken out, or an error is reported.
     pub async fn start_ports(self: &Rc<Self>, cpu: &Cpu) {
         for bridge in self.pci.all() {
-            if bridge.slot || bridge.is_bridge() && bridge.aer().is_some() {
-                self.start_port(cpu, &bridge).await;
-            }
+            self.start_port(cpu, &bridge).await;
         }
     }
 
+    /// As [`start_ports`](Self::start_ports), if it is a port that has something to tell.
     async fn start_port(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
+        if !(bridge.slot || bridge.is_bridge() && bridge.aer().is_some()) {
+            return;
+        }
         let irqs = self.alloc_irqs(cpu, bridge, 1, 1, &Default::default()).await;
         let Some(irq) = irqs.ok().and_then(|irqs| irqs.first().copied()) else {
-            self.log(format!("pci {}: no interrupt for its events", bridge.bdf));
+            self.log(format!("pci {}: no interrupt for its events", bridge));
             return;
         };
         let (kernel, port) = (Rc::downgrade(self), Rc::downgrade(bridge));
@@ -51,70 +53,72 @@ impl Inner {
         self.start_errors(cpu, bridge).await;
         if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
             self.forget_slot_events(cpu, bridge).await;
-            let before = self.config_read_u16(cpu, bridge.bdf, pcie + slot::CONTROL).await;
-            self.config_write_u16(cpu, bridge.bdf, pcie + slot::CONTROL, before | CONTROL).await;
+            let before = bridge.backend.read_u16(cpu, pcie + slot::CONTROL).await;
+            bridge.backend.write_u16(cpu, pcie + slot::CONTROL, before | CONTROL).await;
         }
     }
 
     /// Nobody need hear of what has happened to a slot up to now: what is there will be looked at.
     pub(super) async fn forget_slot_events(&self, cpu: &Cpu, bridge: &Function) {
         if let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) {
-            self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, EVENTS).await;
+            bridge.backend.write_u16(cpu, pcie + slot::STATUS, EVENTS).await;
         }
     }
 
     /// Something happened to a slot.
     async fn slot_event(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
         let Some(pcie) = bridge.pcie.filter(|_| bridge.slot) else { return };
-        let status = self.config_read_u16(cpu, bridge.bdf, pcie + slot::STATUS).await;
-        self.config_write_u16(cpu, bridge.bdf, pcie + slot::STATUS, status & EVENTS).await;
+        let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
+        bridge.backend.write_u16(cpu, pcie + slot::STATUS, status & EVENTS).await;
         if status & (slot::STATUS_PRESENCE_CHANGED | slot::STATUS_LINK_CHANGED) == 0 {
             return;
         }
         // Whatever is there now: what was has been out, or its link down, and knows nothing of what it was told (as Linux's
         // pciehp, which takes a slot down first).
-        if self.pci.all().iter().any(|f| f.parent == Some(bridge.bdf)) {
+        if self.pci.all().iter().any(|f| f.is_below(bridge)) {
             self.removed_below(cpu, bridge).await;
         }
-        let status = self.config_read_u16(cpu, bridge.bdf, pcie + slot::STATUS).await;
+        let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
         if status & slot::STATUS_PRESENT == 0 || !self.link_is_active(cpu, bridge).await {
             return;
         }
-        self.log(format!("pci {}: slot occupied", bridge.bdf));
+        self.log(format!("pci {}: slot occupied", bridge));
         for function in self.rescan(cpu, bridge).await {
+            self.start_port(cpu, &function).await;
             self.bind(cpu, &function).await;
         }
     }
 
     /// Everything below a bridge is gone.
     pub async fn removed_below(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
-        self.log(format!("pci {}: slot empty", bridge.bdf));
-        let mut gone: Vec<_> = self
-            .pci
-            .all()
-            .into_iter()
-            .filter(|f| f.bdf != bridge.bdf && f.bdf.bus() >= bridge.secondary.get())
-            .filter(|f| f.bdf.bus() <= bridge.subordinate.get())
-            .collect();
+        self.log(format!("pci {bridge}: slot empty"));
+        let mut gone: Vec<_> = self.pci.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
         // Virtual functions before their physical one.
         gone.sort_by_key(|function| (function.physical.is_none(), function.bdf));
+        self.lose(cpu, &gone).await;
+        for function in gone.iter().filter(|f| f.is_below(bridge) && f.physical.is_none()) {
+            bridge.free_space(function);
+        }
+    }
+
+    /// Functions are gone without notice.
+    pub async fn lose(self: &Rc<Self>, cpu: &Cpu, gone: &[Rc<Function>]) {
         // All are marked before any driver is asked, so that none waits for another that is gone too.
         gone.iter().for_each(|function| function.present.set(false));
         let others: Vec<_> = self.pci.all().into_iter().filter(|f| f.present.get()).collect();
-        for function in &gone {
+        for function in gone {
             for other in &others {
                 let dma = other.dma.borrow().clone();
                 if let Some(dma) = dma {
-                    dma.revoke(cpu, function.bdf);
+                    dma.revoke(cpu, function.at());
                 }
             }
             if let Some(binding) = function.binding() {
                 binding.error_detected(cpu, ChannelState::Gone);
             }
             self.unbind(cpu, function).await;
-            if function.parent == Some(bridge.bdf) && function.physical.is_none() {
-                bridge.free_space(function);
-            }
+            // Those of a port, which has no driver.
+            self.free_irqs(cpu, function).await;
             self.pci.remove(function);
         }
     }

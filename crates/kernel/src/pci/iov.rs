@@ -7,10 +7,13 @@ use platform::Error;
 use platform::cpu::Cpu;
 use platform::pci::Identity;
 use units::Duration;
+use wire::pcie::Bdf;
 use wire::pcie::config::caps::extended_id;
 use wire::pcie::config::{Bar, VirtualFunctions, header, pcie_cap, sriov};
 
 use super::Function;
+use super::backend::Backend;
+use super::enumerate::{capabilities, size_bars_at};
 use crate::kernel::Inner;
 
 /// From VF Enable until the functions must answer (base spec 9.3.3.3.1).
@@ -51,14 +54,14 @@ impl Inner {
     /// Finds out what virtual functions a function can have.
     pub(super) async fn find_virtual_functions(&self, cpu: &Cpu, function: &Function) {
         let Some(at) = function.sriov() else { return };
-        let total = (self.config_read(cpu, function.bdf, at + sriov::INITIAL).await >> 16) as u16;
-        let device = (self.config_read(cpu, function.bdf, at + sriov::DEVICE - 2).await >> 16) as u16;
+        let total = (function.backend.config_read(cpu, at + sriov::INITIAL).await >> 16) as u16;
+        let device = (function.backend.config_read(cpu, at + sriov::DEVICE - 2).await >> 16) as u16;
         if total == 0 {
             return;
         }
         // 4 KiB pages, as the IOMMU has.
-        self.config_write(cpu, function.bdf, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
-        let bars = self.size_bars_at(cpu, function.bdf, at + sriov::BAR0, 6).await;
+        function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
+        let bars = size_bars_at(cpu, &*function.backend, at + sriov::BAR0, 6).await;
         let (bars, enabled) = (RefCell::new(bars), RefCell::default());
         *function.iov.borrow_mut() = Some(Iov { at, total, device, bars, enabled, busy: Cell::new(false) });
     }
@@ -67,11 +70,11 @@ impl Inner {
     pub(super) async fn forward_ari(&self, cpu: &Cpu, function: &Function, parent: &Function) {
         let has_ari = function.extended.iter().any(|c| c.id == extended_id::ARI);
         let Some(at) = parent.pcie.filter(|_| has_ari) else { return };
-        let capabilities = self.config_read(cpu, parent.bdf, at + pcie_cap::DEVICE_CAPABILITIES_2).await;
+        let capabilities = parent.backend.config_read(cpu, at + pcie_cap::DEVICE_CAPABILITIES_2).await;
         if capabilities & pcie_cap::CAPABILITIES_2_ARI_FORWARDING != 0 {
-            let control = self.config_read_u16(cpu, parent.bdf, at + pcie_cap::DEVICE_CONTROL_2).await;
+            let control = parent.backend.read_u16(cpu, at + pcie_cap::DEVICE_CONTROL_2).await;
             let control = control | pcie_cap::CONTROL_2_ARI_FORWARDING;
-            self.config_write_u16(cpu, parent.bdf, at + pcie_cap::DEVICE_CONTROL_2, control).await;
+            parent.backend.write_u16(cpu, at + pcie_cap::DEVICE_CONTROL_2, control).await;
         }
     }
 
@@ -86,9 +89,9 @@ impl Inner {
             wide = bar.kind.is_64();
         }
         let at = at + sriov::BAR0 + 4 * u16::from(number);
-        self.config_write(cpu, function.bdf, at, address as u32, 0xf).await;
+        function.backend.config_write(cpu, at, address as u32, 0xf).await;
         if wide {
-            self.config_write(cpu, function.bdf, at + 4, (address >> 32) as u32, 0xf).await;
+            function.backend.config_write(cpu, at + 4, (address >> 32) as u32, 0xf).await;
         }
     }
 
@@ -136,28 +139,29 @@ impl Inner {
         (at, device, count): (u16, u16, u16),
         bars: [Option<Bar>; 6],
     ) -> Vec<Rc<Function>> {
-        let bdf = function.bdf;
-        self.config_write_u16(cpu, bdf, at + sriov::NUMBER, count).await;
+        let way = &function.backend;
+        way.write_u16(cpu, at + sriov::NUMBER, count).await;
         // Where they are may depend on how many there are.
-        let placing = self.config_read(cpu, bdf, at + sriov::OFFSET_STRIDE).await;
+        let placing = way.config_read(cpu, at + sriov::OFFSET_STRIDE).await;
         let control = sriov::ENABLE | sriov::MEMORY;
-        self.config_write_u16(cpu, bdf, at + sriov::CONTROL, control).await;
+        way.write_u16(cpu, at + sriov::CONTROL, control).await;
         cpu.sleep(BEFORE_FIRST_ACCESS).await;
         let (first_offset, stride) = (placing as u16, (placing >> 16) as u16);
         let all = VirtualFunctions { enabled: true, memory: true, count, first_offset, stride, bars };
         let mut found = Vec::new();
         for n in 0..count {
-            let id = all.id(bdf, n);
-            let class = self.config_read(cpu, id, header::REVISION).await;
+            let id = all.id(function.bdf, n);
+            let Some(way) = function.backend.virtual_function(id) else { break };
+            let class = way.config_read(cpu, header::REVISION).await;
             if class == u32::MAX {
                 self.log(format!("pci {id}: virtual function {n} does not answer"));
                 continue;
             }
             let identity = Identity { device, class: class >> 8, revision: class as u8, ..function.identity };
             let bars = core::array::from_fn(|bar| all.bar(bar as u8, n));
-            found.push(self.virtual_function(cpu, function, id, identity, bars).await);
+            found.push(self.virtual_function(cpu, function, (id, way), identity, bars).await);
         }
-        self.log(format!("pci {bdf}: {} virtual functions", found.len()));
+        self.log(format!("pci {function}: {} virtual functions", found.len()));
         found
     }
 
@@ -165,12 +169,12 @@ impl Inner {
         self: &Rc<Self>,
         cpu: &Cpu,
         physical: &Rc<Function>,
-        id: wire::pcie::Bdf,
+        (id, way): (Bdf, Rc<dyn Backend>),
         identity: Identity,
         bars: [Option<Bar>; 6],
     ) -> Rc<Function> {
-        let draft = Function::draft(self, id, physical.root, physical.parent, identity, 0);
-        let draft = self.capabilities(cpu, id, draft).await;
+        let draft = Function::draft(self, physical.beside(id), Rc::clone(&way), physical.parent, identity, 0);
+        let draft = capabilities(cpu, &*way, draft).await;
         let function = draft.with_bars(bars).part_of(physical.bdf).finish();
         function.max_payload.set(physical.max_payload.get());
         self.pci.add(&function);
@@ -183,7 +187,7 @@ impl Inner {
             Some(iov) => (iov.at, *iov.bars.borrow(), iov.enabled.borrow().clone()),
             None => return,
         };
-        self.config_write(cpu, function.bdf, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
+        function.backend.config_write(cpu, at + sriov::SYSTEM_PAGES, 1, 0xf).await;
         for (n, bar) in (0u8..).zip(bars) {
             if let Some(bar) = bar {
                 self.set_virtual_bar(cpu, function, n, bar.address).await;
@@ -192,9 +196,9 @@ impl Inner {
         if enabled.is_empty() {
             return;
         }
-        self.config_write_u16(cpu, function.bdf, at + sriov::NUMBER, enabled.len() as u16).await;
+        function.backend.write_u16(cpu, at + sriov::NUMBER, enabled.len() as u16).await;
         let control = sriov::ENABLE | sriov::MEMORY;
-        self.config_write_u16(cpu, function.bdf, at + sriov::CONTROL, control).await;
+        function.backend.write_u16(cpu, at + sriov::CONTROL, control).await;
         cpu.sleep(BEFORE_FIRST_ACCESS).await;
         for virtual_function in enabled {
             Box::pin(self.restore(cpu, &virtual_function)).await;
@@ -219,10 +223,10 @@ impl Inner {
             self.pci.remove(virtual_function);
         }
         if function.present.get() {
-            self.config_write_u16(cpu, function.bdf, at + sriov::CONTROL, 0).await;
+            function.backend.write_u16(cpu, at + sriov::CONTROL, 0).await;
             cpu.sleep(AFTER_DISABLING).await;
-            self.config_write_u16(cpu, function.bdf, at + sriov::NUMBER, 0).await;
+            function.backend.write_u16(cpu, at + sriov::NUMBER, 0).await;
         }
-        self.log(format!("pci {}: no virtual functions", function.bdf));
+        self.log(format!("pci {}: no virtual functions", function));
     }
 }

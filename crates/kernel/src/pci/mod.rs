@@ -19,16 +19,15 @@ use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use platform::pci::PciDriver;
-use platform::pci::PciOps as _;
 use wire::pcie::{Bdf, FunctionAddress};
 
 pub use aer::ErrorCounters;
+pub use backend::{Backend, Message};
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
 use crate::convert;
 use crate::kernel::Inner;
-use backend::OWN_SEGMENT;
 use resources::Aperture;
 
 /// How the PCI core sets functions up.
@@ -58,7 +57,6 @@ pub(crate) struct Pci {
     pub drivers: RefCell<Vec<Rc<dyn PciDriver>>>,
     /// Free address space below and above 4 GiB.
     apertures: RefCell<[Aperture; 2]>,
-    next_bus: Cell<u8>,
     errors: Cell<ErrorCounters>,
 }
 
@@ -69,7 +67,6 @@ impl Pci {
             functions: RefCell::default(),
             drivers: RefCell::default(),
             apertures: RefCell::new(resources::apertures(memory)),
-            next_bus: Cell::new(1),
             errors: Cell::default(),
         }
     }
@@ -79,19 +76,19 @@ impl Pci {
         self.errors.get()
     }
 
-    /// A function of the own fabric.
-    pub fn function(&self, bdf: Bdf) -> Option<Rc<Function>> {
-        self.functions.borrow().get(&FunctionAddress { segment: OWN_SEGMENT, bdf }).cloned()
+    /// The function at an address.
+    pub fn function(&self, at: FunctionAddress) -> Option<Rc<Function>> {
+        self.functions.borrow().get(&at).cloned()
     }
 
     /// Adds a function under its address.
     pub fn add(&self, function: &Rc<Function>) {
-        self.functions.borrow_mut().insert(function.address(), Rc::clone(function));
+        self.functions.borrow_mut().insert(function.at(), Rc::clone(function));
     }
 
     /// Takes one out, and with it its way.
     pub fn remove(&self, function: &Function) {
-        self.functions.borrow_mut().remove(&function.address());
+        self.functions.borrow_mut().remove(&function.at());
         function.backend.close();
     }
 
@@ -99,11 +96,16 @@ impl Pci {
     pub fn all(&self) -> Vec<Rc<Function>> {
         self.functions.borrow().values().cloned().collect()
     }
+
+    /// A root port and all below it.
+    pub fn hierarchy(&self, root: &Function) -> Vec<Rc<Function>> {
+        self.all().into_iter().filter(|f| f.segment == root.segment && f.root == root.bdf).collect()
+    }
 }
 
 impl Inner {
-    /// Reads a doubleword of configuration space; all ones if nothing answers.
-    pub async fn config_read(&self, cpu: &Cpu, target: Bdf, register: u16) -> u32 {
+    /// Reads a doubleword of the own fabric's configuration space; all ones if nothing answers.
+    async fn config_read(&self, cpu: &Cpu, target: Bdf, register: u16) -> u32 {
         cpu.work(self.cores.costs.mmio_write);
         cpu.sync().await;
         let core = convert::core(cpu.id());
@@ -115,7 +117,7 @@ impl Inner {
     }
 
     /// Writes the bytes of a doubleword that `enables` names.
-    pub async fn config_write(&self, cpu: &Cpu, target: Bdf, register: u16, value: u32, enables: u8) {
+    async fn config_write(&self, cpu: &Cpu, target: Bdf, register: u16, value: u32, enables: u8) {
         cpu.work(self.cores.costs.mmio_write);
         cpu.sync().await;
         let core = convert::core(cpu.id());
@@ -124,16 +126,5 @@ impl Inner {
         });
         // Configuration writes are not posted: the core waits until they have been done.
         let _ = cpu.stall_on(answer.data).await;
-    }
-
-    /// Writes a 16-bit register.
-    pub async fn config_write_u16(&self, cpu: &Cpu, target: Bdf, register: u16, value: u16) {
-        let shift = u32::from(register & 2) * 8;
-        self.config_write(cpu, target, register, u32::from(value) << shift, 3 << (register & 2)).await;
-    }
-
-    /// Reads a 16-bit register.
-    pub async fn config_read_u16(&self, cpu: &Cpu, target: Bdf, register: u16) -> u16 {
-        (self.config_read(cpu, target, register).await >> (u32::from(register & 2) * 8)) as u16
     }
 }

@@ -44,7 +44,7 @@ impl Inner {
     /// A new interrupt of a function, with an entry in the remapping table where there is one.
     fn alloc_line(&self, cpu: &Cpu, function: &Function, to: CpuId) -> Result<Rc<Line>, Error> {
         let line = self.irqs.allocate(to)?;
-        let remapped = self.remap_line(cpu, &line, function.backend.requester());
+        let remapped = self.remap_line(cpu, &line, function);
         remapped.inspect_err(|_| self.irqs.release(line.irq)).map(|()| line)
     }
 
@@ -114,8 +114,8 @@ impl Inner {
 
     async fn enable_messages(&self, cpu: &Cpu, function: &Function) {
         let (at, control) = function.message_control();
-        let before = function.read_u16(cpu, at).await;
-        function.write_u16(cpu, at, before | control).await;
+        let before = function.backend.read_u16(cpu, at).await;
+        function.backend.write_u16(cpu, at, before | control).await;
     }
 
     async fn msix_layout(&self, cpu: &Cpu, function: &Function, at: u16) -> MsixLayout {
@@ -130,7 +130,7 @@ impl Inner {
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
         let (address, data) = self.message_for(line);
         let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
-            return self.log(format!("{}: no way for interrupt {n}", function.address()));
+            return self.log(format!("{}: no way for interrupt {n}", function.at()));
         };
         if let Some(at) = function.capability(id::MSIX) {
             let layout = self.msix_layout(cpu, function, at).await;
@@ -152,7 +152,7 @@ impl Inner {
             let way = &function.backend;
             way.config_write(cpu, at + msi::ADDRESS, address as u32, 0xf).await;
             way.config_write(cpu, at + msi::ADDRESS_UPPER, (address >> 32) as u32, 0xf).await;
-            function.write_u16(cpu, at + msi::DATA, data as u16).await;
+            function.backend.write_u16(cpu, at + msi::DATA, data as u16).await;
         }
     }
 
@@ -174,8 +174,8 @@ impl Inner {
         }
         let (at, bit) = function.message_control();
         if function.present.get() {
-            let control = function.read_u16(cpu, at).await;
-            function.write_u16(cpu, at, control & !bit).await;
+            let control = function.backend.read_u16(cpu, at).await;
+            function.backend.write_u16(cpu, at, control & !bit).await;
         }
         for irq in irqs {
             self.free_irq(irq);
@@ -198,7 +198,7 @@ impl Inner {
         });
         let (function, n) = owner.ok_or(Error::Invalid)?;
         self.irqs.move_line(&line, to)?;
-        self.remap_line(cpu, &line, function.backend.requester())?;
+        self.remap_line(cpu, &line, &function)?;
         if line.remapped.get().is_none() {
             self.program(cpu, &function, n, &line).await;
         }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use platform::cpu::Cpu;
 use platform::pci::{ChannelState, PciOps, Recovery};
 use units::Duration;
-use wire::pcie::Bdf;
+use wire::pcie::FunctionAddress;
 use wire::pcie::config::{header, slot};
 
 use super::Function;
@@ -24,13 +24,13 @@ const SETTLES: Duration = Duration::from_ms(100);
 impl Inner {
     /// Recovers from reported errors: who reported them, and whether they are fatal.
     pub(super) async fn recover(self: &Rc<Self>, cpu: &Cpu, reports: Vec<(Rc<Function>, bool)>) {
-        let mut ports: Vec<Bdf> = Vec::new();
+        let mut ports: Vec<FunctionAddress> = Vec::new();
         for (function, _) in reports.iter().filter(|(_, fatal)| *fatal) {
             let port = if function.is_bridge() { Some(function.bdf) } else { function.parent };
-            match port.and_then(|port| self.pci.function(port)) {
-                Some(port) if ports.contains(&port.bdf) => {}
+            match port.and_then(|port| self.pci.function(function.beside(port))) {
+                Some(port) if ports.contains(&port.at()) => {}
                 Some(port) => {
-                    ports.push(port.bdf);
+                    ports.push(port.at());
                     self.recover_below(cpu, &port).await;
                 }
                 // A function of the root complex has no link to be reset.
@@ -41,7 +41,7 @@ impl Inner {
             if function.is_bridge() {
                 // What a bridge lost is missed by whoever waits for it.
                 self.count_error(|c| c.recovered += 1);
-            } else if !function.parent.is_some_and(|parent| ports.contains(&parent)) {
+            } else if !function.parent.is_some_and(|parent| ports.contains(&function.beside(parent))) {
                 self.recover_one(cpu, function, ChannelState::Normal).await;
             }
         }
@@ -107,30 +107,29 @@ impl Inner {
 
     /// Functions below a port, bridges before what is behind them.
     fn below(&self, port: &Function) -> Vec<Rc<Function>> {
-        let buses = port.secondary.get()..=port.subordinate.get();
-        self.pci.all().into_iter().filter(|f| f.bdf != port.bdf && buses.contains(&f.bdf.bus())).collect()
+        self.pci.all().into_iter().filter(|f| f.is_behind(port)).collect()
     }
 
     /// Resets the bus below a port; whether its link came up again.
     async fn reset_bus(self: &Rc<Self>, cpu: &Cpu, port: &Function) -> bool {
-        self.log(format!("pci {}: reset of the bus below", port.bdf));
+        self.log(format!("pci {}: reset of the bus below", port));
         // The link goes down and comes back: that is no removal (as pciehp's `reset_slot`).
         let slot = port.pcie.filter(|_| port.slot);
         let mut control = 0;
         if let Some(pcie) = slot {
-            control = self.config_read_u16(cpu, port.bdf, pcie + slot::CONTROL).await;
-            self.config_write_u16(cpu, port.bdf, pcie + slot::CONTROL, control & !hotplug::CONTROL).await;
+            control = port.backend.read_u16(cpu, pcie + slot::CONTROL).await;
+            port.backend.write_u16(cpu, pcie + slot::CONTROL, control & !hotplug::CONTROL).await;
         }
-        let before = self.config_read_u16(cpu, port.bdf, header::BRIDGE_CONTROL).await;
+        let before = port.backend.read_u16(cpu, header::BRIDGE_CONTROL).await;
         let reset = before | header::BRIDGE_SECONDARY_RESET;
-        self.config_write_u16(cpu, port.bdf, header::BRIDGE_CONTROL, reset).await;
+        port.backend.write_u16(cpu, header::BRIDGE_CONTROL, reset).await;
         cpu.sleep(HELD).await;
-        self.config_write_u16(cpu, port.bdf, header::BRIDGE_CONTROL, before).await;
+        port.backend.write_u16(cpu, header::BRIDGE_CONTROL, before).await;
         cpu.sleep(SETTLES).await;
         if let Some(pcie) = slot {
             // A removal meanwhile is told afterwards.
-            self.config_write_u16(cpu, port.bdf, pcie + slot::STATUS, slot::STATUS_LINK_CHANGED).await;
-            self.config_write_u16(cpu, port.bdf, pcie + slot::CONTROL, control).await;
+            port.backend.write_u16(cpu, pcie + slot::STATUS, slot::STATUS_LINK_CHANGED).await;
+            port.backend.write_u16(cpu, pcie + slot::CONTROL, control).await;
         }
         self.link_is_active(cpu, port).await
     }

@@ -5,15 +5,17 @@ use std::fmt;
 use platform::dma::{DmaCounters, DmaOps};
 use platform::irq::Irq;
 use platform::pci::Identity;
-use wire::pcie::Bdf;
 use wire::pcie::config::Bar;
+use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 use crate::kernel::Inner;
 
 /// What is known of a function.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FunctionInfo {
-    /// Where it is.
+    /// The segment that it is in: 0 for those of the own fabric.
+    pub segment: Segment,
+    /// Where it is there.
     pub bdf: Bdf,
     /// The bridge above it.
     pub parent: Option<Bdf>,
@@ -45,6 +47,18 @@ pub struct FunctionInfo {
     pub present: bool,
 }
 
+impl FunctionInfo {
+    /// Its address.
+    pub const fn address(&self) -> FunctionAddress {
+        FunctionAddress { segment: self.segment, bdf: self.bdf }
+    }
+
+    /// Whether it is right below `bridge`.
+    pub fn is_below(&self, bridge: &Self) -> bool {
+        self.segment == bridge.segment && self.parent == Some(bridge.bdf)
+    }
+}
+
 /// The tree as text, one function a line, indented below its bridge.
 pub struct TreeText<'a>(pub &'a [FunctionInfo]);
 
@@ -60,7 +74,11 @@ impl fmt::Display for TreeText<'_> {
 impl TreeText<'_> {
     fn write(&self, f: &mut fmt::Formatter<'_>, function: &FunctionInfo, depth: usize) -> fmt::Result {
         let id = function.identity;
-        write!(f, "{:1$}{2} ", "", depth * 2, function.bdf)?;
+        write!(f, "{:1$}", "", depth * 2)?;
+        if function.segment.0 != 0 {
+            write!(f, "{:04x}:", function.segment.0)?;
+        }
+        write!(f, "{} ", function.bdf)?;
         write!(f, "{:04x}:{:04x} class {:06x}", id.vendor, id.device, id.class)?;
         if let Some(physical) = function.physical {
             write!(f, " virtual of {physical}")?;
@@ -82,7 +100,7 @@ impl TreeText<'_> {
             write!(f, " driver {driver}")?;
         }
         writeln!(f)?;
-        for child in self.0.iter().filter(|child| child.parent == Some(function.bdf)) {
+        for child in self.0.iter().filter(|child| child.is_below(function)) {
             self.write(f, child, depth + 1)?;
         }
         Ok(())
@@ -96,6 +114,7 @@ impl Inner {
             .all()
             .iter()
             .map(|function| FunctionInfo {
+                segment: function.segment,
                 bdf: function.bdf,
                 parent: function.parent,
                 physical: function.physical,

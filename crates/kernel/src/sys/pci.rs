@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use platform::cpu::Cpu;
 use wire::pcie::config::{BarKind, pcie_cap};
-use wire::pcie::{Bdf, FunctionAddress, Segment};
 
 use super::{SysNode, cpu_list};
 use crate::kernel::Inner;
@@ -23,10 +22,6 @@ fn speed(code: u32) -> &'static str {
     }
 }
 
-fn name(bdf: Bdf) -> String {
-    FunctionAddress { segment: Segment(0), bdf }.to_string()
-}
-
 impl Inner {
     pub(super) async fn sys_pci(&self, cpu: &Cpu) -> SysNode {
         let mut root = SysNode::new("pci0000:00");
@@ -38,7 +33,7 @@ impl Inner {
 
     async fn sys_function(&self, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
         let id = function.identity;
-        let mut node = SysNode::new(name(function.bdf))
+        let mut node = SysNode::new(function.at().to_string())
             .with("vendor", format!("{:#06x}", id.vendor))
             .with("device", format!("{:#06x}", id.device))
             .with("subsystem_vendor", format!("{:#06x}", id.subsystem_vendor))
@@ -52,7 +47,7 @@ impl Inner {
             node = node.with("driver", bound.driver.name());
         }
         if let Some(physical) = function.physical {
-            node = node.with("physfn", name(physical));
+            node = node.with("physfn", function.beside(physical));
         }
         for (n, bar) in function.bars.borrow().iter().enumerate() {
             let Some(bar) = bar else { continue };
@@ -87,8 +82,7 @@ impl Inner {
                 .with("aer_dev_fatal", errors.fatal);
         }
         node = self.sys_uses(function, node);
-        let children: Vec<_> =
-            self.pci.all().into_iter().filter(|f| f.parent == Some(function.bdf)).collect();
+        let children: Vec<_> = self.pci.all().into_iter().filter(|f| f.is_below(function)).collect();
         for child in children {
             node.children.push(Box::pin(self.sys_function(cpu, &child)).await);
         }
@@ -98,11 +92,11 @@ impl Inner {
     /// What the registers of a link say.
     async fn sys_link(&self, cpu: &Cpu, function: &Function, node: SysNode) -> SysNode {
         let Some(at) = function.pcie.filter(|_| function.physical.is_none()) else { return node };
-        let most = self.config_read(cpu, function.bdf, at + pcie_cap::LINK_CAPABILITIES).await;
-        let status = self.config_read_u16(cpu, function.bdf, at + pcie_cap::LINK_STATUS).await;
+        let most = function.backend.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
+        let status = function.backend.config_read(cpu, at + pcie_cap::LINK_CONTROL).await >> 16;
         node.with("max_link_speed", speed(most))
             .with("max_link_width", most >> 4 & 0x3f)
-            .with("current_link_speed", speed(status.into()))
+            .with("current_link_speed", speed(status))
             .with("current_link_width", status >> 4 & 0x3f)
             .with("max_payload_bytes", function.max_payload.get())
     }
@@ -120,7 +114,7 @@ impl Inner {
         if let Some(dma) = &*function.dma.borrow() {
             node = node.with("iommu_mapped_pages", dma.mapped_pages());
         }
-        let address = FunctionAddress { segment: Segment(0), bdf: function.bdf };
+        let address = function.at();
         node.with_folder("net", self.sys_net(address)).with_folder("block", self.sys_block(address))
     }
 }

@@ -35,7 +35,7 @@ pub const VENDOR: u16 = 0x1af4;
 pub const DEVICE: u16 = 0x00c0;
 pub const MAGIC: u32 = 0x600d_c0de;
 
-mod reg {
+pub mod reg {
     pub const MAGIC: u64 = 0x00;
     pub const SOURCE: u64 = 0x08;
     pub const TARGET: u64 = 0x10;

@@ -228,7 +228,7 @@ impl Computers {
         let ports = functions.iter().filter(|function| function.parent.is_none());
         for (port, &count) in ports.zip(vfs).filter(|(_, count)| **count > 0) {
             for function in functions.iter().filter(|function| function.parent == Some(port.bdf)) {
-                let enabled = host.kernel.set_virtual_functions(function.bdf, count);
+                let enabled = host.kernel.set_virtual_functions(function.address(), count);
                 self.simulation.block_on(enabled)?.map_err(|problem| ComputerError::Network {
                     host: host.name.clone(),
                     device: function.bdf.to_string(),
