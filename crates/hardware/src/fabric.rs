@@ -297,7 +297,7 @@ impl World for Fabric {
                     .with(scheduler, end.link, |link, cx, released| link.on_wake(cx, end.side, released));
                 match self.attached[usize::from(end.link.0)][end.side as usize] {
                     Attached::Endpoint(id) => {
-                        self.endpoints[usize::from(id.0)].link_drained(&mut self.wires, scheduler);
+                        self.endpoints[usize::from(id.0)].link_drained(&mut self.wires, scheduler, end);
                     }
                     Attached::RootPort(host, port) => {
                         self.hosts[usize::from(host.0)].link_drained(&mut self.wires, scheduler, port);

@@ -12,7 +12,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::link::{CreditLimits, Credits, LinkId, LinkParams, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
-use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, Reset, Token};
+use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, PortIndex, Reset, Token};
 use proptest::prelude::*;
 use units::{Duration, HostPhysical};
 use wire::pcie::config::{header, pcie_cap};
@@ -184,8 +184,8 @@ impl Rig {
                 assert_eq!(link.waiting(side), 0);
             }
             assert_eq!(fabric.wires.packets.in_flight(), 0);
-            assert_eq!(fabric.endpoint(EndpointId(0)).core.requester.tags_in_use(), 0);
-            let requester = fabric.endpoint(EndpointId(0)).core.requester.counters();
+            assert_eq!(fabric.endpoint(EndpointId(0)).core.requester(PortIndex(0)).tags_in_use(), 0);
+            let requester = fabric.endpoint(EndpointId(0)).core.requester(PortIndex(0)).counters();
             assert_eq!(requester.unexpected_completions, 0);
             assert_eq!(fabric.host(self.host).counters().unexpected_completions, 0);
         });

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Model, machine_of, params};
 use kernel::DmaMode;
+use platform::device::PortIndex;
 use units::Iova;
 use wire::pcie::Generation;
 
@@ -28,7 +29,7 @@ fn most_reads(generation: Generation, ten_bit_tags: bool) -> u16 {
     });
     assert!(expected == copied, "{generation}: bytes of one read are not another's");
     machine.simulation.with(|fabric, _| {
-        let requester = &fabric.endpoint(machine.copiers[0]).core.requester;
+        let requester = &fabric.endpoint(machine.copiers[0]).core.requester(PortIndex(0));
         assert_eq!(requester.tags_in_use(), 0);
         requester.counters().most_tags
     })

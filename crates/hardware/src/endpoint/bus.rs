@@ -24,24 +24,27 @@ impl DeviceBus for Bus<'_> {
 
     fn read(&mut self, request: Dma) {
         let Some((end, requester)) = self.core.master(request.function) else {
-            self.core.requester.refuse_read(self.scheduler, request);
+            self.core.requester_of(request.function).refuse_read(self.scheduler, request);
             return;
         };
-        self.core.requester.read(self.wires, self.scheduler, end, requester, request);
+        let port = self.core.requester_of(request.function);
+        port.read(self.wires, self.scheduler, end, requester, request);
     }
 
     fn write(&mut self, request: Dma, data: &[u8]) {
         let Some((end, requester)) = self.core.master(request.function) else {
             // A function that may not master the bus sends nothing, and its write is lost.
+            let port = self.core.requester_of(request.function);
             let event = EndpointEvent::WriteDone {
                 token: request.token,
-                epoch: self.core.requester.epoch(),
-                life: self.core.requester.life(request.function),
+                of: port.life(),
+                function: port.function_life(request.function),
             };
             self.scheduler.at(self.scheduler.now(), Event::Endpoint(self.core.id, event));
             return;
         };
-        self.core.requester.write(self.wires, self.scheduler, end, requester, request, data);
+        let port = self.core.requester_of(request.function);
+        port.write(self.wires, self.scheduler, end, requester, request, data);
     }
 
     fn interrupt(&mut self, function: FunctionIndex, vector: u16) {
@@ -51,7 +54,7 @@ impl DeviceBus for Bus<'_> {
     }
 
     fn wake_at(&mut self, when: Time, token: Token) {
-        let event = EndpointEvent::Timer { token, epoch: self.core.requester.epoch() };
+        let event = EndpointEvent::Timer { token, epoch: self.core.epoch };
         self.scheduler.at(when, Event::Endpoint(self.core.id, event));
     }
 

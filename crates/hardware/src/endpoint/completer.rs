@@ -4,7 +4,7 @@ use engine::Scheduler;
 use platform::device::{BarAccess, FunctionIndex, Reset};
 use units::{BarOffset, Duration};
 use wire::pcie::config::ConfigEffect;
-use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, ConfigType, MemoryRequest};
 use wire::pcie::{Tlp, TlpKind};
 
 use super::{Endpoint, EndpointEvent};
@@ -29,6 +29,15 @@ impl Endpoint {
         tlp: &Tlp,
     ) -> Duration {
         match &tlp.kind {
+            // A request for a bus below, where a device has none (base spec 7.3.3).
+            TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request)
+                if request.config_type == ConfigType::Type1 =>
+            {
+                let id = self.core.registers.id(FunctionIndex(0));
+                let status = CompletionStatus::UnsupportedRequest;
+                let answer = CompletionHeader::for_register(id, request.requester, request.tag, status, 0);
+                self.refuse(wires, scheduler, end, packet, answer);
+            }
             TlpKind::ConfigRead(request) => {
                 let value = self.core.registers.read(self.core.port_at(end), request);
                 let id = request.target;
@@ -137,7 +146,7 @@ impl Endpoint {
             self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, at, &mut data))
         };
         let id = self.core.registers.id(function);
-        let max_payload = self.core.requester.allowance().max_payload;
+        let max_payload = self.core.requester(port).allowance().max_payload;
         let mut done = 0u32;
         for (piece, piece_length) in
             wire::pcie::split::split_completion(address, u64::from(length), COMPLETION_BOUNDARY, max_payload)
@@ -237,7 +246,8 @@ impl Endpoint {
         } else {
             wires.packets.encode(&Tlp::new(TlpKind::Completion(header)), &[])
         };
-        let event = EndpointEvent::Answer { end, packet, epoch: self.core.requester.epoch() };
+        let of = self.core.requester(self.core.port_at(end)).life();
+        let event = EndpointEvent::Answer { end, packet, of };
         scheduler.after(after, Event::Endpoint(self.core.id, event));
     }
 }

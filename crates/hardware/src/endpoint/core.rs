@@ -5,8 +5,8 @@ use platform::device::{FunctionIndex, PortIndex};
 use wire::pcie::tlp::Message;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::Core;
 use super::registers::InterruptMessage;
+use super::{Core, Requester};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
@@ -20,10 +20,30 @@ impl Core {
         Some((*self.ends.get(usize::from(port.0))?, id))
     }
 
+    /// What a port does for the functions below it as a requester.
+    ///
+    /// # Panics
+    /// If the device has no such port.
+    pub fn requester(&self, port: PortIndex) -> &Requester {
+        &self.requesters[usize::from(port.0)]
+    }
+
+    pub(super) fn requester_mut(&mut self, port: PortIndex) -> &mut Requester {
+        &mut self.requesters[usize::from(port.0)]
+    }
+
+    /// The requester through which a function asks; the first one's for what the device does not have.
+    pub(super) fn requester_of(&mut self, function: FunctionIndex) -> &mut Requester {
+        let port = self.registers.port_of(function);
+        self.requester_mut(port)
+    }
+
     /// Lets requests be what the registers say.
     pub fn heed_registers(&mut self) {
-        self.requester.allow(self.registers.allowance());
-        self.requester.set_timeouts(self.registers.completion_timeouts());
+        for (port, requester) in (0..).zip(&mut self.requesters) {
+            requester.allow(self.registers.allowance(PortIndex(port)));
+            requester.set_timeouts(self.registers.completion_timeouts());
+        }
     }
 
     /// Lets what leaves each port carry an ECRC if the registers say so.
@@ -41,7 +61,8 @@ impl Core {
         message: InterruptMessage,
     ) {
         let Some((end, requester)) = self.master(function) else { return };
-        self.requester.send_message(wires, scheduler, end, requester, message.address, message.data);
+        let (address, data) = (message.address, message.data);
+        self.requester_of(function).send_message(wires, scheduler, end, requester, address, data);
     }
 
     /// Notes an error in a function's registers and tells the root complex if the function is to.

@@ -10,7 +10,7 @@ mod registers;
 mod requester;
 
 use engine::Scheduler;
-use platform::device::{Device, DeviceBus, FunctionIndex, Reset};
+use platform::device::{Device, DeviceBus, FunctionIndex, PortIndex, Reset};
 use wire::pcie::TlpKind;
 
 pub use event::EndpointEvent;
@@ -19,7 +19,7 @@ pub use params::{
     WriteOutParams,
 };
 pub use registers::{Allowance, Registers};
-pub use requester::{Life, Requester, RequesterCounters};
+pub use requester::{Life, PortLife, Requester, RequesterCounters};
 
 use bus::Bus;
 
@@ -40,8 +40,10 @@ pub struct Core {
     params: EndpointParams,
     /// Configuration spaces, BARs, interrupt tables.
     pub registers: Registers,
-    /// DMA.
-    pub requester: Requester,
+    /// DMA: each port has tags, settings and an order of its own, so that one that stalls holds up no other.
+    requesters: Vec<Requester>,
+    /// Counts resets of the whole device: its timers of before the last one mean nothing any more.
+    epoch: u16,
     /// Requests of the host that were malformed or met nothing.
     pub unsupported_requests: u64,
 }
@@ -59,8 +61,9 @@ impl Endpoint {
     /// A device with its upstream ports at `ends`.
     pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
         let registers = Registers::new(&*device);
-        let requester = Requester::new(id, params.clone());
-        let core = Core { id, ends, params, registers, requester, unsupported_requests: 0 };
+        let ports = registers.ports().max(1) as u8;
+        let requesters = (0..ports).map(|port| Requester::new(id, PortIndex(port), params.clone())).collect();
+        let core = Core { id, ends, params, registers, requesters, epoch: 0, unsupported_requests: 0 };
         Self { core, device, access: Vec::new() }
     }
 
@@ -128,9 +131,10 @@ impl Endpoint {
             TlpKind::CompletionData(header) | TlpKind::Completion(header) => {
                 let poisoned = tlp.common.poisoned;
                 let padding = wires.packets.hop(packet).padding;
-                let at =
-                    self.core.requester.completion(wires, scheduler, end, header, poisoned, padding, payload);
-                if let Some((function, error)) = self.core.requester.detected.take() {
+                let port = self.core.port_at(end);
+                let requester = self.core.requester_mut(port);
+                let at = requester.completion(wires, scheduler, end, header, poisoned, padding, payload);
+                if let Some((function, error)) = requester.detected.take() {
                     self.core.report(wires, scheduler, function, error, Some(packet));
                 }
                 wires.consume(scheduler, packet, at);
@@ -160,11 +164,13 @@ impl Endpoint {
             // The device's other functions go on, but those that go with it.
             Reset::Function(function) => {
                 self.reset_virtual_functions(wires, scheduler, function);
-                self.core.requester.reset_function(function);
+                let (port, _) = self.core.registers.port_and_id(function);
+                self.core.requester_mut(port).reset_function(function);
             }
             Reset::Fundamental | Reset::Hot => {
                 self.core.ends.iter().for_each(|&end| wires.recall(scheduler, end));
-                self.core.requester.reset();
+                self.core.requesters.iter_mut().for_each(Requester::reset);
+                self.core.epoch = self.core.epoch.wrapping_add(1);
             }
         }
         self.core.registers.reset(reset);
@@ -176,10 +182,13 @@ impl Endpoint {
     /// The link at a port went down or its reset was asked for: the functions below it are reset, and all of the device if it
     /// has no other port.
     pub fn reset_port(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, end: LinkEnd) {
-        let Some(functions) = self.core.registers.alone_below(self.core.port_at(end)) else {
+        let port = self.core.port_at(end);
+        let Some(functions) = self.core.registers.alone_below(port) else {
             return self.reset(wires, scheduler, Reset::Hot);
         };
         wires.recall(scheduler, end);
+        // Nothing that was asked for through it will be answered.
+        self.core.requester_mut(port).reset();
         for function in functions {
             self.reset(wires, scheduler, Reset::Function(function));
         }
@@ -198,7 +207,8 @@ impl Endpoint {
     }
 
     /// The link at one of the device's ports has sent something that waited.
-    pub fn link_drained(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
-        self.core.requester.start_writes(wires, scheduler);
+    pub fn link_drained(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, end: LinkEnd) {
+        let port = self.core.port_at(end);
+        self.core.requester_mut(port).start_writes(wires, scheduler);
     }
 }

@@ -195,11 +195,20 @@ impl Registers {
         (state.port, self.id_of(state))
     }
 
+    /// The port below which a function is found; the first for one that the device does not have.
+    pub fn port_of(&self, function: FunctionIndex) -> PortIndex {
+        self.functions.get(usize::from(function.0)).map_or(PortIndex(0), |f| f.port)
+    }
+
+    /// The physical functions below a port.
+    pub fn physical_below(&self, port: PortIndex) -> impl Iterator<Item = FunctionIndex> + '_ {
+        let all = (0..).zip(&self.functions);
+        all.filter(move |(_, f)| f.port == port && f.part_of.is_none()).map(|(n, _)| FunctionIndex(n))
+    }
+
     /// The physical functions below a port, if the device has other ports.
     pub fn alone_below(&self, port: PortIndex) -> Option<Vec<FunctionIndex>> {
-        let all = self.functions.iter().enumerate();
-        let below = all.filter(|(_, f)| f.port == port && f.part_of.is_none());
-        (self.ports() > 1).then(|| below.map(|(n, _)| FunctionIndex(n as u8)).collect())
+        (self.ports() > 1).then(|| self.physical_below(port).collect())
     }
 
     /// The first function below a port, which reports for the port's link.
@@ -224,10 +233,10 @@ impl Registers {
         may.then(|| (state.port, self.id_of(state)))
     }
 
-    /// What all physical functions may do, which holds for the virtual ones too.
-    pub fn allowance(&self) -> Allowance {
-        let configs = self.functions.iter().filter(|f| f.part_of.is_none()).map(|f| &f.config);
-        configs.map(Allowance::of).reduce(Allowance::and).unwrap_or_default()
+    /// What all physical functions below a port may do, which holds for the virtual ones too.
+    pub fn allowance(&self, port: PortIndex) -> Allowance {
+        let physical = self.functions.iter().filter(|f| f.port == port && f.part_of.is_none());
+        physical.map(|f| Allowance::of(&f.config)).reduce(Allowance::and).unwrap_or_default()
     }
 
     /// How long the requests of each function wait, in order; virtual ones heed their physical one's register.

@@ -217,7 +217,9 @@ fn a_late_completion_is_not_taken_for_another_request() {
     bench.start();
     bench.simulation.run();
     bench.check_outcomes(&reads).unwrap();
-    let counters = bench.simulation.with(|fabric, _| fabric.endpoint(CARD).core.requester.counters().clone());
+    let counters = bench
+        .simulation
+        .with(|fabric, _| fabric.endpoint(CARD).core.requester(PortIndex(0)).counters().clone());
     assert_eq!((counters.timeouts, counters.unexpected_completions), (2, 2));
 }
 
@@ -241,7 +243,9 @@ fn a_completion_has_to_fit_its_request() {
     bench.simulation.run();
     bench.check_outcomes(&[(0x1010, 64)]).unwrap();
     assert!(bench.outcomes.borrow()[0].2.is_ok());
-    let counters = bench.simulation.with(|fabric, _| fabric.endpoint(CARD).core.requester.counters().clone());
+    let counters = bench
+        .simulation
+        .with(|fabric, _| fabric.endpoint(CARD).core.requester(PortIndex(0)).counters().clone());
     assert_eq!(counters.unexpected_completions, wrong.len() as u64);
 }
 

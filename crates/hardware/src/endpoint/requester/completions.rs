@@ -146,14 +146,14 @@ impl Requester {
                 read.left = 0;
                 self.to_issue.retain(|&waiting| waiting != index);
             }
-            scheduler.at(done, self.event(EndpointEvent::ReadDone { read: index, epoch: self.epoch }));
+            scheduler.at(done, self.event(EndpointEvent::ReadDone { read: index, of: self.life() }));
         }
         free
     }
 
     /// Lets a tag be free once the core has put it back, beginning at `at`.
     fn free_tag_at(&self, scheduler: &mut Scheduler<Event>, tag: u16, at: Time) {
-        let event = self.event(EndpointEvent::TagFree { tag, epoch: self.epoch });
+        let event = self.event(EndpointEvent::TagFree { tag, of: self.life() });
         scheduler.at(at + self.params.tag_release, event);
     }
 
@@ -175,7 +175,7 @@ impl Requester {
     pub(super) fn check_timeouts_at(&mut self, scheduler: &mut Scheduler<Event>, at: Time) {
         if at < self.timeout_check {
             self.timeout_check = at;
-            scheduler.at(at, self.event(EndpointEvent::CheckTimeouts { epoch: self.epoch }));
+            scheduler.at(at, self.event(EndpointEvent::CheckTimeouts { of: self.life() }));
         }
     }
 

@@ -7,7 +7,7 @@ mod writes;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use platform::device::{Dma, DmaAttributes, DmaError, FunctionIndex};
+use platform::device::{Dma, DmaAttributes, DmaError, FunctionIndex, PortIndex};
 use units::{Duration, Time};
 use wire::pcie::Bdf;
 use wire::pcie::config::CompletionTimeout;
@@ -49,6 +49,14 @@ struct Read {
 pub struct Life {
     /// The function.
     pub function: FunctionIndex,
+    number: u16,
+}
+
+/// A port of a device between two resets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortLife {
+    /// The port.
+    pub port: PortIndex,
     number: u16,
 }
 
@@ -107,9 +115,11 @@ pub struct RequesterCounters {
     pub waited_for_tags: Duration,
 }
 
-/// The requester side of one device.
+/// The requester side of one port of a device. The servers that data passes inside the device are the port's, too: no
+/// part with several ports gives figures of such servers.
 pub struct Requester {
     id: EndpointId,
+    port: PortIndex,
     params: EndpointParams,
     reads: Vec<Read>,
     free_reads: Vec<u32>,
@@ -153,9 +163,10 @@ pub struct Requester {
 
 impl Requester {
     /// An idle requester with all tags free.
-    pub fn new(id: EndpointId, params: EndpointParams) -> Self {
+    pub fn new(id: EndpointId, port: PortIndex, params: EndpointParams) -> Self {
         let mut new = Self {
             id,
+            port,
             reads: Vec::new(),
             free_reads: Vec::new(),
             to_issue: VecDeque::new(),
@@ -209,9 +220,9 @@ impl Requester {
         first..allowance.tags.end.min(first + self.params.tags)
     }
 
-    /// Number of the current life of the device, since its last reset.
-    pub fn epoch(&self) -> u16 {
-        self.epoch
+    /// The current life of the port, since its last reset.
+    pub fn life(&self) -> PortLife {
+        PortLife { port: self.port, number: self.epoch }
     }
 
     /// What it has done so far.
@@ -242,7 +253,7 @@ impl Requester {
     }
 
     /// What a function is between two resets of its own.
-    pub fn life(&self, function: FunctionIndex) -> Life {
+    pub fn function_life(&self, function: FunctionIndex) -> Life {
         let number = self.lives.get(usize::from(function.0)).copied().unwrap_or_default();
         Life { function, number }
     }
@@ -271,11 +282,11 @@ impl Requester {
         }
     }
 
-    /// Forgets everything under way: the device was reset.
+    /// Forgets everything under way: the port was reset.
     pub fn reset(&mut self) {
         let counters = std::mem::take(&mut self.counters);
         let epoch = self.epoch.wrapping_add(1);
-        *self = Self { counters, epoch, ..Self::new(self.id, self.params.clone()) };
+        *self = Self { counters, epoch, ..Self::new(self.id, self.port, self.params.clone()) };
     }
 }
 

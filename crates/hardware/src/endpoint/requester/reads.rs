@@ -126,7 +126,7 @@ impl Requester {
         let data = std::mem::take(&mut self.reads[index as usize].data);
         let failed = Some(DmaError::NotAllowed);
         self.reads[index as usize] = Read { dma: Some(dma), data, failed, ..Read::default() };
-        let event = self.event(EndpointEvent::ReadDone { read: index, epoch: self.epoch });
+        let event = self.event(EndpointEvent::ReadDone { read: index, of: self.life() });
         scheduler.at(scheduler.now(), event);
     }
 
@@ -145,7 +145,7 @@ impl Requester {
                     self.starved_since.get_or_insert(due);
                 } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
-                    scheduler.at(due, self.event(EndpointEvent::IssueReads { epoch: self.epoch }));
+                    scheduler.at(due, self.event(EndpointEvent::IssueReads { of: self.life() }));
                 }
                 break;
             }

@@ -50,7 +50,7 @@ impl Requester {
             if write.ready > now {
                 if self.write_wake.is_none_or(|at| at > write.ready) {
                     self.write_wake = Some(write.ready);
-                    scheduler.at(write.ready, self.event(EndpointEvent::StartWrites { epoch: self.epoch }));
+                    scheduler.at(write.ready, self.event(EndpointEvent::StartWrites { of: self.life() }));
                 }
                 return;
             }
@@ -75,7 +75,7 @@ impl Requester {
         };
         if fetched > now {
             self.writes_in_hand += 1;
-            scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { epoch: self.epoch }));
+            scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { of: self.life() }));
         }
         let mut gone = fetched;
         let mut done = 0usize;
@@ -110,8 +110,8 @@ impl Requester {
         let known = stages.into_iter().fold(gone, |at, stage| at.max(now + stage));
         let event = EndpointEvent::WriteDone {
             token: write.dma.token,
-            epoch: self.epoch,
-            life: self.life(write.dma.function),
+            of: self.life(),
+            function: self.function_life(write.dma.function),
         };
         scheduler.at(known, self.event(event));
         self.spare_buffers.push(write.data);
@@ -155,7 +155,7 @@ impl Requester {
         if at == scheduler.now() {
             wires.send(scheduler, end, packet);
         } else if !wires.plan(scheduler, end, packet, at) {
-            scheduler.at(at, self.event(EndpointEvent::Transmit { end, packet, epoch: self.epoch }));
+            scheduler.at(at, self.event(EndpointEvent::Transmit { end, packet, of: self.life() }));
         }
     }
 }
