@@ -28,6 +28,8 @@ pub enum Detected {
     Malformed,
     /// A posted request that the function does not answer for.
     UnsupportedPosted,
+    /// A request that access control services forbid.
+    AcsViolation,
     /// A non-posted request that the function does not answer for. Advisory: who asked is told by the completion.
     UnsupportedNonPosted,
 }
@@ -59,6 +61,7 @@ impl Detected {
             Self::CompletionTimeout => uncorrectable::COMPLETION_TIMEOUT,
             Self::UnexpectedCompletion => uncorrectable::UNEXPECTED_COMPLETION,
             Self::Malformed => uncorrectable::MALFORMED,
+            Self::AcsViolation => uncorrectable::ACS_VIOLATION,
             Self::UnsupportedPosted | Self::UnsupportedNonPosted => uncorrectable::UNSUPPORTED_REQUEST,
             Self::BadTlp | Self::BadDllp | Self::ReplayTimeout | Self::ReplayRollover => 0,
         }

@@ -6,6 +6,7 @@ use crate::ethernet::EthernetEvent;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
 use crate::root::{HostId, RootEvent};
+use crate::switch::{SwitchEvent, SwitchId};
 
 /// An event of the [`Fabric`](crate::Fabric).
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +30,8 @@ pub enum Event {
     Endpoint(EndpointId, EndpointEvent),
     /// Something inside a root complex.
     Root(HostId, RootEvent),
+    /// Something inside a switch.
+    Switch(SwitchId, SwitchEvent),
     /// Something on the Ethernet.
     Ethernet(EthernetEvent),
 }

@@ -13,6 +13,7 @@ use crate::link::{LinkEnd, LinkId, LinkParams, Side};
 use crate::memory::MemorySystem;
 use crate::packet::PacketId;
 use crate::root::{Host, HostId, RootEvent, RootPortParams};
+use crate::switch::{Switch, SwitchEvent, SwitchId, SwitchParams, UPSTREAM};
 use crate::wires::Wires;
 
 /// What is at an end of a link.
@@ -21,6 +22,7 @@ enum Attached {
     Nothing,
     RootPort(HostId, u8),
     Endpoint(EndpointId),
+    SwitchPort(SwitchId, u8),
 }
 
 /// Hosts, devices and the links between them.
@@ -30,6 +32,7 @@ pub struct Fabric {
     pub wires: Wires,
     hosts: Vec<Host>,
     endpoints: Vec<Endpoint>,
+    switches: Vec<Switch>,
     attached: Vec<[Attached; 2]>,
 }
 
@@ -62,6 +65,47 @@ impl Fabric {
         id
     }
 
+    /// Plugs the upstream port of a switch into the downstream end of a link.
+    ///
+    /// # Panics
+    /// If the link already leads somewhere.
+    pub fn add_switch(&mut self, params: SwitchParams, link: LinkId) -> SwitchId {
+        let id = SwitchId(self.switches.len() as u16);
+        self.attach(link, Attached::SwitchPort(id, UPSTREAM as u8));
+        let end = LinkEnd { link, side: Side::Downstream };
+        self.wires.set_cut_through(end, params.cut_through);
+        let speed = (self.wires.link(link).params().generation, self.wires.link(link).params().width);
+        self.switches.push(Switch::new(id, params, end, speed));
+        id
+    }
+
+    /// Adds a link from a downstream port of a switch, device `number` of the bus inside, to a place for a device.
+    ///
+    /// # Panics
+    /// If the switch has such a port already.
+    pub fn add_switch_slot(&mut self, switch: SwitchId, number: u8, link: LinkParams) -> LinkId {
+        let speed = (link.generation, link.width);
+        let id = self.wires.add(link);
+        let end = LinkEnd { link: id, side: Side::Upstream };
+        let switch_there = &mut self.switches[usize::from(switch.0)];
+        self.wires.set_cut_through(end, switch_there.params().cut_through);
+        let port = switch_there.add_port(end, number, speed);
+        self.attached.push([Attached::SwitchPort(switch, port), Attached::Nothing]);
+        id
+    }
+
+    /// Puts something at the downstream end of a link before the power comes on.
+    fn attach(&mut self, link: LinkId, what: Attached) {
+        let [above, below] = &mut self.attached[usize::from(link.0)];
+        assert!(matches!(below, Attached::Nothing), "a link has one device at its end");
+        *below = what;
+        match *above {
+            Attached::RootPort(host, port) => self.hosts[usize::from(host.0)].attach(port),
+            Attached::SwitchPort(switch, port) => self.switches[usize::from(switch.0)].attach(port),
+            _ => {}
+        }
+    }
+
     /// Plugs a device into the downstream ends of `links`, its port 0 into the first.
     ///
     /// # Panics
@@ -74,15 +118,8 @@ impl Fabric {
     ) -> EndpointId {
         let id = EndpointId(self.endpoints.len() as u16);
         let ends = links.iter().map(|&link| LinkEnd { link, side: Side::Downstream }).collect();
-        for link in links {
-            let place = &mut self.attached[usize::from(link.0)][Side::Downstream as usize];
-            assert!(matches!(place, Attached::Nothing), "a link has one device at its end");
-            *place = Attached::Endpoint(id);
-            if let Attached::RootPort(host, port) =
-                self.attached[usize::from(link.0)][Side::Upstream as usize]
-            {
-                self.hosts[usize::from(host.0)].attach(port);
-            }
+        for &link in links {
+            self.attach(link, Attached::Endpoint(id));
         }
         let endpoint = Endpoint::new(id, params, ends, device);
         assert!(endpoint.has_its_links(), "a function of the device names a port without a link");
@@ -160,6 +197,11 @@ impl Fabric {
         &mut self.endpoints[usize::from(id.0)]
     }
 
+    /// A switch.
+    pub fn switch(&self, id: SwitchId) -> &Switch {
+        &self.switches[usize::from(id.0)]
+    }
+
     /// Lets `act` work on a device model as if from inside: it may start DMA.
     pub fn with_device<R>(
         &mut self,
@@ -172,12 +214,19 @@ impl Fabric {
 
     /// Takes a device out without notice: its links go down.
     pub fn remove_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
-        for (host, port) in self.root_ports_of(id) {
-            let host = &mut self.hosts[usize::from(host.0)];
-            host.link_lost(scheduler, &mut self.wires, port);
-            host.set_present(scheduler, port, false);
+        let links: Vec<LinkId> = self.endpoint(id).links().collect();
+        for link in links {
+            self.lose(scheduler, link);
         }
         self.reset_device(scheduler, id, Reset::Fundamental);
+    }
+
+    /// Puts a device that was taken out back into its slots.
+    pub fn insert_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
+        let links: Vec<LinkId> = self.endpoint(id).links().collect();
+        for link in links {
+            self.plug(scheduler, link);
+        }
     }
 
     /// Takes one of a device's links away without notice; those of its other ports go on.
@@ -185,13 +234,7 @@ impl Fabric {
     /// # Panics
     /// If the device has no such port.
     pub fn remove_path(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, port: PortIndex) {
-        let (end, root) = self.path(id, port);
-        if let Some((host, at)) = root {
-            let host = &mut self.hosts[usize::from(host.0)];
-            host.link_lost(scheduler, &mut self.wires, at);
-            host.set_present(scheduler, at, false);
-        }
-        self.endpoints[usize::from(id.0)].reset_port(&mut self.wires, scheduler, end);
+        self.pull(scheduler, self.path(id, port));
     }
 
     /// Puts it back.
@@ -199,30 +242,73 @@ impl Fabric {
     /// # Panics
     /// If the device has no such port.
     pub fn insert_path(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, port: PortIndex) {
-        if let (_, Some((host, at))) = self.path(id, port) {
-            let host = &mut self.hosts[usize::from(host.0)];
-            host.link_back(scheduler, &mut self.wires, at);
-            host.set_present(scheduler, at, true);
+        self.plug(scheduler, self.path(id, port));
+    }
+
+    fn path(&self, id: EndpointId, port: PortIndex) -> LinkId {
+        self.endpoint(id).links().nth(port.0.into()).expect("the device has the port")
+    }
+
+    /// Takes away what is below a link without notice: a device's port, or a switch with all that is below.
+    pub fn pull(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
+        self.lose(scheduler, link);
+        self.reset_below(scheduler, link);
+    }
+
+    /// Puts it back.
+    pub fn plug(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
+        match self.attached[usize::from(link.0)][Side::Upstream as usize] {
+            Attached::RootPort(host, port) => {
+                let host = &mut self.hosts[usize::from(host.0)];
+                host.link_back(scheduler, &mut self.wires, port);
+                host.set_present(scheduler, port, true);
+            }
+            Attached::SwitchPort(switch, port) => {
+                let switch = &mut self.switches[usize::from(switch.0)];
+                switch.link_back(&mut self.wires, scheduler, port);
+                switch.set_present(&mut self.wires, scheduler, port, true);
+            }
+            _ => {}
         }
     }
 
-    /// A port's end of its link, and the root port at the other.
-    fn path(&self, id: EndpointId, port: PortIndex) -> (LinkEnd, Option<(HostId, u8)>) {
-        let link = self.endpoint(id).links().nth(port.0.into()).expect("the device has the port");
-        let root = match self.attached[usize::from(link.0)][Side::Upstream as usize] {
-            Attached::RootPort(host, port) => Some((host, port)),
-            _ => None,
-        };
-        (LinkEnd { link, side: Side::Downstream }, root)
+    /// The port above a link notices that nothing is below any more.
+    fn lose(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
+        match self.attached[usize::from(link.0)][Side::Upstream as usize] {
+            Attached::RootPort(host, port) => {
+                let host = &mut self.hosts[usize::from(host.0)];
+                host.link_lost(scheduler, &mut self.wires, port);
+                host.set_present(scheduler, port, false);
+            }
+            Attached::SwitchPort(switch, port) => {
+                let switch = &mut self.switches[usize::from(switch.0)];
+                switch.link_lost(&mut self.wires, scheduler, port);
+                switch.set_present(&mut self.wires, scheduler, port, false);
+            }
+            _ => {}
+        }
     }
 
-    /// Puts a device that was taken out back into its slots.
-    pub fn insert_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId) {
-        for (host, port) in self.root_ports_of(id) {
-            let host = &mut self.hosts[usize::from(host.0)];
-            host.link_back(scheduler, &mut self.wires, port);
-            host.set_present(scheduler, port, true);
+    /// The link to what is below went down, or its reset was asked for.
+    fn reset_below(&mut self, scheduler: &mut Scheduler<Event>, link: LinkId) {
+        match self.attached[usize::from(link.0)][Side::Downstream as usize] {
+            Attached::Endpoint(id) => {
+                let end = LinkEnd { link, side: Side::Downstream };
+                self.endpoints[usize::from(id.0)].reset_port(&mut self.wires, scheduler, end);
+            }
+            Attached::SwitchPort(id, _) => self.reset_switch(scheduler, id, true),
+            _ => {}
         }
+    }
+
+    /// Resets what is below a switch, and its own registers: all, or those of its downstream ports.
+    fn reset_switch(&mut self, scheduler: &mut Scheduler<Event>, id: SwitchId, all: bool) {
+        let below: Vec<LinkId> = self.switch(id).downstream_ports().map(|(_, end)| end.link).collect();
+        for &link in &below {
+            self.wires.with(scheduler, link, |link, cx, released| link.take_down(cx, released));
+            self.reset_below(scheduler, link);
+        }
+        self.switches[usize::from(id.0)].reset(&mut self.wires, scheduler, all);
     }
 
     /// Takes a device out without notice and puts another, which is in no slot, into its place at once.
@@ -239,16 +325,6 @@ impl Fabric {
         self.insert_device(scheduler, into);
     }
 
-    /// The root ports that a device is right below of.
-    fn root_ports_of(&self, id: EndpointId) -> Vec<(HostId, u8)> {
-        let below = |ends: &&[Attached; 2]| matches!(ends[1], Attached::Endpoint(other) if other == id);
-        let port = |ends: &[Attached; 2]| match ends[0] {
-            Attached::RootPort(host, port) => Some((host, port)),
-            _ => None,
-        };
-        self.attached.iter().filter(below).filter_map(port).collect()
-    }
-
     /// Resets a device.
     pub fn reset_device(&mut self, scheduler: &mut Scheduler<Event>, id: EndpointId, reset: Reset) {
         self.endpoints[usize::from(id.0)].reset(&mut self.wires, scheduler, reset);
@@ -262,6 +338,10 @@ impl Fabric {
             }
             Attached::Endpoint(id) => {
                 self.endpoints[usize::from(id.0)].link_error(&mut self.wires, scheduler, end, error);
+            }
+            Attached::SwitchPort(id, port) => {
+                let switch = &mut self.switches[usize::from(id.0)];
+                switch.report(&mut self.wires, scheduler, port.into(), error, None);
             }
             Attached::Nothing => {}
         }
@@ -277,6 +357,9 @@ impl Fabric {
             }
             Attached::Endpoint(id) => {
                 self.endpoints[usize::from(id.0)].deliver(&mut self.wires, scheduler, end, packet);
+            }
+            Attached::SwitchPort(id, port) => {
+                self.switches[usize::from(id.0)].deliver(&mut self.wires, scheduler, port, packet);
             }
             Attached::Nothing => {
                 let now = scheduler.now();
@@ -302,7 +385,7 @@ impl World for Fabric {
                     Attached::RootPort(host, port) => {
                         self.hosts[usize::from(host.0)].link_drained(&mut self.wires, scheduler, port);
                     }
-                    Attached::Nothing => {}
+                    Attached::SwitchPort(..) | Attached::Nothing => {}
                 }
             }
             Event::Replay(end) => {
@@ -320,12 +403,17 @@ impl World for Fabric {
             Event::Ethernet(event) => self.ethernet_event(scheduler, event),
             Event::Root(host, RootEvent::HotReset { port }) => {
                 let end = self.hosts[usize::from(host.0)].link_end(port);
-                if let Attached::Endpoint(below) =
-                    self.attached[usize::from(end.link.0)][Side::Downstream as usize]
-                {
-                    let end = LinkEnd { side: Side::Downstream, ..end };
-                    self.endpoints[usize::from(below.0)].reset_port(&mut self.wires, scheduler, end);
-                }
+                self.reset_below(scheduler, end.link);
+            }
+            Event::Switch(id, SwitchEvent::HotReset { port }) if usize::from(port) == UPSTREAM => {
+                self.reset_switch(scheduler, id, false);
+            }
+            Event::Switch(id, SwitchEvent::HotReset { port }) => {
+                let link = self.switch(id).ports()[usize::from(port)].end.link;
+                self.reset_below(scheduler, link);
+            }
+            Event::Switch(id, event) => {
+                self.switches[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
             }
             Event::Root(id, event) => {
                 self.hosts[usize::from(id.0)].handle(&mut self.wires, scheduler, event);

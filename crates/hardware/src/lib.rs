@@ -5,6 +5,7 @@
 //! wants something to happen plugs a device model into it, or lets a core of a
 //! host access one.
 
+mod bridge;
 pub mod core;
 mod detected;
 mod enables;
@@ -18,6 +19,7 @@ pub mod memory;
 pub mod packet;
 pub mod root;
 mod steps;
+pub mod switch;
 pub mod wires;
 pub use detected::Detected;
 pub use event::Event;

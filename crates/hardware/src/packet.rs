@@ -207,6 +207,20 @@ impl PacketPool {
         }
     }
 
+    /// Changes what a header says that stays as long as it was; an ECRC follows.
+    ///
+    /// # Panics
+    /// If it would become longer or shorter.
+    pub fn rewrite(&mut self, id: PacketId, tlp: &Tlp) {
+        let slot = &mut self.slots[id.0 as usize];
+        assert_eq!(tlp.packet_len(), slot.length, "a header that is rewritten keeps its length");
+        tlp.emit(&mut slot.bytes[..tlp.header_len()]);
+        slot.tlp = Some(*tlp);
+        if tlp.common.digest {
+            write_ecrc(&mut slot.bytes[..slot.length]);
+        }
+    }
+
     /// Whether the TLP's ECRC is that of its bytes.
     #[cold]
     pub fn ecrc_is_right(&self, id: PacketId) -> bool {

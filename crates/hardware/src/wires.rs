@@ -1,7 +1,7 @@
 //! All links of a simulation and the TLPs on them.
 
 use engine::{Scheduler, Trace};
-use units::Time;
+use units::{Duration, Time};
 use wire::pcie::Tlp;
 
 use crate::ethernet::Ethernet;
@@ -70,6 +70,11 @@ impl Wires {
         self.links[end.link.0 as usize].set_protected(end.side, protected);
     }
 
+    /// Whether what arrives at `end` goes on before its end has come.
+    pub(crate) fn set_cut_through(&mut self, end: LinkEnd, on: bool) {
+        self.links[end.link.0 as usize].set_cut_through(end.side, on);
+    }
+
     /// Whether a TLP that arrived carries an ECRC that is not that of its bytes.
     #[inline]
     pub fn is_damaged(&self, tlp: &Tlp, packet: PacketId) -> bool {
@@ -88,7 +93,8 @@ impl Wires {
         if self.packets.hop(packet).epoch == self.link(end.link).epoch() {
             self.send(scheduler, end, packet);
         } else {
-            self.packets.free(packet);
+            let now = scheduler.now();
+            self.consume(scheduler, packet, now);
         }
     }
 
@@ -141,6 +147,12 @@ impl Wires {
     /// Judges a TLP that arrived; `false` if the link layer dropped it.
     pub fn receive(&mut self, scheduler: &mut Scheduler<Event>, end: LinkEnd, packet: PacketId) -> bool {
         self.with(scheduler, end.link, |link, cx, released| link.receive(cx, end.side, packet, released))
+    }
+
+    /// How long after its delivery at `end` the last byte of a TLP comes there, see [`Link::tail`].
+    pub fn tail(&self, end: LinkEnd, packet: PacketId) -> Duration {
+        let bytes = self.packets.length(packet) as u64 + u64::from(self.packets.hop(packet).padding);
+        self.link(end.link).tail(end.side, bytes)
     }
 
     /// Frees a TLP that has been consumed where it arrived; its receive buffer is free at `at`.

@@ -205,6 +205,12 @@ impl Link {
         self.protected[side as usize] = protected;
     }
 
+    /// Whether TLPs are delivered to `side` as soon as their headers are there.
+    pub(crate) fn set_cut_through(&mut self, side: Side, on: bool) {
+        self.params.receivers[side as usize].cut_through = on;
+        self.receivers[side as usize].params.cut_through = on;
+    }
+
     /// Records everything that passes the wire from now on.
     ///
     /// Acks and credit updates are recorded when somebody asks what they said, so not in order of time: sort by
@@ -261,6 +267,17 @@ impl Link {
     /// Time that a TLP of `bytes`, framing included, takes on the wire when `side` sends it.
     pub fn wire_time(&self, side: Side, bytes: u64) -> Duration {
         self.time_for(steps::up(bytes, self.params.beats[side as usize].max(1).into()))
+    }
+
+    /// How long after its delivery at `side` the last byte of a TLP of `bytes` comes: it is delivered when its header is
+    /// there where the receiver forwards it then, as a whole elsewhere.
+    pub fn tail(&self, side: Side, bytes: u64) -> Duration {
+        if !self.receivers[side as usize].params.cut_through {
+            return Duration::ZERO;
+        }
+        let wire_bytes = bytes + self.framing_bytes();
+        let header = self.time_for(send::HEADER_BYTES_TO_ROUTE.min(wire_bytes));
+        self.wire_time(side.opposite(), wire_bytes).saturating_sub(header)
     }
 
     /// Picoseconds that a byte takes on the wire.

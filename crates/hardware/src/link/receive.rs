@@ -34,7 +34,12 @@ impl Link {
         }
         let intact = hop.lcrc.is_none_or(|lcrc| lcrc == errors::lcrc(hop.sequence, cx.packets.bytes(packet)));
         let sequence = hop.sequence;
-        match self.receivers[side as usize].accept(now, sequence, intact) {
+        // Its Ack speaks of a whole TLP.
+        let whole = match self.receivers[side as usize].params.cut_through {
+            true => now + self.tail(side, cx.packets.length(packet) as u64 + u64::from(hop.padding)),
+            false => now,
+        };
+        match self.receivers[side as usize].accept(whole, sequence, intact) {
             Acceptance::Accepted => {
                 // Its Ack may be what a TLP waits for that found the replay buffer full.
                 if self.transmitters[side.opposite() as usize].is_waiting() {

@@ -201,4 +201,4 @@ impl Link {
 }
 
 /// Bytes of a TLP that must have arrived before it can be routed: framing and a four-doubleword header.
-const HEADER_BYTES_TO_ROUTE: u64 = 20;
+pub(super) const HEADER_BYTES_TO_ROUTE: u64 = 20;

@@ -9,6 +9,7 @@ use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::tags::{Tags, Waiting};
 use super::{Host, ReadCompleter, RootEvent};
+use crate::bridge;
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::memory::{Cause, CoreId};
@@ -208,7 +209,7 @@ impl Host {
         };
         // The bus right behind the port is addressed with type 0, buses beyond it with type 1.
         let is_next_bus = *self.ports[port].buses.start() == target.bus();
-        if is_next_bus && target.device() != 0 && !self.ports[port].forwards_ari() {
+        if is_next_bus && target.device() != 0 && !bridge::forwards_ari(&self.ports[port].config) {
             // There is one device at the end of a link (base spec 7.3.1).
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; 4]);

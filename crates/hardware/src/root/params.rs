@@ -41,6 +41,8 @@ pub struct RootPortParams {
     pub posted_places: u32,
     /// From a completion for a core arriving until the core has the data.
     pub inbound_completion_latency: Duration,
+    /// Whether a device's request for what is below the same port goes back there; it is refused otherwise.
+    pub reflects_peers: bool,
     /// How long an access of a core waits for its completion; the base specification allows 50 us to 50 ms by default.
     pub completion_timeout: Duration,
 }
@@ -65,6 +67,7 @@ impl RootPortParams {
             outbound_latency: Duration::ZERO,
             posted_places: 16,
             inbound_completion_latency: Duration::ZERO,
+            reflects_peers: false,
             completion_timeout: Duration::from_ms(50),
         }
     }

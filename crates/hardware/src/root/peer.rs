@@ -1,7 +1,7 @@
 //! Requests of a device to another one below another root port.
 //!
-//! The root complex sends them on with the requester's ID and tag; the answer comes back by that ID. It sends nothing back
-//! through the port by which it came, as root ports that are not told to do so by firmware. What is simpler than in real
+//! The root complex sends them on with the requester's ID and tag; the answer comes back by that ID. A port sends something back
+//! by which it came only where the machine's do: with a switch below that redirects to the root. What is simpler than in real
 //! ones: a read goes on as it is, where Intel's roots cut it into pieces of 64 B.
 
 use engine::Scheduler;
@@ -18,7 +18,10 @@ impl Host {
     /// The port behind which a range is, for a request that came in by another.
     pub(super) fn peer_port(&self, wires: &Wires, from: u8, at: HostPhysical, length: u32) -> Option<u8> {
         let last = at.get().checked_add(u64::from(length.max(1)) - 1)?;
-        let port = self.outbound.port_of(at.get()).filter(|&port| port != from)?;
+        let port = self
+            .outbound
+            .port_of(at.get())
+            .filter(|&port| port != from || self.ports[usize::from(from)].params.reflects_peers)?;
         (self.outbound.port_of(last) == Some(port) && self.link_is_up(wires, port)).then_some(port)
     }
 
@@ -58,7 +61,8 @@ impl Host {
     ) -> bool {
         let bus = |requester: Bdf| requester.bus();
         let to = self.ports.iter().position(|port| port.buses.contains(&bus(header.requester)));
-        let Some(to) = to.filter(|&to| to != usize::from(port)) else { return false };
+        let reflects = self.ports[usize::from(port)].params.reflects_peers;
+        let Some(to) = to.filter(|&to| to != usize::from(port) || reflects) else { return false };
         if self.ports[usize::from(port)].id == header.requester {
             return false;
         }
@@ -97,6 +101,8 @@ impl Host {
         let from = self.ports.iter().position(|port| port.id == from);
         let (first, last) =
             (self.outbound.port_of(at.get()), self.outbound.port_of(at.get() + length.max(1) - 1));
-        first.is_some() && first == last && from.is_some_and(|from| first != Some(from as u8))
+        first.is_some()
+            && first == last
+            && from.is_some_and(|from| first != Some(from as u8) || self.ports[from].params.reflects_peers)
     }
 }

@@ -2,12 +2,13 @@
 
 use engine::{Completion, Scheduler, oneshot};
 use units::{Bytes, HostPhysical, Time};
-use wire::pcie::config::header::{self, Window as BridgeWindow};
+use wire::pcie::config::header;
 use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, SlotParams, aer, pcie_cap, slot};
 use wire::pcie::tlp::MessageCode;
 use wire::pcie::{Bdf, Generation, Width};
 
-use super::{Host, InterruptMessage, RootEvent, RootPort, RootPortParams};
+use super::{Host, InterruptMessage, RootEvent, RootPortParams};
+use crate::bridge;
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::iommu::{Interrupt, MsiMessage};
@@ -53,56 +54,6 @@ pub(super) fn root_port(
         config.update(pcie + pcie_cap::LINK_CONTROL, 0, pcie_cap::LINK_CONTROL_RCB_128.into());
     }
     config
-}
-
-impl RootPort {
-    /// The windows that its registers open.
-    fn windows(&self) -> impl Iterator<Item = BridgeWindow> {
-        let read = |at| self.config.dword(at);
-        let prefetchable = header::PREFETCHABLE_WINDOW;
-        let windows = [
-            BridgeWindow::memory(read(header::MEMORY_WINDOW)),
-            BridgeWindow::prefetchable(read(prefetchable), read(prefetchable + 4), read(prefetchable + 8)),
-        ];
-        let open = self.config.memory_enabled();
-        // After reset base and limit are 0, which would be a window over the first MiB: no bridge is asked for it.
-        windows.into_iter().filter(move |w| open && w.base <= w.limit && w.base != 0)
-    }
-}
-
-impl RootPort {
-    /// Whether the bits of the device number are part of the function number below the port (base spec 6.13).
-    pub(super) fn forwards_ari(&self) -> bool {
-        self.config.pcie_offset().is_some_and(|at| {
-            self.config.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16 & pcie_cap::CONTROL_2_ARI_FORWARDING
-                != 0
-        })
-    }
-
-    fn show_link(&mut self, active: bool) {
-        let Some(pcie) = self.config.pcie_offset() else { return };
-        let bit = u32::from(pcie_cap::LINK_STATUS_ACTIVE) << 16;
-        self.config.update(pcie + pcie_cap::LINK_CONTROL, bit, if active { bit } else { 0 });
-    }
-
-    fn show_training(&mut self, on: bool) {
-        let Some(pcie) = self.config.pcie_offset() else { return };
-        let bit = u32::from(pcie_cap::LINK_STATUS_TRAINING) << 16;
-        self.config.update(pcie + pcie_cap::LINK_CONTROL, bit, if on { bit } else { 0 });
-    }
-
-    fn show_speed(&mut self, generation: Generation, width: Width) {
-        let Some(pcie) = self.config.pcie_offset() else { return };
-        let speed = u32::from(generation.number()) | u32::from(width.lanes()) << 4;
-        self.config.update(pcie + pcie_cap::LINK_CONTROL, 0x3ff << 16, speed << 16);
-    }
-
-    /// Changes slot status; gives slot control.
-    fn change_slot_status(&mut self, clear: u16, set: u16) -> u16 {
-        let Some(pcie) = self.config.pcie_offset() else { return 0 };
-        self.config.update(pcie + slot::CONTROL, u32::from(clear) << 16, u32::from(set) << 16);
-        self.config.dword(pcie + slot::CONTROL) as u16
-    }
 }
 
 impl Host {
@@ -203,7 +154,7 @@ impl Host {
                 port.buses = secondary.max(1)..=subordinate;
             }
             ConfigEffect::WindowMoved | ConfigEffect::MemoryEnable(_) => {
-                let windows: Vec<_> = port.windows().collect();
+                let windows: Vec<_> = bridge::windows(&port.config).collect();
                 self.outbound.set_bridge_windows(number, &windows);
             }
             ConfigEffect::LinkDisable(true) => {
@@ -251,26 +202,22 @@ impl Host {
             return;
         }
         let port = &mut self.ports[usize::from(number)];
-        let target = port
-            .config
-            .pcie_offset()
-            .map_or(0, |at| (port.config.dword(at + pcie_cap::LINK_CONTROL_2) & 0xf) as u8);
         let (fastest, width) = port.negotiated;
-        let generation = Generation::from_number(target).unwrap_or(fastest).min(fastest);
-        port.show_training(true);
+        let generation = bridge::target_speed(&port.config, fastest);
+        bridge::show_training(&mut port.config, true);
         let link = port.end.link;
         wires.with(scheduler, link, |link, cx, released| {
             link.retrain_to(cx, generation, width, released);
         });
         let link = wires.link(link);
-        port.show_speed(generation, width);
+        bridge::show_speed(&mut port.config, generation, width);
         let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
         scheduler.at(trained, Event::Root(self.id, RootEvent::Trained { port: number }));
     }
 
     /// The link below a port carries TLPs again.
     pub(super) fn link_trained(&mut self, number: u8) {
-        self.ports[usize::from(number)].show_training(false);
+        bridge::show_training(&mut self.ports[usize::from(number)].config, false);
     }
 
     /// The upper end of the link below a port.
@@ -288,13 +235,13 @@ impl Host {
     /// A device was there before the power came on.
     pub(crate) fn attach(&mut self, number: u8) {
         let port = &mut self.ports[usize::from(number)];
-        port.show_link(true);
-        port.change_slot_status(0, slot::STATUS_PRESENT);
+        bridge::show_link(&mut port.config, true);
+        bridge::change_slot_status(&mut port.config, 0, slot::STATUS_PRESENT);
     }
 
     /// Shows in a port's registers whether its link is active.
     fn set_link_active(&mut self, scheduler: &mut Scheduler<Event>, number: u8, active: bool) {
-        self.ports[usize::from(number)].show_link(active);
+        bridge::show_link(&mut self.ports[usize::from(number)].config, active);
         self.slot_status(scheduler, number, 0, slot::STATUS_LINK_CHANGED);
     }
 
@@ -305,16 +252,10 @@ impl Host {
         self.slot_status(scheduler, number, clear, set | slot::STATUS_PRESENCE_CHANGED);
     }
 
-    /// Changes slot status and interrupts if the slot is to (base spec 6.7.3.4).
+    /// Changes slot status and interrupts if the slot is to.
     fn slot_status(&mut self, scheduler: &mut Scheduler<Event>, number: u8, clear: u16, set: u16) {
-        /// Slot control: interrupts at all; and for a changed link, whose status bit is another.
-        const INTERRUPTS: u16 = 1 << 5;
-        const LINK_ENABLE: u16 = 1 << 12;
         let port = &mut self.ports[usize::from(number)];
-        let control = port.change_slot_status(clear, set);
-        // The other events are enabled by bits at the same places as their status.
-        let link = set & slot::STATUS_LINK_CHANGED != 0 && control & LINK_ENABLE != 0;
-        if control & INTERRUPTS != 0 && (link || set & control & 0x1f != 0) {
+        if bridge::change_slot_status(&mut port.config, clear, set) {
             self.port_interrupt(scheduler, number);
         }
     }

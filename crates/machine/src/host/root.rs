@@ -113,6 +113,9 @@ record! {
         posted_places: Figure<Count>,
         /// From a core's completion arriving until the core has the data.
         inbound_completion_latency: Figure<Duration>,
+        /// Whether a request for what is below the port by which it came goes back there, as it must where a switch's access
+        /// control sends it up; it is refused if not given.
+        reflects_peers: Option<Figure<bool>>,
         /// How long ports wait for the completion of a core's access; 50 ms unless given (PCIe Base Specification 6.0,
         /// 7.5.3.16: 50 us to 50 ms where the registers leave it to the port).
         completion_timeout: Option<Figure<Duration>>,
@@ -148,6 +151,9 @@ record! {
     pub struct RootPort {
         /// The socket that the port belongs to, counted from 0.
         socket: Figure<u32>,
+        /// Slots like this one, each with a port of its own: the first is called as this table, the others `NAME.1` and so on;
+        /// one if not given.
+        slots: Option<Figure<Count>>,
         /// The port's highest generation.
         generation: Figure<LinkGeneration>,
         /// The port's lanes.
@@ -174,6 +180,13 @@ record! {
         retrain_time: Option<Figure<Duration>>,
     }
     check check_port
+}
+
+impl RootPort {
+    /// Slots of this kind.
+    pub fn count(&self) -> u32 {
+        self.slots.as_ref().map_or(1, |slots| slots.value.get())
+    }
 }
 
 impl Credits {
@@ -225,6 +238,7 @@ impl Credits {
 }
 
 fn check_port(port: &RootPort, check: &mut Check<'_>) {
+    check.require_within("slots", port.count().into(), (1, 32), "slots are not possible");
     port.credits.check_expressible(port.generation.value.get(), check);
     port.credits.check_room(port.mps_bytes.value, check);
     check.require_within(

@@ -18,7 +18,7 @@ const ROOT_PORT_BEAT: u32 = 16;
 pub const COMPLETION_TIMEOUT: Duration = Duration::from_ms(50);
 
 /// How long links take to retrain where the slot does not say it.
-const RETRAIN_TIME: Duration = Duration::from_us(10);
+pub(super) const RETRAIN_TIME: Duration = Duration::from_us(10);
 
 /// A root port of `host`.
 pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootPortParams {
@@ -40,6 +40,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         outbound_latency: root.outbound_latency.value,
         posted_places: root.posted_places.value.get(),
         inbound_completion_latency: root.inbound_completion_latency.value,
+        reflects_peers: root.reflects_peers.as_ref().is_some_and(|reflects| reflects.value),
         completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT),
     }
 }
@@ -111,7 +112,7 @@ pub fn link_params(
     }
 }
 
-fn credit_limits(credits: &machine::Credits) -> CreditLimits {
+pub(super) fn credit_limits(credits: &machine::Credits) -> CreditLimits {
     let pair = |header: u32, data: u32| Some(Credits { header, data });
     CreditLimits {
         posted: pair(credits.ph.value, credits.pd.value),

@@ -419,6 +419,11 @@ impl ConfigSpace {
         self.offsets.pcie
     }
 
+    /// ACS Control: the services that are on, bits of [`acs`]; none without the capability.
+    pub fn acs_control(&self) -> u16 {
+        self.offsets.acs.map_or(0, |at| (self.dword(at + acs::CAPABILITY) >> 16) as u16)
+    }
+
     /// Offset of the AER capability.
     pub fn aer_offset(&self) -> Option<u16> {
         self.offsets.aer

@@ -1,0 +1,66 @@
+//! The registers of a bridge whose effects a root complex and a switch have in common.
+
+use wire::pcie::config::header::{self, Window};
+use wire::pcie::config::{ConfigSpace, pcie_cap, slot};
+use wire::pcie::{Generation, Width};
+
+/// The windows that a bridge's registers open.
+pub(crate) fn windows(config: &ConfigSpace) -> impl Iterator<Item = Window> + use<> {
+    let read = |at| config.dword(at);
+    let prefetchable = header::PREFETCHABLE_WINDOW;
+    let windows = [
+        Window::memory(read(header::MEMORY_WINDOW)),
+        Window::prefetchable(read(prefetchable), read(prefetchable + 4), read(prefetchable + 8)),
+    ];
+    let open = config.memory_enabled();
+    // After reset base and limit are 0, which would be a window over the first MiB: no bridge is asked for it.
+    windows.into_iter().filter(move |w| open && w.base <= w.limit && w.base != 0)
+}
+
+/// Whether the bits of the device number are part of the function number below the port (base spec 6.13).
+pub(crate) fn forwards_ari(config: &ConfigSpace) -> bool {
+    config.pcie_offset().is_some_and(|at| {
+        config.dword(at + pcie_cap::DEVICE_CONTROL_2) as u16 & pcie_cap::CONTROL_2_ARI_FORWARDING != 0
+    })
+}
+
+/// Shows whether the link below the port is active.
+pub(crate) fn show_link(config: &mut ConfigSpace, active: bool) {
+    let Some(pcie) = config.pcie_offset() else { return };
+    let bit = u32::from(pcie_cap::LINK_STATUS_ACTIVE) << 16;
+    config.update(pcie + pcie_cap::LINK_CONTROL, bit, if active { bit } else { 0 });
+}
+
+/// Shows whether the link below the port is training.
+pub(crate) fn show_training(config: &mut ConfigSpace, on: bool) {
+    let Some(pcie) = config.pcie_offset() else { return };
+    let bit = u32::from(pcie_cap::LINK_STATUS_TRAINING) << 16;
+    config.update(pcie + pcie_cap::LINK_CONTROL, bit, if on { bit } else { 0 });
+}
+
+/// Shows what both ends of a link agreed on.
+pub(crate) fn show_speed(config: &mut ConfigSpace, generation: Generation, width: Width) {
+    let Some(pcie) = config.pcie_offset() else { return };
+    let speed = u32::from(generation.number()) | u32::from(width.lanes()) << 4;
+    config.update(pcie + pcie_cap::LINK_CONTROL, 0x3ff << 16, speed << 16);
+}
+
+/// The speed that Link Control 2 asks for, as far as both ends can have it (base spec 7.5.3.19).
+pub(crate) fn target_speed(config: &ConfigSpace, fastest: Generation) -> Generation {
+    let target =
+        config.pcie_offset().map_or(0, |at| (config.dword(at + pcie_cap::LINK_CONTROL_2) & 0xf) as u8);
+    Generation::from_number(target).unwrap_or(fastest).min(fastest)
+}
+
+/// Changes slot status; says whether the slot is to interrupt for it (base spec 6.7.3.4).
+pub(crate) fn change_slot_status(config: &mut ConfigSpace, clear: u16, set: u16) -> bool {
+    /// Slot control: interrupts at all; and for a changed link, whose status bit is another.
+    const INTERRUPTS: u16 = 1 << 5;
+    const LINK_ENABLE: u16 = 1 << 12;
+    let Some(pcie) = config.pcie_offset() else { return false };
+    config.update(pcie + slot::CONTROL, u32::from(clear) << 16, u32::from(set) << 16);
+    let control = config.dword(pcie + slot::CONTROL) as u16;
+    // The other events are enabled by bits at the same places as their status.
+    let link = set & slot::STATUS_LINK_CHANGED != 0 && control & LINK_ENABLE != 0;
+    control & INTERRUPTS != 0 && (link || set & control & 0x1f != 0)
+}

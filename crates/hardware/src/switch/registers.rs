@@ -1,0 +1,250 @@
+//! The ports of a switch as functions: their configuration spaces, and what writes to them set off.
+
+use engine::Scheduler;
+use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, PortType, ResetKind, SlotParams, slot};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
+use wire::pcie::{Generation, Tlp, TlpKind, Width};
+
+use super::{Switch, SwitchEvent, SwitchParams, UPSTREAM, route};
+use crate::bridge;
+use crate::event::Event;
+use crate::link::{LinkEnd, LinkState, Side};
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// The registers of a port of a switch.
+pub(super) fn port(
+    params: &SwitchParams,
+    is_upstream: bool,
+    number: u8,
+    link: (Generation, Width),
+) -> ConfigSpace {
+    let kind = if is_upstream { PortType::UpstreamPort } else { PortType::DownstreamPort };
+    let mut pcie = PcieParams::port(kind, link.0, link.1);
+    (pcie.max_payload, pcie.port_number) = (params.max_payload, number);
+    pcie.slot = (!is_upstream).then_some(SlotParams {
+        number: u16::from(number),
+        power_controller: false,
+        attention_button: false,
+        surprise: true,
+        power_limit_w: 75,
+    });
+    let mut config = ConfigSpace::bridge(params.ids.0, params.ids.1).msi(1).pcie(pcie).aer().ecrc();
+    if !is_upstream {
+        config = config.acs(params.acs);
+    }
+    config.build().expect("the registers of a switch's port can be laid out")
+}
+
+impl Switch {
+    /// A configuration request for one of the ports.
+    pub(super) fn configure(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        from: usize,
+        port: usize,
+        packet: PacketId,
+        tlp: &Tlp,
+    ) {
+        let mut answer = |switch: &mut Self, wires: &mut Wires, data: &[u8]| {
+            let length_dw = (data.len() / 4) as u16;
+            let (requester, tag) = (tlp.requester(), tlp.tag());
+            let good = CompletionStatus::Successful;
+            let header = CompletionHeader::for_register(switch.id(port), requester, tag, good, length_dw);
+            switch.answer(wires, scheduler, from, header, data);
+        };
+        match &tlp.kind {
+            TlpKind::ConfigRead(request) => {
+                let value = self.ports[port].config.dword(request.register);
+                answer(self, wires, &value.to_le_bytes());
+            }
+            TlpKind::ConfigWrite(request) => {
+                if port == UPSTREAM {
+                    self.bus = request.target.bus();
+                }
+                let payload = wires.packets.decode(packet).ok();
+                let value = payload.and_then(|(_, payload)| payload.first_chunk::<4>().copied());
+                let value = u32::from_le_bytes(value.unwrap_or_default());
+                answer(self, wires, &[]);
+                let effects = self.ports[port].config.write(request.register, value, request.first_be);
+                for effect in effects {
+                    self.effect(wires, scheduler, port, effect);
+                }
+            }
+            _ => unreachable!("only configuration requests are for a port itself"),
+        }
+        self.drop(wires, scheduler, from, packet);
+    }
+
+    fn effect(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: usize,
+        effect: ConfigEffect,
+    ) {
+        let is_down = port != UPSTREAM;
+        let number = port as u8;
+        match effect {
+            ConfigEffect::BusNumbers { .. } | ConfigEffect::WindowMoved | ConfigEffect::MemoryEnable(_) => {
+                route::reach(&mut self.ports[port]);
+            }
+            ConfigEffect::ErrorReporting => {
+                let state = &self.ports[port];
+                wires.set_protected(state.end, state.config.generates_ecrc());
+            }
+            ConfigEffect::LinkDisable(true) if is_down => {
+                self.link_lost(wires, scheduler, number);
+                self.reset_below(scheduler, number);
+            }
+            ConfigEffect::LinkDisable(false) if is_down => self.link_back(wires, scheduler, number),
+            ConfigEffect::RetrainLink if is_down => self.retrain(wires, scheduler, port),
+            ConfigEffect::SecondaryBusReset(on) if is_down => self.hot_reset(wires, scheduler, port, on),
+            ConfigEffect::SecondaryBusReset(true) => self.reset_below(scheduler, number),
+            ConfigEffect::SlotCommand { .. } if is_down => {
+                self.slot_status(wires, scheduler, port, 0, slot::STATUS_COMMAND_COMPLETED);
+            }
+            _ => {}
+        }
+    }
+
+    /// The fabric resets what is below a port.
+    fn reset_below(&self, scheduler: &mut Scheduler<Event>, port: u8) {
+        scheduler.at(scheduler.now(), Event::Switch(self.id, SwitchEvent::HotReset { port }));
+    }
+
+    /// Resets what is below a port as long as its bit is set (base spec 7.5.1.3.13); then the link trains anew.
+    fn hot_reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: usize, on: bool) {
+        let is_up = self.is_up(wires, port);
+        if on && is_up {
+            self.ports[port].in_reset = true;
+            self.link_lost(wires, scheduler, port as u8);
+            self.reset_below(scheduler, port as u8);
+        } else if !on && std::mem::take(&mut self.ports[port].in_reset) {
+            self.link_back(wires, scheduler, port as u8);
+        }
+    }
+
+    fn is_up(&self, wires: &Wires, port: usize) -> bool {
+        wires.link(self.ports[port].end.link).state() == LinkState::Up
+    }
+
+    fn retrain(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: usize) {
+        if !self.is_up(wires, port) {
+            return;
+        }
+        let state = &mut self.ports[port];
+        let (fastest, width) = state.negotiated;
+        let generation = bridge::target_speed(&state.config, fastest);
+        bridge::show_training(&mut state.config, true);
+        let link = state.end.link;
+        wires.with(scheduler, link, |link, cx, released| link.retrain_to(cx, generation, width, released));
+        bridge::show_speed(&mut state.config, generation, width);
+        let link = wires.link(link);
+        let trained = link.wire_free(Side::Upstream).max(link.wire_free(Side::Downstream));
+        scheduler.at(trained, Event::Switch(self.id, SwitchEvent::Trained { port: port as u8 }));
+    }
+
+    pub(super) fn link_trained(&mut self, port: u8) {
+        bridge::show_training(&mut self.ports[usize::from(port)].config, false);
+    }
+
+    /// The link below a port went down, with whatever was under way on it.
+    pub(crate) fn link_lost(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+        let link = self.ports[usize::from(port)].end.link;
+        wires.with(scheduler, link, |link, cx, released| link.take_down(cx, released));
+        self.set_link_active(wires, scheduler, port, false);
+    }
+
+    /// The link below a port came up again.
+    pub(crate) fn link_back(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+        let link = self.ports[usize::from(port)].end.link;
+        wires.with(scheduler, link, |link, cx, _| link.bring_up(cx));
+        self.set_link_active(wires, scheduler, port, true);
+    }
+
+    fn set_link_active(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        active: bool,
+    ) {
+        bridge::show_link(&mut self.ports[usize::from(port)].config, active);
+        self.slot_status(wires, scheduler, port.into(), 0, slot::STATUS_LINK_CHANGED);
+    }
+
+    /// Something was below a port before the power came on.
+    pub(crate) fn attach(&mut self, port: u8) {
+        let state = &mut self.ports[usize::from(port)];
+        state.is_present = true;
+        bridge::show_link(&mut state.config, true);
+        bridge::change_slot_status(&mut state.config, 0, slot::STATUS_PRESENT);
+    }
+
+    /// Something was put into the slot below a port, or taken out.
+    pub(crate) fn set_present(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        present: bool,
+    ) {
+        let state = &mut self.ports[usize::from(port)];
+        (state.in_reset, state.is_present) = (false, present);
+        let (clear, set) = if present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
+        self.slot_status(wires, scheduler, port.into(), clear, set | slot::STATUS_PRESENCE_CHANGED);
+    }
+
+    /// Changes slot status, and sends a port's own interrupt if it is to.
+    fn slot_status(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: usize,
+        clear: u16,
+        set: u16,
+    ) {
+        if !bridge::change_slot_status(&mut self.ports[port].config, clear, set) {
+            return;
+        }
+        let state = &self.ports[port];
+        let is_master = state.config.bus_master_enabled();
+        let Some(msi) = state.config.msi().filter(|msi| msi.enabled && is_master) else { return };
+        let request = MemoryRequest::for_bytes(self.id(port), 0, msi.address, 4);
+        let data = u32::from(msi.data).to_le_bytes();
+        let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data);
+        self.send_at(wires, scheduler, UPSTREAM, packet, scheduler.now());
+    }
+
+    /// The downstream ports: their places, and their ends of their links.
+    pub(crate) fn downstream_ports(&self) -> impl Iterator<Item = (u8, LinkEnd)> + use<> {
+        let ports: Vec<_> = (0..).zip(&self.ports).skip(1).map(|(n, port)| (n, port.end)).collect();
+        ports.into_iter()
+    }
+
+    /// Resets the registers of the downstream ports and, where `all` of the switch is reset, of the upstream port. Links
+    /// below have gone down, and come up again where something is at their end.
+    pub(crate) fn reset(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, all: bool) {
+        let first = if all { UPSTREAM } else { UPSTREAM + 1 };
+        for port in first..self.ports.len() {
+            let state = &mut self.ports[port];
+            state.config.reset(ResetKind::Hot);
+            state.in_reset = false;
+            wires.set_protected(state.end, false);
+            route::reach(state);
+            if port == UPSTREAM {
+                continue;
+            }
+            let is_present = state.is_present;
+            bridge::show_link(&mut state.config, is_present);
+            let (clear, set) = if is_present { (0, slot::STATUS_PRESENT) } else { (slot::STATUS_PRESENT, 0) };
+            bridge::change_slot_status(&mut state.config, clear, set);
+            if is_present {
+                let link = state.end.link;
+                wires.with(scheduler, link, |link, cx, _| link.bring_up(cx));
+            }
+        }
+    }
+}

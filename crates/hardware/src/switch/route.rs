@@ -1,0 +1,169 @@
+//! Where a TLP goes from the port by which it came (base spec 2.2.4, 6.12).
+
+use wire::pcie::config::{acs, header};
+use wire::pcie::tlp::{AddressType, ConfigType};
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+use super::{Switch, SwitchPort, UPSTREAM};
+use crate::bridge;
+
+/// Where a TLP goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Route {
+    /// On, by this port.
+    To(usize),
+    /// Into the registers of this port.
+    Here(usize),
+    /// Nobody answers for it.
+    Nowhere,
+    /// Access control stops it.
+    Forbidden,
+    /// No further.
+    Ends,
+}
+
+impl SwitchPort {
+    pub(super) fn leads_to(&self, bus: u8) -> bool {
+        self.buses.0 != 0 && (self.buses.0..=self.buses.1).contains(&bus)
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        self.windows.iter().any(|window| window.contains(address))
+    }
+
+    fn controls(&self, service: u16) -> bool {
+        self.config.acs_control() & service != 0
+    }
+}
+
+impl Switch {
+    /// The way of a TLP that came by port `from`.
+    pub(super) fn route(&self, from: usize, tlp: &Tlp) -> Route {
+        match (&tlp.kind, from) {
+            (TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request), UPSTREAM) => {
+                self.route_config(request.config_type, request.target)
+            }
+            (TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request), UPSTREAM) => {
+                self.route_down(request.byte_range())
+            }
+            (TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request), from) => {
+                self.route_up(from, tlp, request.byte_range())
+            }
+            (TlpKind::Completion(header) | TlpKind::CompletionData(header), from) => {
+                self.route_completion(from, tlp, header.requester)
+            }
+            // Messages of these kinds are for the root complex.
+            (TlpKind::Message(_), UPSTREAM) => Route::Ends,
+            (TlpKind::Message(_), _) => Route::To(UPSTREAM),
+            // No port has I/O space, and nothing below configures anything.
+            _ => Route::Nowhere,
+        }
+    }
+
+    /// The downstream port that `is_it` picks.
+    fn downstream(&self, is_it: impl Fn(&SwitchPort) -> bool) -> Option<usize> {
+        self.ports.iter().skip(1).position(is_it).map(|place| place + 1)
+    }
+
+    fn route_config(&self, kind: ConfigType, target: Bdf) -> Route {
+        if kind == ConfigType::Type0 {
+            return if target.device() == 0 && target.function() == 0 {
+                Route::Here(UPSTREAM)
+            } else {
+                Route::Nowhere
+            };
+        }
+        if target.bus() == self.ports[UPSTREAM].buses.0 {
+            let port = self.downstream(|port| port.number == target.device() && target.function() == 0);
+            return port.map_or(Route::Nowhere, Route::Here);
+        }
+        let Some(port) = self.downstream(|port| port.leads_to(target.bus())) else { return Route::Nowhere };
+        let state = &self.ports[port];
+        // There is one device at the end of a link (base spec 7.3.1).
+        let is_next = target.bus() == state.buses.0;
+        if is_next && target.device() != 0 && !bridge::forwards_ari(&state.config) {
+            return Route::Nowhere;
+        }
+        Route::To(port)
+    }
+
+    fn route_down(&self, (address, _): (u64, u32)) -> Route {
+        match self.downstream(|port| port.holds(address)) {
+            Some(port) if self.ports[UPSTREAM].holds(address) => Route::To(port),
+            _ => Route::Nowhere,
+        }
+    }
+
+    fn route_up(&self, from: usize, tlp: &Tlp, (address, _): (u64, u32)) -> Route {
+        let port = &self.ports[from];
+        let is_translated = tlp.common.address_type != AddressType::Untranslated;
+        if port.controls(acs::SOURCE_VALIDATION) && !port.leads_to(tlp.requester().bus())
+            || port.controls(acs::TRANSLATION_BLOCKING) && is_translated
+        {
+            return Route::Forbidden;
+        }
+        if !port.config.bus_master_enabled() {
+            return Route::Nowhere;
+        }
+        let to = self.downstream(|port| port.holds(address));
+        let is_direct = is_translated && port.controls(acs::DIRECT_TRANSLATED);
+        match to {
+            // What is addressed to where it came from has been redirected, or goes round for ever (base spec 6.12.1.1).
+            Some(to) if to == from => match port.controls(acs::UPSTREAM_FORWARDING) {
+                true => self.upstream(),
+                false => Route::Nowhere,
+            },
+            Some(_) if port.controls(acs::REQUEST_REDIRECT) && !is_direct => self.upstream(),
+            Some(to) => Route::To(to),
+            None if self.ports[UPSTREAM].holds(address) => Route::Nowhere,
+            None => self.upstream(),
+        }
+    }
+
+    /// Upstream, as far as the upstream port may send requests.
+    fn upstream(&self) -> Route {
+        if self.ports[UPSTREAM].config.bus_master_enabled() { Route::To(UPSTREAM) } else { Route::Nowhere }
+    }
+
+    fn route_completion(&self, from: usize, tlp: &Tlp, requester: Bdf) -> Route {
+        let to = self.downstream(|port| port.leads_to(requester.bus()));
+        if from == UPSTREAM {
+            return to.map_or(Route::Nowhere, Route::To);
+        }
+        // Those that may be reordered take the short way even where completions are redirected (base spec 6.12.1.1).
+        let is_redirected =
+            self.ports[from].controls(acs::COMPLETION_REDIRECT) && !tlp.common.relaxed_ordering;
+        match to {
+            Some(to) if to == from => match self.ports[from].controls(acs::UPSTREAM_FORWARDING) {
+                true => Route::To(UPSTREAM),
+                false => Route::Nowhere,
+            },
+            Some(to) if !is_redirected => Route::To(to),
+            _ => Route::To(UPSTREAM),
+        }
+    }
+}
+
+/// A configuration request for the device right below a downstream port, as it goes there.
+pub(super) fn as_type_0(tlp: &Tlp, bus: u8, is_down: bool) -> Option<Tlp> {
+    let mut below = *tlp;
+    match &mut below.kind {
+        TlpKind::ConfigRead(request) | TlpKind::ConfigWrite(request)
+            if is_down && request.target.bus() == bus && request.config_type == ConfigType::Type1 =>
+        {
+            request.config_type = ConfigType::Type0;
+            Some(below)
+        }
+        _ => None,
+    }
+}
+
+/// Buses and addresses below a bridge, as its registers say.
+pub(super) fn reach(port: &mut SwitchPort) {
+    let numbers = port.config.dword(header::BUS_NUMBERS);
+    port.buses = ((numbers >> 8) as u8, (numbers >> 16) as u8);
+    port.windows = [super::SHUT; 2];
+    for (place, window) in port.windows.iter_mut().zip(bridge::windows(&port.config)) {
+        *place = window;
+    }
+}

@@ -1,0 +1,312 @@
+//! Trees of switches and devices, set up as firmware does: through configuration requests alone.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use engine::Simulation;
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
+use hardware::memory::{CoreId, MemoryParams, MemorySystem};
+use hardware::root::{HostId, RootPortParams};
+use hardware::switch::{SwitchId, SwitchParams};
+use platform::device::{BarAccess, Device, DeviceBus, Dma, DmaError, Function, Reset, Token};
+use units::{Duration, Iova, Time};
+use wire::pcie::config::{acs, header};
+use wire::pcie::{Bdf, FlowClass};
+
+use super::common::{config, dma, function};
+
+/// First address of devices; each has a MiB, of which its BAR is the first `BAR` bytes.
+pub const DEVICES: u64 = 0xe000_0000;
+const MIB: u64 = 1 << 20;
+pub const BAR: u64 = 64 << 10;
+/// Memory of the host that devices read and write.
+pub const MEMORY: u64 = 0x10_0000;
+
+/// What is below a link.
+#[derive(Clone, Debug)]
+pub enum Node {
+    Device,
+    Switch(SwitchParams, Vec<(LinkParams, Node)>),
+}
+
+/// What a device noted.
+#[derive(Default)]
+pub struct Journal {
+    /// Writes into its BAR: when, where, the first eight bytes, how many.
+    pub writes: Vec<(Time, u64, u64, usize)>,
+    /// Its own DMA: number, whether it went well, when.
+    pub outcomes: Vec<(u64, bool, Time)>,
+    /// What its reads brought, first eight bytes.
+    pub data: Vec<u64>,
+}
+
+pub type Notes = Rc<RefCell<Journal>>;
+
+/// A device with some memory behind a BAR.
+struct Peer {
+    memory: Vec<u8>,
+    notes: Notes,
+}
+
+fn first(data: &[u8]) -> u64 {
+    data.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+impl Device for Peer {
+    fn functions(&self) -> Vec<Function> {
+        function(config(512).bar32(0, BAR, false))
+    }
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
+    fn bar_read(&mut self, _: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+        let offset = at.offset.get() as usize;
+        data.copy_from_slice(&self.memory[offset..offset + data.len()]);
+        Duration::ZERO
+    }
+    fn bar_write(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, data: &[u8]) {
+        let offset = at.offset.get() as usize;
+        self.memory[offset..offset + data.len()].copy_from_slice(data);
+        self.notes.borrow_mut().writes.push((bus.now(), at.offset.get(), first(data), data.len()));
+    }
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+        let mut notes = self.notes.borrow_mut();
+        notes.data.push(outcome.map_or(0, first));
+        notes.outcomes.push((token.0, outcome.is_ok(), bus.now()));
+    }
+    fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
+        self.notes.borrow_mut().outcomes.push((token.0, true, bus.now()));
+    }
+}
+
+/// A device where it is.
+pub struct Leaf {
+    pub id: EndpointId,
+    pub bdf: Bdf,
+    pub bar: u64,
+    /// Links from the root to it, and the switches between them.
+    pub links: Vec<LinkId>,
+    pub switches: Vec<SwitchId>,
+    pub notes: Notes,
+}
+
+pub struct Tree {
+    pub simulation: Simulation<Fabric>,
+    pub host: HostId,
+    pub leaves: Vec<Leaf>,
+    pub switches: Vec<SwitchId>,
+    /// Downstream ports, by their address.
+    pub ports: Vec<Bdf>,
+    roots: Vec<(LinkId, Node)>,
+    next_bus: u8,
+    next_mib: u64,
+}
+
+/// Builds what is below a link; leaves are collected from the left to the right.
+fn build(
+    fabric: &mut Fabric,
+    (link, node): (LinkId, &Node),
+    path: (&[LinkId], &[SwitchId]),
+    leaves: &mut Vec<Leaf>,
+    switches: &mut Vec<SwitchId>,
+) {
+    let links = [path.0, &[link]].concat();
+    match node {
+        Node::Device => {
+            let notes = Notes::default();
+            let device = Peer { memory: vec![0; BAR as usize], notes: Rc::clone(&notes) };
+            let id = fabric.add_endpoint(EndpointParams::ideal(8), &[link], Box::new(device));
+            let place = (Bdf::new(0, 0, 0), 0);
+            leaves.push(Leaf { id, bdf: place.0, bar: place.1, links, switches: path.1.to_vec(), notes });
+        }
+        Node::Switch(params, below) => {
+            let switch = fabric.add_switch(params.clone(), link);
+            switches.push(switch);
+            let above = [path.1, &[switch]].concat();
+            for (number, (params, node)) in (1..).zip(below) {
+                let link = fabric.add_switch_slot(switch, number, params.clone());
+                build(fabric, (link, node), (&links, &above), leaves, switches);
+            }
+        }
+    }
+}
+
+impl Tree {
+    /// Root ports, each with its link and what is below, all set up.
+    pub fn new(roots: &[(RootPortParams, LinkParams, Node)]) -> Self {
+        let mut fabric = Fabric::new();
+        let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), Vec::new());
+        let (mut leaves, mut switches, mut tops) = (Vec::new(), Vec::new(), Vec::new());
+        for (port, link, node) in roots {
+            let link = fabric.add_root_port(host, port.clone(), link.clone(), 0..=0);
+            build(&mut fabric, (link, node), (&[], &[]), &mut leaves, &mut switches);
+            tops.push((link, node.clone()));
+        }
+        let simulation = Simulation::new(fabric);
+        let mut tree = Self {
+            simulation,
+            host,
+            leaves,
+            switches,
+            ports: Vec::new(),
+            roots: tops,
+            next_bus: 1,
+            next_mib: 0,
+        };
+        tree.set_up();
+        tree
+    }
+
+    /// Numbers buses and gives out addresses.
+    pub fn set_up(&mut self) {
+        (self.next_bus, self.next_mib) = (1, 0);
+        self.ports.clear();
+        let roots = self.roots.clone();
+        let mut leaf = 0;
+        for (number, (_, node)) in (1..).zip(&roots) {
+            self.set_up_bridge(Bdf::new(0, number, 0), node, &mut leaf);
+        }
+    }
+
+    fn set_up_bridge(&mut self, bridge: Bdf, node: &Node, leaf: &mut usize) {
+        let bus = self.enter(bridge);
+        let first = self.next_mib;
+        match node {
+            Node::Device => {
+                let (bdf, bar) = (Bdf::new(bus, 0, 0), DEVICES + self.next_mib * MIB);
+                self.next_mib += 1;
+                self.write(bdf, header::BAR0, bar as u32);
+                let on = header::COMMAND_MEMORY | header::COMMAND_BUS_MASTER;
+                self.write(bdf, header::COMMAND, on.into());
+                (self.leaves[*leaf].bdf, self.leaves[*leaf].bar) = (bdf, bar);
+                *leaf += 1;
+            }
+            Node::Switch(_, below) => {
+                let upstream = Bdf::new(bus, 0, 0);
+                let inside = self.enter(upstream);
+                for (number, (_, node)) in (1..).zip(below) {
+                    let port = Bdf::new(inside, number, 0);
+                    self.ports.push(port);
+                    self.set_up_bridge(port, node, leaf);
+                }
+                self.leave(upstream, inside, first);
+            }
+        }
+        self.leave(bridge, bus, first);
+    }
+
+    /// The bus below a bridge, beyond which all others may still be.
+    fn enter(&mut self, bridge: Bdf) -> u8 {
+        let bus = self.next_bus;
+        self.next_bus += 1;
+        let numbers = u32::from(bridge.bus()) | u32::from(bus) << 8 | 0xff << 16;
+        self.write(bridge, header::BUS_NUMBERS, numbers);
+        bus
+    }
+
+    fn leave(&mut self, bridge: Bdf, bus: u8, first_mib: u64) {
+        let numbers = u32::from(bridge.bus()) | u32::from(bus) << 8 | u32::from(self.next_bus - 1) << 16;
+        self.write(bridge, header::BUS_NUMBERS, numbers);
+        let base = DEVICES + first_mib * MIB;
+        let window = header::Window { base, limit: DEVICES + self.next_mib * MIB - 1 };
+        self.write(bridge, header::MEMORY_WINDOW, window.to_memory());
+        let on = header::COMMAND_MEMORY | header::COMMAND_BUS_MASTER;
+        self.write(bridge, header::COMMAND, on.into());
+    }
+
+    pub fn write(&self, target: Bdf, register: u16, value: u32) {
+        let host = self.host;
+        let access = self.simulation.with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(host);
+            host.config_write(scheduler, wires, CoreId(0), target, register, value, 0xf)
+        });
+        self.simulation.block_on(access.data).unwrap().unwrap();
+    }
+
+    pub fn read(&self, target: Bdf, register: u16) -> u32 {
+        let host = self.host;
+        let access = self.simulation.with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(host);
+            host.config_read(scheduler, wires, CoreId(0), target, register)
+        });
+        let data = self.simulation.block_on(access.data).unwrap().unwrap();
+        u32::from_le_bytes(data.try_into().unwrap())
+    }
+
+    /// Switches access control services of all downstream ports on.
+    pub fn control(&self, services: u16) {
+        for &port in &self.ports {
+            let mut at = 0x100;
+            while self.read(port, at) & 0xffff != 0x000d {
+                at = (self.read(port, at) >> 20) as u16;
+                assert!(at != 0, "a downstream port has ACS");
+            }
+            self.write(port, at + acs::CAPABILITY, u32::from(services) << 16);
+        }
+    }
+
+    /// Lets a device write `data` to an address, as its `number`th request.
+    pub fn dma_write(&self, leaf: usize, number: u64, address: u64, data: &[u8]) {
+        let request = Dma { address: Iova::new(address), ..dma(0, data.len() as u32, number) };
+        self.simulation.with(|fabric, scheduler| {
+            fabric.with_device(scheduler, self.leaves[leaf].id, |_, bus| bus.write(request, data));
+        });
+    }
+
+    /// Lets a device read from an address.
+    pub fn dma_read(&self, leaf: usize, number: u64, address: u64, length: u32) {
+        self.simulation.with(|fabric, scheduler| {
+            fabric.with_device(scheduler, self.leaves[leaf].id, |_, bus| {
+                bus.read(dma(address, length, number))
+            });
+        });
+    }
+
+    pub fn run_for(&self, time: Duration) {
+        self.simulation.run_until(self.simulation.now() + time);
+    }
+
+    /// Nothing is under way: no tag, no credit, no buffer is in use.
+    pub fn check_clean(&self) {
+        self.simulation.with(|fabric, _| {
+            for leaf in &self.leaves {
+                let requester = fabric.endpoint(leaf.id).core.requester(Default::default());
+                assert_eq!(requester.tags_in_use(), 0, "{}", leaf.bdf);
+            }
+            assert_eq!(fabric.wires.packets.in_flight(), 0);
+            for link in (0..fabric.wires.len() as u16).map(LinkId) {
+                for side in [Side::Upstream, Side::Downstream] {
+                    let link = fabric.wires.link(link);
+                    assert_eq!(link.waiting(side), 0);
+                    for class in FlowClass::ALL {
+                        let limit = link.params().receivers[side.opposite() as usize].credits.of(class);
+                        assert_eq!(link.credits_in_all_places(side, class), limit);
+                    }
+                }
+            }
+        });
+    }
+
+    /// When a TLP of `bytes` that begins to leave now is all there at the end of a way through links, of which it leaves
+    /// the given ends, and the switches between them: the sum of what each part takes.
+    pub fn expected(&self, ends: &[LinkEnd], switches: &[SwitchParams], bytes: u64) -> Duration {
+        self.simulation.with(|fabric, _| {
+            let mut sum = Duration::ZERO;
+            for (n, end) in ends.iter().enumerate() {
+                let link = fabric.wires.link(end.link);
+                let wire = bytes + link.framing_bytes();
+                sum += link.params().latency;
+                let Some(switch) = switches.get(n) else {
+                    sum += link.wire_time(end.side, wire);
+                    continue;
+                };
+                sum += switch.latency;
+                let next = fabric.wires.link(ends[n + 1].link);
+                let outpaces = next.wire_time_per_byte_ps() < link.wire_time_per_byte_ps();
+                let length = if outpaces || !switch.cut_through { wire } else { wire.min(20) };
+                sum += link.wire_time(end.side, length);
+            }
+            sum
+        })
+    }
+}
