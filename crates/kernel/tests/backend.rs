@@ -9,6 +9,7 @@ use std::rc::Rc;
 use common::{MAGIC, Machine, machine};
 use engine::Handle;
 use hardware::Fabric;
+use hardware::memory::CoreId;
 use hardware::root::HostId;
 use kernel::{Backend, DmaMode, FunctionInfo, Message};
 use platform::Error;
@@ -36,7 +37,7 @@ impl Backend for Lender {
             cpu.sync().await;
             let answer = self.hw.with(|fabric, scheduler| {
                 let (host, wires) = fabric.host_and_wires(self.host);
-                host.config_read(scheduler, wires, self.lent, register)
+                host.config_read(scheduler, wires, CoreId(cpu.id().0), self.lent, register)
             });
             let data = cpu.stall_on(answer.data).await.unwrap_or_default();
             data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
@@ -48,7 +49,7 @@ impl Backend for Lender {
             cpu.sync().await;
             let answer = self.hw.with(|fabric, scheduler| {
                 let (host, wires) = fabric.host_and_wires(self.host);
-                host.config_write(scheduler, wires, self.lent, register, value, enables)
+                host.config_write(scheduler, wires, CoreId(cpu.id().0), self.lent, register, value, enables)
             });
             let _ = cpu.stall_on(answer.data).await;
         })

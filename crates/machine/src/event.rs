@@ -314,7 +314,8 @@ impl<'a> Surroundings<'a> {
         let (host, name) = what.split_once(':')?;
         let number = self.stations.hosts.iter().position(|own| own.name == host)?;
         let interface = self.stations.hosts[number].interfaces.iter().find(|own| own.name == name)?;
-        Some(crate::network::PortSetup::Host(number, interface.port.0, interface.port.1))
+        let (device_host, device, port) = interface.port;
+        Some(crate::network::PortSetup::Host(device_host, device, port))
     }
 
     /// `host:device.counter > number`.

@@ -33,6 +33,7 @@ mod nic;
 mod nic_driver;
 mod nvme_driver;
 mod part;
+mod pcie_switch;
 mod placed;
 mod port;
 mod program;
@@ -48,7 +49,8 @@ mod tree;
 
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
-    HostEntry, HostSetup, InterfaceSetup,
+    FoundLink, HostEntry, HostSetup, InterfaceSetup, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup,
+    SlotSetup, links_found,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
@@ -65,6 +67,7 @@ pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{HeldLoads, KpioFormat, KpioSelect, KpioStores, NicDriverEntry};
 pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;
+pub use pcie_switch::PcieSwitch;
 pub use placed::{Placed, Several};
 pub use port::PortAddress;
 pub use program::{MemoryPolicy, ProgramEntry, ProgramSetup};

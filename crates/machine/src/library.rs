@@ -36,6 +36,9 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/parts/ideal.toml",
     "machines/parts/netfpga.toml",
     "machines/parts/nfp6000.toml",
+    "machines/switches/pex8733.toml",
+    "machines/switches/pex8796.toml",
+    "machines/switches/pm8536.toml",
     "scenarios/82599-send.toml",
     "scenarios/dd-verify.toml",
     "scenarios/descriptor-send.toml",
@@ -43,6 +46,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/events.toml",
     "scenarios/fio-randread.toml",
     "scenarios/fio-remote.toml",
+    "scenarios/fio-switch.toml",
     "scenarios/iommu-window.toml",
     "scenarios/kpio-ping.toml",
     "scenarios/kpio-send.toml",
@@ -54,6 +58,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/pktgen.toml",
     "scenarios/remote-memory.toml",
     "scenarios/stream.toml",
+    "scenarios/two-socket-nic.toml",
 ];
 
 /// A list of folders to look in, after which the files that came with the program follow.

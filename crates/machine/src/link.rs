@@ -73,6 +73,13 @@ allowed!(
     /// The number of lanes of a link (PCIe Base Specification 6.0, 4.2.4).
     LinkWidth, [1, 2, 4, 8, 12, 16, 32], "a link width", "x{}"
 );
+impl LinkWidth {
+    /// The most lanes that a link can have of so many.
+    pub(crate) fn at_most(lanes: u32) -> u32 {
+        Self::ALLOWED.iter().copied().filter(|&width| width <= lanes).max().unwrap_or(1)
+    }
+}
+
 allowed!(
     /// Bits of the tags by which a requester tells its requests apart (PCIe Base Specification 6.0, 2.2.6.2).
     TagBits, [5, 8, 10], "a number of tag bits", "{}"

@@ -37,7 +37,7 @@ fn load(text: &str) -> Result<ComputerSetup, String> {
 fn a_scenario_brings_its_files_with_changes() {
     let setup = load(GOOD).unwrap();
     assert_eq!(setup.hosts[0].machine.host.dram.size.value, units::Bytes::gib(1));
-    assert_eq!(setup.hosts[0].devices[0].slot, "slot-socket1");
+    assert_eq!(setup.hosts[0].devices[0].links[0].name, "slot-socket1");
     let DeviceFile::Drive(drive) = &setup.hosts[0].devices[0].kind else { panic!("a drive") };
     assert_eq!(drive.file.media.channels.value.get(), 3);
     assert_eq!(setup.programs[0].cpus, [0, 1, 19]);
@@ -55,7 +55,12 @@ fn a_scenario_brings_its_files_with_changes() {
 #[test]
 fn what_is_wrong_is_said_with_place_and_remedy() {
     for (from, to, place, words) in [
-        ("slot = \"slot-socket1\"", "slot = \"slot9\"", "x.toml:12:", "its slots are `slot`, `slot-socket1`"),
+        (
+            "slot = \"slot-socket1\"",
+            "slot = \"slot9\"",
+            "x.toml:12:",
+            "its slots are `slot`, `slot.1`, `slot-socket1`",
+        ),
         ("cpus = \"0-1,19\"", "cpus = \"0-20\"", "x.toml:22:", "there is no core 20"),
         ("host = \"a\"\n", "host = \"c\"\n", "x.toml:21:", "the hosts are `a`, `b`"),
         ("host = \"a\"\ncpus", "cpus", "x.toml:22:", "on which host"),

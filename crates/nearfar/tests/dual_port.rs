@@ -12,6 +12,7 @@ use platform::sync::Completion;
 use units::Duration;
 
 const PIECE: u64 = 16_384;
+const BOTH: &str = "links = [{ slot = \"slot\" }, { slot = \"slot-socket1\" }]";
 const WRITE: BlockOp = BlockOp::Write { fua: false };
 
 fn load(text: &str) -> Result<ComputerSetup, machine::Diagnostics> {
@@ -22,7 +23,7 @@ fn load(text: &str) -> Result<ComputerSetup, machine::Diagnostics> {
 fn computers(more: &str, second: &str) -> Computers {
     let text = format!(
         "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\niommu = \"strict\"\n\
-         [[host.device]]\ndrive = \"pm1725a-dual\"\nslot = \"slot\"\n{second}\n{more}"
+         [[host.device]]\ndrive = \"pm1725a-dual\"\n{second}\n{more}"
     );
     let setup = load(&text).unwrap_or_else(|error| panic!("{error}"));
     let computers = Computers::new(&setup).unwrap_or_else(|error| panic!("{error}"));
@@ -79,7 +80,7 @@ fn read(n: u64) -> (BlockOp, u64, Vec<u8>) {
 
 #[test]
 fn both_sockets_of_a_host_reach_the_same_blocks_by_paths_of_their_own() {
-    let computers = computers("", "second_slot = \"slot-socket1\"");
+    let computers = computers("", BOTH);
     let [host] = computers.hosts() else { panic!("one host") };
     for (n, by, other) in [(0, "nvme0n1", "nvme1n1"), (7, "nvme1n1", "nvme0n1")] {
         let seed = n as u8 + 1;
@@ -93,7 +94,7 @@ fn both_sockets_of_a_host_reach_the_same_blocks_by_paths_of_their_own() {
 
 #[test]
 fn a_path_that_goes_leaves_the_other_and_comes_back() {
-    let computers = computers("", "second_slot = \"slot-socket1\"");
+    let computers = computers("", BOTH);
     let [host] = computers.hosts() else { panic!("one host") };
     assert!(access(&computers, host, "nvme0n1", vec![write(1, 1)])[0].is_ok());
     // Writes by both paths while the first goes.
@@ -151,7 +152,7 @@ fn a_path_that_goes_leaves_the_other_and_comes_back() {
 #[test]
 fn two_hosts_share_a_drive() {
     let b = "[[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\nvfs = 2\n";
-    let computers = computers(b, "second_host = \"b\"\nsecond_slot = \"slot\"");
+    let computers = computers(b, "links = [{ slot = \"slot\" }, { host = \"b\", slot = \"slot.1\" }]");
     let [a, b] = computers.hosts() else { panic!("two hosts") };
     assert!(access(&computers, a, "nvme0n1", vec![write(3, 5)])[0].is_ok());
     assert_eq!(access(&computers, b, "nvme0n1", vec![read(3)]), [Ok(pattern(5))]);
@@ -171,13 +172,47 @@ fn a_second_port_that_cannot_be_is_told() {
     };
     let (one, two) = ("drive = \"optane-900p\"", "drive = \"pm1725a-dual\"");
     for (drive, second, words) in [
-        (one, "second_slot = \"slot\"", "optane-900p has one port"),
-        (two, "second_slot = \"nowhere\"", "has no slot `nowhere`"),
-        (two, "second_slot = \"slot\"\nsecond_host = \"z\"", "there is no such host"),
-        (two, "second_host = \"a\"", "give both"),
-        ("nic = \"modern\"", "second_slot = \"slot\"", "is for drives"),
+        (one, BOTH, "optane-900p has one port"),
+        (two, "links = [{ slot = \"slot\" }, { slot = \"nowhere\" }]", "has no slot `nowhere`"),
+        (two, "links = [{ slot = \"slot\" }, { slot = \"slot\" }]", "slot `slot` is taken"),
+        (two, "links = [{ slot = \"slot\" }, { host = \"z\", slot = \"slot\" }]", "there is no such host"),
+        (two, "links = [{ lanes = 2 }, { lanes = 4 }]", "6 lanes are more than pm1725a-dual has"),
+        (two, "links = []", "at least one link"),
+        (two, "slot = \"slot\"\nlinks = [{ lanes = 2 }]", "`links` says where"),
+        (two, "second_slot = \"slot\"", "`links` has an entry for each port"),
+        ("nic = \"modern\"", "links = [{ lanes = 16 }]", "16 lanes are more than modern has"),
+        (
+            "nic = \"modern\"",
+            "slot = \"slot\"\n[[host.device]]\nnic = \"modern\"\nslot = \"slot\"",
+            "by what is in line 8",
+        ),
     ] {
         let error = scenario(drive, second);
         assert!(error.contains(words), "{second}: {error}");
     }
+}
+
+/// A NIC with a link to each socket has a function below each, whose traffic passes its own link alone.
+#[test]
+fn each_socket_has_a_function_of_a_nic_with_two_links() {
+    let text = "name = \"x\"\nsummary = \"x\"\ncable = [{ ends = [\"a\", \"b\"] }]\n\
+         [[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n[[host.device]]\nname = \"octo\"\nnic = \"connectx4\"\n\
+         links = [{ slot = \"slot\", lanes = 8 }, { slot = \"slot-socket1\", lanes = 8 }]\naddress = [\"10.1.0.1/24\", \"10.1.0.2/24\"]\n\
+         [[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"connectx4\"\naddress = \"10.1.0.3/24\"\n";
+    let setup = load(text).unwrap_or_else(|error| panic!("{error}"));
+    let computers = Computers::new(&setup).unwrap_or_else(|error| panic!("{error}"));
+    computers.boot().unwrap();
+    let host = &computers.hosts()[0];
+    let functions = host.kernel.pci();
+    let nodes: Vec<_> = functions.iter().filter(|f| f.parent.is_some()).map(|f| f.node).collect();
+    assert_eq!(nodes, [0, 1], "a function for each socket");
+    let names: Vec<_> = host.kernel.net().devices().iter().map(|one| one.name().to_string()).collect();
+    assert_eq!(names, ["eth0", "eth1"]);
+    computers.simulation().with(|fabric, _| {
+        let links: Vec<_> = fabric.endpoint(host.devices[0]).links().collect();
+        assert_eq!(links.len(), 2);
+        for link in links {
+            assert_eq!(fabric.wires.link(link).params().width.lanes(), 8);
+        }
+    });
 }

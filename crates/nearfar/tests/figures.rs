@@ -5,8 +5,8 @@ use engine::Seed;
 use hardware::memory::MemorySystem;
 use machine::{Diagnostics, Doc, Kindred, Library, Listed, Machine, Part};
 use nearfar::topology::{
-    assemble, endpoint_params, firmware_params, iommu_params, link_params, memory_params, negotiate,
-    power_params, root_port_params, store_params,
+    ALL_LANES, assemble, endpoint_params, firmware_params, iommu_params, link_params, memory_params,
+    negotiate, power_params, root_port_params, store_params,
 };
 
 /// What no shipped machine has: a snoop filter, open rows, every kind of idle state, a package controller, timeouts.
@@ -162,6 +162,8 @@ const READ_ELSEWHERE: &[(&str, &str)] = &[
     ("host.llc.inclusion", "read, but the snoop filter goes with it"),
     ("host.port.slot.mrrs_bytes", "the benchmark's driver, which sets cards to it"),
     ("host.port.slot-socket1.mrrs_bytes", "the benchmark's driver, which sets cards to it"),
+    ("host.port.slot.slots", "scenarios of computers, which have several devices"),
+    ("host.port.slot-socket1.slots", "scenarios of computers, which have several devices"),
     ("host.core.store_buffer", "a kernel's cores, in scenarios of computers"),
     ("host.core.access_interval", "a kernel's cores, in scenarios of computers"),
     ("host.core.store_interval", "a kernel's cores, in scenarios of computers"),
@@ -178,7 +180,7 @@ fn built(machine: &Machine, card: &Part) -> String {
     text +=
         &format!("{:?} {:?}", host.iommu.as_ref().map(iommu_params), host.power.as_ref().map(power_params));
     for port in host.port.values() {
-        let (generation, width) = negotiate(&card.link, port);
+        let (generation, width) = negotiate(&card.link, port, ALL_LANES);
         let payload = port.mps_bytes.value.get().min(card.link.mps_bytes.value.get());
         text += &format!("{:?}", root_port_params(host, port, payload));
         text += &format!("{:?}", link_params(port, &card.link, generation, width));

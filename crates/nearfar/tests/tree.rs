@@ -103,7 +103,7 @@ fn kernels_find_what_the_files_say() {
          [[host.device]]\nnic = \"modern\"\nvfs = 2\nchange.controller.ports = 2\nslot = \"slot-socket1\"\n\
          [[host.device]]\nnic = \"82575eb\"\n[[host.device]]\ndrive = \"optane-900p\"\nnamespaces = [\"1 GiB\", \"2 GiB\"]\n\
          [[host]]\nname = \"b\"\nmachine = \"dell-t430\"\n[[host.device]]\nnic = \"connectx4\"\n\
-         [[host.device]]\ndrive = \"pm1725a-dual\"\nsecond_host = \"a\"\nsecond_slot = \"slot\"\nchange.controller.block = \"512 B\"\n";
+         [[host.device]]\ndrive = \"pm1725a-dual\"\nlinks = [{ slot = \"slot.1\" }, { host = \"a\", slot = \"slot-socket1.1\" }]\nchange.controller.block = \"512 B\"\n";
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
     let shipped =
         std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use machine::{ComputerScenario, Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part, Scenario};
+use machine::{
+    ComputerScenario, Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part, PcieSwitch, Scenario,
+};
 
 use crate::failure::Failure;
 use crate::output::{Fit, TextTable};
@@ -43,6 +45,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         for name in library.names("machines/nics") {
             all.push(("NIC", name.clone(), read::<Nic>(&library, &name)?.summary));
         }
+        for name in library.names("machines/switches") {
+            all.push(("switch", name.clone(), read::<PcieSwitch>(&library, &name)?.summary));
+        }
         for name in library.names("machines/kernels") {
             all.push(("kernel", name.clone(), read::<KernelFile>(&library, &name)?.summary));
         }
@@ -72,6 +77,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         "machines/parts" => Doc::<Part>::load(&library, name)?.list()?,
         "machines/drives" => Doc::<Drive>::load(&library, name)?.list()?,
         "machines/nics" => Doc::<Nic>::load(&library, name)?.list()?,
+        "machines/switches" => Doc::<PcieSwitch>::load(&library, name)?.list()?,
         "machines/kernels" => Doc::<KernelFile>::load(&library, name)?.list()?,
         "machines" => {
             let machine = read::<Machine>(&library, name)?;
@@ -135,8 +141,15 @@ fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {
 
 /// The library's folder that a name is in, or that the file at a path would be in by the folder that it is in.
 fn folder_of(library: &Library, name: &str) -> &'static str {
-    const FOLDERS: [&str; 6] =
-        ["machines", "machines/parts", "machines/drives", "machines/nics", "machines/kernels", "scenarios"];
+    const FOLDERS: [&str; 7] = [
+        "machines",
+        "machines/parts",
+        "machines/drives",
+        "machines/nics",
+        "machines/switches",
+        "machines/kernels",
+        "scenarios",
+    ];
     let above = Path::new(name).parent().and_then(Path::file_name).and_then(|folder| folder.to_str());
     let is_it = |folder: &&str| {
         library.names(folder).iter().any(|known| known == name)

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{HostEntry, HostSetup, file};
+use super::slot::{LinkEntry, LinkSetup};
+use super::{HostSetup, file};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::drive::Drive;
-use crate::host::Machine;
 use crate::library::Library;
 use crate::nic::Nic;
 use crate::part::Part;
@@ -18,13 +18,17 @@ use units::Bytes;
 record! {
     /// A device in a slot: one of `drive`, `nic` and `card`.
     pub struct DeviceEntry {
-        /// The slot that it is in, or is like; the machine's first if not given. Each device has a link of its own.
+        /// What the scenario calls it, for what names it; no other device of the host is called so.
+        name: Option<Placed<String>>,
+        /// The slot that it is in; the machine's first free one if not given.
         slot: Option<Placed<String>>,
+        /// Its upstream links, where it has several: `links = [{ slot = "slot", lanes = 8 }, { slot = "slot-socket1", lanes = 8 }]`.
+        links: Option<Placed<Vec<LinkEntry>>>,
         /// An NVMe drive: a name, or the path of a file.
         drive: Option<Placed<String>>,
-        /// The slot of a drive's second port, by which it is reached as well; it has one port if not given.
+        /// No longer a key: an entry of `links`.
         second_slot: Option<Placed<String>>,
-        /// The host whose slot that is; the same one if not given.
+        /// No longer a key: an entry of `links`.
         second_host: Option<Placed<String>>,
         /// The file that holds the drive's blocks, from the folder in which the program runs. It is made if there is
         /// none, stays after the run, and belongs to one run at a time. If not given, a temporary one.
@@ -59,18 +63,27 @@ record! {
         let for_drives = [
             ("backing", entry.backing.is_some()),
             ("namespaces", entry.namespaces.is_some()),
-            ("second_slot", entry.second_slot.is_some()),
             ("worn_in", entry.worn_in.is_some()),
         ];
         for (key, given) in for_drives {
             let message = format!("`{key}` is for drives");
             check.require(!given || entry.drive.is_some(), key, message, "leave it out, or give a `drive`");
         }
+        for (key, given) in [("second_slot", &entry.second_slot), ("second_host", &entry.second_host)] {
+            let help = "`links` has an entry for each port: `links = [{ slot = \"slot\" }, { host = \"b\", slot = \"slot\" }]`";
+            check.require(given.is_none(), key, "this key is gone", help);
+        }
         check.require(
-            entry.second_host.is_none() || entry.second_slot.is_some(),
-            "second_host",
-            "it says whose slot `second_slot` is",
-            "give both, or neither",
+            entry.links.is_none() || entry.slot.is_none(),
+            "slot",
+            "`links` says where the device is",
+            "give one of `slot` and `links`",
+        );
+        check.require(
+            entry.links.as_ref().is_none_or(|links| !links.value.is_empty()),
+            "links",
+            "a device has at least one link",
+            "an entry such as `{ slot = \"slot\" }`",
         );
     }
 }
@@ -78,15 +91,16 @@ record! {
 /// A device with its slot.
 #[derive(Debug, Clone)]
 pub struct DeviceSetup {
-    /// The slot's name.
-    pub slot: String,
-    /// Where its second port leads: the number of the host, and its slot.
-    pub second: Option<(usize, String)>,
+    /// What the scenario calls it.
+    pub name: Option<String>,
+    /// Its upstream links, port 0 first.
+    pub links: Vec<LinkSetup>,
     /// What it is.
     pub kind: DeviceFile,
     /// Virtual functions that are enabled, for each port.
     pub vfs: u16,
-    /// What the scenario says of its Ethernet ports.
+    /// What the scenario says of its network functions: those of the first link, one for each Ethernet port, then those of
+    /// the next.
     pub ports: Vec<crate::port::PortAddress>,
 }
 
@@ -114,6 +128,39 @@ pub struct DriveSetup {
     pub worn_in: bool,
 }
 
+impl DeviceFile {
+    /// What its file is called.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Drive(drive) => &drive.file.name,
+            Self::Nic(nic) => &nic.name,
+            Self::Card(part) => &part.name,
+        }
+    }
+
+    /// Links that it can have.
+    fn most_links(&self) -> u32 {
+        match self {
+            Self::Drive(drive) => drive.file.controller.ports.value.get(),
+            // As many hosts as multi-host adapters have.
+            Self::Nic(_) => 4,
+            Self::Card(_) => 1,
+        }
+    }
+
+    /// Most lanes of one of its links, and of all together.
+    pub(super) fn lanes(&self) -> (u32, u32) {
+        match self {
+            Self::Drive(drive) => {
+                let each = drive.file.link.width.value.get();
+                (each, each * drive.file.controller.ports.value.get())
+            }
+            Self::Nic(nic) => (nic.link.width.value.get(), nic.link.width.value.get()),
+            Self::Card(part) => (part.link.width.value.get(), part.link.width.value.get()),
+        }
+    }
+}
+
 impl DeviceEntry {
     /// Where it names what it is.
     pub(super) fn place(&self) -> &Place {
@@ -124,23 +171,7 @@ impl DeviceEntry {
 
 impl DeviceSetup {
     /// Reads the file that the entry names.
-    pub(super) fn load(
-        library: &Library,
-        machine: &Machine,
-        entry: &DeviceEntry,
-    ) -> Result<Self, Diagnostics> {
-        let slots = &machine.host.port;
-        let slot = match &entry.slot {
-            Some(slot) if slots.contains_key(&slot.value) => slot.value.clone(),
-            Some(slot) => {
-                let names = crate::suggest::list(slots.keys().map(String::as_str));
-                let message = format!("{} has no slot `{}`", machine.name, slot.value);
-                let diagnostic = Diagnostic::new(&slot.place, message).help(format!("its slots are {names}"));
-                return Err(Diagnostics::new(vec![diagnostic]));
-            }
-            // A machine without slots does not read.
-            None => slots.keys().next().cloned().unwrap_or_default(),
-        };
+    pub(super) fn load(library: &Library, entry: &DeviceEntry) -> Result<Self, Diagnostics> {
         let changes = entry.change.as_ref();
         let kind = match (&entry.drive, &entry.nic, &entry.card) {
             (Some(name), ..) => DeviceFile::Drive(Box::new(drive(file(library, name, changes)?, entry)?)),
@@ -156,8 +187,34 @@ impl DeviceSetup {
             DeviceFile::Nic(nic) => nic.controller.ports.value.get(),
             _ => 0,
         };
-        let ports = crate::port::ports(entry, ports)?;
-        Ok(Self { slot, second: None, kind, vfs, ports })
+        let links = entry.links.as_ref().map_or(1, |links| links.value.len() as u32);
+        if let Some(given) = entry.links.as_ref().filter(|_| links > kind.most_links()) {
+            let (name, most) = (kind.name(), kind.most_links());
+            let message = match most {
+                1 => format!("{name} has one port"),
+                most => format!("{name} has at most {most} ports"),
+            };
+            let help = match kind {
+                DeviceFile::Drive(_) => {
+                    "a drive with two, such as `pm1725a-dual`, or `change.controller.ports`".into()
+                }
+                _ => format!("{most} links at most"),
+            };
+            return Err(given.complaint(message, Some(help)));
+        }
+        if let (Some(given), DeviceFile::Nic(nic)) = (&entry.links, &kind) {
+            let own = nic.virtual_functions.as_ref().map_or(0, |own| own.count.value.get());
+            let functions = ports * links * (1 + own);
+            if functions > 256 {
+                let message = format!("{} would have {functions} functions", nic.name);
+                return Err(
+                    given.complaint(message, Some("at most 256; `change.virtual_functions.count`".into()))
+                );
+            }
+        }
+        let ports = crate::port::ports(entry, ports * links)?;
+        let name = entry.name.as_ref().map(|name| name.value.clone());
+        Ok(Self { name, links: Vec::new(), kind, vfs, ports })
     }
 }
 
@@ -208,39 +265,6 @@ fn drive(file: Drive, entry: &DeviceEntry) -> Result<DriveSetup, Diagnostics> {
         );
     }
     Ok(DriveSetup { file, backing: entry.backing.clone(), namespaces, worn_in })
-}
-
-/// Finds the slots of drives' second ports.
-pub(super) fn second_ports(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
-    for (own, entry) in entries.iter().enumerate() {
-        for (number, device) in entry.device.iter().enumerate() {
-            let Some(slot) = &device.second_slot else { continue };
-            let name = device.second_host.as_ref();
-            let host = name.map_or(Some(own), |name| hosts.iter().position(|host| host.name == name.value));
-            let Some(host) = host else {
-                let place = name.map_or(&slot.place, |name| &name.place);
-                let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
-                wrong
-                    .push(Diagnostic::new(place, "there is no such host").help(format!("there are {names}")));
-                continue;
-            };
-            let machine = &hosts[host].machine;
-            if !machine.host.port.contains_key(&slot.value) {
-                let names = crate::suggest::list(machine.host.port.keys().map(String::as_str));
-                let message = format!("{} has no slot `{}`", machine.name, slot.value);
-                wrong.push(Diagnostic::new(&slot.place, message).help(format!("its slots are {names}")));
-            }
-            let setup = &mut hosts[own].devices[number];
-            if let DeviceFile::Drive(drive) = &setup.kind
-                && drive.file.controller.ports.value.get() < 2
-            {
-                let message = format!("{} has one port", drive.file.name);
-                let help = "a drive with two, such as `pm1725a-dual`, or `change.controller.ports`";
-                wrong.push(Diagnostic::new(&slot.place, message).help(help));
-            }
-            setup.second = Some((host, slot.value.clone()));
-        }
-    }
 }
 
 /// Complains about files that hold the blocks of two drives.

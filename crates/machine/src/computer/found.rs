@@ -1,12 +1,13 @@
 //! What a host's kernel will find, by the names that it gives: so that what names a device can be held against it before
 //! anything boots.
 //!
-//! Kernels look at root ports in the order in which devices are plugged in: host after host, device after device, a drive's second
-//! port right behind its first. Virtual functions are enabled when all else is there.
+//! Kernels look at root ports in the order in which devices are plugged in: host after host, device after device, link after
+//! link. Virtual functions are enabled when all else is there.
 
 use std::net::Ipv4Addr;
 
-use super::{DeviceFile, DriveSetup, HostSetup};
+use super::slot::links_found;
+use super::{DeviceFile, DeviceSetup, DriveSetup, HostSetup};
 use crate::nic::Nic;
 use crate::program::ProgramEntry;
 use crate::scalar::Count;
@@ -17,8 +18,8 @@ use units::Bytes;
 pub struct InterfaceSetup {
     /// The kernel's name for it, such as `eth0`.
     pub name: String,
-    /// The number of the device in its host, and the Ethernet port of it.
-    pub port: (usize, u8),
+    /// The host that the device belongs to, the device's number there, and the Ethernet port of it.
+    pub port: (usize, usize, u8),
     /// It is alone in a network namespace.
     pub alone: bool,
     /// Its IPv4 address.
@@ -45,27 +46,25 @@ pub struct DiskSetup {
 /// Tells each host what its kernel will find.
 pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry]) {
     let is_only = hosts.len() == 1;
-    let networks = hosts.iter().enumerate().map(|(number, host)| {
+    let all = &*hosts;
+    let networks = all.iter().enumerate().map(|(number, host)| {
         let runs_here = |program: &&ProgramEntry| match &program.host {
             Some(name) => name.value == host.name,
             None => is_only,
         };
         let namespaces = programs.iter().filter(runs_here).filter_map(|program| program.namespace.as_ref());
         let namespaces: Vec<&str> = namespaces.map(|name| name.value.as_str()).collect();
-        interfaces(number, host, &namespaces)
+        interfaces(number, all, &namespaces)
     });
     let networks: Vec<_> = networks.collect();
-    let mut drives: Vec<Vec<&DriveSetup>> = vec![Vec::new(); hosts.len()];
-    for (number, host) in hosts.iter().enumerate() {
-        for device in &host.devices {
-            let DeviceFile::Drive(drive) = &device.kind else { continue };
-            drives[number].push(drive);
-            if let Some((second, _)) = device.second {
-                drives[second].push(drive);
-            }
-        }
-    }
-    let disks: Vec<_> = drives.iter().map(|drives| disks(drives)).collect();
+    let drives = |number| {
+        let found = links_found(all, number).into_iter();
+        found.filter_map(|link| match &all[link.host].devices[link.device].kind {
+            DeviceFile::Drive(drive) => Some(&**drive),
+            _ => None,
+        })
+    };
+    let disks: Vec<_> = (0..all.len()).map(|number| disks(&drives(number).collect::<Vec<_>>())).collect();
     for (host, (interfaces, disks)) in hosts.iter_mut().zip(networks.into_iter().zip(disks)) {
         (host.interfaces, host.disks) = (interfaces, disks);
     }
@@ -89,19 +88,27 @@ fn disks(controllers: &[&DriveSetup]) -> Vec<DiskSetup> {
 ///
 /// Where a scenario gives no address, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The first device, and one that
 /// is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24.
-fn interfaces(number: usize, host: &HostSetup, namespaces: &[&str]) -> Vec<InterfaceSetup> {
+fn interfaces(number: usize, hosts: &[HostSetup], namespaces: &[&str]) -> Vec<InterfaceSetup> {
+    let host = &hosts[number];
     let nics = || {
-        host.devices.iter().enumerate().filter_map(|(n, device)| match &device.kind {
-            DeviceFile::Nic(nic) => Some((n, &**nic, device)),
-            _ => None,
+        let found = links_found(hosts, number).into_iter();
+        found.filter_map(|link| {
+            let device = &hosts[link.host].devices[link.device];
+            let DeviceFile::Nic(nic) = &device.kind else { return None };
+            let ports = nic.controller.ports.value.get() as u8;
+            Some((link, &**nic, device, ports))
         })
     };
-    let physical = nics().flat_map(|(n, nic, device)| {
-        device.ports.iter().zip(0u8..).map(move |(said, port)| ((n, port), nic, said.address.as_ref(), false))
+    let physical = nics().flat_map(|(link, nic, device, ports)| {
+        let of_link = device.ports.iter().skip(link.link * usize::from(ports));
+        (0..ports)
+            .zip(of_link)
+            .map(move |(port, said)| ((link.host, link.device, port), nic, said.address.as_ref(), false))
     });
-    let virtual_functions = nics().flat_map(|(n, nic, device)| {
-        let each = move |port| (0..device.vfs).map(move |_| ((n, port), nic, None, true));
-        (0u8..).take(device.ports.len()).flat_map(each)
+    let virtual_functions = nics().flat_map(|(link, nic, device, ports)| {
+        let of: &DeviceSetup = device;
+        let each = move |port| (0..of.vfs).map(move |_| ((link.host, link.device, port), nic, None, true));
+        (0..ports).flat_map(each)
     });
     let named = |(n, (port, nic, given, is_virtual)): (usize, (_, &Nic, Option<_>, bool))| {
         let name = format!("eth{n}");

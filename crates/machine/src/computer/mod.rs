@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `mod` | the scenario and its hosts, with the files that they name |
 //! | `device` | what is in a host's slots |
+//! | `slot` | which slot that is |
 //! | `found` | what its kernel will find there, by the names that it gives |
 //! | `fit` | whether the drivers' settings are any for these devices |
 
 mod device;
 mod fit;
 mod found;
+mod slot;
 
 use std::collections::BTreeSet;
 
@@ -33,6 +35,7 @@ use crate::traffic::{SourceEntry, SourceSetup};
 
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
+pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
 
 record! {
     /// An experiment with computers as a scenario file describes it.
@@ -99,6 +102,8 @@ record! {
         nic_driver: Option<Placed<NicDriverEntry>>,
         /// How the NVMe driver is loaded.
         nvme_driver: Option<Placed<NvmeDriverEntry>>,
+        /// PCIe switches in its slots.
+        switch: Vec<PcieSwitchEntry>,
         /// What is in its slots.
         device: Vec<DeviceEntry>,
         /// Its routes beside those to the networks of its ports.
@@ -128,6 +133,19 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
             check.complaints.push(Diagnostic::new(&name.place, message).help("a name of its own for each"));
         }
     }
+    for host in &scenario.host {
+        let mut seen = BTreeSet::new();
+        let devices = host.device.iter().filter_map(|device| device.name.as_ref());
+        for name in host.switch.iter().map(|switch| &switch.name).chain(devices) {
+            check_name(name, &mut check.complaints.0);
+            if !seen.insert(&name.value) {
+                let message = format!("there are two switches or devices called `{}`", name.value);
+                check
+                    .complaints
+                    .push(Diagnostic::new(&name.place, message).help("a name of its own for each"));
+            }
+        }
+    }
 }
 
 /// A host of a scenario with the files that it names.
@@ -145,6 +163,8 @@ pub struct HostSetup {
     pub nic_driver: Option<NicDriverEntry>,
     /// How the NVMe driver is loaded.
     pub nvme_driver: Option<NvmeDriverEntry>,
+    /// PCIe switches in its slots.
+    pub switches: Vec<PcieSwitchSetup>,
     /// What is in its slots.
     pub devices: Vec<DeviceSetup>,
     /// Its routes.
@@ -188,7 +208,10 @@ impl ComputerSetup {
         let mut hosts: Vec<HostSetup> =
             scenario.host.iter().map(|entry| host(library, entry)).collect::<Result<_, _>>()?;
         let mut wrong = Vec::new();
-        device::second_ports(&scenario.host, &mut hosts, &mut wrong);
+        slot::place(&scenario.host, &mut hosts, &mut wrong);
+        if !wrong.is_empty() {
+            return Err(Diagnostics::new(wrong));
+        }
         device::shared_backings(&hosts, &mut wrong);
         found::find(&mut hosts, &scenario.program);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
@@ -265,8 +288,10 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         let help = format!("at most {MOST}");
         return Err(Diagnostics::new(vec![Diagnostic::new(first_too_many.place(), message).help(help)]));
     }
-    let devices = entry.device.iter().map(|entry| DeviceSetup::load(library, &machine, entry));
+    let devices = entry.device.iter().map(|entry| DeviceSetup::load(library, entry));
     let devices: Vec<DeviceSetup> = devices.collect::<Result<_, _>>()?;
+    let switches = entry.switch.iter().map(|entry| PcieSwitchSetup::load(library, entry));
+    let switches = switches.collect::<Result<_, _>>()?;
     Ok(HostSetup {
         name: entry.name.value.clone(),
         machine,
@@ -274,6 +299,7 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         iommu,
         nic_driver: entry.nic_driver.as_ref().map(|driver| driver.value.clone()),
         nvme_driver: entry.nvme_driver.as_ref().map(|driver| driver.value.clone()),
+        switches,
         devices,
         routes: Vec::new(),
         interfaces: Vec::new(),

@@ -39,15 +39,19 @@ use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::CableId;
+use hardware::link::LinkId;
 use hardware::root::HostId;
+use hardware::switch::SwitchId;
 use machine::{ComputerSetup, Diagnostics, DmaMode};
 use network::Captures;
+use platform::device::PortIndex;
 use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
 use platform::socket::Route;
 use platform::sync::Completion;
 use thiserror::Error;
 use traffic::TrafficSource;
+use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::topology::{self, TopologyError};
 
@@ -101,8 +105,8 @@ pub struct Computers {
     hosts: Vec<Computer>,
     captures: Captures,
     sources: Vec<TrafficSource>,
-    /// Virtual functions that are to be enabled: of each host's each root port.
-    vfs: Vec<Vec<u16>>,
+    /// For each host, whose virtual functions are to be enabled: device, port, how many.
+    vfs: Vec<Vec<(EndpointId, PortIndex, u16)>>,
     /// The cables between them, in the scenario's order.
     pub cables: Vec<CableId>,
 }
@@ -115,6 +119,8 @@ pub struct Computer {
     pub host: HostId,
     /// Its kernel.
     pub kernel: Kernel,
+    /// Its PCIe switches with the links above them, in the scenario's order.
+    pub switches: Vec<(SwitchId, LinkId)>,
     /// What is in its slots, in the scenario's order.
     pub devices: Vec<EndpointId>,
     /// The NICs among them.
@@ -156,31 +162,35 @@ impl Computers {
     ) -> Result<Self, ComputerError> {
         let mut fabric = Fabric::new();
         let seed_of = |host: &machine::HostSetup| Seed::new(setup.seed).part(&host.name);
-        let mut bare = Vec::new();
+        let mut places = Vec::new();
         for host in &setup.hosts {
             let id =
                 topology::add_host(&mut fabric, &host.machine, host.iommu != DmaMode::Off, seed_of(host))?;
-            bare.push((id, &host.machine.host));
+            places.push(device::Place::new(id, host));
         }
-        // Root ports are found in the order in which they were added.
-        let mut vfs = vec![Vec::new(); bare.len()];
+        places.iter_mut().for_each(|place| place.plug_switches(&mut fabric));
         let mut hosts = Vec::new();
         for (own, host) in setup.hosts.iter().enumerate() {
-            let id = bare[own].0;
+            let id = places[own].host;
             let plugged = |(n, device): (usize, &machine::DeviceSetup)| {
                 let seed = seed_of(host).part(&format!("device{n}"));
-                vfs[own].push(device.vfs);
-                if let Some((second, _)) = device.second {
-                    vfs[second].push(0);
-                }
-                device::plug(&mut fabric, &bare, own, (n, device), seed)
+                device::plug(&mut fabric, &places, own, (n, device), seed)
             };
             let devices = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
             let (devices, nics): (Vec<EndpointId>, Vec<_>) = devices.into_iter().unzip();
             let nics = devices.iter().zip(nics).filter_map(|(&device, nic)| Some((device, nic?))).collect();
-            hosts.push((host, id, devices, nics));
+            let switches = places[own].switches.iter().flatten().copied().collect();
+            hosts.push((host, id, devices, nics, switches));
         }
-        let devices: Vec<Vec<EndpointId>> = hosts.iter().map(|(_, _, devices, _)| devices.clone()).collect();
+        let devices: Vec<Vec<EndpointId>> = hosts.iter().map(|(_, _, devices, ..)| devices.clone()).collect();
+        let vfs = (0..hosts.len()).map(|host| {
+            let found = machine::links_found(&setup.hosts, host).into_iter().map(|at| {
+                let vfs = setup.hosts[at.host].devices[at.device].vfs;
+                (devices[at.host][at.device], PortIndex(at.link as u8), vfs)
+            });
+            found.filter(|&(.., vfs)| vfs > 0).collect()
+        });
+        let vfs = vfs.collect();
         let seed = Seed::new(setup.seed).part("network");
         let sources: Vec<_> = (0..)
             .zip(&setup.sources)
@@ -188,18 +198,29 @@ impl Computers {
             .collect();
         let (cables, captures) = network::connect(&mut fabric, &setup.network, (&devices, &sources), seed)?;
         let simulation = Simulation::new(fabric);
-        let boot = |(number, (host, id, devices, nics)): (usize, (&machine::HostSetup, _, _, _))| {
-            let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
-            let programs = setup.programs.iter().filter(|program| program.host == number);
-            let names = programs.filter_map(|program| program.namespace.as_ref());
-            let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
-            for driver in drivers(host) {
-                kernel.add_driver(driver);
-            }
-            let (name, interfaces, routes) =
-                (host.name.clone(), host.interfaces.clone(), host.routes.clone());
-            Ok(Computer { name, host: id, kernel, devices, nics, interfaces, routes, namespaces })
-        };
+        let boot =
+            |(number, (host, id, devices, nics, switches)): (usize, (&machine::HostSetup, _, _, _, _))| {
+                let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
+                let programs = setup.programs.iter().filter(|program| program.host == number);
+                let names = programs.filter_map(|program| program.namespace.as_ref());
+                let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
+                for driver in drivers(host) {
+                    kernel.add_driver(driver);
+                }
+                let (name, interfaces, routes) =
+                    (host.name.clone(), host.interfaces.clone(), host.routes.clone());
+                Ok(Computer {
+                    name,
+                    host: id,
+                    kernel,
+                    switches,
+                    devices,
+                    nics,
+                    interfaces,
+                    routes,
+                    namespaces,
+                })
+            };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
         Ok(Self { simulation, hosts, captures, sources, cables, vfs })
     }
@@ -222,16 +243,24 @@ impl Computers {
     }
 
     /// Enables the virtual functions that a scenario asks for.
-    fn enable_virtual_functions(&self, host: &Computer, vfs: &[u16]) -> Result<(), ComputerError> {
-        let functions = host.kernel.pci();
-        // Each device is below a port of its own.
-        let ports = functions.iter().filter(|function| function.parent.is_none());
-        for (port, &count) in ports.zip(vfs).filter(|(_, count)| **count > 0) {
-            for function in functions.iter().filter(|function| function.parent == Some(port.bdf)) {
-                let enabled = host.kernel.set_virtual_functions(function.address(), count);
+    fn enable_virtual_functions(
+        &self,
+        host: &Computer,
+        vfs: &[(EndpointId, PortIndex, u16)],
+    ) -> Result<(), ComputerError> {
+        for &(device, port, count) in vfs {
+            let functions: Vec<Bdf> = self.simulation.with(|fabric, _| {
+                let registers = &fabric.endpoint(device).core.registers;
+                registers.physical_below(port).map(|function| registers.id(function)).collect()
+            });
+            for function in functions {
+                let enabled = host.kernel.set_virtual_functions(
+                    FunctionAddress { bdf: function, ..FunctionAddress::default() },
+                    count,
+                );
                 self.simulation.block_on(enabled)?.map_err(|problem| ComputerError::Network {
                     host: host.name.clone(),
-                    device: function.bdf.to_string(),
+                    device: function.to_string(),
                     problem,
                 })?;
             }

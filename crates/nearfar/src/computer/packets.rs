@@ -6,7 +6,7 @@
 
 use analytic::{Generation, Link, Nic, Traffic};
 use hardware::link::{DirectionCounters, Side};
-use machine::{ComputerSetup, DeviceFile, HostSetup};
+use machine::{ComputerSetup, DeviceFile, HostSetup, SlotSetup};
 use platform::device::FunctionIndex;
 use units::{Bytes, Time};
 use wire::nic::registers::counter;
@@ -296,9 +296,12 @@ pub(super) fn other_path(described: &HostSetup) -> Option<&'static str> {
 
 /// The link to a NIC as the analytic model has it.
 fn link_of(described: &HostSetup, nic: &machine::Nic) -> Option<Link> {
-    let slot = &described.devices.iter().find(|d| matches!(d.kind, DeviceFile::Nic(_)))?.slot;
+    let device = described.devices.iter().find(|d| matches!(d.kind, DeviceFile::Nic(_)))?;
+    let link = device.links.first()?;
+    // The model has one link, and no switch.
+    let SlotSetup::Root(slot) = &link.slot else { return None };
     let port = described.machine.host.port.get(slot)?;
-    let (generation, width) = crate::topology::negotiate(&nic.link, port);
+    let (generation, width) = crate::topology::negotiate(&nic.link, port, link.lanes);
     let generation = Generation::ALL.into_iter().nth(usize::from(generation as u8).saturating_sub(1))?;
     let payload = port.mps_bytes.value.get().min(nic.link.mps_bytes.value.get());
     let request = described.kernel.max_read_request.value.get();

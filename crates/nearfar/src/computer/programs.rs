@@ -39,17 +39,19 @@ pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
 fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     let host = &setup.hosts[entry.host];
     let described = &host.machine.host;
-    let is_cabled = |(device, port): (usize, u8)| {
-        let own = PortSetup::Host(entry.host, device, port);
+    let is_cabled = |(host, device, port): (usize, usize, u8)| {
+        let own = PortSetup::Host(host, device, port);
         setup.network.cables.iter().any(|cable| cable.ends.contains(&own))
     };
-    let is_looped =
-        |device: usize| matches!(&host.devices[device].kind, DeviceFile::Nic(nic) if nic.is_looped());
+    let is_looped = |(host, device, _): (usize, usize, u8)| {
+        let device = &setup.hosts[host].devices[device];
+        matches!(&device.kind, DeviceFile::Nic(nic) if nic.is_looped())
+    };
     let link = |interface: &machine::InterfaceSetup| Link {
         name: interface.name.clone(),
         queues: interface.channels as u16,
         max_frame: interface.max_frame.get(),
-        has_carrier: is_cabled(interface.port) || is_looped(interface.port.0),
+        has_carrier: is_cabled(interface.port) || is_looped(interface.port),
     };
     let disk = |disk: &machine::DiskSetup| Disk {
         name: disk.name.clone(),

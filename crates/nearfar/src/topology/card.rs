@@ -7,7 +7,7 @@ use hardware::endpoint::{
     BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
     WriteOutParams,
 };
-use machine::{DeviceMemory, InterfaceTiming, LinkCapability, Part, RootPort};
+use machine::{DeviceMemory, InterfaceTiming, LinkCapability, LinkGeneration, LinkWidth, Part, RootPort};
 use units::Duration;
 use wire::pcie::config::{PcieParams, PortType};
 use wire::pcie::{Generation, Width};
@@ -135,13 +135,22 @@ pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> Dma
     }
 }
 
-/// Generation and width that a device and a port agree on.
+/// Generation and width that a device and a port of which it has so many lanes agree on.
 ///
 /// # Panics
 /// If a file names a generation or width that the link does not know; reading it checks that.
-pub fn negotiate(device: &LinkCapability, port: &RootPort) -> (Generation, Width) {
-    let generation = device.generation.value.get().min(port.generation.value.get());
-    let lanes = device.width.value.get().min(port.width.value.get());
+pub fn negotiate(device: &LinkCapability, port: &RootPort, lanes: u32) -> (Generation, Width) {
+    agree(device, (port.generation.value, port.width.value), lanes)
+}
+
+/// The same with any port.
+pub(super) fn agree(
+    device: &LinkCapability,
+    port: (LinkGeneration, LinkWidth),
+    lanes: u32,
+) -> (Generation, Width) {
+    let generation = device.generation.value.get().min(port.0.get());
+    let lanes = device.width.value.get().min(port.1.get()).min(lanes);
     (
         Generation::from_number(generation as u8).expect("a generation that the file's reader allows"),
         Width::from_lanes(lanes as u8).expect("a width that the file's reader allows"),

@@ -6,6 +6,7 @@ mod memory;
 mod neighbour;
 mod power;
 mod root;
+mod switch;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,6 +28,7 @@ pub use memory::{memory_params, memory_ranges};
 pub use neighbour::{NEIGHBOUR_BUS, add_neighbour};
 pub use power::power_params;
 pub use root::{link_params, root_port_params, store_params};
+pub use switch::{add_switch_slot, switch_params};
 
 /// Why a machine cannot be put together.
 #[derive(Debug, Error)]
@@ -70,6 +72,9 @@ pub struct Assembled {
     pub journal: Rc<RefCell<Journal>>,
 }
 
+/// As many lanes as device and slot have.
+pub const ALL_LANES: u32 = 32;
+
 /// A number from a file, as narrow as the model keeps it.
 ///
 /// # Panics
@@ -104,7 +109,8 @@ pub fn assemble(
     let mut fabric = Fabric::new();
     let memory = MemorySystem::with_caches(&host_memory(machine, seed), caches);
     let host = add_host_with(&mut fabric, machine, memory, iommu_on, seed)?;
-    let (link, generation, width) = add_slot(&mut fabric, host, &machine.host, port, &part.link, 1..=1);
+    let (link, generation, width) =
+        add_slot(&mut fabric, host, &machine.host, (port, ALL_LANES), &part.link, 1..=1);
     let firmware = card::firmware_params(part, generation, width);
     let (device, journal) =
         DmaEngine::new(firmware, seed.component("card")).map_err(|e| TopologyError::Card(e.to_string()))?;
@@ -158,18 +164,19 @@ fn add_host_with(
     Ok(host)
 }
 
-/// Adds the root port and the link of a slot of `host`, for a device that can do `device`, leading to `buses`.
+/// Adds the root port and the link of a slot of `host`, with at most so many lanes, for a device that can do `device`,
+/// leading to `buses`.
 pub fn add_slot(
     fabric: &mut Fabric,
     host: HostId,
     machine: &Host,
-    port: &RootPort,
+    (port, lanes): (&RootPort, u32),
     device: &LinkCapability,
     buses: std::ops::RangeInclusive<u8>,
 ) -> (LinkId, Generation, Width) {
-    let (generation, width) = card::negotiate(device, port);
+    let (generation, width) = card::negotiate(device, port, lanes);
     let max_payload = port.mps_bytes.value.get().min(device.mps_bytes.value.get());
     let params = root::root_port_params(machine, port, max_payload);
-    let link = fabric.add_root_port(host, params, root::link_params(port, device, generation, width), buses);
-    (link, generation, width)
+    let link = root::link_params(port, device, generation, width);
+    (fabric.add_root_port(host, params, link, buses), generation, width)
 }

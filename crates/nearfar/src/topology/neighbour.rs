@@ -8,7 +8,7 @@ use engine::Seed;
 use hardware::endpoint::EndpointId;
 use machine::{Machine, Part};
 
-use super::{Assembled, TopologyError, add_slot, card};
+use super::{ALL_LANES, Assembled, TopologyError, add_slot, card};
 
 /// Bus that the second card's root port leads to.
 pub const NEIGHBOUR_BUS: u8 = 2;
@@ -31,7 +31,8 @@ pub fn add_neighbour(
     })?;
     let fabric = &mut assembled.fabric;
     let buses = NEIGHBOUR_BUS..=NEIGHBOUR_BUS;
-    let (link, generation, width) = add_slot(fabric, assembled.host, &machine.host, port, &part.link, buses);
+    let (link, generation, width) =
+        add_slot(fabric, assembled.host, &machine.host, (port, ALL_LANES), &part.link, buses);
     let firmware = card::firmware_params(part, generation, width);
     let (device, journal) = DmaEngine::new(firmware, seed.component("neighbour"))
         .map_err(|e| TopologyError::Card(e.to_string()))?;

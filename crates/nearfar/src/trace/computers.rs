@@ -8,7 +8,7 @@ use hardware::core::LinePassed;
 use hardware::ethernet::{CableId, PassedFrame};
 use hardware::memory::CoreId;
 use kernel::Ran;
-use machine::ComputerSetup;
+use machine::{ComputerSetup, LinkSetup};
 use platform::cpu::Part;
 use units::Time;
 
@@ -81,13 +81,22 @@ impl Watch {
         let mut known = Vec::new();
         computers.simulation().with(|fabric, scheduler| {
             for (n, host) in computers.hosts().iter().enumerate() {
+                for (switch, &(_, link)) in host.switches.iter().enumerate() {
+                    let [at] = &setup.hosts[n].switches[switch].links[..] else { continue };
+                    let name = link_name(setup, at);
+                    if slots.is_empty() || slots.contains(&name) {
+                        Recorder::tap(&recorder, fabric, link, name.clone());
+                        watch.link_hosts.push(at.host);
+                    }
+                    known.push(name);
+                }
                 for (number, &device) in host.devices.iter().enumerate() {
                     let links: Vec<_> = fabric.endpoint(device).links().collect();
-                    for link in links {
-                        let name = link_name(setup, n, number);
+                    for (link, at) in links.into_iter().zip(&setup.hosts[n].devices[number].links) {
+                        let name = link_name(setup, at);
                         if slots.is_empty() || slots.contains(&name) {
                             Recorder::tap(&recorder, fabric, link, name.clone());
-                            watch.link_hosts.push(n);
+                            watch.link_hosts.push(at.host);
                         }
                         known.push(name);
                     }
@@ -141,15 +150,12 @@ impl Watch {
     }
 }
 
-/// What the link to a device is called: its slot, with the host where there are several, and a number where a host has
-/// several devices in slots of that name.
-fn link_name(setup: &ComputerSetup, host: usize, number: usize) -> String {
-    let devices = &setup.hosts[host].devices;
-    let slot = &devices[number].slot;
-    let before = devices[..number].iter().filter(|other| other.slot == *slot).count();
-    let alone = devices.iter().filter(|other| other.slot == *slot).count() == 1;
-    let slot = if alone { slot.clone() } else { format!("{slot}.{before}") };
-    if setup.hosts.len() == 1 { slot } else { format!("{}/{slot}", setup.hosts[host].name) }
+/// What a link is called: its slot, with the host where there are several.
+fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
+    if setup.hosts.len() == 1 {
+        return link.name.clone();
+    }
+    format!("{}/{}", setup.hosts[link.host].name, link.name)
 }
 
 impl Seen {

@@ -18,8 +18,7 @@ const ATOMIC: u64 = 4096;
 
 pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, ComputerError> {
     let drive = &setup.file;
-    let (link, generation, width) = slot.link(&drive.link);
-    let links: Vec<_> = [link].into_iter().chain(slot.second_link(&drive.link)).collect();
+    let (links, generation, width) = slot.links(&drive.link);
     let seed = slot.seed.component("media").u64();
     let mut params = NvmeParams {
         // A port that leads nowhere has no part in anything.

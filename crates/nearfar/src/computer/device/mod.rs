@@ -12,42 +12,102 @@ use drivers::nvme::NvmeDriver;
 use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
+use hardware::link::LinkId;
 use hardware::root::HostId;
-use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability};
+use hardware::switch::SwitchId;
+use machine::{DeviceFile, DeviceSetup, Host, HostSetup, LinkCapability, LinkSetup, SlotSetup};
 use platform::pci::PciDriver;
+use wire::pcie::{Generation, Width};
 
 use super::ComputerError;
+use crate::topology;
 
 /// Where a device goes, and what a device's file may ask for on the way.
 struct Slot<'a> {
     fabric: &'a mut Fabric,
     host: HostId,
     machine: &'a Host,
-    /// The slot's name; several devices may be in slots like one another, each with its own link.
-    name: &'a str,
-    /// Where a second port leads: host, its machine, the slot's name.
-    second: Option<(HostId, &'a Host, &'a str)>,
+    /// All hosts, by their numbers.
+    places: &'a [Place<'a>],
+    /// Where its upstream links lead.
+    links: &'a [LinkSetup],
     /// The device's number in its host.
     number: usize,
     seed: Seed,
 }
 
 impl Slot<'_> {
-    /// The link to a device that can do `device`.
-    fn link(
-        &mut self,
-        device: &LinkCapability,
-    ) -> (hardware::link::LinkId, wire::pcie::Generation, wire::pcie::Width) {
-        let port = &self.machine.port[self.name];
-        // The kernel numbers the buses.
-        crate::topology::add_slot(self.fabric, self.host, self.machine, port, device, 0..=0)
+    /// The links to a device that can do `device`, port 0 first, with what the fastest of them agreed on.
+    fn links(&mut self, device: &LinkCapability) -> (Vec<LinkId>, Generation, Width) {
+        let mut links = Vec::new();
+        let mut best = (Generation::Gen1, Width::X1);
+        for at in self.links {
+            let (link, generation, width) = link_to(self.fabric, &self.places[at.host], at, device);
+            best = best.max((generation, width));
+            links.push(link);
+        }
+        (links, best.0, best.1)
+    }
+}
+
+/// A host while what is in its slots is put together.
+pub struct Place<'a> {
+    /// The host.
+    pub host: HostId,
+    /// What the scenario says of it.
+    pub setup: &'a HostSetup,
+    /// Its switches, as far as they are in their slots.
+    pub switches: Vec<Option<(SwitchId, LinkId)>>,
+}
+
+impl<'a> Place<'a> {
+    /// A host without anything in its slots.
+    pub fn new(host: HostId, setup: &'a HostSetup) -> Self {
+        Self { host, setup, switches: vec![None; setup.switches.len()] }
     }
 
-    /// The link to its second port, if that leads anywhere.
-    fn second_link(&mut self, device: &LinkCapability) -> Option<hardware::link::LinkId> {
-        let (host, machine, name) = self.second?;
-        let port = &machine.port[name];
-        Some(crate::topology::add_slot(self.fabric, host, machine, port, device, 0..=0).0)
+    /// Puts its switches into their slots, those that others are below first.
+    pub fn plug_switches(&mut self, fabric: &mut Fabric) {
+        while let Some(next) = (0..self.switches.len()).find(|&n| self.can_plug(n)) {
+            let setup = &self.setup.switches[next];
+            let [at] = &setup.links[..] else { unreachable!("each switch has found its place") };
+            let mut params = setup.file.link.clone();
+            if at.lanes < params.width.value.get() {
+                params.width.value = machine::LinkWidth::new(at.lanes).unwrap_or(params.width.value);
+            }
+            let (link, ..) = link_to(fabric, self, at, &params);
+            let id = fabric.add_switch(topology::switch_params(&setup.file), link);
+            self.switches[next] = Some((id, link));
+        }
+    }
+
+    fn can_plug(&self, switch: usize) -> bool {
+        let is_ready = |at: &LinkSetup| match at.slot {
+            SlotSetup::Root(_) => true,
+            SlotSetup::Switch(above, _) => self.switches[above].is_some(),
+        };
+        self.switches[switch].is_none() && self.setup.switches[switch].links.iter().all(is_ready)
+    }
+}
+
+/// The link from a slot to what can do `device`.
+fn link_to(
+    fabric: &mut Fabric,
+    place: &Place<'_>,
+    at: &LinkSetup,
+    device: &LinkCapability,
+) -> (LinkId, Generation, Width) {
+    match &at.slot {
+        SlotSetup::Root(slot) => {
+            let machine = &place.setup.machine.host;
+            // The kernel numbers the buses.
+            topology::add_slot(fabric, place.host, machine, (&machine.port[slot], at.lanes), device, 0..=0)
+        }
+        SlotSetup::Switch(switch, port) => {
+            let (id, _) = place.switches[*switch].expect("switches are there before what is below them");
+            let file = &place.setup.switches[*switch].file;
+            topology::add_switch_slot(fabric, id, file, (*port, at.lanes), device)
+        }
     }
 }
 
@@ -57,14 +117,13 @@ impl Slot<'_> {
 /// If the device cannot be built.
 pub fn plug(
     fabric: &mut Fabric,
-    hosts: &[(HostId, &Host)],
+    places: &[Place<'_>],
     own: usize,
     (number, device): (usize, &DeviceSetup),
     seed: Seed,
 ) -> Result<(EndpointId, Option<NicHandle>), ComputerError> {
-    let (host, machine) = hosts[own];
-    let second = device.second.as_ref().map(|(host, slot)| (hosts[*host].0, hosts[*host].1, slot.as_str()));
-    let slot = Slot { fabric, host, machine, name: &device.slot, second, number, seed };
+    let (host, machine) = (places[own].host, &places[own].setup.machine.host);
+    let slot = Slot { fabric, host, machine, places, links: &device.links, number, seed };
     match &device.kind {
         DeviceFile::Drive(drive) => Ok((drive::plug(slot, drive)?, None)),
         DeviceFile::Nic(nic) => {

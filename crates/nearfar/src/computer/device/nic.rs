@@ -24,29 +24,32 @@ pub fn plug(
     nic: &Nic,
     ports: &[PortAddress],
 ) -> Result<(EndpointId, NicHandle), TopologyError> {
-    let (link, generation, width) = slot.link(&nic.link);
+    let (links, generation, width) = slot.links(&nic.link);
     let (host, number) = (slot.host, slot.number);
-    let address = |port| mac_of(host, number, port, ports);
-    let params = nic_params(nic, generation, width, address);
+    let address = |function| mac_of(host, number, function, ports);
+    let params = nic_params(nic, links.len() as u8, generation, width, address);
     let (device, handle) =
         devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
     let mut core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
     if let Some(read_use) = &nic.controller.read_use {
         core.engines.iter_mut().for_each(|engine| engine.read_done_latency = read_use.value);
     }
-    Ok((slot.fabric.add_endpoint(core, &[link], Box::new(device)), handle))
+    Ok((slot.fabric.add_endpoint(core, &links, Box::new(device)), handle))
 }
 
-/// The Ethernet address of a port of a host's device, counted from 1: the one given, or one of its own.
+/// The Ethernet address of a function of a host's device, counted from 1: the one given, or one of its own.
 pub fn mac_of(host: HostId, number: usize, port: u32, ports: &[PortAddress]) -> MacAddr {
     let given = port.checked_sub(1).and_then(|port| ports.get(port as usize)?.mac.as_ref());
     let own = || MacAddr::local(u32::from(host.0) << 16 | (number as u32) << 8 | port);
     given.map_or_else(own, |mac| MacAddr(mac.value))
 }
 
-/// The NIC that a file describes, on a link of `generation` and `width`; `address` gives each port's.
+/// The NIC that a file describes, on so many links of `generation` and `width`; `address` gives each function's.
+///
+/// Each link has a function for each Ethernet port, as of adapters that several sockets or hosts share.
 pub fn nic_params(
     nic: &Nic,
+    links: u8,
     generation: Generation,
     width: Width,
     address: impl Fn(u32) -> MacAddr,
@@ -55,8 +58,8 @@ pub fn nic_params(
     let count = |figure: &Figure<Count>| figure.value.get();
     let ports = count(&controller.ports) as u8;
     let function = |n: u8| NicFunctionParams {
-        pcie_port: PortIndex(0),
-        port: EthernetPort(n),
+        pcie_port: PortIndex(n / ports),
+        port: EthernetPort(n % ports),
         mac: address(u32::from(n) + 1),
     };
     let rules = controller.flow_rules.value as u16;
@@ -73,7 +76,7 @@ pub fn nic_params(
         features |= feature::FLOW_RULES;
     }
     NicParams {
-        functions: (0..ports).map(function).collect(),
+        functions: (0..ports * links).map(function).collect(),
         ports,
         rate: controller.rate.value,
         tx_queues: count(&controller.tx_queues) as u16,

@@ -1,0 +1,406 @@
+//! Slots as places: which device is at which, and in which order a kernel comes by them.
+//!
+//! A slot is one link of one root port of one socket, or of one downstream port of a switch. Devices that say how many of
+//! its lanes they take can share the slot of a root port, as behind a riser that parts them (bifurcation): each then has a link of its own.
+
+use std::collections::BTreeMap;
+
+use super::{DeviceEntry, DeviceFile, HostEntry, HostSetup};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::host::RootPort;
+use crate::library::Library;
+use crate::link::LinkWidth;
+use crate::pcie_switch::PcieSwitch;
+use crate::placed::Placed;
+use crate::read::record;
+use crate::scenario::Changes;
+use crate::source::Place;
+
+record! {
+    /// An upstream link of a device.
+    pub struct LinkEntry {
+        /// The slot that it leads to, as a device's own `slot`.
+        slot: Option<Placed<String>>,
+        /// The host whose slot that is; the device's own if not given.
+        host: Option<Placed<String>>,
+        /// Lanes that it takes of the slot; all if not given, and an even part of the device's where that has several links.
+        lanes: Option<Placed<LinkWidth>>,
+    }
+}
+
+record! {
+    /// A PCIe switch of a host.
+    pub struct PcieSwitchEntry {
+        /// What the scenario calls it; its ports are `NAME:1` and so on.
+        name: Placed<String>,
+        /// The switch: a name, or the path of a file.
+        part: Placed<String>,
+        /// The slot that its upstream link leads to; the machine's first free one if not given.
+        slot: Option<Placed<String>>,
+        /// Lanes that it takes of the slot; all if not given.
+        lanes: Option<Placed<LinkWidth>>,
+        /// What to change in the switch, as its file spells it.
+        change: Option<Changes>,
+    }
+}
+
+/// A PCIe switch of a host with its place.
+#[derive(Debug, Clone)]
+pub struct PcieSwitchSetup {
+    /// What the scenario calls it.
+    pub name: String,
+    /// Its file, with the scenario's changes.
+    pub file: PcieSwitch,
+    /// Its upstream link; there is one once its place is found.
+    pub links: Vec<LinkSetup>,
+}
+
+impl PcieSwitchSetup {
+    /// Reads the file that the entry names.
+    pub(super) fn load(library: &Library, entry: &PcieSwitchEntry) -> Result<Self, Diagnostics> {
+        let file = super::file(library, &entry.part, entry.change.as_ref())?;
+        Ok(Self { name: entry.name.value.clone(), file, links: Vec::new() })
+    }
+}
+
+/// Where an upstream link leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkSetup {
+    /// The number of the host whose slot it is.
+    pub host: usize,
+    /// The slot.
+    pub slot: SlotSetup,
+    /// Most lanes that it can have: of the slot and of the device what is theirs.
+    pub lanes: u32,
+    /// The slot as a scenario calls it, with a number behind it where several links share it.
+    pub name: String,
+}
+
+/// A slot of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SlotSetup {
+    /// Of a root port: the name under which the machine's file describes it.
+    Root(String),
+    /// Of a switch: which of the host's, and its port.
+    Switch(usize, u8),
+}
+
+/// A slot, by which all that ask for it are told from each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Which {
+    host: usize,
+    slot: Slot,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Slot {
+    /// Of a machine's slots that its file describes together, the number.
+    Root(String, u32),
+    Switch(usize, u8),
+}
+
+impl Which {
+    fn name(&self, hosts: &[HostSetup]) -> String {
+        match &self.slot {
+            Slot::Root(port, 0) => port.clone(),
+            Slot::Root(port, number) => format!("{port}.{number}"),
+            Slot::Switch(switch, port) => format!("{}:{port}", hosts[self.host].switches[*switch].name),
+        }
+    }
+
+    fn lanes(&self, hosts: &[HostSetup]) -> u32 {
+        match &self.slot {
+            Slot::Root(port, _) => hosts[self.host].machine.host.port[port].width.value.get(),
+            Slot::Switch(switch, _) => hosts[self.host].switches[*switch].file.link.width.value.get(),
+        }
+    }
+}
+
+/// What a link belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Switch(usize),
+    Device(usize),
+}
+
+/// A link that asks for a place.
+struct Wanted<'a> {
+    host: usize,
+    who: Who,
+    slot: Option<&'a Placed<String>>,
+    of: Option<&'a Placed<String>>,
+    lanes: Option<&'a Placed<LinkWidth>>,
+    /// Where to complain if nothing else is named.
+    place: &'a Place,
+    /// Lanes that it can have of what it belongs to.
+    most: u32,
+}
+
+/// Who is in a slot.
+struct Taken {
+    lanes: u32,
+    shares: bool,
+    place: Place,
+}
+
+/// Finds a place for each link of each switch and device; those that name theirs come first.
+pub(super) fn place(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
+    let mut wanted = Vec::new();
+    for (host, entry) in entries.iter().enumerate() {
+        for (number, switch) in entry.switch.iter().enumerate() {
+            let most = hosts[host].switches[number].file.link.width.value.get();
+            let (slot, lanes, place) = (switch.slot.as_ref(), switch.lanes.as_ref(), &switch.part.place);
+            wanted.push(Wanted { host, who: Who::Switch(number), slot, of: None, lanes, place, most });
+        }
+        for (number, device) in entry.device.iter().enumerate() {
+            wanted.extend(links_of(host, number, device, &hosts[host].devices[number].kind, wrong));
+        }
+    }
+    let mut taken: BTreeMap<Which, Vec<Taken>> = BTreeMap::new();
+    let mut found: Vec<Option<(Which, u32)>> = wanted.iter().map(|_| None).collect();
+    for named in [true, false] {
+        for (want, found) in wanted.iter().zip(&mut found).filter(|(want, _)| want.slot.is_some() == named) {
+            match find(want, hosts, &mut taken) {
+                Ok(place) => *found = Some(place),
+                Err(diagnostic) => wrong.push(*diagnostic),
+            }
+        }
+    }
+    let mut seen: BTreeMap<Which, u32> = BTreeMap::new();
+    for (want, found) in wanted.iter().zip(found) {
+        let Some((which, lanes)) = found else { continue };
+        let mut name = which.name(hosts);
+        if taken[&which].len() > 1 {
+            let part = seen.entry(which.clone()).or_default();
+            name = format!("{name}#{part}");
+            *part += 1;
+        }
+        let slot = match which.slot {
+            Slot::Root(port, _) => SlotSetup::Root(port),
+            Slot::Switch(switch, port) => SlotSetup::Switch(switch, port),
+        };
+        let link = LinkSetup { host: which.host, slot, lanes, name };
+        let of = &mut hosts[want.host];
+        match want.who {
+            Who::Switch(switch) => of.switches[switch].links.push(link),
+            Who::Device(device) => of.devices[device].links.push(link),
+        }
+    }
+    if wrong.is_empty() {
+        check_switches(entries, hosts, wrong);
+    }
+}
+
+/// The links of a device.
+fn links_of<'a>(
+    host: usize,
+    number: usize,
+    device: &'a DeviceEntry,
+    kind: &DeviceFile,
+    wrong: &mut Vec<Diagnostic>,
+) -> impl Iterator<Item = Wanted<'a>> + use<'a> {
+    let (each, all) = kind.lanes();
+    let given: Vec<_> = match &device.links {
+        Some(links) => links
+            .value
+            .iter()
+            .map(|link| (link.slot.as_ref(), link.host.as_ref(), link.lanes.as_ref()))
+            .collect(),
+        None => vec![(device.slot.as_ref(), None, None)],
+    };
+    let most = LinkWidth::at_most(each.min(all / given.len().max(1) as u32));
+    let asked: u32 = given.iter().map(|(.., lanes)| lanes.map_or(most, |lanes| lanes.value.get())).sum();
+    if let Some(links) = device.links.as_ref().filter(|_| asked > all) {
+        let message = format!("{asked} lanes are more than {} has", kind.name());
+        wrong.push(Diagnostic::new(&links.place, message).help(format!("{all} for all links together")));
+    }
+    given.into_iter().map(move |(slot, of, lanes)| {
+        let who = Who::Device(number);
+        Wanted { host, who, slot, of, lanes, place: device.place(), most }
+    })
+}
+
+/// The slot that a link leads to, and lanes that it has.
+fn find(
+    want: &Wanted<'_>,
+    hosts: &[HostSetup],
+    taken: &mut BTreeMap<Which, Vec<Taken>>,
+) -> Result<(Which, u32), Box<Diagnostic>> {
+    let host = match want.of {
+        None => want.host,
+        Some(name) => hosts.iter().position(|host| host.name == name.value).ok_or_else(|| {
+            let names = crate::suggest::list(hosts.iter().map(|host| host.name.as_str()));
+            Diagnostic::new(&name.place, "there is no such host").help(format!("there are {names}"))
+        })?,
+    };
+    let machine = &hosts[host].machine;
+    let place = want.slot.map_or(want.place, |slot| &slot.place);
+    let which = match want.slot {
+        Some(slot) => match slot.value.split_once(':') {
+            Some((name, port)) => port_of_switch(hosts, host, slot, name, port)?,
+            None => roots(host, &machine.host.port).find(|which| which.name(hosts) == slot.value).ok_or_else(|| {
+                let message = format!("{} has no slot `{}`", machine.name, slot.value);
+                let names: Vec<_> = roots(host, &machine.host.port).map(|which| which.name(hosts)).collect();
+                let names = crate::suggest::list(names.iter().map(String::as_str));
+                let switch = hosts[host].switches.first().map(|switch| format!("; a switch's are `{}:1` and so on", switch.name));
+                Diagnostic::new(place, message).help(format!("its slots are {names}{}", switch.unwrap_or_default()))
+            })?,
+        },
+        None => roots(host, &machine.host.port).find(|which| !taken.contains_key(which)).ok_or_else(|| {
+            let message = format!("{} has no free slot left", machine.name);
+            Diagnostic::new(place, message).help(
+                "a `[[host.switch]]`, `links` with `lanes`, which share a slot, or another `slots` of the machine's `host.port`",
+            )
+        })?,
+    };
+    let has = which.lanes(hosts);
+    let lanes = want.lanes.map_or(has, |lanes| lanes.value.get());
+    let others = taken.entry(which.clone()).or_default();
+    if let Some(other) = others.iter().find(|other| !other.shares || want.lanes.is_none()) {
+        let message = format!("slot `{}` is taken", which.name(hosts));
+        let (line, _) = other.place.line_and_column();
+        let help = format!("by what is in line {line}; another slot, or `links` with `lanes` for both");
+        return Err(Diagnostic::new(place, message).help(help).into());
+    }
+    if let (Slot::Switch(..), Some(other)) = (&which.slot, others.first()) {
+        let message = format!("port `{}` is taken", which.name(hosts));
+        let (line, _) = other.place.line_and_column();
+        return Err(Diagnostic::new(place, message)
+            .help(format!("by what is in line {line}; another port"))
+            .into());
+    }
+    let used: u32 = others.iter().map(|other| other.lanes).sum();
+    if used + lanes > has {
+        let place = want.lanes.map_or(place, |lanes| &lanes.place);
+        let message = format!("slot `{}` has no {lanes} lanes left", which.name(hosts));
+        let help = format!("it has {has}, of which {used} are taken");
+        return Err(Diagnostic::new(place, message).help(help).into());
+    }
+    others.push(Taken { lanes, shares: want.lanes.is_some(), place: place.clone() });
+    Ok((which, want.lanes.map_or(want.most, |lanes| lanes.value.get()).min(has)))
+}
+
+/// A downstream port of a switch of a host.
+fn port_of_switch(
+    hosts: &[HostSetup],
+    host: usize,
+    slot: &Placed<String>,
+    name: &str,
+    port: &str,
+) -> Result<Which, Box<Diagnostic>> {
+    let switches = &hosts[host].switches;
+    let Some(switch) = switches.iter().position(|switch| switch.name == name) else {
+        let message = format!("host `{}` has no switch `{name}`", hosts[host].name);
+        let help = match crate::suggest::list(switches.iter().map(|switch| switch.name.as_str())) {
+            names if names.is_empty() => "add a `[[host.switch]]`".to_owned(),
+            names => format!("it has {names}"),
+        };
+        return Err(Diagnostic::new(&slot.place, message).help(help).into());
+    };
+    let most = switches[switch].file.ports.value.get() - 1;
+    match port.parse::<u8>() {
+        Ok(port) if (1..=most).contains(&port.into()) => Ok(Which { host, slot: Slot::Switch(switch, port) }),
+        _ => {
+            let message = format!("{} has no downstream port `{port}`", switches[switch].file.name);
+            let help = format!("`{name}:1` to `{name}:{most}`");
+            Err(Diagnostic::new(&slot.place, message).help(help).into())
+        }
+    }
+}
+
+/// Complains of switches that have too few lanes or that no root port leads to.
+fn check_switches(entries: &[HostEntry], hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
+    for (host, entry) in entries.iter().enumerate() {
+        for (number, said) in entry.switch.iter().enumerate() {
+            let switch = &hosts[host].switches[number];
+            let is_below = |link: &&LinkSetup| {
+                link.host == host && matches!(link.slot, SlotSetup::Switch(n, _) if n == number)
+            };
+            let below = hosts.iter().flat_map(|host| {
+                let devices = host.devices.iter().flat_map(|device| &device.links);
+                devices.chain(host.switches.iter().flat_map(|switch| &switch.links))
+            });
+            let used: u32 = below.filter(is_below).chain(&switch.links).map(|link| link.lanes).sum();
+            let has = switch.file.lanes.value.get();
+            if used > has {
+                let message = format!("the links of `{}` take {used} lanes", switch.name);
+                let help = format!("{} has {has}; `lanes` lets a link have fewer", switch.file.name);
+                wrong.push(Diagnostic::new(&said.name.place, message).help(help));
+            }
+            let mut at = number;
+            for _ in 0..=entry.switch.len() {
+                match hosts[host].switches[at].links.first().map(|link| &link.slot) {
+                    Some(&SlotSetup::Switch(above, _)) => at = above,
+                    _ => break,
+                }
+                if at == number {
+                    let message = format!("switch `{}` is below itself", switch.name);
+                    let place = said.slot.as_ref().map_or(&said.name.place, |slot| &slot.place);
+                    wrong.push(Diagnostic::new(place, message).help("one of them in a slot of the machine"));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// All slots of root ports.
+fn roots(host: usize, ports: &BTreeMap<String, RootPort>) -> impl Iterator<Item = Which> + '_ {
+    ports.iter().flat_map(move |(name, port)| {
+        (0..port.count()).map(move |number| Which { host, slot: Slot::Root(name.clone(), number) })
+    })
+}
+
+/// A link of a device as a kernel comes by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundLink {
+    /// The number of the host that the device belongs to.
+    pub host: usize,
+    /// The number of the device there.
+    pub device: usize,
+    /// The number of the link.
+    pub link: usize,
+}
+
+/// The links of devices by which a host's kernel finds them, in its order: below its switches, then in its other slots.
+pub fn links_found(hosts: &[HostSetup], host: usize) -> Vec<FoundLink> {
+    let mut found = Vec::new();
+    for (number, switch) in hosts[host].switches.iter().enumerate() {
+        if matches!(switch.links[..], [LinkSetup { slot: SlotSetup::Root(_), .. }]) {
+            below_switch(hosts, host, number, &mut found);
+        }
+    }
+    let is_root = |slot: &SlotSetup| matches!(slot, SlotSetup::Root(_));
+    found.extend(device_links(hosts, host).filter(|(_, slot)| is_root(slot)).map(|(link, _)| link));
+    found
+}
+
+/// The links below a switch, port after port.
+fn below_switch(hosts: &[HostSetup], host: usize, switch: usize, found: &mut Vec<FoundLink>) {
+    let port_of = |slot: &SlotSetup| match *slot {
+        SlotSetup::Switch(of, port) if of == switch => Some(port),
+        _ => None,
+    };
+    let devices = device_links(hosts, host).filter_map(|(link, slot)| Some((port_of(slot)?, Ok(link))));
+    let switches = hosts[host].switches.iter().enumerate();
+    let switches = switches.filter_map(|(n, at)| Some((port_of(&at.links.first()?.slot)?, Err(n))));
+    let mut ports: Vec<(u8, Result<FoundLink, usize>)> = devices.chain(switches).collect();
+    ports.sort_by_key(|&(port, _)| port);
+    for (_, below) in ports {
+        match below {
+            Ok(link) => found.push(link),
+            Err(switch) => below_switch(hosts, host, switch, found),
+        }
+    }
+}
+
+/// All links of devices to slots of a host, with these.
+fn device_links(hosts: &[HostSetup], host: usize) -> impl Iterator<Item = (FoundLink, &SlotSetup)> {
+    let devices = hosts.iter().enumerate().flat_map(|(owner, setup)| {
+        setup.devices.iter().enumerate().map(move |(number, device)| (owner, number, device))
+    });
+    devices.flat_map(move |(owner, device, setup)| {
+        let links = setup.links.iter().enumerate().filter(move |(_, link)| link.host == host);
+        links.map(move |(link, at)| (FoundLink { host: owner, device, link }, &at.slot))
+    })
+}

@@ -1,0 +1,61 @@
+//! From a switch's file to a switch and its links.
+
+use hardware::Fabric;
+use hardware::link::{LinkId, LinkParams, ReceiverParams};
+use hardware::switch::{SwitchId, SwitchParams};
+use machine::{LinkCapability, PcieSwitch};
+use units::Duration;
+use wire::pcie::config::acs;
+use wire::pcie::{Generation, Width};
+
+use super::narrow;
+use super::root::{RETRAIN_TIME, credit_limits};
+
+/// A switch.
+pub fn switch_params(switch: &PcieSwitch) -> SwitchParams {
+    // The file's reader has looked at it.
+    let id = |text: &str| u16::from_str_radix(text, 16).unwrap_or(u16::MAX);
+    let (vendor, device) = switch.pci_id.value.split_once(':').unwrap_or_default();
+    SwitchParams {
+        ids: (id(vendor), id(device)),
+        latency: switch.latency.value,
+        cut_through: switch.cut_through.value,
+        config_latency: switch.config_latency.value,
+        max_payload: switch.link.mps_bytes.value.get(),
+        acs: if switch.access_control.value { acs::USUAL } else { 0 },
+    }
+}
+
+/// Adds the link below port `number` of a switch, with at most so many lanes, for a device that can do `device`.
+pub fn add_switch_slot(
+    fabric: &mut Fabric,
+    id: SwitchId,
+    switch: &PcieSwitch,
+    (number, lanes): (u8, u32),
+    device: &LinkCapability,
+) -> (LinkId, Generation, Width) {
+    let port = &switch.link;
+    let (generation, width) = super::card::agree(device, (port.generation.value, port.width.value), lanes);
+    let receiver = |capability: &LinkCapability| ReceiverParams {
+        credits: credit_limits(&capability.credits),
+        ack_delay: time(&capability.ack_delay, &port.ack_delay),
+        credit_update_delay: time(&capability.credit_update_delay, &port.credit_update_delay),
+        replay_tlps: narrow(switch.replay_tlps.value.get()),
+        // The switch sets it.
+        cut_through: false,
+    };
+    let link = LinkParams {
+        generation,
+        width,
+        latency: time(&device.latency, &port.latency),
+        beats: [1, 1],
+        receivers: [receiver(port), receiver(device)],
+        retrain_time: RETRAIN_TIME,
+    };
+    (fabric.add_switch_slot(id, number, link), generation, width)
+}
+
+/// What a device says, or else the switch, whose file always says it.
+fn time(device: &Option<machine::Figure<Duration>>, switch: &Option<machine::Figure<Duration>>) -> Duration {
+    device.as_ref().or(switch.as_ref()).map_or(Duration::ZERO, |figure| figure.value)
+}
