@@ -70,6 +70,7 @@ fn json_has_the_promised_fields() {
         "role",
         "tolerance_pct",
         "verdict",
+        "relative_figures",
     ];
     let mut keys_sorted = keys;
     keys_sorted.sort_unstable();

@@ -128,7 +128,7 @@ mod tests {
             for row in &rows {
                 let mut keys: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
                 keys.sort_unstable();
-                let wanted = "error_pct id kind published quantity role seed simulated source tolerance_pct unit verdict";
+                let wanted = "error_pct id kind published quantity relative_figures role seed simulated source tolerance_pct unit verdict";
                 assert_eq!(keys.join(" "), wanted);
                 assert!(keys.iter().all(|key| documented.contains(&format!("| `{key}` |"))), "{keys:?}");
                 let id = row["id"].as_str().unwrap();
@@ -138,7 +138,10 @@ mod tests {
                 let values = ["published", "simulated", "error_pct"];
                 assert!(values.iter().all(|key| is_number_or_null(&row[*key])), "{row}");
                 assert!(row["tolerance_pct"].is_number(), "{row}");
-                assert!(["calibration", "prediction"].contains(&row["role"].as_str().unwrap()), "{row}");
+                assert!(
+                    ["calibration", "prediction", "follows"].contains(&row["role"].as_str().unwrap()),
+                    "{row}"
+                );
                 assert!(
                     ["within", "outside", "not-modelled"].contains(&row["verdict"].as_str().unwrap()),
                     "{row}"

@@ -1,7 +1,7 @@
 //! What a paper claims, and whether a simulation agrees.
 
 use super::measure::Names;
-use super::{AnalyticPoint, Evidence, Measure, PointSpec};
+use super::{AnalyticPoint, Evidence, Experiment, Measure, PointSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,6 +13,18 @@ pub enum Role {
     Calibration,
     /// No parameter has seen it.
     Prediction,
+    /// It follows from other claims: the same observation once more, or arithmetic on them.
+    Follows,
+}
+
+impl core::fmt::Display for Role {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(match self {
+            Self::Calibration => "calibration",
+            Self::Prediction => "prediction",
+            Self::Follows => "follows",
+        })
+    }
 }
 
 /// In which direction a value may miss.
@@ -82,8 +94,7 @@ pub struct Claim {
     pub note: Option<String>,
     /// The claim that says otherwise, by id.
     pub contradicts: Option<String>,
-    /// Why its number follows from those of other claims: the same observation once more, or arithmetic on them. Such a
-    /// claim is judged, but not counted among predictions or calibration.
+    /// Why its number follows from those of other claims; stands where, and only where, `role` is `follows`.
     pub follows: Option<String>,
     /// The points that it rests on, by name.
     #[serde(default)]
@@ -99,6 +110,11 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The experiments that it rests on.
+    fn experiments(&self) -> impl Iterator<Item = Experiment> {
+        self.point.values().flat_map(PointSpec::points).map(|point| point.experiment)
+    }
+
     /// Judges the claim by what is known.
     pub fn judge(&self, seed: &str, evidence: &Evidence) -> ClaimResult {
         let names =
@@ -120,6 +136,12 @@ impl Claim {
             note: self.note.clone(),
             contradicts: self.contradicts.clone(),
             follows: self.follows.clone(),
+            relative_figures: self
+                .experiments()
+                .filter_map(|e| evidence.relatives.get(&e))
+                .copied()
+                .max()
+                .unwrap_or(0),
         };
         result.judge(self.bound);
         if result.verdict == Verdict::NotModelled {
@@ -150,12 +172,14 @@ pub struct ClaimResult {
     pub simulated: Option<f64>,
     /// Simulated less published, in percent of it; in percentage points where the unit is `%`.
     pub error_pct: Option<f64>,
-    /// Calibration or prediction.
+    /// What the published value was used for.
     pub role: Role,
     /// The tolerance, as the error.
     pub tolerance_pct: f64,
     /// The verdict.
     pub verdict: Verdict,
+    /// How many figures of the machine that it rests on are a related machine's, for lack of its own.
+    pub relative_figures: usize,
     /// The claim in plain language.
     #[serde(skip)]
     pub text: String,
@@ -173,29 +197,41 @@ pub struct ClaimResult {
 /// Whose part in a tally.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Those of a role that follow from no others.
-    Own(Role),
+    /// Predictions on a machine's own figures.
+    Predictions,
+    /// Predictions on figures that are a related machine's.
+    OnRelatives,
+    /// Values that fixed a parameter.
+    Calibration,
     /// Those that follow from others.
     Following,
+}
+
+impl Part {
+    /// All, in the order in which they are told.
+    pub const ALL: [Self; 4] = [Self::Predictions, Self::OnRelatives, Self::Calibration, Self::Following];
 }
 
 /// How many of the claims of a part that have a published value were simulated and came out within their tolerance, how many
 /// outside, and how many were not simulated.
 pub fn tally(results: &[ClaimResult], part: Part) -> [usize; 3] {
     [Verdict::Within, Verdict::Outside, Verdict::NotModelled].map(|verdict| {
-        let is_of = |r: &&ClaimResult| {
-            r.published.is_some()
-                && r.verdict == verdict
-                && match part {
-                    Part::Own(role) => r.role == role && r.follows.is_none(),
-                    Part::Following => r.follows.is_some(),
-                }
-        };
+        let is_of = |r: &&ClaimResult| r.published.is_some() && r.verdict == verdict && r.part() == part;
         results.iter().filter(is_of).count()
     })
 }
 
 impl ClaimResult {
+    /// In which part it counts.
+    pub fn part(&self) -> Part {
+        match self.role {
+            Role::Prediction if self.relative_figures == 0 => Part::Predictions,
+            Role::Prediction => Part::OnRelatives,
+            Role::Calibration => Part::Calibration,
+            Role::Follows => Part::Following,
+        }
+    }
+
     /// Sets error and verdict from the values.
     pub(super) fn judge(&mut self, bound: Bound) {
         let Some(simulated) = self.simulated else {
@@ -254,6 +290,7 @@ mod tests {
             note: None,
             contradicts: None,
             follows: None,
+            relative_figures: 0,
         };
         result.judge(bound);
         (result.error_pct, result.verdict)

@@ -1,6 +1,6 @@
 //! A paper's figures as lines of points.
 
-use super::{Bound, ClaimResult, Evidence, Point, PointSpec, Role, Statistic, Verdict};
+use super::{Bound, ClaimResult, Evidence, Experiment, Point, PointSpec, Role, Statistic, Verdict};
 use crate::pciebench::{IommuMode, Sockets};
 use serde::{Deserialize, Serialize};
 
@@ -186,19 +186,23 @@ impl Figure {
             let runs = line
                 .points(self.axis)
                 .into_iter()
-                .map(|(x, point, _)| (x, point.experiment.run.to_string(), None, Some(point.experiment.cpu)));
+                .map(|(x, point, _)| (x, point.experiment.run.to_string(), None, Some(point.experiment)));
             let keys = line.keys().into_iter().map(|(x, key)| {
                 let reason = evidence.reason(&key).map(|reason| format!("Not simulated: {reason}."));
                 (x, key, reason, None)
             });
-            for (x, run, note, measured_on) in runs.chain(keys) {
+            for (x, run, note, experiment) in runs.chain(keys) {
+                let relative_figures =
+                    experiment.as_ref().and_then(|e| evidence.relatives.get(e)).copied().unwrap_or(0);
                 let at = |s: &&Sample| s.x == x;
                 let known = published.iter().filter(|(name, _)| *name == line.name).map(|(_, s)| s).find(at);
                 let mut result = ClaimResult {
                     id: format!("{seed}/{}/{}/{x}", self.id, line.name),
                     seed: seed.into(),
-                    source: match measured_on.filter(|_| known.is_some()) {
-                        Some(cpu) => format!("{}; value from the measured files of the {cpu}", self.source),
+                    source: match experiment.filter(|_| known.is_some()) {
+                        Some(Experiment { cpu, .. }) => {
+                            format!("{}; value from the measured files of the {cpu}", self.source)
+                        }
                         None => self.source.clone(),
                     },
                     quantity: format!("{}: {}", self.quantity, line.label),
@@ -213,6 +217,7 @@ impl Figure {
                     note,
                     contradicts: None,
                     follows: None,
+                    relative_figures,
                 };
                 result.judge(Bound::Exact);
                 results.push(result);

@@ -1,6 +1,6 @@
 //! Claims files: a paper's claims and figures.
 
-use super::{AnalyticPoint, Claim, ClaimResult, Evidence, Experiment, Figure, Sample};
+use super::{AnalyticPoint, Claim, ClaimResult, Evidence, Experiment, Figure, Role, Sample};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,6 +34,9 @@ pub enum ClaimFileError {
     /// Two claims with one id, or an id outside the seed.
     #[error("claim `{0}`: ids are unique and begin with the seed's name and a place")]
     Id(String),
+    /// A role of which the reason is missing, or a reason for another role.
+    #[error("claim `{0}`: `follows` says why where `role` is \"follows\", and nowhere else")]
+    Follows(String),
     /// A name in a measure that no point has.
     #[error("claim `{claim}`: its measure names `{name}`, which is none of its points ({points})")]
     Name {
@@ -94,6 +97,9 @@ impl ClaimFile {
             let ours = claim.id.strip_prefix(&file.seed).is_some_and(|rest| rest.starts_with('/'));
             if !ours || claim.id.split('/').count() != 4 || !ids.insert(claim.id.clone()) {
                 return Err(ClaimFileError::Id(claim.id.clone()));
+            }
+            if (claim.role == Role::Follows) != claim.follows.is_some() {
+                return Err(ClaimFileError::Follows(claim.id.clone()));
             }
             for name in claim.measure.names() {
                 let names = || claim.point.keys().chain(claim.analytic.keys()).chain(claim.observed.keys());

@@ -1,6 +1,6 @@
 //! Verdicts for the terminal.
 
-use super::{ClaimResult, Part, Role, Verdict, tally};
+use super::{ClaimResult, Part, Verdict, tally};
 use crate::table::{Fit, TextTable};
 
 /// One line per claim, a table that fits `width` for each verdict, misses first; ids without the paper's name.
@@ -24,30 +24,30 @@ fn table(results: &[&ClaimResult], width: Option<usize>) -> String {
             r.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
             r.published.map_or_else(|| "–".into(), |_| format!("{}", r.tolerance_pct)),
             r.unit.clone(),
-            match (r.role, &r.follows) {
-                (_, Some(_)) => "follows".into(),
-                (Role::Calibration, None) => "calibration".into(),
-                (Role::Prediction, None) => "prediction".to_owned(),
+            match r.part() {
+                Part::OnRelatives => "prediction, relative's figures".into(),
+                _ => r.role.to_string(),
             },
         ]);
     }
     table.render(width)
 }
 
-/// How many are within, outside and not modelled, predictions apart, and what follows from others.
+/// How many of each part are within; parts of which there is none are left out.
 pub fn count_line(results: &[ClaimResult]) -> String {
-    let line = |part, name: &str| {
+    let line = |part| {
         let [within, outside, missing] = tally(results, part);
-        format!("{name}: {within} of {} within", within + outside + missing)
+        let all = within + outside + missing;
+        let name = match part {
+            Part::Predictions => "predictions",
+            Part::OnRelatives => "predictions on a relative's figures",
+            Part::Calibration => "calibration",
+            Part::Following => "following from others or from arithmetic",
+        };
+        // Predictions are told even where there is none: that is the first thing to know.
+        (all > 0 || part == Part::Predictions).then(|| format!("{name}: {within} of {all} within"))
     };
-    let mut parts = vec![
-        line(Part::Own(Role::Prediction), "predictions"),
-        line(Part::Own(Role::Calibration), "calibration"),
-    ];
-    if results.iter().any(|r| r.follows.is_some()) {
-        parts.push(line(Part::Following, "following from these"));
-    }
-    parts.join("; ")
+    Part::ALL.into_iter().filter_map(line).collect::<Vec<_>>().join("; ")
 }
 
 fn number(value: Option<f64>) -> String {

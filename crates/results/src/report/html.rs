@@ -1,7 +1,7 @@
 //! The page.
 
 use super::{Chart, DataTable, Report, Section};
-use crate::claims::{ClaimResult, Part, Role, Verdict, tally};
+use crate::claims::{ClaimResult, Part, Verdict, tally};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -55,18 +55,18 @@ fn tiles(report: &Report) -> Markup {
         let [within, outside, _] = tally(&report.claims, part);
         (within + outside > 0).then(|| format!("{within} of {}", within + outside))
     };
-    let (predictions, calibration) =
-        (share(Part::Own(Role::Prediction)), share(Part::Own(Role::Calibration)));
+    let label = |part| match part {
+        Part::Predictions => "predictions within their tolerance",
+        Part::OnRelatives => "predictions on a related machine's figures within theirs",
+        Part::Calibration => "statements used in calibration within theirs",
+        Part::Following => "statements that follow from others or from arithmetic within theirs",
+    };
     html! {
         div class="tiles" {
-            @if let Some(value) = predictions {
-                div class="tile" { b { (value) } span { "predictions within their tolerance" } }
-            }
-            @if let Some(value) = calibration {
-                div class="tile" { b { (value) } span { "statements used in calibration within theirs" } }
-            }
-            @if let Some(value) = share(Part::Following) {
-                div class="tile" { b { (value) } span { "statements that follow from those within theirs" } }
+            @for part in Part::ALL {
+                @if let Some(value) = share(part) {
+                    div class="tile" { b { (value) } span { (label(part)) } }
+                }
             }
             @for fact in &report.facts {
                 div class="tile" { b { (fact.value) } span { (fact.label) } }
@@ -85,23 +85,20 @@ fn badge(verdict: Verdict) -> Markup {
     html! { span class={ "badge " (class) } { (sign) " " (verdict) } }
 }
 
-fn role(role: Role) -> Markup {
-    match role {
-        Role::Prediction => html! {
-            span class="badge prediction" title="no parameter has seen this value" { "prediction" }
-        },
-        Role::Calibration => html! {
-            span class="badge calibration" title="the machine files were fitted to data that contain this value" { "calibration" }
-        },
-    }
-}
-
-/// A claim's role, or that it has none of its own.
-fn role_of(claim: &ClaimResult) -> Markup {
-    match &claim.follows {
-        None => role(claim.role),
-        Some(why) => html! { span class="badge calibration" title=(why) { "follows" } },
-    }
+fn role(part: Part) -> Markup {
+    let (class, why, text) = match part {
+        Part::Predictions => ("prediction", "no parameter has seen this value", "prediction"),
+        Part::OnRelatives => (
+            "prediction",
+            "no parameter has seen this value, and some of the machine's figures are a related machine's",
+            "prediction, relative's figures",
+        ),
+        Part::Calibration => {
+            ("calibration", "the machine files were fitted to data that contain this value", "calibration")
+        }
+        Part::Following => ("calibration", "follows from other statements, or from arithmetic", "follows"),
+    };
+    html! { span class={ "badge " (class) } title=(why) { (text) } }
 }
 
 /// A value with its unit, in words where it is a yes or a no.
@@ -157,7 +154,7 @@ fn misses(outside: &[&ClaimResult], missing: &[&ClaimResult]) -> Markup {
 fn card(claim: &ClaimResult) -> Markup {
     html! {
         div class="card" {
-            (badge(claim.verdict)) " " (role_of(claim))
+            (badge(claim.verdict)) " " (role(claim.part()))
             p { (claim.text) }
             p class="values" {
                 "published " b { (value(claim.published, &claim.unit)) }
@@ -178,11 +175,11 @@ fn claims(claims: &[ClaimResult]) -> Markup {
         section id="claims" {
             h2 { "All statements" }
             p {
-                "What the paper says, in plain words, and what the simulation says. A " (role(Role::Prediction))
-                " is a value that no parameter was fitted to; a " (role(Role::Calibration))
+                "What the paper says, in plain words, and what the simulation says. A " (role(Part::Predictions))
+                " is a value that no parameter was fitted to; a " (role(Part::Calibration))
                 " is contained in data that fixed one, so that agreement there shows only that one machine file can "
-                "hold all of them at once. What \"follows\" is such a value over again, or arithmetic on them: it is judged, "
-                "and counted apart. Changes in percent are compared in percentage points."
+                "hold all of them at once. What \"follows\" is such a value over again, or arithmetic: it is judged, "
+                "and counted apart, as are predictions for machines some of whose figures are a related machine's. Changes in percent are compared in percentage points."
             }
             div class="scroll" {
                 table class="claims" {
@@ -208,7 +205,7 @@ fn claims(claims: &[ClaimResult]) -> Markup {
                                 td class="number" data-label="simulated" { (value(claim.simulated, &claim.unit)) }
                                 td class="number" data-label="error" { (error(claim)) }
                                 td class="number" data-label="tolerance" { (tolerance(claim)) }
-                                td { (role_of(claim)) }
+                                td { (role(claim.part())) }
                                 td { (badge(claim.verdict)) }
                             }
                         }

@@ -7,7 +7,7 @@ mod overlap;
 
 pub use chart::{Chart, Curve, Scale};
 
-use crate::claims::{ClaimFile, ClaimResult, Evidence, Part, Role, Verdict, tally};
+use crate::claims::{ClaimFile, ClaimResult, Evidence, Part, Verdict, tally};
 use std::collections::BTreeSet;
 
 /// A report.
@@ -123,13 +123,20 @@ impl Report {
         };
         let text = format!(
             "{}; {}.",
-            part(of(Part::Own(Role::Prediction)), "on which no parameter was fitted"),
-            part(of(Part::Own(Role::Calibration)), "that helped to fit one")
+            part(of(Part::Predictions), "on which no parameter was fitted"),
+            part(of(Part::Calibration), "that helped to fit one")
         );
+        let text = match of(Part::OnRelatives) {
+            (_, 0) => text,
+            (within, all) => format!(
+                "{text} {all} more predictions are of machines some of whose figures are a related machine's; {within} of them \
+                 came out within theirs."
+            ),
+        };
         let text = match of(Part::Following) {
             (_, 0) => text,
             (within, all) => format!(
-                "{text} {all} more repeat these or follow from them by arithmetic, and are not counted again; {within} of \
+                "{text} {all} more repeat these or follow by arithmetic, and are not counted again; {within} of \
                  them came out within theirs."
             ),
         };

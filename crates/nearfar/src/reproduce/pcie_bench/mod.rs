@@ -5,7 +5,9 @@ mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use machine::{Diagnostics, Doc, IommuMode, Library, Machine, Part, Sockets};
+use machine::{
+    Determined, Diagnostics, Doc, IommuMode, Kind, Library, Listed, Machine, Part, Sockets, figures, slot_of,
+};
 use rayon::prelude::*;
 use results::claims::{AnalyticPoint, Axis, ClaimFile, Evidence, Experiment, Outcome, Statistic};
 use units::{BitRate, Bytes};
@@ -48,7 +50,11 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         })
         .collect();
     progress.end();
-    let mut evidence = Evidence::default();
+    let relatives = experiments.iter().filter_map(|experiment| {
+        let machine = read.get(&experiment.cpu)?;
+        Some((experiment.clone(), relative_figures(experiment, machine)))
+    });
+    let mut evidence = Evidence { relatives: relatives.collect(), ..Evidence::default() };
     let mut notes = Vec::new();
     for (experiment, outcome) in experiments.into_iter().zip(outcomes) {
         match outcome {
@@ -84,6 +90,27 @@ fn machines_by_cpu(library: &Library) -> Result<BTreeMap<String, Doc<Machine>>, 
         }
     }
     Ok(machines)
+}
+
+/// How many of the figures that an experiment shows are a related machine's. What a core asks of a card shows in none of them.
+fn relative_figures(experiment: &Experiment, machine: &Machine) -> usize {
+    let slot = slot_of(machine, experiment.sockets.device).map(|slot| format!("host.port.{slot}."));
+    let shows = |path: &str| {
+        let of = |begins: &[&str]| begins.iter().any(|begin| path.starts_with(begin));
+        match path {
+            _ if of(&["host.port."]) => slot.as_ref().is_some_and(|slot| path.starts_with(slot)),
+            _ if of(&["host.iommu."]) => experiment.iommu != results::pciebench::IommuMode::Off,
+            _ if of(&["host.interconnect."]) => experiment.sockets.remote_memory(),
+            _ if of(&["host.root_complex.outbound", "host.root_complex.uncached"]) => false,
+            _ => of(&["host.llc.", "host.dram.", "host.root_complex."]),
+        }
+    };
+    let of_relative = |figure: &&Listed| {
+        figure.provenance.kind == Kind::Relative
+            && figure.provenance.determined != Some(Determined::Not)
+            && shows(&figure.path)
+    };
+    figures(machine).iter().filter(of_relative).count()
 }
 
 /// For the progress: a claim or figure that each experiment is for.
