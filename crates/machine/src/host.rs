@@ -56,6 +56,27 @@ record! {
         system: Option<String>,
         /// The directories of results that figures of this file were fitted to.
         directories: Vec<String>,
+        /// That the machine's own results do not repeat; not given for one whose results do. Readers are told, nothing is
+        /// judged by it.
+        unsteady: Option<Unsteady>,
+    }
+}
+
+record! {
+    /// How far a machine is from repeating its own results.
+    pub struct Unsteady {
+        /// Half of the rows that were measured twice lie at least so far apart, percent.
+        apart_pct: f64,
+        /// Which rows say so, and what the machine does.
+        evidence: String,
+    }
+    check |unsteady: &Unsteady, check: &mut Check<'_>| {
+        check.require(
+            unsteady.apart_pct > 0.0 && unsteady.apart_pct.is_finite(),
+            "apart_pct",
+            format!("{} % is no distance", unsteady.apart_pct),
+            "more than 0",
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use machine::{Diagnostics, Doc, IommuMode, Library, Sockets};
-use results::compare::{CompareRow, Quantity, Rules, Summary, Target, compare_directory, modes};
+use results::compare::{CompareRow, Rules, Summary, Target, compare_directory, modes};
 use results::pciebench::{LatencyStats, ReadError, ResultDirectory, Row, Run, Setup, read_directory_lenient};
 use thiserror::Error;
 
@@ -167,9 +167,8 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         }
     }
     let rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).copied());
-    let target: fn(Quantity) -> Target = Target::for_setup(directory.setup.as_ref(), held_out);
     let rules = Rules::pcie_bench();
-    let mut summary = Summary::of(&rows, directory.setup.as_ref(), &rules, target);
+    let mut summary = Summary::of(&rows, directory.setup.as_ref(), &rules, Target::of(held_out));
     if bench.stops() {
         summary.modes = modes(&latencies(&directory, &values));
     }

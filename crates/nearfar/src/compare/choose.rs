@@ -80,6 +80,12 @@ pub fn choose(path: &Path, options: &Options) -> Result<Chosen, Diagnostics> {
     let bench = Bench { machine, card: card.read()?, sockets, iommu, seed: options.seed };
     check(&name, &bench)?;
     contradictions(&bench, &facts, &mut notes);
+    if let Some(unsteady) = bench.machine.measured_as.as_ref().and_then(|known| known.unsteady.as_ref()) {
+        notes.push(format!(
+            "{} does not repeat its own results: half of the rows measured twice lie {} % or more apart ({})",
+            bench.machine.name, unsteady.apart_pct, unsteady.evidence
+        ));
+    }
     let known = bench.machine.measured_as.as_ref();
     let seen = known.is_some_and(|known| known.directories.contains(&name));
     Ok(Chosen { bench, notes, seen })

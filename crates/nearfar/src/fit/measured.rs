@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use machine::{IommuMode, Machine, Sockets};
-use results::compare::{CompareRow, Quantity, Rules, Summary, Target as Goal};
+use results::compare::{CompareRow, Rules, Summary, Target as Goal};
 use results::pciebench::{Row, Run, Setup, read_directory_lenient};
 
 use super::rows::{Circumstances, Informs};
@@ -125,8 +125,7 @@ impl Measured {
                 CompareRow::new(&compared.file, compared.row, row, outcome.ok().map(|o| o.row).as_ref())
             })
             .collect();
-        let goal: fn(Quantity) -> Goal = Goal::for_setup(self.setup.as_ref(), false);
-        Summary::of(&rows, self.setup.as_ref(), &Rules::pcie_bench(), goal)
+        Summary::of(&rows, self.setup.as_ref(), &Rules::pcie_bench(), Goal::given)
     }
 }
 

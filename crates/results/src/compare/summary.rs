@@ -16,38 +16,28 @@ const REPEAT: f64 = 0.01;
 pub struct Target {
     /// The median.
     pub median_pct: f64,
-    /// The 90th percentile; `None` where it is not judged.
-    pub p90_pct: Option<f64>,
+    /// The 90th percentile.
+    pub p90_pct: f64,
 }
 
 impl Target {
     /// For directories that machine files were fitted to.
     pub const fn given(quantity: Quantity) -> Self {
         match quantity {
-            Quantity::Median => Self { median_pct: 1.5, p90_pct: Some(4.0) },
-            Quantity::Bandwidth => Self { median_pct: 2.0, p90_pct: Some(8.0) },
+            Quantity::Median => Self { median_pct: 1.5, p90_pct: 4.0 },
+            Quantity::Bandwidth => Self { median_pct: 2.0, p90_pct: 8.0 },
         }
     }
     /// For directories that no parameter has seen.
     pub const fn held_out(quantity: Quantity) -> Self {
         match quantity {
-            Quantity::Median => Self { median_pct: 2.0, p90_pct: Some(6.0) },
-            Quantity::Bandwidth => Self { median_pct: 3.0, p90_pct: Some(12.0) },
+            Quantity::Median => Self { median_pct: 2.0, p90_pct: 6.0 },
+            Quantity::Bandwidth => Self { median_pct: 3.0, p90_pct: 12.0 },
         }
     }
-    /// For a machine whose rows do not repeat, as the Xeon E3 with its stalls:
-    /// the median alone.
-    pub const fn unsteady(_: Quantity) -> Self {
-        Self { median_pct: 25.0, p90_pct: None }
-    }
-    /// The target for a directory by its name, and whether machine files were fitted to it.
-    pub fn for_setup(setup: Option<&Setup>, held_out: bool) -> fn(Quantity) -> Self {
-        let unsteady = setup.is_some_and(|s| s.cpu.contains("-E3-"));
-        match (unsteady, held_out) {
-            (true, _) => Self::unsteady,
-            (false, true) => Self::held_out,
-            (false, false) => Self::given,
-        }
+    /// The target of a directory, by whether machine files were fitted to it.
+    pub fn of(held_out: bool) -> fn(Quantity) -> Self {
+        if held_out { Self::held_out } else { Self::given }
     }
 }
 
@@ -190,8 +180,7 @@ impl Tally {
         let median_pct = median(&self.errors);
         let p90_pct = percentile(&self.errors, 90.0);
         let keeps = |value: Option<f64>, bound: f64| value.is_some_and(|v| v <= bound);
-        let within =
-            keeps(median_pct, target.median_pct) && target.p90_pct.is_none_or(|bound| keeps(p90_pct, bound));
+        let within = keeps(median_pct, target.median_pct) && keeps(p90_pct, target.p90_pct);
         let nothing_counts = self.errors.is_empty() && self.not_simulated == 0;
         FamilySummary {
             family,

@@ -30,10 +30,7 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
             percent(family.median_pct),
             percent(family.p90_pct),
             percent(family.worst_pct),
-            match family.target.p90_pct {
-                Some(p90) => format!("{} / {p90}", family.target.median_pct),
-                None => family.target.median_pct.to_string(),
-            },
+            format!("{} / {}", family.target.median_pct, family.target.p90_pct),
             match family.within {
                 Some(false) => "OUTSIDE".to_owned(),
                 None => "nothing counted".to_owned(),
