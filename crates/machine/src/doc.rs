@@ -169,7 +169,8 @@ impl<T: Kindred> Doc<T> {
         text: &str,
     ) -> Result<(), Diagnostics> {
         let source = format!("override: {path} = {text}");
-        let provenance = Provenance { source, kind: Kind::Override, determined: None, uncertainty: None };
+        let provenance =
+            Provenance { source, kind: Kind::Override, determined: None, uncertainty: None, without: None };
         self.change(option, within, path, text, Some(provenance))
     }
 
@@ -234,8 +235,13 @@ impl<T: Kindred> Doc<T> {
     pub(crate) fn lay(&mut self, changed: &Changed) -> Result<(), Diagnostics> {
         let path = segments(&changed.path, &changed.place)?;
         let statement = format!("override: {} of {}", changed.path, changed.place.source.name);
-        let provenance =
-            Provenance { source: statement, kind: Kind::Override, determined: None, uncertainty: None };
+        let provenance = Provenance {
+            source: statement,
+            kind: Kind::Override,
+            determined: None,
+            uncertainty: None,
+            without: None,
+        };
         let (key, place, value) = (changed.key.clone(), changed.place.clone(), changed.value.clone());
         let spelling = changed.place.source.text[changed.place.span.clone()].parse();
         let spelling = spelling.unwrap_or_else(|_| toml_edit::Value::from(""));
@@ -479,6 +485,9 @@ impl Provenance {
         }
         if let Some(uncertainty) = &self.uncertainty {
             figure.insert("uncertainty", uncertainty.as_str().into());
+        }
+        if let Some(without) = &self.without {
+            figure.insert("without", without.as_str().into());
         }
         figure.into()
     }

@@ -13,6 +13,9 @@ names! {
         Fitted = "fitted",
         /// Adjusted by people until simulated results met measured ones.
         FittedByHand = "fitted by hand",
+        /// Adjusted until simulated results met measured ones, although nobody knows what in the hardware it stands for.
+        /// Such a figure says what the results would be `without` it.
+        Empirical = "empirical",
         /// Read off a measurement of this machine, without a model in between.
         Measured = "measured",
         /// The maker's public data.
@@ -40,6 +43,13 @@ names! {
     }
 }
 
+impl Kind {
+    /// Whether such a figure was adjusted to results: a free parameter of the model.
+    pub const fn is_free(self) -> bool {
+        matches!(self, Self::Fitted | Self::FittedByHand | Self::Empirical)
+    }
+}
+
 /// A value with its provenance.
 ///
 /// In a file: `latency = { value = "62 ns", source = "fitted: lat_dma_sweep_rd, cold" }`,
@@ -63,13 +73,15 @@ pub struct Provenance {
     pub determined: Option<Determined>,
     /// How far off the value may be, with a unit ("1 ns", "5 %").
     pub uncertainty: Option<String>,
+    /// What an empirical figure is for: how far off results are with the value that has no effect.
+    pub without: Option<String>,
 }
 
 impl Provenance {
     /// A provenance whose kind is the word before the first colon of `source`.
     pub fn stated(source: &str) -> Option<Self> {
         let kind = kind_of(source)?;
-        Some(Self { source: source.into(), kind, determined: None, uncertainty: None })
+        Some(Self { source: source.into(), kind, determined: None, uncertainty: None, without: None })
     }
 }
 
@@ -119,9 +131,13 @@ impl<T: Scalar> Read for Figure<T> {
                 complaints.push(unkind(&entry.key, name));
                 return None;
             };
+            if provenance.kind == Kind::Empirical {
+                complaints.push(without(&entry.key, name, true));
+                return None;
+            }
             return Some(Self { value: value?, provenance });
         }
-        let keys = ["value", "source", "kind", "determined", "uncertainty"];
+        let keys = ["value", "source", "kind", "determined", "uncertainty", "without"];
         let table = table(entry, name, &keys, complaints)?;
         let value = match table.get("value") {
             Some(entry) => Self::value(&entry.node, name, complaints),
@@ -135,6 +151,7 @@ impl<T: Scalar> Read for Figure<T> {
             table.get("determined").map(|entry| Determined::read(entry, "determined", complaints));
         let uncertainty =
             table.get("uncertainty").map(|entry| String::read(entry, "uncertainty", complaints));
+        let said_without = table.get("without").map(|entry| String::read(entry, "without", complaints));
         let source = match table.get("source") {
             Some(entry) => String::read(entry, "source", complaints)?,
             None => {
@@ -155,9 +172,15 @@ impl<T: Scalar> Read for Figure<T> {
                 }
             },
         };
+        if (kind == Kind::Empirical) != said_without.is_some() {
+            let place = table.get("without").map_or(&entry.node.place, |entry| &entry.key);
+            complaints.push(without(place, name, said_without.is_none()));
+            return None;
+        }
         let provenance = Provenance {
             source,
             kind,
+            without: said_without.map_or(Some(None), |read| read.map(Some))?,
             determined: determined.map_or(Some(None), |read| read.map(Some))?,
             uncertainty: uncertainty.map_or(Some(None), |read| read.map(Some))?,
         };
@@ -178,6 +201,16 @@ fn unkind(place: &crate::source::Place, name: &str) -> Diagnostic {
     let kinds = crate::suggest::list(Kind::ALL.iter().map(|(spelling, _)| *spelling));
     Diagnostic::new(place, format!("the source of `{name}` is of no known kind"))
         .help(format!("begin it with its kind and a colon: {kinds}"))
+}
+
+/// `name` is empirical and does not say what results would be without it, or says so and is not.
+fn without(place: &crate::source::Place, name: &str, missing: bool) -> Diagnostic {
+    match missing {
+        true => Diagnostic::new(place, format!("`{name}` is empirical and does not say what results are without it"))
+            .help("write `without = \"0 ns: bw_dma_sz_sweep 1.1 / 3.9 % instead of 0.4 / 3.9 %\"` beside its value: `nearfar compare --set` tells"),
+        false => Diagnostic::new(place, format!("`{name}` is not empirical, so `without` says nothing"))
+            .help("take `without` away, or begin the source with `empirical:`"),
+    }
 }
 
 /// A figure of any type, for listing, fitting and sweeping.

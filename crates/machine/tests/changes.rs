@@ -36,6 +36,7 @@ fn a_fitted_figure_is_written_with_its_statement_and_comments_stay() {
         kind: Kind::Fitted,
         determined: Some(Determined::Well),
         uncertainty: Some("0.4 ns".into()),
+        without: None,
     };
     doc.set_figure("host.llc.ddio_ways", "2", fitted("fitted: lat_dma_sweep_wrrd")).unwrap();
     doc.set_figure("host.dram.access", "68.2 ns", fitted("lat_dma_sweep_rd, cold")).unwrap();

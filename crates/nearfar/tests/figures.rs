@@ -19,6 +19,9 @@ const REST: &[(&str, &str)] = &[
     ("host.root_complex.completion_timeout", "10 ms"),
     ("host.port.slot.retrain_time", "20 us"),
     ("host.port.slot-socket1.retrain_time", "20 us"),
+    ("host.root_complex.completion_split.largest_from", "1985 B"),
+    ("host.root_complex.completion_split.largest", "256 B"),
+    ("host.root_complex.completion_split.odd_multiple_as_largest", "512 B"),
     ("host.llc.inclusion", "non-inclusive"),
     ("host.llc.snoop_filter_size", "4 MiB"),
     ("host.llc.snoop_filter_ways", "16"),
@@ -186,7 +189,7 @@ fn built(machine: &Machine, card: &Part) -> String {
         text += &format!("{:?}", link_params(port, &card.link, generation, width));
         text += &format!("{:?}", firmware_params(card, generation, width));
     }
-    text + &format!("{:?}", endpoint_params(card, 127.0, host.root_complex.long_header_penalty.value.get()))
+    text + &format!("{:?}", endpoint_params(card, 127.0, host.root_complex.long_header_bytes()))
 }
 
 /// Changes each figure of `doc`: what `show` builds must change with it.

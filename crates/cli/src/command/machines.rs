@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use machine::{
-    ComputerScenario, Doc, Drive, KernelFile, Kindred, Library, Machine, Nic, Part, PcieSwitch, Scenario,
+    ComputerScenario, Doc, Drive, KernelFile, Kind, Kindred, Library, Listed, Machine, Nic, Part, PcieSwitch,
+    Scenario,
 };
 
 use crate::failure::Failure;
@@ -17,11 +18,16 @@ use crate::{Common, input, output};
 Examples:
   nearfar machines
   nearfar machines dell-t430
+  nearfar machines --sources                  how many figures are fitted, measured, assumed
   nearfar machines modern                     a NIC; so are cards, drives and kernels shown
   nearfar machines netperf                    a scenario's file, to copy and change")]
 pub struct Arguments {
     /// A machine, card, drive, NIC, kernel or scenario to show, by name or path.
     pub name: Option<String>,
+    /// Count the figures of every file by where they come from. Those that were adjusted to results, fitted and empirical,
+    /// are free.
+    #[arg(long, conflicts_with = "name")]
+    sources: bool,
     /// Write the list as JSON; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
@@ -31,6 +37,9 @@ pub struct Arguments {
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
     let to_stdout = output::is_stdout(arguments.json.as_deref());
+    if arguments.sources {
+        return show_sources(&library, arguments);
+    }
     let Some(name) = &arguments.name else {
         let mut all = Vec::new();
         for name in library.names("machines") {
@@ -97,12 +106,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
                 "path": f.path, "value": f.value.trim().trim_matches('"'), "kind": f.provenance.kind.as_str(),
                 "source": f.provenance.source, "uncertainty": f.provenance.uncertainty,
                 "determined": f.provenance.determined.map(machine::Determined::as_str),
+                "without": f.provenance.without,
             })
         })
         .collect();
     output::json(arguments.json.as_deref(), &json)?;
     if !to_stdout {
         let mut table = TextTable::new(["figure", "value", "source"], Fit::LastBelow);
+        let unexplained = without_table(&figures);
         for f in figures {
             let value = f.value.trim().trim_matches('"').to_owned();
             let source = match f.provenance.determined {
@@ -112,6 +123,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             table.add(vec![f.path, value, source]);
         }
         output::print(&table.render(output::width()));
+        if let Some(unexplained) = unexplained {
+            output::print(&format!(
+                "\nEmpirical figures: nobody knows what in the hardware they stand for. Without each:\n{unexplained}"
+            ));
+        }
         if let Some(residuals) = residuals {
             output::print(&format!(
                 "\nWhat these figures leave unexplained, |error| by series:\n{residuals}"
@@ -119,6 +135,66 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How many figures of each file are of which kind.
+fn show_sources(library: &Library, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let mut files = Vec::new();
+    for name in library.names("machines") {
+        files.push((name.clone(), Doc::<Machine>::load(library, &name)?.list()?));
+    }
+    for name in library.names("machines/parts") {
+        files.push((name.clone(), Doc::<Part>::load(library, &name)?.list()?));
+    }
+    for name in library.names("machines/drives") {
+        files.push((name.clone(), Doc::<Drive>::load(library, &name)?.list()?));
+    }
+    for name in library.names("machines/nics") {
+        files.push((name.clone(), Doc::<Nic>::load(library, &name)?.list()?));
+    }
+    for name in library.names("machines/kernels") {
+        files.push((name.clone(), Doc::<KernelFile>::load(library, &name)?.list()?));
+    }
+    let kinds: Vec<Kind> = Kind::ALL.iter().map(|(_, kind)| *kind).filter(|k| *k != Kind::Override).collect();
+    // A value of two slots of one file counts twice: each could be another.
+    let count = |figures: &[Listed], kind: Kind| figures.iter().filter(|f| f.provenance.kind == kind).count();
+    let free = |figures: &[Listed]| figures.iter().filter(|f| f.provenance.kind.is_free()).count();
+    let json: Vec<_> = files
+        .iter()
+        .map(|(name, figures)| {
+            let counts: serde_json::Map<String, serde_json::Value> =
+                kinds.iter().map(|&kind| (kind.as_str().to_owned(), count(figures, kind).into())).collect();
+            serde_json::json!({ "name": name, "figures": figures.len(), "free": free(figures), "kinds": counts })
+        })
+        .collect();
+    output::json(arguments.json.as_deref(), &json)?;
+    if !output::is_stdout(arguments.json.as_deref()) {
+        let header = ["file".to_owned(), "figures".to_owned(), "free".to_owned()];
+        let header = header.into_iter().chain(kinds.iter().map(|kind| kind.as_str().to_owned()));
+        let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..kinds.len() + 3);
+        let all: Vec<Listed> = files.iter().flat_map(|(_, figures)| figures.clone()).collect();
+        files.push(("all".to_owned(), all));
+        for (name, figures) in &files {
+            let row = [name.clone(), figures.len().to_string(), free(figures).to_string()];
+            let counts = kinds.iter().map(|&kind| count(figures, kind).to_string());
+            table.add(row.into_iter().chain(counts).collect());
+        }
+        output::print(&table.render(output::width()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What results would be without each empirical figure; `None` if there is none.
+fn without_table(figures: &[Listed]) -> Option<String> {
+    let mut table = TextTable::new(["figure", "without it"], Fit::LastBelow);
+    let mut any = false;
+    for f in figures {
+        if let Some(without) = &f.provenance.without {
+            table.add(vec![f.path.clone(), without.clone()]);
+            any = true;
+        }
+    }
+    any.then(|| table.render(output::width()))
 }
 
 /// The residuals that a machine's file states; `None` if it states none.

@@ -146,12 +146,8 @@ pub struct IommuParams {
     pub walkers: usize,
     /// Time of a walk apart from its steps: detecting the miss, filling the IOTLB (time).
     pub walk_overhead: Duration,
-    /// Time of each step apart from reading memory (time).
-    pub step_overhead: Duration,
     /// How long a walker, and the region that it walked, stay occupied after a walk for a read (time).
     pub walker_hold_read: Duration,
-    /// How long a walker stays occupied after a walk for a write (time).
-    pub walker_hold_write: Duration,
     /// From the end of a walk until a request that waited for it has been looked up again (time).
     pub replay_latency: Duration,
     /// Least time between two requests that are looked up again after a walk (time).
@@ -203,9 +199,7 @@ impl Default for IommuParams {
             order: PipelineOrder::Global,
             walkers: 6,
             walk_overhead: Duration::from_ns(160),
-            step_overhead: Duration::from_ns(5),
             walker_hold_read: Duration::from_ns(42),
-            walker_hold_write: Duration::ZERO,
             replay_latency: Duration::from_ns(20),
             retry_interval: Duration::ZERO,
             walks_begin_in_order: false,

@@ -277,7 +277,6 @@ impl Iommu {
             self.counters.shortened_walks += 1;
         }
         let found = loop {
-            now += self.params.step_overhead;
             self.counters.walk_steps += 1;
             let read = memory.walk_read(now, self.node, table + entry_offset(address, level));
             now = read.ready;
@@ -337,14 +336,14 @@ impl Iommu {
         memory: &mut M,
     ) -> (Time, Result<ContextEntry, FaultReason>) {
         let root = self.root_table + u64::from(requester.bus()) * 16;
-        let (at, words) = memory.walk_read_pair(at + self.params.step_overhead, self.node, root);
+        let (at, words) = memory.walk_read_pair(at, self.node, root);
         let Some(words) = words else { return (at, Err(FaultReason::RootTableUnreachable)) };
         let root = match RootEntry::decode(words, self.features) {
             Ok(root) => root,
             Err(reason) => return (at, Err(reason)),
         };
         let place = root.context_table + u64::from(requester.bits() & 0xff) * 16;
-        let (at, words) = memory.walk_read_pair(at + self.params.step_overhead, self.node, place);
+        let (at, words) = memory.walk_read_pair(at, self.node, place);
         let Some(words) = words else { return (at, Err(FaultReason::ContextTableUnreachable)) };
         (at, ContextEntry::decode(words, self.features))
     }

@@ -11,7 +11,8 @@ use units::{Duration, Iova, Time};
 #[derive(Debug, Clone)]
 pub(crate) struct Walkers {
     free: Vec<Time>,
-    hold: [Duration; 2],
+    /// For how long one stays occupied after a walk for a read.
+    hold_read: Duration,
     in_order: bool,
     last_start: Time,
     /// Address bits within a region, where walks exclude each other.
@@ -35,7 +36,7 @@ impl Walkers {
     pub(crate) fn new(params: &IommuParams) -> Self {
         Self {
             free: vec![Time::ZERO; params.walkers.max(1)],
-            hold: [params.walker_hold_read, params.walker_hold_write],
+            hold_read: params.walker_hold_read,
             in_order: params.walks_begin_in_order,
             last_start: Time::ZERO,
             region_shift: params.serialised_walk_region.map(|r| r.get().trailing_zeros()),
@@ -73,7 +74,8 @@ impl Walkers {
 
     /// Gives the walker back at `end`.
     pub(crate) fn end(&mut self, walker: Walker, end: Time) {
-        let free = end + self.hold[walker.access as usize];
+        let held = if walker.access == Access::Read { self.hold_read } else { Duration::ZERO };
+        let free = end + held;
         self.free[walker.index] = free;
         if let Some(region) = walker.region {
             // Whoever comes later does not begin before the earliest time at which any walker is free.

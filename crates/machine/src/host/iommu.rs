@@ -101,16 +101,12 @@ record! {
         walkers: Figure<Count>,
         /// What a walk takes apart from its steps.
         walk_overhead: Figure<Duration>,
-        /// What each step takes apart from reading memory.
-        step_overhead: Figure<Duration>,
         /// From a walk's end until the request that waited for it goes on.
         replay: Figure<Duration>,
         /// Least time between two requests that are looked up again after a walk; `lookup_interval` unless given.
         retry_interval: Option<Figure<Duration>>,
-        /// For how long a walker stays occupied after a walk for a read.
-        walker_hold_read: Figure<Duration>,
-        /// For how long a walker stays occupied after a walk for a write.
-        walker_hold_write: Figure<Duration>,
+        /// For how long a walker stays occupied after a walk for a read; it does not unless given.
+        walker_hold_read: Option<Figure<Duration>>,
         /// Whether walks begin in the order of their misses.
         walks_begin_in_order: Figure<bool>,
         /// *Quirk*: walks within one naturally aligned region of this size happen one after another.

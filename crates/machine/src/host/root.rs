@@ -28,13 +28,13 @@ record! {
         small_up_to: Figure<Bytes>,
         /// Most payload for larger requests (bytes).
         large: Figure<Bytes>,
-        /// From where requests are very large (bytes).
-        largest_from: Figure<Bytes>,
-        /// Most payload for those (bytes).
-        largest: Figure<Bytes>,
-        /// *Quirk*: whether an aligned request of an odd number of this many bytes
-        /// is treated as a very large one (bytes); 0 for no such.
-        odd_multiple_as_largest: Figure<Bytes>,
+        /// From where requests are very large (bytes); none are unless given.
+        largest_from: Option<Figure<Bytes>>,
+        /// Most payload for those (bytes); goes with `largest_from`.
+        largest: Option<Figure<Bytes>>,
+        /// *Quirk*: an aligned request of an odd number of this many bytes is treated as a very large one (bytes); none is
+        /// unless given.
+        odd_multiple_as_largest: Option<Figure<Bytes>>,
         /// Lines that arrive further apart than this are not combined.
         combine_window: Figure<Duration>,
         /// For how long after its last completion a port still counts as busy, so that requests are combined.
@@ -47,9 +47,8 @@ record! {
         granule: Figure<Bytes>,
     }
     check |split: &CompletionSplit, check: &mut Check<'_>| {
-        let sizes =
-            [("tiny", &split.tiny), ("small", &split.small), ("large", &split.large), ("largest", &split.largest)];
-        for (key, figure) in sizes {
+        let sizes = [("tiny", &split.tiny), ("small", &split.small), ("large", &split.large)];
+        for (key, figure) in sizes.into_iter().chain(split.largest.iter().map(|figure| ("largest", figure))) {
             let bytes = figure.value.get();
             check.require(
                 bytes.is_power_of_two() && (64..=4096).contains(&bytes),
@@ -59,13 +58,28 @@ record! {
             );
         }
         check.require(
-            split.small_up_to.value < split.largest_from.value,
-            "largest_from",
-            format!("{} are small already", split.largest_from.value),
-            format!("more than `small_up_to` ({})", split.small_up_to.value),
+            split.largest.is_some() == split.largest_from.is_some(),
+            if split.largest.is_some() { "largest" } else { "largest_from" },
+            "only one of `largest` and `largest_from` is given",
+            "both, or neither: no request is very large then",
         );
-        for (key, figure) in [("largest_from", &split.largest_from), ("odd_multiple_as_largest", &split.odd_multiple_as_largest)] {
-            check.require_bytes(key, figure.value, (Bytes::ZERO, Bytes::mib(1)));
+        check.require(
+            split.odd_multiple_as_largest.is_none() || split.largest.is_some(),
+            "odd_multiple_as_largest",
+            "no request is very large here",
+            "`largest` and `largest_from` beside it",
+        );
+        if let Some(from) = &split.largest_from {
+            check.require(
+                split.small_up_to.value < from.value,
+                "largest_from",
+                format!("{} are small already", from.value),
+                format!("more than `small_up_to` ({})", split.small_up_to.value),
+            );
+            check.require_bytes("largest_from", from.value, (Bytes::ZERO, Bytes::mib(1)));
+        }
+        if let Some(odd) = &split.odd_multiple_as_largest {
+            check.require_bytes("odd_multiple_as_largest", odd.value, (Bytes::ZERO, Bytes::mib(1)));
         }
         let granule = split.granule.value.get();
         check.require(
@@ -101,8 +115,9 @@ record! {
         completion_split: CompletionSplit,
         /// From a posted write being globally ordered until its receive buffer is free.
         posted_release_latency: Figure<Duration>,
-        /// *Quirk*: wire bytes that a write with a 4 DW header (address of 64 bits) takes beyond the header's own 4.
-        long_header_penalty: Figure<Bytes>,
+        /// *Quirk*: wire bytes that a write with a 4 DW header (address of 64 bits) takes beyond the header's own 4; none
+        /// unless given.
+        long_header_penalty: Option<Figure<Bytes>>,
         /// From a core's access leaving its socket's mesh or ring until its TLP can go on the wire.
         outbound_latency: Figure<Duration>,
         /// From a core's combined line being granted a place in the port until the core knows, and its buffer is free.
@@ -124,7 +139,9 @@ record! {
         let places = u64::from(root.posted_places.value.get());
         check.require_within("posted_places", places, (1, 4096), "places are too many");
         check.require_completion_timeout(root.completion_timeout.as_ref());
-        check.require_bytes("long_header_penalty", root.long_header_penalty.value, (Bytes::ZERO, Bytes::kib(1)));
+        if let Some(penalty) = &root.long_header_penalty {
+            check.require_bytes("long_header_penalty", penalty.value, (Bytes::ZERO, Bytes::kib(1)));
+        }
     }
 }
 
@@ -247,4 +264,11 @@ fn check_port(port: &RootPort, check: &mut Check<'_>) {
         (1, 2048),
         "TLPs cannot be told apart",
     );
+}
+
+impl RootComplex {
+    /// Wire bytes that a write with a 4 DW header takes beyond the header's own.
+    pub fn long_header_bytes(&self) -> u64 {
+        self.long_header_penalty.as_ref().map_or(0, |penalty| penalty.value.get())
+    }
 }

@@ -12,15 +12,15 @@ fn unknown_key() {
         r#"ddio_way = { value = 2, source = "fitted: x" }"#,
         expect![[r#"
             error: `ddio_ways` is missing
-              --> my.toml:46:1
+              --> my.toml:54:1
                |
-            46 | [host.llc]
+            54 | [host.llc]
                | ^^^^^^^^^^ in this table
 
             error: unknown key `ddio_way` in `llc`
-              --> my.toml:62:1
+              --> my.toml:70:1
                |
-            62 | ddio_way = { value = 2, source = "fitted: x" }
+            70 | ddio_way = { value = 2, source = "fitted: x" }
                | ^^^^^^^^ not a key of this table
                |
                = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
@@ -35,9 +35,9 @@ fn wrong_unit() {
         r#"core_hit = { value = "20 nanoseconds", source = "fitted: x" }"#,
         expect![[r#"
             error: `core_hit`: `20 nanoseconds` has `nanoseconds` as its unit; a time takes ps, ns, us, ms, s
-              --> my.toml:54:22
+              --> my.toml:62:22
                |
-            54 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
+            62 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
                |                      ^^^^^^^^^^^^^^^^
                |
                = help: such as "330 ns""#]],
@@ -52,9 +52,9 @@ fn no_unit() {
         r#"core_hit = { value = 20, source = "fitted: x" }"#,
         expect![[r#"
             error: `core_hit` takes a number with its unit as text, such as "330 ns", not an integer
-              --> my.toml:54:22
+              --> my.toml:62:22
                |
-            54 | core_hit = { value = 20, source = "fitted: x" }
+            62 | core_hit = { value = 20, source = "fitted: x" }
                |                      ^^ this is an integer"#]],
     );
 }
@@ -67,9 +67,9 @@ fn gigabits_where_gigabytes_belong() {
         r#"channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }"#,
         expect![[r#"
             error: `channel_bandwidth`: `17 Gbit/s` has `Gbit/s` as its unit; a byte rate takes B/s, kB/s, MB/s, GB/s, TB/s
-              --> my.toml:74:31
+              --> my.toml:82:31
                |
-            74 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
+            82 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
                |                               ^^^^^^^^^^^
                |
                = help: such as "12.8 GB/s""#]],
@@ -84,9 +84,9 @@ fn no_source() {
         r#"core_hit = "20 ns""#,
         expect![[r#"
             error: `core_hit` does not say where its value comes from
-              --> my.toml:54:1
+              --> my.toml:62:1
                |
-            54 | core_hit = "20 ns"
+            62 | core_hit = "20 ns"
                | ^^^^^^^^
                |
                = help: write `core_hit = { value = .., source = "datasheet: .." }`, or a `source` for the whole table"#]],
@@ -101,9 +101,9 @@ fn no_source_in_a_figure() {
         r#"core_hit = { value = "20 ns" }"#,
         expect![[r#"
             error: `core_hit` does not say where its value comes from
-              --> my.toml:54:12
+              --> my.toml:62:12
                |
-            54 | core_hit = { value = "20 ns" }
+            62 | core_hit = { value = "20 ns" }
                |            ^^^^^^^^^^^^^^^^^^^
                |
                = help: add `source = "datasheet: .."` (or fitted, measured, specification, relative, assumed)"#]],
@@ -118,12 +118,12 @@ fn source_of_no_kind() {
         r#"core_hit = { value = "20 ns", source = "my guess" }"#,
         expect![[r#"
             error: the source of `core_hit` is of no known kind
-              --> my.toml:54:40
+              --> my.toml:62:40
                |
-            54 | core_hit = { value = "20 ns", source = "my guess" }
+            62 | core_hit = { value = "20 ns", source = "my guess" }
                |                                        ^^^^^^^^^^
                |
-               = help: begin it with its kind and a colon: `fitted`, `fitted by hand`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
+               = help: begin it with its kind and a colon: `fitted`, `fitted by hand`, `empirical`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
     );
 }
 
@@ -186,9 +186,9 @@ fn more_ddio_ways_than_ways() {
         r#"ddio_ways = { value = 21, source = "fitted: x" }"#,
         expect![[r#"
             error: `ddio_ways`: 21 of 20 ways
-              --> my.toml:62:23
+              --> my.toml:70:23
                |
-            62 | ddio_ways = { value = 21, source = "fitted: x" }
+            70 | ddio_ways = { value = 21, source = "fitted: x" }
                |                       ^^
                |
                = help: from 0 (no DDIO) to 20"#]],
@@ -237,12 +237,12 @@ fn unknown_name() {
         r#"remote_write = { value = "allocate-at-device", source = "fitted: x" }"#,
         expect![[r#"
             error: `remote_write` cannot be "allocate-at-device"
-              --> my.toml:91:26
-               |
-            91 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
-               |                          ^^^^^^^^^^^^^^^^^^^^
-               |
-               = help: one of `allocate-at-device-socket`, `allocate-at-home-socket`, `to-home-memory`"#]],
+               --> my.toml:103:26
+                |
+            103 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
+                |                          ^^^^^^^^^^^^^^^^^^^^
+                |
+                = help: one of `allocate-at-device-socket`, `allocate-at-home-socket`, `to-home-memory`"#]],
     );
 }
 
@@ -254,9 +254,9 @@ fn refresh_longer_than_its_interval() {
         r#"refresh_duration = { value = "9 us", source = "fitted: x" }"#,
         expect![[r#"
             error: `refresh_duration`: a refresh of 9 µs does not end within its interval of 7.8 µs
-              --> my.toml:79:30
+              --> my.toml:92:30
                |
-            79 | refresh_duration = { value = "9 us", source = "fitted: x" }
+            92 | refresh_duration = { value = "9 us", source = "fitted: x" }
                |                              ^^^^^^
                |
                = help: less than `refresh_interval`"#]],
@@ -271,17 +271,17 @@ fn link_to_nowhere() {
         r#"links = { value = [[0, 2]], source = "datasheet: x" }"#,
         expect![[r#"
             error: `links`: there is no socket 2
-              --> my.toml:84:19
+              --> my.toml:97:19
                |
-            84 | links = { value = [[0, 2]], source = "datasheet: x" }
+            97 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: sockets are numbered 0 to 1
 
             error: `links`: some sockets cannot be reached from socket 0
-              --> my.toml:84:19
+              --> my.toml:97:19
                |
-            84 | links = { value = [[0, 2]], source = "datasheet: x" }
+            97 | links = { value = [[0, 2]], source = "datasheet: x" }
                |                   ^^^^^^^^
                |
                = help: add links until every socket can be reached"#]],
@@ -313,9 +313,9 @@ fn missing_key() {
         "",
         expect![[r#"
             error: `ddio_ways` is missing
-              --> my.toml:46:1
+              --> my.toml:54:1
                |
-            46 | [host.llc]
+            54 | [host.llc]
                | ^^^^^^^^^^ in this table"#]],
     );
 }
@@ -334,5 +334,57 @@ fn more_tags_than_can_be_told_apart() {
                |                  ^^
                |
                = help: at most 32: 32 with `tag_bits` 5, 256 with 8, 768 with 10"#]],
+    );
+}
+
+#[test]
+fn empirical_without_its_worth() {
+    check_line(
+        T430,
+        "core_hit",
+        r#"core_hit = { value = "20 ns", source = "empirical: x" }"#,
+        expect![[r#"
+            error: `core_hit` is empirical and does not say what results are without it
+              --> my.toml:62:12
+               |
+            62 | core_hit = { value = "20 ns", source = "empirical: x" }
+               |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+               |
+               = help: write `without = "0 ns: bw_dma_sz_sweep 1.1 / 3.9 % instead of 0.4 / 3.9 %"` beside its value: `nearfar compare --set` tells"#]],
+    );
+}
+
+#[test]
+fn worth_of_what_is_not_empirical() {
+    check_line(
+        T430,
+        "core_hit",
+        r#"core_hit = { value = "20 ns", source = "fitted: x", without = "0 ns: worse" }"#,
+        expect![[r#"
+            error: `core_hit` is not empirical, so `without` says nothing
+              --> my.toml:62:53
+               |
+            62 | core_hit = { value = "20 ns", source = "fitted: x", without = "0 ns: worse" }
+               |                                                     ^^^^^^^
+               |
+               = help: take `without` away, or begin the source with `empirical:`"#]],
+    );
+}
+
+#[test]
+fn half_of_a_pair() {
+    check_line(
+        T430,
+        "small_up_to",
+        r#"small_up_to = { value = "256 B", source = "fitted: x" }
+largest = { value = "256 B", source = "fitted: x" }"#,
+        expect![[r#"
+            error: `largest`: only one of `largest` and `largest_from` is given
+               --> my.toml:129:21
+                |
+            129 | largest = { value = "256 B", source = "fitted: x" }
+                |                     ^^^^^^^
+                |
+                = help: both, or neither: no request is very large then"#]],
     );
 }

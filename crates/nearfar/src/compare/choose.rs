@@ -152,7 +152,8 @@ fn join(
         machine.name, relative.name
     ));
     let source = format!("relative: {}", relative.name);
-    let provenance = Provenance { source, kind: Kind::Relative, determined: None, uncertainty: None };
+    let provenance =
+        Provenance { source, kind: Kind::Relative, determined: None, uncertainty: None, without: None };
     machine.host.sockets = Figure { value: count, provenance: provenance.clone() };
     machine.host.interconnect = relative.host.interconnect;
     let slots: Vec<_> = machine.host.port.iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();

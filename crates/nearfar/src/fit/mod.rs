@@ -368,7 +368,7 @@ mod tests {
         for name in library.names("machines") {
             let machine = Doc::<Machine>::load(&library, &name).unwrap().read().unwrap();
             for figure in figures(&machine) {
-                let adjusted = matches!(figure.provenance.kind, Kind::Fitted | Kind::FittedByHand);
+                let adjusted = figure.provenance.kind.is_free();
                 let planned = TARGETS.iter().any(|target| target.path == figure.path);
                 let explained = BY_HAND.iter().any(|(path, _)| figure.path.starts_with(path));
                 assert!(!adjusted || planned != explained, "{name}: {}", figure.path);

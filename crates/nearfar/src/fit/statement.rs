@@ -34,7 +34,10 @@ fn of_people(provenance: &Provenance) -> &str {
 /// before.
 fn statement(figure: &Listed, fitted: Option<&Fitted>, same: bool) -> Option<Provenance> {
     let was = &figure.provenance;
-    let adjusted = matches!(was.kind, Kind::Fitted | Kind::FittedByHand);
+    let adjusted = was.kind.is_free();
+    // Rows that determine a figure do not explain it.
+    let unexplained = same && was.kind == Kind::Empirical;
+    let kind = if unexplained { Kind::Empirical } else { Kind::Fitted };
     let said = if same && adjusted { of_people(was) } else { "" };
     let with = |kind: Kind, what: &str| match said {
         "" => format!("{}: {what}", kind.as_str()),
@@ -43,10 +46,11 @@ fn statement(figure: &Listed, fitted: Option<&Fitted>, same: bool) -> Option<Pro
     let kept = |what: &str| Provenance { source: with(was.kind, what), ..was.clone() };
     match fitted {
         Some(f) if f.determined != Determined::Not && f.given_back.is_none() => Some(Provenance {
-            source: with(Kind::Fitted, &rows(f)),
-            kind: Kind::Fitted,
+            source: with(kind, &rows(f)),
+            kind,
             determined: Some(f.determined),
             uncertainty: f.uncertainty.clone(),
+            without: was.without.clone().filter(|_| unexplained),
         }),
         _ if !(same && adjusted) => None,
         Some(Fitted { given_back: Some(value), .. }) => {
@@ -86,11 +90,10 @@ pub fn write_down(
                 doc.restate(&figure.path, provenance)?;
             }
             // Another machine's figures are a relative's, whatever they were fitted to there.
-            _ if !same
-                && matches!(figure.provenance.kind, Kind::Fitted | Kind::FittedByHand | Kind::Measured) =>
-            {
+            _ if !same && (figure.provenance.kind.is_free() || figure.provenance.kind == Kind::Measured) => {
                 let source = format!("relative: {} ({})", base.name, of_people(&figure.provenance));
-                let provenance = Provenance { source, kind: Kind::Relative, ..figure.provenance.clone() };
+                let provenance =
+                    Provenance { source, kind: Kind::Relative, without: None, ..figure.provenance.clone() };
                 doc.restate(&figure.path, provenance)?;
             }
             _ => {}
@@ -188,6 +191,15 @@ mod tests {
         assert!(said(&by_hand, Some(&not)).ends_with("not told by 12 rows of lat_cmd_sweep_* (cold, local)"));
         assert!(said(&by_hand, None).ends_with("no row of these directories shows it"));
         assert_eq!(statement(&figure("datasheet: a book"), None, true), None);
+        let empirical = Listed {
+            provenance: Provenance {
+                without: Some("0 ns: worse".into()),
+                ..figure("empirical: nobody knows").provenance
+            },
+            ..by_hand.clone()
+        };
+        let again = statement(&empirical, Some(&well), true).unwrap();
+        assert_eq!((again.kind, again.without.as_deref()), (Kind::Empirical, Some("0 ns: worse")));
         let other = statement(&by_hand, Some(&well), false).unwrap().source;
         assert_eq!(other, "fitted: 12 rows of lat_cmd_sweep_* (cold, local)", "another machine's words");
     }

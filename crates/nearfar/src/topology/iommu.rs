@@ -6,7 +6,7 @@ use hardware::iommu::{
 };
 use hardware::memory::NodeId;
 use machine::TranslationOrder;
-use units::Bytes;
+use units::{Bytes, Duration};
 
 use super::narrow;
 
@@ -62,9 +62,7 @@ pub fn iommu_params(params: &machine::Iommu) -> IommuParams {
         },
         walkers: params.walkers.value.get() as usize,
         walk_overhead: params.walk_overhead.value,
-        step_overhead: params.step_overhead.value,
-        walker_hold_read: params.walker_hold_read.value,
-        walker_hold_write: params.walker_hold_write.value,
+        walker_hold_read: params.walker_hold_read.as_ref().map_or(Duration::ZERO, |held| held.value),
         replay_latency: params.replay.value,
         retry_interval: params.retry_interval.as_ref().unwrap_or(&params.lookup_interval).value,
         walks_begin_in_order: params.walks_begin_in_order.value,

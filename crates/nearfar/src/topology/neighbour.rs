@@ -37,7 +37,7 @@ pub fn add_neighbour(
     let (device, journal) = DmaEngine::new(firmware, seed.component("neighbour"))
         .map_err(|e| TopologyError::Card(e.to_string()))?;
     let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
-    let penalty = machine.host.root_complex.long_header_penalty.value.get();
+    let penalty = machine.host.root_complex.long_header_bytes();
     let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
     Ok((fabric.add_endpoint(core, &[link], Box::new(device)), journal))
 }

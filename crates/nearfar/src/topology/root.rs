@@ -64,15 +64,17 @@ pub fn store_params(host: &Host) -> StoreParams {
 
 fn completion_split(split: &machine::CompletionSplit, boundary: u32) -> CompletionSplit {
     let bytes = |figure: &machine::Figure<units::Bytes>| narrow(figure.value.get());
+    let given =
+        |figure: &Option<machine::Figure<units::Bytes>>, otherwise| figure.as_ref().map_or(otherwise, bytes);
     CompletionSplit {
         boundary,
         tiny: bytes(&split.tiny),
         small: bytes(&split.small),
         small_up_to: bytes(&split.small_up_to),
         large: bytes(&split.large),
-        largest_from: bytes(&split.largest_from),
-        largest: bytes(&split.largest),
-        odd_multiple_as_largest: bytes(&split.odd_multiple_as_largest),
+        largest_from: given(&split.largest_from, u32::MAX),
+        largest: given(&split.largest, bytes(&split.large)),
+        odd_multiple_as_largest: given(&split.odd_multiple_as_largest, 0),
         combine_window: split.combine_window.value,
         busy_hold: split.busy_hold.value,
         splits_last: split.splits_last.value,

@@ -137,7 +137,6 @@ fn bare() -> IommuParams {
         read_depth: 0,
         write_depth: 0,
         walk_overhead: Duration::ZERO,
-        step_overhead: Duration::ZERO,
         walker_hold_read: Duration::ZERO,
         replay_latency: Duration::ZERO,
         ..IommuParams::default()

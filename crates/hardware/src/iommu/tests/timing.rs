@@ -44,14 +44,13 @@ fn overheads_add_up_as_documented() {
     let params = IommuParams {
         hit_latency: Duration::from_ns(3),
         walk_overhead: Duration::from_ns(100),
-        step_overhead: Duration::from_ns(10),
         replay_latency: Duration::from_ns(20),
         ..bare()
     };
     let mut m = Machine::new(params);
     m.map(0x1000, 0x5000, 0x2000, RW);
     m.latency(us(1), 0x1000);
-    assert_eq!(m.latency(us(5), 0x2000), Duration::from_ns(100 + 10 + 80 + 20 + 3));
+    assert_eq!(m.latency(us(5), 0x2000), Duration::from_ns(100 + 80 + 20 + 3));
     assert_eq!(m.latency(us(6), 0x2000), Duration::from_ns(3));
 }
 

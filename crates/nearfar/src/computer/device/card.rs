@@ -13,7 +13,7 @@ pub fn plug(mut slot: Slot<'_>, part: &Part) -> Result<EndpointId, TopologyError
     let (device, _) = DmaEngine::new(firmware, slot.seed.component("card"))
         .map_err(|error| TopologyError::Card(error.to_string()))?;
     let ps_per_wire_byte = slot.fabric.wires.link(links[0]).wire_time_per_byte_ps();
-    let penalty = slot.machine.root_complex.long_header_penalty.value.get();
+    let penalty = slot.machine.root_complex.long_header_bytes();
     let core = endpoint_params(part, ps_per_wire_byte, penalty);
     Ok(slot.fabric.add_endpoint(core, &links, Box::new(device)))
 }

@@ -138,6 +138,7 @@ fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Dia
     let kinds = [
         Kind::Fitted,
         Kind::FittedByHand,
+        Kind::Empirical,
         Kind::Measured,
         Kind::Datasheet,
         Kind::Specification,
@@ -156,6 +157,7 @@ fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Dia
         let told = figures
             .iter()
             .filter(|f| !matches!(f.provenance.kind, Kind::Measured | Kind::Datasheet | Kind::Specification));
+        tables.extend(without(cpu, &figures));
         tables.push(DataTable {
             title: format!("{cpu}: what was fitted, taken from a relative, or assumed"),
             header: ["figure", "value", "kind", "determined", "from what"].map(String::from).to_vec(),
@@ -170,7 +172,8 @@ fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Dia
         title: "What the machine files assume".into(),
         prose: vec![
             "No figure belongs to an experiment: one file describes a machine for all of them, and each figure says \
-             where it comes from. \"Fitted\" were adjusted until simulated results met measured ones; \
+             where it comes from. \"Fitted\" were adjusted until simulated results met measured ones; \"empirical\" too, but \
+             nobody knows what in the hardware they stand for, so each says how far off results are without it; \
              \"relative\" were taken from the nearest related machine because nothing measured determines them; \
              \"assumed\" are round numbers on which results depend little or not at all."
                 .into(),
@@ -180,6 +183,25 @@ fn assumptions(machines: &BTreeMap<String, Doc<Machine>>) -> Result<Section, Dia
         ],
         charts: Vec::new(),
         tables,
+    })
+}
+
+/// What results would be without each empirical figure; nothing if there is none.
+fn without(cpu: &str, figures: &[Listed]) -> Option<DataTable> {
+    let row = |figure: &Listed| {
+        let value = figure.value.trim().trim_matches('"').to_owned();
+        Some(vec![
+            figure.path.trim_start_matches("host.").to_owned(),
+            value,
+            figure.provenance.without.clone()?,
+        ])
+    };
+    let rows: Vec<Vec<String>> = figures.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| DataTable {
+        title: format!("{cpu}: empirical figures, and results without each"),
+        header: ["figure", "value", "without it"].map(String::from).to_vec(),
+        rows,
+        numbers_from: 3,
     })
 }
 
