@@ -79,4 +79,4 @@ pub use scenario::{
     BenchRun, Cache, Changes, Interface, IommuMode, Pattern, PcieBench, Scenario, Setup, Sockets, Test,
     slot_of,
 };
-pub use traffic::{SourceEntry, SourceSetup};
+pub use traffic::{SinkEntry, SinkSetup, SourceEntry, SourceSetup};

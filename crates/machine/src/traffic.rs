@@ -1,4 +1,4 @@
-//! What a scenario says of traffic sources: network testers that send to a host instead of a second one.
+//! What a scenario says of network testers: sources that send to a host, and sinks that receive, instead of a second one.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -78,34 +78,14 @@ impl SourceSetup {
         taken: &mut BTreeSet<Ipv4Addr>,
         wrong: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
-        let mut complain = |text: &Placed<String>, message: String, help: &str| {
-            wrong.push(Diagnostic::new(&text.place, message).help(help));
-        };
         let to = entry.to.value.parse().ok();
         let to = to.filter(|to: &SocketAddrV4| to.port() > 0 && is_host(*to.ip()));
         if to.is_none() {
             let message = format!("`{}` is no address", entry.to.value);
-            complain(&entry.to, message, "a host's IPv4 address and a port, such as `10.0.0.1:5001`");
+            let help = "a host's IPv4 address and a port, such as `10.0.0.1:5001`";
+            wrong.push(Diagnostic::new(&entry.to.place, message).help(help));
         }
-        let own = entry.address.as_ref();
-        let address = own.map_or(Some(Ipv4Addr::from_bits(FIRST + n)), |text| text.value.parse().ok());
-        let address = address.filter(|&address| is_host(address));
-        let place = own.unwrap_or(&entry.name);
-        match address {
-            None => complain(
-                place,
-                format!("`{}` is no address", place.value),
-                "an IPv4 address, such as `10.0.255.1`",
-            ),
-            Some(address) if !taken.insert(address) => {
-                complain(
-                    place,
-                    format!("a port has the address {address} already"),
-                    "an `address` of its own",
-                );
-            }
-            Some(_) => {}
-        }
+        let address = address(entry.address.as_ref(), FIRST + n, &entry.name, taken, wrong);
         Some(Self {
             name: entry.name.value.clone(),
             to: to?,
@@ -114,5 +94,85 @@ impl SourceSetup {
             start: entry.start.unwrap_or_default(),
             rate: entry.speed(),
         })
+    }
+}
+
+/// The address before that of the first sink.
+const FIRST_SINK: u32 = Ipv4Addr::new(10, 0, 254, 0).to_bits();
+
+record! {
+    /// A sink of TCP streams at the end of a cable, without a computer behind it.
+    pub struct SinkEntry {
+        /// What the scenario calls it.
+        name: Placed<String>,
+        /// Its own IPv4 address; 10.0.254.*n* for the *n*th sink, counted from 1, if not given.
+        address: Option<Placed<String>>,
+        /// Speed of its port; 100 Gbit/s if not given.
+        rate: Option<BitRate>,
+    }
+    check |sink: &SinkEntry, check: &mut Check<'_>| {
+        check.require_ethernet("rate", sink.rate);
+    }
+}
+
+/// A sink of a scenario.
+#[derive(Debug, Clone)]
+pub struct SinkSetup {
+    /// What the scenario calls it.
+    pub name: String,
+    /// Its own address.
+    pub address: Ipv4Addr,
+    /// Speed of its port.
+    pub rate: BitRate,
+}
+
+impl SinkEntry {
+    /// Speed of its port.
+    pub(crate) fn speed(&self) -> BitRate {
+        self.rate.unwrap_or(BitRate::gbit_per_s(100))
+    }
+}
+
+impl SinkSetup {
+    /// The sinks of a scenario's entries; what is wrong with those that are missing.
+    pub(crate) fn find(
+        entries: &[SinkEntry],
+        hosts: &[HostSetup],
+        sources: &[SourceSetup],
+        wrong: &mut Vec<Diagnostic>,
+    ) -> Vec<Self> {
+        let interfaces = hosts.iter().flat_map(|host| &host.interfaces);
+        let mut taken: BTreeSet<Ipv4Addr> = interfaces.map(|interface| interface.address).collect();
+        taken.extend(sources.iter().map(|source| source.address));
+        let find = |(n, entry): (u32, &SinkEntry)| {
+            let address = address(entry.address.as_ref(), FIRST_SINK + n, &entry.name, &mut taken, wrong)?;
+            Some(Self { name: entry.name.value.clone(), address, rate: entry.speed() })
+        };
+        (1..).zip(entries).filter_map(find).collect()
+    }
+}
+
+/// A tester's own address, the one given or `usual`, that nobody else may have.
+fn address(
+    given: Option<&Placed<String>>,
+    usual: u32,
+    name: &Placed<String>,
+    taken: &mut BTreeSet<Ipv4Addr>,
+    wrong: &mut Vec<Diagnostic>,
+) -> Option<Ipv4Addr> {
+    let address = given.map_or(Some(Ipv4Addr::from_bits(usual)), |text| text.value.parse().ok());
+    let place = given.unwrap_or(name);
+    match address.filter(|&address| is_host(address)) {
+        None => {
+            let message = format!("`{}` is no address", place.value);
+            wrong.push(Diagnostic::new(&place.place, message).help("an IPv4 address, such as `10.0.255.1`"));
+            None
+        }
+        Some(address) if !taken.insert(address) => {
+            let message = format!("a port has the address {address} already");
+            wrong.push(Diagnostic::new(&place.place, message).help("an `address` of its own"));
+            None
+        }
+        Some(address) => Some(address),
     }
 }

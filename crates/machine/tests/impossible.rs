@@ -117,7 +117,7 @@ fn cables_switches_and_sources_are_possible() {
         (switch, "queue = \"8 GiB\"", "1518 B to 4 GiB"),
         (switch, "mark = \"384 KiB\"", "would ever be marked"),
         (switch, "latency = \"2 s\"", "1 s at most"),
-        ("name = \"s\"", "name = \"a\"", "two hosts, sources or switches called `a`"),
+        ("name = \"s\"", "name = \"a\"", "two hosts, sources, sinks or switches called `a`"),
         ("name = \"b\"", "name = \"b:1\"", "letters, digits"),
         ("name = \"b\"", "name = \"\"", "letters, digits"),
         (source, "time = \"0 ns\"", "it would send nothing"),
@@ -138,6 +138,14 @@ fn cables_switches_and_sources_are_possible() {
         "name = \"t\"",
         "no cable leads to source `t`",
     );
+    refuse_at(
+        "[[program]]",
+        "[[sink]]\nname = \"u\"\n[[program]]",
+        "name = \"u\"",
+        "no cable leads to sink `u`",
+    );
+    let taken = "[[sink]]\nname = \"u\"\naddress = \"10.0.0.1\"\n[[program]]";
+    refuse_at("[[program]]", taken, "address", "has the address 10.0.0.1 already");
     refuse_at(switch, "ports = 1", "ends = [\"s\", \"b\"]", "its ports are 0 to 0");
     let capture = |port: &str| format!("[[capture]]\nport = \"{port}\"\nfile = \"x\"\n[[program]]");
     refuse_at("[[program]]", &capture("c"), "port = \"c\"", "there is no `c`");

@@ -52,3 +52,19 @@ fn who_does_not_receive_is_told() {
     let wrong = load(&scenario("", "to = \"a:x\"")).unwrap_err().render(false);
     assert!(wrong.contains("`a:x` is no address") && wrong.contains("such as `10.0.0.1:5001`"), "{wrong}");
 }
+
+/// What two streams sent all arrives, and they end as their peer closes; what is lost on the way is sent again.
+#[test]
+fn a_sink_takes_every_stream() {
+    for (loss, resent) in [("", false), ("loss = 0.002", true)] {
+        let cable = scenario::cable("a", "t", loss);
+        let run_line = program("a", "0-1", "iperf -c 10.0.254.1 -t 0.001 -P 2");
+        let text = [HEAD, &host_with_nic("a"), "[[sink]]\nname = \"t\"\n", &cable, &run_line].concat();
+        let done = run(&text);
+        let report = done.iter().find(|done| done.run.starts_with("iperf")).expect("it ran");
+        let report = report.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
+        let [bytes, again] = ["transfer", "sent again"].map(|what| report.get(what).unwrap_or_default());
+        assert!(bytes > 500_000.0, "{bytes} B in 1 ms");
+        assert_eq!(again > 0.0, resent, "{again} sent again");
+    }
+}

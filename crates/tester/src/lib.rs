@@ -7,11 +7,14 @@
 //! | file | subject |
 //! |---|---|
 //! | `source` | a source of a TCP stream |
+//! | `sink` | a sink of any number of them |
 //! | `port` | its frames: addresses, headers, check sequences |
 
 #![forbid(unsafe_code)]
 
 mod port;
+mod sink;
 mod source;
 
+pub use sink::{Sink, SinkParams};
 pub use source::{Ending, Sent, Source, SourceHandle, SourceParams};

@@ -31,7 +31,7 @@ use crate::read::{Check, record};
 use crate::route::{RouteEntry, RouteSetup};
 use crate::scalar::names;
 use crate::scenario::Changes;
-use crate::traffic::{SourceEntry, SourceSetup};
+use crate::traffic::{SinkEntry, SinkSetup, SourceEntry, SourceSetup};
 
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
@@ -56,6 +56,8 @@ record! {
         switch: Vec<SwitchEntry>,
         /// Traffic sources.
         source: Vec<SourceEntry>,
+        /// Sinks of TCP streams.
+        sink: Vec<SinkEntry>,
         /// Ports at which frames are captured.
         capture: Vec<CaptureEntry>,
         /// What happens while the programs run.
@@ -116,17 +118,21 @@ const MOST: usize = 254;
 
 fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     check.require(!scenario.host.is_empty(), "host", "there is no host", "add a table `[[host]]`");
-    for (key, count) in [("host", scenario.host.len()), ("source", scenario.source.len())] {
+    let counts =
+        [("host", scenario.host.len()), ("source", scenario.source.len()), ("sink", scenario.sink.len())];
+    for (key, count) in counts {
         check.require(count <= MOST, key, format!("{count} of them"), format!("at most {MOST}"));
     }
     let mut seen = BTreeSet::new();
     let hosts = scenario.host.iter().map(|host| ("hosts", &host.name));
     let sources = scenario.source.iter().map(|source| ("hosts or sources", &source.name));
-    let switches = scenario.switch.iter().map(|switch| ("hosts, sources or switches", &switch.name));
+    let sinks = scenario.sink.iter().map(|sink| ("hosts, sources or sinks", &sink.name));
+    let switches = scenario.switch.iter().map(|switch| ("hosts, sources, sinks or switches", &switch.name));
     let programs = scenario.program.iter().filter_map(|program| program.name.as_ref());
     let cables = scenario.cable.iter().filter_map(|cable| cable.name.as_ref());
-    let named = programs.chain(cables).map(|name| ("hosts, sources, switches, programs or cables", name));
-    for (what, name) in hosts.chain(sources).chain(switches).chain(named) {
+    let named =
+        programs.chain(cables).map(|name| ("hosts, sources, sinks, switches, programs or cables", name));
+    for (what, name) in hosts.chain(sources).chain(sinks).chain(switches).chain(named) {
         check_name(name, &mut check.complaints.0);
         if !seen.insert(&name.value) {
             let message = format!("there are two {what} called `{}`", name.value);
@@ -191,6 +197,8 @@ pub struct ComputerSetup {
     pub programs: Vec<ProgramSetup>,
     /// Traffic sources.
     pub sources: Vec<SourceSetup>,
+    /// Sinks.
+    pub sinks: Vec<SinkSetup>,
     /// What is between the hosts.
     pub network: NetworkSetup,
     /// What happens while the programs run.
@@ -226,7 +234,8 @@ impl ComputerSetup {
         let (switches, cables) = (&scenario.switch, &scenario.cable);
         crate::port::check(&hosts, &mut wrong);
         let sources = SourceSetup::find(&scenario.source, &hosts, &mut wrong);
-        let stations = Stations { hosts: &hosts, sources: &scenario.source };
+        let sinks = SinkSetup::find(&scenario.sink, &hosts, &sources, &mut wrong);
+        let stations = Stations { hosts: &hosts, sources: &scenario.source, sinks: &scenario.sink };
         let network = NetworkSetup::find(stations, switches, cables, &scenario.capture, &mut wrong);
         // Events name what is there: they come last.
         if !wrong.is_empty() {
@@ -240,7 +249,7 @@ impl ComputerSetup {
         }
         let (name, summary) = (scenario.name, scenario.summary);
         let seed = scenario.seed.unwrap_or(1);
-        Ok(Self { name, summary, seed, hosts, programs, sources, network, events })
+        Ok(Self { name, summary, seed, hosts, programs, sources, sinks, network, events })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::computer::{DeviceFile, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::{ETHERNET, is_ethernet};
 use crate::placed::Placed;
-use crate::traffic::SourceEntry;
+use crate::traffic::{SinkEntry, SourceEntry};
 use units::BitRate;
 
 /// What is at the far ends of a network.
@@ -17,6 +17,8 @@ pub(crate) struct Stations<'a> {
     pub hosts: &'a [HostSetup],
     /// Traffic sources.
     pub sources: &'a [SourceEntry],
+    /// Sinks.
+    pub sinks: &'a [SinkEntry],
 }
 
 /// Finds ports by what the scenario calls them.
@@ -54,7 +56,7 @@ impl NetworkSetup {
                 }
             }
         }
-        finder.check_sources(wrong);
+        finder.check_testers(wrong);
         for capture in captures {
             match finder.port(&capture.port) {
                 Ok(port) if finder.used.contains(&port) => {
@@ -146,16 +148,19 @@ impl Finder<'_> {
         if let Some(switch) = self.switches.iter().position(|switch| switch.name.value == name) {
             return Ok(PortSetup::Switch(switch, number));
         }
-        let Stations { hosts, sources } = self.stations;
-        if let Some(source) = sources.iter().position(|source| source.name.value == name) {
-            let only = format!("source `{name}` has one port");
-            let only = Diagnostic::new(&end.place, only).help(format!("call it `{name}`"));
-            return if number == 0 { Ok(PortSetup::Source(source)) } else { Err(only.into()) };
+        let Stations { hosts, sources, sinks } = self.stations;
+        let source = sources.iter().position(|source| source.name.value == name).map(PortSetup::Source);
+        let sink = sinks.iter().position(|sink| sink.name.value == name).map(PortSetup::Sink);
+        if let Some(tester) = source.or(sink) {
+            let only = Diagnostic::new(&end.place, format!("`{name}` has one port"));
+            let only = only.help(format!("call it `{name}`"));
+            return if number == 0 { Ok(tester) } else { Err(only.into()) };
         }
         let Some(host) = hosts.iter().position(|host| host.name == name) else {
             let names = hosts.iter().map(|host| host.name.as_str());
             let names = names.chain(self.switches.iter().map(|switch| switch.name.value.as_str()));
             let names = names.chain(sources.iter().map(|source| source.name.value.as_str()));
+            let names = names.chain(sinks.iter().map(|sink| sink.name.value.as_str()));
             let help = format!("there are {}", crate::suggest::list(names));
             return Err(Diagnostic::new(&end.place, format!("there is no `{name}`")).help(help).into());
         };
@@ -205,7 +210,7 @@ impl Finder<'_> {
             let message = format!("`rate`: {rate} is more than `{}` has, {most}", end.value);
             let own = match slower {
                 PortSetup::Host(..) => "`change.controller.rate` of its NIC",
-                PortSetup::Switch(..) | PortSetup::Source(_) => "its own `rate`",
+                PortSetup::Switch(..) | PortSetup::Source(_) | PortSetup::Sink(_) => "its own `rate`",
             };
             let help = format!("{most} at most, or change {own}");
             return Err(Diagnostic::new(place, message).help(help).into());
@@ -217,15 +222,18 @@ impl Finder<'_> {
         Ok(rate)
     }
 
-    /// Complains of traffic sources that no cable leads to.
-    fn check_sources(&self, wrong: &mut Vec<Diagnostic>) {
+    /// Complains of sources and sinks that no cable leads to.
+    fn check_testers(&self, wrong: &mut Vec<Diagnostic>) {
         let used: BTreeSet<_> = self.used.iter().collect();
-        for (n, source) in self.stations.sources.iter().enumerate() {
-            if !used.contains(&PortSetup::Source(n)) {
-                let name = &source.name.value;
-                let help = format!("add `[[cable]]` with `{name}` as one of its `ends`");
-                let message = format!("no cable leads to source `{name}`");
-                wrong.push(Diagnostic::new(&source.name.place, message).help(help));
+        let Stations { sources, sinks, .. } = self.stations;
+        let sources =
+            sources.iter().enumerate().map(|(n, source)| (PortSetup::Source(n), "source", &source.name));
+        let sinks = sinks.iter().enumerate().map(|(n, sink)| (PortSetup::Sink(n), "sink", &sink.name));
+        for (port, what, name) in sources.chain(sinks) {
+            if !used.contains(&port) {
+                let help = format!("add `[[cable]]` with `{}` as one of its `ends`", name.value);
+                let message = format!("no cable leads to {what} `{}`", name.value);
+                wrong.push(Diagnostic::new(&name.place, message).help(help));
             }
         }
     }
@@ -238,6 +246,7 @@ impl Finder<'_> {
             },
             PortSetup::Switch(switch, _) => self.switches[switch].rate.unwrap_or(BitRate::gbit_per_s(100)),
             PortSetup::Source(source) => self.stations.sources[source].speed(),
+            PortSetup::Sink(sink) => self.stations.sinks[sink].speed(),
         }
     }
 }

@@ -196,7 +196,10 @@ impl Computers {
             .zip(&setup.sources)
             .map(|(n, source)| TrafficSource::new(&mut fabric, n, source, seed))
             .collect();
-        let (cables, captures) = network::connect(&mut fabric, &setup.network, (&devices, &sources), seed)?;
+        let sinks = (0..).zip(&setup.sinks).map(|(n, sink)| traffic::sink(&mut fabric, n, sink, seed));
+        let sinks: Vec<EndpointId> = sinks.collect();
+        let ends = network::Ends { devices: &devices, sources: &sources, sinks: &sinks };
+        let (cables, captures) = network::connect(&mut fabric, &setup.network, ends, seed)?;
         let simulation = Simulation::new(fabric);
         let boot =
             |(number, (host, id, devices, nics, switches)): (usize, (&machine::HostSetup, _, _, _, _))| {

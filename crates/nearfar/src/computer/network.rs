@@ -22,14 +22,25 @@ const PROPAGATION: Duration = Duration::from_ns(20);
 /// Captures under way, by their file.
 pub type Captures = BTreeMap<String, Rc<RefCell<Capture>>>;
 
-/// Connects the hosts' devices and the traffic sources.
+/// What cables lead to beside switches.
+#[derive(Clone, Copy)]
+pub struct Ends<'a> {
+    /// Each host's devices.
+    pub devices: &'a [Vec<EndpointId>],
+    /// Traffic sources.
+    pub sources: &'a [TrafficSource],
+    /// Sinks.
+    pub sinks: &'a [EndpointId],
+}
+
+/// Connects the hosts' devices, traffic sources and sinks.
 ///
 /// # Errors
 /// If a capture's file cannot be written, at the line that names it.
 pub fn connect(
     fabric: &mut Fabric,
     setup: &NetworkSetup,
-    (devices, sources): (&[Vec<EndpointId>], &[TrafficSource]),
+    Ends { devices, sources, sinks }: Ends<'_>,
     seed: Seed,
 ) -> Result<(Vec<CableId>, Captures), Diagnostics> {
     let mut switches = Vec::new();
@@ -50,6 +61,7 @@ pub fn connect(
             }
             PortSetup::Switch(switch, port) => fabric.switch_port(switches[switch], port),
             PortSetup::Source(source) => fabric.ethernet_port(sources[source].station, EthernetPort(0)),
+            PortSetup::Sink(sink) => fabric.ethernet_port(sinks[sink], EthernetPort(0)),
         }
     };
     let mut cables = Vec::new();

@@ -1,16 +1,17 @@
-//! Traffic sources: network testers at the ends of cables.
+//! Traffic sources and sinks: network testers at the ends of cables.
 
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use machine::SourceSetup;
-use tester::{Ending, Source, SourceHandle, SourceParams};
+use machine::{SinkSetup, SourceSetup};
+use tester::{Ending, Sink, SinkParams, Source, SourceHandle, SourceParams};
 use units::Time;
 use wire::ethernet::MacAddr;
 use workloads::{Failure, Report};
 
-/// Where the Ethernet addresses of sources begin, which the hosts' do not reach.
+/// Where the Ethernet addresses of sources and sinks begin, which the hosts' do not reach.
 const MACS: u32 = 0xffff_0000;
+const SINK_MACS: u32 = 0xffff_8000;
 /// Ethernet's, as the kernels' interfaces have it.
 const MTU: u16 = 1500;
 
@@ -54,6 +55,18 @@ impl TrafficSource {
         let handle = self.handle.clone();
         simulation.spawn(async move { then(report(handle.ended().await)) });
     }
+}
+
+/// Plugs in the scenario's `n`th sink.
+pub fn sink(fabric: &mut Fabric, n: u32, setup: &SinkSetup, seed: Seed) -> EndpointId {
+    let sink = Sink::new(SinkParams {
+        mac: MacAddr::local(SINK_MACS + n),
+        address: setup.address,
+        rate: setup.rate,
+        mtu: MTU,
+        seed: seed.part(&setup.name),
+    });
+    fabric.add_spare(EndpointParams::ideal(0), Box::new(sink))
 }
 
 /// As iperf's client reports.
