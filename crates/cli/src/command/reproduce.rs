@@ -115,7 +115,7 @@ mod tests {
         let documented = include_str!("../../../../published/README.md");
         let mut ids = BTreeSet::new();
         // Without evidence nothing is simulated: the shape is the same.
-        for file in [ClaimFile::pcie_bench(), ClaimFile::kpio_wc()] {
+        for file in [ClaimFile::pcie_bench(), ClaimFile::ioctopus(), ClaimFile::kpio_wc()] {
             let nothing = Evidence::default();
             let (claims, points) = (file.judge_claims(&nothing), file.judge_figures(&nothing));
             let rows = rows(claims.clone().into_iter(), points.into_iter())

@@ -22,6 +22,14 @@ pub enum Axis {
     Generation,
     /// Large messages that wait.
     Waiting,
+    /// The size of a program's buffer, bytes.
+    Buffer,
+    /// The size of an Ethernet frame, bytes.
+    Frame,
+    /// The share of SET requests, percent.
+    SetRatio,
+    /// Instances of STREAM.
+    Streams,
 }
 
 /// A figure.

@@ -79,6 +79,15 @@ impl ClaimFile {
             .expect("published/kpio-wc.toml is well-formed")
     }
 
+    /// IOctopus's claims, from `published/ioctopus.toml`. No values of its figures are known.
+    ///
+    /// # Panics
+    /// If that file, which is part of the program, is malformed.
+    pub fn ioctopus() -> Self {
+        Self::parse(include_str!("../../../../published/ioctopus.toml"), VALUES_HEADER)
+            .expect("published/ioctopus.toml is well-formed")
+    }
+
     /// Every observed value that its claims and figures rest on.
     pub fn observed(&self) -> BTreeSet<String> {
         let claims = self.claims.iter().flat_map(|claim| claim.observed.values().cloned());

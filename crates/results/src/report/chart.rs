@@ -102,6 +102,10 @@ impl Chart {
             Axis::Buffers => ("write-combining buffers of the core".into(), Scale::Linear),
             Axis::Generation => ("generation of PCI Express".into(), Scale::Linear),
             Axis::Waiting => ("large messages that wait".into(), Scale::Linear),
+            Axis::Buffer => ("buffer (bytes)".into(), Scale::Log2),
+            Axis::Frame => ("frame (bytes)".into(), Scale::Log2),
+            Axis::SetRatio => ("SET requests (%)".into(), Scale::Linear),
+            Axis::Streams => ("instances of STREAM".into(), Scale::Linear),
         };
         let unit = if figure.unit == "%" { "change (%)" } else { &figure.unit };
         let is_log = figure.log || figure.axis == Axis::Percentile;

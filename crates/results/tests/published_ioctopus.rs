@@ -1,0 +1,51 @@
+//! The claims of IOctopus: well-formed, and fitted by nothing remote.
+
+use results::claims::{ClaimFile, Evidence, Role, Verdict};
+
+#[test]
+fn claims_are_well_formed() {
+    let file = ClaimFile::ioctopus();
+    for claim in &file.claims {
+        assert!(claim.text.ends_with('.'), "{}: a sentence ends with a full stop", claim.id);
+        assert!(claim.published.is_some(), "{}", claim.id);
+        let place = claim.id.split('/').nth(1).unwrap();
+        assert!(place == "text" || place.starts_with("fig"), "{}", claim.id);
+        assert!(claim.observed.values().all(|key| key.contains('/')), "{}", claim.id);
+    }
+    let fitted = || file.claims.iter().filter(|claim| claim.role == Role::Calibration);
+    assert!(fitted().count() >= 3);
+    assert!(fitted().all(|claim| claim.observed.values().all(|key| key.contains("/local/"))));
+}
+
+#[test]
+fn ids_of_claims_and_points_are_unique() {
+    let results = ClaimFile::ioctopus().judge(&Evidence::default());
+    let ids: std::collections::BTreeSet<&str> = results.iter().map(|r| r.id.as_str()).collect();
+    assert_eq!(ids.len(), results.len());
+    assert!(results.iter().all(|r| r.verdict == Verdict::NotModelled));
+}
+
+/// The paper's own numbers, observed, are within every tolerance.
+#[test]
+fn the_papers_own_numbers_hold_together() {
+    let file = ClaimFile::ioctopus();
+    let mut evidence = Evidence::default();
+    let values = [
+        ("tx-gbit/local/65536", 47.0),
+        ("tx-kpps/local/65536", 91.0),
+        ("rx-gbit/local/65536", 22.0),
+        ("rx-gbit/remote/65536", 17.6),
+        ("rx-memory/remote/65536", 52.8),
+        ("pktgen-mpps/local/64", 4.1),
+        ("pktgen-mpps/remote/64", 3.08),
+        ("pktgen-ns/local/64", 1e3 / 4.1),
+        ("pktgen-ns/remote/64", 1e3 / 3.08),
+    ];
+    for (key, value) in values {
+        evidence.observed.insert(key.into(), Ok(value));
+    }
+    let judged: Vec<_> =
+        file.judge_claims(&evidence).into_iter().filter(|c| c.verdict != Verdict::NotModelled).collect();
+    assert!(judged.len() >= 9, "{judged:?}");
+    assert!(judged.iter().all(|c| c.verdict == Verdict::Within), "{judged:?}");
+}
