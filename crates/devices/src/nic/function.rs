@@ -3,6 +3,7 @@
 use platform::ethernet::EthernetPort;
 use units::{Duration, Time};
 use wire::ethernet::MacAddr;
+use wire::ip::Flow;
 use wire::nic::registers::{NO_VECTOR, feature};
 use wire::pcie::config::ConfigSpace;
 
@@ -128,6 +129,13 @@ impl NicFunction {
 
     pub fn port(&self) -> EthernetPort {
         self.params.port
+    }
+
+    /// The queue that a flow's frames go to by rule or hash.
+    pub fn queue_of(&self, flow: &Flow) -> u16 {
+        let by_rule = || self.rules.target_of(flow).filter(|_| self.has(feature::FLOW_RULES));
+        let by_hash = || self.rss.hash(flow).filter(|_| self.has(feature::RSS));
+        by_rule().or_else(|| by_hash().map(|(hash, _)| self.rss.queue(hash))).unwrap_or(0)
     }
 
     /// The ring of a queue in either direction.

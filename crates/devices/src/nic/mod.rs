@@ -132,11 +132,11 @@ impl Device for Nic {
         self.functions.iter().filter_map(part).collect()
     }
 
-    fn reset(&mut self, _bus: &mut dyn DeviceBus, reset: Reset) {
+    fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
         match reset {
             Reset::Fundamental | Reset::Hot => {
                 for function in 0..self.functions.len() {
-                    self.reset_function(function as u8);
+                    self.reset_function(bus, function as u8);
                 }
                 self.forget_sending();
                 self.forget_receiving();
@@ -145,7 +145,7 @@ impl Device for Nic {
                 self.inside.clear();
             }
             Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {
-                self.reset_function(function);
+                self.reset_function(bus, function);
                 self.recount_held();
             }
             Reset::Function(_) => {}

@@ -133,7 +133,7 @@ impl Nic {
         }
         let bytes = value.to_le_bytes();
         match at {
-            regs::CONTROL if value & control::RESET != 0 => self.reset_function(function),
+            regs::CONTROL if value & control::RESET != 0 => self.reset_function(bus, function),
             regs::CONTROL => state.enabled = value & control::ENABLE != 0,
             regs::ENABLED => state.features = value & state.features(&self.params),
             regs::MAX_FRAME => state.max_frame = (value as u16).min(self.params.max_frame),
@@ -156,25 +156,31 @@ impl Nic {
     fn flow_command(&mut self, bus: &mut dyn DeviceBus, function: u8, command: u32) {
         let now = bus.now();
         let functions = self.functions.len() as u32;
+        let switch_part = self.switch_part(function);
         let state = &mut self.functions[usize::from(function)];
         let is_switch = command & flow::SWITCH != 0;
         let targets = if is_switch { functions } else { state.rx.len() as u32 };
-        if is_switch && function != 0 || !is_switch && self.params.features & feature::FLOW_RULES == 0 {
+        let is_virtual = state.physical.is_some();
+        if is_switch && is_virtual || !is_switch && self.params.features & feature::FLOW_RULES == 0 {
             state.flow.result = flow::RESULT_UNKNOWN;
             return;
         }
         let target = state.flow.target;
         let fields = &mut state.flow;
         let table: &mut FlowTable = if is_switch { &mut self.switch_rules } else { &mut state.rules };
+        // Of the internal switch's table a function sees its own part.
+        let part = if is_switch { switch_part } else { 0..u32::from(self.params.flow_rules) };
+        let rule = part.start.checked_add(fields.rule).filter(|rule| part.contains(rule));
+        let rule = rule.unwrap_or(u32::MAX);
         fields.result = match command & !flow::SWITCH {
             flow::ADD if target >= targets => flow::RESULT_RANGE,
-            flow::ADD => table.add(now, fields.rule, fields.key(), target as u16),
-            flow::REMOVE => table.remove(fields.rule),
+            flow::ADD => table.add(now, rule, fields.key(), target as u16),
+            flow::REMOVE => table.remove(rule),
             flow::CLEAR => {
-                table.clear();
+                table.remove_range(part);
                 flow::RESULT_OK
             }
-            flow::QUERY => match table.query(now, fields.rule) {
+            flow::QUERY => match table.query(now, rule) {
                 Some((age_us, hits)) => {
                     (fields.age_us, fields.hits) = (age_us, hits);
                     flow::RESULT_OK
@@ -240,7 +246,7 @@ impl Nic {
     }
 
     /// The driver resets the function.
-    pub(super) fn reset_function(&mut self, function: u8) {
+    pub(super) fn reset_function(&mut self, bus: &mut dyn DeviceBus, function: u8) {
         let state = &self.functions[usize::from(function)];
         let (tx, rx) = (state.tx.len(), state.rx.len());
         for queue in 0..tx {
@@ -252,10 +258,18 @@ impl Nic {
         self.kpio_reset(function);
         let state = &mut self.functions[usize::from(function)];
         state.reset(&self.params);
-        if function == 0 {
-            self.switch_rules.clear();
-        }
+        let rules = self.switch_part(function);
+        self.switch_rules.remove_range(rules);
         self.handle.clear(function);
+        self.release_fences(bus, function);
+    }
+
+    /// The numbers in the internal switch's table of the rules that a physical function makes; none for a virtual one.
+    fn switch_part(&self, function: u8) -> std::ops::Range<u32> {
+        let physical = self.functions.iter().filter(|f| f.physical.is_none()).count() as u32;
+        let each = u32::from(self.params.switch_rules) / physical.max(1);
+        let begin = u32::from(function).min(physical) * each;
+        begin..if u32::from(function) < physical { begin + each } else { begin }
     }
 }
 

@@ -34,6 +34,9 @@ pub struct RxQueue {
     came: u32,
     /// Those that the driver is to fetch.
     pub held: Held,
+    /// Reads through other functions that must have come back before frames that wait for them are written, by number, and
+    /// whose they are.
+    fences: Vec<(u16, u8)>,
 }
 
 impl RxQueue {
@@ -44,11 +47,17 @@ impl RxQueue {
             is_listed: false,
             came: 0,
             held: Held::default(),
+            fences: Vec::new(),
         }
     }
 
+    /// Frames that came for it.
+    pub fn came(&self) -> u32 {
+        self.came
+    }
+
     /// Whether a frame that came as its `count`-th, or one before, waits in the device.
-    fn has_waiting(&self, count: u32) -> bool {
+    pub fn has_waiting(&self, count: u32) -> bool {
         let gone = self.came.wrapping_sub(self.waiting.len() as u32);
         !self.waiting.is_empty() && count.wrapping_sub(gone) as i32 > 0
     }
@@ -60,6 +69,8 @@ struct Seen {
     hash: u32,
     flags: u16,
     rule: u16,
+    /// The fence that it waits for.
+    fence: Option<u16>,
 }
 
 /// What the queues share: packet memory, the engine.
@@ -73,6 +84,8 @@ pub struct Receiver {
     /// Queues with frames that wait.
     turns: VecDeque<(u8, u8)>,
     spare: Vec<Vec<u8>>,
+    /// Number of the next fence.
+    next_fence: u16,
 }
 
 /// Whether a frame found its buffers.
@@ -100,19 +113,21 @@ impl Nic {
         self.distribute(bus, port, &frame[..frame.len() - FCS_LEN], None);
     }
 
-    /// Gives a frame to a function: to the queue that a rule or the hash says.
+    /// Gives a frame to a function: to the queue that a rule or the hash says. What it writes for it is not seen before all that a
+    /// queue of another function has written (`fenced`). Gives its place, unless it is dropped.
     pub(super) fn deliver(
         &mut self,
         bus: &mut dyn DeviceBus,
         function: u8,
         frame: &[u8],
         parts: Option<Dissection>,
-    ) {
+        fenced: Option<Placement>,
+    ) -> Option<Placement> {
         let now = bus.now();
         let state = &mut self.functions[usize::from(function)];
         if frame.len() > usize::from(state.max_frame) {
             self.handle.add(function, counter::RX_LENGTH_ERRORS, 1);
-            return;
+            return None;
         }
         let (mut seen, mut queue, mut left) = (Seen::default(), 0, None);
         if let Some(parts) = parts {
@@ -129,7 +144,8 @@ impl Nic {
                 (seen.rule, seen.flags) = (found.number, seen.flags | STEERED);
                 // A new rule's flow went by its hash: any frame of that queue may be one of its.
                 let rx = &state.rx;
-                let hashed = || Placement { queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
+                let hashed =
+                    || Placement { function, queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
                 let last = found.last.unwrap_or_else(hashed);
                 let old = rx.get(usize::from(last.queue));
                 if last.queue != found.target && old.is_some_and(|old| old.has_waiting(last.count)) {
@@ -139,7 +155,7 @@ impl Nic {
                     queue = found.target;
                 }
                 let came = rx.get(usize::from(queue)).map_or(0, |q| q.came);
-                *found.last = Some(Placement { queue, count: came.wrapping_add(1) });
+                *found.last = Some(Placement { function, queue, count: came.wrapping_add(1) });
             }
             if state.has(feature::RX_CHECKSUM) {
                 seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
@@ -148,15 +164,17 @@ impl Nic {
         }
         let Some(state) = state.rx.get_mut(usize::from(queue)).filter(|q| q.ring.running) else {
             self.handle.add(function, counter::RX_NO_QUEUE, 1);
-            return;
+            return None;
         };
         if self.receiver.held + frame.len() as u32 > self.params.rx.memory {
             self.handle.add(function, counter::RX_OVERFLOW, 1);
-            return;
+            return None;
         }
         state.came = state.came.wrapping_add(1);
+        let place = Placement { function, queue, count: state.came };
         let has_others = !state.waiting.is_empty();
         let queue = queue as u8;
+        seen.fence = fenced.map(|old| self.fence(bus, (function, queue), old));
         if let Some(left) =
             left.filter(|&left| usize::from(left) < self.functions[usize::from(function)].rx.len())
         {
@@ -179,6 +197,42 @@ impl Nic {
                 }
                 self.rx_fetch(bus, function, queue);
                 self.wake_receiver(bus);
+            }
+        }
+        Some(place)
+    }
+
+    /// Lets a queue of another function write what it has to report, and asks by a read through that function when all it wrote is
+    /// in memory. Gives the number by which frames of a queue wait for the answer.
+    fn fence(&mut self, bus: &mut dyn DeviceBus, (function, queue): (u8, u8), old: Placement) -> u16 {
+        self.flush(bus, old.function, old.queue as u8, false);
+        let number = self.receiver.next_fence;
+        self.receiver.next_fence = number.wrapping_add(1);
+        let at = self.functions[usize::from(old.function)].ring(old.queue as u8, false).setup.ring;
+        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+        state.fences.push((number, old.function));
+        let note = Note::new(Kind::RxFetch, state.ring.life, function, queue).with(number, 0);
+        bus.read(read(old.function, at, 0, note));
+        number
+    }
+
+    /// All that was written through a function before is in memory, or will never be.
+    fn fence_passed(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, number: u16) {
+        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+        state.fences.retain(|&(other, _)| other != number);
+        self.drain(bus, function, queue);
+    }
+
+    /// A function was reset and writes nothing any more: who waits for its writes goes on.
+    pub(super) fn release_fences(&mut self, bus: &mut dyn DeviceBus, of: u8) {
+        for function in 0..self.functions.len() {
+            for queue in 0..self.functions[function].rx.len() {
+                let fences = &mut self.functions[function].rx[queue].fences;
+                let before = fences.len();
+                fences.retain(|&(_, old)| old != of);
+                if fences.len() < before {
+                    self.drain(bus, function as u8, queue as u8);
+                }
             }
         }
     }
@@ -206,10 +260,12 @@ impl Nic {
         seen: Seen,
     ) -> Placed {
         let now = bus.now();
-        if self.receiver.free > now {
+        let state = &self.functions[usize::from(function)].rx[usize::from(queue)];
+        let is_fenced = seen.fence.is_some_and(|fence| state.fences.iter().any(|&(other, _)| other == fence));
+        if self.receiver.free > now || is_fenced {
             return Placed::NotYet;
         }
-        let ring = &self.functions[usize::from(function)].rx[usize::from(queue)].ring;
+        let ring = &state.ring;
         let (mut buffers, mut room) = (0, 0);
         while room < frame.len() {
             match ring.peek(buffers).map(RxDescriptor::parse) {
@@ -321,6 +377,9 @@ impl Nic {
         if ring.life != note.life {
             return;
         }
+        if note.second == 0 {
+            return self.fence_passed(bus, note.function, note.queue, note.first);
+        }
         match outcome {
             Ok(bytes) => {
                 ring.store(note.first, bytes);
@@ -372,6 +431,7 @@ impl Nic {
     /// Forgets the frames that wait at a queue.
     pub(super) fn abandon_frames(&mut self, function: u8, queue: u8) {
         let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+        state.fences.clear();
         for (frame, _) in state.waiting.drain(..) {
             self.receiver.held -= frame.len() as u32;
             self.receiver.spare.push(frame);
@@ -389,6 +449,7 @@ impl Nic {
         self.receiver = Receiver::default();
         for state in self.functions.iter_mut().flat_map(|f| &mut f.rx) {
             state.waiting.clear();
+            state.fences.clear();
             state.is_listed = false;
         }
     }

@@ -46,9 +46,10 @@ struct Rule {
     last: Option<Placement>,
 }
 
-/// A frame's place in a queue: which queue, and how many frames it had taken with this one.
+/// A frame's place in a queue: which queue of which function, and how many frames it had taken with this one.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
+    pub function: u8,
     pub queue: u16,
     pub count: u32,
 }
@@ -107,16 +108,32 @@ impl FlowTable {
         }
     }
 
-    pub fn clear(&mut self) {
-        self.rules.clear();
-        self.by_key.clear();
-    }
-
     /// Microseconds since rule `number` was used, and how often it was.
     pub fn query(&self, now: Time, number: u32) -> Option<(u32, u32)> {
         let rule = self.rules.get(number as usize)?.as_ref()?;
         let age = now.since(rule.used).as_ps() / 1_000_000;
         Some((u32::try_from(age).unwrap_or(u32::MAX), rule.hits))
+    }
+
+    /// The target of the rule that matches a packet, which does not count as used.
+    pub fn target_of(&self, packet: &Flow) -> Option<u16> {
+        let number = *self.by_key.get(&FlowKey::of(packet)?)?;
+        self.rules[usize::from(number)].as_ref().map(|rule| rule.target)
+    }
+
+    /// Removes the rules whose numbers lie in a range.
+    pub fn remove_range(&mut self, numbers: std::ops::Range<u32>) {
+        for number in numbers.start..numbers.end.min(self.rules.len() as u32) {
+            self.remove(number);
+        }
+    }
+
+    /// Notes where the last frame of a flow went that a rule names.
+    pub fn went(&mut self, packet: &Flow, to: Placement) {
+        let number = FlowKey::of(packet).and_then(|key| self.by_key.get(&key));
+        if let Some(rule) = number.and_then(|&number| self.rules[usize::from(number)].as_mut()) {
+            rule.last = Some(to);
+        }
     }
 
     /// The rule that matches a packet.

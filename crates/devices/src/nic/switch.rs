@@ -1,4 +1,13 @@
 //! The internal switch (MPFS): which functions behind a port a frame is for, whether it came from the wire or one of them.
+//!
+//! Functions that share an address are one station that is reached by several links (IOctopus, 3.3): a rule says which of
+//! them a flow is for, and what no rule names is for the first that runs. Each of them has a part of the table for its own
+//! rules, so that none needs another to be there.
+//!
+//! **Order.** Writes keep their order on a link, but not between two. When a flow moves to another function, that one takes
+//! it from the first frame for which none waits at the old one; what the old one has to report is written, and a read of
+//! no bytes through it fetched back, before the new one writes anything behind that frame: completions push what was written
+//! before them (PCIe Base 5.0, 2.4.1), so all of the old function's writes are in memory by then.
 
 use std::collections::VecDeque;
 
@@ -9,8 +18,9 @@ use wire::ethernet::{EthernetHeader, FCS_LEN, MacAddr};
 use wire::ip::{Dissection, Flow};
 use wire::nic::registers::{counter, feature};
 
-use super::Nic;
+use super::steering::{Match, Placement};
 use super::token::{Kind, Note};
+use super::{Nic, NicFunction};
 
 /// Marks timers of frames between functions.
 pub(super) const INSIDE: u16 = 1;
@@ -19,23 +29,55 @@ pub(super) const INSIDE: u16 = 1;
 pub(super) type Inside = VecDeque<(Time, u8, Vec<u8>)>;
 
 impl Nic {
-    /// The function behind a port to which a frame is addressed.
+    /// The function behind a port to which a frame is addressed, and of a flow that a rule names where its last frame went.
     fn owner_of(
         &mut self,
         bus: &dyn DeviceBus,
         port: EthernetPort,
         to: MacAddr,
         flow: Option<&Flow>,
-    ) -> Option<usize> {
+    ) -> Option<(usize, Option<Option<Placement>>)> {
         if to.is_multicast() {
             return None;
         }
-        let ours = |f: &super::NicFunction| f.port() == port && f.mac == to && f.is_known();
-        let by_rule = flow.and_then(|flow| self.switch_rules.find(bus.now(), flow));
-        by_rule
-            .map(|found| usize::from(found.target))
-            .filter(|&f| self.functions.get(f).is_some_and(ours))
-            .or_else(|| self.functions.iter().position(ours))
+        let ours = |f: &NicFunction| f.port() == port && f.mac == to && f.is_known();
+        let named = flow.and_then(|flow| self.switch_rules.find(bus.now(), flow));
+        let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
+        // A rule for a function that has gone is as none.
+        let runs = |f: usize| self.functions.get(f).is_some_and(|f| ours(f) && f.enabled);
+        named.filter(|&(function, _)| runs(function)).or_else(|| {
+            let all = || self.functions.iter();
+            let usual = all().position(|f| ours(f) && f.enabled).or_else(|| all().position(ours));
+            usual.map(|function| (function, None))
+        })
+    }
+
+    /// Where a frame of a flow goes that a rule names: the function, and the queue of another one that has to be fenced before
+    /// it does.
+    fn in_order(&self, target: usize, last: Option<Placement>, flow: &Flow) -> (usize, Option<Placement>) {
+        // A flow without a rule went where flows without rules go.
+        let usual = || {
+            let ours = |f: &NicFunction| self.is_same_station(f, &self.functions[target]) && f.enabled;
+            let function = self.functions.iter().position(ours)?;
+            let queue = self.functions[function].queue_of(flow);
+            let came = self.functions[function].rx.get(usize::from(queue))?.came();
+            Some(Placement { function: function as u8, queue, count: came })
+        };
+        let Some(last) = last.or_else(usual).filter(|last| usize::from(last.function) != target) else {
+            return (target, None);
+        };
+        let old = &self.functions[usize::from(last.function)];
+        match old.rx.get(usize::from(last.queue)).filter(|_| old.enabled) {
+            Some(queue) if queue.has_waiting(last.count) => (last.function.into(), None),
+            Some(_) => (target, Some(last)),
+            // It was reset, and has nothing any more.
+            None => (target, None),
+        }
+    }
+
+    /// Whether two functions are one to the network.
+    fn is_same_station(&self, one: &NicFunction, other: &NicFunction) -> bool {
+        one.port() == other.port() && one.mac == other.mac
     }
 
     /// Whether a function wants a frame that came to a port, or was sent behind it by `from`.
@@ -48,11 +90,13 @@ impl Nic {
         from: Option<u8>,
     ) -> bool {
         let state = &self.functions[function];
-        let wants = owner == Some(function)
-            || to.is_broadcast()
-            || (to.is_multicast() && state.has(feature::ALL_GROUPS))
-            || state.has(feature::PROMISCUOUS);
-        state.port() == port && state.enabled && wants && from != Some(function as u8)
+        let is_for_many = to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));
+        // One of a station takes what is for many, as there is one cable.
+        let same = |other: &&NicFunction| other.enabled && self.is_same_station(other, state);
+        let is_first = || self.functions.iter().find(same).is_some_and(|first| std::ptr::eq(first, state));
+        let wants = owner == Some(function) || (is_for_many && is_first()) || state.has(feature::PROMISCUOUS);
+        let own = from.is_some_and(|from| self.is_same_station(&self.functions[usize::from(from)], state));
+        state.port() == port && state.enabled && wants && !own
     }
 
     /// Gives a frame, without check sequence, to the functions behind a port that it is for.
@@ -66,12 +110,24 @@ impl Nic {
         let Ok((header, _)) = EthernetHeader::parse(frame) else { return };
         let parts = Dissection::of(frame);
         let to = header.destination;
-        let owner = self.owner_of(bus, port, to, parts.as_ref().map(|parts| &parts.flow));
+        let flow = parts.as_ref().map(|parts| &parts.flow);
+        let (mut owner, mut fenced, mut named) = (None, None, false);
+        if let Some((function, rule)) = self.owner_of(bus, port, to, flow) {
+            owner = Some(function);
+            if let (Some(last), Some(flow)) = (rule, flow) {
+                let (function, fence) = self.in_order(function, last, flow);
+                (owner, fenced, named) = (Some(function), fence, true);
+            }
+        }
         let mut found = false;
         for function in 0..self.functions.len() {
             if self.wants(function, port, to, owner, from) {
                 found = true;
-                self.deliver(bus, function as u8, frame, parts);
+                let fenced = fenced.filter(|_| owner == Some(function));
+                let place = self.deliver(bus, function as u8, frame, parts, fenced);
+                if let (true, Some(flow), Some(place)) = (named && owner == Some(function), flow, place) {
+                    self.switch_rules.went(flow, place);
+                }
             }
         }
         if !found && from.is_none() {
@@ -92,14 +148,15 @@ impl Nic {
     pub(super) fn send_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) -> bool {
         let port = self.functions[usize::from(from)].port();
         let frame = &frame[..frame.len() - FCS_LEN];
-        let behind =
-            |(n, f): (usize, &super::NicFunction)| n != usize::from(from) && f.port() == port && f.is_known();
+        let own = &self.functions[usize::from(from)];
+        let behind = |f: &NicFunction| f.port() == port && f.is_known() && !self.is_same_station(f, own);
         let Ok((header, _)) = EthernetHeader::parse(frame) else { return true };
-        if !self.functions.iter().enumerate().any(behind) {
+        if !self.functions.iter().any(behind) {
             return true;
         }
         let (to, parts) = (header.destination, Dissection::of(frame));
         let owner = self.owner_of(bus, port, to, parts.as_ref().map(|parts| &parts.flow));
+        let owner = owner.map(|(function, _)| function);
         if (0..self.functions.len()).any(|function| self.wants(function, port, to, owner, Some(from))) {
             self.pass_inside(bus, from, frame);
         }

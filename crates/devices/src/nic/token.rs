@@ -7,7 +7,7 @@ use platform::device::Token;
 pub enum Kind {
     /// Read: descriptors to send; the count of the first, and how many.
     TxFetch,
-    /// Read: free buffers; the count of the first, and how many.
+    /// Read: free buffers; the count of the first, and how many. Of none: a fence, its number.
     RxFetch,
     /// Read: a part of a frame; the job, and the part.
     TxData,

@@ -20,6 +20,14 @@ enum Event {
     Frame(usize, EthernetPort, Vec<u8>),
 }
 
+/// A request of a device: which, by which function, how many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    Read(usize, u8, u32),
+    Answered(usize, u8, u32),
+    Write(usize, u8, u32),
+}
+
 /// Everything but the devices.
 pub struct World {
     pub now: Time,
@@ -40,6 +48,8 @@ pub struct World {
     /// Writes take so long for each byte.
     pub write_ps_per_byte: u64,
     write_free: Vec<Time>,
+    /// Requests of the devices as they were made, and reads once more as they were answered.
+    pub log: Vec<Asked>,
     configs: Vec<Vec<ConfigSpace>>,
 }
 
@@ -74,11 +84,13 @@ impl DeviceBus for Bus<'_> {
     fn read(&mut self, request: Dma) {
         let jitter = self.world.rng.below(self.world.jitter.as_ps() + 1);
         let when = self.world.now + Duration::from_ns(500) + Duration::from_ps(jitter);
+        self.world.log.push(Asked::Read(self.device, request.function.0, request.length));
         self.world.at(when, Event::Read(self.device, request));
     }
 
     fn write(&mut self, request: Dma, data: &[u8]) {
         assert_eq!(request.length as usize, data.len());
+        self.world.log.push(Asked::Write(self.device, request.function.0, request.length));
         if let Some(place) = self.world.bytes(self.device, request.address.get(), data.len()) {
             place.copy_from_slice(data);
         }
@@ -149,6 +161,7 @@ impl Bench {
             jitter: Duration::ZERO,
             write_ps_per_byte: 0,
             write_free: vec![Time::ZERO; devices.len()],
+            log: Vec::new(),
             configs: devices.iter().map(|d| config(&**d)).collect(),
         };
         Self { world, devices: devices.into_iter().map(Some).collect() }
@@ -226,6 +239,7 @@ impl Bench {
             self.world.now = when;
             match event {
                 Event::Read(device, dma) => {
+                    self.world.log.push(Asked::Answered(device, dma.function.0, dma.length));
                     let data = self
                         .world
                         .bytes(device, dma.address.get(), dma.length as usize)

@@ -14,6 +14,7 @@ mod kpio_faults;
 mod moving;
 mod offloads;
 mod properties;
+mod stations;
 mod steering;
 mod virtual_functions;
 

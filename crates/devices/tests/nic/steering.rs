@@ -15,6 +15,18 @@ use super::driver::{Queue, enable};
 use super::{A, B, NicParams, datagram, frame, mac, pair, pair_of};
 
 fn add_rule(bench: &mut Bench, ports: (u16, u16), rule: u32, target: u32, command: u32) -> u32 {
+    add_rule_by(bench, 0, ports, rule, target, command)
+}
+
+/// A command of a function of the second device.
+pub fn add_rule_by(
+    bench: &mut Bench,
+    function: u8,
+    ports: (u16, u16),
+    rule: u32,
+    target: u32,
+    command: u32,
+) -> u32 {
     let words = [
         (flow::SOURCE, u32::from_le_bytes(A.octets())),
         (flow::DESTINATION, u32::from_le_bytes(B.octets())),
@@ -25,9 +37,9 @@ fn add_rule(bench: &mut Bench, ports: (u16, u16), rule: u32, target: u32, comman
         (flow::COMMAND, command),
     ];
     for (at, value) in words {
-        bench.write32(1, 0, at, value);
+        bench.write32(1, function, at, value);
     }
-    bench.read32(1, 0, flow::RESULT)
+    bench.read32(1, function, flow::RESULT)
 }
 
 #[test]
@@ -79,7 +91,7 @@ fn the_hash_chooses_the_queue_and_rules_go_before_it() {
 }
 
 /// A NIC of two functions behind one port.
-fn two_functions(macs: [MacAddr; 2]) -> (Bench, [devices::nic::NicHandle; 2]) {
+pub fn two_functions(macs: [MacAddr; 2]) -> (Bench, [devices::nic::NicHandle; 2]) {
     let mut two = NicParams::modern(macs[0]);
     let mut second = two.functions[0];
     second.mac = macs[1];

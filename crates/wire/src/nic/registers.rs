@@ -87,7 +87,8 @@ pub mod flow {
     pub const QUERY: u32 = 3;
     /// Removes all rules.
     pub const CLEAR: u32 = 4;
-    /// With any command: the table of the internal switch, whose targets are functions. For function 0 only.
+    /// With any command: the table of the internal switch, whose targets are functions. Each physical function has a part of it
+    /// with numbers of its own; a rule replaces any other's for its flow.
     pub const SWITCH: u32 = 1 << 8;
 
     /// Done.

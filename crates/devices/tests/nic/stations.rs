@@ -1,0 +1,186 @@
+//! Functions that share an address: one station with several links (IOctopus, 3.3 and 4.1).
+
+use devices::nic::NicHandle;
+use platform::device::{FunctionIndex, Reset};
+use proptest::prelude::*;
+use units::Duration;
+use wire::ethernet::MacAddr;
+use wire::nic::TxDescriptor;
+use wire::nic::registers::{counter, flow, queue};
+
+use super::bench::{Asked, Bench};
+use super::driver::{Queue, enable};
+use super::steering::{add_rule_by, two_functions};
+use super::{datagram, frame, mac};
+
+const ADD: u32 = flow::ADD | flow::SWITCH;
+
+struct Station {
+    bench: Bench,
+    handles: [NicHandle; 2],
+    tx: Queue,
+    rx: Vec<Queue>,
+}
+
+impl Station {
+    fn new() -> Self {
+        let (mut bench, handles) = two_functions([mac(2), mac(2)]);
+        let tx = Queue::start(&mut bench, (0, 0, 0, true), 8, queue::TO_RING);
+        let mut rx: Vec<Queue> =
+            (0..2).map(|f| Queue::start(&mut bench, (1, f, 0, false), 8, queue::TO_RING)).collect();
+        rx.iter_mut().for_each(|rx| rx.give(&mut bench, 240));
+        Self { bench, handles, tx, rx }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        while self.tx.poll(&mut self.bench).is_some() {}
+        self.tx.send(&mut self.bench, frame, 2000, TxDescriptor::default());
+        self.tx.ring_doorbell(&mut self.bench);
+    }
+
+    /// How many frames each function got.
+    fn arrivals(&mut self) -> [usize; 2] {
+        self.bench.run_for(Duration::from_us(20));
+        [0, 1].map(|f: usize| std::iter::from_fn(|| self.rx[f].receive(&mut self.bench)).count())
+    }
+}
+
+#[test]
+fn what_is_for_many_comes_once() {
+    let mut station = Station::new();
+    station.send(&frame(1, MacAddr::BROADCAST, 60, 0));
+    assert_eq!(station.arrivals(), [1, 0]);
+    // A station does not talk to itself.
+    let mut own = Queue::start(&mut station.bench, (1, 0, 0, true), 6, queue::TO_RING);
+    own.send(&mut station.bench, &frame(2, MacAddr::BROADCAST, 60, 0), 64, TxDescriptor::default());
+    own.ring_doorbell(&mut station.bench);
+    assert_eq!(station.arrivals(), [0, 0]);
+}
+
+#[test]
+fn no_function_needs_the_first_one() {
+    let mut station = Station::new();
+    // Both have a rule of number 0, and both count.
+    assert_eq!(add_rule_by(&mut station.bench, 0, (7, 9), 0, 1, ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (8, 9), 0, 1, ADD), flow::RESULT_OK);
+    for port in [7, 8] {
+        station.send(&datagram((port, 9), &[0; 20]));
+        assert_eq!(station.arrivals(), [0, 1], "{port}");
+    }
+    // The table's parts are bounded.
+    let each = 8192 / 2;
+    assert_eq!(add_rule_by(&mut station.bench, 1, (9, 9), each - 1, 1, ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (9, 9), each, 1, ADD), flow::RESULT_RANGE);
+    // A reset takes the function's own rules, and what has none goes to the other.
+    station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(0))));
+    for (port, expected) in [(7, [0, 1]), (8, [0, 1]), (10, [0, 1])] {
+        station.send(&datagram((port, 9), &[0; 20]));
+        assert_eq!(station.arrivals(), expected, "{port}");
+    }
+    enable(&mut station.bench, 1, 0, 0);
+    station.rx[0] = Queue::start(&mut station.bench, (1, 0, 0, false), 8, queue::TO_RING);
+    station.rx[0].give(&mut station.bench, 64);
+    for (port, expected) in [(7, [1, 0]), (8, [0, 1])] {
+        station.send(&datagram((port, 9), &[0; 20]));
+        assert_eq!(station.arrivals(), expected, "{port}");
+    }
+    // A rule for a function that does not run is as none.
+    station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(1))));
+    station.send(&datagram((8, 9), &[0; 20]));
+    assert_eq!(station.arrivals(), [1, 0]);
+    assert_eq!(station.handles[1].counter(FunctionIndex(1), counter::RX_NO_QUEUE), 0);
+}
+
+/// The function whose rule came last has the flow, and another's removal of its own is nothing to it.
+#[test]
+fn a_flow_has_one_rule() {
+    let mut station = Station::new();
+    assert_eq!(add_rule_by(&mut station.bench, 0, (7, 9), 3, 0, ADD), flow::RESULT_OK);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (7, 9), 5, 1, ADD), flow::RESULT_OK);
+    let gone = add_rule_by(&mut station.bench, 0, (0, 0), 3, 0, flow::REMOVE | flow::SWITCH);
+    assert_eq!(gone, flow::RESULT_NONE);
+    station.send(&datagram((7, 9), &[0; 20]));
+    assert_eq!(station.arrivals(), [0, 1]);
+}
+
+/// Reads through a function that bring no bytes, and writes through either, in the order of their answers and requests.
+fn fences_stand(log: &[Asked]) -> Result<usize, String> {
+    let (mut last, mut open, mut crossings) = (None, [false; 2], 0);
+    for asked in log {
+        match *asked {
+            Asked::Answered(1, function, 0) => open[usize::from(function)] = true,
+            // Frames: completions are shorter.
+            Asked::Write(1, function, bytes) if bytes >= 60 => {
+                if let Some(old) = last.filter(|&old| old != function) {
+                    crossings += 1;
+                    if !std::mem::take(&mut open[usize::from(old)]) {
+                        return Err(format!("function {function} wrote before {old} was fenced"));
+                    }
+                }
+                open = [false; 2];
+                last = Some(function);
+            }
+            _ => {}
+        }
+    }
+    Ok(crossings)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// A flow that moves from function to function under load: nothing is lost, and no function writes a frame before all that the
+    /// other has written is in memory, its completions among it.
+    #[test]
+    fn no_function_passes_another(moves in proptest::collection::vec((1usize..20, 0u64..400), 2..12), seed in any::<u64>()) {
+        let mut station = Station::new();
+        station.bench.seed(seed);
+        station.bench.world.jitter = Duration::from_ns(900);
+        let (mut sent, mut seen) = (0u32, [Vec::new(), Vec::new()]);
+        for (n, (frames, pause)) in moves.into_iter().enumerate() {
+            let target = (n % 2) as u8;
+            prop_assert_eq!(
+                add_rule_by(&mut station.bench, target, (7, 9), 0, target.into(), ADD),
+                flow::RESULT_OK
+            );
+            for _ in 0..frames {
+                sent += 1;
+                station.send(&datagram((7, 9), &sent.to_be_bytes().repeat(10)));
+            }
+            station.bench.run_for(Duration::from_ns(pause));
+        }
+        station.bench.run_for(Duration::from_us(50));
+        for (rx, seen) in station.rx.iter_mut().zip(&mut seen) {
+            while let Some((frame, _)) = rx.receive(&mut station.bench) {
+                let number: [u8; 4] = frame[42..46].try_into().unwrap();
+                seen.push(u32::from_be_bytes(number));
+            }
+            prop_assert!(seen.is_sorted());
+        }
+        let mut all = seen.concat();
+        all.sort_unstable();
+        prop_assert_eq!(all, (1..=sent).collect::<Vec<_>>());
+        let crossings = fences_stand(&station.bench.world.log);
+        prop_assert!(crossings.is_ok(), "{:?}", crossings);
+    }
+}
+
+/// Who waits for a function that is reset goes on without it.
+#[test]
+fn a_reset_ends_the_wait() {
+    let mut station = Station::new();
+    station.send(&datagram((7, 9), &[1; 40]));
+    assert_eq!(station.arrivals(), [1, 0]);
+    station.bench.world.jitter = Duration::from_ms(1000);
+    assert_eq!(add_rule_by(&mut station.bench, 1, (7, 9), 0, 1, ADD), flow::RESULT_OK);
+    station.bench.world.jitter = Duration::ZERO;
+    station.send(&datagram((7, 9), &[2; 40]));
+    // The frame is in the device, and the read through the old function is not back.
+    while !station.bench.world.log.contains(&Asked::Read(1, 0, 0)) {
+        station.bench.run_for(Duration::from_ns(10));
+    }
+    let before = station.bench.world.log.len();
+    station.bench.with(1, |device, bus| device.reset(bus, Reset::Function(FunctionIndex(0))));
+    let wrote = |asked: &Asked| matches!(asked, Asked::Write(1, 1, 60..));
+    assert!(station.bench.world.log[before..].iter().any(wrote));
+}
