@@ -4,3 +4,4 @@
 mod costs;
 pub mod nic;
 pub mod nvme;
+pub mod team;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use units::{BitRate, Duration};
 
-use crate::cpu::{Async, Cpu, CpuId};
+use crate::cpu::{Async, Cpu, CpuId, Node};
 use crate::error::Error;
 use crate::irq::NapiHandle;
 
@@ -123,6 +123,8 @@ pub struct NetLimits {
     pub speed: BitRate,
     /// What it can do.
     pub features: NetFeatures,
+    /// The node that its function is near to (`/sys/class/net/eth0/device/numa_node`); none of a device without a function.
+    pub node: Option<Node>,
 }
 
 /// How long the interrupt of a pair of queues waits for more packets (`ethtool -C`).
@@ -256,6 +258,26 @@ pub trait NetDriver {
     fn function(&self) -> Option<FunctionAddress> {
         None
     }
+
+    /// What its device is to be called; if nobody cares, its kind with a number.
+    fn name(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Who stands above a network device in place of the stack: a device that is made of others (Linux: `rx_handler`, and the
+/// notifications of network devices).
+pub trait NetUpper {
+    /// The device has received a packet on a queue, in the poll of `napi`.
+    fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet);
+    /// A poll of a receiving queue ends, as in [`NetCore::poll_end`].
+    fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool);
+    /// Packets of a sending queue have left, or have failed.
+    fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64);
+    /// A sending queue has room again.
+    fn queue_woken(&self, cpu: &Cpu, queue: u16);
+    /// The device's link came up or went down, or the device has gone.
+    fn changed(&self);
 }
 
 /// What a network driver hands things to.

@@ -2,12 +2,12 @@
 
 use core::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::{Pages, PhysAddr};
-use crate::net::{Coalescing, DeviceStatistics, NetCounters, NetLimits, TxStatistics};
+use crate::net::{Coalescing, DeviceStatistics, NetCounters, NetDriver, NetLimits, NetUpper, TxStatistics};
 use crate::sync::WaitQueue;
 
 /// A piece of a packet.
@@ -233,4 +233,11 @@ pub trait PacketDevice {
     fn coalescing(&self, queue: u16) -> Option<Coalescing>;
     /// Takes frames of any address, not just its own.
     fn set_promiscuous(&self, cpu: &Cpu, on: bool);
+    /// Its driver, for a device that is made of others; none if it has gone.
+    fn driver(&self) -> Option<Rc<dyn NetDriver>>;
+    /// Puts somebody above it in place of the stack, for as long as it is there.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if there is somebody.
+    fn set_upper(&self, upper: Weak<dyn NetUpper>) -> Result<(), Error>;
 }

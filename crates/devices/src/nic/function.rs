@@ -144,7 +144,7 @@ impl NicFunction {
         if is_tx { &mut self.tx[queue].ring } else { &mut self.rx[queue].ring }
     }
 
-    /// What it can do of what the device can. A virtual function has neither the ways that need a BAR more, nor a look at
+    /// What it can do of what the device can, which of its functions share an address apart. A virtual function has neither the ways that need a BAR more, nor a look at
     /// what is not for it.
     pub fn features(&self, params: &NicParams) -> u32 {
         let withheld = feature::KPIO | feature::INLINE | feature::PROMISCUOUS;

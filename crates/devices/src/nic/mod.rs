@@ -91,6 +91,13 @@ impl Nic {
             params.features |= feature::KPIO;
         }
         let mut functions = Vec::new();
+        let shares = |one: &NicFunctionParams, other: &NicFunctionParams| {
+            one.port == other.port && one.mac == other.mac && one.pcie_port != other.pcie_port
+        };
+        let functions_share = |one| params.functions.iter().any(|other| shares(one, other));
+        if params.flow_rules > 0 && params.functions.iter().any(functions_share) {
+            params.features |= feature::STATION;
+        }
         for (number, &function) in (0..).zip(&params.functions) {
             functions.push(NicFunction::new(&params, function, None, physical(&params, number)?));
         }
@@ -103,7 +110,7 @@ impl Nic {
         }
         let handle = NicHandle::new(functions.len());
         let nic = Self {
-            switch_rules: FlowTable::new(params.switch_rules),
+            switch_rules: FlowTable::new(params.switch_rules.saturating_mul(params.functions.len() as u16)),
             functions,
             sender: Sender::default(),
             receiver: Receiver::default(),
@@ -146,6 +153,7 @@ impl Device for Nic {
             }
             Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {
                 self.reset_function(bus, function);
+                self.lose_reads(bus, function);
                 self.recount_held();
             }
             Reset::Function(_) => {}

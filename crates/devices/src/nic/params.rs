@@ -39,7 +39,7 @@ pub struct NicParams {
     pub rss_entries: u16,
     /// Rules that steer flows to queues, for each function.
     pub flow_rules: u16,
-    /// Rules of the internal switch that steer flows to functions; each physical function has an equal part of them.
+    /// Rules of the internal switch that steer flows to functions, for each physical function. All together number at most 65535.
     pub switch_rules: u16,
     /// Sending.
     pub tx: PathParams,

@@ -266,10 +266,9 @@ impl Nic {
 
     /// The numbers in the internal switch's table of the rules that a physical function makes; none for a virtual one.
     fn switch_part(&self, function: u8) -> std::ops::Range<u32> {
-        let physical = self.functions.iter().filter(|f| f.physical.is_none()).count() as u32;
-        let each = u32::from(self.params.switch_rules) / physical.max(1);
-        let begin = u32::from(function).min(physical) * each;
-        begin..if u32::from(function) < physical { begin + each } else { begin }
+        let each = u32::from(self.params.switch_rules);
+        let begin = u32::from(function) * each;
+        begin..if self.functions[usize::from(function)].physical.is_none() { begin + each } else { begin }
     }
 }
 

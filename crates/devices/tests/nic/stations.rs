@@ -68,7 +68,7 @@ fn no_function_needs_the_first_one() {
         assert_eq!(station.arrivals(), [0, 1], "{port}");
     }
     // The table's parts are bounded.
-    let each = 8192 / 2;
+    let each = 8192;
     assert_eq!(add_rule_by(&mut station.bench, 1, (9, 9), each - 1, 1, ADD), flow::RESULT_OK);
     assert_eq!(add_rule_by(&mut station.bench, 1, (9, 9), each, 1, ADD), flow::RESULT_RANGE);
     // A reset takes the function's own rules, and what has none goes to the other.

@@ -29,6 +29,7 @@ use super::params::NicDriverParams;
 use super::pool::Pool;
 use super::ring::Ring;
 use super::rx::{Fetch, RxQueue};
+use super::station::Station;
 use super::steering::{Rules, write_rss};
 use super::tx::TxQueue;
 
@@ -71,6 +72,8 @@ pub(super) struct Adapter {
     /// Held by the core that writes a rule, which takes several registers.
     pub rules_lock: SpinLock,
     pub kpio: Option<Kpio>,
+    /// The other functions with its address.
+    pub station: Rc<Station>,
     /// Channels whose packets wait for others to leave by the rings.
     pub waiting: RefCell<Vec<u16>>,
     /// Features that are on, and the table of the hash.
@@ -95,8 +98,10 @@ impl Adapter {
         kpio: Option<Kpio>,
     ) -> Rc<Self> {
         let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
+        let station = (limits.features & feature::STATION != 0).then_some(limits.function);
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
+            station: Rc::new(Station::new(device.kernel(), device.node())),
             kernel: device.kernel(),
             dma: device.dma(),
             device,
@@ -110,7 +115,7 @@ impl Adapter {
             event_irq: Cell::new(None),
             core: RefCell::new(None),
             state: Cell::new(State::Down),
-            rules: RefCell::new(Rules::new(limits.rules)),
+            rules: RefCell::new(Rules::new(limits.rules, station)),
             rules_lock: SpinLock::default(),
             kpio,
             waiting: RefCell::default(),
@@ -122,6 +127,12 @@ impl Adapter {
             active: Cell::new(false),
             service: WaitQueue::new(),
         })
+    }
+
+    /// Whether another function is the same to the network, so that they can read for each other.
+    pub fn is_same_station(&self, other: &Self) -> bool {
+        let both = self.limits.features & other.limits.features;
+        both & feature::STATION != 0 && self.limits.mac == other.limits.mac
     }
 
     pub fn core(&self) -> Option<Rc<dyn NetCore>> {
@@ -216,8 +227,8 @@ impl Adapter {
             .inline
             .zip(self.pages.clone())
             .map(|(params, pages)| Inline::new(pages, u64::from(channel.number) * regs::INLINE_PAGE, params));
-        let (dma, most) = (Rc::clone(&self.dma), self.limits.max_fragments);
-        let tx = Rc::new(TxQueue::new(tx, dma, p.costs, p.report_every, most, inline));
+        let (reach, most) = ((Rc::clone(&self.dma), Rc::clone(&self.station)), self.limits.max_fragments);
+        let tx = Rc::new(TxQueue::new(tx, reach, p.costs, p.report_every, most, inline));
         *channel.tx.borrow_mut() = Some(Rc::clone(&tx));
         let rx = ring(cpu, regs::RX_QUEUES, p.log2_rx, slots)?;
         let most_free = usize::from(rx.entries()) * usize::from(p.buffer) / PAGE as usize;
@@ -230,7 +241,7 @@ impl Adapter {
         tx.ring.start(cpu, channel.number);
         rx.ring.start(cpu, channel.number);
         self.start_kpio(cpu, channel)?;
-        rx.fill(cpu, &self.counters);
+        rx.fill(cpu, node, &self.counters);
         if rx.given() == 0 { Err(Error::NoMemory) } else { Ok(()) }
     }
 

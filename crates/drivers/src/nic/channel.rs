@@ -132,7 +132,7 @@ impl Channel {
             adapter.recover(cpu, "a completion makes no sense");
             return 0;
         };
-        if !rx.fill(cpu, &adapter.counters) && rx.given() == 0 {
+        if !rx.fill(cpu, cpu.node(), &adapter.counters) && rx.given() == 0 {
             self.wait_for_memory(cpu, &*adapter.kernel);
         }
         if received > 0 || sent > 0 {

@@ -23,6 +23,8 @@ pub(super) struct Limits {
     pub tso_max: u32,
     pub mbit: u32,
     pub kpio: Option<KpioLimits>,
+    /// Which of the device's functions it is.
+    pub function: u8,
 }
 
 impl Limits {
@@ -51,6 +53,7 @@ impl Limits {
             tso_max: registers.read_u32(cpu, regs::TSO_MAX).await,
             mbit: registers.read_u32(cpu, regs::SPEED).await,
             kpio: KpioLimits::of(registers.read_u32(cpu, regs::KPIO).await),
+            function: registers.read_u32(cpu, regs::FUNCTION).await as u8,
         };
         let is_sane = found.queues > 0 && found.vectors > 1 && found.max_fragments > 0 && found.mbit > 0;
         if is_sane { Ok(found) } else { Err(Error::Io) }

@@ -13,6 +13,7 @@
 //! | `inline` | doorbells that bring packet and descriptor |
 //! | `kpio` | sending by programmed I/O, and which packets do |
 //! | `steering` | receive hash and flow rules |
+//! | `station` | functions that share an address |
 //!
 //! Each core has a channel of its own, as far as the device has queues. Nothing a device writes is trusted: a completion
 //! that makes no sense, a queue that stops or one that does not move leads to a reset, in which all packets under
@@ -31,6 +32,7 @@ mod recovery;
 mod ring;
 mod rx;
 mod service;
+mod station;
 mod steering;
 mod tx;
 
@@ -197,6 +199,12 @@ impl PciDriver for NicDriver {
             adapter.set_core(Some(core));
             let bound = Rc::new(Bound(adapter));
             self.bound.borrow_mut().retain(|bound| bound.strong_count() > 0);
+            for other in self.bound.borrow().iter().filter_map(Weak::upgrade) {
+                if bound.0.is_same_station(&other.0) {
+                    bound.0.station.add(Rc::downgrade(&other.0));
+                    other.0.station.add(Rc::downgrade(&bound.0));
+                }
+            }
             self.bound.borrow_mut().push(Rc::downgrade(&bound));
             Ok(bound as Rc<dyn PciBinding>)
         })

@@ -77,15 +77,15 @@ impl Pool {
         self.size
     }
 
-    /// A buffer.
+    /// A buffer, of a node's memory if there is any: that of the core which will poll the queue.
     ///
     /// # Errors
     /// [`Error::NoMemory`], or why a page cannot be mapped.
-    pub fn take(&self, cpu: &Cpu) -> Result<Buffer, Error> {
+    pub fn take(&self, cpu: &Cpu, node: Node) -> Result<Buffer, Error> {
         cpu.work(self.cost);
         let (page, offset) = match self.rest.take() {
             Some(rest) => rest,
-            None => (self.take_page(cpu)?, 0),
+            None => (self.take_page(cpu, node)?, 0),
         };
         let mut pages = self.pages.borrow_mut();
         let state = pages.get_mut(&page).ok_or(Error::Invalid)?;
@@ -98,18 +98,18 @@ impl Pool {
         Ok(Buffer { at: page + u64::from(offset), bus: Iova::new(bus.get() + u64::from(offset)) })
     }
 
-    fn take_page(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
+    fn take_page(&self, cpu: &Cpu, node: Node) -> Result<PhysAddr, Error> {
         if self.closed.get() {
             return Err(Error::NoDevice);
         }
         if let Some(page) = self.free.borrow_mut().pop() {
             return Ok(page);
         }
-        let pages = self.kernel.alloc_pages(cpu, 0, Policy::Local)?;
+        let pages = self.kernel.alloc_pages(cpu, 0, Policy::Preferred(node))?;
         let bus = self.dma.map(cpu, pages.start, pages.len(), Direction::FromDevice).inspect_err(|_| {
             self.kernel.free_pages(cpu, pages);
         })?;
-        let page = Page { pages, bus: Some(bus), node: cpu.node(), out: 0 };
+        let page = Page { pages, bus: Some(bus), node, out: 0 };
         self.pages.borrow_mut().insert(pages.start, page);
         Ok(pages.start)
     }

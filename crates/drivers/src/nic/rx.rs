@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use platform::cpu::Cpu;
+use platform::cpu::{Cpu, Node};
 use platform::irq::NapiHandle;
 use platform::memory::PhysAddr;
 use platform::mmio::Mmio;
@@ -71,14 +71,14 @@ impl RxQueue {
         self.tail.get().wrapping_sub(self.done.get())
     }
 
-    /// Gives the device as many buffers as it has room for, in whole batches. `false` if memory has run out.
-    pub fn fill(&self, cpu: &Cpu, counters: &Counters) -> bool {
+    /// Gives the device as many buffers of a node as it has room for, in whole batches. `false` if memory has run out.
+    pub fn fill(&self, cpu: &Cpu, node: Node, counters: &Counters) -> bool {
         let missing = self.ring.entries() - self.given();
         let mut bytes = Vec::new();
         let mut enough = true;
         let begin = self.tail.get();
         for _ in 0..missing / self.refill * self.refill {
-            let Ok(buffer) = self.pool.take(cpu) else {
+            let Ok(buffer) = self.pool.take(cpu, node) else {
                 counters.rx_no_memory.add(1);
                 enough = false;
                 break;
@@ -139,7 +139,7 @@ impl RxQueue {
             cpu.work(self.costs.received);
             core.receive(cpu, napi, number, packet);
             if self.ring.entries() - self.given() >= self.refill {
-                self.fill(cpu, counters);
+                self.fill(cpu, cpu.node(), counters);
             }
         }
         Ok(packets)

@@ -12,6 +12,8 @@ use wire::nic::toeplitz::EXAMPLE_KEY;
 #[derive(Default)]
 pub(super) struct Rules {
     size: u32,
+    /// The function, if others share its address: flows are to come to this one first.
+    station: Option<u8>,
     next: u32,
     free: Vec<u32>,
     /// Only looked up, never walked.
@@ -20,8 +22,9 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub fn new(size: u16) -> Self {
-        Self { size: size.into(), ..Self::default() }
+    /// Rules of a function that has room for `size`; `station` is its number if others share its address.
+    pub fn new(size: u16, station: Option<u8>) -> Self {
+        Self { size: size.into(), station, ..Self::default() }
     }
 
     /// Makes a rule, or changes the flow's.
@@ -34,7 +37,7 @@ impl Rules {
             None => self.allocate(key)?,
         };
         self.flows[number as usize] = Some((key, queue));
-        write_rule(cpu, registers, number, key, queue);
+        self.write(cpu, registers, number, key, queue);
         Ok(RuleId(number))
     }
 
@@ -60,6 +63,18 @@ impl Rules {
         if let Some(registers) = registers {
             registers.write_u32(cpu, flow::RULE, number);
             registers.write_u32(cpu, flow::COMMAND, flow::REMOVE);
+            if self.station.is_some() {
+                registers.write_u32(cpu, flow::COMMAND, flow::REMOVE | flow::SWITCH);
+            }
+        }
+    }
+
+    /// Writes a rule: which queue, and, before the flow comes here at all, which function.
+    fn write(&self, cpu: &Cpu, registers: &Mmio, number: u32, key: FlowKey, queue: u16) {
+        write_rule(cpu, registers, number, key, queue);
+        if let Some(function) = self.station {
+            registers.write_u32(cpu, flow::TARGET, function.into());
+            registers.write_u32(cpu, flow::COMMAND, flow::ADD | flow::SWITCH);
         }
     }
 
@@ -67,7 +82,7 @@ impl Rules {
     pub fn restore(&self, cpu: &Cpu, registers: &Mmio) {
         for (number, rule) in (0..).zip(&self.flows) {
             if let Some((key, queue)) = *rule {
-                write_rule(cpu, registers, number, key, queue);
+                self.write(cpu, registers, number, key, queue);
             }
         }
     }

@@ -9,11 +9,12 @@ use platform::net::{Checksum, NetCore, Packet};
 use units::Iova;
 use wire::nic::TxDescriptor;
 use wire::nic::completion::{Completion, FAILED, Kind};
-use wire::nic::descriptor::{END, LEN, REPORT, TRANSPORT_CHECKSUM};
+use wire::nic::descriptor::{END, LEN, REPORT, THROUGH_FUNCTION, TRANSPORT_CHECKSUM};
 
 use super::inline::Inline;
 use super::params::NicCosts;
 use super::ring::Ring;
+use super::station::{Hand, Station};
 use super::{Broken, Counters};
 
 /// Longest piece of a fragment for one descriptor, whose length has 16 bits.
@@ -23,6 +24,8 @@ const PIECE: u32 = 32 << 10;
 #[derive(Default)]
 struct Slot {
     mapping: Option<(Iova, u64)>,
+    /// The function that reads it, if it is another one.
+    hand: Option<Hand>,
     /// With the last descriptor of a packet.
     packet: Option<Packet>,
 }
@@ -31,6 +34,7 @@ struct Slot {
 pub(super) struct TxQueue {
     pub ring: Ring,
     dma: Rc<dyn DmaOps>,
+    station: Rc<Station>,
     costs: NicCosts,
     report_every: u16,
     max_fragments: u16,
@@ -55,7 +59,7 @@ pub(super) struct TxQueue {
 impl TxQueue {
     pub fn new(
         ring: Ring,
-        dma: Rc<dyn DmaOps>,
+        (dma, station): (Rc<dyn DmaOps>, Rc<Station>),
         costs: NicCosts,
         report_every: u16,
         max_fragments: u16,
@@ -65,6 +69,7 @@ impl TxQueue {
         Self {
             ring,
             dma,
+            station,
             costs,
             report_every: report_every.max(1),
             max_fragments,
@@ -216,15 +221,18 @@ impl TxQueue {
             let mut done = 0;
             while done < fragment.length {
                 let length = u64::from((fragment.length - done).min(PIECE));
-                match self.dma.map(cpu, fragment.at + u64::from(done), length, Direction::ToDevice) {
-                    Ok(bus) => slots[self.ring.index(count)].mapping = Some((bus, length)),
+                let at = fragment.at + u64::from(done);
+                let hand = self.station.nearer(at);
+                let dma = hand.as_ref().map_or(&self.dma, |hand| &hand.dma);
+                match dma.map(cpu, at, length, Direction::ToDevice) {
+                    Ok(bus) => {
+                        let slot = &mut slots[self.ring.index(count)];
+                        (slot.mapping, slot.hand) = (Some((bus, length)), hand);
+                    }
                     Err(error) => {
                         while count != self.tail.get() {
                             count = count.wrapping_sub(1);
-                            let mapping = slots[self.ring.index(count)].mapping.take();
-                            if let Some((bus, length)) = mapping {
-                                self.dma.unmap(cpu, bus, length, Direction::ToDevice);
-                            }
+                            self.unmap(cpu, &mut slots[self.ring.index(count)]);
                         }
                         return Err(error);
                     }
@@ -234,6 +242,14 @@ impl TxQueue {
             }
         }
         Ok(())
+    }
+
+    fn unmap(&self, cpu: &Cpu, slot: &mut Slot) {
+        let hand = slot.hand.take();
+        let dma = hand.as_ref().map_or(&self.dma, |hand| &hand.dma);
+        if let Some((bus, length)) = slot.mapping.take() {
+            dma.unmap(cpu, bus, length, Direction::ToDevice);
+        }
     }
 
     fn write(&self, cpu: &Cpu, packet: &Packet, first: u16, last: u16, more: bool) {
@@ -248,8 +264,13 @@ impl TxQueue {
                 descriptor.headers = packet.headers as u8;
                 descriptor.flags = if offload { TRANSPORT_CHECKSUM } else { 0 };
             }
-            if let Some((bus, length)) = slots[self.ring.index(count)].mapping {
+            let slot = &slots[self.ring.index(count)];
+            if let Some((bus, length)) = slot.mapping {
                 (descriptor.address, descriptor.length) = (bus.get(), length as u16);
+            }
+            if let Some(hand) = &slot.hand {
+                descriptor.flags |= THROUGH_FUNCTION;
+                descriptor.function = hand.function;
             }
             if count == last {
                 descriptor.flags |= END | if report { REPORT } else { 0 };
@@ -337,11 +358,9 @@ impl TxQueue {
 
     /// Lets go of the oldest descriptor: packets and bytes that end with it.
     fn finish(&self, cpu: &Cpu) -> (u32, u64) {
-        let slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
+        let mut slot = core::mem::take(&mut self.slots.borrow_mut()[self.ring.index(self.done.get())]);
         self.done.set(self.done.get().wrapping_add(1));
-        if let Some((bus, length)) = slot.mapping {
-            self.dma.unmap(cpu, bus, length, Direction::ToDevice);
-        }
+        self.unmap(cpu, &mut slot);
         let Some(packet) = slot.packet else { return (0, 0) };
         cpu.work(self.costs.sent);
         let bytes = packet.length().into();

@@ -6,7 +6,7 @@ pub mod streams;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use devices::nic::{Nic, NicHandle, NicParams};
+use devices::nic::{Nic, NicFunctionParams, NicHandle, NicParams};
 use drivers::nic::{NicDriver, NicDriverParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
@@ -22,6 +22,7 @@ use kernel::{
     SchedParams, SteeringParams,
 };
 use platform::cpu::{Async, Cpu, CpuId};
+use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
 use platform::kernel::TaskParams;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
@@ -52,6 +53,8 @@ pub struct Setup {
     pub link: LinkParams,
     /// Drivers that are asked before the NIC's.
     pub others: Vec<Rc<dyn PciDriver>>,
+    /// The second host's NIC has a link to each socket, with functions that share its address.
+    pub two_links: bool,
 }
 
 impl Default for Setup {
@@ -70,6 +73,7 @@ impl Default for Setup {
             root: RootPortParams::ideal(),
             link: link(),
             others: Vec::new(),
+            two_links: false,
         }
     }
 }
@@ -143,6 +147,10 @@ impl Pair {
             let mut params = NicParams::modern(MacAddr::local(n));
             params.rate = setup.rate;
             (setup.nic)(&mut params);
+            let links = if setup.two_links && n == 2 { 2 } else { 1 };
+            params.functions = (0..links)
+                .map(|port| NicFunctionParams { pcie_port: PortIndex(port), ..params.functions[0] })
+                .collect();
             let (nic, handle) = Nic::new(params).unwrap();
             let iommus = match setup.mode {
                 DmaMode::Off => Vec::new(),
@@ -151,9 +159,13 @@ impl Pair {
                     .collect(),
             };
             let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), iommus);
-            let link = fabric.add_root_port(host, setup.root.clone(), setup.link.clone(), 0..=0);
+            let mut link = |node| {
+                let root = RootPortParams { node: NodeId(node), ..setup.root.clone() };
+                fabric.add_root_port(host, root, setup.link.clone(), 0..=0)
+            };
+            let links: Vec<_> = (0..links).map(&mut link).collect();
             fabric.host_mut(host).set_store_params(&setup.stores);
-            let card = fabric.add_endpoint(EndpointParams::ideal(256), &[link], Box::new(nic));
+            let card = fabric.add_endpoint(EndpointParams::ideal(256), &links, Box::new(nic));
             (host, handle, card)
         };
         let (a, b) = (plug(1), plug(2));

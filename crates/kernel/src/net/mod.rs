@@ -83,7 +83,8 @@ impl Net {
     /// A driver announces a device.
     pub(crate) fn add(&self, driver: Rc<dyn NetDriver>) -> Rc<NetDevice> {
         let number = self.next.replace(self.next.get() + 1);
-        let device = NetDevice::new(self.kernel.clone(), number, driver);
+        let name = driver.name().unwrap_or_else(|| format!("{}{number}", driver.limits().kind));
+        let device = NetDevice::new(self.kernel.clone(), number, name, driver);
         self.devices.borrow_mut().push(Rc::clone(&device));
         if let Some(protocols) = self.protocols() {
             protocols.device_added(&device);

@@ -277,6 +277,8 @@ pub mod feature {
     pub const KPIO: u32 = 1 << 7;
     /// Takes data in descriptors and descriptors in doorbells; gives data with completions.
     pub const INLINE: u32 = 1 << 8;
+    /// Several functions share this one's address: rules of the internal switch say which of them a flow is for.
+    pub const STATION: u32 = 1 << 9;
 }
 
 /// Bits of [`EVENTS`].

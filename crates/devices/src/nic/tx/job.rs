@@ -19,7 +19,11 @@ use crate::nic::token::{Kind, Note};
 struct Part {
     at: u32,
     length: u16,
+    /// The function that reads it.
+    through: u8,
     here: bool,
+    /// Its read has ended, well or not.
+    ended: bool,
 }
 
 /// A packet on its way from memory to the wire.
@@ -113,7 +117,7 @@ impl Nic {
                 let length = (fragment.length - done).min(self.params.read_chunk.max(64) as u16);
                 let note = Note::new(Kind::TxData, state.ring.life, function, queue)
                     .with(index, job.parts.len() as u16);
-                job.parts.push(Part { at, length, here: false });
+                job.parts.push(Part { at, length, through, here: false, ended: false });
                 job.outstanding += 1;
                 let address = fragment.address.wrapping_add(done.into());
                 bus.read(read(through, address, length.into(), note));
@@ -142,6 +146,7 @@ impl Nic {
         }
         let Some(part) = job.parts.get_mut(usize::from(note.second)) else { return };
         job.outstanding -= 1;
+        part.ended = true;
         match outcome {
             Ok(bytes) if bytes.len() == usize::from(part.length) => {
                 job.bytes[part.at as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -155,6 +160,21 @@ impl Nic {
         }
         self.advance(bus, note.function, note.queue);
         self.pump(bus);
+    }
+
+    /// A function was reset, and nothing is heard of its reads: packets of others that were read through it fail.
+    pub(in crate::nic) fn lose_reads(&mut self, bus: &mut dyn DeviceBus, through: u8) {
+        let lost: Vec<Note> = (0u16..)
+            .zip(&self.sender.jobs)
+            .filter(|(_, job)| job.life != NO_LIFE && job.function != through)
+            .flat_map(|(index, job)| {
+                let note = Note::new(Kind::TxData, job.life, job.function, job.queue);
+                let parts =
+                    (0u16..).zip(&job.parts).filter(|(_, part)| part.through == through && !part.ended);
+                parts.map(move |(part, _)| note.with(index, part)).collect::<Vec<_>>()
+            })
+            .collect();
+        lost.into_iter().for_each(|note| self.tx_data(bus, note, Err(DmaError::NotAllowed)));
     }
 
     /// Sends what can be sent of a queue's oldest packets.

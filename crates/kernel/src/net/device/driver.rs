@@ -18,6 +18,13 @@ impl NetCore for NetDevice {
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet) {
         let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return };
         let _part = cpu.book(Part::Net);
+        if let Some(upper) = self.upper() {
+            self.count(|c| {
+                c.rx_packets += 1;
+                c.rx_bytes += u64::from(packet.length());
+            });
+            return upper.receive(cpu, napi, queue, packet);
+        }
         cpu.work(kernel.cores.costs.net_receive);
         if let Some(place) = self.polls.borrow_mut().get_mut(usize::from(queue))
             && place.is_none()
@@ -43,7 +50,9 @@ impl NetCore for NetDevice {
 
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
         let Some(me) = self.me.upgrade() else { return };
-        if let Some(protocols) = self.protocols() {
+        if let Some(upper) = self.upper() {
+            upper.poll_end(cpu, queue, emptied);
+        } else if let Some(protocols) = self.protocols() {
             let _part = cpu.book(Part::Net);
             protocols.poll_end(cpu, &me, queue, emptied);
         }
@@ -53,6 +62,9 @@ impl NetCore for NetDevice {
         let Some(state) = self.queues.get(usize::from(queue)) else { return };
         self.count(|c| c.tx_done += u64::from(packets));
         state.done(packets, bytes);
+        if let Some(upper) = self.upper() {
+            return upper.sent(cpu, queue, packets, bytes);
+        }
         if !state.is_stopped() && !state.is_empty() {
             let _part = cpu.book(Part::Net);
             self.run_queue(cpu, queue);
@@ -66,6 +78,9 @@ impl NetCore for NetDevice {
         }
         let _part = cpu.book(Part::Net);
         state.start();
+        if let Some(upper) = self.upper() {
+            return upper.queue_woken(cpu, queue);
+        }
         self.run_queue(cpu, queue);
         if let (Some(protocols), Some(me)) = (self.protocols(), self.me.upgrade()) {
             protocols.queue_woken(cpu, &me, queue);
@@ -79,6 +94,9 @@ impl NetCore for NetDevice {
         self.queues.iter().for_each(|queue| queue.room.wake_all());
         let Some(kernel) = self.kernel.upgrade() else { return };
         kernel.log(format!("{}: link is {}", self.name, if up { "up" } else { "down" }));
+        if let Some(upper) = self.upper() {
+            return upper.changed();
+        }
         if let (Some(protocols), Some(me)) = (self.protocols(), self.me.upgrade()) {
             protocols.carrier_changed(&me, up);
         }
@@ -91,6 +109,9 @@ impl NetCore for NetDevice {
             self.queues.iter().for_each(TxQueue::start);
             if let Some(kernel) = self.kernel.upgrade() {
                 kernel.net.remove(&self);
+            }
+            if let Some(upper) = self.upper() {
+                upper.changed();
             }
         })
     }

@@ -11,7 +11,7 @@ use std::rc::{Rc, Weak};
 use platform::Error;
 use platform::cpu::{Cpu, CpuId};
 use platform::irq::NapiHandle;
-use platform::net::{FlowKey, NetCounters, NetDriver, NetFeatures, NetLimits, PacketQueue, RuleId};
+use platform::net::{FlowKey, NetCounters, NetDriver, NetFeatures, NetLimits, NetUpper, PacketQueue, RuleId};
 use platform::sync::WaitQueue;
 use wire::ethernet::MacAddr;
 
@@ -41,17 +41,19 @@ pub struct NetDevice {
     counters: Cell<NetCounters>,
     /// Where the watchdog sleeps while no queue is stopped.
     stuck: WaitQueue,
+    /// Who is above it in place of the stack.
+    upper: RefCell<Option<Weak<dyn NetUpper>>>,
     /// The namespace that it has been moved to.
     namespace: RefCell<Option<Weak<dyn Protocols>>>,
 }
 
 impl NetDevice {
-    pub(super) fn new(kernel: Weak<Inner>, number: u32, driver: Rc<dyn NetDriver>) -> Rc<Self> {
+    pub(super) fn new(kernel: Weak<Inner>, number: u32, name: String, driver: Rc<dyn NetDriver>) -> Rc<Self> {
         let limits = driver.limits();
         Rc::new_cyclic(|me| Self {
             kernel,
             me: me.clone(),
-            name: format!("{}{number}", limits.kind),
+            name,
             number,
             features: RefCell::new(limits.features.clone()),
             mtu: Cell::new(limits.max_mtu.min(USUAL_MTU)),
@@ -64,8 +66,14 @@ impl NetDevice {
             listeners: RefCell::default(),
             counters: Cell::default(),
             stuck: WaitQueue::new(),
+            upper: RefCell::new(None),
             namespace: RefCell::new(None),
         })
+    }
+
+    /// Who is above it in place of the stack.
+    fn upper(&self) -> Option<Rc<dyn NetUpper>> {
+        self.upper.borrow().as_ref().and_then(Weak::upgrade)
     }
 
     /// The protocols above it.

@@ -1,11 +1,12 @@
 //! What a program sees of a device whose packets it sends and receives itself.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::net::{
-    Coalescing, DeviceStatistics, NetCounters, NetLimits, Packet, PacketDevice, PacketQueue, TxStatistics,
+    Coalescing, DeviceStatistics, NetCounters, NetDriver, NetLimits, NetUpper, Packet, PacketDevice,
+    PacketQueue, TxStatistics,
 };
 
 use super::NetDevice;
@@ -103,5 +104,18 @@ impl PacketDevice for NetDevice {
         if let Some(driver) = self.driver() {
             driver.set_promiscuous(cpu, on);
         }
+    }
+
+    fn driver(&self) -> Option<Rc<dyn NetDriver>> {
+        self.driver()
+    }
+
+    fn set_upper(&self, upper: Weak<dyn NetUpper>) -> Result<(), Error> {
+        let mut own = self.upper.borrow_mut();
+        if own.as_ref().is_some_and(|own| own.strong_count() > 0) {
+            return Err(Error::Busy);
+        }
+        *own = Some(upper);
+        Ok(())
     }
 }

@@ -1,0 +1,51 @@
+//! Functions of one card that share an address, each at its own node: what lies in another's memory is read through that one
+//! (IOctopus, 3.3: IOctoSG).
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use platform::cpu::Node;
+use platform::dma::DmaOps;
+use platform::kernel::Kernel;
+use platform::memory::PhysAddr;
+
+use super::adapter::{Adapter, State};
+
+/// A function, and the others of its station.
+pub(super) struct Station {
+    kernel: Rc<dyn Kernel>,
+    node: Node,
+    others: RefCell<Vec<Weak<Adapter>>>,
+}
+
+/// A function that reads for another: its number, and how memory is mapped for it.
+pub(super) struct Hand {
+    pub function: u8,
+    pub dma: Rc<dyn DmaOps>,
+}
+
+impl Station {
+    /// A function at a node, alone so far.
+    pub fn new(kernel: Rc<dyn Kernel>, node: Node) -> Self {
+        Self { kernel, node, others: RefCell::default() }
+    }
+
+    /// Adds another function.
+    pub fn add(&self, other: Weak<Adapter>) {
+        let mut others = self.others.borrow_mut();
+        others.retain(|other| other.strong_count() > 0);
+        others.push(other);
+    }
+
+    /// The function that is nearer to some memory than this one, if there is one and it runs.
+    pub fn nearer(&self, at: PhysAddr) -> Option<Hand> {
+        let others = self.others.borrow();
+        if others.is_empty() {
+            return None;
+        }
+        let node = self.kernel.node_of_address(at).filter(|&node| node != self.node)?;
+        let mut up = others.iter().filter_map(Weak::upgrade).filter(|other| other.state.get() == State::Up);
+        let other = up.find(|other| other.device.node() == node)?;
+        Some(Hand { function: other.limits.function, dma: Rc::clone(&other.dma) })
+    }
+}

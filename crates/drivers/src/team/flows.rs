@@ -1,0 +1,159 @@
+//! Which member each flow is to come to. A worker tells the members, one flow after the other: first the new one, then the
+//! old one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, Part};
+use platform::net::{FlowKey, RuleId};
+use rustc_hash::FxHashMap;
+use wire::ip::Flow;
+
+use super::Team;
+
+/// Flows at most (assumed: as many as a card's table has rules).
+const MOST: usize = 8192;
+
+/// A flow that the stack has asked for.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    flow: FlowKey,
+    /// The member and its queue where it is to go.
+    wanted: (usize, u16),
+    /// The member that has a rule for it, and the rule.
+    has: Option<(usize, RuleId)>,
+    /// The worker has it before it.
+    waits: bool,
+}
+
+/// The flows, by the numbers that the stack knows as rules.
+#[derive(Default)]
+pub(super) struct Flows {
+    entries: RefCell<Vec<Option<Entry>>>,
+    free: RefCell<Vec<u32>>,
+    /// Only looked up, never walked.
+    by_flow: RefCell<FxHashMap<FlowKey, u32>>,
+    /// What the worker has before it: flows to steer, members' rules to remove.
+    to_steer: RefCell<VecDeque<u32>>,
+    to_remove: RefCell<VecDeque<(usize, RuleId)>>,
+    /// Flows whose member's table was full.
+    refused: RefCell<VecDeque<u32>>,
+    works: Cell<bool>,
+}
+
+impl Flows {
+    /// Notes where a flow is to go.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there are too many, or a member's table is full.
+    pub fn want(&self, flow: FlowKey, to: (usize, u16)) -> Result<RuleId, Error> {
+        let known = self.by_flow.borrow().get(&flow).copied();
+        if known.is_none() && !self.refused.borrow().is_empty() {
+            return Err(Error::NoSpace);
+        }
+        let mut entries = self.entries.borrow_mut();
+        let number = match known.or_else(|| self.free.borrow_mut().pop()) {
+            Some(number) => number,
+            None if entries.len() < MOST => {
+                entries.push(None);
+                entries.len() as u32 - 1
+            }
+            None => return Err(Error::NoSpace),
+        };
+        self.by_flow.borrow_mut().insert(flow, number);
+        let entry =
+            entries[number as usize].get_or_insert(Entry { flow, wanted: to, has: None, waits: false });
+        entry.wanted = to;
+        if !std::mem::replace(&mut entry.waits, true) {
+            self.to_steer.borrow_mut().push_back(number);
+        }
+        Ok(RuleId(number))
+    }
+
+    /// Forgets a flow.
+    pub fn forget(&self, RuleId(number): RuleId) {
+        let Some(entry) = self.entries.borrow_mut().get_mut(number as usize).and_then(Option::take) else {
+            return;
+        };
+        self.by_flow.borrow_mut().remove(&entry.flow);
+        self.to_steer.borrow_mut().retain(|&other| other != number);
+        self.refused.borrow_mut().retain(|&other| other != number);
+        self.free.borrow_mut().push(number);
+        self.to_remove.borrow_mut().extend(entry.has);
+    }
+}
+
+impl Team {
+    /// Starts the worker, unless it is at work or has nothing to do.
+    pub(super) fn start_worker(&self, cpu: &Cpu) {
+        let me = self.me.clone();
+        if self.flows.works.replace(true) {
+            return;
+        }
+        let work = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                let _part = cpu.book(Part::Driver);
+                while let Some(team) = me.upgrade()
+                    && team.tell_next(&cpu)
+                {
+                    drop(team);
+                    cpu.sync().await;
+                }
+                if let Some(team) = me.upgrade() {
+                    team.flows.works.set(false);
+                }
+            })
+        };
+        self.kernel.queue_work(cpu, Box::new(work));
+    }
+
+    /// Tells members of the next flow that has moved or gone. Whether there was one.
+    fn tell_next(&self, cpu: &Cpu) -> bool {
+        let flows = &self.flows;
+        let removed = flows.to_remove.borrow_mut().pop_front();
+        if let Some((member, rule)) = removed {
+            if let Some(driver) = self.members[member].device.driver() {
+                driver.unsteer(cpu, rule);
+            }
+            // There is room for one that was refused.
+            let again = flows.refused.borrow_mut().pop_front();
+            flows.to_steer.borrow_mut().extend(again);
+            return true;
+        }
+        let Some(number) = flows.to_steer.borrow_mut().pop_front() else { return false };
+        let entry = {
+            let mut entries = flows.entries.borrow_mut();
+            let Some(entry) = entries.get_mut(number as usize).and_then(Option::as_mut) else { return true };
+            entry.waits = false;
+            *entry
+        };
+        let (member, queue) = entry.wanted;
+        let Some(driver) = self.members[member].device.driver() else { return true };
+        match driver.steer(cpu, entry.flow, queue) {
+            Ok(rule) => {
+                let old = flows.entries.borrow_mut()[number as usize]
+                    .as_mut()
+                    .and_then(|entry| entry.has.replace((member, rule)));
+                flows.to_remove.borrow_mut().extend(old.filter(|&(old, _)| old != member));
+            }
+            Err(Error::NoSpace) => flows.refused.borrow_mut().push_back(number),
+            // The member is down: its flows go to others until it asks again.
+            Err(_) => {}
+        }
+        true
+    }
+}
+
+/// A hash of a flow's addresses and ports (Linux: layer3+4).
+pub(super) fn hash_of(flow: &Flow) -> u32 {
+    let address = |address: IpAddr| match address {
+        IpAddr::V4(address) => u32::from(address),
+        IpAddr::V6(address) => (u128::from(address) % u128::from(u32::MAX)) as u32,
+    };
+    let (from, to) = flow.ports.unwrap_or_default();
+    let hash = (u32::from(from) << 16 | u32::from(to)) ^ address(flow.source) ^ address(flow.destination);
+    let hash = hash ^ hash >> 16;
+    (hash ^ hash >> 8) >> 1
+}

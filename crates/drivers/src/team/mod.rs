@@ -1,0 +1,470 @@
+//! A network device that is made of others, its members (Linux: the team driver).
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | the device: members, modes, what both directions pass |
+//! | `flows` | of the octo mode: which member each flow is to come to |
+//!
+//! In **octo** mode (IOctopus, 3.4 and 4.2) the members are functions of one card at several nodes, which share an address.
+//! A packet is sent by the member that is local to the sending core; which one receives a flow follows the core of the
+//! program that reads it, by the kernel's flow steering (ARFS). A member that is down is left out, and the others have its
+//! flows. In **802.3ad** mode the members are ports of a channel whose other end is a switch: a flow's hash chooses the member
+//! that sends it, and the switch the one that receives it.
+//!
+//! It uses what any device above others needs of a kernel and nothing made for it.
+
+mod flows;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::irq::NapiHandle;
+use platform::kernel::{Kernel, TaskParams};
+use platform::net::{
+    Coalescing, DeviceStatistics, FlowKey, NetCore, NetDriver, NetFeatures, NetLimits, NetUpper, Packet,
+    PacketDevice, RuleId, TxStatistics,
+};
+use units::BitRate;
+use wire::ip::Dissection;
+
+use crate::costs::costs;
+use flows::Flows;
+
+costs! {
+    /// What the code of a team costs, in cycles.
+    TeamCosts {
+        /// To choose a member for a packet and hand it on.
+        send = 60,
+        /// To hand a received packet on.
+        receive = 40,
+    }
+}
+
+/// Headers that a flow's hash looks at: Ethernet with a tag, IP, ports.
+const HEADERS: usize = 64;
+
+/// How a team uses its members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TeamMode {
+    /// Members are functions of one card, each local to a node.
+    Octo,
+    /// Members are links of a channel (IEEE 802.3ad), to which flows go by their hash.
+    Bond,
+}
+
+/// What a team is to be.
+#[derive(Clone, Debug)]
+pub struct TeamParams {
+    /// Its name.
+    pub name: String,
+    /// How it uses its members.
+    pub mode: TeamMode,
+    /// Their names.
+    pub members: Vec<String>,
+    /// What its code costs.
+    pub costs: TeamCosts,
+}
+
+/// A member, and where its queues begin among the team's.
+struct Member {
+    device: Rc<dyn PacketDevice>,
+    limits: NetLimits,
+    first_tx: u16,
+    first_rx: u16,
+    /// Keeps the way back to the team alive.
+    _port: Rc<Port>,
+}
+
+impl Member {
+    fn is_usable(&self) -> bool {
+        self.device.has_carrier() && self.device.driver().is_some()
+    }
+}
+
+/// What a member hands things to.
+struct Port {
+    team: Weak<Team>,
+    number: usize,
+}
+
+/// A team.
+pub struct Team {
+    me: Weak<Self>,
+    kernel: Rc<dyn Kernel>,
+    params: TeamParams,
+    limits: NetLimits,
+    members: Vec<Member>,
+    core: RefCell<Option<Rc<dyn NetCore>>>,
+    is_open: Cell<bool>,
+    flows: Flows,
+}
+
+impl Team {
+    /// Makes a team of devices that there are, and announces it as a device of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there is no such member, [`Error::Busy`] if one is another team's, [`Error::Invalid`] if there
+    /// are none, or the members of an octo team do not share an address.
+    pub fn create(kernel: Rc<dyn Kernel>, params: TeamParams) -> Result<Rc<Self>, Error> {
+        let devices: Option<Vec<_>> = params.members.iter().map(|name| kernel.packet_device(name)).collect();
+        let devices = devices.ok_or(Error::NoDevice)?;
+        let limits = common(&params, &devices).ok_or(Error::Invalid)?;
+        let mut taken = Ok(());
+        let team = Rc::new_cyclic(|me: &Weak<Self>| {
+            let (mut tx, mut rx) = (0, 0);
+            let member = |(number, device): (usize, Rc<dyn PacketDevice>)| {
+                let port = Rc::new(Port { team: me.clone(), number });
+                let upper: Weak<dyn NetUpper> = Rc::<Port>::downgrade(&port);
+                taken = taken.and_then(|()| device.set_upper(upper));
+                let limits = device.limits();
+                let member = Member { first_tx: tx, first_rx: rx, device, limits, _port: port };
+                tx += member.limits.tx_queues;
+                rx += member.limits.rx_queues;
+                member
+            };
+            let members = devices.into_iter().enumerate().map(member).collect();
+            Self {
+                me: me.clone(),
+                kernel: Rc::clone(&kernel),
+                params,
+                limits,
+                members,
+                core: RefCell::new(None),
+                is_open: Cell::new(false),
+                flows: Flows::default(),
+            }
+        });
+        taken?;
+        let core = kernel.register_net(Rc::clone(&team) as Rc<dyn NetDriver>);
+        *team.core.borrow_mut() = Some(core);
+        Ok(team)
+    }
+
+    fn core(&self) -> Option<Rc<dyn NetCore>> {
+        self.core.borrow().clone()
+    }
+
+    /// The member to use on a core: a usable one of the core's node, or any.
+    fn member_for(&self, cpu: CpuId) -> Option<usize> {
+        let node = Some(self.kernel.node_of(cpu));
+        let is_near = |member: &Member| member.is_usable() && member.limits.node == node;
+        let near = self.members.iter().position(is_near);
+        near.or_else(|| self.members.iter().position(Member::is_usable))
+    }
+
+    /// The member and its queue that a sending queue of the team stands for.
+    fn tx_place(&self, queue: u16) -> (usize, u16) {
+        place(&self.members, queue, |member| member.first_tx)
+    }
+
+    /// The same of a receiving queue.
+    fn rx_place(&self, queue: u16) -> (usize, u16) {
+        place(&self.members, queue, |member| member.first_rx)
+    }
+
+    /// The member that a packet's flow is sent by.
+    fn member_of_flow(&self, cpu: &Cpu, packet: &Packet) -> Option<usize> {
+        let mut headers = [0; HEADERS];
+        let length = packet.load(cpu, &mut headers);
+        let parts = Dissection::of(&headers[..length]);
+        let hash = parts.map_or(0, |parts| flows::hash_of(&parts.flow));
+        let usable: Vec<usize> =
+            (0..self.members.len()).filter(|&member| self.members[member].is_usable()).collect();
+        usable.get(hash as usize % usable.len().max(1)).copied()
+    }
+
+    /// The way a packet for a queue takes, and whether that is the queue's own.
+    fn way(&self, cpu: &Cpu, queue: u16, packet: &Packet) -> Option<(usize, u16, bool)> {
+        match self.params.mode {
+            TeamMode::Bond => self.member_of_flow(cpu, packet).map(|member| (member, queue, true)),
+            TeamMode::Octo => {
+                let (member, own) = self.tx_place(queue);
+                if self.members[member].is_usable() {
+                    return Some((member, own, true));
+                }
+                let member = self.member_for(cpu.id())?;
+                let driver = self.members[member].device.driver()?;
+                Some((member, driver.tx_queue_for(cpu.id()), false))
+            }
+        }
+    }
+
+    /// The team's number of a member's sending queue.
+    fn tx_number(&self, member: usize, queue: u16) -> u16 {
+        match self.params.mode {
+            TeamMode::Octo => self.members[member].first_tx + queue,
+            TeamMode::Bond => queue,
+        }
+    }
+
+    /// Lets go on whatever waits for members that are down: their queues hold nothing.
+    fn pass_over_dead(&self, cpu: &Cpu, core: &dyn NetCore) {
+        for (number, member) in self.members.iter().enumerate().filter(|(_, member)| !member.is_usable()) {
+            for queue in 0..member.limits.rx_queues {
+                core.poll_end(cpu, member.first_rx + queue, true);
+            }
+            for queue in 0..member.limits.tx_queues {
+                core.wake_queue(cpu, self.tx_number(number, queue));
+            }
+        }
+    }
+
+    fn has_dead(&self) -> bool {
+        !self.members.iter().all(Member::is_usable)
+    }
+}
+
+/// The member of a team's queue and the queue's number there.
+fn place(members: &[Member], queue: u16, first: impl Fn(&Member) -> u16) -> (usize, u16) {
+    let member = members.iter().rposition(|member| first(member) <= queue).unwrap_or(0);
+    (member, queue - first(&members[member]))
+}
+
+/// What a team of these is, if they can be one.
+fn common(params: &TeamParams, members: &[Rc<dyn PacketDevice>]) -> Option<NetLimits> {
+    let all: Vec<NetLimits> = members.iter().map(|member| member.limits()).collect();
+    let first = all.first()?;
+    let is_octo = params.mode == TeamMode::Octo;
+    if all.iter().any(|limits| limits.mac != first.mac) {
+        return None;
+    }
+    let every = |has: fn(&NetFeatures) -> bool| all.iter().all(|limits| has(&limits.features));
+    let features = NetFeatures {
+        tx_checksum: every(|features| features.tx_checksum),
+        rx_checksum: every(|features| features.rx_checksum),
+        tso: every(|features| features.tso),
+        tso_max: all.iter().map(|limits| limits.features.tso_max).min()?,
+        max_fragments: all.iter().map(|limits| limits.features.max_fragments).min()?,
+        rss: every(|features| features.rss),
+        flow_steering: is_octo && every(|features| features.flow_steering),
+    };
+    let queues = all.iter().map(|limits| limits.tx_queues);
+    let speeds = all.iter().map(|limits| limits.speed.bits_per_s());
+    Some(NetLimits {
+        kind: "team",
+        mac: first.mac,
+        tx_queues: if is_octo { queues.sum() } else { queues.min()? },
+        rx_queues: all.iter().map(|limits| limits.rx_queues).sum(),
+        max_mtu: all.iter().map(|limits| limits.max_mtu).min()?,
+        // The functions of one card share its port.
+        speed: BitRate::from_bits_per_s(if is_octo { speeds.max()? } else { speeds.sum() }),
+        features,
+        node: None,
+    })
+}
+
+impl NetDriver for Team {
+    fn limits(&self) -> NetLimits {
+        self.limits.clone()
+    }
+
+    fn name(&self) -> Option<String> {
+        Some(self.params.name.clone())
+    }
+
+    fn open<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            for member in &self.members {
+                member.device.open(cpu).await?;
+            }
+            self.is_open.set(true);
+            if let Some(core) = self.core() {
+                core.set_carrier(self.members.iter().any(Member::is_usable));
+            }
+            Ok(())
+        })
+    }
+
+    fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            self.is_open.set(false);
+            for member in &self.members {
+                member.device.stop(cpu).await;
+            }
+            if let Some(core) = self.core() {
+                core.set_carrier(false);
+            }
+        })
+    }
+
+    fn transmit(&self, cpu: &Cpu, queue: u16, packet: Packet, more: bool) -> Result<(), Packet> {
+        let _part = cpu.book(Part::Driver);
+        cpu.work(self.params.costs.send);
+        let Some((member, own, is_usual)) = self.way(cpu, queue, &packet) else {
+            let bytes = packet.length();
+            packet.release(cpu);
+            if let Some(core) = self.core() {
+                core.sent(cpu, queue, 1, bytes.into());
+            }
+            return Ok(());
+        };
+        let bytes = packet.length();
+        self.members[member].device.send_directly(cpu, own, packet, more && is_usual)?;
+        if !is_usual && let Some(core) = self.core() {
+            // Another queue will tell of it, which was not given it.
+            core.sent(cpu, queue, 1, bytes.into());
+        }
+        Ok(())
+    }
+
+    fn flush(&self, cpu: &Cpu, queue: u16) {
+        let ring = |member: usize, own| {
+            if let Some(driver) = self.members[member].device.driver() {
+                driver.flush(cpu, own);
+            }
+        };
+        match self.params.mode {
+            TeamMode::Octo => {
+                let (member, own) = self.tx_place(queue);
+                ring(member, own);
+            }
+            TeamMode::Bond => (0..self.members.len()).for_each(|member| ring(member, queue)),
+        }
+    }
+
+    fn statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, TxStatistics> {
+        Box::pin(async move {
+            let mut sum = TxStatistics::default();
+            for member in &self.members {
+                let own = member.device.statistics(cpu).await;
+                sum.frames += own.frames;
+                sum.failed += own.failed;
+                sum.no_carrier += own.no_carrier;
+                sum.lost += own.lost;
+                sum.refused += own.refused;
+                sum.resets += own.resets;
+                sum.lines += own.lines;
+                sum.no_lines += own.no_lines;
+                sum.too_long += own.too_long;
+                sum.lines_dropped += own.lines_dropped;
+                sum.lines_missing += own.lines_missing;
+            }
+            sum
+        })
+    }
+
+    fn device_statistics<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, DeviceStatistics> {
+        Box::pin(async move {
+            let mut sum = DeviceStatistics::default();
+            for member in &self.members {
+                let own = member.device.device_statistics(cpu).await;
+                sum.rx_no_buffer += own.rx_no_buffer;
+                sum.rx_overflow += own.rx_overflow;
+                sum.rx_damaged += own.rx_damaged;
+                sum.rx_length_errors += own.rx_length_errors;
+                sum.rx_filtered += own.rx_filtered;
+                sum.rx_no_queue += own.rx_no_queue;
+                sum.line_waits += own.line_waits;
+            }
+            sum
+        })
+    }
+
+    fn tx_queue_for(&self, cpu: CpuId) -> u16 {
+        let Some(member) = self.member_for(cpu) else { return 0 };
+        let own = self.members[member].device.driver().map_or(0, |driver| driver.tx_queue_for(cpu));
+        self.tx_number(member, own)
+    }
+
+    fn rx_queue_for(&self, cpu: CpuId) -> u16 {
+        let Some(member) = self.member_for(cpu) else { return 0 };
+        let own = self.members[member].device.driver().map_or(0, |driver| driver.rx_queue_for(cpu));
+        self.members[member].first_rx + own
+    }
+
+    fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {
+        let mut left = self.limits.features.clone();
+        for driver in self.members.iter().filter_map(|member| member.device.driver()) {
+            let own = driver.set_features(cpu, wanted);
+            left.tx_checksum &= own.tx_checksum;
+            left.rx_checksum &= own.rx_checksum;
+            left.tso &= own.tso;
+            left.rss &= own.rss;
+            left.flow_steering &= own.flow_steering;
+        }
+        left
+    }
+
+    fn set_promiscuous(&self, cpu: &Cpu, on: bool) {
+        self.members.iter().for_each(|member| member.device.set_promiscuous(cpu, on));
+    }
+
+    fn set_coalescing(&self, cpu: &Cpu, queue: u16, wanted: Coalescing) -> Result<(), Error> {
+        let (member, own) = self.rx_place(queue);
+        self.members[member].device.set_coalescing(cpu, own, wanted)
+    }
+
+    fn coalescing(&self, queue: u16) -> Option<Coalescing> {
+        let (member, own) = self.rx_place(queue);
+        self.members[member].device.coalescing(own)
+    }
+
+    fn steer(&self, cpu: &Cpu, flow: FlowKey, queue: u16) -> Result<RuleId, Error> {
+        if !self.limits.features.flow_steering {
+            return Err(Error::NotSupported);
+        }
+        let rule = self.flows.want(flow, self.rx_place(queue))?;
+        self.start_worker(cpu);
+        Ok(rule)
+    }
+
+    fn unsteer(&self, cpu: &Cpu, rule: RuleId) {
+        self.flows.forget(rule);
+        self.start_worker(cpu);
+    }
+}
+
+impl NetUpper for Port {
+    fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet) {
+        let team = self.team.upgrade().and_then(|team| Some((team.core()?, team)));
+        let Some((core, team)) = team.filter(|(_, team)| team.is_open.get()) else {
+            return packet.release(cpu);
+        };
+        let _part = cpu.book(Part::Driver);
+        cpu.work(team.params.costs.receive);
+        core.receive(cpu, napi, team.members[self.number].first_rx + queue, packet);
+    }
+
+    fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
+        let Some(team) = self.team.upgrade() else { return };
+        let Some(core) = team.core() else { return };
+        core.poll_end(cpu, team.members[self.number].first_rx + queue, emptied);
+        if team.has_dead() {
+            team.pass_over_dead(cpu, &*core);
+        }
+    }
+
+    fn sent(&self, cpu: &Cpu, queue: u16, packets: u32, bytes: u64) {
+        let Some(team) = self.team.upgrade() else { return };
+        if let Some(core) = team.core() {
+            core.sent(cpu, team.tx_number(self.number, queue), packets, bytes);
+        }
+    }
+
+    fn queue_woken(&self, cpu: &Cpu, queue: u16) {
+        let Some(team) = self.team.upgrade() else { return };
+        let Some(core) = team.core() else { return };
+        core.wake_queue(cpu, team.tx_number(self.number, queue));
+        if team.has_dead() {
+            team.pass_over_dead(cpu, &*core);
+        }
+    }
+
+    fn changed(&self) {
+        let Some(team) = self.team.upgrade().filter(|team| team.is_open.get()) else { return };
+        let Some(core) = team.core() else { return };
+        core.set_carrier(team.members.iter().any(Member::is_usable));
+        let program = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                team.pass_over_dead(&cpu, &*core);
+                cpu.sync().await;
+            })
+        };
+        let kernel = self.team.upgrade().map(|team| Rc::clone(&team.kernel));
+        if let Some(kernel) = kernel {
+            kernel.spawn(TaskParams::named("team"), Box::new(program));
+        }
+    }
+}
