@@ -8,14 +8,17 @@ pub mod ethtool;
 pub mod fio;
 pub mod iperf;
 mod latency;
+pub mod memcached;
 pub mod netperf;
 mod options;
+pub mod pagerank;
 pub mod ping;
 pub mod pktgen;
 mod premises;
 mod program;
 mod random;
 mod registry;
+pub mod sockperf;
 pub mod stream;
 
 pub use premises::{Disk, Link, Premises, Refused};

@@ -38,10 +38,14 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::ethtool::Ethtool>("ethtool"),
     command::<crate::fio::Fio>("fio"),
     command::<crate::iperf::Iperf>("iperf"),
+    command::<crate::memcached::Memaslap>("memaslap"),
+    command::<crate::memcached::Memcached>("memcached"),
     command::<crate::netperf::Netperf>("netperf"),
     command::<crate::netperf::Netserver>("netserver"),
     command::<crate::ping::Ping>("ping"),
     command::<crate::pktgen::Pktgen>("pktgen"),
+    command::<crate::pagerank::PageRank>("pr"),
+    command::<crate::sockperf::Sockperf>("sockperf"),
     command::<crate::stream::Stream>("stream"),
 ];
 

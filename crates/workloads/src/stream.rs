@@ -38,6 +38,18 @@ pub struct Stream {
     /// Stores go past the caches, as compilers for HPC make them.
     #[arg(long)]
     nontemporal: bool,
+    /// In place of the four loops, only reads an array or only writes one, to load one direction of whatever is on the way.
+    #[arg(long, value_enum)]
+    only: Option<Only>,
+}
+
+/// A loop in one direction.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Only {
+    /// Sums an array up.
+    Read,
+    /// Sets an array.
+    Write,
 }
 
 /// One of the loops.
@@ -82,25 +94,52 @@ struct Arrays {
 impl Arrays {
     fn allocate(kernel: &dyn Kernel, cpu: &Cpu, bytes: u64) -> Result<Self, Error> {
         let mut arrays = Self { pieces: Default::default(), bytes };
-        for array in 0..3 {
-            let mut left = bytes;
-            while left > 0 {
-                let order = Pages::order_for(left).min(ORDER);
-                match kernel.alloc_pages(cpu, order, Policy::Task) {
-                    Ok(pages) => arrays.pieces[array].push(pages),
-                    Err(error) => {
-                        arrays.free(kernel, cpu);
-                        return Err(error);
-                    }
-                }
-                left = left.saturating_sub(4096 << order);
-            }
-        }
+        (0..3).try_for_each(|array| arrays.take(kernel, cpu, array))?;
         Ok(arrays)
     }
 
     fn free(&self, kernel: &dyn Kernel, cpu: &Cpu) {
         self.pieces.iter().flatten().for_each(|pages| kernel.free_pages(cpu, *pages));
+    }
+
+    /// One array alone.
+    fn allocate_one(kernel: &dyn Kernel, cpu: &Cpu, bytes: u64) -> Result<Self, Error> {
+        let mut arrays = Self { pieces: Default::default(), bytes };
+        arrays.take(kernel, cpu, 0)?;
+        Ok(arrays)
+    }
+
+    fn take(&mut self, kernel: &dyn Kernel, cpu: &Cpu, array: usize) -> Result<(), Error> {
+        let mut left = self.bytes;
+        while left > 0 {
+            let order = Pages::order_for(left).min(ORDER);
+            match kernel.alloc_pages(cpu, order, Policy::Task) {
+                Ok(pages) => self.pieces[array].push(pages),
+                Err(error) => {
+                    self.free(kernel, cpu);
+                    return Err(error);
+                }
+            }
+            left = left.saturating_sub(4096 << order);
+        }
+        Ok(())
+    }
+
+    /// Reads or writes the first array once, in `part`.
+    async fn run_one(&self, cpu: &Cpu, only: Only, part: core::ops::Range<u64>, nontemporal: bool) {
+        let mut block = [0; BLOCK as usize];
+        let mut at = part.start;
+        while at < part.end {
+            let length = BLOCK.min(part.end - at) as usize;
+            match (only, nontemporal) {
+                (Only::Read, _) => cpu.load(self.place(0, at), &mut block[..length]),
+                (Only::Write, false) => cpu.store(self.place(0, at), &block[..length]),
+                (Only::Write, true) => cpu.stream(self.place(0, at), &block[..length]),
+            }
+            cpu.work((length as u64 / 8).div_ceil(LANES));
+            at += length as u64;
+            cpu.sync().await;
+        }
     }
 
     /// Where byte `at` of an array is: every piece but the last is full.
@@ -197,6 +236,38 @@ where
     cpu.now().since(began)
 }
 
+impl Stream {
+    /// The loop in one direction.
+    async fn run_only(
+        &self,
+        cpu: &Cpu,
+        kernel: &Rc<dyn Kernel>,
+        cpus: &[CpuId],
+        only: Only,
+    ) -> Result<Report, Failure> {
+        let (bytes, nontemporal) = (self.array_size * 8, self.nontemporal);
+        let arrays = Arrays::allocate_one(&**kernel, cpu, bytes).map(Rc::new);
+        let arrays = arrays.map_err(|error| Failure::about("malloc", error))?;
+        let mut best = Duration::from_ps(u64::MAX);
+        for round in 0..self.ntimes {
+            let shared = Rc::clone(&arrays);
+            let took = on_all(cpu, kernel, cpus, bytes, move |cpu, part| {
+                let arrays = Rc::clone(&shared);
+                Box::pin(async move { arrays.run_one(&cpu, only, part, nontemporal).await })
+            })
+            .await;
+            if round > 0 {
+                best = best.min(took);
+            }
+        }
+        arrays.free(&**kernel, cpu);
+        let mut report = Report::default();
+        let name = if only == Only::Read { "read" } else { "write" };
+        report.add(name, "MB/s", bytes as f64 / best.as_ns_f64() * 1e3);
+        Ok(report)
+    }
+}
+
 impl Program for Stream {
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
         premises.holds("stream", "three arrays of --array-size", 24 * u128::from(self.array_size))
@@ -206,6 +277,9 @@ impl Program for Stream {
         Box::pin(async move {
             let Environment { kernel, cpus, .. } = environment;
             let bytes = self.array_size * 8;
+            if let Some(only) = self.only {
+                return self.run_only(&cpu, &kernel, &cpus, only).await;
+            }
             let arrays = Arrays::allocate(&*kernel, &cpu, bytes).map(Rc::new);
             let arrays = arrays.map_err(|error| Failure::about("malloc", error))?;
             let shared = Rc::clone(&arrays);

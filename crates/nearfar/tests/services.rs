@@ -1,0 +1,77 @@
+//! Programs that others are run beside: a key-value store, messages there and back, a graph, loops over memory.
+
+mod scenario;
+
+use nearfar::computer::{self, Done};
+use nearfar::progress::Silent;
+use scenario::{HEAD, cable, host_with_nic, loaded, program};
+
+fn run(programs: &[(&str, &str, &str)]) -> Vec<Done> {
+    let text = [HEAD, &host_with_nic("a"), &host_with_nic("b"), &cable("a", "b", "")].concat();
+    let programs = programs.iter().map(|(host, cpus, run)| program(host, cpus, run));
+    let text: String = [text].into_iter().chain(programs).collect();
+    computer::run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
+    let done = done.iter().find(|done| done.run.starts_with(program)).expect("it ran");
+    let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{}: {failure}", done.run));
+    report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))
+}
+
+/// Every value comes back as it was put, whatever the mix.
+#[test]
+fn a_store_keeps_what_it_is_given() {
+    for (set, size) in [("0", "40k"), ("0.5", "3000"), ("1", "40k")] {
+        let client = format!("memaslap -s 10.0.0.1:11211 -c 4 -t 500us -X {size} -w 5 --key 256 --set {set}");
+        let done = run(&[("a", "0-1", "memcached -t 2"), ("b", "0-3", &client)]);
+        let of = |quantity| reading(&done, "memaslap", quantity);
+        assert_eq!((of("get_misses"), of("verify_failed")), (0.0, 0.0));
+        let (gets, sets) = (of("cmd_get"), of("cmd_set"));
+        assert!(gets + sets > 20.0, "{gets} GET, {sets} SET");
+        match set {
+            "0" => assert_eq!(sets, 0.0),
+            "1" => assert_eq!(gets, 0.0),
+            _ => assert!((0.3..3.0).contains(&(gets / sets)), "{gets} GET, {sets} SET"),
+        }
+    }
+}
+
+/// What finds no room any more is not there, and nothing else comes in its place.
+#[test]
+fn the_oldest_items_make_room() {
+    let client = "memaslap -s 10.0.0.1:11211 -c 2 -t 500us -X 60000 -w 20 --set 0.2";
+    let done = run(&[("a", "0-1", "memcached -t 2 -m 1"), ("b", "0-1", client)]);
+    let of = |quantity| reading(&done, "memaslap", quantity);
+    assert!(of("get_misses") > 3.0 && of("get_misses") < of("cmd_get"));
+    assert_eq!(of("verify_failed"), 0.0);
+}
+
+#[test]
+fn messages_go_there_and_back() {
+    let client = "sockperf ping-pong -i 10.0.0.1 -m 64 -t 0.0005";
+    let done = run(&[("a", "0", "sockperf server"), ("b", "0", client)]);
+    let (mean, most) =
+        (reading(&done, "sockperf", "latency mean"), reading(&done, "sockperf", "latency max"));
+    assert!(mean > 1.0 && mean < 30.0 && most < 100.0, "{mean} us, {most} us");
+    let messages = reading(&done, "sockperf", "messages");
+    assert!((0.9..1.1).contains(&(messages * mean * 2.0 / 500.0)), "{messages} of {mean} us");
+    assert_eq!(reading(&done, "sockperf", "wrong"), 0.0);
+}
+
+/// The program itself holds its ranks against those that the graph has; more threads are faster.
+#[test]
+fn ranks_are_the_graphs() {
+    let time = |cpus| reading(&run(&[("a", cpus, "pr -g 10 -i 3")]), "pr", "trial time");
+    let [one, four] = ["0", "0,1,10,11"].map(time);
+    assert!(four < 0.6 * one, "{four} us against {one} us");
+}
+
+#[test]
+fn loops_in_one_direction_move_what_memory_allows() {
+    for only in ["read", "write"] {
+        let line = format!("stream --only {only} --array-size 500000 --ntimes 2");
+        let rate = reading(&run(&[("a", "0", &line)]), "stream", only);
+        assert!((1_000.0..60_000.0).contains(&rate), "{only}: {rate} MB/s");
+    }
+}

@@ -1,0 +1,233 @@
+//! memaslap: connections that send one request after the other, SET or GET as the mix says.
+
+use std::net::SocketAddrV4;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::kernel::{Kernel, TaskParams};
+use platform::memory::{Pages, PhysAddr, Policy};
+use platform::sync::Completion;
+use units::Duration;
+
+use super::LONGEST_KEY;
+use super::line::Wire;
+use crate::options::{size, time};
+use crate::premises::{Premises, Refused};
+use crate::program::{Environment, Failure, Program, Report};
+use crate::random::{Random, content};
+
+/// Cycles to make a request and to look at its answer (assumed: less than the server's).
+const REQUEST: u64 = 1_000;
+/// Bytes at a value's beginning that show whose it is, and are looked at in answers.
+const MARK: usize = 64;
+
+/// Loads a memcached server with GET and SET requests. Lengths of keys and the mix, which the real one reads from a
+/// configuration file (`-F`), are options here.
+#[derive(clap::Parser, Clone, PartialEq, Debug)]
+#[command(name = "memaslap", disable_help_flag = true)]
+pub struct Memaslap {
+    /// The server, `ADDRESS:PORT`.
+    #[arg(short = 's', long)]
+    servers: SocketAddrV4,
+    /// Connections, each with a request under way.
+    #[arg(short = 'c', long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    concurrency: u16,
+    /// How long, once the objects of all connections are there.
+    #[arg(short = 't', long, default_value = "10ms", value_parser = time)]
+    time: Duration,
+    /// Bytes of a value.
+    #[arg(short = 'X', long, default_value = "1024", value_parser = size)]
+    fixed_size: u64,
+    /// Objects of each connection.
+    #[arg(short = 'w', long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    win_size: u32,
+    /// Bytes of a key.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(16..=i64::from(LONGEST_KEY)))]
+    key: u32,
+    /// Share of SET among the requests.
+    #[arg(long, default_value_t = 0.1)]
+    set: f64,
+}
+
+/// What a connection has done.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    gets: u64,
+    sets: u64,
+    misses: u64,
+    wrong: u64,
+}
+
+/// A connection's memory: a request with its value, and an answer's value.
+struct Buffers {
+    request: Pages,
+    answer: Pages,
+}
+
+impl Memaslap {
+    fn key_of(&self, connection: u16, object: u32) -> String {
+        let text = format!("{connection:05}-{object:08}-");
+        text + &"k".repeat(self.key as usize - 15)
+    }
+
+    /// The mark of an object's value.
+    fn mark(&self, connection: u16, object: u32) -> Vec<u8> {
+        content(u64::from(connection), object.into(), MARK.min(self.fixed_size as usize))
+    }
+
+    async fn set(&self, cpu: &Cpu, wire: &mut Wire, at: PhysAddr, whose: (u16, u32)) -> Result<bool, Error> {
+        let head = format!("set {} 0 0 {}\r\n", self.key_of(whose.0, whose.1), self.fixed_size);
+        let length = head.len() as u64 + self.fixed_size + 2;
+        cpu.store(at, head.as_bytes());
+        cpu.store(at + head.len() as u64, &self.mark(whose.0, whose.1));
+        cpu.store(at + (length - 2), b"\r\n");
+        wire.send(cpu, at, length as u32).await?;
+        Ok(wire.line(cpu).await?.as_deref() == Some("STORED"))
+    }
+
+    /// A value asked for: `None` if the server has none, else whether it is the right one.
+    async fn get(
+        &self,
+        cpu: &Cpu,
+        wire: &mut Wire,
+        into: PhysAddr,
+        whose: (u16, u32),
+    ) -> Result<Option<bool>, Error> {
+        let key = self.key_of(whose.0, whose.1);
+        wire.say(cpu, &format!("get {key}\r\n")).await?;
+        let line = wire.line(cpu).await?.ok_or(Error::Ended)?;
+        if line == "END" {
+            return Ok(None);
+        }
+        let said = format!("VALUE {key} 0 {}", self.fixed_size);
+        if line != said || !wire.data(cpu, into, self.fixed_size as u32 + 2).await? {
+            return Err(Error::Invalid);
+        }
+        let expected = self.mark(whose.0, whose.1);
+        let mut found = vec![0; expected.len()];
+        cpu.load(into, &mut found);
+        let end = wire.line(cpu).await?;
+        Ok(Some(found == expected && end.as_deref() == Some("END")))
+    }
+
+    /// One connection: first its objects, then the mix.
+    async fn load(
+        &self,
+        cpu: &Cpu,
+        wire: &mut Wire,
+        buffers: &Buffers,
+        connection: u16,
+        seed: u64,
+    ) -> Result<Done, Error> {
+        for object in 0..self.win_size {
+            if !self.set(cpu, wire, buffers.request.start, (connection, object)).await? {
+                return Err(Error::NoMemory);
+            }
+        }
+        let (mut random, mut done) = (Random::new(seed, connection.into()), Done::default());
+        let until = cpu.now() + self.time;
+        while cpu.now() < until {
+            cpu.work(REQUEST);
+            let whose = (connection, random.below(self.win_size.into()) as u32);
+            if (random.below(1 << 32) as f64) < self.set * (1u64 << 32) as f64 {
+                done.sets += 1;
+                if !self.set(cpu, wire, buffers.request.start, whose).await? {
+                    return Err(Error::NoMemory);
+                }
+            } else {
+                done.gets += 1;
+                match self.get(cpu, wire, buffers.answer.start, whose).await? {
+                    None => done.misses += 1,
+                    Some(right) => done.wrong += u64::from(!right),
+                }
+            }
+            cpu.sync().await;
+        }
+        Ok(done)
+    }
+
+    /// Starts a connection on a core.
+    fn start(
+        self: &Rc<Self>,
+        cpu: &Cpu,
+        kernel: &Rc<dyn Kernel>,
+        on: CpuId,
+        connection: u16,
+        seed: u64,
+    ) -> Completion<Result<Done, Error>> {
+        let (done, me, face) = (Completion::new(), Rc::clone(self), Rc::clone(kernel));
+        let told = done.clone();
+        let thread = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move { told.complete(me.connection(&cpu, &face, connection, seed).await) })
+        };
+        kernel.spawn(TaskParams::named("memaslap").on(on).of(cpu), Box::new(thread));
+        done
+    }
+
+    async fn connection(
+        &self,
+        cpu: &Cpu,
+        kernel: &Rc<dyn Kernel>,
+        connection: u16,
+        seed: u64,
+    ) -> Result<Done, Error> {
+        let order = Pages::order_for(self.fixed_size + 2 * u64::from(super::LINE));
+        let request = kernel.alloc_pages(cpu, order, Policy::Task)?;
+        let answer = kernel.alloc_pages(cpu, order, Policy::Task)?;
+        let buffers = Buffers { request, answer };
+        let stream = kernel.network().connect(cpu, self.servers).await?;
+        stream.set_no_delay(true);
+        let mut wire = Wire::new(cpu, kernel, stream)?;
+        let done = self.load(cpu, &mut wire, &buffers, connection, seed).await;
+        wire.close(cpu);
+        kernel.free_pages(cpu, buffers.request);
+        kernel.free_pages(cpu, buffers.answer);
+        done
+    }
+}
+
+impl Program for Memaslap {
+    fn check(&self, _: &Premises) -> Result<(), Refused> {
+        let share = (0.0..=1.0).contains(&self.set);
+        Refused::unless(share, format!("memaslap: --set {} is no share", self.set), "from 0 to 1")?;
+        let message = "memaslap: no value of memcached is as long";
+        Refused::unless((1..=1 << 20).contains(&self.fixed_size), message, "-X 1 to 1m")
+    }
+
+    fn lasts(&self) -> Option<Duration> {
+        Some(self.time)
+    }
+
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let Environment { kernel, cpus, seed } = environment;
+            let began = cpu.now();
+            let connections: Vec<_> = (0..self.concurrency)
+                .map(|n| self.start(&cpu, &kernel, cpus[usize::from(n) % cpus.len()], n, seed))
+                .collect();
+            let mut all = Done::default();
+            for connection in connections {
+                let done = connection.wait().await;
+                let done =
+                    done.map_err(|error| Failure::about(format!("memaslap to {}", self.servers), error))?;
+                all.gets += done.gets;
+                all.sets += done.sets;
+                all.misses += done.misses;
+                all.wrong += done.wrong;
+            }
+            cpu.sync().await;
+            let seconds = self.time.as_s_f64();
+            let requests = (all.gets + all.sets) as f64;
+            let mut report = Report::default();
+            report.add("time", "µs", cpu.now().since(began).as_ns_f64() / 1e3);
+            report.add("cmd_get", "requests", all.gets as f64);
+            report.add("cmd_set", "requests", all.sets as f64);
+            report.add("get_misses", "requests", all.misses as f64);
+            report.add("verify_failed", "requests", all.wrong as f64);
+            report.add("tps", "requests/s", requests / seconds);
+            report.add("net_rate", "Mbit/s", requests * self.fixed_size as f64 * 8.0 / seconds / 1e6);
+            Ok(report)
+        })
+    }
+}

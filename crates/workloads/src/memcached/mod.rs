@@ -1,0 +1,21 @@
+//! memcached and its load generator, memaslap: a key-value store over TCP, in memcached's text protocol.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `server` | the store and its threads |
+//! | `client` | memaslap's mix of requests |
+//! | `line` | lines of the protocol, and data behind them |
+
+mod client;
+mod line;
+mod server;
+
+pub use client::Memaslap;
+pub use server::Memcached;
+
+/// memcached's port.
+const PORT: u16 = 11_211;
+/// Longest key: protocol.txt has 250 bytes (KEY_MAX_LENGTH), and servers are built for 256, too.
+const LONGEST_KEY: u32 = 256;
+/// Longest line: a command with its key and four numbers.
+const LINE: u32 = 512;

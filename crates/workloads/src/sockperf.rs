@@ -1,0 +1,118 @@
+//! sockperf: the latency of UDP messages that go there and back, one after the other.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::rc::Rc;
+
+use platform::block::Segment;
+use platform::cpu::{Async, Cpu};
+use platform::memory::{Pages, Policy};
+use units::Duration;
+
+use crate::latency::Latencies;
+use crate::options::{length, peer};
+use crate::premises::{Premises, Refused};
+use crate::program::{Environment, Failure, Program, Report};
+
+/// sockperf's port.
+const PORT: u16 = 11_111;
+/// Most bytes of a message: an IPv4 packet of 65535 B with two headers.
+const MOST: i64 = 65_507;
+
+/// Measures the latency of UDP messages: a server that sends each back, and a client. Half of a round trip counts, as in the
+/// real one.
+#[derive(clap::Parser, Clone, PartialEq, Debug)]
+#[command(name = "sockperf", disable_help_flag = true)]
+pub struct Sockperf {
+    #[command(subcommand)]
+    side: Side,
+}
+
+/// Which side it is.
+#[derive(clap::Subcommand, Clone, PartialEq, Debug)]
+enum Side {
+    /// Sends each message back.
+    #[command(alias = "sr", disable_help_flag = true)]
+    Server {
+        /// The port.
+        #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+        port: u16,
+    },
+    /// Sends a message, waits for it, sends the next.
+    #[command(alias = "pp", disable_help_flag = true)]
+    PingPong {
+        /// The server's address.
+        #[arg(short = 'i', value_parser = peer)]
+        address: Ipv4Addr,
+        /// Its port.
+        #[arg(short = 'p', default_value_t = PORT, value_parser = clap::value_parser!(u16).range(1..))]
+        port: u16,
+        /// Bytes of a message; 14 is the real one's header.
+        #[arg(short = 'm', default_value_t = 14, value_parser = clap::value_parser!(u32).range(14..=MOST))]
+        message: u32,
+        /// Seconds that it lasts. The real one's default of 1 would be long for a simulation.
+        #[arg(short = 't', default_value_t = 0.01, value_parser = length)]
+        time: f64,
+    },
+}
+
+impl Program for Sockperf {
+    fn serves(&self) -> bool {
+        matches!(self.side, Side::Server { .. })
+    }
+
+    /// What it takes is in its options alone.
+    fn check(&self, _: &Premises) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn lasts(&self) -> Option<Duration> {
+        match self.side {
+            Side::Server { .. } => None,
+            Side::PingPong { time, .. } => Some(Duration::from_ps((time * 1e12) as u64)),
+        }
+    }
+
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let (kernel, fail) = (environment.kernel, |error| Failure::about("sockperf", error));
+            let pages =
+                kernel.alloc_pages(&cpu, Pages::order_for(MOST as u64), Policy::Task).map_err(fail)?;
+            let own = |port| SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+            let room = Segment { at: pages.start, length: MOST as u32 };
+            let (to, message, time) = match self.side {
+                Side::Server { port } => {
+                    let socket = kernel.network().udp(&cpu, own(port)).map_err(fail)?;
+                    loop {
+                        let (length, from) = socket.recv_from(&cpu, room).await.map_err(fail)?;
+                        let back = Segment { at: pages.start, length };
+                        socket.send_to(&cpu, from, back).await.map_err(fail)?;
+                    }
+                }
+                Side::PingPong { address, port, message, time } => {
+                    (SocketAddrV4::new(address, port), message, Duration::from_ps((time * 1e12) as u64))
+                }
+            };
+            let socket = kernel.network().udp(&cpu, own(0)).map_err(fail)?;
+            let (mut latencies, mut wrong) = (Latencies::default(), 0);
+            let until = cpu.now() + time;
+            let mut number = 0u64;
+            while cpu.now() < until {
+                number += 1;
+                let began = cpu.now();
+                cpu.store_u64(pages.start, number);
+                socket.send_to(&cpu, to, Segment { at: pages.start, length: message }).await.map_err(fail)?;
+                // A message that is lost ends it: the real one would wait for ever.
+                let (length, _) = socket.recv_from(&cpu, room).await.map_err(fail)?;
+                wrong += u64::from(length != message || cpu.load_u64(pages.start) != number);
+                latencies.add(cpu.now().since(began) / 2);
+            }
+            socket.close(&cpu);
+            kernel.free_pages(&cpu, pages);
+            let mut report = Report::default();
+            report.add("messages", "", number as f64);
+            report.add("wrong", "messages", wrong as f64);
+            latencies.report(&mut report, "latency");
+            Ok(report)
+        })
+    }
+}
