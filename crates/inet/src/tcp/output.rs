@@ -149,6 +149,7 @@ impl<P: Payload> Connection<P> {
             (self.ack_now, self.ack_at) = (false, None);
         }
         self.nxt = 1;
+        self.counters.retransmissions += u64::from(again);
         self.sent(now, 0, 1, again);
         let header = TcpHeader {
             source: self.ports.0,
@@ -168,7 +169,6 @@ impl<P: Payload> Connection<P> {
         if again {
             self.flight.resend(from, end, now);
             self.timing = None;
-            self.counters.retransmissions += 1;
             self.undo.sent_again(end - from);
         } else {
             self.flight.push(from, end, now);
@@ -209,6 +209,10 @@ impl<P: Payload> Connection<P> {
         let flags = flags.with(self.ecn_flags(fresh));
         let ecn = self.ecn_capable(fresh);
         let header = self.header(now, from, flags);
+        if again {
+            // As many as it will be cut into.
+            self.counters.retransmissions += data.end.saturating_sub(data.start).div_ceil(size).max(1);
+        }
         self.sent(now, from, to, again);
         Segment { header, data: data.start - 1..data.end.max(data.start) - 1, size: size as u16, again, ecn }
     }

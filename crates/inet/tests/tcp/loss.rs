@@ -83,6 +83,40 @@ fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     }
 }
 
+/// What a device will cut is one call, and as many segments as it becomes.
+#[test]
+fn segments_sent_again_are_counted_by_what_goes_over_the_wire() {
+    for segments in [1, 16] {
+        let mut net = Network::new(params(), Faults::default(), 1, stream(200 * 1448, 2), Vec::new());
+        net.serve(0);
+        net.ends[0].as_mut().expect("the client is there").limit = segments * 1448;
+        let (mut sent, mut known) = (0, 0);
+        loop {
+            let is_data =
+                |key: &(Time, u64), to: usize, bytes: &[u8]| key.1 > known && to == 1 && bytes.len() > 60;
+            let new: Vec<_> = net
+                .wire
+                .iter()
+                .filter(|(key, (to, bytes))| is_data(key, *to, bytes))
+                .map(|(key, _)| *key)
+                .collect();
+            for key in &new {
+                if (60..70).contains(&sent) {
+                    net.wire.remove(key);
+                }
+                sent += 1;
+            }
+            known = net.count;
+            if !net.step() {
+                break;
+            }
+        }
+        net.assert_identical();
+        let counters = net.end(0).tcp.counters();
+        assert_eq!((counters.retransmissions, sent), (10, 210), "{segments} at once: {counters:?}");
+    }
+}
+
 /// A network that reorders and loses nothing: once that was seen, what is late by less than a quarter of a round trip is
 /// waited for.
 #[test]
