@@ -94,7 +94,7 @@ fn crossed(pair: &Pair) -> u64 {
     pair.simulation.with(|fabric, _| {
         let links = &fabric.host(pair.hosts[1].host).memory.counters().links;
         let of = |cause| links.iter().map(|link| link.bytes.of(cause).get()).sum::<u64>();
-        [Cause::Dma, Cause::Mmio, Cause::Interrupt].map(of).iter().sum()
+        [Cause::Dma, Cause::MmioDoorbell, Cause::MmioRegister, Cause::Interrupt].map(of).iter().sum()
     })
 }
 

@@ -16,6 +16,7 @@ macro_rules! built_in {
 
 /// The repository's files: path in the repository, text. A new file takes one line.
 const BUILT_IN: &[(&str, &str)] = built_in![
+    "machines/dell-r730.toml",
     "machines/dell-t430.toml",
     "machines/dell-t620-ivy.toml",
     "machines/dell-t620-sandy.toml",
