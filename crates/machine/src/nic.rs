@@ -30,6 +30,13 @@ record! {
         virtual_functions: Option<NicVirtual>,
     }
     check |nic: &Nic, check: &mut Check<'_>| {
+        let completion = nic.controller.completion.as_ref().map_or(16, |entry| entry.value.get());
+        check.at("controller").require(
+            completion == 16 || completion == 64,
+            "completion",
+            format!("completions of {completion} B are not modelled"),
+            "16 B or 64 B",
+        );
         let entries = nic.controller.ring_entries.value.get();
         check.at("controller").require(
             entries.is_power_of_two() && (2..=32768).contains(&entries),
@@ -137,6 +144,8 @@ record! {
         vectors: Figure<Count>,
         /// Most entries of a ring.
         ring_entries: Figure<Count>,
+        /// Bytes of a completion in a ring of its own: 16, or a line of 64 written whole; 16 if not given.
+        completion: Option<Figure<Bytes>>,
         /// Longest frame without its check sequence (bytes).
         max_frame: Figure<Bytes>,
         /// Most fragments of a frame.

@@ -3,8 +3,8 @@
 use platform::device::{DeviceBus, Dma, DmaAttributes, FunctionIndex, Token};
 use units::Iova;
 use wire::nic::Completion;
-use wire::nic::completion::{END, LEN};
-use wire::nic::registers::counter;
+use wire::nic::completion::LEN;
+use wire::nic::registers::{counter, feature};
 
 use super::ring::CompletionMode;
 use super::token::{Kind, Note};
@@ -21,8 +21,8 @@ impl Nic {
         completion: Completion,
         packets: u16,
     ) {
-        if !is_tx && self.functions[usize::from(function)].ring(queue, false).has_slots().is_some() {
-            self.complete_slot(bus, function, queue, completion, &[]);
+        if self.functions[usize::from(function)].ring(queue, is_tx).has_slots().is_some() {
+            self.complete_slot(bus, function, (queue, is_tx), completion, packets, &[]);
             return;
         }
         let mut bytes = completion.emit(false);
@@ -44,20 +44,25 @@ impl Nic {
         self.flush_if_due(bus, function, queue, is_tx, path.write_back, path.write_back_delay);
     }
 
-    /// Writes a completion of an RX queue and the frame that goes with it, in one.
+    /// Writes a completion with an entry of its own, and the frame that goes with it, in one.
     pub(super) fn complete_slot(
         &mut self,
         bus: &mut dyn DeviceBus,
         function: u8,
-        queue: u8,
+        (queue, is_tx): (u8, bool),
         completion: Completion,
+        packets: u16,
         frame: &[u8],
     ) {
-        let ring = self.functions[usize::from(function)].ring(queue, false);
+        let are_wide = self.params.features & feature::WIDE_COMPLETIONS != 0;
+        let ring = self.functions[usize::from(function)].ring(queue, is_tx);
         let Some(slot) = ring.has_slots() else { return };
         let owner = Completion::owner_in_ring(ring.written, ring.setup.log2) ^ self.handle.flips_owner();
         self.scratch.clear();
         self.scratch.extend_from_slice(frame);
+        if are_wide && frame.is_empty() {
+            self.scratch.resize(slot as usize - LEN, 0);
+        }
         let spoilt = self.handle.spoils_completion();
         let mut bytes = completion.emit(owner);
         if spoilt {
@@ -67,12 +72,12 @@ impl Nic {
         let index = u32::from(ring.written) & (ring.entries() - 1);
         let end = ring.setup.completions.wrapping_add(u64::from(index + 1) * slot);
         ring.written = ring.written.wrapping_add(1);
-        ring.reported = completion.count.wrapping_add(1);
-        let packets = u16::from(completion.has(END));
-        let note = Note::new(Kind::RxCompletion, ring.life, function, queue).with(packets, ring.reported);
+        ring.reported = completion.count.wrapping_add(u16::from(!is_tx));
+        let kind = if is_tx { Kind::TxCompletion } else { Kind::RxCompletion };
+        let note = Note::new(kind, ring.life, function, queue).with(packets, ring.reported);
         let length = self.scratch.len() as u32;
         self.handle.add(function, counter::WRITE_BACKS, 1);
-        self.handle.add(function, counter::WRITTEN_BACK, LEN as u64);
+        self.handle.add(function, counter::WRITTEN_BACK, (self.scratch.len() - frame.len()) as u64);
         bus.write(write(function, end - u64::from(length), length, note.token()), &self.scratch);
     }
 

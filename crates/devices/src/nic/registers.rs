@@ -2,7 +2,7 @@
 
 use platform::device::{DeviceBus, FunctionIndex};
 use units::Duration;
-use wire::nic::registers::{
+use wire::nic::registers::{WIDE_STRIDE, 
     self as regs, HELD_BYTES, control, counter, feature, flow, queue, status, vector,
 };
 use wire::nic::toeplitz::KEY_LEN;
@@ -202,6 +202,7 @@ impl Nic {
     ) {
         let most = self.params.log2_ring;
         let takes_inline = self.params.features & feature::INLINE != 0;
+        let are_wide = self.params.features & feature::WIDE_COMPLETIONS != 0;
         let ring = self.functions[usize::from(function)].ring(number, is_tx);
         let setup = &mut ring.setup;
         // Where a ring is does not change under a queue that runs.
@@ -213,8 +214,10 @@ impl Nic {
             0x0c if is_open => setup.ring = with_high(setup.ring, value),
             queue::SIZE if is_open => setup.log2 = (value & 0xff) as u8,
             queue::VECTOR => setup.vector = value,
-            queue::STRIDE if is_open && !is_tx && takes_inline => {
-                setup.stride = (5..=8).contains(&value).then_some(value as u8);
+            queue::STRIDE if is_open => {
+                let slots = !is_tx && takes_inline && (5..=8).contains(&value);
+                let is_wide = are_wide && value == u32::from(WIDE_STRIDE);
+                setup.stride = (slots || is_wide).then_some(value as u8);
             }
             queue::COMPLETIONS if is_open => setup.completions = with_low(setup.completions, value),
             0x1c if is_open => setup.completions = with_high(setup.completions, value),

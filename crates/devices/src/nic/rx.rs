@@ -291,6 +291,7 @@ impl Nic {
             // A buffer of no length, or more buffers than the device keeps: they go back as failed.
             self.drop_frame(function, queue);
         }
+        let takes_inline = self.params.features & feature::INLINE != 0;
         let mut done = 0;
         for n in 1..=buffers {
             let ring = &mut self.functions[usize::from(function)].rx[usize::from(queue)].ring;
@@ -301,7 +302,7 @@ impl Nic {
             let length = usize::from(buffer.length).min(frame.len() - done);
             let mut flags = seen.flags | if n == buffers { END } else { 0 };
             let slot = ring.has_slots().map_or(0, |slot| slot as usize - COMPLETION_LEN);
-            let is_inline = fits && buffers == 1 && frame.len() <= slot;
+            let is_inline = takes_inline && fits && buffers == 1 && frame.len() <= slot;
             let is_held =
                 fits && !is_inline && buffers == 1 && self.hold_frame(function, queue, count, frame);
             if is_inline {
@@ -330,7 +331,7 @@ impl Nic {
             };
             done += length;
             if is_inline {
-                self.complete_slot(bus, function, queue, completion, frame);
+                self.complete_slot(bus, function, (queue, false), completion, 1, frame);
             } else {
                 self.complete(bus, function, queue, false, completion, u16::from(n == buffers));
             }

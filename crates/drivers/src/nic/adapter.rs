@@ -219,7 +219,8 @@ impl Adapter {
             let sizes = (log2.min(most), stride);
             Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), sizes, node)
         };
-        let plain = LEN.ilog2() as u8;
+        let are_wide = self.limits.features & feature::WIDE_COMPLETIONS != 0;
+        let plain = if are_wide { regs::WIDE_STRIDE } else { LEN.ilog2() as u8 };
         let has_slots = self.limits.features & feature::INLINE != 0;
         let slots = p.rx_slot.filter(|slot| has_slots && (5..=8).contains(slot)).unwrap_or(plain);
         let tx = ring(cpu, regs::TX_QUEUES, p.log2_tx, plain)?;

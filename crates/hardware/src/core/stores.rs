@@ -267,6 +267,11 @@ impl StoreUnit {
         StoreMark(self.entered)
     }
 
+    /// When the uncached stores and fences so far have been accepted, as far as it can be known; no earlier than `when`.
+    pub fn uncached_accepted_by(&self, when: Time) -> Time {
+        self.accepted_before(self.mark()).max(when)
+    }
+
     /// Whether uncached stores or fences before a mark have not been accepted.
     pub(crate) fn holds_before(&self, mark: StoreMark) -> bool {
         self.queue.iter().any(|entry| entry.orders() && entry.number < mark.0)
@@ -277,15 +282,18 @@ impl StoreUnit {
         let mut last = self.uncached.filter(|_| self.last_uncached < mark.0).unwrap_or(Time::ZERO);
         // An entry at the front whose mask is empty is the uncached store that is under way.
         let under_way = |entry: &&Entry| entry.kind == Kind::Uncached && entry.mask == 0;
+        // A barrier without a line to drive out waits for nothing.
+        let mut lines = !self.buffers.is_empty();
         for entry in self.queue.iter().filter(|entry| !under_way(entry)) {
+            lines |= matches!(entry.kind, Kind::Combining | Kind::Direct);
             if entry.number >= mark.0 || !entry.orders() {
                 continue;
             }
             last = last.max(entry.when);
             last += match entry.kind {
-                Kind::Follow => Duration::ZERO,
                 Kind::Uncached => self.params.uncached_latency,
-                _ => self.params.accept_latency,
+                Kind::Barrier if std::mem::take(&mut lines) => self.params.accept_latency,
+                _ => Duration::ZERO,
             };
         }
         last

@@ -335,6 +335,10 @@ impl CpuOps for Context {
             Barrier::Serialising => 0,
         }));
         self.cores.store(self.core.get(), self.now(), Store::Barrier);
+        if matches!(kind, Barrier::Locked | Barrier::All) {
+            // Both drain the store buffer (SDM volume 3, 8.2.2): a doorbell before them is waited for here.
+            self.advance_to(self.cores.uncached_accepted_by(self.core.get(), self.now()));
+        }
     }
 
     fn stores_accepted(&self) -> Async<'_, ()> {

@@ -204,6 +204,11 @@ impl Cores {
         self.with(|host, _, _| host.stores_of(crate::convert::core(core)).mark())
     }
 
+    /// When a core's uncached stores so far have been accepted, as far as it can be known; no earlier than `when`.
+    pub fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {
+        self.with(|host, _, _| host.stores_of(crate::convert::core(core)).uncached_accepted_by(when))
+    }
+
     /// A core that is at `when` comes behind what another had stored at a mark; gives when it does.
     pub fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
         let (core, other) = (crate::convert::core(core), crate::convert::core(other));

@@ -162,8 +162,10 @@ pub mod queue {
     /// Frames dropped for want of descriptors (RX) or for bad ones (TX) (read only).
     pub const DROPPED: u64 = 0x34;
 
-    /// Log2 of the bytes from one completion in a ring of their own to the next: 4, or up to 8 (RX only); 0 for 4. The
-    /// completion is at the end; what is free in front of it takes frames that fit, and their buffer stays empty.
+    /// Log2 of the bytes from one completion in a ring of their own to the next: 4, with
+    /// [`WIDE_COMPLETIONS`](super::feature::WIDE_COMPLETIONS) 6, with [`INLINE`](super::feature::INLINE) up to 8 (RX only);
+    /// 0 for 4. The completion is at the end; with `INLINE`, what is free in front of it takes frames that fit, and their
+    /// buffer stays empty.
     pub const STRIDE: u64 = 0x38;
 
     /// Control: the queue runs.
@@ -257,6 +259,9 @@ pub mod status {
     pub const LINK_UP: u32 = 1 << 1;
 }
 
+/// Log2 of the bytes of an entry with [`feature::WIDE_COMPLETIONS`]: what precedes the completion is zero.
+pub const WIDE_STRIDE: u8 = 6;
+
 /// Bits of [`FEATURES`] and [`ENABLED`].
 pub mod feature {
     /// Checks checksums of received frames.
@@ -279,6 +284,8 @@ pub mod feature {
     pub const INLINE: u32 = 1 << 8;
     /// Several functions share this one's address: rules of the internal switch say which of them a flow is for.
     pub const STATION: u32 = 1 << 9;
+    /// Completions in a ring of their own take a whole line each, [`WIDE_STRIDE`](super::WIDE_STRIDE).
+    pub const WIDE_COMPLETIONS: u32 = 1 << 10;
 }
 
 /// Bits of [`EVENTS`].

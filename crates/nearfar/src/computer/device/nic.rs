@@ -72,6 +72,9 @@ pub fn nic_params(
     if controller.inline.as_ref().is_some_and(|inline| inline.value) {
         features |= feature::INLINE;
     }
+    if controller.completion.as_ref().is_some_and(|entry| entry.value.get() > 16) {
+        features |= feature::WIDE_COMPLETIONS;
+    }
     if rules > 0 {
         features |= feature::FLOW_RULES;
     }
