@@ -77,7 +77,7 @@ impl Link {
         self.epoch += 1;
         let ready = self.initialise_flow_control(cx.scheduler.now() + self.params.retrain_time);
         for transmitter in &mut self.transmitters {
-            transmitter.wire_free = ready;
+            transmitter.start(ready, self.skip.0);
         }
     }
 

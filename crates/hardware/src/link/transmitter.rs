@@ -314,6 +314,12 @@ impl Transmitter {
         self.acks.front().is_some_and(|&(at, _)| at <= now)
     }
 
+    /// Begins to send at `ready`, when the link has trained: no SKP ordered set is due from before.
+    pub fn start(&mut self, ready: Time, skip_interval: Duration) {
+        self.wire_free = ready;
+        self.next_skip = ready + skip_interval;
+    }
+
     /// When what is to leave at `at` can begin: behind what the wire has to send, and the SKP ordered sets that are due.
     #[inline(always)]
     pub fn begin(&mut self, at: Time, skip: (Duration, Duration)) -> Time {
