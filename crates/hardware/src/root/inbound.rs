@@ -364,7 +364,7 @@ fn first_dword(payload: &[u8]) -> u32 {
 }
 
 /// A completion with the attributes of the request that it answers.
-fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
+pub(super) fn answer_tlp(request: &Tlp, kind: TlpKind) -> Tlp {
     let mut common = request.common;
     common.poisoned = false;
     common.digest = false;

@@ -20,6 +20,7 @@ use wire::pcie::{Bdf, Generation, TlpKind, Width};
 pub use inbound::INTERRUPT_RANGE;
 pub use outbound::{Access as CoreAccess, OutboundError};
 pub use params::RootPortParams;
+pub use peer::PeerReads;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};
 pub use split::CompletionSplit;
 
@@ -106,6 +107,13 @@ pub enum RootEvent {
         /// Where it waits.
         slot: u16,
     },
+    /// A piece of a device's read from another one has waited too long for its completion.
+    PeerTimeout {
+        /// Its place.
+        place: u16,
+        /// Which use of the place it is.
+        generation: u32,
+    },
     /// Tags are free again whose requests had been given up.
     TagsFree,
     /// A core's access to a device has waited too long for its completion.
@@ -148,6 +156,8 @@ pub struct RootPort {
     /// When the last of the posted writes among them goes on.
     writes_deferred: Time,
     last_completion: Time,
+    /// When the last TLP leaves that goes on to a device below a port.
+    last_to_peer: Time,
     /// Lines whose reads may be under way.
     recent: recent::RecentLines,
     /// Places for posted writes of cores.
@@ -213,6 +223,8 @@ pub struct Host {
     deferred: Vec<Option<Deferred>>,
     free_deferred: Vec<u32>,
     outbound: outbound::Outbound,
+    /// Reads of devices from each other.
+    peers: peer::Peers,
     interrupts: Option<Box<dyn InterruptSink>>,
     counters: RootCounters,
     /// Sleep of the fabric between ports and memory.
@@ -236,6 +248,7 @@ impl Host {
             deferred: Vec::new(),
             free_deferred: Vec::new(),
             outbound: outbound::Outbound::default(),
+            peers: peer::Peers::default(),
             interrupts: None,
             counters: RootCounters::default(),
             power: None,
@@ -252,6 +265,7 @@ impl Host {
         buses: std::ops::RangeInclusive<u8>,
     ) -> u8 {
         let number = self.ports.len() as u8;
+        self.peers.grow(params.peer_reads.map_or(0, |own| own.places));
         let config = registers::root_port(number, &params, link, &buses);
         self.ports.push(RootPort {
             params,
@@ -265,6 +279,7 @@ impl Host {
             deferred: 0,
             writes_deferred: Time::ZERO,
             last_completion: Time::ZERO,
+            last_to_peer: Time::ZERO,
             recent: recent::RecentLines::default(),
             places: posted::PostedPlaces::default(),
             in_reset: false,
@@ -400,6 +415,9 @@ impl Host {
             // It is the fabric that knows what is below.
             RootEvent::HotReset { .. } => {}
             RootEvent::CoreHasData { slot } => self.core_has_data(slot),
+            RootEvent::PeerTimeout { place, generation } => {
+                self.peer_timeout(wires, scheduler, place, generation);
+            }
             RootEvent::TagsFree => self.issue(wires, scheduler),
             RootEvent::Timeout { tag, generation } => self.access_timeout(scheduler, tag, generation),
         }

@@ -2,6 +2,7 @@
 
 use units::Duration;
 
+use super::peer::PeerReads;
 use super::split::CompletionSplit;
 use crate::memory::NodeId;
 
@@ -43,6 +44,8 @@ pub struct RootPortParams {
     pub inbound_completion_latency: Duration,
     /// Whether a device's request for what is below the same port goes back there; it is refused otherwise.
     pub reflects_peers: bool,
+    /// How a device's read from a peer is done, where it is not sent on as it is.
+    pub peer_reads: Option<PeerReads>,
     /// How long an access of a core waits for its completion; the base specification allows 50 us to 50 ms by default.
     pub completion_timeout: Duration,
 }
@@ -68,6 +71,7 @@ impl RootPortParams {
             posted_places: 16,
             inbound_completion_latency: Duration::ZERO,
             reflects_peers: false,
+            peer_reads: None,
             completion_timeout: Duration::from_ms(50),
         }
     }

@@ -1,27 +1,113 @@
-//! Requests of a device to another one below another root port.
+//! Requests of a device to another one below a root port.
 //!
-//! The root complex sends them on with the requester's ID and tag; the answer comes back by that ID. A port sends something back
-//! by which it came only where the machine's do: with a switch below that redirects to the root. What is simpler than in real
-//! ones: a read goes on as it is, where Intel's roots cut it into pieces of 64 B.
+//! Writes, and reads of root complexes that send them on as they are, keep the requester's ID and tag; the answer comes back by
+//! that ID. Other root complexes read in pieces of their own and answer the requester themselves, in the order of its bytes:
+//! each piece has a place in a table until it has come. Where the two ports are on different sockets, all of it
+//! passes the interconnect. A port sends something back by which it came only where the machine's do: with a switch below that
+//! redirects to the root.
+
+use std::collections::VecDeque;
 
 use engine::Scheduler;
-use units::{HostPhysical, Time};
-use wire::pcie::tlp::{AddressType, CompletionHeader, MemoryRequest};
+use units::{Bytes, HostPhysical, Time};
+use wire::pcie::tlp::{AddressType, Common, CompletionHeader, CompletionStatus, MemoryRequest};
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
+use super::inbound::answer_tlp;
 use super::{Deferred, Host, RootEvent};
 use crate::event::Event;
+use crate::memory::Cause;
 use crate::packet::PacketId;
 use crate::wires::Wires;
+
+/// Highest tag: pieces have tags from there down, requests of cores from 0 up.
+const LAST_TAG: u16 = 255;
+
+/// How a root complex reads from a peer by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerReads {
+    /// Most bytes of a piece, a power of two; pieces end at its multiples.
+    pub largest: u32,
+    /// Pieces under way at once, at most 128.
+    pub places: u16,
+}
+
+/// A read of a device from a peer, while the root complex does it in pieces.
+struct Read {
+    from: u8,
+    to: u8,
+    /// Which time the link was up by which it came: its answers are for that alone.
+    epoch: u32,
+    common: Common,
+    /// As the device sent it.
+    request: MemoryRequest,
+    /// Where its first byte is.
+    target: u64,
+    start: Time,
+    length: u32,
+    asked: u32,
+    given: u32,
+    data: Vec<u8>,
+    /// Pieces asked for, in order: bytes of those that have come, 0 of others.
+    pieces: VecDeque<u32>,
+    /// The number of the first of them.
+    first_piece: u32,
+    under_way: u32,
+    failed: bool,
+}
+
+/// A piece under way.
+#[derive(Clone, Copy)]
+struct Piece {
+    read: u32,
+    number: u32,
+    offset: u32,
+    length: u32,
+    received: u32,
+    /// Which use of its place it is.
+    generation: u32,
+}
+
+/// The table of reads from peers.
+#[derive(Default)]
+pub(super) struct Peers {
+    reads: Vec<Option<Read>>,
+    /// Those that have pieces to ask for, oldest first.
+    waiting: VecDeque<u32>,
+    places: Vec<Option<Piece>>,
+    free: VecDeque<u16>,
+    generation: u32,
+}
+
+impl Peers {
+    /// Gives the table at least so many places.
+    pub(super) fn grow(&mut self, places: u16) {
+        let had = self.places.len() as u16;
+        self.places.resize(usize::from(had.max(places)), None);
+        self.free.extend(had..had.max(places));
+    }
+
+    /// Tags that requests of cores leave alone.
+    pub(super) fn tags(&self) -> usize {
+        self.places.len()
+    }
+
+    fn add(&mut self, read: Read) -> u32 {
+        let index = self.reads.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.reads.push(None);
+            self.reads.len() - 1
+        });
+        self.reads[index] = Some(read);
+        index as u32
+    }
+}
 
 impl Host {
     /// The port behind which a range is, for a request that came in by another.
     pub(super) fn peer_port(&self, wires: &Wires, from: u8, at: HostPhysical, length: u32) -> Option<u8> {
         let last = at.get().checked_add(u64::from(length.max(1)) - 1)?;
-        let port = self
-            .outbound
-            .port_of(at.get())
-            .filter(|&port| port != from || self.ports[usize::from(from)].params.reflects_peers)?;
+        let reflects = self.ports[usize::from(from)].params.reflects_peers;
+        let port = self.outbound.port_of(at.get()).filter(|&port| port != from || reflects)?;
         (self.outbound.port_of(last) == Some(port) && self.link_is_up(wires, port)).then_some(port)
     }
 
@@ -37,15 +123,40 @@ impl Host {
     ) -> bool {
         let (address, length) = request.byte_range();
         let Some(target) = what.target else { return false };
-        let Some(port) = self.peer_port(wires, what.port, target, length) else { return false };
+        let Some(to) = self.peer_port(wires, what.port, target, length) else { return false };
+        let mut common = tlp.common;
+        common.address_type = AddressType::Untranslated;
+        let cuts = self.ports[usize::from(what.port)].params.peer_reads.is_some();
+        if matches!(tlp.kind, TlpKind::MemoryRead(_)) && cuts && length > 0 {
+            let start = self.cross((what.port, to), start, 0);
+            let read = Read {
+                from: what.port,
+                to,
+                epoch: wires.packets.hop(what.packet).epoch,
+                common,
+                request: *request,
+                target: target.get(),
+                start,
+                length,
+                asked: 0,
+                given: 0,
+                data: vec![0; length as usize],
+                pieces: VecDeque::new(),
+                first_piece: 0,
+                under_way: 0,
+                failed: false,
+            };
+            let index = self.peers.add(read);
+            self.peers.waiting.push_back(index);
+            self.ask_peers(wires, scheduler);
+            return true;
+        }
         let request = MemoryRequest { address: target.get() - (address - request.address), ..*request };
         let kind = match tlp.kind {
             TlpKind::MemoryWrite(_) => TlpKind::MemoryWrite(request),
             _ => TlpKind::MemoryRead(request),
         };
-        let mut common = tlp.common;
-        common.address_type = AddressType::Untranslated;
-        self.copy_on(wires, scheduler, what.packet, &Tlp { common, kind }, (port, start));
+        self.copy_on(wires, scheduler, what.packet, &Tlp { common, kind }, (what.port, to, start));
         true
     }
 
@@ -59,29 +170,40 @@ impl Host {
         header: &CompletionHeader,
         start: Time,
     ) -> bool {
-        let bus = |requester: Bdf| requester.bus();
-        let to = self.ports.iter().position(|port| port.buses.contains(&bus(header.requester)));
-        let reflects = self.ports[usize::from(port)].params.reflects_peers;
-        let Some(to) = to.filter(|&to| to != usize::from(port) || reflects) else { return false };
         if self.ports[usize::from(port)].id == header.requester {
-            return false;
+            return self.peer_answered(wires, scheduler, port, packet, header, start);
         }
+        let reflects = self.ports[usize::from(port)].params.reflects_peers;
+        let to = self.ports.iter().position(|port| port.buses.contains(&header.requester.bus()));
+        let Some(to) = to.filter(|&to| to != usize::from(port) || reflects) else { return false };
         let now = scheduler.now();
         if let Ok((tlp, _)) = wires.packets.decode(packet) {
-            self.copy_on(wires, scheduler, packet, &tlp, (to as u8, start));
+            self.copy_on(wires, scheduler, packet, &tlp, (port, to as u8, start));
         }
         wires.consume(scheduler, packet, now);
         true
     }
 
-    /// Sends `tlp` with the payload of `packet` through another port.
+    /// When `bytes` that leave one port at `at` are at another, behind all that went this way before.
+    fn cross(&mut self, (from, to): (u8, u8), at: Time, bytes: u64) -> Time {
+        let [from_node, to_node] = [from, to].map(|port| self.ports[usize::from(port)].params.node);
+        let there = match from_node == to_node {
+            true => at,
+            false => self.memory.charge_interconnect(at, Cause::Dma, from_node, to_node, Bytes::new(bytes)),
+        };
+        let last = &mut self.ports[usize::from(from)].last_to_peer;
+        *last = there.max(*last);
+        *last
+    }
+
+    /// Sends `tlp` with the payload of `packet`, which came by one port, through another.
     fn copy_on(
         &mut self,
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,
         packet: PacketId,
         tlp: &Tlp,
-        (port, start): (u8, Time),
+        (from, to, start): (u8, u8, Time),
     ) {
         let mut bytes = std::mem::take(&mut self.scratch.payload);
         bytes.clear();
@@ -89,11 +211,179 @@ impl Host {
             bytes.extend_from_slice(payload);
         }
         let copy = wires.packets.encode(tlp, &bytes);
+        let start = self.cross((from, to), start.max(scheduler.now()), bytes.len() as u64);
         self.scratch.payload = bytes;
-        let state = &self.ports[usize::from(port)];
+        let state = &self.ports[usize::from(to)];
         wires.tie(state.end, copy);
-        let at = start.max(scheduler.now()) + state.params.outbound_latency;
-        scheduler.at(at, Event::Root(self.id, RootEvent::Send { port, packet: copy }));
+        let at = start + state.params.outbound_latency;
+        scheduler.at(at, Event::Root(self.id, RootEvent::Send { port: to, packet: copy }));
+    }
+
+    /// Asks for pieces of reads from peers while there are places.
+    fn ask_peers(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        let now = scheduler.now();
+        while let Some(&index) = self.peers.waiting.front() {
+            let Some(place) = self.peers.free.pop_front() else { return };
+            let read = self.peers.reads[index as usize].as_mut().expect("a read that waits is not over");
+            let largest =
+                self.ports[usize::from(read.from)].params.peer_reads.map_or(u32::MAX, |own| own.largest);
+            let at = read.target + u64::from(read.asked);
+            let to_boundary = u64::from(largest) - at % u64::from(largest);
+            let length = to_boundary.min(u64::from(read.length - read.asked)) as u32;
+            let port = &self.ports[usize::from(read.to)];
+            let request = MemoryRequest::for_bytes(port.id, LAST_TAG - place, at, length);
+            let packet =
+                wires.packets.encode(&Tlp { common: read.common, kind: TlpKind::MemoryRead(request) }, &[]);
+            wires.tie(port.end, packet);
+            let leaves = read.start.max(now) + port.params.outbound_latency;
+            let generation = self.peers.generation.wrapping_add(1);
+            self.peers.generation = generation;
+            let number = read.first_piece + read.pieces.len() as u32;
+            let offset = read.asked;
+            self.peers.places[usize::from(place)] =
+                Some(Piece { read: index, number, offset, length, received: 0, generation });
+            read.pieces.push_back(0);
+            read.asked += length;
+            read.under_way += 1;
+            let (to, timeout) = (read.to, port.params.completion_timeout);
+            if read.asked == read.length {
+                self.peers.waiting.pop_front();
+            }
+            scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: to, packet }));
+            let late = RootEvent::PeerTimeout { place, generation };
+            scheduler.at(leaves + timeout, Event::Root(self.id, late));
+        }
+    }
+
+    /// Takes the completion of a piece; `false` if it is of none.
+    fn peer_answered(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        port: u8,
+        packet: PacketId,
+        header: &CompletionHeader,
+        at: Time,
+    ) -> bool {
+        let Some(place) = LAST_TAG.checked_sub(header.tag) else { return false };
+        let Some(&Some(mut piece)) = self.peers.places.get(usize::from(place)) else { return false };
+        let read = self.peers.reads[piece.read as usize].as_mut().expect("a piece's read is not over");
+        let left = piece.length - piece.received;
+        if read.to != port
+            || header.status == CompletionStatus::Successful && u32::from(header.byte_count) != left
+        {
+            return false;
+        }
+        let here = header.bytes_here().min(left);
+        let (lead, to) = (usize::from(header.lower_address & 3), (piece.offset + piece.received) as usize);
+        let decoded = wires.packets.decode(packet).ok().filter(|(tlp, _)| !tlp.common.poisoned);
+        let bytes = decoded.and_then(|(_, payload)| payload.get(lead..lead + here as usize));
+        let is_good = header.status == CompletionStatus::Successful && bytes.is_some() && here > 0;
+        if let Some(bytes) = bytes.filter(|_| is_good) {
+            read.data[to..to + bytes.len()].copy_from_slice(bytes);
+            piece.received += here;
+        }
+        wires.consume(scheduler, packet, scheduler.now());
+        if is_good && piece.received < piece.length {
+            self.peers.places[usize::from(place)] = Some(piece);
+        } else {
+            self.end_piece(wires, scheduler, place, piece, is_good, at);
+        }
+        true
+    }
+
+    /// A piece has come, or will not: what is there of its read goes to the requester, in order.
+    fn end_piece(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        place: u16,
+        piece: Piece,
+        is_good: bool,
+        at: Time,
+    ) {
+        self.peers.places[usize::from(place)] = None;
+        self.peers.free.push_back(place);
+        let index = piece.read as usize;
+        let mut read = self.peers.reads[index].take().expect("a piece's read is not over");
+        read.under_way -= 1;
+        if !is_good && !read.failed {
+            read.failed = true;
+            read.asked = read.length;
+            self.peers.waiting.retain(|&other| other != piece.read);
+            let completer = self.ports[usize::from(read.to)].id;
+            let status = CompletionStatus::CompleterAbort;
+            let error = CompletionHeader::for_read_error(completer, &read.request, status);
+            self.answer_peer(wires, scheduler, &read, TlpKind::Completion(error), &[], at);
+        }
+        if !read.failed {
+            read.pieces[(piece.number - read.first_piece) as usize] = piece.length;
+            while let Some(&length) = read.pieces.front().filter(|&&length| length > 0) {
+                let completer = self.ports[usize::from(read.to)].id;
+                let from = read.request.byte_range().0 + u64::from(read.given);
+                let left = read.length - read.given;
+                let header = CompletionHeader::with_data(completer, &read.request, from, length, left);
+                let bytes = &read.data[read.given as usize..(read.given + length) as usize];
+                self.answer_peer(wires, scheduler, &read, TlpKind::CompletionData(header), bytes, at);
+                read.given += length;
+                read.first_piece += 1;
+                read.pieces.pop_front();
+            }
+        }
+        if read.under_way > 0 || read.asked < read.length {
+            self.peers.reads[index] = Some(read);
+        }
+        self.ask_peers(wires, scheduler);
+    }
+
+    /// Sends a completion of the root complex's own to a device that reads from a peer.
+    fn answer_peer(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        read: &Read,
+        kind: TlpKind,
+        bytes: &[u8],
+        at: Time,
+    ) {
+        let request = Tlp { common: read.common, kind: TlpKind::MemoryRead(read.request) };
+        let lead = (read.request.byte_range().0 + u64::from(read.given)) as usize & 3;
+        let packet = wires.packets.encode_with(&answer_tlp(&request, kind), |payload| {
+            if !bytes.is_empty() {
+                payload[lead..lead + bytes.len()].copy_from_slice(bytes);
+            }
+        });
+        // Whoever asked is gone if the link went down since.
+        wires.packets.hop_mut(packet).epoch = read.epoch;
+        let there = self.cross((read.to, read.from), at.max(scheduler.now()), bytes.len() as u64);
+        let leaves = there + self.ports[usize::from(read.from)].params.outbound_latency;
+        scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: read.from, packet }));
+    }
+
+    /// A piece has waited too long, if it still waits.
+    pub(super) fn peer_timeout(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        place: u16,
+        generation: u32,
+    ) {
+        if let Some(&Some(piece)) = self.peers.places.get(usize::from(place))
+            && piece.generation == generation
+        {
+            self.end_piece(wires, scheduler, place, piece, false, scheduler.now());
+        }
+    }
+
+    /// No completion will come by a port any more.
+    pub(super) fn abandon_peers(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, port: u8) {
+        for place in 0..self.peers.places.len() as u16 {
+            let Some(piece) = self.peers.places[usize::from(place)] else { continue };
+            let read = self.peers.reads[piece.read as usize].as_ref();
+            if read.is_some_and(|read| read.to == port) {
+                self.end_piece(wires, scheduler, place, piece, false, scheduler.now());
+            }
+        }
     }
 
     /// Whether a device below the root port `from` can reach all of a range of another device's.
@@ -101,8 +391,7 @@ impl Host {
         let from = self.ports.iter().position(|port| port.id == from);
         let (first, last) =
             (self.outbound.port_of(at.get()), self.outbound.port_of(at.get() + length.max(1) - 1));
-        first.is_some()
-            && first == last
-            && from.is_some_and(|from| first != Some(from as u8) || self.ports[from].params.reflects_peers)
+        let reaches = |from: usize| first != Some(from as u8) || self.ports[from].params.reflects_peers;
+        first.is_some() && first == last && from.is_some_and(reaches)
     }
 }

@@ -178,6 +178,7 @@ impl Host {
         let end = self.ports[usize::from(number)].end;
         wires.with(scheduler, end.link, |link, cx, released| link.take_down(cx, released));
         self.abandon(scheduler, number);
+        self.abandon_peers(wires, scheduler, number);
         self.link_drained(wires, scheduler, number);
         self.set_link_active(scheduler, number, false);
     }

@@ -74,10 +74,10 @@ pub(super) struct Tags {
 
 impl Tags {
     /// Takes the lowest free tag.
-    fn take(&mut self, now: Time) -> Option<usize> {
+    fn take(&mut self, now: Time, most: usize) -> Option<usize> {
         let is_free = |slot: &Slot| slot.waiting.is_none() && slot.unsafe_until <= now;
         self.slots.iter().position(is_free).or_else(|| {
-            (self.slots.len() < TAGS).then(|| {
+            (self.slots.len() < most).then(|| {
                 self.slots.push(Slot::default());
                 self.slots.len() - 1
             })
@@ -154,7 +154,7 @@ impl Host {
     pub(super) fn issue(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
         let now = scheduler.now();
         while !self.outbound.tags.queue.is_empty()
-            && let Some(tag) = self.outbound.tags.take(now)
+            && let Some(tag) = self.outbound.tags.take(now, TAGS - self.peers.tags())
             && let Some(Request { port, arrives, mut tlp, value, waiting }) =
                 self.outbound.tags.queue.pop_front()
         {

@@ -4,14 +4,15 @@
 mod common;
 mod tree;
 
-use hardware::link::{CreditLimits, Credits, LinkEnd, LinkParams, Side};
-use hardware::root::RootPortParams;
+use hardware::link::{CreditLimits, Credits, LinkEnd, LinkId, LinkParams, Side};
+use hardware::memory::{Cause, NodeId};
+use hardware::root::{PeerReads, RootPortParams};
 use hardware::switch::SwitchParams;
 use proptest::prelude::*;
 use tree::{BAR, Leaf, MEMORY, Node, Tree};
-use units::{Duration, Time};
+use units::{Bytes, Duration, Time};
 use wire::pcie::config::{acs, header};
-use wire::pcie::{Generation, Width};
+use wire::pcie::{FlowClass, Generation, Width};
 
 fn link(generation: Generation, width: Width, credits: CreditLimits) -> LinkParams {
     let mut link = LinkParams::example(generation, width);
@@ -33,7 +34,9 @@ fn below(nodes: Vec<Node>) -> Vec<(LinkParams, Node)> {
 }
 
 fn reflecting() -> RootPortParams {
-    RootPortParams { reflects_peers: true, max_payload: 512, ..RootPortParams::ideal() }
+    // Less than devices wait, so that what one of them asks of a peer that is gone holds up no other until that gives up.
+    let completion_timeout = Duration::from_us(500);
+    RootPortParams { reflects_peers: true, max_payload: 512, completion_timeout, ..RootPortParams::ideal() }
 }
 
 /// Three switches in a row, with a device below each of the first two and two below the third.
@@ -141,6 +144,55 @@ fn redirected_requests_go_up_to_the_root_and_come_back() {
     tree.check_clean();
 }
 
+/// Two devices below root ports of the same socket or of two.
+fn two_roots(nodes: [u8; 2], peer_reads: Option<PeerReads>) -> Tree {
+    let root =
+        |node| (RootPortParams { peer_reads, node: NodeId(node), ..reflecting() }, plain(), Node::Device);
+    Tree::new(&nodes.map(root))
+}
+
+#[test]
+fn root_complexes_read_from_peers_in_pieces() {
+    let sent = |tree: &Tree| {
+        tree.simulation.with(|fabric, _| {
+            let link = fabric.wires.link(tree.leaves[1].links[0]);
+            link.counters(Side::Upstream).tlps[FlowClass::NonPosted as usize]
+        })
+    };
+    // A read of 256 bytes is four; one of 100 bytes at 32 is three, since pieces end at multiples of 64 bytes.
+    for (at, bytes, pieces) in [(0, 256, 4), (32, 100, 3), (64, 64, 1)] {
+        for (peer_reads, expected) in [(None, 1), (Some(PeerReads { largest: 64, places: 2 }), pieces)] {
+            let tree = two_roots([0, 0], peer_reads);
+            tree.dma_write(0, 0, tree.leaves[1].bar + at, &[0xa5; 256]);
+            tree.run_for(Duration::from_us(10));
+            let before = sent(&tree);
+            read_latency(&tree, 0, tree.leaves[1].bar + at, bytes);
+            assert_eq!(sent(&tree) - before, expected, "{bytes} bytes at {at}");
+            assert_eq!(tree.leaves[0].notes.borrow().data.last(), Some(&0xa5a5_a5a5_a5a5_a5a5));
+            tree.check_clean();
+        }
+    }
+}
+
+#[test]
+fn peers_on_two_sockets_pay_for_the_way_between() {
+    let [near, far] = [[0, 0], [0, 1]].map(|nodes| two_roots(nodes, None));
+    let crossed = |tree: &Tree| {
+        let host = tree.host;
+        tree.simulation.with(|fabric, _| {
+            let links = &fabric.host(host).memory.counters().links;
+            Bytes::new(links.iter().map(|link| link.bytes.of(Cause::Dma).get()).sum())
+        })
+    };
+    let write = |tree: &Tree| least(|| write_latency(tree, 0, 1, 64));
+    let read = |tree: &Tree| least(|| read_latency(tree, 0, tree.leaves[1].bar, 64));
+    let (more_write, more_read) = (write(&far) - write(&near), read(&far) - read(&near));
+    assert!(more_write > Duration::from_ns(20), "{more_write}");
+    assert!(more_read > more_write, "there and back: {more_read}");
+    assert_eq!(crossed(&near), Bytes::ZERO);
+    assert!(crossed(&far) >= Bytes::new(6 * 64));
+}
+
 #[test]
 fn a_request_in_anothers_name_is_stopped() {
     let tree = row([100; 3]);
@@ -159,6 +211,21 @@ fn a_request_in_anothers_name_is_stopped() {
     tree.dma_write(0, 2, MEMORY, &[1; 64]);
     tree.run_for(Duration::from_us(10));
     tree.check_clean();
+}
+
+/// A link that was down for long has nothing to make up for.
+#[test]
+fn a_link_that_comes_back_is_as_fast_as_before() {
+    let mut tree = row([100; 3]);
+    let before = least(|| read_latency(&tree, 3, MEMORY, 64));
+    for cable in (0..tree.simulation.with(|fabric, _| fabric.wires.len() as u16)).map(LinkId) {
+        tree.simulation.with(|fabric, scheduler| fabric.pull(scheduler, cable));
+        tree.run_for(Duration::from_ms(1_000));
+        tree.simulation.with(|fabric, scheduler| fabric.plug(scheduler, cable));
+        tree.run_for(Duration::from_us(10));
+        tree.set_up();
+        assert_eq!(least(|| read_latency(&tree, 3, MEMORY, 64)), before, "{cable:?}");
+    }
 }
 
 #[test]
@@ -209,9 +276,12 @@ fn any_link(few: bool) -> impl Strategy<Value = (Generation, Width, CreditLimits
 type Roots = Vec<(RootPortParams, LinkParams, Node)>;
 
 fn any_tree(few: bool) -> impl Strategy<Value = Roots> {
-    prop::collection::vec((any_link(few), any_node(3, few)), 1..3).prop_map(|roots| {
-        let roots = roots.into_iter().map(|((generation, width, credits), node)| {
-            (reflecting(), link(generation, width, credits), node)
+    let root = (any_link(few), any_node(3, few), any::<bool>(), 0..2u8);
+    prop::collection::vec(root, 1..3).prop_map(|roots| {
+        let roots = roots.into_iter().map(|((generation, width, credits), node, cuts, socket)| {
+            let peer_reads = cuts.then_some(PeerReads { largest: 64, places: 4 });
+            let root = RootPortParams { peer_reads, node: NodeId(socket), ..reflecting() };
+            (root, link(generation, width, credits), node)
         });
         roots.collect()
     })
@@ -351,9 +421,9 @@ proptest! {
         let all = start(&tree, &what);
         tree.run_for(Duration::from_ns(after_ns));
         let links = tree.simulation.with(|fabric, _| fabric.wires.len());
-        let cable = hardware::link::LinkId((cable % links) as u16);
+        let cable = LinkId((cable % links) as u16);
         tree.simulation.with(|fabric, scheduler| fabric.pull(scheduler, cable));
-        tree.run_for(Duration::from_ms(200));
+        tree.run_for(Duration::from_ms(1_030));
         tree.check_clean();
         let is_cut = |leaf: usize| tree.leaves[leaf].links.contains(&cable);
         for (n, leaf) in tree.leaves.iter().enumerate().filter(|&(n, _)| !is_cut(n)) {
@@ -374,7 +444,7 @@ proptest! {
             leaf.notes.borrow_mut().outcomes.clear();
         }
         let again = start(&tree, &what);
-        tree.run_for(Duration::from_ms(200));
+        tree.run_for(Duration::from_ms(1_030));
         tree.check_clean();
         let ended: usize = tree.leaves.iter().map(|leaf| leaf.notes.borrow().outcomes.iter().filter(|&&(_, good, at)| good && at > Time::ZERO).count()).sum();
         prop_assert_eq!(ended, again.len(), "after {}", from);

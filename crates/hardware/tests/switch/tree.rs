@@ -273,17 +273,17 @@ impl Tree {
                 let requester = fabric.endpoint(leaf.id).core.requester(Default::default());
                 assert_eq!(requester.tags_in_use(), 0, "{}", leaf.bdf);
             }
-            assert_eq!(fabric.wires.packets.in_flight(), 0);
             for link in (0..fabric.wires.len() as u16).map(LinkId) {
                 for side in [Side::Upstream, Side::Downstream] {
                     let link = fabric.wires.link(link);
-                    assert_eq!(link.waiting(side), 0);
+                    assert_eq!(link.waiting(side), 0, "{side:?} end of {:?}", link.params());
                     for class in FlowClass::ALL {
                         let limit = link.params().receivers[side.opposite() as usize].credits.of(class);
                         assert_eq!(link.credits_in_all_places(side, class), limit);
                     }
                 }
             }
+            assert_eq!(fabric.wires.packets.in_flight(), 0);
         });
     }
 

@@ -3,7 +3,7 @@
 use hardware::core::{EvictionOrder, StoreParams};
 use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
-use hardware::root::{CompletionSplit, RootPortParams};
+use hardware::root::{CompletionSplit, PeerReads, RootPortParams};
 use machine::{CombiningOrder, CompletionOrder, Figure, Host, LinkCapability, RootPort};
 use units::Duration;
 use wire::pcie::{Generation, Width};
@@ -41,6 +41,10 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         posted_places: root.posted_places.value.get(),
         inbound_completion_latency: root.inbound_completion_latency.value,
         reflects_peers: root.reflects_peers.as_ref().is_some_and(|reflects| reflects.value),
+        peer_reads: root.peer_read.as_ref().map(|largest| PeerReads {
+            largest: narrow(largest.value.get()),
+            places: root.peer_reads.as_ref().map_or(32, |places| narrow(places.value.get())),
+        }),
         completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT),
     }
 }
