@@ -24,6 +24,8 @@ record! {
         nic_cost: BTreeMap<String, Figure<Cycles>>,
         /// What pieces of that driver's sending by programmed I/O cost.
         kpio_cost: BTreeMap<String, Figure<Cycles>>,
+        /// What pieces of the team driver cost.
+        team_cost: BTreeMap<String, Figure<Cycles>>,
         /// What pieces of the NVMe driver cost.
         nvme_cost: BTreeMap<String, Figure<Cycles>>,
         /// How it reads ahead and caches blocks.

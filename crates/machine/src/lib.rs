@@ -50,7 +50,7 @@ mod tree;
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
     FoundLink, HostEntry, HostSetup, InterfaceSetup, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup,
-    SlotSetup, links_found,
+    SlotSetup, TeamEntry, TeamMode, TeamSetup, links_found,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};

@@ -177,6 +177,9 @@ record! {
         loop_subnets: Option<Figure<bool>>,
         /// Whether descriptors can hold short packets, and doorbells descriptors.
         inline: Option<Figure<bool>>,
+        /// Whether the functions behind its links share an Ethernet address and are one to the network; each has its own if not
+        /// given.
+        shared_address: Option<Figure<bool>>,
     }
 }
 

@@ -6,12 +6,14 @@
 //! | `device` | what is in a host's slots |
 //! | `slot` | which slot that is |
 //! | `found` | what its kernel will find there, by the names that it gives |
+//! | `team` | network devices that are made of others |
 //! | `fit` | whether the drivers' settings are any for these devices |
 
 mod device;
 mod fit;
 mod found;
 mod slot;
+mod team;
 
 use std::collections::BTreeSet;
 
@@ -36,6 +38,7 @@ use crate::traffic::{SinkEntry, SinkSetup, SourceEntry, SourceSetup};
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
 pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
+pub use team::{TeamEntry, TeamMode, TeamSetup};
 
 record! {
     /// An experiment with computers as a scenario file describes it.
@@ -108,6 +111,8 @@ record! {
         switch: Vec<PcieSwitchEntry>,
         /// What is in its slots.
         device: Vec<DeviceEntry>,
+        /// Network devices above others.
+        team: Vec<TeamEntry>,
         /// Its routes beside those to the networks of its ports.
         route: Vec<RouteEntry>,
     }
@@ -173,6 +178,8 @@ pub struct HostSetup {
     pub switches: Vec<PcieSwitchSetup>,
     /// What is in its slots.
     pub devices: Vec<DeviceSetup>,
+    /// Its network devices that are made of others.
+    pub teams: Vec<TeamSetup>,
     /// Its routes.
     pub routes: Vec<RouteSetup>,
     /// The network devices that its kernel will find.
@@ -222,6 +229,7 @@ impl ComputerSetup {
         }
         device::shared_backings(&hosts, &mut wrong);
         found::find(&mut hosts, &scenario.program);
+        team::find(&scenario.host, &mut hosts, &mut wrong);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
             fit::check(entry, host, &mut wrong);
             host.routes = crate::route::routes(&entry.route, &host.interfaces, &mut wrong);
@@ -310,6 +318,7 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         nvme_driver: entry.nvme_driver.as_ref().map(|driver| driver.value.clone()),
         switches,
         devices,
+        teams: Vec::new(),
         routes: Vec::new(),
         interfaces: Vec::new(),
         disks: Vec::new(),

@@ -8,6 +8,7 @@ use ::kernel::{
 };
 use drivers::nic::{KpioCosts, NicCosts};
 use drivers::nvme::NvmeCosts;
+use drivers::team::TeamCosts;
 use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
 
@@ -92,6 +93,7 @@ fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
 pub struct DriverCosts {
     pub nic: NicCosts,
     pub kpio: KpioCosts,
+    pub team: TeamCosts,
     pub nvme: NvmeCosts,
 }
 
@@ -105,6 +107,9 @@ pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
         nic: table(host, "nic_cost", &file.nic_cost, NicCosts::NAMES, |cycles| NicCosts::by_name(cycles))?,
         kpio: table(host, "kpio_cost", &file.kpio_cost, KpioCosts::NAMES, |cycles| {
             KpioCosts::by_name(cycles)
+        })?,
+        team: table(host, "team_cost", &file.team_cost, TeamCosts::NAMES, |cycles| {
+            TeamCosts::by_name(cycles)
         })?,
         nvme: table(host, "nvme_cost", &file.nvme_cost, NvmeCosts::NAMES, |cycles| {
             NvmeCosts::by_name(cycles)
@@ -148,6 +153,7 @@ mod tests {
             |table: &BTreeMap<String, Figure<Cycles>>, name: &str| table.get(name).map(|c| c.value.get());
         assert_eq!(NicCosts::by_name(|name| cycles(&file.nic_cost, name)), Ok(NicCosts::linux()));
         assert_eq!(KpioCosts::by_name(|name| cycles(&file.kpio_cost, name)), Ok(KpioCosts::linux()));
+        assert_eq!(TeamCosts::by_name(|name| cycles(&file.team_cost, name)), Ok(TeamCosts::linux()));
         assert_eq!(NvmeCosts::by_name(|name| cycles(&file.nvme_cost, name)), Ok(NvmeCosts::linux()));
         let block = BlockParams::default();
         assert_eq!(file.block.read_ahead.value, block.read_ahead);

@@ -35,6 +35,7 @@ use std::rc::Rc;
 
 use ::kernel::Kernel;
 use devices::nic::NicHandle;
+use drivers::team::{Team, TeamParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -125,6 +126,8 @@ pub struct Computer {
     pub devices: Vec<EndpointId>,
     /// The NICs among them.
     pub nics: Vec<(EndpointId, NicHandle)>,
+    /// Network devices that are to be made of others.
+    teams: Vec<TeamParams>,
     /// The network devices that it is to have.
     interfaces: Vec<machine::InterfaceSetup>,
     /// The routes that it gives.
@@ -219,6 +222,7 @@ impl Computers {
                     switches,
                     devices,
                     nics,
+                    teams: device::teams(host)?,
                     interfaces,
                     routes,
                     namespaces,
@@ -271,8 +275,14 @@ impl Computers {
         Ok(())
     }
 
-    /// Starts a host's network devices and adds its routes, as its init would.
+    /// Makes a host's teams, starts its network devices and adds its routes, as its init would.
     fn open_network(&self, host: &Computer) -> Result<(), ComputerError> {
+        for team in &host.teams {
+            Team::create(host.kernel.face(), team.clone()).map_err(|problem| {
+                let (host, device) = (host.name.clone(), team.name.clone());
+                ComputerError::Network { host, device, problem }
+            })?;
+        }
         for interface in &host.interfaces {
             let (done, name) = (Completion::new(), interface.name.clone());
             let (told, network) = (done.clone(), host.face(Some(&name)).network());
@@ -294,6 +304,12 @@ impl Computers {
                 route.network.complaint(message, None).into()
             })
         })
+    }
+
+    /// Lets all sources begin now, whatever the scenario says of their start.
+    pub fn start_sources(&self) {
+        let now = self.simulation.now();
+        self.sources.iter().for_each(|source| source.start(&self.simulation, now));
     }
 
     /// Writes what is left of the captures.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use drivers::nic::{NicDriver, NicDriverParams};
 use drivers::nvme::NvmeDriver;
+use drivers::team::{TeamMode, TeamParams};
 use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -141,6 +142,23 @@ pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
         nvme.costs = costs.nvme;
     }
     vec![nic_driver(host, nic_driver_params(host)), Rc::new(NvmeDriver::new(nvme))]
+}
+
+/// A host's network devices that are made of others.
+///
+/// # Errors
+/// If the kernel's file lacks what their code costs.
+pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
+    let costs = super::kernel::driver_costs(host)?.team;
+    let team = |team: &machine::TeamSetup| TeamParams {
+        name: team.name.clone(),
+        mode: match team.mode {
+            machine::TeamMode::Octo => TeamMode::Octo,
+        },
+        members: team.members.clone(),
+        costs,
+    };
+    Ok(host.teams.iter().map(team).collect())
 }
 
 /// How a scenario has the NIC's driver loaded.

@@ -26,7 +26,11 @@ pub fn plug(
 ) -> Result<(EndpointId, NicHandle), TopologyError> {
     let (links, generation, width) = slot.links(&nic.link);
     let (host, number) = (slot.host, slot.number);
-    let address = |function| mac_of(host, number, function, ports);
+    let shared = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
+    let of_link = nic.controller.ports.value.get();
+    // Functions that share an address have that of the first link's.
+    let whose = |function| if shared { (function - 1) % of_link + 1 } else { function };
+    let address = |function| mac_of(host, number, whose(function), ports);
     let params = nic_params(nic, links.len() as u8, generation, width, address);
     let (device, handle) =
         devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;

@@ -1,0 +1,131 @@
+//! Network devices that are made of others.
+
+use std::collections::BTreeSet;
+
+use super::found::InterfaceSetup;
+use super::slot::{FoundLink, links_found};
+use super::{DeviceFile, HostEntry, HostSetup};
+use crate::diagnostic::Diagnostic;
+use crate::placed::Placed;
+use crate::read::{Check, record};
+use crate::scalar::names;
+
+names! {
+    /// How a team uses its members.
+    pub enum TeamMode {
+        /// Members are functions of one card with one Ethernet address, each local to a node (IOctopus).
+        Octo = "octo",
+    }
+}
+
+record! {
+    /// A network device above others.
+    pub struct TeamEntry {
+        /// Its name.
+        name: Placed<String>,
+        /// How it uses its members.
+        mode: Placed<TeamMode>,
+        /// Its members: `octo:1` is the function behind link 1 of device `octo`, links counted from 0.
+        members: Vec<Placed<String>>,
+    }
+    check |team: &TeamEntry, check: &mut Check<'_>| {
+        let many = team.members.len();
+        check.require(many > 0, "members", "a team of nobody", "`members = [\"octo:0\", \"octo:1\"]`");
+    }
+}
+
+/// A team with its members found.
+#[derive(Debug, Clone)]
+pub struct TeamSetup {
+    /// Its name.
+    pub name: String,
+    /// How it uses its members.
+    pub mode: TeamMode,
+    /// The kernel's names for its members.
+    pub members: Vec<String>,
+}
+
+/// Finds the members of each host's teams, and puts each team in their place among the host's network devices.
+pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
+    for (number, entry) in entries.iter().enumerate() {
+        let mut taken = BTreeSet::new();
+        let teams: Vec<_> = entry
+            .team
+            .iter()
+            .filter_map(|team| {
+                let found = |member| match find_member(hosts, number, member) {
+                    Ok(name) if taken.insert(name.clone()) => Some(name),
+                    Ok(_) => {
+                        let message = format!("`{}` is a member already", member.value);
+                        wrong.push(Diagnostic::new(&member.place, message).help("each function once"));
+                        None
+                    }
+                    Err(diagnostic) => {
+                        wrong.push(*diagnostic);
+                        None
+                    }
+                };
+                let members: Vec<_> = team.members.iter().map(found).collect::<Vec<_>>();
+                let members = members.into_iter().collect::<Option<Vec<_>>>()?;
+                let (name, mode) = (team.name.value.clone(), team.mode.value);
+                Some((TeamSetup { name, mode, members }, &team.name))
+            })
+            .collect();
+        let host = &mut hosts[number];
+        for (team, name) in teams {
+            join(host, team, name, wrong);
+        }
+    }
+}
+
+/// Puts a team in place of its members.
+fn join(host: &mut HostSetup, team: TeamSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) {
+    let Some(at) = host.interfaces.iter().position(|interface| interface.name == team.members[0]) else {
+        return;
+    };
+    let own = InterfaceSetup { name: team.name.clone(), ..host.interfaces[at].clone() };
+    host.interfaces[at] = own;
+    host.interfaces.retain(|interface| !team.members.contains(&interface.name));
+    let others = host.interfaces.iter().filter(|interface| interface.name == team.name).count();
+    if others > 1 || name.value.starts_with("eth") || name.value == "lo" {
+        let message = format!("the kernel may call another device `{}`", name.value);
+        wrong.push(Diagnostic::new(&name.place, message).help("such as `team0`"));
+    }
+    host.teams.push(team);
+}
+
+/// The kernel's name for a function.
+fn find_member(
+    hosts: &[HostSetup],
+    number: usize,
+    member: &Placed<String>,
+) -> Result<String, Box<Diagnostic>> {
+    let complain =
+        |message: String, help: &str| Err(Box::new(Diagnostic::new(&member.place, message).help(help)));
+    let (name, link) = match member.value.split_once(':') {
+        None => (member.value.as_str(), Some(0)),
+        Some((name, link)) => (name, link.parse().ok()),
+    };
+    let devices = &hosts[number].devices;
+    let device = devices.iter().position(|device| device.name.as_deref() == Some(name));
+    let (Some(device), Some(link)) = (device, link) else {
+        let message = format!("there is no `{}`", member.value);
+        return complain(message, "a NIC's `name`, and behind a colon the number of its link");
+    };
+    let DeviceFile::Nic(nic) = &devices[device].kind else {
+        return complain(format!("`{name}` is no NIC"), "members are network devices");
+    };
+    if !nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value) {
+        let message = format!("the functions of {} have addresses of their own", nic.name);
+        return complain(message, "a card whose functions share one, such as `connectx4-octo`");
+    }
+    let mut before = 0;
+    for FoundLink { host: of, device: found, link: own } in links_found(hosts, number) {
+        let DeviceFile::Nic(nic) = &hosts[of].devices[found].kind else { continue };
+        if (of, found, own) == (number, device, link) {
+            return Ok(format!("eth{before}"));
+        }
+        before += nic.controller.ports.value.get();
+    }
+    complain(format!("`{name}` has no link {link} to this host"), "links are counted from 0")
+}
