@@ -57,6 +57,9 @@ struct Done {
     sets: u64,
     misses: u64,
     wrong: u64,
+    /// From when to when, in picoseconds.
+    from: u64,
+    until: u64,
 }
 
 /// A connection's memory: a request with its value, and an answer's value.
@@ -126,7 +129,8 @@ impl Memaslap {
             }
         }
         let (mut random, mut done) = (Random::new(seed, connection.into()), Done::default());
-        let until = cpu.now() + self.time;
+        let began = cpu.now();
+        let until = began + self.time;
         while cpu.now() < until {
             cpu.work(REQUEST);
             let whose = (connection, random.below(self.win_size.into()) as u32);
@@ -144,6 +148,7 @@ impl Memaslap {
             }
             cpu.sync().await;
         }
+        (done.from, done.until) = (began.as_ps(), cpu.now().as_ps());
         Ok(done)
     }
 
@@ -206,7 +211,7 @@ impl Program for Memaslap {
             let connections: Vec<_> = (0..self.concurrency)
                 .map(|n| self.start(&cpu, &kernel, cpus[usize::from(n) % cpus.len()], n, seed))
                 .collect();
-            let mut all = Done::default();
+            let mut all = Done { from: u64::MAX, ..Done::default() };
             for connection in connections {
                 let done = connection.wait().await;
                 let done =
@@ -215,9 +220,10 @@ impl Program for Memaslap {
                 all.sets += done.sets;
                 all.misses += done.misses;
                 all.wrong += done.wrong;
+                (all.from, all.until) = (all.from.min(done.from), all.until.max(done.until));
             }
             cpu.sync().await;
-            let seconds = self.time.as_s_f64();
+            let seconds = Duration::from_ps(all.until - all.from).as_s_f64();
             let requests = (all.gets + all.sets) as f64;
             let mut report = Report::default();
             report.add("time", "µs", cpu.now().since(began).as_ns_f64() / 1e3);
