@@ -93,7 +93,7 @@ costs! {
     /// Cycles to set or cancel a timer (assumed).
     timer = 150,
     /// Cycles to take or give back a page from a core's list (assumed).
-    page = 60,
+    page = 100,
     /// Cycles to take pages that a core's list does not have (assumed).
     page_slow = 400,
     /// Cycles to take a page out of the tables that map it and put another there, the copy not included (assumed: two
@@ -123,9 +123,9 @@ costs! {
     /// Cycles to put a descriptor into the invalidation queue and ring its doorbell (assumed).
     invalidation = 200,
     /// Cycles of the stack's common part for a packet to send: choosing the queue, its lock (assumed).
-    net_transmit = 120,
+    net_transmit = 500,
     /// Cycles of the stack's common part for a received packet: its metadata, who wants it (assumed).
-    net_receive = 150,
+    net_receive = 210,
     /// Cycles to put a packet into the queue before a driver, or to take it out (assumed).
     net_queue = 50,
     /// Cycles to look whether a received segment continues another one, and to join it (assumed).
@@ -143,7 +143,7 @@ costs! {
     /// Linux's `tcp_v4_rcv` takes some hundred instructions).
     tcp_input = 600,
     /// Cycles of TCP for a packet to send (assumed: as much).
-    tcp_output = 600,
+    tcp_output = 2300,
     /// Cycles of UDP for a received datagram, and once more for its reader (assumed).
     udp_input = 200,
     /// Cycles of UDP for a datagram to send (assumed).

@@ -2,8 +2,8 @@
 
 use platform::device::{DeviceBus, FunctionIndex};
 use units::Duration;
-use wire::nic::registers::{WIDE_STRIDE, 
-    self as regs, HELD_BYTES, control, counter, feature, flow, queue, status, vector,
+use wire::nic::registers::{
+    self as regs, HELD_BYTES, WIDE_STRIDE, control, counter, feature, flow, queue, status, vector,
 };
 use wire::nic::toeplitz::KEY_LEN;
 

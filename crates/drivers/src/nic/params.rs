@@ -18,7 +18,7 @@ costs! {
         /// To let go of a sent packet.
         sent = 30,
         /// To make a packet of a filled buffer: metadata, checksum and hash.
-        received = 80,
+        received = 100,
         /// To give a buffer to the device.
         refill = 10,
         /// To take a buffer from the pool, or put it there.

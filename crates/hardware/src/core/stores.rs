@@ -114,7 +114,7 @@ pub(crate) trait WayOut {
     /// A TLP leaves the core: when it is at its port, if that belongs to another socket.
     fn cross(&mut self, port: u8, cause: Cause, bytes: u64) -> Option<Time>;
     /// A TLP is at its port: when the core's socket knows that it was accepted.
-    fn answer(&mut self, port: u8, arrived: Time) -> Time;
+    fn answer(&mut self, port: u8, cause: Cause, arrived: Time) -> Time;
 }
 
 /// What a store unit wants next.
@@ -217,9 +217,9 @@ impl StoreUnit {
         self.reached
     }
 
-    /// An uncached store passed straight through at `when`.
-    pub(crate) fn passed(&mut self, when: Time, bytes: usize) {
-        self.uncached = Some(when + self.params.uncached_latency);
+    /// An uncached store passed straight through at `when`, and the word that it is there is back at `seen`.
+    pub(crate) fn passed(&mut self, when: Time, seen: Time, bytes: usize) {
+        self.uncached = Some(seen + self.params.uncached_latency);
         self.last_uncached = self.entered;
         self.entered += 1;
         self.next_departure = when + self.params.evict_interval;
@@ -267,18 +267,13 @@ impl StoreUnit {
         StoreMark(self.entered)
     }
 
-    /// When the uncached stores and fences so far have been accepted, as far as it can be known; no earlier than `when`.
-    pub fn uncached_accepted_by(&self, when: Time) -> Time {
-        self.accepted_before(self.mark()).max(when)
-    }
-
     /// Whether uncached stores or fences before a mark have not been accepted.
     pub(crate) fn holds_before(&self, mark: StoreMark) -> bool {
         self.queue.iter().any(|entry| entry.orders() && entry.number < mark.0)
     }
 
-    /// When they will have been, if every port has room.
-    pub(crate) fn accepted_before(&self, mark: StoreMark) -> Time {
+    /// When they will have been, if every port has room. The way to a port and back takes `way` if nobody else uses it.
+    pub(crate) fn accepted_before(&self, mark: StoreMark, way: impl Fn(u8) -> Duration) -> Time {
         let mut last = self.uncached.filter(|_| self.last_uncached < mark.0).unwrap_or(Time::ZERO);
         // An entry at the front whose mask is empty is the uncached store that is under way.
         let under_way = |entry: &&Entry| entry.kind == Kind::Uncached && entry.mask == 0;
@@ -291,7 +286,7 @@ impl StoreUnit {
             }
             last = last.max(entry.when);
             last += match entry.kind {
-                Kind::Uncached => self.params.uncached_latency,
+                Kind::Uncached => self.params.uncached_latency + way(entry.port),
                 Kind::Barrier if std::mem::take(&mut lines) => self.params.accept_latency,
                 _ => Duration::ZERO,
             };
@@ -482,18 +477,18 @@ impl StoreUnit {
     }
 
     fn uncached_leaves(&mut self, now: Time, way: &mut impl WayOut) -> Departure {
-        let accepted = now + self.params.uncached_latency;
         let head = self.queue.front_mut().expect("an uncached store is the oldest");
         let (request, start) = request(head.line, head.mask);
         let crossed = way.cross(head.port, Cause::MmioDoorbell, head.mask.count_ones().into());
         self.reached = self.reached.max(crossed.unwrap_or_default());
         let arrives = crossed.map_or(now, |_| self.reached);
+        let seen = way.answer(head.port, Cause::MmioDoorbell, arrives);
         let departure = Departure { port: head.port, request, arrives, bytes: head.bytes, start };
         self.counters.bytes += u64::from(head.mask.count_ones());
         self.counters.uncached_tlps += 1;
         self.last_uncached = head.number;
         head.mask = 0;
-        self.uncached = Some(accepted);
+        self.uncached = Some(seen + self.params.uncached_latency);
         self.next_departure = now + self.params.evict_interval;
         departure
     }
@@ -503,7 +498,7 @@ impl StoreUnit {
         let (request, start) = request(line.line, piece);
         let crossed = way.cross(line.port, Cause::MmioWriteCombining, piece.count_ones().into());
         let arrives = crossed.map_or(now, |there| self.reaches(there));
-        let accepted = way.answer(line.port, arrives) + self.params.accept_latency;
+        let accepted = way.answer(line.port, Cause::MmioWriteCombining, arrives) + self.params.accept_latency;
         let last = self.buffers.accept_if_last(index, accepted);
         if last && self.buffers.left(line.order) {
             self.counters.overtakes += 1;

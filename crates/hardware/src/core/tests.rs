@@ -31,7 +31,7 @@ impl WayOut for OneSocket {
     fn cross(&mut self, _: u8, _: Cause, _: u64) -> Option<Time> {
         None
     }
-    fn answer(&mut self, _: u8, arrived: Time) -> Time {
+    fn answer(&mut self, _: u8, _: Cause, arrived: Time) -> Time {
         arrived
     }
 }

@@ -108,6 +108,17 @@ impl Interconnect {
         self.send(at, way, cause, all, c, |d| d.bandwidth.time_for(Bytes::new(all)))
     }
 
+    /// What a message without data takes on links that nobody else uses.
+    pub(super) fn latency(&self, from: NodeId, to: NodeId) -> Duration {
+        let (mut here, mut sum) = (from.index(), Duration::ZERO);
+        while here != to.index() {
+            let direction = &self.directions[usize::from(self.next[here * self.nodes + to.index()])];
+            sum += direction.header_time + direction.latency;
+            here = usize::from(direction.to);
+        }
+        sum
+    }
+
     #[inline]
     fn send(
         &mut self,

@@ -12,7 +12,7 @@ use super::server::Server;
 use super::snapshot::CacheState;
 use super::socket::Socket;
 use engine::Seed;
-use units::{Bytes, HostPhysical, Time};
+use units::{Bytes, Duration, HostPhysical, Time};
 
 /// Binary logarithm of a line's bytes.
 const LINE_SHIFT: u32 = super::LINE.trailing_zeros();
@@ -232,6 +232,11 @@ impl MemorySystem {
         bytes: Bytes,
     ) -> Time {
         self.net.bytes(now, (from, to), cause, bytes, &mut self.counters)
+    }
+
+    /// What a message to another node and its answer take on links that nobody else uses.
+    pub fn way_and_back(&self, node: NodeId, other: NodeId) -> Duration {
+        self.net.latency(node, other) + self.net.latency(other, node)
     }
 
     /// The bytes of installed memory.

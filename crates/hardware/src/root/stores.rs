@@ -44,9 +44,8 @@ impl WayOut for FromCore<'_> {
             .then(|| self.memory.charge_interconnect(self.now, cause, self.node, to, Bytes::new(bytes)))
     }
 
-    fn answer(&mut self, port: u8, arrived: Time) -> Time {
+    fn answer(&mut self, port: u8, cause: Cause, arrived: Time) -> Time {
         let from = self.ports[usize::from(port)].params.node;
-        let cause = Cause::MmioWriteCombining;
         self.memory.charge_interconnect(arrived, cause, from, self.node, Bytes::ZERO)
     }
 }
@@ -128,15 +127,29 @@ impl Host {
             && self.stores[core.index()].is_free(when)
             && self.has_place(scheduler.now(), port)
         {
-            self.stores[core.index()].passed(when, bytes.len());
             let packet = self.uncached_write(wires, port, address, bytes);
             let arrives = self.reach_port(core, when, port, Cause::MmioDoorbell, bytes.len());
+            let (from, to) = (self.ports[usize::from(port)].params.node, self.node_of(core));
+            let seen = self.memory.charge_interconnect(arrives, Cause::MmioDoorbell, from, to, Bytes::ZERO);
+            self.stores[core.index()].passed(when, seen, bytes.len());
             self.send_posted(wires, scheduler, arrives, port, packet);
             return Ok(());
         }
         self.stores[core.index()].push(when, port, store);
         self.look_again(scheduler, core, when);
         Ok(())
+    }
+
+    /// When a core's uncached stores and fences so far have been accepted, as far as it can be known; no earlier than `when`.
+    /// A locked instruction and `mfence` wait for that.
+    pub fn uncached_accepted_by(&self, core: CoreId, when: Time) -> Time {
+        self.accepted_before(core, self.stores[core.index()].mark()).max(when)
+    }
+
+    fn accepted_before(&self, core: CoreId, mark: StoreMark) -> Time {
+        let node = self.node_of(core);
+        let way = |port: u8| self.memory.way_and_back(node, self.ports[usize::from(port)].params.node);
+        self.stores[core.index()].accepted_before(mark, way)
     }
 
     /// A core that is at `when` has seen an ordinary store that another made at a mark. On x86, stores are seen in program
@@ -152,8 +165,8 @@ impl Host {
         if core == other {
             return when;
         }
+        let seen = self.accepted_before(other, mark).max(when);
         let leader = &mut self.stores[other.index()];
-        let seen = leader.accepted_before(mark).max(when);
         if leader.holds_before(mark) {
             let number = self.stores[core.index()].follow(when);
             self.stores[other.index()].add_follower(mark, core, number);

@@ -206,7 +206,7 @@ impl Cores {
 
     /// When a core's uncached stores so far have been accepted, as far as it can be known; no earlier than `when`.
     pub fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {
-        self.with(|host, _, _| host.stores_of(crate::convert::core(core)).uncached_accepted_by(when))
+        self.with(|host, _, _| host.uncached_accepted_by(crate::convert::core(core), when))
     }
 
     /// A core that is at `when` comes behind what another had stored at a mark; gives when it does.

@@ -19,7 +19,7 @@ use super::super::Options;
 use crate::computer::{Computer, Computers};
 
 /// The paper's two machines.
-pub const MACHINE: &str = "dell-t430";
+pub const MACHINE: &str = "dell-r730";
 /// Half the 95 % interval of a rate at which it is steady, as a share of it.
 const STEADY: f64 = 0.01;
 
