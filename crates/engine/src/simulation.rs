@@ -1,7 +1,7 @@
 //! A world, its clock and its tasks, run together.
 
 use crate::queue::{Entry, Scheduler};
-use crate::task::{Executor, JoinHandle, Wakeup};
+use crate::task::{Executor, JoinHandle, Scope, Wakeup};
 use crate::wheel::Key;
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -127,12 +127,12 @@ impl<W: World + 'static> Simulation<W> {
 
     /// What tasks use to reach the world and the clock.
     pub fn handle(&self) -> Handle<W> {
-        Handle { shared: Rc::clone(&self.shared) }
+        Handle { shared: Rc::clone(&self.shared), scope: Scope::default() }
     }
 
     /// Adds a task; it first runs when the simulation does.
     pub fn spawn<F: Future + 'static>(&self, task: F) -> JoinHandle<F::Output> {
-        self.shared.executor.spawn(task)
+        self.shared.executor.spawn(Scope::default(), task)
     }
 
     /// Uses the world and its scheduler.
@@ -193,11 +193,13 @@ impl<W: World + 'static> Simulation<W> {
 /// A task's access to its simulation.
 pub struct Handle<W: World> {
     shared: Rc<Shared<W>>,
+    /// Of the tasks that it adds.
+    scope: Scope,
 }
 
 impl<W: World> Clone for Handle<W> {
     fn clone(&self) -> Self {
-        Self { shared: Rc::clone(&self.shared) }
+        Self { shared: Rc::clone(&self.shared), scope: self.scope }
     }
 }
 
@@ -219,7 +221,20 @@ impl<W: World> Handle<W> {
 
     /// Adds a task, behind those that are ready now.
     pub fn spawn<F: Future + 'static>(&self, task: F) -> JoinHandle<F::Output> {
-        self.shared.executor.spawn(task)
+        self.shared.executor.spawn(self.scope, task)
+    }
+
+    /// A handle whose tasks, and those of its clones, can be ended together.
+    #[must_use]
+    pub fn scoped(&self) -> Self {
+        Self { shared: Rc::clone(&self.shared), scope: self.shared.executor.new_scope() }
+    }
+
+    /// Ends all tasks that were added by this handle or a clone of it, where they wait: each is dropped when its turn comes, at the
+    /// present simulated time. What they, or their destructors, still add is dropped before it begins. A handle that is not
+    /// [`scoped`](Self::scoped) ends nothing.
+    pub fn end_all(&self) {
+        self.shared.executor.end_scope(self.scope);
     }
 
     /// Waits for `delay`. The time starts to run now, not at the first poll.

@@ -13,7 +13,7 @@ use core::future::Future;
 use core::pin::Pin;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
@@ -39,8 +39,13 @@ pub(crate) struct Task {
     executor: Rc<Executor>,
     slot: usize,
     id: u64,
+    scope: Scope,
     waker: Waker,
 }
+
+/// Tasks that can be ended together; the first one's never are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Scope(u32);
 
 impl Task {
     /// Puts the task on the ready queue, unless it is there already.
@@ -125,13 +130,15 @@ pub(crate) struct Executor {
     alive: Cell<usize>,
     spawned: Cell<u64>,
     inbox: Arc<Inbox>,
+    scopes: Cell<u32>,
+    ended: RefCell<BTreeSet<Scope>>,
     /// Nobody will run a task any more.
     over: Cell<bool>,
 }
 
 impl Executor {
-    /// Adds a task and puts it on the ready queue; once all is over, drops it.
-    pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
+    /// Adds a task and puts it on the ready queue; once all is over, or its scope, drops it.
+    pub(crate) fn spawn<F>(self: &Rc<Self>, scope: Scope, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
     {
@@ -154,10 +161,11 @@ impl Executor {
         let task = Rc::new(Task {
             future: RefCell::new(Some(body)),
             queued: Cell::new(false),
-            aborted: Cell::new(false),
+            aborted: Cell::new(self.ended.borrow().contains(&scope)),
             executor: Rc::clone(self),
             slot,
             id,
+            scope,
             waker: Waker::from(Arc::new(Note { slot, id, inbox: Arc::clone(&self.inbox) })),
         });
         self.tasks.borrow_mut()[slot] = Some(Rc::clone(&task));
@@ -167,6 +175,25 @@ impl Executor {
             self.shut_down();
         }
         JoinHandle { join, task }
+    }
+
+    /// A scope that no task has.
+    pub(crate) fn new_scope(&self) -> Scope {
+        self.scopes.set(self.scopes.get() + 1);
+        Scope(self.scopes.get())
+    }
+
+    /// Ends all tasks of a scope where they wait, and those that it gets later before they begin.
+    pub(crate) fn end_scope(&self, scope: Scope) {
+        if scope == Scope::default() {
+            return;
+        }
+        self.ended.borrow_mut().insert(scope);
+        let tasks: Vec<_> = self.tasks.borrow().iter().flatten().cloned().collect();
+        for task in tasks.iter().filter(|task| task.scope == scope) {
+            task.aborted.set(true);
+            task.schedule();
+        }
     }
 
     /// How many tasks have not finished.

@@ -407,3 +407,38 @@ fn oneshots_are_used_again_and_forget_what_they_were() {
     completer.complete(9);
     assert_eq!(completion.try_take(), Some(9));
 }
+
+#[test]
+fn tasks_of_a_handle_end_together_and_begin_no_more() {
+    struct Tells(Rc<RefCell<Vec<&'static str>>>, Handle<Echo>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.borrow_mut().push("dropped");
+            let told = Rc::clone(&self.0);
+            self.1.spawn(async move { told.borrow_mut().push("begun too late") });
+        }
+    }
+    let simulation = simulation();
+    let told = Rc::new(RefCell::new(Vec::new()));
+    let (all, one) = (simulation.handle(), simulation.handle().scoped());
+    let tells = Tells(Rc::clone(&told), one.clone());
+    let inner = one.clone();
+    one.spawn(async move {
+        let _tells = tells;
+        // One that a task adds is of its handle, too.
+        let sleeps = inner.sleep(Duration::from_ns(100));
+        inner.spawn(sleeps).await.unwrap();
+        unreachable!("it is ended before");
+    });
+    let (others, clock) = (Rc::clone(&told), all.clone());
+    all.spawn(async move {
+        clock.sleep(Duration::from_ns(50)).await;
+        one.end_all();
+        clock.end_all();
+        clock.sleep(Duration::from_ns(100)).await;
+        others.borrow_mut().push("goes on");
+    });
+    simulation.run();
+    assert_eq!(*told.borrow(), ["dropped", "goes on"]);
+    assert_eq!(simulation.tasks(), 0);
+}
