@@ -189,6 +189,7 @@ proptest! {
         let faults = FaultParams {
             loss: 0.05,
             corruption: 0.1,
+            bit_error_rate: 0.0,
             duplication: 0.05,
             reordering: 0.1,
             longest_delay: Duration::from_us(20),

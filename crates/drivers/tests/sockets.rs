@@ -43,6 +43,7 @@ fn faults() -> FaultParams {
     FaultParams {
         loss: 0.01,
         corruption: 0.01,
+        bit_error_rate: 0.0,
         duplication: 0.01,
         reordering: 0.02,
         longest_delay: Duration::from_us(50),

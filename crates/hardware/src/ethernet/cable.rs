@@ -1,6 +1,6 @@
 //! A cable: two directions, each as fast as the rate, each a distance long.
 
-use engine::{Scheduler, Trace};
+use engine::{Scheduler, Seed, Trace};
 use units::{BitRate, Bytes, Duration, Time};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::pcap::Direction;
@@ -99,6 +99,14 @@ impl Cable {
         &self.ways[usize::from(end)].counters
     }
 
+    /// Lets bits flip with a probability from now on; where nothing else goes wrong, `seed` says which.
+    pub fn set_bit_error_rate(&mut self, rate: f64, seed: Seed) {
+        for (end, way) in (0u8..).zip(&mut self.ways) {
+            let faults = way.faults.get_or_insert_with(|| Faults::new(&FaultParams::none(seed), end));
+            faults.set_bit_error_rate(rate);
+        }
+    }
+
     fn time_for(&self, bytes: usize) -> Duration {
         match self.ps_per_byte {
             Some(ps) => Duration::from_ps(ps * bytes as u64),
@@ -138,7 +146,7 @@ impl Cable {
         let frame = frames.put(bytes, self.life);
         let arrive = |frame| Event::Ethernet(EthernetEvent::Arrive { at: to, frame });
         if let Some(faults) = &mut way.faults {
-            match faults.next() {
+            match faults.next(bytes.len()) {
                 Fate::Arrive => {}
                 Fate::Lost => {
                     way.counters.lost += 1;

@@ -10,6 +10,8 @@ pub struct FaultParams {
     pub loss: f64,
     /// Share of frames in which a bit is flipped.
     pub corruption: f64,
+    /// Probability that a bit arrives flipped.
+    pub bit_error_rate: f64,
     /// Share of frames that arrive twice.
     pub duplication: f64,
     /// Share of frames that are held back.
@@ -26,6 +28,7 @@ impl FaultParams {
         Self {
             loss: 0.0,
             corruption: 0.0,
+            bit_error_rate: 0.0,
             duplication: 0.0,
             reordering: 0.0,
             longest_delay: Duration::ZERO,
@@ -56,7 +59,15 @@ impl Faults {
         Self { rng: params.seed.component(name), params: params.clone() }
     }
 
-    pub fn next(&mut self) -> Fate {
+    /// Lets bits flip with another probability from now on.
+    pub fn set_bit_error_rate(&mut self, rate: f64) {
+        self.params.bit_error_rate = rate;
+    }
+
+    /// What becomes of a frame of so many bytes.
+    pub fn next(&mut self, bytes: usize) -> Fate {
+        // Several errors in one frame are as good as one.
+        let flipped = 1.0 - (1.0 - self.params.bit_error_rate).powf(bytes as f64 * 8.0);
         let mut draw = self.rng.unit_f64();
         let mut falls_in = |share: f64| {
             let hit = draw < share;
@@ -66,7 +77,7 @@ impl Faults {
         let p = &self.params;
         if falls_in(p.loss) {
             Fate::Lost
-        } else if falls_in(p.corruption) {
+        } else if falls_in(p.corruption + flipped) {
             Fate::Corrupted
         } else if falls_in(p.duplication) {
             Fate::Duplicated

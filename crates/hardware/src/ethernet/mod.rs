@@ -15,7 +15,7 @@ mod switch;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::{Scheduler, Trace};
+use engine::{Scheduler, Seed, Trace};
 use platform::ethernet::EthernetPort;
 use units::{Duration, Time};
 use wire::pcap::Direction;
@@ -155,6 +155,11 @@ impl Ethernet {
             Plug::Switch(..) => None,
         };
         cable.ends.iter().filter_map(device).collect()
+    }
+
+    /// Lets bits of a cable flip with a probability from now on, drawn from `seed`.
+    pub fn set_bit_error_rate(&mut self, cable: CableId, rate: f64, seed: Seed) {
+        self.cables[usize::from(cable.0)].set_bit_error_rate(rate, seed);
     }
 
     /// Records everything that passes an end of a cable.

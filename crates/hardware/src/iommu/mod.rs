@@ -75,6 +75,8 @@ pub struct Iommu {
     features: Features,
     /// The socket it sits in.
     node: NodeId,
+    /// Of what its caches throw out.
+    seed: Seed,
     enabled: bool,
     root_table: HostPhysical,
     contexts: TaggedCache<CachedContext>,
@@ -105,6 +107,7 @@ impl Iommu {
             params,
             features: Features::from(&params),
             node,
+            seed,
             enabled: false,
             root_table: HostPhysical::new(0),
             contexts: TaggedCache::new(params.context_cache, seed.component("context cache")),
@@ -127,6 +130,11 @@ impl Iommu {
             ),
             counters: IommuCounters::default(),
         })
+    }
+
+    /// A reset: disabled, nothing cached, nothing counted.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.params, self.node, self.seed).expect("it has been built from this");
     }
 
     /// What it was built from.

@@ -2,7 +2,7 @@
 
 use engine::Rng;
 use units::Duration;
-use wire::pcie::FlowClass;
+use wire::pcie::{FlowClass, Generation};
 
 use crate::packet::{PacketId, PacketPool};
 
@@ -27,6 +27,18 @@ pub struct ErrorInjector {
     rng: Rng,
 }
 
+/// How long a transmitter waits for an Ack, at least (base spec 3.6.2.1, the simplified REPLAY_TIMER): 24,000 symbol times, 80,000
+/// from 16 GT/s on.
+const fn replay_timeout(generation: Generation) -> Duration {
+    match generation {
+        Generation::Gen1 => Duration::from_us(96),
+        Generation::Gen2 => Duration::from_us(48),
+        Generation::Gen3 => Duration::from_us(24),
+        Generation::Gen4 => Duration::from_us(40),
+        Generation::Gen5 => Duration::from_us(20),
+    }
+}
+
 /// The EP bit in the third byte of a TLP's header (base spec 2.2.1).
 const POISONED: u8 = 1 << 6;
 /// The format bit that says that a TLP has data.
@@ -46,6 +58,12 @@ impl ErrorInjector {
             replay_timeout,
             rng,
         }
+    }
+
+    /// An injector for a link of a `generation` on which bits flip with a probability; DLLPs of 8 bytes meet that as well.
+    pub fn of_wire(bit_error_rate: f64, generation: Generation, rng: Rng) -> Self {
+        let dllp_loss = 1.0 - (1.0 - bit_error_rate).powi(64);
+        Self::new(bit_error_rate, dllp_loss, replay_timeout(generation), rng)
     }
 
     /// Poisons TLPs with data with a probability.

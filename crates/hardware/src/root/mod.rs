@@ -326,6 +326,19 @@ impl Host {
         self.interrupts = Some(sink);
     }
 
+    /// The power comes back: memory, caches, IOMMUs and the registers of root ports are as after a reset. Nothing may be under way.
+    pub fn reset(&mut self) {
+        let params = self.memory.params().clone();
+        self.memory = MemorySystem::new(&params);
+        self.iommus.iter_mut().for_each(Iommu::reset);
+        for number in 0..self.ports.len() as u8 {
+            let port = &mut self.ports[usize::from(number)];
+            port.buses = 0..=0;
+            port.config = registers::root_port(number, &port.params, port.negotiated, &port.buses);
+            self.outbound.set_bridge_windows(number, &[]);
+        }
+    }
+
     fn defer(&mut self, what: Deferred) -> u32 {
         match self.free_deferred.pop() {
             Some(slot) => {

@@ -6,6 +6,7 @@ use platform::Error;
 use platform::cpu::{Cpu, CpuId, Part};
 use platform::irq::Irq;
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
+use platform::memory::Policy;
 use platform::sync::Completion;
 use wire::pcie::FunctionAddress;
 
@@ -41,6 +42,18 @@ impl Kernel {
             }
             Ok(())
         })
+    }
+
+    /// Lets the memory that a program and all that it has started ask for from now on come from elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if no task of the program is left, or there is no such node.
+    pub fn set_process_policy(&self, process: TaskId, policy: Policy) -> Result<(), Error> {
+        let tasks = self.inner.tasks.of_process(process);
+        if tasks.is_empty() {
+            return Err(Error::Invalid);
+        }
+        tasks.iter().try_for_each(|task| KernelFace::set_policy(&*self.inner, task.id, policy))
     }
 
     /// The interrupts of a network or block device, in the order of its vectors; none if there is no such device.

@@ -5,12 +5,12 @@ mod face;
 mod inner;
 mod inspect;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use engine::{Handle, Notify, Trace};
 use hardware::Fabric;
-use hardware::root::HostId;
+use hardware::root::{HostId, InterruptMessage, InterruptSink};
 use platform::cpu::{Async, Cpu, Part};
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::pci::PciDriver;
@@ -52,11 +52,20 @@ pub struct KernelParams {
 /// A kernel that runs on a host of the simulation.
 pub struct Kernel {
     inner: Rc<Inner>,
+    halted: Cell<bool>,
+}
+
+/// Takes interrupts for cores that have stopped.
+struct Nobody;
+
+impl InterruptSink for Nobody {
+    fn deliver(&mut self, _: InterruptMessage) {}
 }
 
 impl Kernel {
     /// Puts a kernel on a host: its cores take interrupts from now on. [`boot`](Self::boot) does the rest.
     pub fn new(hw: &Handle<Fabric>, host: HostId, params: KernelParams) -> Self {
+        let hw = hw.scoped();
         let cores = Rc::new(Cores::new(hw.clone(), host, params.core, params.costs, params.sched));
         let memory = cores.with(|host, _, _| host.memory.params().clone());
         let homes = cores.all.iter().map(|core| core.node).collect();
@@ -85,7 +94,21 @@ impl Kernel {
             hw.spawn(Rc::clone(&inner).serve_softirqs(core.id));
             inner.start_softirq_task(core.id);
         }
-        Self { inner }
+        Self { inner, halted: Cell::new(false) }
+    }
+
+    /// Its cores stop where they are, as when it panics or the power goes: no task runs any more, and no interrupt is taken.
+    /// Devices are not told.
+    pub fn halt(&self) {
+        self.halted.set(true);
+        self.inner.cores.settle_accounts();
+        self.inner.cores.with(|host, _, _| host.connect_interrupts(Box::new(Nobody)));
+        self.inner.cores.hw.end_all();
+    }
+
+    /// Whether its cores have [stopped](Self::halt).
+    pub fn is_halted(&self) -> bool {
+        self.halted.get()
     }
 
     pub(crate) fn inner(&self) -> Rc<Inner> {

@@ -111,6 +111,7 @@ fn faults(entry: &CableEntry, seed: Seed) -> Option<FaultParams> {
     shares.iter().any(|&share| share > 0.0).then(|| FaultParams {
         loss: shares[0],
         corruption: shares[1],
+        bit_error_rate: 0.0,
         duplication: shares[2],
         reordering: shares[3],
         longest_delay: entry.longest_delay.unwrap_or(Duration::from_us(100)),
