@@ -38,7 +38,7 @@ pub use dma::{DmaMode, DmaParams, IommuDomain};
 pub use irq::IrqCounters;
 pub use kernel::{Kernel, KernelParams};
 pub use mm::NodeMemory;
-pub use net::{EcnMode, FragmentParams, InetParams, Net, NetDevice, Protocols, SteeringParams};
+pub use net::{EcnMode, FragmentParams, InetParams, Net, NetDevice, NetRules, Protocols, SteeringParams};
 pub use pci::{Backend, ErrorCounters, FunctionInfo, Message, PciParams, TreeText};
 pub use sys::SysNode;
 pub use tasks::{TaskInfo, TaskTimes};

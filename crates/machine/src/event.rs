@@ -1,4 +1,4 @@
-//! What happens while the programs of a scenario run: a cable is cut, a task is moved.
+//! What happens while the programs of a scenario run: a link is cut, a task is moved, a host crashes.
 //!
 //! What an event names is found when the scenario is read, so that a name that nothing has is told at its line.
 
@@ -6,7 +6,7 @@ use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
 use crate::placed::Placed;
-use crate::program::{ProgramSetup, cores_help, cpu_list};
+use crate::program::{MemoryPolicy, ProgramSetup, cores_help, cpu_list};
 use crate::read::{Check, record};
 use crate::scalar::names;
 use crate::suggest;
@@ -19,10 +19,24 @@ names! {
         MoveTask = "move-task",
         /// Interrupts arrive at other cores.
         SetAffinity = "set-affinity",
-        /// A cable carries nothing any more.
+        /// A link carries nothing any more.
         Cut = "cut",
         /// It does again.
         Mend = "mend",
+        /// Bits of a link flip from now on.
+        ErrorRate = "error-rate",
+        /// A device is taken out without notice.
+        Remove = "remove",
+        /// It is put back.
+        Plug = "plug",
+        /// A setting is another from now on.
+        Set = "set",
+        /// A host's cores stop where they are.
+        Crash = "crash",
+        /// A host loses its power.
+        PowerOff = "power-off",
+        /// It loses its power, gets it back and boots.
+        Reboot = "reboot",
     }
 }
 
@@ -39,6 +53,12 @@ record! {
         what: Placed<String>,
         /// Where to: cores, as taskset spells them.
         to: Option<Placed<String>>,
+        /// The probability that a bit arrives flipped.
+        rate: Option<Placed<f64>>,
+        /// What a setting is from now on.
+        value: Option<Placed<String>>,
+        /// How long it takes until the host has power again and its firmware is done.
+        takes: Option<Duration>,
     }
     check |entry: &EventEntry, check: &mut Check<'_>| {
         check.require(
@@ -47,13 +67,24 @@ record! {
             "an event has one moment",
             "give a time (`at = \"5 ms\"`) or a condition (`when = \"a:eth0.rx_packets > 1e5\"`)",
         );
-        let goes = matches!(entry.deed.value, Deed::MoveTask | Deed::SetAffinity);
         let deed = entry.deed.value;
-        let (message, help) = match goes {
-            true => (format!("`{deed}` needs cores"), "such as `to = \"0-3,8\"`"),
-            false => (format!("`{deed}` takes nothing anywhere"), "leave it out"),
-        };
-        check.require(entry.to.is_some() == goes, "to", message, help);
+        let keys = [
+            ("to", entry.to.is_some(), &[Deed::MoveTask, Deed::SetAffinity][..], "such as `to = \"0-3,8\"`"),
+            ("rate", entry.rate.is_some(), &[Deed::ErrorRate], "such as `rate = 1e-9`; 0 for no errors"),
+            ("value", entry.value.is_some(), &[Deed::Set], "such as `value = \"20 us\"`"),
+            ("takes", entry.takes.is_some(), &[Deed::Reboot], "such as `takes = \"50 ms\"`"),
+        ];
+        for (key, is_given, of, such_as) in keys {
+            let (message, help) = match of.contains(&deed) {
+                true => (format!("`{deed}` needs it"), such_as),
+                false => (format!("`{deed}` has none"), "leave it out"),
+            };
+            check.require(is_given == of.contains(&deed), key, message, help);
+        }
+        let rate = entry.rate.as_ref().map_or(0.0, |rate| rate.value);
+        check.require((0.0..=1e-3).contains(&rate), "rate", format!("no link works with {rate}"), "from 0 to 1e-3");
+        let takes = entry.takes.is_none_or(|takes| takes >= Duration::from_ms(1));
+        check.require(takes, "takes", "what is under way must have ended", "1 ms or more");
     }
 }
 
@@ -125,13 +156,59 @@ pub enum Action {
         /// The cores.
         cpus: Vec<u16>,
     },
-    /// An Ethernet cable goes down or comes up.
-    Cable {
-        /// Its number in the scenario.
-        cable: usize,
+    /// A link goes down or comes up.
+    Link {
+        /// Which.
+        link: LinkPlace,
         /// Whether it is up from now on.
         up: bool,
     },
+    /// Bits of a link flip.
+    ErrorRate {
+        /// Which.
+        link: LinkPlace,
+        /// With what probability each.
+        rate: f64,
+    },
+    /// A device is taken out or put back.
+    Device {
+        /// The host, and the device's number there.
+        device: (usize, usize),
+        /// Whether it is in its slot from now on.
+        present: bool,
+    },
+    /// A setting changes.
+    Set(Setting),
+    /// A host's cores stop.
+    Crash(usize),
+    /// A host loses its power.
+    PowerOff(usize),
+    /// A host loses its power, gets it back after that time, and boots.
+    Reboot(usize, Duration),
+}
+
+/// A link of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkPlace {
+    /// An Ethernet cable, by its number in the scenario.
+    Cable(usize),
+    /// The upstream link of a PCIe switch: host and switch.
+    Switch(usize, usize),
+    /// An upstream link of a device: host, device, and which of the device's links.
+    Device(usize, usize, u8),
+}
+
+/// A setting, and what it is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Setting {
+    /// Longest wait from a packet to its interrupt, of all receiving queues of a host's network device.
+    Coalescing(usize, String, Duration),
+    /// Packets after which an interrupt comes at once.
+    CoalescingPackets(usize, String, u32),
+    /// The device's largest packet.
+    Mtu(usize, String, u16),
+    /// Where the memory of a program, and of what it has started, comes from from now on.
+    Memory(usize, MemoryPolicy),
 }
 
 /// What events may name.
@@ -148,6 +225,9 @@ pub(crate) struct Surroundings<'a> {
 
 /// Why something is not found: what, and what there is.
 type Refused = (String, String);
+
+/// The same, and at which value.
+type Wrong<'p> = (&'p Placed<String>, Refused);
 
 impl EventSetup {
     /// The event of an entry, or what is wrong with it.
@@ -167,7 +247,24 @@ impl EventSetup {
             (Deed::MoveTask, Some(to)) => around.move_task(what, to),
             (Deed::SetAffinity, Some(to)) => around.set_affinity(what, to),
             (Deed::Cut | Deed::Mend, _) => {
-                around.cable(what).map(|cable| Action::Cable { cable, up: deed == Deed::Mend })
+                around.link(what).map(|link| Action::Link { link, up: deed == Deed::Mend })
+            }
+            (Deed::ErrorRate, _) => around.link(what).map(|link| {
+                let rate = entry.rate.as_ref().map_or(0.0, |rate| rate.value);
+                Action::ErrorRate { link, rate }
+            }),
+            (Deed::Remove | Deed::Plug, _) => around
+                .device(&what.value)
+                .map(|device| Action::Device { device, present: deed == Deed::Plug })
+                .map_err(|why| (what, why)),
+            (Deed::Set, _) => {
+                let value = entry.value.as_ref().expect("the entry's check asks for a value");
+                around.setting(what, value).map(Action::Set)
+            }
+            (Deed::Crash, _) => around.host(what).map(Action::Crash),
+            (Deed::PowerOff, _) => around.host(what).map(Action::PowerOff),
+            (Deed::Reboot, _) => {
+                around.host(what).map(|host| Action::Reboot(host, entry.takes.unwrap_or_default()))
             }
             (Deed::MoveTask | Deed::SetAffinity, None) => unreachable!("the entry's check asks for cores"),
         };
@@ -177,6 +274,8 @@ impl EventSetup {
         let trigger = trigger.map_err(|(place, why)| told(place, why));
         let action = action.map_err(|(place, why)| told(place, why));
         let to = to.map_or_else(String::new, |to| format!(" to {}", to.value));
+        let to = entry.rate.as_ref().map_or(to, |rate| format!(" {}", rate.value));
+        let to = entry.value.as_ref().map_or(to, |value| format!(" to {}", value.value));
         Some(Self {
             trigger: trigger.ok()?,
             action: action.ok()?,
@@ -246,11 +345,7 @@ impl<'a> Surroundings<'a> {
         cpu_list(to, cores).map_err(|message| (message, cores_help(cores)))
     }
 
-    fn move_task<'p>(
-        &self,
-        what: &'p Placed<String>,
-        to: &'p Placed<String>,
-    ) -> Result<Action, (&'p Placed<String>, Refused)> {
+    fn move_task<'p>(&self, what: &'p Placed<String>, to: &'p Placed<String>) -> Result<Action, Wrong<'p>> {
         let program = self.program(&what.value).map_err(|why| (what, why))?;
         let cpus = self.cores(self.programs[program].host, &to.value).map_err(|why| (to, why))?;
         Ok(Action::MoveTask { program, cpus })
@@ -260,7 +355,7 @@ impl<'a> Surroundings<'a> {
         &self,
         what: &'p Placed<String>,
         to: &'p Placed<String>,
-    ) -> Result<Action, (&'p Placed<String>, Refused)> {
+    ) -> Result<Action, Wrong<'p>> {
         let found = self.on_host(&what.value, "a:eth0").and_then(|(host, name)| {
             let (name, number) = match name.split_once(':') {
                 None => (name, None),
@@ -279,34 +374,146 @@ impl<'a> Surroundings<'a> {
         Ok(Action::SetAffinity { host, device, number, cpus })
     }
 
-    /// A cable by its name, or by what is at one of its ends.
-    fn cable<'p>(&self, what: &'p Placed<String>) -> Result<usize, (&'p Placed<String>, Refused)> {
+    /// A cable by its name, or by what is at one of its ends; or a device's upstream link by the device's name.
+    fn link<'p>(&self, what: &'p Placed<String>) -> Result<LinkPlace, Wrong<'p>> {
         let cables = &self.network.cables;
         let is_named =
             |name: &Option<Placed<String>>| name.as_ref().is_some_and(|name| name.value == what.value);
         if let Some(found) = cables.iter().position(|cable| is_named(&cable.entry.name)) {
-            return Ok(found);
+            return Ok(LinkPlace::Cable(found));
         }
-        let port = self.interface_port(&what.value).map_or_else(
-            || {
-                crate::network::port(self.stations, self.switches, what).map_err(|wrong| {
-                    let names = suggest::list(
-                        cables.iter().filter_map(|cable| cable.entry.name.as_deref().map(String::as_str)),
-                    );
+        let port = match self.interface_port(&what.value) {
+            Some(port) => port,
+            None => match self.slot_link(&what.value) {
+                Some(link) => return link.map_err(|why| (what, why)),
+                None => crate::network::port(self.stations, self.switches, what).map_err(|wrong| {
+                    let names = cables.iter().filter_map(|cable| cable.entry.name.as_ref());
+                    let names = suggest::list(names.map(|name| name.value.as_str()));
                     let named = if names.is_empty() { names } else { format!("; cables are called {names}") };
-                    (wrong.message, format!("a port at one of its ends, such as `a` or `a:eth0`{named}"))
-                })
+                    let help = format!(
+                        "a port at one of its ends, such as `a` or `a:eth0`; a device with a `name` or a PCIe switch, such as `a:nic`, for \
+                         the link above it{named}"
+                    );
+                    (what, (wrong.message, help))
+                })?,
             },
-            Ok,
-        );
-        let port = port.map_err(|why| (what, why))?;
+        };
         let found = cables.iter().position(|cable| cable.ends.contains(&port));
-        found.ok_or_else(|| {
-            let ends = suggest::list(
-                cables.iter().flat_map(|cable| &cable.entry.ends).map(|end| end.value.as_str()),
-            );
+        found.map(LinkPlace::Cable).ok_or_else(|| {
+            let ends = cables.iter().flat_map(|cable| &cable.entry.ends);
+            let ends = suggest::list(ends.map(|end| end.value.as_str()));
             (what, (format!("no cable leads to `{}`", what.value), format!("cables lead to {ends}")))
         })
+    }
+
+    /// The link of `host:device` or `host:device:link`; `None` if no device is called so.
+    fn slot_link(&self, what: &str) -> Option<Result<LinkPlace, Refused>> {
+        let (host, name) = what.split_once(':')?;
+        let (name, number) = match name.split_once(':') {
+            None => (name, None),
+            Some((name, number)) => (name, Some(number)),
+        };
+        let host = self.stations.hosts.iter().position(|own| own.name == host)?;
+        let switches = &self.stations.hosts[host].switches;
+        if let Some(switch) =
+            switches.iter().position(|switch| switch.name == name).filter(|_| number.is_none())
+        {
+            return Some(Ok(LinkPlace::Switch(host, switch)));
+        }
+        let device = named(&self.stations.hosts[host], name)?;
+        let links = self.stations.hosts[host].devices[device].links.len();
+        let known = || match links {
+            1 => format!("it has one: `{name}`"),
+            _ => format!("it has `{name}:0` to `{name}:{}`", links - 1),
+        };
+        let number = match number {
+            None if links == 1 => 0,
+            None => return Some(Err((format!("`{what}` does not say which link of the device"), known()))),
+            Some(number) => match number.parse::<u8>().ok().filter(|&number| usize::from(number) < links) {
+                Some(number) => number,
+                None => return Some(Err((format!("the device has no link `{number}`"), known()))),
+            },
+        };
+        Some(Ok(LinkPlace::Device(host, device, number)))
+    }
+
+    /// A device by its name, or by that of one of its network devices.
+    fn device(&self, what: &str) -> Result<(usize, usize), Refused> {
+        let (host, name) = self.on_host(what, "a:eth0")?;
+        let own = &self.stations.hosts[host];
+        let interface = || own.interfaces.iter().find(|interface| interface.name == name);
+        let of_interface = || interface().map(|interface| (interface.port.0, interface.port.1));
+        if let Some(device) = named(own, name).map(|device| (host, device)).or_else(of_interface) {
+            return Ok(device);
+        }
+        let names = || {
+            let devices = own.devices.iter().filter_map(|device| device.name.as_deref());
+            devices.chain(own.interfaces.iter().map(|interface| interface.name.as_str()))
+        };
+        let near = suggest::nearest(name, names());
+        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        let help = match suggest::list(names()) {
+            names if names.is_empty() => "give a `[[host.device]]` a `name`".to_owned(),
+            names => format!("{near}there are {names}; other devices need a `name`"),
+        };
+        Err((format!("there is no device `{name}`"), help))
+    }
+
+    fn host<'p>(&self, what: &'p Placed<String>) -> Result<usize, Wrong<'p>> {
+        let hosts = self.stations.hosts;
+        hosts.iter().position(|host| host.name == what.value).ok_or_else(|| {
+            let names = || hosts.iter().map(|host| host.name.as_str());
+            let near = suggest::nearest(&what.value, names());
+            let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            let help = format!("{near}the hosts are {}", suggest::list(names()));
+            (what, (format!("there is no host `{}`", what.value), help))
+        })
+    }
+
+    /// `host:device.setting` or `program.setting`.
+    fn setting<'p>(&self, what: &'p Placed<String>, value: &'p Placed<String>) -> Result<Setting, Wrong<'p>> {
+        let known = "`a:eth0.coalescing`, `a:eth0.coalescing_packets`, `a:eth0.mtu`, `a:netperf.memory`";
+        let refused = |message: String| (what, (message, format!("settings are spelt as in {known}")));
+        let (owner, setting) =
+            what.value.rsplit_once('.').ok_or_else(|| refused(format!("`{}` is no setting", what.value)))?;
+        if setting == "memory" {
+            let program = self.program(owner).map_err(|why| (what, why))?;
+            let nodes = self.stations.hosts[self.programs[program].host].machine.host.sockets.value.get();
+            let policy = MemoryPolicy::parse(&value.value, nodes)
+                .map_err(|message| (value, (message, MemoryPolicy::help(nodes))))?;
+            return Ok(Setting::Memory(program, policy));
+        }
+        if !["coalescing", "coalescing_packets", "mtu"].contains(&setting) {
+            return Err(refused(format!("there is no setting `{setting}`")));
+        }
+        let (host, name) = self.on_host(owner, "a:eth0.mtu").map_err(|why| (what, why))?;
+        let interfaces = &self.stations.hosts[host].interfaces;
+        let Some(interface) = interfaces.iter().find(|interface| interface.name == name) else {
+            return Err((
+                what,
+                (format!("there is no network device `{name}`"), crate::route::known(interfaces)),
+            ));
+        };
+        let name = name.to_owned();
+        let wrong =
+            |help: &str| (value, (format!("`{setting}` cannot be `{}`", value.value), help.to_owned()));
+        match setting {
+            "coalescing" => match value.value.parse() {
+                Ok(time) if time <= Duration::from_ms(10) => Ok(Setting::Coalescing(host, name, time)),
+                _ => Err(wrong("a time up to 10 ms, such as `20 us`")),
+            },
+            "coalescing_packets" => match value.value.parse() {
+                Ok(packets) => Ok(Setting::CoalescingPackets(host, name, packets)),
+                Err(_) => Err(wrong("a number of packets; 0 for no limit")),
+            },
+            _ => {
+                let most = interface.max_frame.get().saturating_sub(14);
+                match value.value.parse::<u16>() {
+                    Ok(mtu) if (68..=most).contains(&mtu.into()) => Ok(Setting::Mtu(host, name, mtu)),
+                    _ => Err(wrong(&format!("from 68 to {most}"))),
+                }
+            }
+        }
     }
 
     /// The port of `host:ethN`, if that is one.
@@ -345,6 +552,11 @@ impl<'a> Surroundings<'a> {
         };
         Ok(Condition { host, device: name.to_owned(), counter: *counter, more_than })
     }
+}
+
+/// A host's device that the scenario calls so.
+fn named(host: &HostSetup, name: &str) -> Option<usize> {
+    host.devices.iter().position(|device| device.name.as_deref() == Some(name))
 }
 
 /// A network or block device of a host, by the name that its kernel gives it; a namespace of a drive stands for the drive.

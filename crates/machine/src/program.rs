@@ -43,8 +43,16 @@ pub enum MemoryPolicy {
 }
 
 impl MemoryPolicy {
+    /// What [`parse`](Self::parse) takes.
+    pub(crate) fn help(nodes: u32) -> String {
+        let last = nodes - 1;
+        format!(
+            "`local`, `interleave`, or a node from `node0` to `node{last}`, alone or as `preferred node{last}`"
+        )
+    }
+
     /// As a scenario spells it, on a machine with so many nodes.
-    fn parse(text: &str, nodes: u32) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, nodes: u32) -> Result<Self, String> {
         let node = |text: &str| match text.trim().strip_prefix("node").map(str::parse::<u8>) {
             Some(Ok(node)) if u32::from(node) < nodes => Ok(node),
             Some(Ok(node)) => Err(format!("there is no node {node}")),
@@ -134,10 +142,7 @@ impl ProgramSetup {
             Some(text) => match MemoryPolicy::parse(&text.value, described.sockets.value.get()) {
                 Ok(memory) => memory,
                 Err(message) => {
-                    let last = described.sockets.value.get() - 1;
-                    let help = format!(
-                        "`local`, `interleave`, or a node from `node0` to `node{last}`, alone or as `preferred node{last}`"
-                    );
+                    let help = MemoryPolicy::help(described.sockets.value.get());
                     wrong.push(Diagnostic::new(&text.place, message).help(help));
                     return None;
                 }

@@ -1,6 +1,8 @@
 //! Scenarios with computers: what is wrong with one is said at its place.
 
-use machine::{Action, ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, MemoryPolicy, Trigger};
+use machine::{
+    Action, ComputerScenario, ComputerSetup, DeviceFile, Doc, Library, LinkPlace, MemoryPolicy, Trigger,
+};
 
 const GOOD: &str = r#"
 name = "x"
@@ -173,7 +175,7 @@ fn items_of_lists_are_set_by_name_and_by_number() {
 
 /// Two hosts with a cable that has a name, two programs, and an event with these lines.
 fn with_event(lines: &str) -> Result<ComputerSetup, String> {
-    let nic = "machine = \"dell-t430\"\n[[host.device]]\nnic = \"modern\"\n";
+    let nic = "machine = \"dell-t430\"\n[[host.device]]\nname = \"nic\"\nnic = \"modern\"\n";
     load(&format!(
         "name = \"x\"\nsummary = \"x\"\n[[host]]\nname = \"a\"\n{nic}[[host]]\nname = \"b\"\n{nic}\
          [[cable]]\nname = \"wire\"\nends = [\"a\", \"b\"]\n[[program]]\nname = \"server\"\nhost = \"b\"\nrun = \"netserver\"\n\
@@ -193,10 +195,18 @@ fn events_name_what_there_is() {
             (&moved, &Trigger::At("1 ms".parse().unwrap()))
         );
     }
+    for what in ["a:nic", "a:nic:0"] {
+        let setup = with_event(&format!("at = \"1 ms\"\ndo = \"mend\"\nwhat = \"{what}\"")).unwrap();
+        assert_eq!(setup.events[0].action, Action::Link { link: LinkPlace::Device(0, 0, 0), up: true });
+    }
+    for what in ["b:nic", "b:eth0"] {
+        let setup = with_event(&format!("at = \"1 ms\"\ndo = \"plug\"\nwhat = \"{what}\"")).unwrap();
+        assert_eq!(setup.events[0].action, Action::Device { device: (1, 0), present: true });
+    }
     for what in ["wire", "a", "b:0", "b:eth0"] {
         let setup = with_event(&format!("when = \"a:eth0.rx_bytes > 1e3\"\ndo = \"cut\"\nwhat = \"{what}\""))
             .unwrap();
-        assert_eq!(setup.events[0].action, Action::Cable { cable: 0, up: false });
+        assert_eq!(setup.events[0].action, Action::Link { link: LinkPlace::Cable(0), up: false });
         let Trigger::Counter(condition) = &setup.events[0].trigger else { panic!("a condition") };
         assert_eq!((condition.host, condition.more_than), (0, 1000.0));
     }
@@ -206,63 +216,77 @@ fn events_name_what_there_is() {
 fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
     let event = |lines: &str| with_event(lines).expect_err(lines);
     for (lines, place, words) in [
-        ("do = \"cut\"\nwhat = \"a\"", "x.toml:26:", "one moment"),
+        ("do = \"cut\"\nwhat = \"a\"", "x.toml:28:", "one moment"),
         (
             "at = \"1 ms\"\nwhen = \"a:eth0.rx_bytes > 1\"\ndo = \"cut\"\nwhat = \"a\"",
-            "x.toml:28:",
+            "x.toml:30:",
             "one moment",
         ),
-        ("at = \"1 ms\"\ndo = \"cu\"\nwhat = \"a\"", "x.toml:28:", "did you mean `cut`"),
-        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a\"\nto = \"3\"", "x.toml:30:", "leave it out"),
-        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"wires\"", "x.toml:29:", "cables are called `wire`"),
-        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a:1\"", "x.toml:29:", "a port at one of its ends"),
-        ("at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"server\"", "x.toml:26:", "needs cores"),
+        ("at = \"1 ms\"\ndo = \"cu\"\nwhat = \"a\"", "x.toml:30:", "did you mean `cut`"),
+        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a\"\nto = \"3\"", "x.toml:32:", "leave it out"),
+        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"wires\"", "x.toml:31:", "cables are called `wire`"),
+        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a:1\"", "x.toml:31:", "a port at one of its ends"),
+        ("at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"server\"", "x.toml:28:", "such as `to = "),
         (
             "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"server\"\nto = \"20\"",
-            "x.toml:30:",
+            "x.toml:32:",
             "there is no core 20",
         ),
         (
             "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"sever\"\nto = \"2\"",
-            "x.toml:29:",
+            "x.toml:31:",
             "did you mean `server`",
         ),
-        ("at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"a:stream\"\nto = \"2\"", "x.toml:29:", "a `name`"),
+        ("at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"a:stream\"\nto = \"2\"", "x.toml:31:", "a `name`"),
         (
             "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"a:netserver\"\nto = \"2\"",
-            "x.toml:29:",
+            "x.toml:31:",
             "it runs `stream`",
         ),
         (
             "at = \"1 ms\"\ndo = \"move-task\"\nwhat = \"c:netserver\"\nto = \"2\"",
-            "x.toml:29:",
+            "x.toml:31:",
             "the hosts are `a`, `b`",
         ),
         (
             "at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"a:eth1\"\nto = \"2\"",
-            "x.toml:29:",
+            "x.toml:31:",
             "did you mean `eth0`",
         ),
         (
             "at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"a:eth0:x\"\nto = \"2\"",
-            "x.toml:29:",
+            "x.toml:31:",
             "as in `a:eth0:3`",
         ),
-        ("at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"eth0\"\nto = \"2\"", "x.toml:29:", "on which host"),
-        ("when = \"a:eth0.rx_bytes\"\ndo = \"cut\"\nwhat = \"a\"", "x.toml:27:", "a counter and a number"),
+        ("at = \"1 ms\"\ndo = \"set-affinity\"\nwhat = \"eth0\"\nto = \"2\"", "x.toml:31:", "on which host"),
+        ("at = \"1 ms\"\ndo = \"cut\"\nwhat = \"a:nic:1\"", "x.toml:31:", "it has one: `nic`"),
+        ("at = \"1 ms\"\ndo = \"remove\"\nwhat = \"a:nik\"", "x.toml:31:", "did you mean `nic`"),
+        ("at = \"1 ms\"\ndo = \"crash\"\nwhat = \"c\"", "x.toml:31:", "the hosts are `a`, `b`"),
+        ("at = \"1 ms\"\ndo = \"reboot\"\nwhat = \"a\"", "x.toml:28:", "such as `takes = "),
+        ("at = \"1 ms\"\ndo = \"reboot\"\nwhat = \"a\"\ntakes = \"1 us\"", "x.toml:32:", "1 ms or more"),
+        ("at = \"1 ms\"\ndo = \"error-rate\"\nwhat = \"a\"\nrate = 0.5", "x.toml:32:", "from 0 to 1e-3"),
+        ("at = \"1 ms\"\ndo = \"error-rate\"\nwhat = \"a\"", "x.toml:28:", "such as `rate = 1e-9`"),
+        ("at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.mtu\"\nvalue = \"9\"", "x.toml:32:", "from 68 to"),
+        (
+            "at = \"1 ms\"\ndo = \"set\"\nwhat = \"a:eth0.color\"\nvalue = \"9\"",
+            "x.toml:31:",
+            "settings are spelt as",
+        ),
+        ("at = \"1 ms\"\ndo = \"set\"\nwhat = \"server.memory\"\nvalue = \"node7\"", "x.toml:32:", "node0"),
+        ("when = \"a:eth0.rx_bytes\"\ndo = \"cut\"\nwhat = \"a\"", "x.toml:29:", "a counter and a number"),
         (
             "when = \"a:eth0.rx_bytes > many\"\ndo = \"cut\"\nwhat = \"a\"",
-            "x.toml:27:",
+            "x.toml:29:",
             "a counter and a number",
         ),
         (
             "when = \"a:eth0.rx_byte > 1\"\ndo = \"cut\"\nwhat = \"a\"",
-            "x.toml:27:",
+            "x.toml:29:",
             "did you mean `rx_bytes`",
         ),
         (
             "when = \"a:eth1.rx_bytes > 1\"\ndo = \"cut\"\nwhat = \"a\"",
-            "x.toml:27:",
+            "x.toml:29:",
             "the host's network devices are `eth0`",
         ),
     ] {

@@ -4,10 +4,14 @@ mod scenario;
 
 use std::cell::RefCell;
 
+use hardware::ethernet::CableEnd;
+use hardware::link::Side;
 use nearfar::computer::{Computers, Done, Observer, run_watched};
 use nearfar::progress::Silent;
 use platform::cpu::CpuId;
-use scenario::{HEAD, cable, host_with_nic, loaded, program};
+use platform::net::PacketDevice;
+use scenario::{HEAD, cable, host, loaded, program};
+use units::Duration;
 
 /// Looks at the hosts when the programs have ended.
 struct AtEnd<F>(F);
@@ -24,12 +28,28 @@ impl<F: FnMut(&Computers)> Observer for AtEnd<F> {
     }
 }
 
-/// Two hosts, a stream from one to the other, and what happens meanwhile.
-fn run(stream: &str, events: &str, look: impl FnMut(&Computers)) -> Vec<Done> {
-    let hosts = [HEAD, &host_with_nic("a"), &host_with_nic("b"), &cable("a", "b", "")].concat();
-    let programs = [program("b", "0", "netserver"), program("a", "0", stream)].concat();
+/// Two hosts, a program on the first, a server on the other, and what happens meanwhile.
+fn run(client: &str, events: &str, look: impl FnMut(&Computers)) -> Vec<Done> {
+    let nic = |name| host(name, "dell-t430", "[[host.device]]\nname = \"nic\"\nnic = \"modern\"");
+    let hosts = [HEAD, &nic("a"), &nic("b"), &cable("a", "b", "")].concat();
+    let programs = [program("b", "0", "netserver"), program("a", "0", client)].concat();
     let setup = loaded(&[hosts, programs, events.to_owned()].concat());
     run_watched(&setup, &Silent, &mut AtEnd(look)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// An event at a time, with other lines of it.
+fn event(at: &str, deed: &str, what: &str, lines: &str) -> String {
+    format!("[[event]]\nat = \"{at}\"\ndo = \"{deed}\"\nwhat = \"{what}\"\n{lines}\n")
+}
+
+/// What a program measured.
+fn reading(done: &[Done], program: &str, quantity: &str) -> f64 {
+    let done = done
+        .iter()
+        .find(|done| done.run.starts_with(program))
+        .unwrap_or_else(|| panic!("{program} ran: {done:?}"));
+    let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
+    report.get(quantity).unwrap_or_else(|| panic!("{quantity} of {report:?}"))
 }
 
 const STREAM: &str = "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.001";
@@ -109,4 +129,137 @@ fn what_does_not_happen_is_told() {
         ["it did not happen: its condition was never met", "it did not happen: the run was over before"]
     );
     assert!(why[2].contains("eth0 has no interrupt 99"), "{why:?}");
+}
+
+/// Which carrier the first host's NIC has in the end.
+fn carrier(computers: &Computers) -> Option<bool> {
+    computers.hosts()[0].kernel.net().device("eth0").map(|device| device.has_carrier())
+}
+
+/// Twenty echoes, one each 100 us.
+const PING: &str = "ping -c 20 -i 0.0001 -W 0.001 10.0.0.2";
+
+#[test]
+fn a_host_that_crashes_falls_silent_and_keeps_its_link() {
+    let up = RefCell::new(None);
+    let done = run(PING, &event("1 ms", "crash", "b", ""), |computers| *up.borrow_mut() = carrier(computers));
+    let received = reading(&done, "ping", "received");
+    assert!((5.0..15.0).contains(&received), "{received}");
+    assert_eq!(up.take(), Some(true));
+    let server = done.iter().find(|done| done.run == "netserver").unwrap().outcome.as_ref().unwrap_err();
+    assert_eq!(server.to_string(), "its host crashed at 1 ms");
+}
+
+#[test]
+fn a_host_without_power_takes_its_link_down() {
+    let up = RefCell::new(None);
+    let done =
+        run(PING, &event("1 ms", "power-off", "b", ""), |computers| *up.borrow_mut() = carrier(computers));
+    let received = reading(&done, "ping", "received");
+    assert!((5.0..15.0).contains(&received), "{received}");
+    assert_eq!(up.take(), Some(false));
+}
+
+#[test]
+fn a_host_that_reboots_answers_again() {
+    let functions = RefCell::new((0, 0));
+    let reboot = event("2 ms", "reboot", "b", "takes = \"5 ms\"");
+    let done = run("ping -c 40 -i 0.001 -W 0.001 10.0.0.2", &reboot, |computers| {
+        let driven =
+            |host: usize| computers.hosts()[host].kernel.pci().iter().filter(|f| f.driver.is_some()).count();
+        *functions.borrow_mut() = (driven(0), driven(1));
+    });
+    let received = reading(&done, "ping", "received");
+    assert!((10.0..36.0).contains(&received), "{received} of 40, {done:?}");
+    assert_eq!(functions.take(), (1, 1));
+    assert_eq!(happened(&done, "reboot"), 2000.0);
+}
+
+#[test]
+fn errors_of_links_are_seen_and_cured() {
+    let events = [
+        event("100 us", "error-rate", "b:nic", "rate = 1e-5"),
+        event("100 us", "error-rate", "a:eth0", "rate = 1e-7"),
+        event("800 us", "error-rate", "b:nic", "rate = 0"),
+    ];
+    let counts = RefCell::new((0, 0));
+    let done = run(STREAM, &events.concat(), |computers| {
+        let simulation = computers.simulation();
+        *counts.borrow_mut() = simulation.with(|fabric, _| {
+            let link = fabric.endpoint(computers.hosts()[1].devices[0]).links().next().unwrap();
+            let link = fabric.wires.link(link);
+            let replays = [Side::Upstream, Side::Downstream]
+                .into_iter()
+                .map(|side| link.counters(side).replays)
+                .sum::<u64>();
+            let ends = [0, 1].map(|end| CableEnd { cable: computers.cables[0], end });
+            (replays, ends.iter().map(|&end| fabric.wires.ethernet.sent(end).corrupted).sum::<u64>())
+        });
+    });
+    assert!(reading(&done, "netperf", "received") > 100_000.0);
+    let (replays, corrupted) = counts.take();
+    assert!(replays > 0 && corrupted > 0, "{replays} replays, {corrupted} frames");
+}
+
+#[test]
+fn settings_change_under_way() {
+    let events = [
+        event("100 us", "set", "b:eth0.coalescing", "value = \"77 us\""),
+        event("100 us", "set", "b:eth0.coalescing_packets", "value = \"9\""),
+        event("100 us", "set", "a:eth0.mtu", "value = \"1400\""),
+        event("100 us", "set", "a:netperf.memory", "value = \"node1\""),
+    ];
+    let seen = RefCell::new(None);
+    let done = run(STREAM, &events.concat(), |computers| {
+        let device = |host: usize| computers.hosts()[host].kernel.net().device("eth0").unwrap();
+        let coalescing = PacketDevice::coalescing(&*device(1), 3).unwrap();
+        *seen.borrow_mut() = Some((coalescing.time, coalescing.packets, device(0).mtu()));
+    });
+    assert_eq!(
+        done.iter().filter(|done| done.run.starts_with("set ") && done.outcome.is_ok()).count(),
+        4,
+        "{done:?}"
+    );
+    assert_eq!(seen.take(), Some((Duration::from_us(77), 9, 1400)));
+}
+
+/// A NIC that is taken out and put back, or comes late, has the name and the address that the scenario gives it.
+#[test]
+fn devices_come_and_go_by_role() {
+    let nic =
+        |name: &str, lines: &str| format!("[[host.device]]\nname = \"{name}\"\nnic = \"modern\"\n{lines}\n");
+    let nics = [nic("late", "plugged = false"), nic("early", "")].concat();
+    let hosts = [HEAD, &host("a", "dell-t430", &nics), &host("b", "dell-t430", &nics)].concat();
+    let cables = [cable("a:0", "b:0", ""), cable("a:1", "b:1", "")].concat();
+    // By the first pair of NICs, which comes after a while, and by the second, one of which is out for a while.
+    let programs = [
+        program("a", "0", "ping -c 20 -i 0.001 -W 0.005 10.0.0.2") + "start = \"250 ms\"\n",
+        program("a", "1", "ping -c 40 -i 0.01 -W 0.005 10.0.1.2"),
+    ];
+    let events = [
+        event("50 ms", "plug", "a:late", ""),
+        event("50 ms", "plug", "b:late", ""),
+        event("100 ms", "remove", "b:early", ""),
+        event("150 ms", "plug", "b:eth1", ""),
+    ];
+    let setup = loaded(&[hosts, cables, programs.concat(), events.concat()].concat());
+    let names = RefCell::new(Vec::new());
+    let done = run_watched(
+        &setup,
+        &Silent,
+        &mut AtEnd(|computers: &Computers| {
+            for host in computers.hosts() {
+                let devices = host.kernel.net().devices();
+                names
+                    .borrow_mut()
+                    .push(devices.iter().map(|device| device.name().to_owned()).collect::<Vec<_>>());
+            }
+        }),
+    );
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    let (late, early) = (reading(&done, "ping -c 20", "received"), reading(&done, "ping -c 40", "received"));
+    assert!(late == 20.0 && (15.0..35.0).contains(&early), "{late}, {early}: {done:?}");
+    let mut names = names.take();
+    names.iter_mut().for_each(|names| names.sort());
+    assert_eq!(names, [["eth0", "eth1"], ["eth0", "eth1"]]);
 }

@@ -15,6 +15,7 @@ use std::rc::{Rc, Weak};
 
 use platform::cpu::Cpu;
 use platform::net::{NetDriver, Packet};
+use wire::pcie::FunctionAddress;
 
 pub use device::NetDevice;
 pub use inet::{EcnMode, FragmentParams, InetParams, SteeringParams};
@@ -51,17 +52,34 @@ pub trait Protocols {
     }
 }
 
+/// What an administrator has laid down for network devices that come (rules of udev).
+pub trait NetRules {
+    /// The name for a function's device, if it is to have a certain one.
+    fn name(&self, of: FunctionAddress) -> Option<String>;
+    /// Whether a name is kept for a certain device.
+    fn is_kept(&self, name: &str) -> bool;
+    /// A device of that name has come.
+    fn added(&self, name: &str);
+}
+
 /// All network devices of a kernel, and the protocols above.
 pub struct Net {
     kernel: Weak<Inner>,
     devices: RefCell<Vec<Rc<NetDevice>>>,
+    rules: RefCell<Option<Rc<dyn NetRules>>>,
     next: Cell<u32>,
     protocols: RefCell<Option<Rc<dyn Protocols>>>,
 }
 
 impl Net {
     pub(crate) fn new(kernel: Weak<Inner>) -> Self {
-        Self { kernel, devices: RefCell::default(), next: Cell::new(0), protocols: RefCell::new(None) }
+        Self {
+            kernel,
+            devices: RefCell::default(),
+            rules: RefCell::new(None),
+            next: Cell::new(0),
+            protocols: RefCell::new(None),
+        }
     }
 
     /// Puts protocols above the devices, those there are and those to come.
@@ -80,16 +98,36 @@ impl Net {
         self.devices.borrow().iter().find(|device| device.name() == name).cloned()
     }
 
+    /// Lays down rules for devices that come from now on.
+    pub fn set_rules(&self, rules: Rc<dyn NetRules>) {
+        *self.rules.borrow_mut() = Some(rules);
+    }
+
     /// A driver announces a device.
     pub(crate) fn add(&self, driver: Rc<dyn NetDriver>) -> Rc<NetDevice> {
         let number = self.next.replace(self.next.get() + 1);
-        let name = driver.name().unwrap_or_else(|| format!("{}{number}", driver.limits().kind));
-        let device = NetDevice::new(self.kernel.clone(), number, name, driver);
+        let name = driver.name().unwrap_or_else(|| self.name_for(&*driver));
+        let device = NetDevice::new(self.kernel.clone(), number, name.clone(), driver);
         self.devices.borrow_mut().push(Rc::clone(&device));
         if let Some(protocols) = self.protocols() {
             protocols.device_added(&device);
         }
+        let rules = self.rules.borrow().clone();
+        if let Some(rules) = rules {
+            rules.added(&name);
+        }
         device
+    }
+
+    /// The name that rules give a driver's new device, or else the first one of its kind that is free.
+    fn name_for(&self, driver: &dyn NetDriver) -> String {
+        let rules = self.rules.borrow().clone();
+        let kind = driver.limits().kind;
+        let given = rules.as_ref().zip(driver.function()).and_then(|(rules, at)| rules.name(at));
+        let is_kept = |name: &str| rules.as_ref().is_some_and(|rules| rules.is_kept(name));
+        let is_free = |name: &String| self.device(name).is_none();
+        let mut others = (0..).map(|n| format!("{kind}{n}")).filter(|name| !is_kept(name));
+        given.filter(is_free).or_else(|| others.find(is_free)).unwrap_or_default()
     }
 
     fn remove(&self, device: &Rc<NetDevice>) {
@@ -105,6 +143,7 @@ impl Net {
 
     /// Lets go of drivers and protocols, which hold the kernel.
     pub(crate) fn clear(&self) {
+        self.rules.borrow_mut().take();
         self.devices.borrow_mut().drain(..).for_each(|device| device.forget_driver());
         self.protocols.borrow_mut().take();
     }

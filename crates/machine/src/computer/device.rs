@@ -24,6 +24,8 @@ record! {
         slot: Option<Placed<String>>,
         /// Its upstream links, where it has several: `links = [{ slot = "slot", lanes = 8 }, { slot = "slot-socket1", lanes = 8 }]`.
         links: Option<Placed<Vec<LinkEntry>>>,
+        /// Whether it is in its slot when the host boots; it is if not given. An event puts it in otherwise.
+        plugged: Option<bool>,
         /// An NVMe drive: a name, or the path of a file.
         drive: Option<Placed<String>>,
         /// No longer a key: an entry of `links`.
@@ -93,6 +95,8 @@ record! {
 pub struct DeviceSetup {
     /// What the scenario calls it.
     pub name: Option<String>,
+    /// It is in its slot when the host boots.
+    pub is_plugged: bool,
     /// Its upstream links, port 0 first.
     pub links: Vec<LinkSetup>,
     /// What it is.
@@ -214,7 +218,8 @@ impl DeviceSetup {
         }
         let ports = crate::port::ports(entry, ports * links)?;
         let name = entry.name.as_ref().map(|name| name.value.clone());
-        Ok(Self { name, links: Vec::new(), kind, vfs, ports })
+        let is_plugged = entry.plugged.unwrap_or(true);
+        Ok(Self { name, is_plugged, links: Vec::new(), kind, vfs, ports })
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::slot::links_found;
+use super::slot::{FoundLink, links_found};
 use super::{DeviceFile, DeviceSetup, DriveSetup, HostSetup};
 use crate::nic::Nic;
 use crate::program::ProgramEntry;
@@ -20,6 +20,10 @@ pub struct InterfaceSetup {
     pub name: String,
     /// The host that the device belongs to, the device's number there, and the Ethernet port of it.
     pub port: (usize, usize, u8),
+    /// The upstream link of the device by which it is reached.
+    pub link: usize,
+    /// It is of a virtual function, or made of others: not of a physical function.
+    pub is_virtual: bool,
     /// It is alone in a network namespace.
     pub alone: bool,
     /// Its IPv4 address.
@@ -101,25 +105,25 @@ fn interfaces(number: usize, hosts: &[HostSetup], namespaces: &[&str]) -> Vec<In
     };
     let physical = nics().flat_map(|(link, nic, device, ports)| {
         let of_link = device.ports.iter().skip(link.link * usize::from(ports));
-        (0..ports)
-            .zip(of_link)
-            .map(move |(port, said)| ((link.host, link.device, port), nic, said.address.as_ref(), false))
+        (0..ports).zip(of_link).map(move |(port, said)| ((link, port), nic, said.address.as_ref(), false))
     });
     let virtual_functions = nics().flat_map(|(link, nic, device, ports)| {
         let of: &DeviceSetup = device;
-        let each = move |port| (0..of.vfs).map(move |_| ((link.host, link.device, port), nic, None, true));
+        let each = move |port| (0..of.vfs).map(move |_| ((link, port), nic, None, true));
         (0..ports).flat_map(each)
     });
-    let named = |(n, (port, nic, given, is_virtual)): (usize, (_, &Nic, Option<_>, bool))| {
-        let name = format!("eth{n}");
-        let alone = namespaces.contains(&name.as_str());
-        let prefix = if n == 0 || alone { 16 } else { 24 };
-        let own = || (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
-        let (address, prefix) = given.map_or_else(own, |given: &crate::Placed<_>| given.value);
-        let channels = channels(host, nic, is_virtual);
-        let max_frame = nic.controller.max_frame.value;
-        InterfaceSetup { name, port, alone, address, prefix, channels, max_frame }
-    };
+    let named =
+        |(n, ((link, port), nic, given, is_virtual)): (usize, ((FoundLink, u8), &Nic, Option<_>, bool))| {
+            let (port, link) = ((link.host, link.device, port), link.link);
+            let name = format!("eth{n}");
+            let alone = namespaces.contains(&name.as_str());
+            let prefix = if n == 0 || alone { 16 } else { 24 };
+            let own = || (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
+            let (address, prefix) = given.map_or_else(own, |given: &crate::Placed<_>| given.value);
+            let channels = channels(host, nic, is_virtual);
+            let max_frame = nic.controller.max_frame.value;
+            InterfaceSetup { name, port, link, is_virtual, alone, address, prefix, channels, max_frame }
+        };
     physical.chain(virtual_functions).enumerate().map(named).collect()
 }
 

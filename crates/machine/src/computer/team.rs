@@ -83,7 +83,7 @@ fn join(host: &mut HostSetup, team: TeamSetup, name: &Placed<String>, wrong: &mu
     let Some(at) = host.interfaces.iter().position(|interface| interface.name == team.members[0]) else {
         return;
     };
-    let own = InterfaceSetup { name: team.name.clone(), ..host.interfaces[at].clone() };
+    let own = InterfaceSetup { name: team.name.clone(), is_virtual: true, ..host.interfaces[at].clone() };
     host.interfaces[at] = own;
     host.interfaces.retain(|interface| !team.members.contains(&interface.name));
     let others = host.interfaces.iter().filter(|interface| interface.name == team.name).count();

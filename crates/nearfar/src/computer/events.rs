@@ -7,32 +7,50 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use ::kernel::Kernel;
-use machine::{Action, ComputerSetup, Condition, NetCounter, Trigger};
+use engine::Seed;
+use hardware::link::ErrorInjector;
+use machine::{Action, ComputerSetup, Condition, LinkPlace, MemoryPolicy, NetCounter, Setting, Trigger};
 use platform::Error;
-use platform::cpu::CpuId;
-use platform::kernel::TaskId;
+use platform::cpu::{Async, Cpu, CpuId, Node};
+use platform::kernel::{TaskId, TaskParams};
+use platform::memory::Policy;
+use platform::net::{Coalescing, PacketDevice};
+use platform::sync::Completion;
 use units::{Duration, Time};
 use workloads::{Failure, Report};
 
-use super::Computers;
+use super::connections::{self, Medium};
 use super::run::{Done, Ended};
+use super::{ComputerError, Computers};
 
 /// Between two looks at the counters that events wait for: as soon as any script could tell.
 const LOOK: Duration = Duration::from_us(1);
 
+/// Who is reported as the host of an event.
+const EVENT: &str = "event";
+
+/// What is due.
+#[derive(Clone, Copy)]
+enum Due {
+    /// An event of that number.
+    Event(usize),
+    /// The power of a host comes back, of which an event of that number tells.
+    Power(usize, usize),
+}
+
 /// The events of a scenario.
 pub(super) struct Events<'a> {
     setup: &'a ComputerSetup,
-    computers: &'a Computers,
     /// The first task of each program.
     tasks: Vec<TaskId>,
     started: Time,
-    /// Those whose time has come, in order.
-    due: Rc<RefCell<Vec<usize>>>,
+    /// What is to happen now, in order.
+    due: Rc<RefCell<Vec<Due>>>,
     /// Those that wait for a counter.
     conditions: RefCell<Vec<(usize, &'a Condition)>>,
     next_look: Cell<Time>,
-    has_begun: RefCell<Vec<bool>>,
+    /// When each began.
+    began: Vec<Option<Time>>,
     ended: Rc<Ended>,
 }
 
@@ -40,48 +58,49 @@ impl<'a> Events<'a> {
     /// Begins to wait for all of them; programs are known by their first task.
     pub fn new(
         setup: &'a ComputerSetup,
-        computers: &'a Computers,
+        computers: &Computers,
         tasks: Vec<TaskId>,
         ended: &Rc<Ended>,
     ) -> Self {
         let started = computers.simulation().now();
-        let due: Rc<RefCell<Vec<usize>>> = Rc::default();
-        let mut conditions = Vec::new();
-        for (n, event) in setup.events.iter().enumerate() {
-            match &event.trigger {
-                Trigger::At(at) => {
-                    let (clock, due, at) = (computers.simulation().handle(), Rc::clone(&due), started + *at);
-                    computers.simulation().spawn(async move {
-                        clock.sleep_until(at).await;
-                        due.borrow_mut().push(n);
-                    });
-                }
-                Trigger::Counter(condition) => conditions.push((n, condition)),
-            }
-        }
-        Self {
+        let events = Self {
             setup,
-            computers,
             tasks,
             started,
-            due,
-            conditions: RefCell::new(conditions),
+            due: Rc::default(),
+            conditions: RefCell::default(),
             next_look: Cell::new(started),
-            has_begun: RefCell::new(vec![false; setup.events.len()]),
+            began: vec![None; setup.events.len()],
             ended: Rc::clone(ended),
+        };
+        for (n, event) in setup.events.iter().enumerate() {
+            match &event.trigger {
+                Trigger::At(at) => events.wait(computers, started + *at, Due::Event(n)),
+                Trigger::Counter(condition) => events.conditions.borrow_mut().push((n, condition)),
+            }
         }
+        events
+    }
+
+    /// Lets something be due at a time.
+    fn wait(&self, computers: &Computers, at: Time, what: Due) {
+        let (clock, due) = (computers.simulation().handle(), Rc::clone(&self.due));
+        computers.simulation().spawn(async move {
+            clock.sleep_until(at).await;
+            due.borrow_mut().push(what);
+        });
     }
 
     /// Whether something is to happen now.
-    pub fn are_due(&self) -> bool {
-        let now = self.computers.simulation().now();
+    pub fn are_due(&self, computers: &Computers) -> bool {
+        let now = computers.simulation().now();
         if now >= self.next_look.get() && !self.conditions.borrow().is_empty() {
             self.next_look.set(now + LOOK);
             let mut due = self.due.borrow_mut();
             self.conditions.borrow_mut().retain(|&(n, condition)| {
-                let holds = self.value(condition) > condition.more_than;
+                let holds = value(computers, condition) > condition.more_than;
                 if holds {
-                    due.push(n);
+                    due.push(Due::Event(n));
                 }
                 !holds
             });
@@ -89,52 +108,119 @@ impl<'a> Events<'a> {
         !self.due.borrow().is_empty()
     }
 
-    /// What a counter says; nothing if there is no such device any more.
-    fn value(&self, condition: &Condition) -> f64 {
-        let Some(device) = self.kernel(condition.host).net().device(&condition.device) else { return 0.0 };
-        let counters = device.counters();
-        let value = match condition.counter {
-            NetCounter::TxPackets => counters.tx_packets,
-            NetCounter::TxBytes => counters.tx_bytes,
-            NetCounter::RxPackets => counters.rx_packets,
-            NetCounter::RxBytes => counters.rx_bytes,
-        };
-        value as f64
-    }
-
-    fn kernel(&self, host: usize) -> &'a Kernel {
-        &self.computers.hosts()[host].kernel
-    }
-
     /// Lets happen what is due.
-    pub fn happen(&self) {
-        for n in self.due.take() {
-            self.has_begun.borrow_mut()[n] = true;
-            let cpus = |cpus: &[u16]| cpus.iter().copied().map(CpuId).collect::<Vec<_>>();
-            match &self.setup.events[n].action {
-                Action::MoveTask { program, cpus: to } => {
-                    let kernel = self.kernel(self.setup.programs[*program].host);
-                    let moved = kernel.move_process(self.tasks[*program], cpus(to));
-                    self.tell(n, async move {
-                        moved.await.map_err(|_| Failure("the program has ended".to_owned()))
+    ///
+    /// # Errors
+    /// If a host that boots again cannot be put together.
+    pub fn happen(&mut self, computers: &mut Computers) -> Result<(), ComputerError> {
+        for due in self.due.take() {
+            match due {
+                Due::Event(n) => {
+                    self.began[n] = Some(computers.simulation().now());
+                    self.begin(n, computers);
+                }
+                Due::Power(n, host) => {
+                    computers.connections.get_mut().off.remove(&host);
+                    let booted = computers.boot_again(self.setup, host)?;
+                    computers.settle();
+                    self.tell(n, computers, async move {
+                        booted.await.map_err(|problem| Failure(format!("it does not boot again: {problem}")))
                     });
                 }
-                Action::SetAffinity { host, device, number, cpus: to } => {
-                    self.set_affinity(n, (*host, device), *number, &cpus(to));
-                }
-                Action::Cable { cable, up } => {
-                    let cable = self.computers.cables[*cable];
-                    let fabric = self.computers.simulation();
-                    fabric.with(|fabric, scheduler| fabric.set_ethernet_up(scheduler, cable, *up));
-                    self.tell(n, async { Ok(()) });
-                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, n: usize, computers: &mut Computers) {
+        let setup = self.setup;
+        match &setup.events[n].action {
+            Action::MoveTask { program, cpus } => {
+                let kernel = self.kernel_of(*program, computers);
+                let moved = kernel.move_process(self.tasks[*program], cores(cpus));
+                self.tell(n, computers, async move { moved.await.map_err(|_| has_ended()) });
+            }
+            Action::SetAffinity { host, device, number, cpus } => {
+                self.set_affinity(n, computers, (*host, device), *number, &cores(cpus));
+            }
+            Action::Set(setting) => self.set(n, computers, setting),
+            Action::ErrorRate { link, rate } => {
+                self.set_error_rate(computers, *link, *rate, n);
+                self.tell(n, computers, async { Ok(()) });
+            }
+            Action::Link { link, up } => {
+                let cut = &mut computers.connections.get_mut().cut;
+                match up {
+                    true => cut.remove(link),
+                    false => cut.insert(*link),
+                };
+                computers.settle();
+                self.tell(n, computers, async { Ok(()) });
+            }
+            Action::Device { device, present } => {
+                let out = &mut computers.connections.get_mut().out;
+                match present {
+                    true => out.remove(device),
+                    false => out.insert(*device),
+                };
+                computers.settle();
+                self.tell(n, computers, async { Ok(()) });
+            }
+            Action::Crash(host) => {
+                self.stop(computers, *host, "crashed");
+                self.tell(n, computers, async { Ok(()) });
+            }
+            Action::PowerOff(host) => {
+                self.power_off(computers, *host, "lost its power");
+                self.tell(n, computers, async { Ok(()) });
+            }
+            Action::Reboot(host, takes) => {
+                self.power_off(computers, *host, "rebooted");
+                self.wait(computers, computers.simulation().now() + *takes, Due::Power(n, *host));
             }
         }
     }
 
+    fn kernel_of(&self, program: usize, computers: &Computers) -> Rc<Kernel> {
+        Rc::clone(&computers.hosts()[self.setup.programs[program].host].kernel)
+    }
+
+    fn power_off(&self, computers: &mut Computers, host: usize, why: &str) {
+        self.stop(computers, host, why);
+        computers.connections.get_mut().off.insert(host);
+        computers.settle();
+    }
+
+    /// A host's cores stop, and its programs are no more.
+    fn stop(&self, computers: &Computers, host: usize, why: &str) {
+        let stopped = &computers.hosts()[host];
+        if stopped.kernel.is_halted() {
+            return;
+        }
+        stopped.kernel.halt();
+        let now = computers.simulation().now();
+        let mut done = self.ended.done.borrow_mut();
+        for (n, entry) in self.setup.programs.iter().enumerate().filter(|(_, entry)| entry.host == host) {
+            if done.iter().any(|(ended, _)| *ended == n) {
+                continue;
+            }
+            let took = now.since((self.started + entry.start).min(now));
+            let outcome = Err(Failure(format!("its host {why} at {}", now.since(self.started))));
+            let (host, run) = (stopped.name.clone(), entry.run.value.clone());
+            done.push((n, Done { host, run, took, outcome }));
+        }
+    }
+
     /// Moves one or all interrupts of a device, in turn to each core.
-    fn set_affinity(&self, n: usize, (host, device): (usize, &str), number: Option<usize>, to: &[CpuId]) {
-        let kernel = self.kernel(host);
+    fn set_affinity(
+        &self,
+        n: usize,
+        computers: &Computers,
+        (host, device): (usize, &str),
+        number: Option<usize>,
+        to: &[CpuId],
+    ) {
+        let kernel = &computers.hosts()[host].kernel;
         let all = kernel.interrupts_of(device);
         let chosen: Vec<_> = match number {
             Some(number) => all.get(number).copied().into_iter().collect(),
@@ -143,7 +229,7 @@ impl<'a> Events<'a> {
         let moves = chosen.iter().zip(to.iter().cycle()).map(|(&irq, &to)| kernel.set_irq_affinity(irq, to));
         let moves: Vec<_> = moves.collect();
         let device = device.to_owned();
-        self.tell(n, async move {
+        self.tell(n, computers, async move {
             if moves.is_empty() {
                 let why = match number.filter(|_| !all.is_empty()) {
                     Some(number) => {
@@ -160,12 +246,82 @@ impl<'a> Events<'a> {
         });
     }
 
+    fn set(&self, n: usize, computers: &Computers, setting: &Setting) {
+        match setting {
+            Setting::Memory(program, memory) => {
+                let kernel = self.kernel_of(*program, computers);
+                let set = kernel.set_process_policy(self.tasks[*program], policy(*memory));
+                self.tell(n, computers, async move { set.map_err(|_| has_ended()) });
+            }
+            Setting::Mtu(host, device, mtu) => {
+                let device = computers.hosts()[*host].kernel.net().device(device);
+                let set = device.ok_or(Error::NoDevice).and_then(|device| device.set_mtu(*mtu));
+                self.tell(n, computers, async move { set.map_err(Failure::from) });
+            }
+            Setting::Coalescing(host, device, time) => {
+                let time = *time;
+                self.coalesce(n, computers, (*host, device), move |now| Coalescing { time, ..now });
+            }
+            Setting::CoalescingPackets(host, device, packets) => {
+                let packets = *packets;
+                self.coalesce(n, computers, (*host, device), move |now| Coalescing { packets, ..now });
+            }
+        }
+    }
+
+    /// Changes how a network device's receiving queues hold interrupts back, as `ethtool -C` does.
+    fn coalesce(
+        &self,
+        n: usize,
+        computers: &Computers,
+        (host, device): (usize, &str),
+        change: impl Fn(Coalescing) -> Coalescing + 'static,
+    ) {
+        let kernel = &computers.hosts()[host].kernel;
+        let Some(device) = kernel.net().device(device) else {
+            return self.tell(n, computers, async { Err(Failure::from(Error::NoDevice)) });
+        };
+        let done = Completion::new();
+        let told = done.clone();
+        kernel.spawn(TaskParams::named("ethtool"), move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                let set = |queue| match device.coalescing(queue) {
+                    Some(now) => PacketDevice::set_coalescing(&*device, &cpu, queue, change(now)),
+                    None => Ok(()),
+                };
+                let set = (0..device.limits().rx_queues).try_for_each(set);
+                cpu.sync().await;
+                told.complete(set);
+            })
+        });
+        self.tell(n, computers, async move { done.wait().await.map_err(Failure::from) });
+    }
+
+    fn set_error_rate(&self, computers: &Computers, link: LinkPlace, rate: f64, n: usize) {
+        let seed = Seed::new(self.setup.seed).part(&format!("event{n}"));
+        let Computers { simulation, hosts, cables, .. } = computers;
+        simulation.with(|fabric, scheduler| match connections::at(fabric, hosts, cables, link) {
+            Medium::Cable(cable) => fabric.wires.ethernet.set_bit_error_rate(cable, rate, seed),
+            Medium::Link(link) => {
+                let generation = fabric.wires.link(link).params().generation;
+                let rng = seed.component("errors");
+                let injector = (rate > 0.0).then(|| ErrorInjector::of_wire(rate, generation, rng));
+                fabric.wires.with(scheduler, link, |link, _, _| link.inject_errors(injector));
+            }
+        });
+    }
+
     /// Reports an event when `outcome` is known.
-    fn tell(&self, n: usize, outcome: impl Future<Output = Result<(), Failure>> + 'static) {
-        let (clock, ended) = (self.computers.simulation().handle(), Rc::clone(&self.ended));
+    fn tell(
+        &self,
+        n: usize,
+        computers: &Computers,
+        outcome: impl Future<Output = Result<(), Failure>> + 'static,
+    ) {
+        let (clock, ended) = (computers.simulation().handle(), Rc::clone(&self.ended));
         let (number, run, started) = (self.number(n), self.setup.events[n].text.clone(), self.started);
-        let at = clock.now();
-        self.computers.simulation().spawn(async move {
+        let at = self.began[n].expect("it has begun");
+        computers.simulation().spawn(async move {
             let outcome = outcome.await.map(|()| {
                 let mut report = Report::default();
                 report.add("happened", "us", at.since(started).as_ns_f64() / 1e3);
@@ -184,18 +340,51 @@ impl<'a> Events<'a> {
     /// Reports those that have not happened.
     pub fn tell_missing(&self) {
         let mut done = self.ended.done.borrow_mut();
-        for (n, event) in self.setup.events.iter().enumerate().filter(|(n, _)| !self.has_begun.borrow()[*n]) {
+        for (n, event) in self.setup.events.iter().enumerate() {
+            if done.iter().any(|(number, _)| *number == self.number(n)) {
+                continue;
+            }
             let why = match &event.trigger {
-                Trigger::At(_) => "the run was over before",
-                Trigger::Counter(_) => "its condition was never met",
+                _ if self.began[n].is_some() => "the run was over before it was done",
+                Trigger::At(_) => "it did not happen: the run was over before",
+                Trigger::Counter(_) => "it did not happen: its condition was never met",
             };
-            let outcome = Err(Failure(format!("it did not happen: {why}")));
-            let done_ =
-                Done { host: EVENT.to_owned(), run: event.text.clone(), took: Duration::ZERO, outcome };
-            done.push((self.number(n), done_));
+            let (host, run) = (EVENT.to_owned(), event.text.clone());
+            let outcome = Err(Failure(why.to_owned()));
+            done.push((self.number(n), Done { host, run, took: Duration::ZERO, outcome }));
         }
     }
 }
 
-/// Who is reported as the host of an event.
-const EVENT: &str = "event";
+fn cores(cpus: &[u16]) -> Vec<CpuId> {
+    cpus.iter().copied().map(CpuId).collect()
+}
+
+/// Where a program's memory comes from, as the kernel is told.
+pub(super) fn policy(memory: MemoryPolicy) -> Policy {
+    match memory {
+        MemoryPolicy::Local => Policy::Local,
+        MemoryPolicy::Bind(node) => Policy::Bind(Node(node)),
+        MemoryPolicy::Preferred(node) => Policy::Preferred(Node(node)),
+        MemoryPolicy::Interleave => Policy::Interleave,
+    }
+}
+
+fn has_ended() -> Failure {
+    Failure("the program has ended".to_owned())
+}
+
+/// What a counter says; nothing if there is no such device any more.
+fn value(computers: &Computers, condition: &Condition) -> f64 {
+    let Some(device) = computers.hosts()[condition.host].kernel.net().device(&condition.device) else {
+        return 0.0;
+    };
+    let counters = device.counters();
+    let value = match condition.counter {
+        NetCounter::TxPackets => counters.tx_packets,
+        NetCounter::TxBytes => counters.tx_bytes,
+        NetCounter::RxPackets => counters.rx_packets,
+        NetCounter::RxBytes => counters.rx_bytes,
+    };
+    value as f64
+}

@@ -12,44 +12,51 @@
 //! | `accounting` | where the cores' time went |
 //! | `tree` | what their kernels find, as sysfs shows it |
 //! | `programs` | command lines, held against what their hosts have |
+//! | `rules` | what network devices are called, and that they are started when they come |
 //! | `run` | the programs, and what they leave |
 //! | `events` | what happens while they run |
+//! | `connections` | what of the hardware is connected and has power meanwhile |
 //!
 //! A new kind of device takes a key of `DeviceEntry` and a variant of `DeviceFile` (crates/machine/src/computer/device.rs), a
 //! file in `device/` and a line in [`device::plug`]; its driver a line in [`device::drivers`].
 
 mod accounting;
 mod budget;
+mod connections;
 mod device;
 mod events;
 mod kernel;
 mod network;
 mod packets;
 mod programs;
+mod rules;
 mod run;
 mod traffic;
 mod tree;
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use ::kernel::Kernel;
+use connections::Connections;
 use devices::nic::NicHandle;
 use drivers::team::{Team, TeamParams};
-use engine::{Seed, Simulation};
+use engine::{Handle, Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::CableId;
 use hardware::link::LinkId;
 use hardware::root::HostId;
 use hardware::switch::SwitchId;
-use machine::{ComputerSetup, Diagnostics, DmaMode};
+use machine::{ComputerSetup, Diagnostics, DmaMode, InterfaceSetup};
 use network::Captures;
 use platform::device::PortIndex;
 use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
 use platform::socket::Route;
 use platform::sync::Completion;
+use rules::Rules;
 use thiserror::Error;
 use traffic::TrafficSource;
 use wire::pcie::{Bdf, FunctionAddress};
@@ -106,8 +113,7 @@ pub struct Computers {
     hosts: Vec<Computer>,
     captures: Captures,
     sources: Vec<TrafficSource>,
-    /// For each host, whose virtual functions are to be enabled: device, port, how many.
-    vfs: Vec<Vec<(EndpointId, PortIndex, u16)>>,
+    connections: RefCell<Connections>,
     /// The cables between them, in the scenario's order.
     pub cables: Vec<CableId>,
 }
@@ -119,7 +125,7 @@ pub struct Computer {
     /// Its hardware.
     pub host: HostId,
     /// Its kernel.
-    pub kernel: Kernel,
+    pub kernel: Rc<Kernel>,
     /// Its PCIe switches with the links above them, in the scenario's order.
     pub switches: Vec<(SwitchId, LinkId)>,
     /// What is in its slots, in the scenario's order.
@@ -128,8 +134,12 @@ pub struct Computer {
     pub nics: Vec<(EndpointId, NicHandle)>,
     /// Network devices that are to be made of others.
     teams: Vec<TeamParams>,
+    /// Virtual functions that are to be enabled: device, port, how many.
+    vfs: Vec<(EndpointId, PortIndex, u16)>,
     /// The network devices that it is to have.
-    interfaces: Vec<machine::InterfaceSetup>,
+    interfaces: Vec<InterfaceSetup>,
+    /// What is laid down for them.
+    rules: Rc<Rules>,
     /// The routes that it gives.
     routes: Vec<machine::RouteSetup>,
     /// Network namespaces beside the first, by the device that each has.
@@ -139,9 +149,105 @@ pub struct Computer {
 impl Computer {
     /// What a program of a namespace sees of the kernel.
     pub fn face(&self, namespace: Option<&str>) -> Rc<dyn KernelFace> {
-        match namespace.and_then(|name| self.namespaces.get(name)) {
-            Some(face) => Rc::clone(face),
-            None => self.kernel.face(),
+        self.faces()(namespace)
+    }
+}
+
+/// A kernel on a host, which has not booted, the network namespaces that programs name, and rules for network devices.
+type Fresh = (Rc<Kernel>, BTreeMap<String, Rc<dyn KernelFace>>, Rc<Rules>);
+
+/// A kernel for the scenario's `number`th host.
+fn boot(
+    setup: &ComputerSetup,
+    number: usize,
+    simulation: &Simulation<Fabric>,
+    (id, drivers): (HostId, Vec<Rc<dyn PciDriver>>),
+    endpoint: impl Fn(usize, usize) -> EndpointId,
+) -> Result<Fresh, ComputerError> {
+    let kernel = Kernel::new(&simulation.handle(), id, kernel::params(&setup.hosts[number])?);
+    let programs = setup.programs.iter().filter(|program| program.host == number);
+    let names = programs.filter_map(|program| program.namespace.as_ref());
+    let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
+    drivers.into_iter().for_each(|driver| kernel.add_driver(driver));
+    let kernel = Rc::new(kernel);
+    let interfaces = &setup.hosts[number].interfaces;
+    let rules = Rules::new(simulation.handle(), &kernel, interfaces, &namespaces, endpoint);
+    kernel.net().set_rules(Rc::clone(&rules) as _);
+    Ok((kernel, namespaces, rules))
+}
+
+impl Computer {
+    /// Enables the virtual functions that the scenario asks for.
+    fn enable_virtual_functions(
+        &self,
+        hw: Handle<Fabric>,
+        absent: BTreeSet<EndpointId>,
+    ) -> impl Future<Output = Result<(), ComputerError>> + use<> {
+        let (kernel, host, vfs) = (Rc::clone(&self.kernel), self.name.clone(), self.vfs.clone());
+        async move {
+            for (device, port, count) in vfs.into_iter().filter(|(device, ..)| !absent.contains(device)) {
+                let functions: Vec<Bdf> = hw.with(|fabric, _| {
+                    let registers = &fabric.endpoint(device).core.registers;
+                    registers.physical_below(port).map(|function| registers.id(function)).collect()
+                });
+                for bdf in functions {
+                    let at = FunctionAddress { bdf, ..FunctionAddress::default() };
+                    let enabled = kernel.set_virtual_functions(at, count).await;
+                    let (host, device) = (host.clone(), bdf.to_string());
+                    enabled.map_err(|problem| ComputerError::Network { host, device, problem })?;
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// Makes the teams, starts the network devices and adds the routes, as its init would.
+    fn open_network(
+        &self,
+        interfaces: Vec<InterfaceSetup>,
+    ) -> impl Future<Output = Result<(), ComputerError>> + use<> {
+        let (kernel, host, routes) = (Rc::clone(&self.kernel), self.name.clone(), self.routes.clone());
+        let (face, teams) = (self.faces(), self.teams.clone());
+        async move {
+            for team in teams {
+                let (host, device) = (host.clone(), team.name.clone());
+                Team::create(face(None), team).map_err(|problem| ComputerError::Network {
+                    host,
+                    device,
+                    problem,
+                })?;
+            }
+            for interface in interfaces {
+                let (done, name) = (Completion::new(), interface.name.clone());
+                let (told, network) = (done.clone(), face(Some(&name)).network());
+                let (address, prefix) = (interface.address, interface.prefix);
+                kernel.spawn(TaskParams::named("ifup"), move |cpu| {
+                    Box::pin(async move {
+                        told.complete(network.configure(&cpu, &name, address, prefix).await);
+                    })
+                });
+                let (host, device) = (host.clone(), interface.name);
+                done.wait().await.map_err(|problem| ComputerError::Network { host, device, problem })?;
+            }
+            routes.iter().try_for_each(|route| {
+                let (network, prefix) = route.network.value;
+                let (device, gateway) = (route.device.clone(), route.gateway);
+                let face = face(device.as_deref());
+                let added = face.network().add_route(&Route { network, prefix, device, gateway });
+                added.map_err(|problem| {
+                    let message = format!("no route to {network}/{prefix}: {problem}");
+                    route.network.complaint(message, None).into()
+                })
+            })
+        }
+    }
+
+    /// What gives a namespace's face.
+    fn faces(&self) -> impl Fn(Option<&str>) -> Rc<dyn KernelFace> + use<> {
+        let (own, namespaces) = (self.kernel.face(), self.namespaces.clone());
+        move |namespace| {
+            let found = namespace.and_then(|name| namespaces.get(name));
+            Rc::clone(found.unwrap_or(&own))
         }
     }
 }
@@ -193,7 +299,7 @@ impl Computers {
             });
             found.filter(|&(.., vfs)| vfs > 0).collect()
         });
-        let vfs = vfs.collect();
+        let mut vfs: Vec<Vec<_>> = vfs.collect();
         let seed = Seed::new(setup.seed).part("network");
         let sources: Vec<_> = (0..)
             .zip(&setup.sources)
@@ -204,17 +310,15 @@ impl Computers {
         let ends = network::Ends { devices: &devices, sources: &sources, sinks: &sinks };
         let (cables, captures) = network::connect(&mut fabric, &setup.network, ends, seed)?;
         let simulation = Simulation::new(fabric);
+        let all = &devices;
         let boot =
             |(number, (host, id, devices, nics, switches)): (usize, (&machine::HostSetup, _, _, _, _))| {
-                let kernel = Kernel::new(&simulation.handle(), id, kernel::params(host)?);
-                let programs = setup.programs.iter().filter(|program| program.host == number);
-                let names = programs.filter_map(|program| program.namespace.as_ref());
-                let namespaces = names.map(|name| (name.value.clone(), kernel.namespace())).collect();
-                for driver in drivers(host) {
-                    kernel.add_driver(driver);
-                }
+                let endpoint = |host: usize, device: usize| all[host][device];
+                let fresh = self::boot(setup, number, &simulation, (id, drivers(host)), endpoint)?;
+                let (kernel, namespaces, rules) = fresh;
                 let (name, interfaces, routes) =
                     (host.name.clone(), host.interfaces.clone(), host.routes.clone());
+                let vfs = std::mem::take(&mut vfs[number]);
                 Ok(Computer {
                     name,
                     host: id,
@@ -223,13 +327,46 @@ impl Computers {
                     devices,
                     nics,
                     teams: device::teams(host)?,
+                    vfs,
                     interfaces,
+                    rules,
                     routes,
                     namespaces,
                 })
             };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
-        Ok(Self { simulation, hosts, captures, sources, cables, vfs })
+        let connections = RefCell::new(Connections::new(setup));
+        Ok(Self { simulation, hosts, captures, sources, connections, cables })
+    }
+
+    /// Puts a new kernel on a host whose power has come back, and boots it. The future ends when its network devices run, and
+    /// need not be polled for the kernel to boot.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    fn boot_again(
+        &mut self,
+        setup: &ComputerSetup,
+        number: usize,
+    ) -> Result<impl Future<Output = Result<(), ComputerError>> + use<>, ComputerError> {
+        let id = self.hosts[number].host;
+        self.simulation.with(|fabric, _| fabric.host_mut(id).reset());
+        let drivers = device::drivers(&setup.hosts[number]);
+        let endpoint = |host: usize, device: usize| self.hosts[host].devices[device];
+        let fresh = boot(setup, number, &self.simulation, (id, drivers), endpoint)?;
+        let host = &mut self.hosts[number];
+        (host.kernel, host.namespaces, host.rules) = fresh;
+        let rules = Rc::clone(&host.rules);
+        let host = &self.hosts[number];
+        let (booted, network) = (host.kernel.boot(), host.open_network(self.present(host)));
+        let virtual_functions = host.enable_virtual_functions(self.simulation.handle(), self.absent());
+        Ok(async move {
+            booted.await;
+            virtual_functions.await?;
+            network.await?;
+            rules.run();
+            Ok(())
+        })
     }
 
     /// Boots all hosts together.
@@ -237,73 +374,44 @@ impl Computers {
     /// # Errors
     /// If one of them never finishes.
     pub fn boot(&self) -> Result<(), ComputerError> {
+        self.settle();
         let booted: Vec<_> = self.hosts.iter().map(|host| host.kernel.boot()).collect();
         self.simulation.block_on(async move {
             for host in booted {
                 host.await;
             }
         })?;
-        for (host, vfs) in self.hosts.iter().zip(&self.vfs) {
-            self.enable_virtual_functions(host, vfs)?;
+        for host in &self.hosts {
+            let enabled = host.enable_virtual_functions(self.simulation.handle(), self.absent());
+            self.simulation.block_on(enabled)??;
         }
-        self.hosts.iter().try_for_each(|host| self.open_network(host))
-    }
-
-    /// Enables the virtual functions that a scenario asks for.
-    fn enable_virtual_functions(
-        &self,
-        host: &Computer,
-        vfs: &[(EndpointId, PortIndex, u16)],
-    ) -> Result<(), ComputerError> {
-        for &(device, port, count) in vfs {
-            let functions: Vec<Bdf> = self.simulation.with(|fabric, _| {
-                let registers = &fabric.endpoint(device).core.registers;
-                registers.physical_below(port).map(|function| registers.id(function)).collect()
-            });
-            for function in functions {
-                let enabled = host.kernel.set_virtual_functions(
-                    FunctionAddress { bdf: function, ..FunctionAddress::default() },
-                    count,
-                );
-                self.simulation.block_on(enabled)?.map_err(|problem| ComputerError::Network {
-                    host: host.name.clone(),
-                    device: function.to_string(),
-                    problem,
-                })?;
-            }
+        for host in &self.hosts {
+            self.simulation.block_on(host.open_network(self.present(host)))??;
+            host.rules.run();
         }
         Ok(())
     }
 
-    /// Makes a host's teams, starts its network devices and adds its routes, as its init would.
-    fn open_network(&self, host: &Computer) -> Result<(), ComputerError> {
-        for team in &host.teams {
-            Team::create(host.kernel.face(), team.clone()).map_err(|problem| {
-                let (host, device) = (host.name.clone(), team.name.clone());
-                ComputerError::Network { host, device, problem }
-            })?;
-        }
-        for interface in &host.interfaces {
-            let (done, name) = (Completion::new(), interface.name.clone());
-            let (told, network) = (done.clone(), host.face(Some(&name)).network());
-            let (address, prefix) = (interface.address, interface.prefix);
-            host.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
-                Box::pin(async move { told.complete(network.configure(&cpu, &name, address, prefix).await) })
-            });
-            self.simulation.block_on(async move { done.wait().await })?.map_err(|problem| {
-                ComputerError::Network { host: host.name.clone(), device: interface.name.clone(), problem }
-            })?;
-        }
-        host.routes.iter().try_for_each(|route| {
-            let (network, prefix) = route.network.value;
-            let (device, gateway) = (route.device.clone(), route.gateway);
-            let face = host.face(device.as_deref());
-            let added = face.network().add_route(&Route { network, prefix, device, gateway });
-            added.map_err(|problem| {
-                let message = format!("no route to {network}/{prefix}: {problem}");
-                route.network.complaint(message, None).into()
-            })
-        })
+    /// Lets the hardware follow what is connected and has power.
+    fn settle(&self) {
+        self.connections.borrow_mut().settle(&self.simulation, &self.hosts, &self.cables);
+    }
+
+    /// Devices without power, or out of their slots.
+    fn absent(&self) -> BTreeSet<EndpointId> {
+        let connections = self.connections.borrow();
+        let all = self.hosts.iter().enumerate().flat_map(|(n, host)| {
+            host.devices.iter().enumerate().map(move |(device, &id)| ((n, device), id))
+        });
+        all.filter(|(device, _)| !connections.has_power(*device)).map(|(_, id)| id).collect()
+    }
+
+    /// The network devices of a host whose devices are there.
+    fn present(&self, host: &Computer) -> Vec<InterfaceSetup> {
+        let connections = self.connections.borrow();
+        let is_there =
+            |interface: &&InterfaceSetup| connections.has_power((interface.port.0, interface.port.1));
+        host.interfaces.iter().filter(is_there).cloned().collect()
     }
 
     /// Lets all sources begin now, whatever the scenario says of their start.

@@ -4,15 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::Seed;
-use machine::{ComputerSetup, DeviceFile, HostSetup, MemoryPolicy, ProgramSetup, SourceSetup};
-use platform::cpu::{CpuId, Node};
+use machine::{ComputerSetup, DeviceFile, HostSetup, ProgramSetup, SourceSetup};
+use platform::cpu::CpuId;
 use platform::kernel::{TaskId, TaskParams};
-use platform::memory::Policy;
 use rayon::prelude::*;
 use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
-use super::events::Events;
+use super::events::{Events, policy};
 use super::programs::programs;
 use super::traffic::TrafficSource;
 use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
@@ -126,7 +125,7 @@ pub fn run_watched(
 ) -> Result<Vec<Done>, ComputerError> {
     let programs = programs(setup)?;
     progress.begin(&setup.name, (1 + programs.len() + setup.sources.len()) as u64);
-    let computers = Computers::new(setup)?;
+    let mut computers = Computers::new(setup)?;
     computers.boot()?;
     progress.step("booted");
     observer.booted(&computers);
@@ -136,7 +135,7 @@ pub fn run_watched(
         .enumerate()
         .map(|(n, program)| start(setup, n, program, &computers, &ended))
         .collect();
-    let events = Events::new(setup, &computers, tasks, &ended);
+    let mut events = Events::new(setup, &computers, tasks, &ended);
     for (n, source) in (programs.len()..).zip(&setup.sources) {
         start_source(n, source, &computers.sources[n - programs.len()], &computers, &ended);
     }
@@ -152,7 +151,7 @@ pub fn run_watched(
             break;
         }
         drop(done);
-        events.happen();
+        events.happen(&mut computers)?;
         let before = seen;
         let mut count = 0u32;
         computers.simulation().run_while(|_| {
@@ -160,9 +159,9 @@ pub fn run_watched(
             if count % EVENTS_A_LOOK == 0 {
                 progress.simulated(computers.simulation().now().since(started), length);
             }
-            ended.done.borrow().len() == before && !observer.has_enough() && !events.are_due()
+            ended.done.borrow().len() == before && !observer.has_enough() && !events.are_due(&computers)
         });
-        if ended.done.borrow().len() == before && !events.are_due() {
+        if ended.done.borrow().len() == before && !events.are_due(&computers) {
             if observer.has_enough() {
                 break;
             }
@@ -184,7 +183,8 @@ pub fn run_watched(
 
 /// Lets what programs wrote reach the drives that nobody has open any more.
 fn write_back(computers: &Computers) {
-    let drives: Vec<_> = computers.hosts().iter().flat_map(|host| host.kernel.block().devices()).collect();
+    let alive = computers.hosts().iter().filter(|host| !host.kernel.is_halted());
+    let drives: Vec<_> = alive.flat_map(|host| host.kernel.block().devices()).collect();
     computers.simulation().run_while(|_| drives.iter().any(|drive| drive.is_closing()));
 }
 
@@ -232,12 +232,7 @@ fn start(
     let environment = environment(host, entry, Seed::new(setup.seed).part(&format!("program{n}")).get());
     let run = entry.run.value.clone();
     let name = run.split_whitespace().next().unwrap_or_default();
-    let policy = match entry.memory {
-        MemoryPolicy::Local => Policy::Local,
-        MemoryPolicy::Bind(node) => Policy::Bind(Node(node)),
-        MemoryPolicy::Preferred(node) => Policy::Preferred(Node(node)),
-        MemoryPolicy::Interleave => Policy::Interleave,
-    };
+    let policy = policy(entry.memory);
     let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
     let (host_name, program, ended) = (host.name.clone(), Rc::clone(program), Rc::clone(ended));
     host.kernel.spawn(params, move |cpu| {

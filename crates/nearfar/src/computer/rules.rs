@@ -1,0 +1,103 @@
+//! What a host's administrator has laid down for its network devices, as rules of udev: each is called as the scenario says, by which
+//! port of which device it is, whenever it comes; and one that comes while the host runs is started.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use ::kernel::{Kernel, NetRules};
+use engine::Handle;
+use hardware::Fabric;
+use hardware::endpoint::EndpointId;
+use machine::InterfaceSetup;
+use platform::device::PortIndex;
+use platform::kernel::{Kernel as KernelFace, TaskParams};
+use units::Duration;
+use wire::pcie::FunctionAddress;
+
+/// From a device's coming until it is started (assumed: what udev takes to run its rules).
+const REACTION: Duration = Duration::from_ms(1);
+
+/// The rules of a host.
+pub(super) struct Rules {
+    hw: Handle<Fabric>,
+    kernel: Weak<Kernel>,
+    /// Physical functions' network devices: the device, its link, which of the functions there, and the name.
+    places: Vec<(EndpointId, PortIndex, usize, String)>,
+    interfaces: Vec<InterfaceSetup>,
+    /// Of namespaces that have a device of their own.
+    namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
+    /// Devices that come are started from now on.
+    is_running: Cell<bool>,
+}
+
+impl Rules {
+    /// The rules for a host whose kernel has not booted; `endpoint` gives a device of the scenario.
+    pub fn new(
+        hw: Handle<Fabric>,
+        kernel: &Rc<Kernel>,
+        interfaces: &[InterfaceSetup],
+        namespaces: &BTreeMap<String, Rc<dyn KernelFace>>,
+        endpoint: impl Fn(usize, usize) -> EndpointId,
+    ) -> Rc<Self> {
+        let place = |interface: &InterfaceSetup| {
+            let (host, device, port) = interface.port;
+            let link = PortIndex(interface.link as u8);
+            (endpoint(host, device), link, usize::from(port), interface.name.clone())
+        };
+        let physical = interfaces.iter().filter(|interface| !interface.is_virtual);
+        Rc::new(Self {
+            hw,
+            kernel: Rc::downgrade(kernel),
+            places: physical.map(place).collect(),
+            interfaces: interfaces.to_vec(),
+            namespaces: namespaces.clone(),
+            is_running: Cell::new(false),
+        })
+    }
+
+    /// The host's own start is over.
+    pub fn run(&self) {
+        self.is_running.set(true);
+    }
+}
+
+impl NetRules for Rules {
+    fn name(&self, of: FunctionAddress) -> Option<String> {
+        // Functions of another segment are other hosts'.
+        if of.segment.0 != 0 {
+            return None;
+        }
+        self.hw.with(|fabric, _| {
+            let is_there = |(device, link, n, _): &&(EndpointId, PortIndex, usize, String)| {
+                let registers = &fabric.endpoint(*device).core.registers;
+                let function = registers.physical_below(*link).nth(*n);
+                function.is_some_and(|function| registers.id(function) == of.bdf)
+            };
+            self.places.iter().find(is_there).map(|(.., name)| name.clone())
+        })
+    }
+
+    fn is_kept(&self, name: &str) -> bool {
+        self.places.iter().any(|(.., kept)| kept == name)
+    }
+
+    fn added(&self, name: &str) {
+        let interface = self.interfaces.iter().find(|interface| interface.name == name);
+        let Some((interface, kernel)) =
+            interface.zip(self.kernel.upgrade()).filter(|_| self.is_running.get())
+        else {
+            return;
+        };
+        let own = kernel.face();
+        let network = self.namespaces.get(name).unwrap_or(&own).network();
+        let (name, address, prefix) = (interface.name.clone(), interface.address, interface.prefix);
+        kernel.spawn(TaskParams::named("ifup"), move |cpu| {
+            Box::pin(async move {
+                cpu.sleep(REACTION).await;
+                // What is gone again by now is not started.
+                let _ = network.configure(&cpu, &name, address, prefix).await;
+            })
+        });
+    }
+}
