@@ -150,6 +150,7 @@ impl Inner {
                 let (start, length) = window.unwrap_or_default();
                 self.set_window(cpu, function, number, start, length).await;
             }
+            self.isolate(cpu, function).await;
         }
         self.set_sizes(cpu, function, function.max_payload.get()).await;
         let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | header::COMMAND_BUS_MASTER;

@@ -6,15 +6,16 @@ use std::rc::Rc;
 use platform::cpu::Cpu;
 use platform::pci::Identity;
 use units::Duration;
-use wire::pcie::config::caps::{Found, Walk, id};
+use wire::pcie::config::caps::{Found, Walk, extended_id, id};
 use wire::pcie::config::header::{self, Window};
-use wire::pcie::config::{Bar, bars, pcie_cap};
+use wire::pcie::config::{Bar, acs, bars, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use super::backend::{Backend, OWN_SEGMENT, Own};
 use super::function::Draft;
 use super::resources::{Layout, WINDOW, window_of};
 use super::{Aperture, Function};
+use crate::dma::DmaMode;
 use crate::kernel::Inner;
 
 /// What one thing behind a bridge needs address space for.
@@ -159,12 +160,31 @@ impl Inner {
         let bars = size_bars(cpu, &*way, bars).await;
         let function = draft.with_bars(bars).finish();
         self.find_virtual_functions(cpu, &function).await;
+        self.isolate(cpu, &function).await;
         self.log(format!(
             "pci {function}: [{:04x}:{:04x}] class {:06x}",
             identity.vendor, identity.device, identity.class
         ));
         self.pci.add(&function);
         Some(function)
+    }
+
+    /// Lets a port send all requests of what is below upwards, where the IOMMU decides, if it can and there is one in use (Linux:
+    /// `pci_enable_acs`).
+    pub(super) async fn isolate(&self, cpu: &Cpu, port: &Function) {
+        const ALL: u16 = acs::SOURCE_VALIDATION
+            | acs::REQUEST_REDIRECT
+            | acs::COMPLETION_REDIRECT
+            | acs::UPSTREAM_FORWARDING;
+        if !port.has_link_below() || port.bdf == port.root {
+            return;
+        }
+        let at = port.extended.iter().find(|c| c.id == extended_id::ACS).map(|c| c.offset);
+        let at = at.filter(|_| self.dma.params.mode != DmaMode::Off);
+        let Some(at) = at else { return port.isolates.set(false) };
+        let able = port.backend.read_u16(cpu, at + acs::CAPABILITY).await & ALL;
+        port.backend.write_u16(cpu, at + acs::CONTROL, able).await;
+        port.isolates.set(able == ALL);
     }
 
     fn children(&self, bridge: &Function) -> Vec<Rc<Function>> {

@@ -59,7 +59,7 @@ pub(crate) struct Function {
     /// Where BARs of functions below were that have been taken out, and their size.
     pub kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
     pub max_payload: Cell<u32>,
-    /// Requests that come from below leave upwards alone, and answers too: nothing below reaches anything else below.
+    /// Requests that come from below leave upwards alone, and answers too: they reach nothing behind the ports beside it.
     pub isolates: Cell<bool>,
     /// Whether all that its requests may reach answer 10-bit tags.
     pub ten_bit_tags: Cell<bool>,
@@ -199,8 +199,8 @@ impl Function {
         self.kernel.upgrade().ok_or(Error::NoDevice)
     }
 
-    /// What it is to the IOMMU: its requests share a domain with those of all that are below the topmost port between it and the
-    /// root that lets its functions reach each other. Root ports let nobody.
+    /// What it is to the IOMMU: its requests share a domain with those of all that are below the topmost switch between it and the
+    /// root whose ports pass requests to each other. Root ports do not.
     pub fn member(&self) -> Member {
         let requester = self.backend.requester();
         let mut member = Member { requester, leader: requester };
@@ -208,7 +208,7 @@ impl Function {
         let mut above = bridge(self.parent);
         while let Some(port) = above.filter(|port| port.bdf != self.root) {
             if !port.isolates.get() {
-                member.leader = port.bdf;
+                member.leader = port.parent.unwrap_or(port.bdf);
             }
             above = bridge(port.parent);
         }

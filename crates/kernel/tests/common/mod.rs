@@ -163,6 +163,10 @@ impl Device for Copier {
 }
 
 impl Copier {
+    pub fn of(model: Model) -> Self {
+        Self { model, ..Self::default() }
+    }
+
     fn dma(&self, address: u64) -> Dma {
         Dma {
             function: FunctionIndex(0),
