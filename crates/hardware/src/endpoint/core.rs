@@ -6,7 +6,7 @@ use wire::pcie::tlp::Message;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::registers::InterruptMessage;
-use super::{Core, Requester};
+use super::{Core, PortLife, Requester};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
@@ -30,6 +30,12 @@ impl Core {
 
     pub(super) fn requester_mut(&mut self, port: PortIndex) -> &mut Requester {
         &mut self.requesters[usize::from(port.0)]
+    }
+
+    /// The requester of a port, if that has not been reset since.
+    #[inline]
+    pub(super) fn current(&mut self, of: PortLife) -> Option<&mut Requester> {
+        self.requesters.get_mut(usize::from(of.port.0)).filter(|requester| requester.life() == of)
     }
 
     /// The requester through which a function asks; the first one's for what the device does not have.
@@ -86,7 +92,11 @@ impl Core {
     }
 
     /// The port whose link ends at `end`.
+    #[inline]
     pub(super) fn port_at(&self, end: LinkEnd) -> PortIndex {
+        if self.ends.len() == 1 {
+            return PortIndex(0);
+        }
         PortIndex(self.ends.iter().position(|&own| own == end).unwrap_or(0) as u8)
     }
 }

@@ -3,7 +3,7 @@
 use engine::Scheduler;
 use platform::device::Token;
 
-use super::{Endpoint, Life, PortLife};
+use super::{Endpoint, Life, PortLife, Requester};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
@@ -86,44 +86,37 @@ pub enum EndpointEvent {
 impl Endpoint {
     /// Something inside the endpoint is due.
     pub fn handle(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, event: EndpointEvent) {
-        let is_over = |of: PortLife| self.core.requester(of.port).life() != of;
+        // What was under way before a reset is forgotten.
         match event {
-            EndpointEvent::Transmit { packet, of, .. } | EndpointEvent::Answer { packet, of, .. }
-                if is_over(of) =>
-            {
-                wires.packets.free(packet);
-            }
-            EndpointEvent::Transmit { end, packet, .. } | EndpointEvent::Answer { end, packet, .. } => {
-                wires.send(scheduler, end, packet);
-            }
-            EndpointEvent::Timer { token, epoch } => {
-                if epoch == self.core.epoch {
-                    self.with_device(wires, scheduler, |device, bus| device.timer(bus, token));
+            EndpointEvent::Transmit { end, packet, of } | EndpointEvent::Answer { end, packet, of } => {
+                match self.core.current(of) {
+                    Some(_) => wires.send(scheduler, end, packet),
+                    None => wires.packets.free(packet),
                 }
             }
-            // What was under way before a reset is forgotten.
-            EndpointEvent::IssueReads { of }
-            | EndpointEvent::StartWrites { of }
-            | EndpointEvent::WriteFetched { of }
-            | EndpointEvent::TagFree { of, .. }
-            | EndpointEvent::ReadDone { of, .. }
-            | EndpointEvent::WriteDone { of, .. }
-            | EndpointEvent::CheckTimeouts { of }
-                if is_over(of) => {}
             EndpointEvent::IssueReads { of } => {
-                self.core.requester_mut(of.port).issue_reads(wires, scheduler);
+                if let Some(requester) = self.core.current(of) {
+                    requester.issue_reads(wires, scheduler);
+                }
             }
             EndpointEvent::StartWrites { of } => {
-                self.core.requester_mut(of.port).start_writes(wires, scheduler);
+                if let Some(requester) = self.core.current(of) {
+                    requester.start_writes(wires, scheduler);
+                }
             }
             EndpointEvent::WriteFetched { of } => {
-                self.core.requester_mut(of.port).write_fetched(wires, scheduler);
+                if let Some(requester) = self.core.current(of) {
+                    requester.write_fetched(wires, scheduler);
+                }
             }
             EndpointEvent::TagFree { tag, of } => {
-                self.core.requester_mut(of.port).tag_free(wires, scheduler, tag);
+                if let Some(requester) = self.core.current(of) {
+                    requester.tag_free(wires, scheduler, tag);
+                }
             }
             EndpointEvent::ReadDone { read, of } => {
-                if let Some(read) = self.core.requester_mut(of.port).take_finished(read) {
+                if let Some(read) = self.core.current(of).and_then(|requester| requester.take_finished(read))
+                {
                     let outcome = read.failed.map_or(Ok(&read.data[..]), Err);
                     self.with_device(wires, scheduler, |device, bus| {
                         device.read_done(bus, read.token, outcome)
@@ -132,12 +125,19 @@ impl Endpoint {
                 }
             }
             EndpointEvent::WriteDone { token, of, function } => {
-                if function == self.core.requester(of.port).function_life(function.function) {
+                let is_current = |port: &mut Requester| function == port.function_life(function.function);
+                if self.core.current(of).is_some_and(is_current) {
                     self.with_device(wires, scheduler, |device, bus| device.write_done(bus, token));
                 }
             }
+            EndpointEvent::Timer { token, epoch } => {
+                if epoch == self.core.epoch {
+                    self.with_device(wires, scheduler, |device, bus| device.timer(bus, token));
+                }
+            }
             EndpointEvent::CheckTimeouts { of } => {
-                for function in self.core.requester_mut(of.port).check_timeouts(scheduler) {
+                let Some(requester) = self.core.current(of) else { return };
+                for function in requester.check_timeouts(scheduler) {
                     self.core.report(wires, scheduler, function, Detected::CompletionTimeout, None);
                 }
             }
