@@ -42,6 +42,30 @@ fn drives_pay_for_each_switch_above_them() {
     }
 }
 
+/// Where an IOMMU is on, requests between devices go by way of it, and drives behind switches work.
+#[test]
+fn access_is_controlled_where_an_iommu_judges_it() {
+    for (iommu, services) in [("off", 0), ("strict", 0x1d)] {
+        let text = include_str!("../../../scenarios/fio-switch.toml")
+            .replace("machine = \"dell-t430\"", &format!("machine = \"dell-t430\"\niommu = \"{iommu}\""));
+        let setup = load(&text).unwrap();
+        let computers = Computers::new(&setup).unwrap();
+        computers.boot().unwrap();
+        computers.simulation().with(|fabric, _| {
+            for &(switch, _) in &computers.hosts()[0].switches {
+                for port in &fabric.switch(switch).ports()[1..] {
+                    assert_eq!(port.config.acs_control(), services, "{iommu}");
+                }
+            }
+        });
+        let done = run(&setup, &Silent).unwrap();
+        assert_eq!(done.len(), 3);
+        for one in done {
+            assert!(one.outcome.unwrap().get("read iops").unwrap() > 50_000.0);
+        }
+    }
+}
+
 /// A switch that goes takes all below it along; what is beside it goes on.
 #[test]
 fn a_switch_that_is_pulled_takes_what_is_below_along() {
@@ -58,6 +82,11 @@ fn a_switch_that_is_pulled_takes_what_is_below_along() {
     let left = host.kernel.pci().iter().filter(|function| function.parent.is_some()).count();
     assert_eq!(left, 1, "{:?}", host.kernel.log());
     computers.simulation().with(|fabric, _| assert_eq!(fabric.wires.packets.in_flight(), 0));
+    // Back again, its bridges are found as at boot, and so are the drives.
+    computers.simulation().with(|fabric, scheduler| fabric.plug(scheduler, link));
+    computers.simulation().run_until(computers.simulation().now() + Duration::from_ms(2_000));
+    let drives = host.kernel.pci().iter().filter(|function| function.identity.class == 0x01_0802).count();
+    assert_eq!(drives, 3, "{:?}", host.kernel.log());
 }
 
 #[test]

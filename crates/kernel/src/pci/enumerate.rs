@@ -316,11 +316,26 @@ impl Inner {
         for function in &below {
             function.ten_bit_tags.set(answers_ten_bits);
             self.set_sizes(cpu, function, payload).await;
+            self.control_access(cpu, function).await;
             let command = function.backend.read_u16(cpu, header::COMMAND).await;
             let bridge = if function.is_bridge() { header::COMMAND_BUS_MASTER } else { 0 };
             let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | bridge;
             function.backend.write_u16(cpu, header::COMMAND, command | on).await;
         }
+    }
+
+    /// Lets requests between devices below a switch go up to the root complex, where an IOMMU is on to judge them, as Linux
+    /// does.
+    async fn control_access(&self, cpu: &Cpu, function: &Function) {
+        let Some(at) = function.access_control().filter(|_| self.dma.params.mode != DmaMode::Off) else {
+            return;
+        };
+        let capabilities = function.backend.read_u16(cpu, at + acs::CAPABILITY).await;
+        let wanted = acs::SOURCE_VALIDATION
+            | acs::REQUEST_REDIRECT
+            | acs::COMPLETION_REDIRECT
+            | acs::UPSTREAM_FORWARDING;
+        function.backend.write_u16(cpu, at + acs::CONTROL, capabilities & wanted).await;
     }
 
     pub(super) async fn set_sizes(&self, cpu: &Cpu, function: &Function, payload: u32) {

@@ -179,6 +179,11 @@ impl Function {
         self.driver.borrow().as_ref().map(|bound| Rc::clone(&bound.binding))
     }
 
+    /// Where its access control services are.
+    pub fn access_control(&self) -> Option<u16> {
+        self.extended.iter().find(|c| c.id == extended_id::ACS).map(|c| c.offset)
+    }
+
     /// Where its error registers are.
     pub fn aer(&self) -> Option<u16> {
         self.extended.iter().find(|c| c.id == extended_id::AER).map(|c| c.offset)
