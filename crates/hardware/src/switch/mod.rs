@@ -222,7 +222,9 @@ impl Switch {
         self.ports[from].last[to] = at;
         self.counters.forwarded += 1;
         self.counters.peer_to_peer += u64::from(from != UPSTREAM && to != UPSTREAM);
-        wires.packets.hop_mut(packet).padding = 0;
+        // Room around it, and a CRC, are of the link by which it came.
+        let hop = wires.packets.hop_mut(packet);
+        (hop.padding, hop.lcrc) = (0, None);
         self.send_at(wires, scheduler, to, packet, at);
     }
 

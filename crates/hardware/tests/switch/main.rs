@@ -389,11 +389,17 @@ proptest! {
         tree.check_clean();
     }
 
-    /// Whatever is asked for ends, with the right bytes; writes of one device to another stay in order.
+    /// Whatever is asked for ends, with the right bytes, also where links damage what they carry; writes of one device to another stay in order.
     #[test]
-    fn all_traffic_arrives_in_order(roots in any_tree(true), what in transfers(60), services in prop::sample::select(vec![0, acs::REQUEST_REDIRECT | acs::UPSTREAM_FORWARDING, acs::USUAL])) {
+    fn all_traffic_arrives_in_order(
+        roots in any_tree(true),
+        what in transfers(60),
+        services in prop::sample::select(vec![0, acs::REQUEST_REDIRECT | acs::UPSTREAM_FORWARDING, acs::USUAL]),
+        damaged in any::<u16>(),
+    ) {
         let tree = Tree::new(&roots);
         tree.control(services);
+        tree.damage(damaged);
         let all = start(&tree, &what);
         tree.run_for(Duration::from_ms(40));
         tree.check_clean();

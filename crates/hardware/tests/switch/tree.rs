@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use engine::Simulation;
+use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::link::{LinkEnd, LinkId, LinkParams, Side};
+use hardware::link::{ErrorInjector, LinkEnd, LinkId, LinkParams, Side};
 use hardware::memory::{CoreId, MemoryParams, MemorySystem};
 use hardware::root::{HostId, RootPortParams};
 use hardware::switch::{SwitchId, SwitchParams};
@@ -266,9 +266,22 @@ impl Tree {
         self.simulation.run_until(self.simulation.now() + time);
     }
 
+    /// Lets links damage and lose some of what they carry: those whose bits are set, by turns.
+    pub fn damage(&self, links: u16) {
+        self.simulation.with(|fabric, scheduler| {
+            for id in (0..fabric.wires.len() as u16).filter(|id| links >> (id % 16) & 1 == 1) {
+                let rng = Seed::new(id.into()).component("damage");
+                let injector = ErrorInjector::new(2e-5, 0.02, Duration::from_us(20), rng);
+                fabric.wires.with(scheduler, LinkId(id), |link, _, _| link.inject_errors(Some(injector)));
+            }
+        });
+    }
+
     /// Nothing is under way: no tag, no credit, no buffer is in use.
     pub fn check_clean(&self) {
-        self.simulation.with(|fabric, _| {
+        self.simulation.with(|fabric, scheduler| {
+            // Acks are heard when somebody looks.
+            fabric.wires.report_dllps(scheduler);
             for leaf in &self.leaves {
                 let requester = fabric.endpoint(leaf.id).core.requester(Default::default());
                 assert_eq!(requester.tags_in_use(), 0, "{}", leaf.bdf);
