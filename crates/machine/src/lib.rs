@@ -64,7 +64,7 @@ pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, Payloa
 pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
-pub use nic_driver::{HeldLoads, KpioFormat, KpioSelect, KpioStores, NicDriverEntry};
+pub use nic_driver::{HeldLoads, KpioFormat, KpioSelect, KpioStores, NicDriverEntry, RingPlace};
 pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;
 pub use pcie_switch::PcieSwitch;

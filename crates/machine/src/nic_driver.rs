@@ -42,6 +42,16 @@ names! {
 }
 
 names! {
+    /// At whose node memory that a device and a core share lies.
+    pub enum RingPlace {
+        /// The core's.
+        Core = "core",
+        /// The device's.
+        Device = "device",
+    }
+}
+
+names! {
     /// How the core fetches frames that stay in the device.
     pub enum HeldLoads {
         /// Streaming loads of whole lines from a write-combining mapping.
@@ -62,6 +72,8 @@ record! {
         adaptive: Option<bool>,
         /// Packets after which an interrupt comes at once; 0 for no limit.
         coalescing_packets: Option<u32>,
+        /// Whose node's memory holds the rings that the device writes completions to; the core's if not given.
+        completions: Option<RingPlace>,
         /// Which receiving queues the values of the RSS hash go to in turn; all if not given.
         rss: Option<Placed<Several<u32>>>,
         /// Which packets go by programmed I/O; none if not given.

@@ -217,7 +217,8 @@ impl Adapter {
         let node = self.kernel.node_of(channel.cpu.get());
         let ring = |cpu: &Cpu, first, log2: u8, stride| {
             let sizes = (log2.min(most), stride);
-            Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), sizes, node)
+            let nodes = [node, if p.completions_at_device { self.device.node() } else { node }];
+            Ring::new(cpu, &self.dma, &self.registers, (first, channel.number), sizes, nodes)
         };
         let are_wide = self.limits.features & feature::WIDE_COMPLETIONS != 0;
         let plain = if are_wide { regs::WIDE_STRIDE } else { LEN.ilog2() as u8 };

@@ -81,6 +81,8 @@ pub struct NicDriverParams {
     pub adaptive: bool,
     /// Which receiving queues the values of the RSS hash go to in turn; all, if empty.
     pub rss: Vec<u16>,
+    /// Completions are written to memory of the device's node, not of the core's that reads them.
+    pub completions_at_device: bool,
     /// How often queues are looked at without an interrupt, until nothing has moved for 30 times that.
     pub service: Duration,
     /// Short packets in their descriptors, and these in the doorbell, where the device can.
@@ -111,6 +113,7 @@ impl Default for NicDriverParams {
             coalescing_packets: 64,
             adaptive: true,
             rss: Vec::new(),
+            completions_at_device: false,
             service: Duration::from_ms(2_000),
             inline: None,
             rx_slot: None,

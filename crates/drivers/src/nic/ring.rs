@@ -23,7 +23,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Allocates both rings on `node`.
+    /// Allocates the rings of descriptors and of completions, each on a node.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -33,12 +33,13 @@ impl Ring {
         registers: &Mmio,
         (first, number): (u64, u16),
         (log2, stride): (u8, u8),
-        node: Node,
+        [node, of_completions]: [Node; 2],
     ) -> Result<Self, Error> {
         let descriptors = dma.alloc_coherent(cpu, (LEN as u64) << log2, Some(node))?;
-        let completions = dma.alloc_coherent(cpu, 1 << (log2 + stride), Some(node)).inspect_err(|_| {
-            dma.free_coherent(cpu, descriptors);
-        })?;
+        let completions =
+            dma.alloc_coherent(cpu, 1 << (log2 + stride), Some(of_completions)).inspect_err(|_| {
+                dma.free_coherent(cpu, descriptors);
+            })?;
         let base = first + u64::from(number) * regs::QUEUE_STRIDE;
         Ok(Self {
             dma: Rc::clone(dma),

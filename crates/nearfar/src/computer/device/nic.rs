@@ -6,7 +6,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
     Count, Figure, HeldLoads, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath,
-    NicVirtual, PortAddress,
+    NicVirtual, PortAddress, RingPlace,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -173,6 +173,7 @@ pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
             },
         }),
         kpio: driver_kpio(entry),
+        completions_at_device: entry.completions == Some(RingPlace::Device),
         ..usual
     }
 }
