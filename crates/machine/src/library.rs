@@ -55,6 +55,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/latency-by-size.toml",
     "scenarios/more-ddio.toml",
     "scenarios/netperf.toml",
+    "scenarios/octo.toml",
     "scenarios/ping.toml",
     "scenarios/ping-vfs.toml",
     "scenarios/pktgen.toml",
