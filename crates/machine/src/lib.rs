@@ -61,7 +61,7 @@ pub use host::*;
 pub use kernel::{DmaFile, Ecn, KernelFile, PciFile, SchedulerFile};
 pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
-pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine};
+pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{HeldLoads, KpioFormat, KpioSelect, KpioStores, NicDriverEntry, RingPlace};

@@ -48,7 +48,23 @@ pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machin
     })
 }
 
-/// The nearest machine of `sockets` sockets, to tell what joins them; `None` if no measured one has as many.
+/// The file nearest to a measured machine among those about other CPUs that were measured, as if it had none of its own.
+///
+/// # Errors
+/// If there is none, or one is wrong.
+pub fn find_relative(library: &Library, wanted: Wanted<'_>) -> Result<Doc<Machine>, Diagnostics> {
+    // A file of relatives' figures alone may have them from this very machine.
+    let was_measured =
+        |machine: &Machine| machine.measured_as.as_ref().is_some_and(|known| !known.directories.is_empty());
+    let found = nearest(library, wanted, |machine| !is_of(machine, wanted) && was_measured(machine))?;
+    found.map(|(doc, _)| doc).ok_or_else(|| {
+        let what = format!("no machine file is about a relative of `{}`", wanted.system);
+        Diagnostics::about(wanted.cpu, what, Some("name a machine with --machine".into()))
+    })
+}
+
+/// The nearest machine of `sockets` sockets, to tell what joins them, itself or among its `relatives` alone; `None` if no
+/// measured one has as many.
 ///
 /// # Errors
 /// If a file is wrong.
@@ -56,9 +72,18 @@ pub fn find_joined(
     library: &Library,
     wanted: Wanted<'_>,
     sockets: u32,
+    relatives: bool,
 ) -> Result<Option<Machine>, Diagnostics> {
-    let found = nearest(library, wanted, |machine| machine.host.sockets.value.get() == sockets)?;
+    let serves = |machine: &Machine| {
+        machine.host.sockets.value.get() == sockets && !(relatives && is_of(machine, wanted))
+    };
+    let found = nearest(library, wanted, serves)?;
     found.map(|(doc, _)| doc.read()).transpose()
+}
+
+/// Whether the machine's file is about that CPU.
+fn is_of(machine: &Machine, wanted: Wanted<'_>) -> bool {
+    machine.measured_as.as_ref().is_some_and(|known| same(&known.cpu, wanted.cpu))
 }
 
 /// The file nearest to a measured machine among those that `serves` takes.

@@ -1,11 +1,13 @@
 //! A directory of measured results against the same runs simulated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use machine::{Diagnostics, Doc, IommuMode, Library, Sockets};
+use machine::{Diagnostics, Doc, IommuMode, Library, Machine, Sockets};
 use results::compare::{CompareRow, Rules, Summary, Target, compare_directory, modes};
-use results::pciebench::{LatencyStats, ReadError, ResultDirectory, Row, Run, Setup, read_directory_lenient};
+use results::pciebench::{
+    LatencyStats, ReadError, ResultDirectory, Row, Run, Setup, family, read_directory_lenient,
+};
 use thiserror::Error;
 
 use crate::batch::{Job, Length, run_all};
@@ -18,6 +20,20 @@ pub use choose::{Chosen, check, choose};
 /// Changes to a file: dotted path and value, as `--set PATH=VALUE` gives them.
 pub type Settings = Vec<(String, String)>;
 
+/// What is taken to be known of the machine that a directory was measured on.
+#[derive(Clone, Debug, Default)]
+pub enum Known {
+    /// Its file, or its nearest relative's where it has none.
+    #[default]
+    Own,
+    /// What data sheets, standards and the machine itself say, as its file has it; the rest is its nearest relative's.
+    DataSheet,
+    /// Nothing: its nearest relative's file stands for it.
+    Relative,
+    /// This file.
+    File(Box<Doc<Machine>>),
+}
+
 /// What to compare with what.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -25,6 +41,8 @@ pub struct Options {
     pub library: Library,
     /// The machine; chosen by the directory's name where not given.
     pub machine: Option<String>,
+    /// What is taken to be known of a machine that the directory's name chooses.
+    pub known: Known,
     /// The card; chosen by the directory's name where not given.
     pub card: Option<String>,
     /// The sockets; told by the directory's name where not given.
@@ -37,6 +55,8 @@ pub struct Options {
     pub card_set: Settings,
     /// Only files whose name contains this.
     pub files: Option<String>,
+    /// At most about so many rows of each family of files, spread over them; all if not given.
+    pub sample: Option<usize>,
     /// Whether the targets are those of directories that no parameter has seen, whatever the machine's file says.
     pub held_out: bool,
     /// Seed of everything random.
@@ -48,12 +68,14 @@ impl Default for Options {
         Self {
             library: Library::built_in(),
             machine: None,
+            known: Known::Own,
             card: None,
             sockets: None,
             iommu: None,
             set: Vec::new(),
             card_set: Vec::new(),
             files: None,
+            sample: None,
             held_out: false,
             seed: 1,
         }
@@ -142,10 +164,15 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
     notes.extend(directory.cut_short());
     let held_out = options.held_out || !seen;
     let before: Vec<Run> = sequence.iter().map(|(_, _, run)| *run).collect();
+    let sampled = options.sample.map(|most| sample(&directory, most));
+    let is_asked = |file: &str, row: usize| {
+        directory.file(file).is_some()
+            && sampled.as_ref().is_none_or(|rows| rows.contains(&(file.to_owned(), row)))
+    };
     // Where nothing before bears on a run, one simulation serves all rows that repeat it.
     let mut places: BTreeMap<(Run, usize), Vec<(&str, usize)>> = BTreeMap::new();
     for (index, (file, row, run)) in sequence.iter().enumerate() {
-        if directory.file(file).is_some() {
+        if is_asked(file, *row) {
             let history = if bench.remembers() { index } else { 0 };
             places.entry((*run, history)).or_default().push((file, *row));
         }
@@ -166,7 +193,8 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
             Err(error) => problems.push(place(&directory, &run) + &error.to_string()),
         }
     }
-    let rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).copied());
+    let mut rows = compare_directory(&directory, |file, row, _| values.get(&(file, row)).copied());
+    rows.retain(|row| is_asked(&row.file, row.row));
     let rules = Rules::pcie_bench();
     let mut summary = Summary::of(&rows, directory.setup.as_ref(), &rules, Target::of(held_out));
     if bench.stops() {
@@ -191,6 +219,26 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         runs: jobs.len(),
         tlps,
     })
+}
+
+/// Files and numbers of about `most` rows of each family, spread over it without a period: rows follow each other in
+/// periods of sizes, windows and states of the cache.
+fn sample(directory: &ResultDirectory, most: usize) -> BTreeSet<(String, usize)> {
+    /// The golden ratio's fraction, whose multiples fill an interval most evenly.
+    const STEP: f64 = 0.618_033_988_749_895;
+    let mut families: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
+    for file in &directory.files {
+        let rows = (1..=file.rows().len()).map(|row| (file.name.clone(), row));
+        families.entry(family(&file.name)).or_default().extend(rows);
+    }
+    let mut chosen = BTreeSet::new();
+    for rows in families.into_values() {
+        let share = most as f64 / rows.len() as f64;
+        let is_chosen = |index: usize| (index as f64 * STEP).fract() < share;
+        chosen
+            .extend(rows.into_iter().enumerate().filter(|(index, _)| is_chosen(*index)).map(|(_, row)| row));
+    }
+    chosen
 }
 
 /// The latency rows of a directory, each measured and simulated, in ns.

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
-use nearfar::compare::{Comparison, Options, compare};
-use results::compare::{rows_table, sections, summary_markdown, summary_table};
+use nearfar::compare::{Comparison, Known, Options, compare};
+use results::compare::{Overall, rows_table, sections, summary_markdown, summary_table};
 use results::report::{Report, Section};
 
 use crate::failure::Failure;
@@ -23,6 +23,7 @@ Examples:
   nearfar compare ../shared/measured/pcie-bench/nfp6000-1.2GHz_hsw-Xeon-E5-2620v3_dell-t630
   nearfar compare DIR --files lat_dma --rows
   nearfar compare DIR --set host.llc.ddio_ways=0 --json rows.json
+  nearfar compare DIR... --known data-sheet --sample 100    as if nobody had fitted these machines
   nearfar compare DIR-WITH-IOMMU --set host.iommu.iotlb.entries=64 --set host.iommu.iotlb.ways=64
   nearfar compare DIR --report compare.html
   nearfar compare DIR --check && echo within the targets")]
@@ -33,6 +34,10 @@ pub struct Arguments {
     /// The machine, by name or path; chosen by the directory's name if not given.
     #[arg(long, short)]
     machine: Option<String>,
+    /// What is taken to be known of a machine that the directory's name chooses: its own file; what data sheets, standards
+    /// and the machine itself say and for the rest its nearest relative's file; or that alone.
+    #[arg(long, value_enum, default_value_t = KnownAs::Own, conflicts_with = "machine")]
+    known: KnownAs,
     /// The card, by name or path.
     #[arg(long)]
     card: Option<String>,
@@ -51,6 +56,9 @@ pub struct Arguments {
     /// Only files with this in their name.
     #[arg(long, value_name = "PART")]
     files: Option<String>,
+    /// At most about N rows of each family of files, spread over them.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    sample: Option<u64>,
     /// Hold the errors to the targets of directories that no parameter has seen, also where the machine's file names
     /// the directory among those that it was fitted to.
     #[arg(long)]
@@ -83,17 +91,31 @@ pub struct Arguments {
     seed: u64,
 }
 
+/// How much is taken to be known.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum KnownAs {
+    Own,
+    DataSheet,
+    Relative,
+}
+
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let options = Options {
         library: input::library(common),
         machine: arguments.machine.clone(),
+        known: match arguments.known {
+            KnownAs::Own => Known::Own,
+            KnownAs::DataSheet => Known::DataSheet,
+            KnownAs::Relative => Known::Relative,
+        },
         card: arguments.card.clone(),
         sockets: arguments.sockets.clone(),
         iommu: arguments.iommu,
         set: arguments.set.clone(),
         card_set: arguments.card_set.clone(),
         files: arguments.files.clone(),
+        sample: arguments.sample.map(|most| most as usize),
         held_out: arguments.held_out,
         seed: arguments.seed,
     };
@@ -107,7 +129,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let progress = progress::of(common);
     let to_stdout = outputs.iter().any(|(_, path)| output::is_stdout(*path));
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
-    let (mut summaries, mut tables, mut sections) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut summaries, mut tables, mut sections, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
         let began = Instant::now();
         let comparison = match compare(directory, &options, progress.as_ref()) {
@@ -135,10 +157,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         if arguments.report.is_some() {
             sections.extend(page_of(&comparison, &name, sections.len()));
         }
+        all.push(comparison.summary.clone());
         summaries.push(serde_json::json!({
             "directory": comparison.path.display().to_string(), "machine": comparison.machine,
             "simulated": comparison.simulated, "held_out": comparison.held_out, "notes": comparison.notes,
             "problems": comparison.problems, "within": comparison.summary.within(), "summary": comparison.summary,
+            "overall": Overall::of([&comparison.summary]),
         }));
         for (row, (artefact, cause)) in comparison.rows.iter().zip(&comparison.reasons) {
             let mut value = serde_json::to_value(row).map_err(Failure::new)?;
@@ -148,6 +172,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             value["cause"] = serde_json::json!(cause);
             rows.push(value);
         }
+    }
+    if all.len() > 1 && !to_stdout {
+        let lines: Vec<String> = Overall::of(&all).iter().map(ToString::to_string).collect();
+        output::print(&format!("\nAll {} directories: {}", all.len(), lines.join("; ")));
     }
     output::json(arguments.json.as_deref(), &rows)?;
     output::json(arguments.summary_json.as_deref(), &summaries)?;

@@ -3,15 +3,16 @@
 //! The command line comes first, then the directory's name, then what the host said of itself. What contradicts the
 //! choice is told.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use machine::{
-    Count, Diagnostics, Doc, Figure, IommuMode, Kind, Machine, Nearness, Part, Provenance, Sockets, Wanted,
-    find_card, find_joined, find_machine, slot_of,
+    Count, Diagnostics, Doc, Figure, IommuMode, Kind, Listed, Machine, Nearness, Part, Provenance, Sockets,
+    Wanted, find_card, find_joined, find_machine, find_relative, slot_of,
 };
 use results::pciebench::{self, HostFacts, Setup};
 
-use super::{Options, apply};
+use super::{Known, Options, apply};
 use crate::bench::Bench;
 
 /// A bench with what its choice rests on.
@@ -111,6 +112,32 @@ fn wanted(setup: &Setup) -> Wanted<'_> {
 fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<Doc<Machine>, Diagnostics> {
     let wanted = wanted(setup);
     let cpu = wanted.cpu;
+    let relative = || -> Result<(Doc<Machine>, String), Diagnostics> {
+        let doc = find_relative(&options.library, wanted)?;
+        let name = doc.read()?.name;
+        Ok((doc, name))
+    };
+    match &options.known {
+        Known::Own => {}
+        Known::File(doc) => return Ok((**doc).clone()),
+        Known::Relative => {
+            let (doc, name) = relative()?;
+            notes.push(format!(
+                "{name} stands in for the {cpu}, as asked{}",
+                borrowed(options, wanted, &doc)?
+            ));
+            return Ok(doc);
+        }
+        Known::DataSheet => {
+            let ((mut doc, name), (own, _)) = (relative()?, find_machine(&options.library, wanted)?);
+            let borrowed = borrowed(options, wanted, &doc)?;
+            let laid = lay_what_is_public(&mut doc, &own)?;
+            notes.push(format!(
+                "{name} stands in for the {cpu}, as asked, but for {laid} figures that data sheets, standards or the machine itself give{borrowed}"
+            ));
+            return Ok(doc);
+        }
+    }
     let (doc, nearness) = find_machine(&options.library, wanted)?;
     let name = doc.read()?.name;
     let system = &setup.chassis;
@@ -129,6 +156,33 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
     Ok(doc)
 }
 
+/// Which of a stand-in's figures it has from the very machine that it stands for, to be told after a comma.
+fn borrowed(options: &Options, wanted: Wanted<'_>, stand_in: &Doc<Machine>) -> Result<String, Diagnostics> {
+    let own = find_machine(&options.library, wanted)?.0.read()?.name;
+    let from = format!("relative: {own}");
+    let count = stand_in.list()?.iter().filter(|figure| figure.provenance.source.starts_with(&from)).count();
+    Ok(match count {
+        0 => String::new(),
+        count => format!("; {count} of its figures are {own}'s own, which is no test of them"),
+    })
+}
+
+/// Lays those figures of `own` that nobody had to measure with a model over `doc`; gives how many. How many sockets there
+/// are and what joins them is told by the directory.
+pub(crate) fn lay_what_is_public(doc: &mut Doc<Machine>, own: &Doc<Machine>) -> Result<usize, Diagnostics> {
+    let known: BTreeSet<String> = doc.list()?.into_iter().map(|figure| figure.path).collect();
+    let is_public = |figure: &Listed| {
+        matches!(figure.provenance.kind, Kind::Datasheet | Kind::Specification | Kind::Measured)
+            && known.contains(&figure.path)
+            && figure.path != "host.sockets"
+    };
+    let public: Vec<Listed> = own.list()?.into_iter().filter(is_public).collect();
+    for figure in &public {
+        doc.set_figure(&figure.path, figure.value.trim(), figure.provenance.clone())?;
+    }
+    Ok(public.len())
+}
+
 /// Gives a machine that is known with fewer sockets as many as the directory's name speaks of: all sockets are alike,
 /// and what joins them is taken from the nearest relative that has it.
 fn join(
@@ -138,11 +192,12 @@ fn join(
     options: &Options,
     notes: &mut Vec<String>,
 ) -> Result<(), Diagnostics> {
+    let relatives = !matches!(options.known, Known::Own);
     let known = machine.host.sockets.value.get();
     if count <= known {
         return Ok(());
     }
-    let relative = find_joined(&options.library, wanted(setup), count)?;
+    let relative = find_joined(&options.library, wanted(setup), count, relatives)?;
     let Some((relative, count)) = relative.and_then(|found| Some((found, Count::new(count)?))) else {
         // `check` says what is missing.
         return Ok(());

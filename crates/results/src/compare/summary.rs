@@ -84,11 +84,54 @@ pub struct Miss {
     pub cause: Option<String>,
 }
 
+/// All rows of one quantity in one line.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Overall {
+    /// What was compared.
+    pub quantity: Quantity,
+    /// Rows that the statistics are over.
+    pub counted: usize,
+    /// Median of |error|, percent.
+    pub median_pct: f64,
+    /// 90th percentile of |error|, percent.
+    pub p90_pct: f64,
+}
+
+impl Overall {
+    /// Over all rows that count in any of the summaries, latencies and bandwidths apart.
+    pub fn of<'a>(summaries: impl IntoIterator<Item = &'a Summary>) -> Vec<Self> {
+        let mut errors: BTreeMap<Quantity, Vec<f64>> = BTreeMap::new();
+        for (&quantity, some) in summaries.into_iter().flat_map(|summary| &summary.errors) {
+            errors.entry(quantity).or_default().extend(some);
+        }
+        let overall = |(quantity, mut errors): (Quantity, Vec<f64>)| {
+            errors.sort_by(f64::total_cmp);
+            let (median_pct, p90_pct) = (median(&errors)?, percentile(&errors, 90.0)?);
+            Some(Self { quantity, counted: errors.len(), median_pct, p90_pct })
+        };
+        errors.into_iter().filter_map(overall).collect()
+    }
+}
+
+impl core::fmt::Display for Overall {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let what = match self.quantity {
+            Quantity::Median => "latencies",
+            Quantity::Bandwidth => "bandwidths",
+        };
+        let Self { counted, median_pct, p90_pct, .. } = self;
+        write!(f, "{counted} {what}: median error {median_pct:.1} %, 90th percentile {p90_pct:.1} %")
+    }
+}
+
 /// A comparison in short.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// One entry per family and quantity, by name.
     pub families: Vec<FamilySummary>,
+    /// |error| of every row that counts, percent.
+    #[serde(skip)]
+    pub errors: BTreeMap<Quantity, Vec<f64>>,
     /// How many rows each artefact took out.
     pub artefacts: BTreeMap<String, usize>,
     /// Rows that miss by more than [`LARGE_MISS_PCT`], artefacts apart, worst first.
@@ -137,11 +180,15 @@ impl Summary {
         }
         let size = |miss: &Miss| miss.row.error_pct.unwrap_or_default().abs();
         misses.sort_by(|a, b| size(b).total_cmp(&size(a)));
+        let mut errors: BTreeMap<Quantity, Vec<f64>> = BTreeMap::new();
+        for ((_, quantity), tally) in &families {
+            errors.entry(*quantity).or_default().extend(&tally.errors);
+        }
         let families = families
             .into_iter()
             .map(|((family, quantity), tally)| tally.summary(family, quantity, target(quantity)))
             .collect();
-        Self { families, artefacts, misses, modes: Vec::new() }
+        Self { families, errors, artefacts, misses, modes: Vec::new() }
     }
 
     /// Whether every family of which a row counts keeps to its target, and every mode.
