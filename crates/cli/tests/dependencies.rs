@@ -24,6 +24,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("machine", &["units"]),
     ("results", &["units"]),
     ("analytic", &["units"]),
+    ("needs", &[]),
 ];
 
 /// Crates of the workspace with those that they depend on directly, tests and benches apart.

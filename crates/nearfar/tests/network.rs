@@ -129,53 +129,6 @@ fn a_server_that_is_not_there_is_named() {
     assert!(failure.contains("10.0.0.2") && failure.contains("refused"), "{failure}");
 }
 
-/// A stream as large segments, cut by the card, with its opening, its end and an echo: `tshark` has nothing to say against any
-/// of it.
-#[test]
-fn tshark_does_not_complain_of_a_stream() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("stream.pcapng");
-    let capture = format!("capture = [{{ port = \"b\", file = {file:?} }}]\n");
-    let text = hosts("").replacen(HEAD, &(HEAD.to_owned() + &capture), 1);
-    let programs = [("b", "netserver"), ("a", "ping -c 2 10.0.0.2"), ("a", "netperf -H 10.0.0.2 -l 0.0002")];
-    let done = computer::run(&setup_of(text, &programs), &Silent).unwrap_or_else(|error| panic!("{error}"));
-    assert!(reading(&done, "netperf", "throughput") > 1_000.0);
-    let mut tshark = std::process::Command::new("tshark");
-    tshark.arg("-r").arg(&file).args(["-o", "eth.check_fcs:TRUE", "-o", "ip.check_checksum:TRUE"]);
-    tshark.args(["-o", "tcp.check_checksum:TRUE", "-T", "fields"]);
-    for field in [
-        "eth.fcs.status",
-        "ip.checksum.status",
-        "tcp.checksum.status",
-        "_ws.expert.severity",
-        "tcp.flags.syn",
-    ] {
-        tshark.args(["-e", field]);
-    }
-    let Ok(said) = tshark.output() else {
-        eprintln!("skipped: tshark is not installed");
-        return;
-    };
-    let lines = String::from_utf8_lossy(&said.stdout).into_owned();
-    // Severities from "warning" on; notes and chats are what tshark says of any connection.
-    const WARNING: u32 = 0x60_0000;
-    let (mut segments, mut opened) = (0, 0);
-    for line in lines.lines() {
-        let fields: Vec<&str> = line.split('\t').collect();
-        assert!(fields[0] == "1" && matches!(fields[1], "1" | "") && matches!(fields[2], "1" | ""), "{line}");
-        let severities = fields[3].split(',').filter_map(|severity| severity.parse::<u32>().ok());
-        assert!(severities.max().unwrap_or(0) < WARNING, "{line}");
-        segments += u32::from(fields[2] == "1");
-        opened += u32::from(matches!(fields[4], "1" | "True"));
-    }
-    // The control connection and the stream, each with a SYN and its answer.
-    assert!(
-        segments > 100 && opened == 4,
-        "{segments} segments, {opened} SYNs: {}",
-        String::from_utf8_lossy(&said.stderr)
-    );
-}
-
 /// A file's pages go out from the page cache of either node, and arrive as they were written.
 #[test]
 fn sendfile_sends_what_was_written() {

@@ -1,30 +1,17 @@
 //! The reader and writer against the measured directories: every file reads,
-//! and writes back byte for byte. Skipped where the data are absent.
+//! and writes back byte for byte. Ignored where the data are absent.
 
+use needs::{Need, measured};
 use results::pciebench::{
     Contents, PlannedFile, ResultDirectory, Run, Test, missing_rows, read_bytes, read_directory, suite,
     to_csv,
 };
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-fn directories() -> Vec<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let data = std::env::var_os("NEARFAR_DATA").map_or(beside, PathBuf::from).join("measured/pcie-bench");
-    let Ok(entries) = std::fs::read_dir(&data) else {
-        eprintln!("skipped: no measured data at {} (set NEARFAR_DATA)", data.display());
-        return Vec::new();
-    };
-    let mut found: Vec<_> = entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
-    found.sort();
-    found
-}
 
 fn read_all() -> Vec<ResultDirectory> {
-    directories().iter().map(|path| read_directory(path).unwrap_or_else(|e| panic!("{e}"))).collect()
+    measured().iter().map(|path| read_directory(path).unwrap_or_else(|e| panic!("{e}"))).collect()
 }
 
-#[test]
 fn every_file_reads_and_writes_back_byte_for_byte() {
     for directory in read_all() {
         for file in &directory.files {
@@ -36,7 +23,6 @@ fn every_file_reads_and_writes_back_byte_for_byte() {
     }
 }
 
-#[test]
 fn every_name_is_understood() {
     for directory in read_all() {
         let setup = directory.setup.as_ref().unwrap_or_else(|| panic!("{}", directory.path.display()));
@@ -47,7 +33,6 @@ fn every_name_is_understood() {
 }
 
 /// No measured file was cut off; one that is says what it lacks, and a whole or another one says nothing.
-#[test]
 fn files_that_end_too_early_are_told() {
     for directory in read_all() {
         assert_eq!(directory.cut_short(), Vec::<String>::new(), "{}", directory.path.display());
@@ -62,7 +47,6 @@ fn files_that_end_too_early_are_told() {
 }
 
 /// The planned suite gives exactly the rows that stand in the measured files.
-#[test]
 fn the_planned_suite_is_the_measured_one() {
     let planned: BTreeMap<String, PlannedFile> = suite().into_iter().map(|f| (f.name.clone(), f)).collect();
     for directory in read_all() {
@@ -81,7 +65,6 @@ fn the_planned_suite_is_the_measured_one() {
 }
 
 /// A distribution's median is that of its row.
-#[test]
 fn distributions_belong_to_their_rows() {
     for directory in read_all() {
         for stem in ["lat_cmd_details", "lat_dma_details"] {
@@ -105,7 +88,6 @@ fn distributions_belong_to_their_rows() {
 }
 
 /// A measured file cut at any byte is an error, never fewer rows.
-#[test]
 fn a_truncated_file_is_told() {
     for directory in read_all().iter().take(1) {
         let path = directory.path.join("lat_cmd_details.csv");
@@ -124,10 +106,20 @@ fn a_truncated_file_is_told() {
     }
 }
 
-#[test]
 fn measured_rows_hold_both_interfaces() {
     for directory in read_all() {
         let tests: Vec<Test> = directory.files.iter().flat_map(|f| f.rows()).map(|r| r.run().test).collect();
         assert!(Test::ALL.iter().all(|t| tests.contains(t)), "{}", directory.path.display());
     }
 }
+
+needs::tests!(
+    Need::Data;
+    every_file_reads_and_writes_back_byte_for_byte,
+    every_name_is_understood,
+    files_that_end_too_early_are_told,
+    the_planned_suite_is_the_measured_one,
+    distributions_belong_to_their_rows,
+    a_truncated_file_is_told,
+    measured_rows_hold_both_interfaces,
+);

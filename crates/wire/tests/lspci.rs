@@ -1,25 +1,20 @@
 //! An independent reader, pciutils' `lspci -F`, decodes our configuration spaces as meant.
 
 use std::process::Command;
+
+use needs::Need;
 use wire::pcie::config::{ConfigSpace, examples, pcie_cap};
 
-/// What lspci says about `spaces`, or `None` where it is not installed.
-fn lspci(name: &str, spaces: &[(&str, &ConfigSpace)]) -> Option<String> {
+/// What lspci says about `spaces`.
+fn lspci(name: &str, spaces: &[(&str, &ConfigSpace)]) -> String {
     let dump: String = spaces.iter().map(|(slot, space)| format!("{slot} function\n{space}\n")).collect();
     let file = std::env::temp_dir().join(format!("wire-{name}-{}.txt", std::process::id()));
     std::fs::write(&file, dump).expect("the temporary directory is writable");
-    let output = Command::new("lspci").arg("-F").arg(&file).args(["-nvvv"]).output();
+    let output =
+        Command::new("lspci").arg("-F").arg(&file).args(["-nvvv"]).output().expect("lspci is installed");
     std::fs::remove_file(&file).expect("the file was just written");
-    match output {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(String::from_utf8_lossy(&output.stdout).into_owned())
-        }
-        Err(_) => {
-            eprintln!("skipped: lspci is not installed (Debian package pciutils)");
-            None
-        }
-    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn check(text: &str, expected: &[&str]) {
@@ -31,7 +26,6 @@ fn check(text: &str, expected: &[&str]) {
     }
 }
 
-#[test]
 fn endpoint() {
     let mut nic = examples::endpoint();
     nic.write(0x10, 0x0100_0000, 0xf);
@@ -40,7 +34,7 @@ fn endpoint() {
     nic.write(4, 6, 3);
     let pcie = nic.pcie_offset().expect("it has one");
     nic.write(pcie + pcie_cap::DEVICE_CONTROL, 1 << 5 | 5 << 12 | 1 << 8, 3);
-    let Some(text) = lspci("endpoint", &[("03:00.0", &nic)]) else { return };
+    let text = lspci("endpoint", &[("03:00.0", &nic)]);
     check(
         &text,
         &[
@@ -72,12 +66,11 @@ fn endpoint() {
     );
 }
 
-#[test]
 fn root_port() {
     let mut port = examples::root_port();
     port.write(0x18, 0x0005_0300, 0xf);
     port.write(0x20, 0xdff0_d000, 0xf);
-    let Some(text) = lspci("root-port", &[("00:02.0", &port)]) else { return };
+    let text = lspci("root-port", &[("00:02.0", &port)]);
     check(
         &text,
         &[
@@ -94,3 +87,9 @@ fn root_port() {
         ],
     );
 }
+
+needs::tests!(
+    Need::Program("lspci");
+    endpoint,
+    root_port,
+);

@@ -1,0 +1,120 @@
+//! Tests that need what is not everywhere: measured data, another program.
+//!
+//! A test that returns early where its data are absent counts as passed. Such tests stand in a file of their own with
+//! `harness = false`, and end with [`tests!`]: what they need and is not there makes them `ignored` in the summary. Where
+//! `NEARFAR_REQUIRE_DATA` is set to anything but `0`, they run, and fail.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use libtest_mimic::{Arguments, Trial};
+
+/// What a test needs beside the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The directories of measured results: `measured/pcie-bench` in [`data`].
+    Data,
+    /// A program that answers to `--version`, by its name.
+    Program(&'static str),
+}
+
+/// The folder of measured data: `$NEARFAR_DATA`, or `shared` beside the repository.
+pub fn data() -> PathBuf {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
+    std::env::var_os("NEARFAR_DATA").map_or_else(|| PathBuf::from(beside), PathBuf::from)
+}
+
+/// The directories of measured results, by name; none where they are absent.
+pub fn measured() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(data().join("measured/pcie-bench")).into_iter().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.flatten().map(|entry| entry.path()).filter(|p| p.is_dir()).collect();
+    found.sort();
+    found
+}
+
+impl Need {
+    /// In a sentence what is missing; `None` if nothing is.
+    fn missing(self) -> Option<String> {
+        match self {
+            Self::Data if measured().is_empty() => Some(format!(
+                "there are no measured directories in `{}`; set NEARFAR_DATA to the folder that has `measured/pcie-bench`",
+                data().display()
+            )),
+            Self::Program(name) => {
+                let mut command = Command::new(name);
+                command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                command.status().is_err().then(|| format!("`{name}` is not installed"))
+            }
+            Self::Data => None,
+        }
+    }
+
+    /// What the summary calls a test with this need.
+    fn kind(self) -> String {
+        match self {
+            Self::Data => "measured data".to_owned(),
+            Self::Program(name) => name.to_owned(),
+        }
+    }
+}
+
+/// How tests with a need run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    Run,
+    Ignored,
+    Fail(String),
+}
+
+fn fate(missing: Option<String>, required: bool) -> Fate {
+    match (missing, required) {
+        (None, _) => Fate::Run,
+        (Some(_), false) => Fate::Ignored,
+        (Some(what), true) => Fate::Fail(what),
+    }
+}
+
+/// Runs tests by name as `cargo test` does its own, with its options. For [`tests!`].
+pub fn run(need: Need, tests: Vec<(&'static str, fn())>) -> ExitCode {
+    let required =
+        std::env::var_os("NEARFAR_REQUIRE_DATA").is_some_and(|value| !value.is_empty() && value != "0");
+    let fate = fate(need.missing(), required);
+    let trials = tests.into_iter().map(|(name, test)| {
+        let failure = if let Fate::Fail(what) = &fate { Some(what.clone()) } else { None };
+        let body = move || match failure {
+            Some(what) => Err(format!("{what}, and NEARFAR_REQUIRE_DATA is set").into()),
+            None => {
+                test();
+                Ok(())
+            }
+        };
+        Trial::test(name, body).with_kind(need.kind()).with_ignored_flag(fate == Fate::Ignored)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// The `main` of a file of tests: what they need, and their names.
+#[macro_export]
+macro_rules! tests {
+    ($need:expr; $($test:ident),+ $(,)?) => {
+        fn main() -> std::process::ExitCode {
+            $crate::run($need, vec![$((stringify!($test), $test as fn())),+])
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_ignored_unless_it_is_required() {
+        assert_eq!(fate(None, true), Fate::Run);
+        assert_eq!(fate(Some("x".into()), false), Fate::Ignored);
+        assert_eq!(fate(Some("x".into()), true), Fate::Fail("x".into()));
+        let missing = Need::Program("a-program-that-nobody-has").missing();
+        assert_eq!(missing.as_deref(), Some("`a-program-that-nobody-has` is not installed"));
+        assert_eq!(Need::Program("cargo").missing(), None);
+    }
+}
