@@ -251,14 +251,3 @@ fn pktgen_agrees_with_the_analytic_model() {
         assert!((0.95..1.01).contains(&ratio), "{length} B: {simulated:.2} Gbit/s, {ratio:.3} of the model");
     }
 }
-
-/// How fast the simulation is: `cargo test --release -p hardware --test nic -- --ignored --nocapture`.
-#[test]
-#[ignore = "measures wall time"]
-fn packets_per_second_of_wall_time() {
-    let begin = std::time::Instant::now();
-    let frames = 300_000;
-    pktgen(60, frames);
-    let rate = frames as f64 / begin.elapsed().as_secs_f64();
-    eprintln!("{rate:.0} frames of 64 B per second");
-}

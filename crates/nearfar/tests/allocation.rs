@@ -21,16 +21,18 @@ fn a_tlp_needs_no_memory() {
     let mut bench = Bench { machine, card, sockets, iommu: IommuMode::Off, seed: 1 };
     for (test, iommu, window) in [
         (Test::BwDmaRd, IommuMode::Off, 256 << 10),
-        (Test::BwDmaRd, IommuMode::Pages4k, 64 << 20),
+        // Twice what the IOTLB reaches: every other access walks.
+        (Test::BwDmaRd, IommuMode::Pages4k, 1 << 20),
         (Test::BwDmaWr, IommuMode::Pages4k, 256 << 10),
-        (Test::BwDmaRw, IommuMode::Superpages, 64 << 20),
+        (Test::BwDmaRw, IommuMode::Superpages, 1 << 20),
     ] {
         bench.iommu = iommu;
         let (window, transfer) = (Bytes::new(window), Bytes::new(256));
         let (pattern, cache) = (Pattern::Random, Cache::HostWarm);
         let run = Run { test, pattern, cache, host_offset: 0, device_offset: 0, window, transfer };
         let (few, many) = (allocations(&bench, &run, 20_000), allocations(&bench, &run, 60_000));
-        // Tables grow a last time, and pages of the window are touched that were not before.
-        assert!(many < few + 400, "{test:?} {iommu:?}: {} allocations for 40,000 transactions", many - few);
+        // Lists that grow double: a few times, however many transactions there are.
+        let more = many.saturating_sub(few);
+        assert!(more <= 50, "{test:?} {iommu:?}: {more} more allocations for 40,000 more transactions");
     }
 }
