@@ -48,15 +48,23 @@ pub fn find_machine(library: &Library, wanted: Wanted<'_>) -> Result<(Doc<Machin
     })
 }
 
-/// The file nearest to a measured machine among those about other CPUs that were measured, as if it had none of its own.
+/// The file nearest to a measured machine among those about other CPUs that were measured, as if it had none of its own; of
+/// `sockets` sockets or more.
 ///
 /// # Errors
 /// If there is none, or one is wrong.
-pub fn find_relative(library: &Library, wanted: Wanted<'_>) -> Result<Doc<Machine>, Diagnostics> {
+pub fn find_relative(
+    library: &Library,
+    wanted: Wanted<'_>,
+    sockets: u32,
+) -> Result<Doc<Machine>, Diagnostics> {
     // A file of relatives' figures alone may have them from this very machine.
     let was_measured =
         |machine: &Machine| machine.measured_as.as_ref().is_some_and(|known| !known.directories.is_empty());
-    let found = nearest(library, wanted, |machine| !is_of(machine, wanted) && was_measured(machine))?;
+    let serves = |machine: &Machine| {
+        !is_of(machine, wanted) && was_measured(machine) && machine.host.sockets.value.get() >= sockets
+    };
+    let found = nearest(library, wanted, serves)?;
     found.map(|(doc, _)| doc).ok_or_else(|| {
         let what = format!("no machine file is about a relative of `{}`", wanted.system);
         Diagnostics::about(wanted.cpu, what, Some("name a machine with --machine".into()))

@@ -16,6 +16,7 @@ use crate::progress::Progress;
 mod choose;
 
 pub use choose::{Chosen, check, choose};
+pub(crate) use choose::{lay_what_is_public, wanted};
 
 /// Changes to a file: dotted path and value, as `--set PATH=VALUE` gives them.
 pub type Settings = Vec<(String, String)>;

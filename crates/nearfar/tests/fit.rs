@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use machine::{Doc, IommuMode, Library, Machine, Part, Sockets, figures};
 use nearfar::bench::Bench;
-use nearfar::fit::{Options, fit};
+use nearfar::fit::{Options, Verdict, ablate, fit};
 use nearfar::progress::Silent;
 use nearfar::suite;
 use results::pciebench::{Test, write_file};
@@ -20,7 +20,7 @@ const TRUE: [(&str, f64, f64); 3] = [
 const CHOICE: (&str, &str) = ("host.root_complex.completion_split.small", "64 B");
 
 /// Simulates a few files of the suite on a T430 with the true figures; gives the directory.
-fn measured() -> PathBuf {
+fn measured(folder: &str) -> PathBuf {
     let library = Library::built_in();
     let mut doc = Doc::<Machine>::load(&library, "dell-t430").unwrap();
     for (path, ns, _) in TRUE {
@@ -44,7 +44,7 @@ fn measured() -> PathBuf {
         file.runs = std::mem::take(&mut file.runs).into_iter().step_by(2).collect();
     }
     let files = suite::measure(&bench, &plan, &Silent).unwrap().files;
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(suite::directory_name(&bench));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder).join(suite::directory_name(&bench));
     for file in &files {
         write_file(&folder, file).unwrap();
     }
@@ -53,7 +53,7 @@ fn measured() -> PathBuf {
 
 #[test]
 fn what_was_simulated_is_found_again() {
-    let folder = measured();
+    let folder = measured("fit");
     let base = Doc::<Machine>::load(&Library::built_in(), "dell-t430").unwrap().read().unwrap();
     let options = Options {
         library: Library::built_in(),
@@ -93,4 +93,44 @@ fn what_was_simulated_is_found_again() {
     let text = done.machine.to_text().unwrap();
     let again = Doc::<Machine>::from_text(&Library::built_in(), "again.toml", &text).read().unwrap();
     assert_eq!(again.measured_as.unwrap().directories, known.directories);
+}
+
+/// Writes do not show in these files, a read's way shows as a sum, and host-warm reads need the core's snoop. What an ended
+/// run found is not looked for again.
+#[test]
+fn figures_that_nothing_shows_are_told_from_those_that_results_need() {
+    const DEAD: &str = "host.llc.acquire";
+    const PART: &str = "host.llc.device_return";
+    const NEEDED: &str = "host.llc.core_snoop";
+    const SUM: &str = "host.root_complex.completion_latency";
+    let folder = measured("ablate");
+    let state = folder.parent().unwrap().join("state.json");
+    std::fs::remove_file(&state).ok();
+    let options = |figures: &[&str]| Options {
+        library: Library::built_in(),
+        base: Some("dell-t430".into()),
+        figures: figures.iter().map(|&path| path.to_owned()).collect(),
+        keep: false,
+        name: "less".into(),
+        seed: 1,
+    };
+    let paths = [folder];
+    let run =
+        |figures: &[&str]| ablate(&paths, &options(figures), &[SUM.to_owned()], &state, &Silent).unwrap();
+    let first = run(&[DEAD]);
+    assert_eq!(first.figures.len(), 1);
+    // A verdict that no run would give: it is taken as it stands.
+    let text = std::fs::read_to_string(&state).unwrap().replace("\"0 ns\"", "\"1 ns\"");
+    std::fs::write(&state, text).unwrap();
+    let done = run(&[DEAD, PART, NEEDED]);
+    let verdicts: Vec<(&str, Verdict)> = done.figures.iter().map(|f| (f.path.as_str(), f.verdict)).collect();
+    assert_eq!(verdicts, [(DEAD, Verdict::Dead), (PART, Verdict::Sum), (NEEDED, Verdict::Needed)]);
+    assert_eq!(done.figures[0].neutral, "1 ns");
+    assert!(done.figures[1].moved.iter().all(|(path, _)| path == SUM) && !done.figures[1].moved.is_empty());
+    assert!(!done.figures[2].worse.is_empty());
+    let machine = done.machine.read().unwrap();
+    let value = |path: &str| figures(&machine).into_iter().find(|f| f.path == path).unwrap().value;
+    assert!(value(DEAD).contains("1 ns") && value(PART).contains("\"0 "), "{} {}", value(DEAD), value(PART));
+    let other = ablate(&[paths[0].join("..")], &options(&[DEAD]), &[], &state, &Silent);
+    assert!(other.is_err(), "a state of other directories");
 }

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use nearfar::fit::{FitError, Fitted, Options, Residuals, fit};
-use results::compare::FamilySummary;
+use nearfar::fit::{
+    Ablation, FitError, Fitted, LeftOut, Options, Residuals, Verdict, ablate, fit, leave_one_out,
+};
+use results::compare::{FamilySummary, Overall, summary_table};
 
 use crate::failure::Failure;
 use crate::output::{Fit, TextTable};
@@ -19,7 +21,9 @@ determine is taken from the machine that the fit begins with, and marked so.
 Examples:
   nearfar fit DIR DIR-s0-s1-s1 DIR-iommu -o mine.toml
   nearfar fit DIR --machine dell-t630 -o mine.toml --figures host.dram.access,host.llc.core_snoop
-  nearfar fit DIR --machine mine.toml -o mine.toml --keep         its residuals anew, no figure changed")]
+  nearfar fit DIR --machine mine.toml -o mine.toml --keep         its residuals anew, no figure changed
+  nearfar fit DIR DIR-iommu --leave-one-out                       each directory against a fit to the others
+  nearfar fit DIR DIR-iommu --ablate state.json                   which figures results need; goes on where it was ended")]
 pub struct Arguments {
     /// Directories of results of one machine.
     #[arg(required = true, value_name = "DIR")]
@@ -28,14 +32,28 @@ pub struct Arguments {
     #[arg(long, short, value_name = "BASE")]
     machine: Option<String>,
     /// Where to write the machine's file.
-    #[arg(long, short, value_name = "FILE", value_parser = output::file)]
-    output: PathBuf,
+    #[arg(long, short, value_name = "FILE", value_parser = output::file,
+          required_unless_present_any = ["leave_one_out", "ablate"])]
+    output: Option<PathBuf>,
     /// The figures to fit, separated by commas.
     #[arg(long, value_delimiter = ',')]
     figures: Vec<String>,
     /// Change no figure: put the residuals of the machine as it is into its file.
     #[arg(long, conflicts_with = "figures")]
     keep: bool,
+    /// Fit without each directory in turn, beginning with what is known without results, and compare with it.
+    #[arg(long, conflicts_with_all = ["figures", "keep", "output", "machine"])]
+    leave_one_out: bool,
+    /// Of the directory left out, compare at most about N rows of each family.
+    #[arg(long, value_name = "N", requires = "leave_one_out", value_parser = clap::value_parser!(u64).range(1..))]
+    sample: Option<u64>,
+    /// Set one free figure after the other to the value without effect, fit the others anew where that shows, and tell
+    /// which figures results need. FILE takes what has been found; a run that was ended goes on from there.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["keep", "leave_one_out"], value_parser = output::file)]
+    ablate: Option<PathBuf>,
+    /// The figures to fit anew with --ablate, separated by commas; all that the rows determine if not given.
+    #[arg(long, value_delimiter = ',', requires = "ablate")]
+    refit: Vec<String>,
     /// Write figures and residuals as JSON; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
@@ -46,8 +64,15 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    output::apart(&[("--output", Some(&arguments.output)), ("--json", arguments.json.as_deref())])?;
-    let name = arguments.output.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    output::apart(&[
+        ("--output", arguments.output.as_deref()),
+        ("--json", arguments.json.as_deref()),
+        ("--ablate", arguments.ablate.as_deref()),
+    ])?;
+    let name = match &arguments.output {
+        Some(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),
+        None => Some("fitted".to_owned()),
+    };
     let options = Options {
         library: input::library(common),
         base: arguments.machine.clone(),
@@ -56,10 +81,18 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         name: name.ok_or_else(|| Failure::new("-o names no file"))?,
         seed: arguments.seed,
     };
-    let done = fit(&arguments.directories, &options, progress::of(common).as_ref()).map_err(|e| match e {
-        FitError::Machine(diagnostics) => diagnostics.into(),
-        other => Failure::new(other),
-    })?;
+    let progress = progress::of(common);
+    if arguments.leave_one_out {
+        let sample = arguments.sample.map(|most| most as usize);
+        let all =
+            leave_one_out(&arguments.directories, &options, sample, progress.as_ref()).map_err(failure)?;
+        return show_left_out(&all, arguments);
+    }
+    if let Some(state) = &arguments.ablate {
+        let done = ablate(&arguments.directories, &options, &arguments.refit, state, progress.as_ref());
+        return show_ablation(&done.map_err(failure)?, arguments);
+    }
+    let done = fit(&arguments.directories, &options, progress.as_ref()).map_err(failure)?;
     for doubt in &done.doubts {
         crate::output::complain(&format!("warning: {doubt}"));
     }
@@ -69,8 +102,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     if done.figures.is_empty() && !arguments.keep {
         return Err(Failure::new("these directories determine no figure: nothing is written"));
     }
+    let file = arguments.output.as_deref().expect("clap asks for it");
     let text = done.machine.to_text()?;
-    output::write(&arguments.output, text.as_bytes())?;
+    output::write(file, text.as_bytes())?;
     let json = serde_json::json!({
         "figures": done.figures.iter().map(|f| serde_json::json!({
             "path": f.path, "before": f.before, "after": f.after, "determined": f.determined.as_str(),
@@ -89,8 +123,85 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             output::print(&format!("\n{}\n{}", residuals.directory.display(), series(residuals)));
         }
     }
-    crate::output::complain(&format!("\nwritten: {}", arguments.output.display()));
+    crate::output::complain(&format!("\nwritten: {}", file.display()));
     Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+fn failure(error: FitError) -> Failure {
+    match error {
+        FitError::Machine(diagnostics) => diagnostics.into(),
+        other => Failure::new(other),
+    }
+}
+
+fn show_left_out(all: &[LeftOut], arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let json: Vec<_> = all
+        .iter()
+        .map(|one| {
+            serde_json::json!({
+                "directory": one.directory, "relative": one.relative, "of_relative": one.of_relative,
+                "overall": Overall::of([&one.summary]), "summary": one.summary,
+            })
+        })
+        .collect();
+    output::json(arguments.json.as_deref(), &json)?;
+    if !output::is_stdout(arguments.json.as_deref()) {
+        for one in all {
+            output::print(&output::prose(&format!(
+                "\n{} against a fit to the others that began with {}; as there, because the others do not determine them: {}.",
+                one.directory.display(),
+                one.relative,
+                one.of_relative.join(", ")
+            )));
+            output::print(&summary_table(&one.summary, 0, output::width()));
+        }
+        let lines: Vec<String> =
+            Overall::of(all.iter().map(|one| &one.summary)).iter().map(ToString::to_string).collect();
+        output::print(&format!("All that were left out: {}", lines.join("; ")));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show_ablation(done: &Ablation, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if let Some(file) = &arguments.output {
+        output::write(file, done.machine.to_text()?.as_bytes())?;
+        crate::output::complain(&format!("written: {}", file.display()));
+    }
+    let json = serde_json::json!({
+        "figures": done.figures.iter().map(|f| serde_json::json!({
+            "path": f.path, "value": f.value, "neutral": f.neutral, "verdict": f.verdict.as_str(),
+            "moved": f.moved, "worse": f.worse,
+        })).collect::<Vec<_>>(),
+        "untried": done.untried,
+    });
+    output::json(arguments.json.as_deref(), &json)?;
+    if !output::is_stdout(arguments.json.as_deref()) {
+        let mut table =
+            TextTable::new(["figure", "value", "without effect", "it is", "because"], Fit::LastBelow);
+        for f in &done.figures {
+            let because = match f.verdict {
+                Verdict::Dead => "no family is farther off without it".to_owned(),
+                Verdict::Sum => {
+                    let moved = f.moved.iter().map(|(path, value)| format!("{path} = {value}"));
+                    format!("these make up for it: {}", moved.collect::<Vec<_>>().join(", "))
+                }
+                Verdict::Needed => format!("farther off without it: {}", f.worse.join(", ")),
+            };
+            let (value, neutral) = (f.value.clone(), f.neutral.clone());
+            table.add(vec![f.path.clone(), value, neutral, f.verdict.as_str().to_owned(), because]);
+        }
+        output::print(&table.render(output::width()));
+        let of = |verdict| done.figures.iter().filter(|f| f.verdict == verdict).count();
+        output::print(&format!(
+            "\n{} figures tried: {} dead, {} only in a sum, {} needed; {} have no value without effect.",
+            done.figures.len(),
+            of(Verdict::Dead),
+            of(Verdict::Sum),
+            of(Verdict::Needed),
+            done.untried.len()
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn figures(figures: &[Fitted]) -> String {

@@ -104,7 +104,7 @@ pub(super) fn describe(bench: &Bench) -> String {
 }
 
 /// The names of the machine that a directory is of.
-fn wanted(setup: &Setup) -> Wanted<'_> {
+pub(crate) fn wanted(setup: &Setup) -> Wanted<'_> {
     let cpu = setup.cpu.trim_start_matches("Xeon-");
     Wanted { cpu, system: &setup.chassis, generation: &setup.generation }
 }
@@ -113,7 +113,7 @@ fn nearest(setup: &Setup, options: &Options, notes: &mut Vec<String>) -> Result<
     let wanted = wanted(setup);
     let cpu = wanted.cpu;
     let relative = || -> Result<(Doc<Machine>, String), Diagnostics> {
-        let doc = find_relative(&options.library, wanted)?;
+        let doc = find_relative(&options.library, wanted, 1)?;
         let name = doc.read()?.name;
         Ok((doc, name))
     };

@@ -1,12 +1,12 @@
 //! A directory of results as fitting sees it: its rows in the order in which they were measured, and what the machine
 //! makes of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use machine::{IommuMode, Machine, Sockets};
-use results::compare::{CompareRow, Rules, Summary, Target as Goal};
-use results::pciebench::{Row, Run, Setup, read_directory_lenient};
+use results::compare::{CompareRow, Rules, Summary, Target as Goal, median};
+use results::pciebench::{Row, Run, Setup, family, read_directory_lenient};
 
 use super::rows::{Circumstances, Informs};
 use super::{FitError, Options};
@@ -33,6 +33,8 @@ pub struct Measured {
     sequence: Vec<Run>,
     /// Where in that order each row comes.
     order: Vec<usize>,
+    /// How far apart rows of one run lie, by family of files, percent.
+    repeats: BTreeMap<String, Vec<f64>>,
 }
 
 /// A measured value and what it is compared with.
@@ -84,7 +86,8 @@ impl Measured {
         let bench = choose(path, &compared_with(options))?.bench;
         let rules = Rules::pcie_bench();
         let setup = directory.setup.clone();
-        let mut seen = BTreeSet::new();
+        let mut seen: BTreeMap<Run, f64> = BTreeMap::new();
+        let mut repeats: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let (mut rows, mut order) = (Vec::new(), Vec::new());
         let sequence = directory.sequence();
         let places: BTreeMap<(&str, usize), usize> =
@@ -92,17 +95,35 @@ impl Measured {
         for file in &directory.files {
             for (index, row) in file.rows().into_iter().enumerate() {
                 let compared = CompareRow::new(&file.name, index + 1, &row, None);
-                // Of runs that were measured several times the first counts.
-                if rules.artefact(setup.as_ref(), &compared).is_none() && seen.insert(*row.run()) {
-                    order.push(places[&(file.name.as_str(), index + 1)]);
-                    rows.push((compared, row));
+                if rules.artefact(setup.as_ref(), &compared).is_some() {
+                    continue;
                 }
+                // Of runs that were measured several times the first counts.
+                if let Some(first) = seen.get(row.run()) {
+                    let apart = 100.0 * (row.headline() - first).abs() / first;
+                    repeats.entry(family(&file.name)).or_default().push(apart);
+                    continue;
+                }
+                seen.insert(*row.run(), row.headline());
+                order.push(places[&(file.name.as_str(), index + 1)]);
+                rows.push((compared, row));
             }
         }
         let Sockets { device, memory, .. } = bench.sockets;
         let circumstances = Circumstances { remote: device != memory, iommu: bench.iommu != IommuMode::Off };
         let sequence = sequence.into_iter().map(|(_, _, run)| run).collect();
-        Ok(Self { path: path.to_owned(), setup, bench, circumstances, rows, sequence, order })
+        Ok(Self { path: path.to_owned(), setup, bench, circumstances, rows, sequence, order, repeats })
+    }
+
+    /// How far apart rows of the same run lie in files of a family, the median, percent; of any family where this one
+    /// repeats nothing, nothing where none does.
+    pub fn noise_pct(&self, family: &str) -> f64 {
+        let mut apart = match self.repeats.get(family) {
+            Some(own) => own.clone(),
+            None => self.repeats.values().flatten().copied().collect(),
+        };
+        apart.sort_by(f64::total_cmp);
+        median(&apart).unwrap_or(0.0)
     }
 
     /// Errors by family over some of the rows.

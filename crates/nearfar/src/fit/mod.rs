@@ -9,6 +9,8 @@
 //! not determine says so, or from which relative it is. Figures whose rows came out worse in the end, because they bear on
 //! others, get their values back.
 
+mod ablate;
+mod leave_out;
 mod measured;
 mod plan;
 mod rows;
@@ -25,6 +27,8 @@ use thiserror::Error;
 
 use crate::compare::{self, CompareError};
 use crate::progress::Progress;
+pub use ablate::{Ablated, Ablation, Verdict, ablate};
+pub use leave_out::{LeftOut, leave_one_out};
 use measured::{Measured, compared_with, samples};
 pub use plan::{BY_HAND, TARGETS, Target};
 pub use rows::{Circumstances, Informs};
@@ -70,6 +74,17 @@ pub enum FitError {
     /// The fitted machine cannot be compared with a directory.
     #[error(transparent)]
     Compare(#[from] CompareError),
+    /// One directory cannot be left out of one.
+    #[error("leaving one directory out takes two or more of one machine")]
+    OneDirectory,
+    /// What a run of ablation left cannot be gone on with.
+    #[error("{file} cannot be gone on with: {why}")]
+    State {
+        /// The file.
+        file: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
 }
 
 /// A figure fitted.
@@ -165,7 +180,18 @@ fn search(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Vec<Fitted>, FitError> {
-    let mut targets = targets(before, directories, options)?;
+    let targets = targets(before, directories, options)?;
+    Ok(rounds(targets, directories, tried, before, progress))
+}
+
+/// Fits these figures, round after round until none changes any more.
+fn rounds(
+    mut targets: Vec<Wanted>,
+    directories: &[Measured],
+    tried: &mut Tried,
+    before: &Machine,
+    progress: &dyn Progress,
+) -> Vec<Fitted> {
     let mut fitted: BTreeMap<String, Fitted> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
     for round in 1..=ROUNDS {
@@ -190,7 +216,7 @@ fn search(
         }
         targets = changed;
     }
-    Ok(order.iter().filter_map(|path| fitted.remove(path)).collect())
+    order.iter().filter_map(|path| fitted.remove(path)).collect()
 }
 
 /// How much larger an error has to be to count as worse, in percent: what other samples of the same runs make of it.
@@ -214,7 +240,8 @@ fn give_back_what_is_worse(
     let at_first = summaries(before);
     while fitted.iter().any(|f| f.after != f.before) {
         let after = summaries(&tried.machine);
-        let worse: BTreeSet<&str> = at_first.iter().zip(&after).flat_map(|(a, b)| worse(a, b)).collect();
+        let pairs = at_first.iter().zip(&after);
+        let worse: BTreeSet<&str> = pairs.flat_map(|(a, b)| worse(a, b, |_| WORSE_PCT)).collect();
         if worse.is_empty() {
             break;
         }
@@ -223,11 +250,14 @@ fn give_back_what_is_worse(
     at_first
 }
 
-/// The families of `after` that are farther off than in `before`.
-fn worse<'a>(before: &'a Summary, after: &'a Summary) -> Vec<&'a str> {
-    let more = |a: Option<f64>, b: Option<f64>| matches!((a, b), (Some(a), Some(b)) if b > a + WORSE_PCT);
+/// The families of `after` that are farther off than in `before` by more than `noise`, percent, says of each.
+fn worse<'a>(before: &'a Summary, after: &'a Summary, noise: impl Fn(&str) -> f64) -> Vec<&'a str> {
     let pairs = before.families.iter().zip(&after.families);
-    let worse = pairs.filter(|(a, b)| more(a.median_pct, b.median_pct) || more(a.p90_pct, b.p90_pct));
+    let worse = pairs.filter(|(of, then)| {
+        let noise = noise(&of.family);
+        let more = |a: Option<f64>, b: Option<f64>| matches!((a, b), (Some(a), Some(b)) if b > a + noise);
+        more(of.median_pct, then.median_pct) || more(of.p90_pct, then.p90_pct)
+    });
     worse.map(|(a, _)| a.family.as_str()).collect()
 }
 
@@ -260,6 +290,7 @@ fn base_doc(directories: &[Measured], options: &Options) -> Result<Doc<Machine>,
 }
 
 /// A figure to be fitted.
+#[derive(Clone)]
 struct Wanted {
     path: String,
     rows: Informs,

@@ -129,6 +129,10 @@ pub const TARGETS: &[Target] = &[
     one_of("host.port.slot.mrrs_bytes", SIZES, &["256", "512", "1024", "2048", "4096"]),
 ];
 
+/// Values with which figures have no effect, where that is not zero, `false` or nothing at all.
+pub const NEUTRAL: &[(&str, &str)] =
+    &[("host.port.slot.mrrs_bytes", "512"), ("host.iommu.serialised_walk_region", "4 KiB")];
+
 const ONE_SUM: &str = "no row tells it from completion_latency, which stands for their sum";
 const UNREPEATED: &str = "this box's rows do not repeat, so no row tells it; single percentiles do";
 
