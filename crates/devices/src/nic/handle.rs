@@ -1,17 +1,64 @@
 //! What a test or a report sees of a NIC from outside, and the faults it can be given.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use platform::device::FunctionIndex;
+use units::Time;
 use wire::nic::registers::counter;
 
 /// Counters and faults of a NIC; shared with whoever built it.
 #[derive(Clone)]
 pub struct NicHandle(Rc<Inner>);
 
+/// How full a ring has been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingFill {
+    /// Whose it is.
+    pub function: FunctionIndex,
+    /// Its queue.
+    pub queue: u8,
+    /// Whether it is for sending.
+    pub is_tx: bool,
+    /// How many descriptors it has room for.
+    pub entries: u32,
+    /// Descriptors that the driver gave and that are not done, summed over the picoseconds so far.
+    pub descriptor_ps: u64,
+}
+
+/// A ring's descriptors over time: the ring tells, the handle reads.
+#[derive(Default)]
+pub(super) struct Filled {
+    entries: Cell<u32>,
+    /// Descriptors in it, since when.
+    inside: Cell<(u16, Time)>,
+    descriptor_ps: Cell<u64>,
+}
+
+impl Filled {
+    /// So many descriptors are in the ring of `entries` from `now` on.
+    pub fn becomes(&self, now: Time, entries: u32, inside: u16) {
+        self.descriptor_ps.set(self.until(now));
+        self.inside.set((inside, now));
+        self.entries.set(entries);
+    }
+
+    /// The ring is emptied.
+    pub fn clear(&self) {
+        self.inside.set((0, Time::ZERO));
+    }
+
+    fn until(&self, now: Time) -> u64 {
+        let (inside, since) = self.inside.get();
+        self.descriptor_ps.get() + u64::from(inside) * now.since(since).as_ps()
+    }
+}
+
 struct Inner {
     counters: Vec<[Cell<u64>; counter::COUNT]>,
+    /// By function, whether it is for sending, and queue.
+    rings: RefCell<BTreeMap<(u8, bool, u8), Rc<Filled>>>,
     hung: Cell<bool>,
     lost_interrupts: Cell<u32>,
     spurious_interrupts: Cell<u32>,
@@ -23,6 +70,7 @@ impl NicHandle {
     pub(super) fn new(functions: usize) -> Self {
         Self(Rc::new(Inner {
             counters: (0..functions).map(|_| Default::default()).collect(),
+            rings: RefCell::default(),
             hung: Cell::new(false),
             lost_interrupts: Cell::new(0),
             spurious_interrupts: Cell::new(0),
@@ -40,6 +88,24 @@ impl NicHandle {
     pub(super) fn add(&self, function: u8, which: usize, amount: u64) {
         let counter = &self.0.counters[usize::from(function)][which];
         counter.set(counter.get() + amount);
+    }
+
+    /// How full each ring has been that was ever used, up to `now`.
+    pub fn rings(&self, now: Time) -> Vec<RingFill> {
+        let rings = self.0.rings.borrow();
+        let used = rings.iter().filter(|(_, filled)| filled.entries.get() > 0);
+        let fill = |(&(function, is_tx, queue), filled): (&_, &Rc<Filled>)| RingFill {
+            function: FunctionIndex(function),
+            queue,
+            is_tx,
+            entries: filled.entries.get(),
+            descriptor_ps: filled.until(now),
+        };
+        used.map(fill).collect()
+    }
+
+    pub(super) fn watch_ring(&self, function: u8, is_tx: bool, queue: u8, filled: &Rc<Filled>) {
+        self.0.rings.borrow_mut().insert((function, is_tx, queue), Rc::clone(filled));
     }
 
     pub(super) fn clear(&self, function: u8) {

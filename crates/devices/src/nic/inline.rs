@@ -76,6 +76,7 @@ impl Nic {
         let tail = count.wrapping_add(entries);
         let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
         let is_possible = state.ring.set_tail(tail);
+        state.ring.note_filled(bus.now());
         if is_possible && state.ring.take_inline(count, &bytes[..usize::from(entries) * LEN]) {
             self.handle.add(function, counter::INLINE_PACKETS, 1);
             self.list(function, queue);

@@ -122,7 +122,22 @@ impl Nic {
             frame: Vec::new(),
             params,
         };
+        (0..nic.functions.len()).for_each(|function| nic.watch_rings(function));
         Ok((nic, handle))
+    }
+
+    /// Lets the handle see a function's rings.
+    fn watch_rings(&self, function: usize) {
+        let NicFunction { tx, rx, .. } = &self.functions[function];
+        let rings = [
+            (true, tx.iter().map(|q| &q.ring).collect::<Vec<_>>()),
+            (false, rx.iter().map(|q| &q.ring).collect()),
+        ];
+        for (is_tx, rings) in rings {
+            for (queue, ring) in (0..).zip(rings) {
+                self.handle.watch_ring(function as u8, is_tx, queue, &ring.filled);
+            }
+        }
     }
 }
 

@@ -261,6 +261,7 @@ impl Nic {
         self.kpio_reset(function);
         let state = &mut self.functions[usize::from(function)];
         state.reset(&self.params);
+        self.watch_rings(usize::from(function));
         let rules = self.switch_part(function);
         self.switch_rules.remove_range(rules);
         self.handle.clear(function);

@@ -1,8 +1,12 @@
 //! A descriptor ring as the device sees it: what the driver gave, what has been fetched, what is done.
 
+use std::rc::Rc;
+
 use units::{Duration, Time};
 use wire::nic::descriptor::LEN;
 use wire::nic::registers::queue::{ALWAYS_ARMED, COMPLETION_MODE, IN_PLACE, TO_RING, TO_WORD};
+
+use super::handle::Filled;
 
 /// Registers that configure a queue.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,6 +75,8 @@ pub struct Ring {
     pub visible: u16,
     pub armed: bool,
     pub dropped: u32,
+    /// How full it has been.
+    pub filled: Rc<Filled>,
 }
 
 impl Ring {
@@ -95,13 +101,21 @@ impl Ring {
             visible: 0,
             armed: false,
             dropped: 0,
+            filled: Rc::default(),
         }
     }
 
     /// Empties everything; notes of before mean nothing any more.
     pub fn restart(&mut self, running: bool) {
         let fresh = Self::new(self.cache.len() as u16);
-        *self = Self { setup: self.setup, running, life: (self.life + 1) & 0xfff, ..fresh };
+        let filled = Rc::clone(&self.filled);
+        filled.clear();
+        *self = Self { setup: self.setup, running, life: (self.life + 1) & 0xfff, filled, ..fresh };
+    }
+
+    /// Notes how full it is from `now` on.
+    pub fn note_filled(&self, now: Time) {
+        self.filled.becomes(now, self.entries(), self.tail.wrapping_sub(self.done));
     }
 
     pub fn entries(&self) -> u32 {

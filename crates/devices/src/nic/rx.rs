@@ -336,6 +336,7 @@ impl Nic {
                 self.complete(bus, function, queue, false, completion, u16::from(n == buffers));
             }
         }
+        self.functions[usize::from(function)].rx[usize::from(queue)].ring.note_filled(now);
         self.rx_fetch(bus, function, queue);
         Placed::Yes
     }
@@ -347,6 +348,7 @@ impl Nic {
             return;
         }
         if ring.set_tail(tail) {
+            ring.note_filled(bus.now());
             self.rx_fetch(bus, function, queue);
         } else {
             self.queue_error(bus, function, queue, false);

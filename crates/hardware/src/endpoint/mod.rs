@@ -19,7 +19,7 @@ pub use params::{
     WriteOutParams,
 };
 pub use registers::{Allowance, Registers};
-pub use requester::{Life, PortLife, Requester, RequesterCounters};
+pub use requester::{Life, PathBusy, PortLife, Requester, RequesterCounters};
 
 use bus::Bus;
 

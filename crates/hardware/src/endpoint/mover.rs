@@ -24,12 +24,14 @@ pub struct Bus {
     params: BusParams,
     free: Time,
     last: Direction,
+    /// Time that it has moved data.
+    pub busy: Duration,
 }
 
 impl Bus {
     /// A bus that is idle.
     pub fn new(params: BusParams) -> Self {
-        Self { params, free: Time::ZERO, last: Direction::Out }
+        Self { params, free: Time::ZERO, last: Direction::Out, busy: Duration::ZERO }
     }
 
     /// Moves `bytes`: a completion in, or the data of a whole write out. Returns when they are through.
@@ -43,6 +45,7 @@ impl Bus {
             time += Duration::from_ps(if is_interrupted { both_ways * bytes / burst } else { both_ways });
         }
         self.last = direction;
+        self.busy += time;
         self.free = self.free.max(now) + time;
         self.free
     }
@@ -53,17 +56,21 @@ impl Bus {
 pub struct Drain {
     params: DrainParams,
     free: Time,
+    /// Time that it has worked or given way.
+    pub busy: Duration,
 }
 
 impl Drain {
     /// A drain that is idle.
     pub fn new(params: DrainParams) -> Self {
-        Self { params, free: Time::ZERO }
+        Self { params, free: Time::ZERO, busy: Duration::ZERO }
     }
 
     /// Takes out a completion of `wire_bytes`. Returns when it is out.
     pub fn take(&mut self, now: Time, wire_bytes: u64, first: bool) -> Time {
-        self.free = self.free.max(now) + self.params.time_for(wire_bytes, first);
+        let time = self.params.time_for(wire_bytes, first);
+        self.busy += time;
+        self.free = self.free.max(now) + time;
         self.free
     }
 }
@@ -73,6 +80,7 @@ impl Drain {
     pub fn give_way(&mut self, now: Time, bytes: u64) {
         let taken = Duration::from_ps(bytes * u64::from(self.params.ps_per_written_byte));
         if !taken.is_zero() {
+            self.busy += taken;
             self.free = self.free.max(now) + taken;
         }
     }
@@ -92,13 +100,17 @@ impl DrainParams {
 pub struct Memory {
     read_free: Time,
     write_free: Time,
+    /// Time that it has been read, and written.
+    pub busy: [Duration; 2],
 }
 
 impl Memory {
     /// Reads the data of a write. Returns when it has been read.
     pub fn read(&mut self, now: Time, params: &LocalMemoryParams, local: u64, length: u64) -> Time {
         let operations = params.per_operation * params.read_chunks(local, length);
-        self.read_free = self.read_free.max(now) + params.per_transfer + operations;
+        let time = params.per_transfer + operations;
+        self.busy[0] += time;
+        self.read_free = self.read_free.max(now) + time;
         self.read_free
     }
 
@@ -119,6 +131,7 @@ impl Memory {
             time += params.per_ragged_chunk * chunks;
         }
         let start = Time::from_ps(now.as_ps().saturating_sub(params.per_operation.as_ps()));
+        self.busy[1] += time;
         self.write_free = self.write_free.max(start) + time;
         self.write_free
     }
@@ -131,12 +144,14 @@ pub struct Transmit {
     free: Time,
     /// Whether the TLP before shares its last beat with the next one of its request.
     paired: bool,
+    /// Time that it has been taken.
+    pub busy: Duration,
 }
 
 impl Transmit {
     /// A path that is idle.
     pub fn new(params: TransmitParams) -> Self {
-        Self { params, free: Time::ZERO, paired: false }
+        Self { params, free: Time::ZERO, paired: false, busy: Duration::ZERO }
     }
 
     /// Sends one of a request's TLPs, of which none is larger than `max_payload`. Returns when it begins to leave
@@ -159,7 +174,9 @@ impl Transmit {
             bytes = steps::up(bytes, self.params.beat.max(1).into());
         }
         let start = self.free.max(ready);
-        self.free = start + Duration::from_ps(bytes * u64::from(self.params.ps_per_byte));
+        let time = Duration::from_ps(bytes * u64::from(self.params.ps_per_byte));
+        self.busy += time;
+        self.free = start + time;
         (start, self.free)
     }
 }

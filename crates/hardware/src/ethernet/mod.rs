@@ -46,7 +46,8 @@ pub struct CableEnd {
 }
 
 impl CableEnd {
-    const fn other(self) -> Self {
+    /// The other end of its cable.
+    pub const fn other(self) -> Self {
         Self { end: 1 - self.end, ..self }
     }
 }

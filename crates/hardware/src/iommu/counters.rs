@@ -27,7 +27,7 @@ pub struct IommuCounters {
     pub shortened_walks: u64,
     /// Time that walks waited for a walker or a bank.
     pub walker_queueing: Duration,
-    /// Time that walkers worked.
+    /// Time that walkers worked, or stayed taken after a walk.
     pub walker_busy: Duration,
     /// Time that requests waited for a place in the pipeline.
     pub pipeline_queueing: Duration,

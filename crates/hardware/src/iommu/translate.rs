@@ -298,10 +298,10 @@ impl Iommu {
                 }
             }
         };
-        self.walkers.end(walker, now);
+        let free = self.walkers.end(walker, now);
         self.counters.walks += 1;
         self.counters.walker_queueing += walker.start.since(at);
-        self.counters.walker_busy += now.since(walker.start);
+        self.counters.walker_busy += free.since(walker.start);
         (now, found)
     }
 

@@ -72,8 +72,8 @@ impl Walkers {
         Walker { index, access, region, start }
     }
 
-    /// Gives the walker back at `end`.
-    pub(crate) fn end(&mut self, walker: Walker, end: Time) {
+    /// Gives the walker back at `end`; tells when it is free.
+    pub(crate) fn end(&mut self, walker: Walker, end: Time) -> Time {
         let held = if walker.access == Access::Read { self.hold_read } else { Duration::ZERO };
         let free = end + held;
         self.free[walker.index] = free;
@@ -83,6 +83,7 @@ impl Walkers {
             self.regions.retain(|&(r, free)| r != region && free > past);
             self.regions.push((region, free));
         }
+        free
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use platform::lock::SpinLock;
 use platform::net::Packet;
 use platform::sync::WaitQueue;
-use units::Time;
+use units::{Duration, Time};
 
 /// Packets that wait before a driver's queue at most (Linux: the default `txqueuelen`).
 const LENGTH: usize = 1000;
@@ -57,6 +57,8 @@ pub(super) struct TxQueue {
     bytes: RefCell<ByteLimit>,
     /// The driver's ring was full, since then.
     stopped: Cell<Option<Time>>,
+    /// For how long it was, before.
+    stopped_for: Cell<Duration>,
     /// Sent with `more`: the doorbell has not been rung.
     pub unrung: Cell<bool>,
     /// Packets that the driver has.
@@ -82,11 +84,17 @@ impl TxQueue {
         self.stopped.get()
     }
 
+    /// For how long the driver's ring has been full, up to `now`.
+    pub fn stopped_until(&self, now: Time) -> Duration {
+        self.stopped_for.get() + self.stopped.get().map_or(Duration::ZERO, |since| now.since(since))
+    }
+
     pub fn stop(&self, now: Time) {
         self.stopped.set(Some(self.stopped.get().unwrap_or(now)));
     }
 
-    pub fn start(&self) {
+    pub fn start(&self, now: Time) {
+        self.stopped_for.set(self.stopped_until(now));
         self.stopped.set(None);
         self.room.wake_all();
     }
@@ -134,7 +142,8 @@ impl TxQueue {
         *self.bytes.borrow_mut() = ByteLimit::default();
         self.outstanding.set(0);
         self.unrung.set(false);
-        self.start();
+        // How long it had been full before a reset is nobody's wait any more.
+        self.start(self.stopped.get().unwrap_or_default());
     }
 }
 

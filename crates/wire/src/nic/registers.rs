@@ -370,4 +370,37 @@ pub mod counter {
     pub const RX_HELD: usize = 29;
     /// How many there are.
     pub const COUNT: usize = 30;
+    /// What each is called.
+    pub const NAMES: [&str; COUNT] = [
+        "tx-frames",
+        "tx-bytes",
+        "tx-errors",
+        "tx-no-carrier",
+        "rx-frames",
+        "rx-bytes",
+        "rx-filtered",
+        "rx-fcs-errors",
+        "rx-length-errors",
+        "rx-no-buffer",
+        "rx-overflow",
+        "rx-no-queue",
+        "tx-segments",
+        "interrupts",
+        "fetches",
+        "write-backs",
+        "kpio-frames",
+        "kpio-lines",
+        "kpio-pieces",
+        "kpio-ahead",
+        "kpio-dropped",
+        "kpio-missing",
+        "kpio-outside",
+        "kpio-twice",
+        "kpio-waits",
+        "inline-packets",
+        "tx-spoofed",
+        "fetched",
+        "written-back",
+        "rx-held",
+    ];
 }

@@ -92,10 +92,14 @@ impl Nic {
         }
         let mode = ring.setup.mode();
         let flags = if failed { FAILED } else { 0 };
+        let now = bus.now();
         for n in 1..=descriptors {
             let ring = &mut self.functions[usize::from(function)].tx[usize::from(queue)].ring;
             ring.done = ring.done.wrapping_add(1);
             let is_last = n == descriptors;
+            if is_last {
+                ring.note_filled(now);
+            }
             let is_told = match mode {
                 CompletionMode::InPlace => true,
                 CompletionMode::Ring => is_last && (report || failed),

@@ -84,6 +84,7 @@ impl Nic {
             self.queue_error(bus, function, queue, true);
             return;
         }
+        ring.note_filled(bus.now());
         if self.params.doorbell_latency.is_zero() {
             self.tx_fetch(bus, function, queue);
         } else {

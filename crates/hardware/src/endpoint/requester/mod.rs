@@ -115,6 +115,23 @@ pub struct RequesterCounters {
     pub waited_for_tags: Duration,
 }
 
+/// For how long the stages that DMA passes inside a device have worked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathBusy {
+    /// Taking completions out of the receive buffer.
+    pub drain: Duration,
+    /// Moving data between the PCIe core and the device's memory.
+    pub bus: Duration,
+    /// Reading the device's memory.
+    pub memory_read: Duration,
+    /// Writing it.
+    pub memory_written: Duration,
+    /// Sending posted requests.
+    pub transmit: Duration,
+    /// Sending read requests, no closer than the core can.
+    pub issue: Duration,
+}
+
 /// The requester side of one port of a device. The servers that data passes inside the device are the port's, too: no
 /// part with several ports gives figures of such servers.
 pub struct Requester {
@@ -153,6 +170,8 @@ pub struct Requester {
     timeout_check: Time,
     starved_since: Option<Time>,
     counters: RequesterCounters,
+    /// What the stages had worked before the last reset.
+    busy_before: PathBusy,
     /// What was wrong with the last completion, and whose request it answered: for the core to report.
     pub(super) detected: Option<(FunctionIndex, Detected)>,
     /// Counts resets: events of before the last one mean nothing any more.
@@ -190,6 +209,7 @@ impl Requester {
             timeout_check: Time::NEVER,
             starved_since: None,
             counters: RequesterCounters::default(),
+            busy_before: PathBusy::default(),
             detected: None,
             epoch: 0,
             lives: Vec::new(),
@@ -228,6 +248,25 @@ impl Requester {
     /// What it has done so far.
     pub fn counters(&self) -> &RequesterCounters {
         &self.counters
+    }
+
+    /// How long its stages have worked so far.
+    pub fn path_busy(&self) -> PathBusy {
+        let before = self.busy_before;
+        PathBusy {
+            drain: before.drain + self.drain.busy,
+            bus: before.bus + self.bus.busy,
+            memory_read: before.memory_read + self.memory.busy[0],
+            memory_written: before.memory_written + self.memory.busy[1],
+            transmit: before.transmit + self.path.busy,
+            issue: self.params.issue_interval * self.counters.read_requests,
+        }
+    }
+
+    /// Tags that it may use.
+    pub fn tags(&self) -> u16 {
+        let usable = self.usable(&self.allowance);
+        usable.end.saturating_sub(usable.start)
     }
 
     /// Tags in use.
@@ -284,9 +323,10 @@ impl Requester {
 
     /// Forgets everything under way: the port was reset.
     pub fn reset(&mut self) {
+        let busy_before = self.path_busy();
         let counters = std::mem::take(&mut self.counters);
         let epoch = self.epoch.wrapping_add(1);
-        *self = Self { counters, epoch, ..Self::new(self.id, self.port, self.params.clone()) };
+        *self = Self { counters, busy_before, epoch, ..Self::new(self.id, self.port, self.params.clone()) };
     }
 }
 

@@ -142,7 +142,8 @@ impl Requester {
             if due > now {
                 if self.free_tags.is_empty() {
                     // The tag that comes free first is the event that is waited for.
-                    self.starved_since.get_or_insert(due);
+                    let ready = self.reads[index as usize].ready.max(now);
+                    self.starved_since.get_or_insert(ready);
                 } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
                     scheduler.at(due, self.event(EndpointEvent::IssueReads { of: self.life() }));

@@ -8,7 +8,6 @@ use platform::net::{NetCore, Packet, PacketQueue};
 use wire::ethernet::HEADER_LEN;
 
 use super::NetDevice;
-use crate::net::queue::TxQueue;
 
 impl NetCore for NetDevice {
     fn name(&self) -> String {
@@ -77,7 +76,7 @@ impl NetCore for NetDevice {
             return;
         }
         let _part = cpu.book(Part::Net);
-        state.start();
+        state.start(cpu.now());
         if let Some(upper) = self.upper() {
             return upper.queue_woken(cpu, queue);
         }
@@ -106,7 +105,7 @@ impl NetCore for NetDevice {
         Box::pin(async move {
             self.stop(cpu).await;
             self.forget_driver();
-            self.queues.iter().for_each(TxQueue::start);
+            self.queues.iter().for_each(|queue| queue.start(cpu.now()));
             if let Some(kernel) = self.kernel.upgrade() {
                 kernel.net.remove(&self);
             }

@@ -13,6 +13,7 @@ use platform::cpu::{Cpu, CpuId};
 use platform::irq::NapiHandle;
 use platform::net::{FlowKey, NetCounters, NetDriver, NetFeatures, NetLimits, NetUpper, PacketQueue, RuleId};
 use platform::sync::WaitQueue;
+use units::{Duration, Time};
 use wire::ethernet::MacAddr;
 
 use super::Protocols;
@@ -163,6 +164,11 @@ impl NetDevice {
     /// What has passed it.
     pub fn counters(&self) -> NetCounters {
         self.counters.get()
+    }
+
+    /// For how long the driver's ring of each sending queue has been full, up to `now`.
+    pub fn queues_full(&self, now: Time) -> Vec<Duration> {
+        self.queues.iter().map(|queue| queue.stopped_until(now)).collect()
     }
 
     /// The driver, unless the device has gone.

@@ -40,7 +40,7 @@ impl NetDevice {
                 kernel.log(format!("{}: sending queue {number} is stuck", self.name));
             }
             // It gets as long again.
-            queue.start();
+            queue.start(cpu.now());
             queue.stop(cpu.now());
             driver.timed_out(cpu, number).await;
         }
