@@ -168,7 +168,7 @@ proptest! {
         let counted = |rig: &Rig| rig.simulation.with(|fabric, _| {
             let host = fabric.host(rig.host);
             let link = fabric.wires.link(rig.link);
-            let requester = &fabric.endpoint(rig.device).core.requester;
+            let requester = fabric.endpoint(rig.device).core.requester(platform::device::PortIndex(0));
             (
                 host.memory.counters().clone(),
                 host.counters().clone(),

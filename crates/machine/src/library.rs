@@ -56,6 +56,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/more-ddio.toml",
     "scenarios/netperf.toml",
     "scenarios/octo.toml",
+    "scenarios/nic-placement.toml",
     "scenarios/ping.toml",
     "scenarios/ping-vfs.toml",
     "scenarios/pktgen.toml",

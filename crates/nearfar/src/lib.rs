@@ -8,6 +8,7 @@ pub mod batch;
 pub mod bench;
 pub mod compare;
 pub mod computer;
+pub mod counters;
 pub mod fit;
 pub mod progress;
 pub mod reproduce;

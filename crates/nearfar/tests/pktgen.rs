@@ -249,9 +249,9 @@ nic = "modern"
 change.controller.ring_entries = { value = 16, source = "assumed: short" }
 change.tx.latency = { value = "20 us", source = "assumed: long" }"#;
     let cases = [
-        ("wire", "device = [{ nic = \"82599\" }]", "pktgen -s 1500 -n 2000", "the Ethernet limits"),
-        ("core", "device = [{ nic = \"modern\" }]", "pktgen -n 2000", "the core limits"),
-        ("queue", slow, "pktgen -n 1000", "the sending queue limits"),
+        ("wire", "device = [{ nic = \"82599\" }]", "pktgen -s 1500 -n 2000", "binds: the Ethernet of a"),
+        ("core", "device = [{ nic = \"modern\" }]", "pktgen -n 2000", "binds: a's core0"),
+        ("queue", slow, "pktgen -n 1000", "binds: a's eth0, its tx ring 0"),
         ("lines", kpio, "pktgen -s 252 -n 2000 -t 4", ""),
     ];
     for (name, lines, command, expected) in cases {

@@ -282,7 +282,7 @@ fn the_accounts_add_up_to_the_cores_time() {
                 [[host.device]]\ndrive = \"optane-900p\"\n[[program]]\ncpus = \"0-1\"\n\
                 run = \"fio --rw=read --bs=64k --direct=0 --numjobs=2 --runtime=1ms\"\n";
     let setup = loaded(text);
-    let (done, accounts) = computer::run_accounted(&setup, &Silent).unwrap();
+    let computer::Counts { done, accounts, .. } = computer::run_counted(&setup, &Silent).unwrap();
     let account = |name: &str| accounts.iter().find(|account| account.name == name).unwrap();
     let elapsed = done[0].took * 20;
     let total: Duration = accounts.iter().map(|account| account.total()).sum();

@@ -19,6 +19,7 @@ Examples:
   nearfar run stream                                     programs on the cores of a host
   nearfar run ping --set host.a.iommu=strict --set host.b.change.host.llc.ddio_ways=0
   nearfar run fio-randread --accounting                  and where the cores' time went
+  nearfar run netperf --counters                         every counter of every host
   nearfar run remote-memory --json -
 
 Exit status: 0 done, 1 a program of the scenario failed, 2 bad input.")]
@@ -32,7 +33,10 @@ pub struct Arguments {
     /// Say where the cores' time went: of each task, by part of program and kernel, of interrupts, and idle.
     #[arg(long)]
     accounting: bool,
-    /// Write every row as JSON; - for the standard output.
+    /// Show every counter, in place of the few lines for each host: what passed where, and for what.
+    #[arg(long)]
+    counters: bool,
+    /// Write every row as JSON, counters included; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
 }
@@ -60,11 +64,16 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         ));
     }
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
-    let rows: Vec<_> = done
+    let mut rows: Vec<_> = done
         .iter()
         .enumerate()
         .map(|(i, d)| output::row(&setup.scenario.name, i + 1, &d.outcome.row, d.outcome.half_width))
         .collect();
+    for (row, done) in (1..).zip(&done) {
+        let about = serde_json::json!({ "file": setup.scenario.name, "row": row });
+        rows.extend(output::binding_rows(&done.outcome.window, "", &about));
+        rows.extend(output::counter_rows(&done.outcome.window, &about));
+    }
     output::json(arguments.json(), &rows)?;
     if arguments.prints() {
         let bench = scenario::bench_of(&setup);
@@ -73,14 +82,28 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         let title = format!("{}\n{place}, {}", setup.scenario.summary, output::placement(&bench));
         output::print(&(output::prose(&title) + "\n"));
         output::print(&output::outcome_table(done.iter().map(|d| (String::new(), &d.run, &d.outcome))));
+        for (row, done) in (1..).zip(&done) {
+            let binding = done.outcome.window.binding("");
+            output::print(&output::prose(&format!("row {row}: {binding}")));
+            if arguments.counters {
+                output::print(&output::counter_table(&done.outcome.window));
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs programs on computers.
 fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -> Result<ExitCode, Failure> {
-    let (done, accounts) = computer::run_accounted(setup, progress::of(common).as_ref())?;
+    let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
+    let computer::Counts { done, accounts, counted } = counts;
     let mut rows = output::program_rows(&setup.name, &done);
+    for counted in &counted {
+        let about = serde_json::json!({ "scenario": setup.name, "program": counted.program });
+        let own = done.iter().find(|done| done.number == Some(counted.program)).map_or("", |done| &done.host);
+        rows.extend(output::binding_rows(&counted.window, own, &about));
+        rows.extend(output::counter_rows(&counted.window, &about));
+    }
     if arguments.accounting {
         rows.extend(output::account_rows(&setup.name, &accounts));
     }
@@ -88,6 +111,18 @@ fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -
     if arguments.prints() {
         output::print(&format!("{}\n", setup.summary));
         output::print(&output::program_table(&done));
+        for of in &counted {
+            if counted.len() > 1 {
+                let run = done.iter().find(|done| done.number == Some(of.program)).map(|done| &done.run);
+                output::print(&output::prose(
+                    &run.map_or(String::new(), |run| format!("while `{run}` ran:")),
+                ));
+            }
+            output::print(&match arguments.counters {
+                true => output::counter_table(&of.window),
+                false => output::counter_summary(&of.window),
+            });
+        }
         if arguments.accounting {
             output::print(&output::account_table(&accounts));
         }

@@ -1,5 +1,6 @@
 //! Where results go, and how wide they may be.
 
+mod counters;
 mod programs;
 mod rows;
 
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nearfar::bench::Bench;
 
+pub use counters::{binding_rows, counter_rows, counter_summary, counter_table};
 pub use programs::{account_rows, account_table, program_rows, program_table};
 pub use results::table::{Fit, TextTable};
 pub use rows::{outcome_table, row};

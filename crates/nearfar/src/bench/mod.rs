@@ -26,6 +26,7 @@ use units::{Bytes, Duration, Frequency, Time};
 use wire::dma_engine as regs;
 use wire::pcie::Bdf;
 
+use crate::counters::{Moment, Place as CounterPlace, Reading, Window};
 use crate::topology::{self, Assembled, TopologyError, memory_ranges};
 use crate::trace::Recorder;
 use buffer::Buffer;
@@ -150,6 +151,8 @@ pub struct Outcome {
     pub tlps: u64,
     /// Events that the simulation took.
     pub events: u64,
+    /// What was counted from the test's start to its end.
+    pub window: Window,
 }
 
 impl Outcome {
@@ -160,11 +163,11 @@ impl Outcome {
 }
 
 /// What a simulation had to do.
-#[derive(Clone, Copy)]
 struct Work {
     tlps: u64,
     events: u64,
     ended: Time,
+    window: Window,
 }
 
 /// Bus, device and function of the card: the first behind its root port.
@@ -271,6 +274,13 @@ impl Bench {
         let setup = simulation.with(|fabric, _| Setup::of(fabric, host, card, port, FIRST_SLOT));
         let plan = self.plan(run, length);
         start(&simulation, host, FIRST_SLOT, setup, &buffer, run, plan.told, address_seed)?;
+        let count = |simulation: &Simulation<Fabric>| {
+            let now = simulation.now();
+            let place = CounterPlace { name: "card0", endpoint: card, nic: None };
+            let reading = simulation.with(|fabric, _| Reading::of_hardware(fabric, host, &[place], now));
+            Moment::new(now, vec![(self.machine.name.clone(), reading)])
+        };
+        let began = count(&simulation);
         let done = journal.clone();
         if let Some(recorder) = recorder {
             // The last register write starts the test.
@@ -291,7 +301,8 @@ impl Bench {
                 .sum()
         });
         let ended = if journal.borrow().done { journal.borrow().ended } else { simulation.now() };
-        let work = Work { tlps, events: simulation.processed(), ended };
+        let window = began.until(&count(&simulation));
+        let work = Work { tlps, events: simulation.processed(), ended, window };
         self.outcome(run, &journal, work).map(Some)
     }
 
@@ -321,7 +332,7 @@ impl Bench {
     }
 
     fn outcome(&self, run: &Run, journal: &Rc<RefCell<Journal>>, work: Work) -> Result<Outcome, BenchError> {
-        let Work { tlps, events, ended } = work;
+        let Work { tlps, events, ended, window } = work;
         let journal = journal.borrow();
         let nothing = || BenchError::Nothing(run.to_string());
         if journal.timed_out > 0 {
@@ -343,7 +354,7 @@ impl Bench {
             let distribution = Cdf::from_histogram(counts, CARD_CLOCK);
             // A single sample has no interval.
             let half_width = steady::latency_half_width(&journal).unwrap_or(f64::INFINITY);
-            return Ok(Outcome { row: Row::Latency(row), distribution, half_width, tlps, events });
+            return Ok(Outcome { row: Row::Latency(row), distribution, half_width, tlps, events, window });
         }
         let steady = Steady::of(&journal).ok_or_else(nothing)?;
         // pcie-bench counts a test that reads and writes by direction.
@@ -356,6 +367,7 @@ impl Bench {
             half_width: steady.half_width,
             tlps,
             events,
+            window,
         })
     }
 }

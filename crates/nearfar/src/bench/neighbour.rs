@@ -14,6 +14,7 @@ use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
 use wire::pcie::Bdf;
 
 use super::*;
+use crate::counters::Window;
 use crate::topology::{NEIGHBOUR_BUS, add_neighbour};
 
 /// Bus, device and function of the second card.
@@ -111,7 +112,7 @@ impl Bench {
         let done = journal.clone();
         simulation.run_while(|_| !done.borrow().done);
         let ended = journal.borrow().ended;
-        self.outcome(run, &journal, Work { tlps: 0, events: 0, ended })
+        self.outcome(run, &journal, Work { tlps: 0, events: 0, ended, window: Window::default() })
     }
 }
 

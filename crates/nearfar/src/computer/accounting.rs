@@ -43,7 +43,7 @@ impl Account {
     }
 }
 
-fn part_name(part: Part) -> &'static str {
+pub(crate) fn part_name(part: Part) -> &'static str {
     match part {
         Part::User => "user",
         Part::Kernel => "kernel",

@@ -207,7 +207,7 @@ impl<'a> Events<'a> {
             let took = now.since((self.started + entry.start).min(now));
             let outcome = Err(Failure(format!("its host {why} at {}", now.since(self.started))));
             let (host, run) = (stopped.name.clone(), entry.run.value.clone());
-            done.push((n, Done { host, run, took, outcome }));
+            done.push((n, Done { number: None, host, run, took, outcome }));
         }
     }
 
@@ -328,7 +328,10 @@ impl<'a> Events<'a> {
                 report
             });
             let took = clock.now().since(at);
-            ended.done.borrow_mut().push((number, Done { host: EVENT.to_owned(), run, took, outcome }));
+            ended
+                .done
+                .borrow_mut()
+                .push((number, Done { number: None, host: EVENT.to_owned(), run, took, outcome }));
         });
     }
 
@@ -349,9 +352,14 @@ impl<'a> Events<'a> {
                 Trigger::At(_) => "it did not happen: the run was over before",
                 Trigger::Counter(_) => "it did not happen: its condition was never met",
             };
-            let (host, run) = (EVENT.to_owned(), event.text.clone());
-            let outcome = Err(Failure(why.to_owned()));
-            done.push((self.number(n), Done { host, run, took: Duration::ZERO, outcome }));
+            let undone = Done {
+                number: None,
+                host: EVENT.to_owned(),
+                run: event.text.clone(),
+                took: Duration::ZERO,
+                outcome: Err(Failure(why.to_owned())),
+            };
+            done.push((self.number(n), undone));
         }
     }
 }

@@ -10,6 +10,7 @@
 //! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
 //! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
 //! | `accounting` | where the cores' time went |
+//! | `counting` | counters while each program ran, and where its interrupts went |
 //! | `tree` | what their kernels find, as sysfs shows it |
 //! | `programs` | command lines, held against what their hosts have |
 //! | `rules` | what network devices are called, and that they are started when they come |
@@ -23,6 +24,7 @@
 mod accounting;
 mod budget;
 mod connections;
+mod counting;
 mod device;
 mod events;
 mod kernel;
@@ -64,11 +66,13 @@ use wire::pcie::{Bdf, FunctionAddress};
 use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
+pub(crate) use accounting::part_name;
 pub use accounting::{Account, Accounting};
+pub use counting::{Arrival, Counted, Counting, device_names};
 pub(crate) use device::{nic_driver, nic_driver_params};
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
-pub use run::{Done, Observer, run, run_accounted, run_all, run_watched};
+pub use run::{Counts, Done, Observer, run, run_all, run_counted, run_watched};
 pub use tree::tree;
 
 /// Why computers cannot be simulated.

@@ -200,9 +200,6 @@ impl PacketCosts {
             )),
             None => self.compare(host, nic, run, &link, [up, down], report),
         }
-        let limit = self.limit(host, nic, size, carried, report);
-        let rate = report.get("throughput").unwrap_or_default() / 1e3;
-        report.notes.push(format!("{limit} ({rate:.1} Gbit/s)"));
     }
 
     /// Holds a packet's bytes against the model of descriptor rings.
@@ -252,35 +249,6 @@ impl PacketCosts {
              addresses below 4 GiB, 4 B shorter than the model's",
             down.completions
         ));
-    }
-
-    /// What kept more packets from being sent.
-    fn limit(&self, host: usize, nic: &machine::Nic, size: u32, carried: f64, report: &Report) -> String {
-        /// Who is so full is what limits.
-        const FULL: f64 = 0.93;
-        let get = |quantity| report.get(quantity).unwrap_or_default();
-        let (rate, packets) = (get("throughput") / 1e3, get("rate") * 1e6);
-        let wire = nic.controller.rate.value.as_gbit_per_s_f64() * f64::from(size) / f64::from(size + 24);
-        let interval = nic.tx.packet_interval.value.as_ns_f64() / 1e9;
-        let (before, after) = (&self.before[host].down, &self.after[host].down);
-        let stalled = (after.stalled - before.stalled).as_ns_f64() / (get("time") * 1e3);
-        let waited = get("waited for room");
-        match () {
-            () if rate > FULL * wire => "the Ethernet limits".to_owned(),
-            () if rate > FULL * carried => "the link limits".to_owned(),
-            () if interval > 0.0 && packets > FULL / interval => {
-                format!("the NIC limits: it begins a packet every {:.1} ns", interval * 1e9)
-            }
-            () if stalled > 0.5 => format!(
-                "credits limit: TLPs to the NIC waited for them, or for older TLPs, {:.0} % of the time",
-                100.0 * stalled
-            ),
-            () if waited > 10.0 => format!(
-                "the sending queue limits: {waited:.0} % of the time it was full, {} times, as packets stay in the NIC for long",
-                get("ring full")
-            ),
-            () => "the core limits: neither link nor Ethernet is full".to_owned(),
-        }
     }
 }
 

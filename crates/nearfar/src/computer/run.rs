@@ -14,7 +14,7 @@ use workloads::{Environment, Failure, Program, Report};
 use super::events::{Events, policy};
 use super::programs::programs;
 use super::traffic::TrafficSource;
-use super::{Account, Accounting, Computer, ComputerError, Computers, PacketCosts};
+use super::{Account, Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts};
 use crate::progress::{Progress, Silent};
 
 /// Events between two looks at how far the simulation is: less than a tenth of a second.
@@ -23,6 +23,8 @@ const EVENTS_A_LOOK: u32 = 1 << 16;
 /// A program that has ended.
 #[derive(Debug)]
 pub struct Done {
+    /// Its number in the scenario, behind whose programs sources of traffic follow; a report on a link has none.
+    pub number: Option<usize>,
     /// The host that it ran on.
     pub host: String,
     /// Its command line.
@@ -45,7 +47,7 @@ pub(super) struct Ended {
 /// If a command line is not understood or not possible, or the computers cannot be put together. A program that waits for what never happens
 /// is told as a failure of its own.
 pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, ComputerError> {
-    run_accounted(setup, progress).map(|(done, _)| done)
+    run_counted(setup, progress).map(|counts| counts.done)
 }
 
 /// Runs several scenarios, in parallel unless drives keep their blocks in named files, and gives what their programs left in
@@ -72,25 +74,45 @@ pub fn run_all(
     all
 }
 
-/// As [`run`], and where the cores' time went meanwhile.
+/// What a run left.
+#[derive(Debug)]
+pub struct Counts {
+    /// What the programs left, and reports on links between them.
+    pub done: Vec<Done>,
+    /// Where the cores' time went.
+    pub accounts: Vec<Account>,
+    /// What was counted while each program ran that is no server.
+    pub counted: Vec<Counted>,
+}
+
+/// As [`run`], with where the cores' time went and what was counted meanwhile.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_accounted(
-    setup: &ComputerSetup,
-    progress: &dyn Progress,
-) -> Result<(Vec<Done>, Vec<Account>), ComputerError> {
-    let mut both = (PacketCosts::default(), Accounting::default());
-    let mut done = run_watched(setup, progress, &mut both)?;
-    let (costs, accounting) = both;
+pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Counts, ComputerError> {
+    let mut watching = ((PacketCosts::default(), Accounting::default()), Counting::new(setup));
+    let mut done = run_watched(setup, progress, &mut watching)?;
+    let ((costs, accounting), counting) = watching;
     costs.explain(setup, &mut done);
-    Ok((done, accounting.accounts()))
+    let counted = counting.counted();
+    for program in &mut done {
+        let of = |counted: &&Counted| Some(counted.program) == program.number;
+        if let (Ok(report), Some(counted)) = (&mut program.outcome, counted.iter().find(of)) {
+            report.notes.extend(counted.placement(setup));
+            report.notes.push(counted.window.binding(&program.host).to_string());
+        }
+    }
+    Ok(Counts { done, accounts: accounting.accounts(), counted })
 }
 
 /// Somebody who watches computers while programs run on them.
 pub trait Observer {
     /// They have booted; no program has started.
     fn booted(&mut self, computers: &Computers);
+    /// The program with this number in the scenario starts, no server; sources of traffic follow behind the programs.
+    fn began(&mut self, _program: usize, _computers: &Computers) {}
+    /// It has ended.
+    fn done(&mut self, _program: usize, _computers: &Computers) {}
     /// Whether enough has been seen; asked after each event.
     fn has_enough(&self) -> bool;
     /// The programs have ended, or enough has been seen.
@@ -102,6 +124,16 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
     fn booted(&mut self, computers: &Computers) {
         self.0.booted(computers);
         self.1.booted(computers);
+    }
+
+    fn began(&mut self, program: usize, computers: &Computers) {
+        self.0.began(program, computers);
+        self.1.began(program, computers);
+    }
+
+    fn done(&mut self, program: usize, computers: &Computers) {
+        self.0.done(program, computers);
+        self.1.done(program, computers);
     }
 
     fn has_enough(&self) -> bool {
@@ -142,9 +174,26 @@ pub fn run_watched(
     let serves = |n: usize| programs.get(n).is_some_and(|program| program.serves());
     let (mut seen, started) = (0, computers.simulation().now());
     let length = length(setup, &programs);
+    // Those that are no servers, the last one first.
+    let mut starts: Vec<(Time, usize)> = setup
+        .programs
+        .iter()
+        .map(|entry| entry.start)
+        .enumerate()
+        .filter(|&(n, _)| !serves(n))
+        .chain((programs.len()..).zip(setup.sources.iter().map(|source| source.start)))
+        .map(|(n, start)| (started + start, n))
+        .collect();
+    starts.sort_by_key(|&start| std::cmp::Reverse(start));
     loop {
+        while let Some((_, n)) = starts.pop_if(|(at, _)| *at <= computers.simulation().now()) {
+            observer.began(n, &computers);
+        }
         let done = ended.done.borrow();
-        done[seen..].iter().for_each(|(_, done)| progress.step(&done.run));
+        for (n, done) in &done[seen..] {
+            progress.step(&done.run);
+            observer.done(*n, &computers);
+        }
         seen = done.len();
         let all = 0..programs.len() + setup.sources.len();
         if all.into_iter().all(|n| serves(n) || done.iter().any(|(ended, _)| *ended == n)) {
@@ -153,15 +202,20 @@ pub fn run_watched(
         drop(done);
         events.happen(&mut computers)?;
         let before = seen;
+        let next = starts.last().map_or(Time::NEVER, |&(at, _)| at);
         let mut count = 0u32;
         computers.simulation().run_while(|_| {
             count += 1;
             if count % EVENTS_A_LOOK == 0 {
                 progress.simulated(computers.simulation().now().since(started), length);
             }
-            ended.done.borrow().len() == before && !observer.has_enough() && !events.are_due(&computers)
+            ended.done.borrow().len() == before
+                && computers.simulation().now() < next
+                && !observer.has_enough()
+                && !events.are_due(&computers)
         });
-        if ended.done.borrow().len() == before && !events.are_due(&computers) {
+        let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
+        if is_quiet && !events.are_due(&computers) {
             if observer.has_enough() {
                 break;
             }
@@ -214,7 +268,7 @@ fn give_up(
         let took = at.since(started + entry.start);
         let host = computers.hosts()[entry.host].name.clone();
         let outcome = Err(Failure(why));
-        done.push((n, Done { host, run: entry.run.value.clone(), took, outcome }));
+        done.push((n, Done { number: Some(n), host, run: entry.run.value.clone(), took, outcome }));
     }
 }
 
@@ -244,7 +298,7 @@ fn start(
             let outcome = program.run(cpu.clone(), environment).await;
             cpu.sync().await;
             let took = cpu.now().since(began);
-            ended.done.borrow_mut().push((n, Done { host: host_name, run, took, outcome }));
+            ended.done.borrow_mut().push((n, Done { number: Some(n), host: host_name, run, took, outcome }));
         })
     })
 }
@@ -264,7 +318,7 @@ fn start_source(
     let (clock, ended) = (simulation.handle(), Rc::clone(ended));
     source.when_ended(simulation, move |outcome| {
         let took = clock.now().since(at);
-        ended.done.borrow_mut().push((n, Done { host, run, took, outcome }));
+        ended.done.borrow_mut().push((n, Done { number: Some(n), host, run, took, outcome }));
     });
 }
 

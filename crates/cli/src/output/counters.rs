@@ -1,0 +1,278 @@
+//! Counters of a window, in short and in full.
+
+use nearfar::counters::{Counter, HostCounters, Unit, Window};
+
+use super::{Fit, TextTable, width};
+
+/// Every counter of a window, one row for each, with its rate and, of bytes, what multiple of the network's payload it is.
+pub fn counter_rows(window: &Window, about: &serde_json::Value) -> Vec<serde_json::Value> {
+    let mut rows = Vec::new();
+    for host in &window.hosts {
+        for counter in &host.counters {
+            let mut row = about.clone();
+            row["kind"] = "counter".into();
+            row["host"] = host.host.clone().into();
+            row["counter"] = counter.name.clone().into();
+            row["unit"] = counter.unit.name().into();
+            row["value"] = counter.amount().into();
+            row["per_s"] = rate(counter, window).into();
+            if let Some(multiple) = of_network(counter, host) {
+                row["of_network"] = multiple.into();
+            }
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// What binds, and how full every resource was.
+pub fn binding_rows(window: &Window, own: &str, about: &serde_json::Value) -> Vec<serde_json::Value> {
+    let binding = window.binding(own);
+    let mut binds = about.clone();
+    binds["kind"] = "binds".into();
+    let what = binding.what.as_ref();
+    binds["host"] = what.map(|(host, _)| host.clone()).into();
+    binds["place"] = what.map(|(_, resource)| resource.place.clone()).into();
+    binds["resource"] = what.map(|(_, resource)| resource.kind.name()).into();
+    binds["share_pct"] = what.map(|(_, resource)| 100.0 * resource.share).into();
+    binds["sentence"] = binding.to_string().into();
+    let mut rows = vec![binds];
+    for host in &window.hosts {
+        rows.extend(host.resources.iter().filter(|resource| resource.share > 0.0).map(|resource| {
+            let mut row = about.clone();
+            row["kind"] = "resource".into();
+            row["host"] = host.host.clone().into();
+            row["place"] = resource.place.clone().into();
+            row["resource"] = resource.kind.name().into();
+            row["share_pct"] = (100.0 * resource.share).into();
+            row
+        }));
+    }
+    rows
+}
+
+/// Bytes or events a second; of times, the share.
+fn rate(counter: &Counter, window: &Window) -> f64 {
+    match counter.unit {
+        Unit::Bytes | Unit::Events => counter.value as f64 / window.length.as_s_f64(),
+        Unit::Time | Unit::Held => counter.value as f64 / window.length.as_ps() as f64,
+    }
+}
+
+fn of_network(counter: &Counter, host: &HostCounters) -> Option<f64> {
+    let network = host.network_bytes();
+    (counter.unit == Unit::Bytes && network > 0).then(|| counter.value as f64 / network as f64)
+}
+
+/// All counters of a window as a table.
+pub fn counter_table(window: &Window) -> String {
+    let mut table =
+        TextTable::new(["counter", "host", "value", "unit", "a second", "of the network's"], Fit::Blocks(2))
+            .numbers(2..6);
+    for host in &window.hosts {
+        for counter in &host.counters {
+            let rate = rate(counter, window);
+            let rate = match counter.unit {
+                Unit::Bytes => format!("{:.3} GB", rate / 1e9),
+                Unit::Events => format!("{:.3} M", rate / 1e6),
+                Unit::Time => format!("{:.1} %", 100.0 * rate),
+                Unit::Held => format!("{rate:.1} on average"),
+            };
+            let multiple = of_network(counter, host).map(|multiple| format!("{multiple:.2}x"));
+            table.add(vec![
+                counter.name.clone(),
+                host.host.clone(),
+                format!("{:.0}", counter.amount()),
+                counter.unit.name().to_owned(),
+                rate,
+                multiple.unwrap_or_default(),
+            ]);
+        }
+    }
+    for host in &window.hosts {
+        for resource in host.resources.iter().filter(|resource| resource.share > 0.0) {
+            table.add(vec![
+                format!("{}/full/{}", resource.place, resource.kind.name()),
+                host.host.clone(),
+                format!("{:.1}", 100.0 * resource.share),
+                "%".into(),
+                String::new(),
+                String::new(),
+            ]);
+        }
+    }
+    format!("{}\n", table.render(width()))
+}
+
+/// The counters of a window in a few lines for each host.
+pub fn counter_summary(window: &Window) -> String {
+    let mut text = String::new();
+    for host in &window.hosts {
+        let lines = Lines { host, window };
+        let all: Vec<(String, String)> =
+            [lines.cores(), lines.sockets(), lines.iommus(), lines.devices()].concat();
+        if all.is_empty() {
+            continue;
+        }
+        text += &format!("counters of {} in {}\n", host.host, nearfar::trace::human(window.length));
+        let widest = all.iter().map(|(place, _)| place.chars().count()).max().unwrap_or(0);
+        for (place, said) in all {
+            text += &format!("  {place:<widest$}  {said}\n");
+        }
+    }
+    text
+}
+
+/// The few lines of one host.
+struct Lines<'a> {
+    host: &'a HostCounters,
+    window: &'a Window,
+}
+
+impl Lines<'_> {
+    /// Counters `place/what/...` as what follows, with their values, the largest first.
+    fn parts(&self, place: &str, what: &str) -> Vec<(&str, u64)> {
+        let begin = format!("{place}/{what}/");
+        let part = |c: &&Counter| c.name.starts_with(&begin);
+        let mut parts: Vec<_> =
+            self.host.counters.iter().filter(part).map(|c| (&c.name[begin.len()..], c.value)).collect();
+        parts.sort_by_key(|&(_, value)| std::cmp::Reverse(value));
+        parts
+    }
+
+    /// Places that begin so, in order.
+    fn places(&self, begin: &str) -> Vec<&str> {
+        let mut places: Vec<&str> = Vec::new();
+        for place in self.host.counters.iter().map(Counter::place).filter(|place| place.starts_with(begin)) {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        places
+    }
+
+    /// Shares of a whole in words.
+    fn shares(parts: &[(&str, u64)]) -> String {
+        let total = parts.iter().map(|&(_, value)| value).sum::<u64>().max(1) as f64;
+        let share = |&(name, value): &(&str, u64)| (name.to_owned(), 100.0 * value as f64 / total);
+        let shares = parts.iter().map(share).filter(|&(_, share)| share >= 1.0);
+        shares.map(|(name, share)| format!("{name} {share:.0} %")).collect::<Vec<_>>().join(", ")
+    }
+
+    fn gb_per_s(&self, bytes: u64) -> String {
+        format!("{:.2} GB/s", bytes as f64 / self.window.length.as_s_f64() / 1e9)
+    }
+
+    fn cores(&self) -> Vec<(String, String)> {
+        let mut lines = Vec::new();
+        for place in self.places("core") {
+            let parts = self.parts(place, "busy");
+            let busy = parts.iter().map(|&(_, ps)| ps).sum::<u64>();
+            let share = 100.0 * busy as f64 / self.window.length.as_ps().max(1) as f64;
+            if share >= 1.0 {
+                lines.push((place.to_owned(), format!("{share:.0} % busy: {}", Self::shares(&parts))));
+            }
+        }
+        lines
+    }
+
+    fn sockets(&self) -> Vec<(String, String)> {
+        let mut lines = Vec::new();
+        for place in self.places("socket") {
+            if place.contains('-') {
+                let parts = self.parts(place, "bytes");
+                let bytes = parts.iter().map(|&(_, bytes)| bytes).sum();
+                if bytes > 0 {
+                    lines.push((
+                        place.to_owned(),
+                        format!("{}: {}", self.gb_per_s(bytes), Self::shares(&parts)),
+                    ));
+                }
+                continue;
+            }
+            let hits: Vec<String> = ["core", "dma", "walk"]
+                .iter()
+                .filter_map(|user| {
+                    let of = |what: &str| self.host.of(&format!("{place}/llc-{what}/{user}"));
+                    let (hits, all) = (of("hits"), of("hits") + of("misses"));
+                    (all > 0).then(|| format!("{user} {:.0} % of {all}", 100.0 * hits as f64 / all as f64))
+                })
+                .collect();
+            if !hits.is_empty() {
+                lines.push((format!("{place} LLC"), format!("hits: {}", hits.join(", "))));
+            }
+            let (read, written) = (self.parts(place, "dram-read"), self.parts(place, "dram-written"));
+            let bytes = |parts: &[(&str, u64)]| parts.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+            let (r, w) = (bytes(&read), bytes(&written));
+            if r + w > 0 {
+                let network = self.host.network_bytes();
+                let multiple = match network {
+                    0 => String::new(),
+                    network => format!("; {:.2}x the network's", (r + w) as f64 / network as f64),
+                };
+                let ways = [("read", r, read), ("written", w, written)];
+                let ways = ways.iter().filter(|(_, bytes, _)| *bytes > 0);
+                let said = ways
+                    .map(|(way, b, parts)| format!("{} {way} ({})", self.gb_per_s(*b), Self::shares(parts)));
+                let said = said.collect::<Vec<_>>().join(", ");
+                lines.push((format!("{place} DRAM"), format!("{said}{multiple}")));
+            }
+        }
+        lines
+    }
+
+    fn iommus(&self) -> Vec<(String, String)> {
+        let line = |place: &str| {
+            let (lookups, walks) = (self.parts(place, "lookups"), self.host.of(&format!("{place}/walks")));
+            let total = lookups.iter().map(|&(_, value)| value).sum::<u64>();
+            (place.to_owned(), format!("{total} lookups ({}), {walks} walks", Self::shares(&lookups)))
+        };
+        self.places("iommu").into_iter().map(line).collect()
+    }
+
+    fn devices(&self) -> Vec<(String, String)> {
+        let mut lines = Vec::new();
+        let is_device = |place: &&str| {
+            self.host
+                .counters
+                .iter()
+                .any(|c| c.place() == *place && c.name[place.len()..].starts_with("/link-"))
+        };
+        for place in self.places("").into_iter().filter(is_device) {
+            for (way, words) in [("up", "to the host"), ("down", "to the device")] {
+                let parts = self.parts(place, &format!("link-{way}-bytes"));
+                let bytes = parts.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+                if bytes > 0 {
+                    let busy = self.host.of(&format!("{place}/link-{way}-busy")) as f64;
+                    let busy = 100.0 * busy / self.window.length.as_ps().max(1) as f64;
+                    let said = format!(
+                        "{} {words}, {busy:.0} % busy: {}",
+                        self.gb_per_s(bytes),
+                        Self::shares(&parts)
+                    );
+                    lines.push((format!("{place} link"), said));
+                }
+            }
+            let frames = ["tx", "rx"].map(|way| self.host.of(&format!("{place}/{way}-frames")));
+            let dropped = ["rx-no-buffer", "rx-overflow"].map(|why| self.host.of(&format!("{place}/{why}")));
+            if frames.iter().sum::<u64>() > 0 {
+                let mut said = format!("{} frames sent, {} received", frames[0], frames[1]);
+                if dropped.iter().sum::<u64>() > 0 {
+                    said += &format!(", dropped {} for want of a buffer, {} of room", dropped[0], dropped[1]);
+                }
+                for counter in &self.host.counters {
+                    if let (Unit::Held, Some(ring)) = (counter.unit, counter.name.strip_prefix(place)) {
+                        let mean = counter.value as f64 / self.window.length.as_ps().max(1) as f64;
+                        if ring.starts_with("/tx") && mean >= 0.05 {
+                            let ring =
+                                ring.trim_start_matches('/').trim_end_matches("-filled").replace('-', " ");
+                            said += &format!(", {mean:.1} descriptors in {ring}");
+                        }
+                    }
+                }
+                lines.push((place.to_owned(), said));
+            }
+        }
+        lines
+    }
+}

@@ -1,0 +1,220 @@
+//! Counters of computers while programs run on them, and where the programs' interrupts went.
+
+use std::collections::BTreeMap;
+
+use machine::{ComputerSetup, DeviceFile, HostSetup};
+use platform::cpu::CpuId;
+use platform::irq::Irq;
+
+use super::run::Observer;
+use super::{Computer, Computers};
+use crate::counters::{Moment, Place, Reading, Window};
+
+/// An interrupt of a device that arrived while a program ran.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// The host.
+    pub host: String,
+    /// What the driver calls it.
+    pub line: String,
+    /// How often it arrived.
+    pub count: u64,
+    /// At which core.
+    pub core: u16,
+    /// Socket of that core, and of the memory that a driver takes there.
+    pub core_node: u8,
+    /// Socket of the device.
+    pub device_node: u8,
+}
+
+/// What was counted while a program ran.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// The program's number in the scenario, behind which sources of traffic follow.
+    pub program: usize,
+    /// What was counted.
+    pub window: Window,
+    /// The devices' interrupts.
+    pub arrivals: Vec<Arrival>,
+}
+
+impl Counted {
+    /// Where the interrupts of NICs arrived, and those of other devices that arrived far from them: in sentences.
+    pub fn placement(&self, setup: &ComputerSetup) -> Vec<String> {
+        let mut notes = Vec::new();
+        for host in &setup.hosts {
+            let arrivals: Vec<&Arrival> = self.arrivals.iter().filter(|a| a.host == host.name).collect();
+            let most = arrivals.iter().map(|arrival| arrival.count).max().unwrap_or(0);
+            // Not those of which a few came by the way.
+            let told = |a: &&&Arrival| {
+                a.count * 20 >= most && (a.line.starts_with("nic-") || a.core_node != a.device_node)
+            };
+            let mut cores: BTreeMap<(u8, u8), Vec<u16>> = BTreeMap::new();
+            for arrival in arrivals.iter().filter(told) {
+                let cores = cores.entry((arrival.device_node, arrival.core_node)).or_default();
+                if !cores.contains(&arrival.core) {
+                    cores.push(arrival.core);
+                }
+            }
+            for ((device, node), cores) in cores {
+                let many = if cores.len() == 1 { "core" } else { "cores" };
+                let list = cores.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let where_to = match device == node {
+                    true => format!("socket {node}, the device's"),
+                    false => format!("socket {node}, REMOTE from the device on socket {device}"),
+                };
+                notes.push(format!(
+                    "interrupts at {}: {many} {list} ({where_to}); buffers that are taken there lie in memory of socket {node}",
+                    host.name
+                ));
+            }
+        }
+        if let Some(program) = setup.programs.get(self.program)
+            && let Some(note) = program_placement(setup, program, &self.arrivals)
+        {
+            notes.push(note);
+        }
+        notes
+    }
+}
+
+/// That a program runs on another socket than the devices' interrupts arrive at.
+fn program_placement(
+    setup: &ComputerSetup,
+    program: &machine::ProgramSetup,
+    arrivals: &[Arrival],
+) -> Option<String> {
+    let host = &setup.hosts[program.host];
+    let per_socket = u64::from(host.machine.host.core.count.value.get()).max(1);
+    let mut sockets: Vec<u64> = program.cpus.iter().map(|&core| u64::from(core) / per_socket).collect();
+    sockets.dedup();
+    let [own] = sockets[..] else { return None };
+    let busiest = arrivals.iter().filter(|a| a.host == host.name).max_by_key(|arrival| arrival.count)?;
+    (u64::from(busiest.core_node) != own).then(|| {
+        format!(
+            "the program runs on socket {own} of {}, REMOTE from core {}, where most of its interrupts arrive",
+            host.name, busiest.core
+        )
+    })
+}
+
+/// Names of a host's devices, as counters have them: what the scenario calls them, or their kind and a number.
+pub fn device_names(host: &HostSetup) -> Vec<String> {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let name = |device: &machine::DeviceSetup| {
+        let kind = match &device.kind {
+            DeviceFile::Drive(_) => "drive",
+            DeviceFile::Nic(_) => "nic",
+            DeviceFile::Card(_) => "card",
+        };
+        let number = numbers.entry(kind).or_default();
+        *number += 1;
+        device.name.clone().unwrap_or_else(|| format!("{kind}{}", *number - 1))
+    };
+    host.devices.iter().map(name).collect()
+}
+
+/// What a host has counted so far.
+fn reading(computers: &Computers, host: &Computer, setup: &HostSetup) -> Reading {
+    let names = device_names(setup);
+    let now = computers.simulation().now();
+    let handle = |endpoint| host.nics.iter().find(|(of, _)| *of == endpoint).map(|(_, handle)| handle);
+    let places: Vec<Place<'_>> = names
+        .iter()
+        .zip(host.devices.iter().zip(&setup.devices))
+        .map(|(name, (&endpoint, device))| {
+            let nic = match &device.kind {
+                DeviceFile::Nic(nic) => handle(endpoint).map(|handle| (handle, &**nic)),
+                _ => None,
+            };
+            Place { name, endpoint, nic }
+        })
+        .collect();
+    let mut reading =
+        computers.simulation().with(|fabric, _| Reading::of_hardware(fabric, host.host, &places, now));
+    reading.add_kernel(&host.kernel, now);
+    reading
+}
+
+/// How often each interrupt of each host has arrived.
+type Arrivals = Vec<BTreeMap<Irq, u64>>;
+
+/// Counts from when each program starts to when it has ended.
+pub struct Counting<'a> {
+    setup: &'a ComputerSetup,
+    began: BTreeMap<usize, (Moment, Arrivals)>,
+    counted: Vec<Counted>,
+}
+
+impl<'a> Counting<'a> {
+    /// Counts the programs of a scenario.
+    pub fn new(setup: &'a ComputerSetup) -> Self {
+        Self { setup, began: BTreeMap::new(), counted: Vec::new() }
+    }
+
+    /// What was counted while each program ran that is no server, by their numbers.
+    pub fn counted(mut self) -> Vec<Counted> {
+        self.counted.sort_by_key(|counted| counted.program);
+        self.counted
+    }
+
+    fn moment(&self, computers: &Computers) -> (Moment, Arrivals) {
+        let hosts = computers.hosts().iter().zip(&self.setup.hosts);
+        let readings = hosts.map(|(host, setup)| (host.name.clone(), reading(computers, host, setup)));
+        let moment = Moment::new(computers.simulation().now(), readings.collect());
+        let arrivals = |host: &Computer| {
+            host.kernel.interrupts().into_iter().map(|(irq, _, _, count)| (irq, count)).collect()
+        };
+        (moment, computers.hosts().iter().map(arrivals).collect())
+    }
+
+    fn arrivals(&self, computers: &Computers, before: &Arrivals) -> Vec<Arrival> {
+        let mut all = Vec::new();
+        for (host, before) in computers.hosts().iter().zip(before) {
+            let functions = host.kernel.pci();
+            let node = |core: CpuId| {
+                computers.simulation().with(|fabric, _| {
+                    let node = fabric.host(host.host).memory.node_of_core(hardware::memory::CoreId(core.0));
+                    node.map_or(0, |node| node.0)
+                })
+            };
+            for (irq, line, core, count) in host.kernel.interrupts() {
+                let count = count - before.get(&irq).copied().unwrap_or_default();
+                // Root ports have interrupts too, of hot plug and errors.
+                let of = |f: &&kernel::FunctionInfo| f.irqs.contains(&irq) && f.buses.is_none();
+                let Some(function) = functions.iter().find(of).filter(|_| count > 0) else { continue };
+                all.push(Arrival {
+                    host: host.name.clone(),
+                    line,
+                    count,
+                    core: core.0,
+                    core_node: node(core),
+                    device_node: function.node,
+                });
+            }
+        }
+        all
+    }
+}
+
+impl Observer for Counting<'_> {
+    fn booted(&mut self, _: &Computers) {}
+
+    fn began(&mut self, program: usize, computers: &Computers) {
+        let moment = self.moment(computers);
+        self.began.insert(program, moment);
+    }
+
+    fn done(&mut self, program: usize, computers: &Computers) {
+        let Some((before, arrivals)) = self.began.remove(&program) else { return };
+        let window = before.until(&self.moment(computers).0);
+        let arrivals = self.arrivals(computers, &arrivals);
+        self.counted.push(Counted { program, window, arrivals });
+    }
+
+    fn has_enough(&self) -> bool {
+        false
+    }
+
+    fn ended(&mut self, _: &Computers) {}
+}

@@ -1,0 +1,181 @@
+//! What binds: which of the resources that data passes is full.
+//!
+//! Servers (links, channels, walkers, stages of a device) bind when they work all the time. Where one does, what leads to it
+//! fills up too: its credits and tags are waited for, the ring stays full, the core spins. So a full server binds before
+//! anything that is only waited for; and of those, what is nearer to the memory: credits keep tags taken, tags keep
+//! descriptors in the ring, a full ring keeps the core waiting.
+
+use std::fmt;
+
+use super::Window;
+
+/// What can be full: servers, then what is waited for, in the order in which one fills the next.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// The Ethernet's wire.
+    Wire,
+    /// A direction of a PCIe link.
+    Link,
+    /// The DRAM channels of a socket.
+    Dram,
+    /// A direction of a link between sockets.
+    Interconnect,
+    /// The LLC's port for devices.
+    Llc,
+    /// A root port's intake.
+    RootPort,
+    /// The page walkers of an IOMMU.
+    Walkers,
+    /// A stage inside a device.
+    Device,
+    /// Flow-control credits.
+    Credits,
+    /// A device's tags.
+    Tags,
+    /// A ring of descriptors.
+    Ring,
+    /// A core.
+    Core,
+}
+
+impl Kind {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wire => "wire",
+            Self::Link => "link",
+            Self::Dram => "dram",
+            Self::Interconnect => "interconnect",
+            Self::Llc => "llc",
+            Self::RootPort => "root-port",
+            Self::Walkers => "walkers",
+            Self::Device => "device",
+            Self::Credits => "credits",
+            Self::Tags => "tags",
+            Self::Ring => "ring",
+            Self::Core => "core",
+        }
+    }
+
+    /// Whether it works, rather than is held or waited for.
+    const fn is_server(self) -> bool {
+        !matches!(self, Self::Credits | Self::Tags | Self::Ring | Self::Core)
+    }
+
+    /// The share of a window from which on it binds. What is bound by a resource still begins and ends, and waits for others
+    /// now and then.
+    const fn full(self) -> f64 {
+        match self {
+            // A queue's share of time with somebody in it, or of places taken: drivers keep some free.
+            Self::Tags | Self::Ring | Self::Credits => 0.75,
+            // Rows, refreshes and changes of direction take the rest.
+            Self::Dram => 0.8,
+            // It sleeps between one batch and the next.
+            Self::Core => 0.85,
+            _ => 0.9,
+        }
+    }
+}
+
+/// How full a resource was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Resource {
+    /// What it is.
+    pub kind: Kind,
+    /// Where it is.
+    pub place: String,
+    /// How many of them work side by side.
+    pub of: u64,
+    /// Which share of the time it worked, or was waited for.
+    pub share: f64,
+}
+
+impl Resource {
+    fn is_full(&self) -> bool {
+        self.share >= self.kind.full()
+    }
+
+    /// What it is, in words.
+    fn words(&self, host: &str) -> String {
+        let (device, part) = self.place.split_once('/').unwrap_or((&self.place, ""));
+        let way = |up: &str, down: &str| if part == "link-up" { up.to_owned() } else { down.to_owned() };
+        match self.kind {
+            Kind::Wire => format!(
+                "the Ethernet of {host}'s {device}, {}",
+                if part == "tx" { "sending" } else { "receiving" }
+            ),
+            Kind::Link => format!("the link of {host}'s {device}, {}", way("to the host", "to the device")),
+            Kind::Dram => format!("the DRAM of {host}'s {device}"),
+            Kind::Interconnect => format!("the interconnect of {host}, {}", device.replace('-', " to ")),
+            Kind::Llc => format!("the LLC's port for devices in {host}'s {device}"),
+            Kind::RootPort => format!("the intake of {host}'s root {device}"),
+            Kind::Walkers => format!("the page walkers of {host}'s {device} ({})", self.of),
+            Kind::Device => format!("{host}'s {device} itself, its {}", part.replace('-', " ")),
+            Kind::Credits => {
+                format!("credits on the link of {host}'s {device}, {}", way("to the host", "to the device"))
+            }
+            Kind::Tags => format!("the tags of {host}'s {device}"),
+            Kind::Ring => format!("{host}'s {device}, its {}", part.replace("-ring", " ring ")),
+            Kind::Core => format!("{host}'s {device}"),
+        }
+    }
+}
+
+/// What binds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Binding {
+    /// What it is and where: the host, and the resource. Nothing if none is full.
+    pub what: Option<(String, Resource)>,
+    /// The fullest of the others.
+    pub next: Option<(String, Resource)>,
+}
+
+impl Binding {
+    /// What kind of resource binds.
+    pub fn kind(&self) -> Option<Kind> {
+        self.what.as_ref().map(|(_, resource)| resource.kind)
+    }
+}
+
+impl fmt::Display for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: f64| 100.0 * share.min(1.0);
+        let verb = |resource: &Resource| match resource.kind {
+            Kind::Tags | Kind::Credits => "waited for",
+            Kind::Ring => "full",
+            _ => "busy",
+        };
+        match &self.what {
+            Some((host, resource)) => {
+                let (words, share) = (resource.words(host), percent(resource.share));
+                write!(f, "what binds: {words}, {} {share:.0} % of the time", verb(resource))?;
+            }
+            None => write!(f, "what binds: nothing is full, each step waits for the one before")?,
+        }
+        if let Some((host, resource)) = &self.next {
+            write!(f, "; next {}, {:.0} %", resource.words(host), percent(resource.share))?;
+        }
+        Ok(())
+    }
+}
+
+/// The full resource that fills the others. Of cores that are equally busy, it is one of the host `own`, whose program
+/// sets the pace.
+pub(super) fn of(window: &Window, own: &str) -> Binding {
+    let mut all: Vec<(String, Resource)> = Vec::new();
+    for host in &window.hosts {
+        all.extend(host.resources.iter().map(|resource| (host.host.clone(), resource.clone())));
+    }
+    let full = all.iter().filter(|(_, resource)| resource.is_full());
+    // Servers are held against how full each can be; the others come in their order.
+    let rank = |(host, resource): &(String, Resource)| {
+        let order = if resource.kind.is_server() { Kind::Wire } else { resource.kind };
+        let fullness = (100.0 * resource.share / resource.kind.full()).round() as u64;
+        (std::cmp::Reverse(order), fullness, host == own)
+    };
+    // The first of equals.
+    let what = full.rev().max_by_key(|one| rank(one)).cloned();
+    let others = all.into_iter().filter(|other| Some(other) != what.as_ref());
+    let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).filter(|(_, r)| r.share > 0.0);
+    Binding { what, next }
+}

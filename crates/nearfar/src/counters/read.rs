@@ -1,0 +1,319 @@
+//! Counters and resources, read from the hardware and the kernel.
+
+use devices::nic::NicHandle;
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, Requester};
+use hardware::iommu::Iommu;
+use hardware::link::{DirectionCounters, Side};
+use hardware::memory::{ByCause, CacheCounters, Cause, LINE, MemorySystem};
+use hardware::root::HostId;
+use kernel::Kernel;
+use platform::cpu::{CpuId, Part};
+use platform::device::{FunctionIndex, PortIndex};
+use platform::ethernet::EthernetPort;
+use units::{Bytes, Duration, Time};
+use wire::ethernet::BETWEEN_FRAMES;
+use wire::nic::registers::counter;
+
+use super::binding::{Kind, Resource};
+use super::{Counter, Reading, Unit};
+
+/// A device with the name of its place.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// What its counters begin with.
+    pub name: &'a str,
+    /// The device.
+    pub endpoint: EndpointId,
+    /// A NIC's own counters, its Ethernet, and how close it can begin packets.
+    pub nic: Option<(&'a NicHandle, &'a machine::Nic)>,
+}
+
+/// How long a resource has worked so far.
+#[derive(Clone, Debug)]
+pub(crate) struct Used {
+    kind: Kind,
+    place: String,
+    /// How many there are that work side by side.
+    of: u64,
+    busy_ps: u128,
+}
+
+/// How full resources were between two readings.
+pub(super) fn between(before: &[Used], after: &[Used], length: Duration) -> Vec<Resource> {
+    let earlier = |used: &Used| {
+        before
+            .iter()
+            .find(|other| (other.kind, &other.place) == (used.kind, &used.place))
+            .map_or(0, |u| u.busy_ps)
+    };
+    let share = |used: &Used| {
+        let busy = used.busy_ps.saturating_sub(earlier(used)) as f64;
+        busy / (length.as_ps().max(1) as f64 * used.of.max(1) as f64)
+    };
+    let resource = |used: &Used| Resource {
+        kind: used.kind,
+        place: used.place.clone(),
+        of: used.of,
+        share: share(used),
+    };
+    after.iter().map(resource).collect()
+}
+
+impl Reading {
+    fn add(&mut self, name: String, unit: Unit, value: u64) {
+        self.counters.push(Counter { name, unit, value });
+    }
+
+    fn time(&mut self, name: String, time: Duration) {
+        self.add(name, Unit::Time, time.as_ps());
+    }
+
+    fn causes(&mut self, name: &str, bytes: &ByCause) {
+        for cause in Cause::ALL {
+            self.add(format!("{name}/{}", cause.name()), Unit::Bytes, bytes.of(cause).get());
+        }
+    }
+
+    fn used(&mut self, kind: Kind, place: impl Into<String>, of: u64, busy_ps: u128) {
+        self.resources.push(Used { kind, place: place.into(), of, busy_ps });
+    }
+
+    /// What the hardware of a host has counted, and that of its devices.
+    pub(crate) fn of_hardware(fabric: &Fabric, host: HostId, devices: &[Place<'_>], now: Time) -> Self {
+        let mut reading = Self::default();
+        let host = fabric.host(host);
+        reading.memory(&host.memory);
+        for (node, iommu) in host.iommus.iter().enumerate() {
+            reading.iommu(node, iommu);
+        }
+        let root = host.counters();
+        reading.add("root/bytes-read".into(), Unit::Bytes, root.device_read_bytes);
+        reading.add("root/bytes-written".into(), Unit::Bytes, root.device_write_bytes);
+        reading.add("root/interrupts".into(), Unit::Events, root.interrupts);
+        for core in (0..).map(hardware::memory::CoreId).take_while(|&c| host.memory.node_of_core(c).is_some())
+        {
+            let stores = host.stores_of(core);
+            let name = |what: &str| format!("core{}/{what}", core.index());
+            reading.add(name("device-store-bytes"), Unit::Bytes, stores.counters().bytes);
+            reading.time(name("device-stores-waited"), stores.waited(now));
+        }
+        for place in devices {
+            reading.device(fabric, place);
+            if let Some((handle, nic)) = place.nic {
+                reading.nic(place.name, handle, nic, now);
+                reading.wires(fabric, place, nic);
+            }
+        }
+        // A root port's intake takes each request and each of its lines.
+        for (number, port) in host.ports().iter().enumerate() {
+            let up = fabric.wires.link(port.end.link).counters(Side::Downstream);
+            let (requests, params) = (up.tlps[0] + up.tlps[1], &port.params);
+            let mut bytes = 0;
+            for endpoint in devices.iter().map(|place| fabric.endpoint(place.endpoint)) {
+                for (own, link) in (0..).map(PortIndex).zip(endpoint.links()) {
+                    let counters = endpoint.core.requester(own).counters();
+                    bytes +=
+                        if link == port.end.link { counters.bytes_read + counters.bytes_written } else { 0 };
+                }
+            }
+            let busy = params.intake_per_request * requests + params.intake_per_line * (bytes / LINE);
+            reading.used(Kind::RootPort, format!("port{number}"), 1, busy.as_ps().into());
+        }
+        reading
+    }
+
+    /// Adds what a host's kernel has booked.
+    pub(crate) fn add_kernel(&mut self, kernel: &Kernel, now: Time) {
+        for device in kernel.net().devices() {
+            let counters = device.counters();
+            let name = device.name();
+            self.add(format!("{name}/tx-packets"), Unit::Events, counters.tx_packets);
+            self.add(format!("{name}/rx-packets"), Unit::Events, counters.rx_packets);
+            self.add(format!("{name}/tx-dropped"), Unit::Events, counters.tx_dropped);
+            for (queue, full) in device.queues_full(now).into_iter().enumerate() {
+                let place = format!("{name}/tx-ring{queue}");
+                self.time(format!("{place}-full"), full);
+                self.used(Kind::Ring, place, 1, full.as_ps().into());
+            }
+        }
+        for core in 0..kernel.face().cpus() {
+            let times = kernel.core_times(CpuId(core));
+            for part in Part::ALL {
+                self.time(format!("core{core}/busy/{}", crate::computer::part_name(part)), times.of(part));
+            }
+            self.used(Kind::Core, format!("core{core}"), 1, times.total().as_ps().into());
+        }
+        let irqs = kernel.irq_counters();
+        self.add("kernel/interrupts/handled".into(), Unit::Events, irqs.handled);
+        self.add("kernel/interrupts/between-cores".into(), Unit::Events, irqs.between_cores);
+    }
+
+    fn memory(&mut self, memory: &MemorySystem) {
+        let (counters, params) = (memory.counters(), memory.params());
+        let cache = |reading: &mut Self, name: &str, what: &str, cache: &CacheCounters| {
+            let fields = [
+                ("hits", cache.hits),
+                ("misses", cache.misses),
+                ("allocations", cache.allocations),
+                ("evictions", cache.evictions),
+                ("dirty-evictions", cache.dirty_evictions),
+            ];
+            for (field, value) in fields {
+                reading.add(format!("{name}-{field}/{what}"), Unit::Events, value);
+            }
+        };
+        for (n, (node, socket)) in counters.nodes.iter().zip(&params.sockets).enumerate() {
+            let place = format!("socket{n}");
+            for (user, counters) in ["core", "dma", "walk"].into_iter().zip(&node.llc) {
+                cache(self, &format!("{place}/llc"), user, counters);
+            }
+            cache(self, &format!("{place}/private"), "core", &node.private);
+            self.causes(&format!("{place}/dram-read"), &node.dram_read);
+            self.causes(&format!("{place}/dram-written"), &node.dram_written);
+            let device = &node.device;
+            let fields = [
+                ("device-writes/updated", device.writes_updated),
+                ("device-writes/allocated", device.writes_allocated),
+                ("device-writes/to-memory", device.writes_to_memory),
+                ("device-merges/memory", device.merges),
+                ("device-reads/llc", device.reads_llc),
+                ("device-reads/remote-cache", device.reads_remote_cache),
+                ("device-reads/memory", device.reads_memory),
+            ];
+            for (field, value) in fields {
+                self.add(format!("{place}/{field}"), Unit::Events, value);
+            }
+            let line = socket.dram.channel_bandwidth.time_for(Bytes::new(LINE)).as_ps();
+            let bytes = node.dram_read.total().get() + node.dram_written.total().get();
+            let busy = u128::from(bytes / LINE) * u128::from(line);
+            self.used(Kind::Dram, place.clone(), socket.dram.channels.into(), busy);
+            let by_devices = node.llc[1].hits + node.llc[1].misses + node.llc[2].hits + node.llc[2].misses;
+            self.used(Kind::Llc, place, 1, (socket.llc.device_service * by_devices).as_ps().into());
+        }
+        for (link, params) in counters.links.iter().zip(params.interconnect.links.iter().flat_map(|l| [l, l]))
+        {
+            let place = format!("socket{}-socket{}", link.from.0, link.to.0);
+            self.causes(&format!("{place}/bytes"), &link.bytes);
+            let busy = params.bandwidth.time_for(link.bytes.total());
+            self.used(Kind::Interconnect, place, 1, busy.as_ps().into());
+        }
+    }
+
+    fn iommu(&mut self, node: usize, iommu: &Iommu) {
+        let (counters, place) = (iommu.counters(), format!("iommu{node}"));
+        let fields = [
+            ("lookups/hit", counters.hits),
+            ("lookups/merged", counters.merged),
+            ("lookups/miss", counters.misses),
+            ("lookups/passed", counters.passed),
+            ("lookups/refused", counters.refused_early),
+            ("walks", counters.walks),
+            ("walk-reads", counters.walk_steps),
+            ("faults", counters.faults),
+            ("invalidations", counters.iotlb_invalidations),
+        ];
+        for (field, value) in fields {
+            self.add(format!("{place}/{field}"), Unit::Events, value);
+        }
+        self.time(format!("{place}/walkers-busy"), counters.walker_busy);
+        self.time(format!("{place}/walks-waited"), counters.walker_queueing);
+        self.time(format!("{place}/lookups-waited"), counters.pipeline_queueing);
+        let walkers = iommu.params().walkers as u64;
+        self.used(Kind::Walkers, place, walkers, counters.walker_busy.as_ps().into());
+    }
+
+    fn device(&mut self, fabric: &Fabric, place: &Place<'_>) {
+        let endpoint = fabric.endpoint(place.endpoint);
+        for (port, link) in (0..).map(PortIndex).zip(endpoint.links()) {
+            // Further ports of a device have numbers.
+            let name = match port.0 {
+                0 => place.name.to_owned(),
+                number => format!("{}:{number}", place.name),
+            };
+            let link = fabric.wires.link(link);
+            self.direction(&name, "up", link.counters(Side::Downstream));
+            self.direction(&name, "down", link.counters(Side::Upstream));
+            self.requester(&name, endpoint.core.requester(port));
+        }
+    }
+
+    fn requester(&mut self, name: &str, requester: &Requester) {
+        let counters = requester.counters();
+        let fields = [
+            ("dma-read", Unit::Bytes, counters.bytes_read),
+            ("dma-written", Unit::Bytes, counters.bytes_written),
+            ("read-requests", Unit::Events, counters.read_requests),
+            ("write-requests", Unit::Events, counters.write_requests),
+            ("completions", Unit::Events, counters.completions),
+        ];
+        for (field, unit, value) in fields {
+            self.add(format!("{name}/{field}"), unit, value);
+        }
+        self.time(format!("{name}/waited-for-tags"), counters.waited_for_tags);
+        self.used(Kind::Tags, name, 1, counters.waited_for_tags.as_ps().into());
+        let busy = requester.path_busy();
+        let stages = [
+            ("drain", busy.drain),
+            ("bus", busy.bus),
+            ("memory-read", busy.memory_read),
+            ("memory-write", busy.memory_written),
+            ("transmit", busy.transmit),
+            ("issue", busy.issue),
+        ];
+        for (stage, time) in stages {
+            self.time(format!("{name}/busy/{stage}"), time);
+            self.used(Kind::Device, format!("{name}/{stage}"), 1, time.as_ps().into());
+        }
+    }
+
+    fn direction(&mut self, device: &str, way: &str, counters: &DirectionCounters) {
+        let classes = ["posted", "non-posted", "completion"];
+        for (n, class) in classes.into_iter().enumerate() {
+            self.add(format!("{device}/link-{way}-tlps/{class}"), Unit::Events, counters.tlps[n]);
+            self.add(format!("{device}/link-{way}-bytes/{class}"), Unit::Bytes, counters.tlp_bytes[n].get());
+        }
+        self.add(format!("{device}/link-{way}-bytes/dllp"), Unit::Bytes, counters.dllp_bytes.get());
+        self.add(format!("{device}/link-{way}-replays"), Unit::Events, counters.replays);
+        self.time(format!("{device}/link-{way}-busy"), counters.busy);
+        self.time(format!("{device}/link-{way}-stalled"), counters.stalled);
+        let place = format!("{device}/link-{way}");
+        self.used(Kind::Link, place.clone(), 1, counters.busy.as_ps().into());
+        self.used(Kind::Credits, place, 1, counters.stalled.as_ps().into());
+    }
+
+    fn wires(&mut self, fabric: &Fabric, place: &Place<'_>, nic: &machine::Nic) {
+        let (ethernet, rate) = (&fabric.wires.ethernet, nic.controller.rate.value);
+        for port in 0..nic.controller.ports.value.get() as u8 {
+            let Some(end) = ethernet.cable_at(place.endpoint, EthernetPort(port)) else { continue };
+            let name = if port == 0 { place.name.to_owned() } else { format!("{}:{port}", place.name) };
+            for (way, from) in [("tx", end), ("rx", end.other())] {
+                let sent = ethernet.sent(from);
+                // Check sequences are bytes; preambles and gaps are not.
+                let on_wire = sent.bytes + BETWEEN_FRAMES as u64 * sent.frames;
+                let busy = u128::from(on_wire) * 8_000_000_000_000 / u128::from(rate.bits_per_s());
+                self.used(Kind::Wire, format!("{name}/{way}"), 1, busy);
+            }
+        }
+    }
+
+    fn nic(&mut self, name: &str, handle: &NicHandle, nic: &machine::Nic, now: Time) {
+        let mut totals = [0u64; counter::COUNT];
+        for (which, total) in totals.iter_mut().enumerate() {
+            *total = (0..=u8::MAX).map(|function| handle.counter(FunctionIndex(function), which)).sum();
+            let bytes = [counter::TX_BYTES, counter::RX_BYTES, counter::WRITTEN_BACK].contains(&which);
+            let unit = if bytes { Unit::Bytes } else { Unit::Events };
+            self.add(format!("{name}/{}", counter::NAMES[which]), unit, *total);
+        }
+        for ring in handle.rings(now) {
+            let way = if ring.is_tx { "tx" } else { "rx" };
+            let function = if ring.function.0 == 0 { String::new() } else { format!("{}.", ring.function.0) };
+            let place = format!("{name}/{way}-ring{function}{}", ring.queue);
+            self.add(format!("{place}-filled"), Unit::Held, ring.descriptor_ps);
+        }
+        // What was cut from larger packets was begun together.
+        let begun = totals[counter::TX_FRAMES].saturating_sub(totals[counter::TX_SEGMENTS]);
+        let pace = nic.tx.packet_interval.value * begun;
+        self.used(Kind::Device, format!("{name}/packets"), 1, pace.as_ps().into());
+    }
+}

@@ -1,0 +1,146 @@
+//! What is said to bind does: with more of it things go faster, and with more of something else they do not.
+
+mod scenario;
+
+use machine::{Doc, Library, Scenario, Setup};
+use nearfar::computer;
+use nearfar::counters::Kind;
+use nearfar::progress::Silent;
+use scenario::{cable, host, host_with_nic, loaded, program};
+
+/// At least so much faster with more of what binds, at most so much with more of anything else.
+const FASTER: f64 = 1.04;
+const SAME: f64 = 1.02;
+
+/// What binds a test of pcie-bench, and its bandwidth.
+fn bench(test: &str, keys: &str) -> (Option<Kind>, f64) {
+    let text = format!(
+        "name = \"test\"\nsummary = \"test\"\nmachine = \"dell-t430\"\ncard = \"nfp6000\"\n{keys}\n\
+         [pcie_bench]\npattern = \"rand\"\ncache = \"host-warm\"\n{test}\n"
+    );
+    let library = Library::built_in();
+    let doc = Doc::<Scenario>::from_text(&library, "test.toml", &text);
+    let setup = Setup::load(&library, &doc).unwrap_or_else(|error| panic!("{}\n{text}", error.render(false)));
+    let done = nearfar::scenario::run(&setup, &Silent).unwrap();
+    (done[0].outcome.window.binding("").kind(), done[0].outcome.headline())
+}
+
+fn change(key: &str, value: &str) -> String {
+    format!("{key} = {{ value = {value}, source = \"assumed: to see what it brings\" }}\n")
+}
+
+#[test]
+fn of_a_card() {
+    let small = "transfer = \"64 B\"\nwindow = \"1 MiB\"";
+    let tags = change("change_card.link.tag_bits", "8") + &change("change_card.dma_engine.tags", "64");
+    let few_tags = change("change_card.dma_engine.tags", "12");
+    let more_tags = change("change_card.dma_engine.tags", "16");
+    let walkers = change("change.host.iommu.walkers", "12");
+    let drain = change("change_card.dma_engine.drain.per_request", "\"1 ns\"");
+    let drain_bytes = change("change_card.dma_engine.drain.per_byte", "\"0.05 ns\"");
+    let wide = change("change_card.link.width", "16");
+    let read = |more: &str| format!("test = \"BW_RD\"\n{more}");
+    let remote = "sockets = { device = 0, memory = 1, warming = 1 }";
+    let pages = "iommu = \"4k\"\ntransfer = \"64 B\"\nwindow = \"64 MiB\"";
+    let large = "transfer = \"2 KiB\"\nwindow = \"1 MiB\"";
+    let cases: [(&str, String, &str, Kind, &str, &str); 5] = [
+        ("few tags", read(small), &few_tags, Kind::Tags, &more_tags, &drain),
+        ("small reads", read(small), "", Kind::Device, &drain, &tags),
+        ("remote reads", read(&format!("{small}\n{remote}")), "", Kind::Tags, &tags, &drain),
+        ("large reads", read(large), "", Kind::Link, &(wide.clone() + &drain + &drain_bytes), &tags),
+        ("misses of the IOTLB", read(pages), "", Kind::Walkers, &walkers, &tags),
+    ];
+    for (name, test, keys, kind, more, other) in cases {
+        let (binds, before) = bench(&test, keys);
+        assert_eq!(binds, Some(kind), "{name}");
+        let without = if keys == few_tags { String::new() } else { keys.to_owned() };
+        let (_, after) = bench(&test, &format!("{without}{more}"));
+        assert!(after > FASTER * before, "{name}: {before:.2} Gbit/s, {after:.2} with more {}", kind.name());
+        let (_, same) = bench(&test, &format!("{keys}{other}"));
+        assert!(same < SAME * before, "{name}: {before:.2} Gbit/s, {same:.2} with more of something else");
+    }
+}
+
+/// What binds the first program that is no server, and what it reached.
+fn run(text: &str, quantity: &str) -> (Option<Kind>, f64) {
+    let counts = computer::run_counted(&loaded(text), &Silent).unwrap();
+    let counted = &counts.counted[0];
+    let done = counts.done.iter().find(|done| done.number == Some(counted.program)).unwrap();
+    let report = done.outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{}", report.notes.last().unwrap());
+    (counted.window.binding(&done.host).kind(), report.get(quantity).unwrap())
+}
+
+/// pktgen through a switch, so that no receiver counts.
+fn pktgen(device: &str, cpus: &str, command: &str) -> (Option<Kind>, f64) {
+    let text = format!(
+        "{}switch = [{{ name = \"s\", ports = 2, rate = \"400 Gbit/s\" }}]\ncable = [{{ ends = [\"a\", \"s\"] }}]\n{}{}",
+        scenario::HEAD,
+        host("a", "dell-t430", &format!("[[host.device]]\nnic = \"modern\"\n{device}")),
+        program("a", cpus, command),
+    );
+    run(&text, "throughput")
+}
+
+#[test]
+fn of_packets_sent() {
+    let rate = |gbit: u32| change("change.controller.rate", &format!("\"{gbit} Gbit/s\""));
+    let few_tags = |n: u32| change("change.controller.tags", &n.to_string());
+    let slow = change("change.tx.latency", "\"20 us\"");
+    let ring = |n: u32| change("change.controller.ring_entries", &n.to_string());
+    let (one, many) =
+        (("0", "pktgen -s 60 -n 4000 -b 32"), ("0-9", "pktgen -s 1020 -n 2500 -t 10 -c 1000 -b 32"));
+    let large = ("0", "pktgen -s 1500 -n 4000 -b 32");
+    type Case<'a> = (&'a str, (&'a str, &'a str), String, Kind, String, String);
+    let cases: [Case<'_>; 5] = [
+        ("wire", large, rate(10), Kind::Wire, rate(20), rate(10) + &ring(8192)),
+        ("link", many, rate(400), Kind::Link, String::new(), rate(400) + &ring(8192)),
+        (
+            "tags",
+            many,
+            rate(400) + &few_tags(2),
+            Kind::Tags,
+            rate(400) + &few_tags(3),
+            rate(800) + &few_tags(2),
+        ),
+        (
+            "ring",
+            one,
+            slow.clone() + &ring(16),
+            Kind::Ring,
+            slow.clone() + &ring(32),
+            slow + &ring(16) + &rate(100),
+        ),
+        ("core", one, String::new(), Kind::Core, String::new(), rate(100)),
+    ];
+    for (name, (cpus, command), device, kind, more, other) in cases {
+        let (binds, before) = pktgen(&device, cpus, command);
+        assert_eq!(binds, Some(kind), "{name}");
+        if !more.is_empty() {
+            let (_, after) = pktgen(&more, cpus, command);
+            assert!(after > FASTER * before, "{name}: {before:.0} Mbit/s, {after:.0} with more");
+        }
+        let (_, same) = pktgen(&other, cpus, command);
+        assert!(same < SAME * before, "{name}: {before:.0} Mbit/s, {same:.0} with more of something else");
+    }
+}
+
+#[test]
+fn of_a_stream() {
+    let text = |lines: &str| {
+        [
+            scenario::HEAD,
+            &host("a", "dell-t430", &format!("[[host.device]]\nnic = \"modern\"\n{lines}")),
+            &host_with_nic("b"),
+            &cable("a", "b", ""),
+            &program("b", "0", "netserver"),
+            &program("a", "0", "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.006"),
+        ]
+        .concat()
+    };
+    let (binds, _) = run(&text(""), "throughput");
+    assert_eq!(binds, Some(Kind::Core));
+    // Transactions wait for each other, and for nothing that is full.
+    let (binds, _) = run(&text("").replace("TCP_STREAM", "TCP_RR"), "transactions");
+    assert_eq!(binds, None);
+}
