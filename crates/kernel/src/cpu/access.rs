@@ -143,7 +143,9 @@ impl Context {
     /// Copies as `rep movsb` and the C library's loops do: a line is stored while the next ones are being loaded.
     pub(super) fn copy_lines(&self, to: PhysAddr, from: PhysAddr, length: u64) {
         let mut bytes = vec![0; length as usize];
+        let step = self.cores.time_for(self.cores.costs.copy_line);
         let done = self.access(|accesses| {
+            accesses.issue = accesses.issue.max(step);
             if accesses.host.memory.bytes().read(convert::physical(from), &mut bytes).is_err() {
                 bytes.fill(0xff);
             }
