@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
 use common::streams::{bytes, send};
-use common::{Pair, Setup, TYPE, bytes_of, check, frame};
+use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use drivers::team::{Team, TeamCosts, TeamMode, TeamParams};
 use hardware::memory::Cause;
 use kernel::SteeringParams;
@@ -207,6 +207,30 @@ fn what_is_near_stays_near() {
             assert!(all == data);
         }
     }
+}
+
+/// What the test above asserts would not hold if a single doorbell went to the other function.
+#[test]
+fn one_doorbell_to_the_other_function_shows() {
+    let pair = pair();
+    forget_the_beginning(&pair);
+    let doorbells = || {
+        pair.simulation.with(|fabric, _| {
+            let links = &fabric.host(pair.hosts[1].host).memory.counters().links;
+            links.iter().map(|link| link.bytes.of(Cause::MmioDoorbell).get()).sum::<u64>()
+        })
+    };
+    let (before, queue) = (doorbells(), 0);
+    let (far, buffers) =
+        (pair.hosts[1].kernel.face().packet_device("eth1").unwrap(), Buffers::new(&pair.hosts[1].kernel));
+    pair.run(1, CORES[0], move |cpu| {
+        Box::pin(async move {
+            let packet = buffers.packet(&cpu, &frame(2, 60, 0), 4096);
+            assert!(far.send_directly(&cpu, queue, packet, false).is_ok());
+        })
+    });
+    pair.run_for(Duration::from_us(20));
+    assert!(doorbells() > before);
 }
 
 /// A program that moves takes its traffic with it.
