@@ -30,6 +30,10 @@ pub enum Axis {
     SetRatio,
     /// Instances of STREAM.
     Streams,
+    /// The year.
+    Year,
+    /// Time, µs.
+    Microseconds,
 }
 
 /// A figure.

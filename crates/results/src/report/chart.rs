@@ -106,6 +106,8 @@ impl Chart {
             Axis::Frame => ("frame (bytes)".into(), Scale::Log2),
             Axis::SetRatio => ("SET requests (%)".into(), Scale::Linear),
             Axis::Streams => ("instances of STREAM".into(), Scale::Linear),
+            Axis::Year => ("year".into(), Scale::Linear),
+            Axis::Microseconds => ("time (µs)".into(), Scale::Linear),
         };
         let unit = if figure.unit == "%" { "change (%)" } else { &figure.unit };
         let is_log = figure.log || figure.axis == Axis::Percentile;

@@ -3,14 +3,14 @@
 use units::Duration;
 
 use super::Values;
-use super::rig::{Bench, Organisation, Watched};
+use super::rig::{self, Bench, Organisation};
 
 const CORE: u16 = 0;
 const BATCHES: usize = 60;
 
 /// Round trips with requests and responses of so many bytes. Interrupts come at once, as the paper has them here.
 pub fn run(bench: &Bench, organisation: Organisation, bytes: u32) -> Result<Values, String> {
-    let driver = "adaptive = false\ncoalescing = \"0 us\"\ncoalescing_packets = 1\nrss = 0";
+    let driver = "adaptive = false\ncoalescing = \"0 us\"\ncoalescing_packets = 1";
     let hosts = ["server", "client"].map(|name| bench.host(name, organisation, driver)).concat();
     let rig = bench.boot(&format!("{hosts}[[cable]]\nends = [\"server\", \"client\"]\n"))?;
     rig.start(1, &[CORE], "netserver")?;
@@ -20,11 +20,9 @@ pub fn run(bench: &Bench, organisation: Organisation, bytes: u32) -> Result<Valu
     let line = format!("netperf -H 10.0.0.2 -t TCP_RR -l {seconds} -- -r {bytes},{bytes}");
     let running = rig.start(0, &[CORE], &line)?;
     rig.pass(Duration::from_us(200));
-    let rates = rig.measure(Watched { cores: &[CORE] }, batch, BATCHES);
-    let simulation = rig.computers.simulation();
-    let report = simulation.block_on(async move { running.wait().await });
-    let report = report.map_err(|error| error.to_string())?.map_err(|failure| failure.to_string())?;
-    let of = |name: &str| report.get(name).ok_or(format!("netperf does not tell its {name}"));
+    let rates = rig.measure(&[CORE], batch, BATCHES);
+    let report = rig.report(&running)?;
+    let of = |name: &str| rig::of(&report, name);
     let each = [
         ("us", of("latency mean")?),
         ("p90", of("latency p90")?),
@@ -34,6 +32,7 @@ pub fn run(bench: &Bench, organisation: Organisation, bytes: u32) -> Result<Valu
     let name = match organisation {
         Organisation::Remote => "rr",
         Organisation::DdioOff => "llnd",
+        Organisation::Octo => "octo",
         _ => "ll",
     };
     Ok(each.into_iter().map(|(what, value)| (format!("rr-{what}/{name}/{bytes}"), value)).collect())

@@ -3,10 +3,14 @@
 //! Every run is a scenario of its own: the paper's server in one of its organisations, a workload, and counters of hardware
 //! and kernel over a window in which the workload's rate is steady.
 
+mod colocated;
+mod cores;
 mod latency;
+mod migration;
 mod packets;
 mod rig;
 mod streams;
+mod trends;
 
 use std::collections::BTreeMap;
 
@@ -35,74 +39,139 @@ struct Run {
     run: Experiment,
 }
 
-impl Run {
-    fn new(name: String, run: impl Fn(&Bench) -> Result<Values, String> + Sync + Send + 'static) -> Self {
-        Self { name, run: Box::new(run) }
-    }
-}
-
 /// What the claims' keys contain that no run gives yet, and why.
-const NOT_MODELLED: [(&str, &str); 11] = [
-    ("/octo/", "no scenario reaches a NIC with links to both sockets yet"),
-    ("octo-2x", "no scenario reaches a NIC with links to both sockets yet"),
-    ("multicore-", "all cores at line rate need a NIC with links to both sockets"),
-    ("memcached-", "there is no memcached yet"),
-    ("qpi-", "there are no STREAM instances that only read or only write yet"),
-    ("pagerank-", "there is no PageRank yet"),
-    ("migration/", "no program moves while it is measured yet"),
-    ("fio-", "there is no machine with the paper's drives yet"),
-    ("trend/", "the figure's data are not there yet"),
-    ("/ring-at-device/", "the driver has its rings at the core's node"),
-    ("link-io", "no scenario reaches a NIC with links to both sockets yet"),
-];
+const NOT_MODELLED: [(&str, &str); 1] = [("fio-", "there is no machine with the paper's drives yet")];
 
 /// Why no run gives a value.
 fn why_not(key: &str) -> Option<&'static str> {
     NOT_MODELLED.iter().find(|(part, _)| key.contains(part)).map(|(_, reason)| *reason)
 }
 
+/// Shares of SET requests (Figure 10), and instances of STREAM (Figures 11 and 12).
+const SETS: [u32; 6] = [0, 20, 40, 60, 80, 100];
+const INSTANCES: [u16; 7] = [0, 2, 4, 6, 8, 10, 12];
+
 /// All runs, the longest first.
 fn runs() -> Vec<Run> {
-    use Organisation::{DdioOff, Local, Remote, RemoteDdioDevice, RemoteDdioHome};
+    use Organisation::{
+        DdioOff, Local, Octo, OctoWide, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
+    };
     let mut runs = Vec::new();
+    let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
+    add("PageRank alone".into(), Box::new(|bench| colocated::ranks(bench, None)));
     for organisation in [Local, Remote] {
-        for buffer in BUFFERS.into_iter().rev() {
-            runs.push(Run::new(format!("RX {} {buffer}", organisation.name()), move |bench| {
+        let name = organisation.name();
+        for load in ["memcached", "netperf"] {
+            let run = move |bench: &Bench| colocated::ranks(bench, Some((organisation, load)));
+            add(format!("PageRank beside {load} {name}"), Box::new(run));
+        }
+        for set in SETS {
+            let run = move |bench: &Bench| colocated::store(bench, organisation, set);
+            add(format!("memcached {name} {set}"), Box::new(run));
+        }
+        for sends in [true, false] {
+            let run = move |bench: &Bench| cores::all(bench, sends, organisation == Local);
+            add(format!("all cores {name} {}", if sends { "TX" } else { "RX" }), Box::new(run));
+        }
+        for instances in INSTANCES {
+            let run = move |bench: &Bench| colocated::throughput(bench, organisation, instances);
+            add(format!("RX beside STREAM {name} {instances}"), Box::new(run));
+            let run = move |bench: &Bench| colocated::latency(bench, organisation, instances);
+            add(format!("UDP beside STREAM {name} {instances}"), Box::new(run));
+        }
+    }
+    add("memcached octo 100".into(), Box::new(|bench| colocated::store(bench, Octo, 100)));
+    for (organisation, name) in [(Octo, "octo-2x8"), (OctoWide, "octo-2x16")] {
+        let run = move |bench: &Bench| cores::one_socket(bench, organisation, name);
+        add(format!("one socket {name}"), Box::new(run));
+    }
+    for (organisation, name) in [(Octo, "octo"), (TwoNetdevs, "standard")] {
+        let run = move |bench: &Bench| migration::run(bench, organisation, name);
+        add(format!("migration {name}"), Box::new(run));
+    }
+    for organisation in [Local, Remote, Octo] {
+        let name = organisation.name();
+        let few = organisation == Octo;
+        for buffer in BUFFERS.into_iter().rev().take(if few { 1 } else { BUFFERS.len() }) {
+            let run = move |bench: &Bench| {
                 let rates = streams::receive(bench, organisation, buffer)?;
                 Ok(streams::values("rx", organisation, buffer, &rates))
-            }));
-            runs.push(Run::new(format!("TX {} {buffer}", organisation.name()), move |bench| {
+            };
+            add(format!("RX {name} {buffer}"), Box::new(run));
+            let run = move |bench: &Bench| {
                 let rates = streams::send(bench, organisation, buffer, true)?;
                 Ok(streams::values("tx", organisation, buffer, &rates))
-            }));
+            };
+            add(format!("TX {name} {buffer}"), Box::new(run));
         }
-        runs.push(Run::new(format!("TX {} without TSO", organisation.name()), move |bench| {
+        for frame in FRAMES.into_iter().take(if few { 1 } else { FRAMES.len() }) {
+            let run = move |bench: &Bench| packets::run(bench, organisation, frame);
+            add(format!("pktgen {name} {frame}"), Box::new(run));
+        }
+    }
+    for organisation in [Local, Remote] {
+        let run = move |bench: &Bench| {
             let rates = streams::send(bench, organisation, 65536, false)?;
             Ok(streams::values("tx-no-tso", organisation, 65536, &rates))
-        }));
-        for frame in FRAMES {
-            runs.push(Run::new(format!("pktgen {} {frame}", organisation.name()), move |bench| {
-                packets::run(bench, organisation, frame)
-            }));
-        }
+        };
+        add(format!("TX {} without TSO", organisation.name()), Box::new(run));
     }
+    let at_device = |bench: &Bench| packets::ring_at_device(bench);
+    add("pktgen ring at the device".into(), Box::new(at_device));
+    add("trend of cores and NICs".into(), Box::new(|_| Ok(trends::lines())));
     for organisation in [DdioOff, RemoteDdioDevice, RemoteDdioHome] {
-        runs.push(Run::new(format!("RX {} 65536", organisation.name()), move |bench| {
+        let name = organisation.name();
+        let run = move |bench: &Bench| {
             let rates = streams::receive(bench, organisation, 65536)?;
             Ok(streams::values("rx", organisation, 65536, &rates))
-        }));
-        runs.push(Run::new(format!("pktgen {} 64", organisation.name()), move |bench| {
-            packets::run(bench, organisation, 64)
-        }));
+        };
+        add(format!("RX {name} 65536"), Box::new(run));
+        let run = move |bench: &Bench| packets::run(bench, organisation, 64);
+        add(format!("pktgen {name} 64"), Box::new(run));
     }
-    for organisation in [Local, Remote, DdioOff] {
-        for bytes in MESSAGES {
-            runs.push(Run::new(format!("RR {} {bytes}", organisation.name()), move |bench| {
-                latency::run(bench, organisation, bytes)
-            }));
+    for organisation in [Local, Remote, DdioOff, Octo] {
+        for bytes in MESSAGES.into_iter().filter(|&bytes| organisation != Octo || bytes == 64) {
+            let run = move |bench: &Bench| latency::run(bench, organisation, bytes);
+            add(format!("RR {} {bytes}", organisation.name()), Box::new(run));
         }
     }
     runs
+}
+
+/// Values that follow from those of several runs: of local against remote, point after point.
+fn derived(values: &Values) -> Values {
+    let of = |key: String| values.get(&key).copied();
+    let ratios = |key: &str, invert: bool| -> Vec<f64> {
+        let ratio = |instances: &u16| {
+            let local = of(format!("{key}/local/{instances}"))?;
+            let remote = of(format!("{key}/remote/{instances}"))?;
+            Some(if invert { remote / local } else { local / remote })
+        };
+        INSTANCES.iter().filter(|&&instances| instances > 0).filter_map(ratio).collect()
+    };
+    let extremes =
+        |of: &[f64]| of.iter().fold((f64::MAX, f64::MIN), |(least, most), &x| (least.min(x), most.max(x)));
+    let mut derived = Values::new();
+    let gains = ratios("qpi-gbit", false);
+    if gains.len() + 1 == INSTANCES.len() {
+        let (least, most) = extremes(&gains);
+        derived.extend([("qpi-gain/least".to_owned(), least), ("qpi-gain/most".to_owned(), most)]);
+    }
+    let times = ratios("qpi-us", true);
+    if times.len() + 1 == INSTANCES.len() {
+        let (least, most) = extremes(&times);
+        let less = |times: f64| 100.0 * (1.0 - 1.0 / times);
+        derived.insert("qpi-latency-gain/least".to_owned(), less(least));
+        derived.insert("qpi-latency-gain/most".to_owned(), less(most));
+        derived.insert("qpi-latency-times/most".to_owned(), most);
+    }
+    for set in [0, 100] {
+        let rate = |name: &str| of(format!("memcached-rate/{name}/{set}"));
+        if let (Some(local), Some(remote)) = (rate("local"), rate("remote")) {
+            derived.insert(format!("memcached-gain/{set}"), 100.0 * (local / remote - 1.0));
+        }
+    }
+    derived
 }
 
 /// Runs everything and judges the claims and figures by what was observed.
@@ -121,7 +190,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     };
     let outcomes: Vec<Result<Values, String>> = runs.par_iter().with_max_len(1).map(outcome).collect();
     progress.end();
-    let observed: Values = outcomes.iter().flatten().flatten().map(|(k, v)| (k.clone(), *v)).collect();
+    let mut observed: Values = outcomes.iter().flatten().flatten().map(|(k, v)| (k.clone(), *v)).collect();
+    observed.extend(derived(&observed));
     let mut evidence = Evidence::default();
     for key in file.observed() {
         let why = || why_not(&key).unwrap_or("its run failed").to_owned();
@@ -150,9 +220,21 @@ mod tests {
     fn claims_name_what_runs_give() {
         let file = ClaimFile::ioctopus();
         let names: Vec<String> = runs().into_iter().map(|run| run.name).collect();
+        let starts = [
+            "rx-",
+            "tx-",
+            "pktgen-",
+            "rr-",
+            "multicore-",
+            "octo-2x",
+            "memcached-",
+            "qpi-",
+            "pagerank-",
+            "migration/",
+            "trend",
+        ];
         assert!(names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len());
         for key in file.observed() {
-            let starts = ["rx-", "tx-", "pktgen-", "rr-"];
             assert!(starts.iter().any(|start| key.starts_with(start)) || why_not(&key).is_some(), "{key}");
         }
     }
@@ -167,5 +249,7 @@ mod tests {
         assert!(remote.link_dma > 0.9 * remote.gbit, "{remote:?}");
         assert!(local.link_dma < 0.02 * local.gbit, "{local:?}");
         assert!(remote.memory > 3.0 * local.memory, "{remote:?} {local:?}");
+        let octo = streams::send(&bench, Organisation::Octo, 65536, true).unwrap();
+        assert!(octo.link_io == 0.0 && remote.link_io > 0.0, "{octo:?} {remote:?}");
     }
 }

@@ -9,10 +9,13 @@ use engine::steady::SteadyMean;
 use hardware::memory::{CacheUser, Cause, MemoryCounters};
 use machine::{ComputerScenario, ComputerSetup, Doc, Machine};
 use platform::cpu::CpuId;
-use platform::kernel::TaskParams;
+use platform::device::FunctionIndex;
+use platform::kernel::{TaskId, TaskParams};
+use platform::memory::Policy;
 use platform::net::NetFeatures;
 use platform::sync::Completion;
 use units::Duration;
+use wire::nic::registers::counter;
 use workloads::{Environment, Failure, Report};
 
 use super::super::Options;
@@ -30,6 +33,12 @@ pub enum Organisation {
     Local,
     /// The NIC is at the other socket.
     Remote,
+    /// A card with a link to each socket, as one network device.
+    Octo,
+    /// The same with as many lanes again: an extender.
+    OctoWide,
+    /// A card with a link to each socket, as two network devices with an address each, `eth0` at socket 0.
+    TwoNetdevs,
     /// As `Remote`, but DMA writes go into the LLC of the memory's socket (section 2.4, first design).
     RemoteDdioHome,
     /// As `Remote`, but DMA writes stay in the LLC of the NIC's socket (section 2.4, second design).
@@ -43,23 +52,31 @@ impl Organisation {
         match self {
             Self::Local => "local",
             Self::Remote => "remote",
+            Self::Octo => "octo",
+            Self::OctoWide => "octo-wide",
+            Self::TwoNetdevs => "two-netdevs",
             Self::RemoteDdioHome => "remote-ddio-home",
             Self::RemoteDdioDevice => "remote-ddio-device",
             Self::DdioOff => "ddio-off",
         }
     }
 
-    const fn is_local(self) -> bool {
-        matches!(self, Self::Local | Self::DdioOff)
+    const fn is_team(self) -> bool {
+        matches!(self, Self::Octo | Self::OctoWide)
+    }
+
+    /// The network device.
+    pub const fn device(self) -> &'static str {
+        if self.is_team() { "team0" } else { "eth0" }
     }
 
     /// What is changed in the machine.
     const fn change(self) -> &'static str {
         match self {
-            Self::Local | Self::Remote => "",
             Self::RemoteDdioHome => "change.host.interconnect.remote_write = \"allocate-at-home-socket\"",
             Self::RemoteDdioDevice => "change.host.interconnect.remote_write = \"allocate-at-device-socket\"",
             Self::DdioOff => "change.host.llc.ddio_ways = 0",
+            _ => "",
         }
     }
 }
@@ -69,6 +86,8 @@ pub struct Bench {
     options: Options,
     /// A slot of each socket.
     slots: [String; 2],
+    /// Cores of a socket.
+    pub cores: u16,
 }
 
 impl Bench {
@@ -81,18 +100,42 @@ impl Bench {
             slot.map(|(name, _)| name.clone()).ok_or(format!("{MACHINE} has no slot at socket {socket}"))
         };
         let slots = [slot(0)?, slot(1)?];
-        Ok(Self { options: options.clone(), slots })
+        Ok(Self { options: options.clone(), slots, cores: machine.host.core.count.value.get() as u16 })
     }
 
-    /// A host with a NIC; what runs there runs on socket 0. `of_driver` are the keys of its `nic_driver`.
+    /// A core of a socket.
+    pub const fn core(&self, socket: u16, number: u16) -> u16 {
+        socket * self.cores + number
+    }
+
+    /// A host with a NIC; what runs there runs on socket 0. Packets follow the programs that read them, in software and by the
+    /// NIC. `of_driver` are keys of its `nic_driver`.
     pub fn host(&self, name: &str, organisation: Organisation, of_driver: &str) -> String {
-        let slot = &self.slots[usize::from(!organisation.is_local())];
+        use Organisation::{Octo, OctoWide, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs};
+        let [near, far] = &self.slots;
+        let both = |nic: &str, lanes: u32, more: &str| {
+            format!(
+                "name = \"nic\"\nnic = \"{nic}\"\n{more}\n\
+                 links = [{{ slot = \"{near}\", lanes = {lanes} }}, {{ slot = \"{far}\", lanes = {lanes} }}]\n"
+            )
+        };
+        let one = |slot: &str| format!("nic = \"connectx4\"\nslot = \"{slot}\"\nchange.link.width = 8\n");
+        let device = match organisation {
+            Octo => both("connectx4-octo", 8, ""),
+            OctoWide => both("connectx4-octo", 16, "change.link.width = 32"),
+            TwoNetdevs => both("connectx4", 8, ""),
+            Remote | RemoteDdioHome | RemoteDdioDevice => one(far),
+            _ => one(near),
+        };
+        let team = match organisation.is_team() {
+            true => "[[host.team]]\nname = \"team0\"\nmode = \"octo\"\nmembers = [\"nic:0\", \"nic:1\"]\n",
+            false => "",
+        };
         let change = organisation.change();
         format!(
             "[[host]]\nname = \"{name}\"\nmachine = \"{MACHINE}\"\n{change}\n\
-             [host.nic_driver]\n{of_driver}\n\
-             [[host.device]]\nnic = \"connectx4\"\nslot = \"{slot}\"\n\
-             change.link.width = 8\n"
+             change_kernel.steering = {{ rfs = true, arfs = true }}\n\
+             [host.nic_driver]\n{of_driver}\n[[host.device]]\n{device}{team}"
         )
     }
 
@@ -116,14 +159,7 @@ pub struct Rig {
     pub computers: Computers,
 }
 
-/// What of the server is looked at.
-#[derive(Clone, Copy, Debug)]
-pub struct Watched<'a> {
-    /// Its cores that work for the network.
-    pub cores: &'a [u16],
-}
-
-/// What the server has counted.
+/// What the first host has counted.
 #[derive(Clone, Default)]
 struct Counts {
     payload: u64,
@@ -131,6 +167,7 @@ struct Counts {
     busy: Duration,
     memory: u64,
     link_dma: u64,
+    link_io: u64,
     link: u64,
     misses: u64,
 }
@@ -148,14 +185,21 @@ pub struct Rates {
     pub cpu: f64,
     /// DRAM's traffic, read and written, Gbit/s.
     pub memory: f64,
-    /// What crossed the interconnect, both ways, Gbit/s: for DMA, and for any cause.
+    /// What crossed the interconnect for DMA, both ways, Gbit/s.
     pub link_dma: f64,
-    /// See `link_dma`.
+    /// Bytes that crossed it for DMA, doorbells, registers and interrupts.
+    pub link_io: f64,
+    /// What crossed it for any cause, both ways, Gbit/s.
     pub link: f64,
     /// Lines that the cores' accesses did not find in the LLC, a packet.
     pub misses: f64,
     /// Batches.
     pub batches: usize,
+}
+
+/// A quantity of a report.
+pub fn of(report: &Report, quantity: &str) -> Result<f64, String> {
+    report.get(quantity).ok_or(format!("the program does not tell its {quantity}"))
 }
 
 /// Headers of a TCP segment with timestamps in an Ethernet frame.
@@ -167,24 +211,52 @@ impl Rig {
         &self.computers.hosts()[number]
     }
 
-    /// Starts a program on a core of a host; more cores are for its threads.
+    /// Starts a program on cores of a host, the first of which is its own.
     pub fn start(&self, host: usize, cpus: &[u16], line: &str) -> Result<Running, String> {
+        self.start_with(host, cpus, Policy::Local, line)
+    }
+
+    /// As [`start`](Self::start), with memory by a policy.
+    pub fn start_with(
+        &self,
+        host: usize,
+        cpus: &[u16],
+        policy: Policy,
+        line: &str,
+    ) -> Result<Running, String> {
         let program = workloads::parse(line).map_err(|refused| refused.message)?;
         let host = self.host(host);
         let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId).collect();
         let environment = Environment { kernel: host.kernel.face(), cpus: cpus.clone(), seed: 1 };
         let done = Completion::new();
         let told = done.clone();
-        let params = TaskParams { cpus, ..TaskParams::named(line) };
+        let params = TaskParams { cpus, policy, ..TaskParams::named(line) };
         host.kernel.spawn(params, move |cpu| {
             Box::pin(async move { told.complete(Rc::clone(&program).run(cpu, environment).await) })
         });
         Ok(done)
     }
 
-    /// Turns segmentation offload off at a host's first network device (`ethtool -K eth0 tso off`).
-    pub fn without_tso(&self, host: usize) -> Result<(), String> {
-        let device = self.host(host).kernel.net().device("eth0").ok_or("the host has no eth0")?;
+    /// Waits for a program's end; gives its report.
+    pub fn report(&self, running: &Running) -> Result<Report, String> {
+        let ended = running.clone();
+        let ended = self.computers.simulation().block_on(async move { ended.wait().await });
+        ended.map_err(|error| error.to_string())?.map_err(|failure| failure.to_string())
+    }
+
+    /// Moves all tasks of the first host whose names begin so to a core.
+    pub fn move_tasks(&self, name: &str, to: u16) -> Result<(), String> {
+        let face = self.host(0).kernel.face();
+        let tasks = face.tasks().into_iter().filter(|task| !task.ended && task.name.starts_with(name));
+        let tasks: Vec<TaskId> = tasks.map(|task| task.id).collect();
+        tasks
+            .into_iter()
+            .try_for_each(|task| face.set_affinity(task, &[CpuId(to)]).map_err(|error| error.to_string()))
+    }
+
+    /// Turns segmentation offload off at a host's network device (`ethtool -K eth0 tso off`).
+    pub fn without_tso(&self, host: usize, name: &str) -> Result<(), String> {
+        let device = self.host(host).kernel.net().device(name).ok_or(format!("the host has no {name}"))?;
         let done = Completion::new();
         let told = done.clone();
         self.host(host).kernel.spawn(TaskParams::named("ethtool"), move |cpu| {
@@ -196,7 +268,7 @@ impl Rig {
         let left = self.computers.simulation().block_on(async move { done.wait().await });
         match left.map_err(|error| error.to_string())? {
             false => Ok(()),
-            true => Err("eth0 keeps its segmentation offload on".to_owned()),
+            true => Err(format!("{name} keeps its segmentation offload on")),
         }
     }
 
@@ -206,13 +278,33 @@ impl Rig {
         simulation.run_until(simulation.now() + time);
     }
 
-    /// Lets the first host run batch after batch until the payload's rate is steady, for `most` batches at most.
-    pub fn measure(&self, watched: Watched<'_>, batch: Duration, most: usize) -> Rates {
+    /// Empties the first host's caches. Whoever opened the devices has cleared rings of both nodes, and their lines would stay
+    /// in his socket's caches until each ring has gone round once.
+    pub fn forget_the_beginning(&self) {
+        let id = self.host(0).host;
+        self.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
+    }
+
+    /// A counter of each function of the first host's first NIC.
+    pub fn of_functions(&self, which: usize) -> [u64; 2] {
+        let nic = self.host(0).nics.first();
+        [0, 1].map(|function| nic.map_or(0, |(_, nic)| nic.counter(FunctionIndex(function), which)))
+    }
+
+    /// Frames that the first host's NIC has dropped.
+    pub fn dropped(&self) -> u64 {
+        let all = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::RX_NO_QUEUE, counter::RX_FILTERED];
+        all.into_iter().flat_map(|which| self.of_functions(which)).sum()
+    }
+
+    /// Lets the first host run batch after batch until the payload's rate is steady, for `most` batches at most. `cores` are those
+    /// that work for the network.
+    pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> Rates {
         let mut rate = SteadyMean::new();
-        let mut all = vec![self.counts(watched)];
+        let mut all = vec![self.counts(cores)];
         loop {
             self.pass(batch);
-            let counts = self.counts(watched);
+            let counts = self.counts(cores);
             let payload = counts.payload - all.last().map_or(0, |last| last.payload);
             rate.push(payload as f64 * 8.0 / batch.as_ns_f64());
             all.push(counts);
@@ -231,23 +323,25 @@ impl Rig {
             gbit: gbit(|counts| counts.payload),
             gbit_half: estimate.map_or(f64::NAN, |estimate| estimate.half_width),
             mpps: packets / ns * 1e3,
-            cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / watched.cores.len() as f64,
+            cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores.len() as f64,
             memory: gbit(|counts| counts.memory),
             link_dma: gbit(|counts| counts.link_dma),
+            link_io: (after.link_io - before.link_io) as f64,
             link: gbit(|counts| counts.link),
             misses: (after.misses - before.misses) as f64 / packets.max(1.0),
             batches: rate.len(),
         }
     }
 
-    fn counts(&self, watched: Watched<'_>) -> Counts {
+    fn counts(&self, cores: &[u16]) -> Counts {
         let server = self.host(0);
         let face = server.kernel.face();
-        let mut counts = Counts {
-            busy: watched.cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum(),
-            ..Counts::default()
-        };
-        for device in server.kernel.net().devices() {
+        let mut counts =
+            Counts { busy: cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum(), ..Counts::default() };
+        // What passes a team passes its members, too.
+        let teams = server.kernel.net().device("team0");
+        let devices = teams.map_or_else(|| server.kernel.net().devices(), |team| vec![team]);
+        for device in devices {
             let passed = device.counters();
             let packets = passed.rx_packets.max(passed.tx_packets);
             let bytes = passed.rx_bytes.max(passed.tx_bytes);
@@ -267,7 +361,10 @@ impl Counts {
             self.misses += node.llc_by(CacheUser::Core).misses;
         }
         for link in &memory.links {
-            self.link_dma += link.bytes.of(Cause::Dma).get();
+            let of = |cause| link.bytes.of(cause).get();
+            let by_core = [Cause::MmioDoorbell, Cause::MmioRegister, Cause::MmioWriteCombining];
+            self.link_dma += of(Cause::Dma);
+            self.link_io += of(Cause::Dma) + of(Cause::Interrupt) + by_core.map(of).iter().sum::<u64>();
             self.link += link.bytes.total().get();
         }
     }

@@ -3,19 +3,19 @@
 use units::Duration;
 
 use super::Values;
-use super::rig::{Bench, Organisation, Rates, Rig, Running, Watched};
+use super::rig::{Bench, Organisation, Rates, Rig, Running};
 
 /// Time of a batch.
 const BATCH: Duration = Duration::from_us(25);
 /// Batches at most.
 const BATCHES: usize = 160;
 /// The core of the process and of the interrupts.
-const CORE: u16 = 0;
-/// Adaptive coalescing, as the paper has it, and everything received at one core.
-const DRIVER: &str = "adaptive = true\nrss = 0";
+pub const CORE: u16 = 0;
+/// Adaptive coalescing, as the paper has it.
+pub const DRIVER: &str = "adaptive = true";
 
-/// A stream that the server receives, in buffers of so many bytes. The client is a host whose NIC is local.
-pub fn receive(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<Rates, String> {
+/// Server and client with a stream that the server will receive, in buffers of so many bytes. The client's NIC is local.
+pub fn receiving(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<(Rig, Running), String> {
     let text = format!(
         "{}{}[[cable]]\nends = [\"server\", \"client\"]\n",
         bench.host("server", organisation, DRIVER),
@@ -25,11 +25,17 @@ pub fn receive(bench: &Bench, organisation: Organisation, buffer: u32) -> Result
     rig.start(0, &[CORE], "netserver")?;
     let line = format!("netperf -H 10.0.0.1 -t TCP_STREAM -l 1 -- -m {buffer} -M {buffer}");
     let running = rig.start(1, &[CORE], &line)?;
+    Ok((rig, running))
+}
+
+/// Rates of a stream that the server receives.
+pub fn receive(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<Rates, String> {
+    let (rig, running) = receiving(bench, organisation, buffer)?;
     settled(&rig, &running)
 }
 
-/// A stream that the server sends, with or without segmentation offload. A tester takes it, so that no core of a client limits
-/// it.
+/// Rates of a stream that the server sends, with or without segmentation offload. A tester takes it, so that no core of a client
+/// limits it.
 pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -> Result<Rates, String> {
     let text = format!(
         "{}[[sink]]\nname = \"client\"\naddress = \"10.0.0.200\"\n\
@@ -38,16 +44,18 @@ pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -
     );
     let rig = bench.boot(&text)?;
     if !tso {
-        rig.without_tso(0)?;
+        rig.without_tso(0, organisation.device())?;
     }
     let running = rig.start(0, &[CORE], &format!("iperf -c 10.0.0.200 -l {buffer} -t 1"))?;
     settled(&rig, &running)
 }
 
-fn settled(rig: &Rig, running: &Running) -> Result<Rates, String> {
-    // Connecting, and windows that grow.
+/// Rates of a stream under way, once windows have grown and its packets have found their way.
+pub fn settled(rig: &Rig, running: &Running) -> Result<Rates, String> {
     rig.pass(Duration::from_us(500));
-    let rates = rig.measure(Watched { cores: &[CORE] }, BATCH, BATCHES);
+    rig.forget_the_beginning();
+    rig.pass(Duration::from_us(100));
+    let rates = rig.measure(&[CORE], BATCH, BATCHES);
     match running.try_take() {
         Some(Err(failure)) => Err(failure.to_string()),
         Some(Ok(_)) => Err("the stream ended early".to_owned()),
@@ -66,6 +74,7 @@ pub fn values(of: &str, organisation: Organisation, buffer: u32, rates: &Rates) 
         ("memory", rates.memory),
         ("memory-share", 100.0 * rates.memory / rates.gbit),
         ("link-dma", rates.link_dma),
+        ("link-io", rates.link_io),
         ("link", rates.link),
         ("batches", rates.batches as f64),
     ];
