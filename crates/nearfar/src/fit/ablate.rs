@@ -1,7 +1,7 @@
 //! Backward: which of a machine's free figures results need.
 //!
 //! One figure after the other is set to the value with which it has no effect. If no family of files is farther off then by
-//! more than its rows' own noise, nothing shows the figure: it is dead, and stays without effect while the next ones are
+//! more than its rows' own noise, and than what another seed makes of it, nothing shows the figure: it is dead, and stays without effect while the next ones are
 //! tried. Otherwise the other figures are fitted anew: if that makes up for it, the figure and those that moved show only as a
 //! sum. What has been found is written to a file after each figure, and a run that was ended goes on from there.
 
@@ -106,11 +106,16 @@ pub fn ablate(
         directories.iter().map(|directory| directory.summary(machine, progress)).collect()
     };
     let at_first = summaries(&first);
+    let again: Vec<Summary> = directories
+        .iter()
+        .map(|directory| directory.summary_by(options.seed + 1, &first, progress))
+        .collect();
     let farther_off = |machine: &Machine| -> Vec<String> {
         let after = summaries(machine);
         let mut found = Vec::new();
-        for ((directory, a), b) in directories.iter().zip(&at_first).zip(&after) {
-            let noise = |family: &str| directory.noise_pct(family).max(WORSE_PCT);
+        for (((directory, a), b), again) in directories.iter().zip(&at_first).zip(&after).zip(&again) {
+            let noise =
+                |family: &str| directory.noise_pct(family).max(apart(a, again, family)).max(WORSE_PCT);
             let name = directory.path.file_name().unwrap_or_default().to_string_lossy();
             found.extend(worse(a, b, noise).into_iter().map(|family| format!("{family} of {name}")));
         }
@@ -153,6 +158,13 @@ pub fn ablate(
     }
     progress.end();
     Ok(Ablation { figures: done, untried, machine: tried.doc })
+}
+
+/// How far apart two runs of the same machine put a family, percent: what is simulated has its noise, too.
+fn apart(a: &Summary, b: &Summary, family: &str) -> f64 {
+    let pairs = a.families.iter().zip(&b.families).filter(|(a, _)| a.family == family);
+    let errors = pairs.flat_map(|(a, b)| [(a.median_pct, b.median_pct), (a.p90_pct, b.p90_pct)]);
+    errors.filter_map(|(a, b)| Some((a? - b?).abs())).fold(0.0, f64::max)
 }
 
 /// The value with which a figure has no effect; nothing if it has it already, or there is none.

@@ -9,6 +9,7 @@ use results::compare::{CompareRow, Rules, Summary, Target as Goal, median};
 use results::pciebench::{Row, Run, Setup, family, read_directory_lenient};
 
 use super::rows::{Circumstances, Informs};
+use super::search::SCATTER;
 use super::{FitError, Options};
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, Effort};
@@ -116,19 +117,25 @@ impl Measured {
     }
 
     /// How far apart rows of the same run lie in files of a family, the median, percent; of any family where this one
-    /// repeats nothing, nothing where none does.
+    /// repeats nothing. Not less than the clock's scatter for latencies: rows that repeat to the tick hide it.
     pub fn noise_pct(&self, family: &str) -> f64 {
+        let least = if family.starts_with("lat_") { 100.0 * SCATTER } else { 0.0 };
         let mut apart = match self.repeats.get(family) {
             Some(own) => own.clone(),
             None => self.repeats.values().flatten().copied().collect(),
         };
         apart.sort_by(f64::total_cmp);
-        median(&apart).unwrap_or(0.0)
+        median(&apart).unwrap_or(0.0).max(least)
     }
 
     /// Errors by family over some of the rows.
     pub fn summary(&self, machine: &Machine, progress: &dyn Progress) -> Summary {
-        let bench = Bench { machine: machine.clone(), ..self.bench.clone() };
+        self.summary_by(self.bench.seed, machine, progress)
+    }
+
+    /// The same with another seed.
+    pub fn summary_by(&self, seed: u64, machine: &Machine, progress: &dyn Progress) -> Summary {
+        let bench = Bench { machine: machine.clone(), seed, ..self.bench.clone() };
         let some: Vec<(&(CompareRow, Row), &usize)> =
             self.rows.iter().zip(&self.order).step_by(STEP).collect();
         let jobs: Vec<Job<'_>> = some

@@ -14,7 +14,7 @@ use crate::progress::Silent;
 /// A relative error beyond which a row no longer counts more: it has another cause.
 const FAR: f64 = 0.15;
 /// The scatter that the card's clock alone gives rows, relative.
-const SCATTER: f64 = 0.005;
+pub const SCATTER: f64 = 0.005;
 
 /// The machine as it is fitted: its file with all changes so far, and what that reads as.
 pub struct Tried {
