@@ -178,7 +178,7 @@ fn a_host_that_reboots_answers_again() {
 #[test]
 fn errors_of_links_are_seen_and_cured() {
     let events = [
-        event("100 us", "error-rate", "b:nic", "rate = 1e-5"),
+        event("100 us", "error-rate", "b:nic", "rate = 1e-6"),
         event("100 us", "error-rate", "a:eth0", "rate = 1e-7"),
         event("800 us", "error-rate", "b:nic", "rate = 0"),
     ];
@@ -262,4 +262,33 @@ fn devices_come_and_go_by_role() {
     let mut names = names.take();
     names.iter_mut().for_each(|names| names.sort());
     assert_eq!(names, [["eth0", "eth1"], ["eth0", "eth1"]]);
+}
+
+/// One link of a device with two goes and comes back: the function behind the other does not notice.
+#[test]
+fn one_of_two_links_is_cut_and_mended() {
+    let links = "links = [{ slot = \"slot\", lanes = 4 }, { slot = \"slot-socket1\", lanes = 4 }]";
+    let nic = format!("[[host.device]]\nname = \"nic\"\nnic = \"modern\"\n{links}");
+    let b = host("b", "dell-t430", "[[host.device]]\nnic = \"modern\"");
+    let hosts = [HEAD, &host("a", "dell-t430", &nic), &b, &cable("a", "b", "")].concat();
+    let names = |events: &str, count: u32| {
+        let ping = program("a", "0", &format!("ping -c {count} -i 0.001 -W 0.005 10.0.0.2"));
+        let names = RefCell::new(Vec::new());
+        let done = run_watched(
+            &loaded(&[&hosts, &ping, events].concat()),
+            &Silent,
+            &mut AtEnd(|computers: &Computers| {
+                let devices = computers.hosts()[0].kernel.net().devices();
+                names.borrow_mut().extend(devices.iter().map(|device| device.name().to_owned()));
+            }),
+        );
+        let done = done.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(reading(&done, "ping", "received"), f64::from(count), "{done:?}");
+        let mut names = names.take();
+        names.sort();
+        names
+    };
+    let cut = event("1 ms", "cut", "a:nic:1", "");
+    assert_eq!(names(&cut, 10), ["eth0"]);
+    assert_eq!(names(&(cut + &event("20 ms", "mend", "a:nic:1", "")), 200), ["eth0", "eth1"]);
 }

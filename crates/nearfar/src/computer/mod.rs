@@ -44,7 +44,7 @@ use ::kernel::Kernel;
 use connections::Connections;
 use devices::nic::NicHandle;
 use drivers::team::{Team, TeamParams};
-use engine::{Handle, Seed, Simulation};
+use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::CableId;
@@ -153,7 +153,7 @@ pub struct Computer {
 impl Computer {
     /// What a program of a namespace sees of the kernel.
     pub fn face(&self, namespace: Option<&str>) -> Rc<dyn KernelFace> {
-        self.faces()(namespace)
+        self.init().face(namespace)
     }
 }
 
@@ -181,79 +181,80 @@ fn boot(
 }
 
 impl Computer {
-    /// Enables the virtual functions that the scenario asks for.
-    fn enable_virtual_functions(
-        &self,
-        hw: Handle<Fabric>,
-        absent: BTreeSet<EndpointId>,
-    ) -> impl Future<Output = Result<(), ComputerError>> + use<> {
-        let (kernel, host, vfs) = (Rc::clone(&self.kernel), self.name.clone(), self.vfs.clone());
-        async move {
-            for (device, port, count) in vfs.into_iter().filter(|(device, ..)| !absent.contains(device)) {
-                let functions: Vec<Bdf> = hw.with(|fabric, _| {
-                    let registers = &fabric.endpoint(device).core.registers;
-                    registers.physical_below(port).map(|function| registers.id(function)).collect()
-                });
-                for bdf in functions {
-                    let at = FunctionAddress { bdf, ..FunctionAddress::default() };
-                    let enabled = kernel.set_virtual_functions(at, count).await;
-                    let (host, device) = (host.clone(), bdf.to_string());
-                    enabled.map_err(|problem| ComputerError::Network { host, device, problem })?;
-                }
-            }
-            Ok(())
+    /// What its init does when the kernel has booted.
+    fn init(&self) -> Init {
+        Init {
+            host: self.name.clone(),
+            kernel: Rc::clone(&self.kernel),
+            namespaces: self.namespaces.clone(),
+            routes: self.routes.clone(),
+        }
+    }
+}
+
+/// What a host's init does, step by step.
+struct Init {
+    host: String,
+    kernel: Rc<Kernel>,
+    namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
+    routes: Vec<machine::RouteSetup>,
+}
+
+impl Init {
+    fn face(&self, namespace: Option<&str>) -> Rc<dyn KernelFace> {
+        match namespace.and_then(|name| self.namespaces.get(name)) {
+            Some(face) => Rc::clone(face),
+            None => self.kernel.face(),
         }
     }
 
-    /// Makes the teams, starts the network devices and adds the routes, as its init would.
-    fn open_network(
-        &self,
-        interfaces: Vec<InterfaceSetup>,
-    ) -> impl Future<Output = Result<(), ComputerError>> + use<> {
-        let (kernel, host, routes) = (Rc::clone(&self.kernel), self.name.clone(), self.routes.clone());
-        let (face, teams) = (self.faces(), self.teams.clone());
-        async move {
-            for team in teams {
-                let (host, device) = (host.clone(), team.name.clone());
-                Team::create(face(None), team).map_err(|problem| ComputerError::Network {
-                    host,
-                    device,
-                    problem,
-                })?;
-            }
-            for interface in interfaces {
-                let (done, name) = (Completion::new(), interface.name.clone());
-                let (told, network) = (done.clone(), face(Some(&name)).network());
-                let (address, prefix) = (interface.address, interface.prefix);
-                kernel.spawn(TaskParams::named("ifup"), move |cpu| {
-                    Box::pin(async move {
-                        told.complete(network.configure(&cpu, &name, address, prefix).await);
-                    })
-                });
-                let (host, device) = (host.clone(), interface.name);
-                done.wait().await.map_err(|problem| ComputerError::Network { host, device, problem })?;
-            }
-            routes.iter().try_for_each(|route| {
-                let (network, prefix) = route.network.value;
-                let (device, gateway) = (route.device.clone(), route.gateway);
-                let face = face(device.as_deref());
-                let added = face.network().add_route(&Route { network, prefix, device, gateway });
-                added.map_err(|problem| {
-                    let message = format!("no route to {network}/{prefix}: {problem}");
-                    route.network.complaint(message, None).into()
-                })
+    fn problem(&self, device: &dyn ToString) -> impl FnOnce(platform::Error) -> ComputerError + use<> {
+        let (host, device) = (self.host.clone(), device.to_string());
+        move |problem| ComputerError::Network { host, device, problem }
+    }
+
+    /// Enables a function's virtual functions. It begins at once.
+    fn enable(&self, bdf: Bdf, count: u16) -> impl Future<Output = Result<(), ComputerError>> + use<> {
+        let at = FunctionAddress { bdf, ..FunctionAddress::default() };
+        let (enabled, problem) = (self.kernel.set_virtual_functions(at, count), self.problem(&bdf));
+        async move { enabled.await.map_err(problem) }
+    }
+
+    /// Makes a network device of others.
+    fn make(&self, team: &TeamParams) -> Result<(), ComputerError> {
+        Team::create(self.face(None), team.clone()).map(drop).map_err(self.problem(&team.name))
+    }
+
+    /// Starts a network device. It begins at once.
+    fn start(&self, interface: &InterfaceSetup) -> impl Future<Output = Result<(), ComputerError>> + use<> {
+        let (done, name) = (Completion::new(), interface.name.clone());
+        let (told, network) = (done.clone(), self.face(Some(&name)).network());
+        let (address, prefix, problem) = (interface.address, interface.prefix, self.problem(&name));
+        self.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
+            Box::pin(async move { told.complete(network.configure(&cpu, &name, address, prefix).await) })
+        });
+        async move { done.wait().await.map_err(problem) }
+    }
+
+    /// Adds the routes.
+    fn add_routes(&self) -> Result<(), ComputerError> {
+        self.routes.iter().try_for_each(|route| {
+            let (network, prefix) = route.network.value;
+            let (device, gateway) = (route.device.clone(), route.gateway);
+            let face = self.face(device.as_deref());
+            let added = face.network().add_route(&Route { network, prefix, device, gateway });
+            added.map_err(|problem| {
+                let message = format!("no route to {network}/{prefix}: {problem}");
+                route.network.complaint(message, None).into()
             })
-        }
+        })
     }
+}
 
-    /// What gives a namespace's face.
-    fn faces(&self) -> impl Fn(Option<&str>) -> Rc<dyn KernelFace> + use<> {
-        let (own, namespaces) = (self.kernel.face(), self.namespaces.clone());
-        move |namespace| {
-            let found = namespace.and_then(|name| namespaces.get(name));
-            Rc::clone(found.unwrap_or(&own))
-        }
-    }
+/// The physical functions behind a device's link.
+fn functions(fabric: &Fabric, device: EndpointId, link: PortIndex) -> Vec<Bdf> {
+    let registers = &fabric.endpoint(device).core.registers;
+    registers.physical_below(link).map(|function| registers.id(function)).collect()
 }
 
 impl Computers {
@@ -360,14 +361,21 @@ impl Computers {
         let fresh = boot(setup, number, &self.simulation, (id, drivers), endpoint)?;
         let host = &mut self.hosts[number];
         (host.kernel, host.namespaces, host.rules) = fresh;
-        let rules = Rc::clone(&host.rules);
-        let host = &self.hosts[number];
-        let (booted, network) = (host.kernel.boot(), host.open_network(self.present(host)));
-        let virtual_functions = host.enable_virtual_functions(self.simulation.handle(), self.absent());
+        let (booted, rules, teams) = (host.kernel.boot(), Rc::clone(&host.rules), host.teams.clone());
+        let (init, vfs, hw) = (host.init(), host.vfs.clone(), self.simulation.handle());
+        let (absent, interfaces) = (self.absent(), self.present(&self.hosts[number]));
         Ok(async move {
             booted.await;
-            virtual_functions.await?;
-            network.await?;
+            for (device, link, count) in vfs.into_iter().filter(|(device, ..)| !absent.contains(device)) {
+                for function in hw.with(|fabric, _| functions(fabric, device, link)) {
+                    init.enable(function, count).await?;
+                }
+            }
+            teams.iter().try_for_each(|team| init.make(team))?;
+            for interface in &interfaces {
+                init.start(interface).await?;
+            }
+            init.add_routes()?;
             rules.run();
             Ok(())
         })
@@ -385,12 +393,21 @@ impl Computers {
                 host.await;
             }
         })?;
+        let absent = self.absent();
         for host in &self.hosts {
-            let enabled = host.enable_virtual_functions(self.simulation.handle(), self.absent());
-            self.simulation.block_on(enabled)??;
+            for &(device, link, count) in host.vfs.iter().filter(|(device, ..)| !absent.contains(device)) {
+                for function in self.simulation.with(|fabric, _| functions(fabric, device, link)) {
+                    self.simulation.block_on(host.init().enable(function, count))??;
+                }
+            }
         }
         for host in &self.hosts {
-            self.simulation.block_on(host.open_network(self.present(host)))??;
+            let init = host.init();
+            host.teams.iter().try_for_each(|team| init.make(team))?;
+            for interface in self.present(host) {
+                self.simulation.block_on(init.start(&interface))??;
+            }
+            init.add_routes()?;
             host.rules.run();
         }
         Ok(())
