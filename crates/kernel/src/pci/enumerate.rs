@@ -6,7 +6,7 @@ use std::rc::Rc;
 use platform::cpu::Cpu;
 use platform::pci::Identity;
 use units::Duration;
-use wire::pcie::config::caps::{Found, Walk, extended_id, id};
+use wire::pcie::config::caps::{Found, Walk, id};
 use wire::pcie::config::header::{self, Window};
 use wire::pcie::config::{Bar, acs, bars, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress};
@@ -169,22 +169,21 @@ impl Inner {
         Some(function)
     }
 
-    /// Lets a port send all requests of what is below upwards, where the IOMMU decides, if it can and there is one in use (Linux:
-    /// `pci_enable_acs`).
-    pub(super) async fn isolate(&self, cpu: &Cpu, port: &Function) {
+    /// Lets requests between devices below a switch go up to the root complex, where an IOMMU is on to judge them (Linux:
+    /// `pci_enable_acs`), and notes whether all of them do.
+    pub(super) async fn isolate(&self, cpu: &Cpu, function: &Function) {
         const ALL: u16 = acs::SOURCE_VALIDATION
             | acs::REQUEST_REDIRECT
             | acs::COMPLETION_REDIRECT
             | acs::UPSTREAM_FORWARDING;
-        if !port.has_link_below() || port.bdf == port.root {
-            return;
+        let mut able = 0;
+        if let Some(at) = function.access_control().filter(|_| self.dma.params.mode != DmaMode::Off) {
+            able = function.backend.read_u16(cpu, at + acs::CAPABILITY).await & ALL;
+            function.backend.write_u16(cpu, at + acs::CONTROL, able).await;
         }
-        let at = port.extended.iter().find(|c| c.id == extended_id::ACS).map(|c| c.offset);
-        let at = at.filter(|_| self.dma.params.mode != DmaMode::Off);
-        let Some(at) = at else { return port.isolates.set(false) };
-        let able = port.backend.read_u16(cpu, at + acs::CAPABILITY).await & ALL;
-        port.backend.write_u16(cpu, at + acs::CONTROL, able).await;
-        port.isolates.set(able == ALL);
+        if function.has_link_below() && function.bdf != function.root {
+            function.isolates.set(able == ALL);
+        }
     }
 
     fn children(&self, bridge: &Function) -> Vec<Rc<Function>> {
@@ -316,26 +315,11 @@ impl Inner {
         for function in &below {
             function.ten_bit_tags.set(answers_ten_bits);
             self.set_sizes(cpu, function, payload).await;
-            self.control_access(cpu, function).await;
             let command = function.backend.read_u16(cpu, header::COMMAND).await;
             let bridge = if function.is_bridge() { header::COMMAND_BUS_MASTER } else { 0 };
             let on = header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE | bridge;
             function.backend.write_u16(cpu, header::COMMAND, command | on).await;
         }
-    }
-
-    /// Lets requests between devices below a switch go up to the root complex, where an IOMMU is on to judge them, as Linux
-    /// does.
-    async fn control_access(&self, cpu: &Cpu, function: &Function) {
-        let Some(at) = function.access_control().filter(|_| self.dma.params.mode != DmaMode::Off) else {
-            return;
-        };
-        let capabilities = function.backend.read_u16(cpu, at + acs::CAPABILITY).await;
-        let wanted = acs::SOURCE_VALIDATION
-            | acs::REQUEST_REDIRECT
-            | acs::COMPLETION_REDIRECT
-            | acs::UPSTREAM_FORWARDING;
-        function.backend.write_u16(cpu, at + acs::CONTROL, capabilities & wanted).await;
     }
 
     pub(super) async fn set_sizes(&self, cpu: &Cpu, function: &Function, payload: u32) {

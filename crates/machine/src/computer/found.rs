@@ -88,6 +88,9 @@ fn disks(controllers: &[&DriveSetup]) -> Vec<DiskSetup> {
     controllers.iter().enumerate().flat_map(of).collect()
 }
 
+/// Of a network device the link and the Ethernet port, the NIC, the address that is given, and whether it is of a virtual function.
+type Role<'a> = ((FoundLink, u8), &'a Nic, Option<&'a crate::Placed<(Ipv4Addr, u8)>>, bool);
+
 /// The network devices of the scenario's `number`th host: each NIC's ports, then the virtual functions of each.
 ///
 /// Where a scenario gives no address, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The first device, and one that
@@ -112,18 +115,17 @@ fn interfaces(number: usize, hosts: &[HostSetup], namespaces: &[&str]) -> Vec<In
         let each = move |port| (0..of.vfs).map(move |_| ((link, port), nic, None, true));
         (0..ports).flat_map(each)
     });
-    let named =
-        |(n, ((link, port), nic, given, is_virtual)): (usize, ((FoundLink, u8), &Nic, Option<_>, bool))| {
-            let (port, link) = ((link.host, link.device, port), link.link);
-            let name = format!("eth{n}");
-            let alone = namespaces.contains(&name.as_str());
-            let prefix = if n == 0 || alone { 16 } else { 24 };
-            let own = || (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
-            let (address, prefix) = given.map_or_else(own, |given: &crate::Placed<_>| given.value);
-            let channels = channels(host, nic, is_virtual);
-            let max_frame = nic.controller.max_frame.value;
-            InterfaceSetup { name, port, link, is_virtual, alone, address, prefix, channels, max_frame }
-        };
+    let named = |(n, ((link, port), nic, given, is_virtual)): (usize, Role<'_>)| {
+        let (port, link) = ((link.host, link.device, port), link.link);
+        let name = format!("eth{n}");
+        let alone = namespaces.contains(&name.as_str());
+        let prefix = if n == 0 || alone { 16 } else { 24 };
+        let own = || (Ipv4Addr::new(10, 0, n as u8, number as u8 + 1), prefix);
+        let (address, prefix) = given.map_or_else(own, |given| given.value);
+        let channels = channels(host, nic, is_virtual);
+        let max_frame = nic.controller.max_frame.value;
+        InterfaceSetup { name, port, link, is_virtual, alone, address, prefix, channels, max_frame }
+    };
     physical.chain(virtual_functions).enumerate().map(named).collect()
 }
 
