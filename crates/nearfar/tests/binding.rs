@@ -37,6 +37,8 @@ fn of_a_card() {
     let more_tags = change("change_card.dma_engine.tags", "16");
     let walkers = change("change.host.iommu.walkers", "12");
     let drain = change("change_card.dma_engine.drain.per_request", "\"1 ns\"");
+    // Slower than the part's, whose next limit is near.
+    let slow_drain = change("change_card.dma_engine.drain.per_request", "\"8 ns\"");
     let drain_bytes = change("change_card.dma_engine.drain.per_byte", "\"0.05 ns\"");
     let wide = change("change_card.link.width", "16");
     let read = |more: &str| format!("test = \"BW_RD\"\n{more}");
@@ -45,7 +47,7 @@ fn of_a_card() {
     let large = "transfer = \"2 KiB\"\nwindow = \"1 MiB\"";
     let cases: [(&str, String, &str, Kind, &str, &str); 5] = [
         ("few tags", read(small), &few_tags, Kind::Tags, &more_tags, &drain),
-        ("small reads", read(small), "", Kind::Device, &drain, &tags),
+        ("small reads", read(small), &slow_drain, Kind::Device, &drain, &tags),
         ("remote reads", read(&format!("{small}\n{remote}")), "", Kind::Tags, &tags, &drain),
         ("large reads", read(large), "", Kind::Link, &(wide.clone() + &drain + &drain_bytes), &tags),
         ("misses of the IOTLB", read(pages), "", Kind::Walkers, &walkers, &tags),
@@ -53,8 +55,8 @@ fn of_a_card() {
     for (name, test, keys, kind, more, other) in cases {
         let (binds, before) = bench(&test, keys);
         assert_eq!(binds, Some(kind), "{name}");
-        let without = if keys == few_tags { String::new() } else { keys.to_owned() };
-        let (_, after) = bench(&test, &format!("{without}{more}"));
+        // What is changed is changed anew.
+        let (_, after) = bench(&test, more);
         assert!(after > FASTER * before, "{name}: {before:.2} Gbit/s, {after:.2} with more {}", kind.name());
         let (_, same) = bench(&test, &format!("{keys}{other}"));
         assert!(same < SAME * before, "{name}: {before:.2} Gbit/s, {same:.2} with more of something else");
