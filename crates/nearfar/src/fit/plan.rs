@@ -148,5 +148,6 @@ pub const BY_HAND: &[(&str, &str)] = &[
     ("host.iommu.page_sizes", "read off whether any window shows misses"),
     ("host.iommu.iotlb.ways", "rows of random pages do not tell it"),
     ("host.dram.access_spread", "shows among the samples of a row, not in its median or mean"),
+    ("host.dram.row_idle", "one cold latency row and one cold bandwidth row bound it from either side"),
     ("host.power", UNREPEATED),
 ];
