@@ -225,7 +225,7 @@ fn a_device_taken_out_under_load_leaves_nothing_behind() {
     pair.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, nic));
     pair.run_for(SECOND);
     let device: Rc<dyn PacketDevice> =
-        pair.hosts[0].kernel.face().packet_device("eth1").expect("found again");
+        pair.hosts[0].kernel.face().packet_device("eth0").expect("found again, under the name that is free");
     pair.run(0, 0, move |cpu| Box::pin(async move { device.open(&cpu).await })).unwrap();
 }
 

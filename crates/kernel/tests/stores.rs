@@ -208,7 +208,7 @@ fn load_behind(stored: usize, loaded: usize) -> Duration {
 #[test]
 fn stores_that_miss_hold_buffers_until_their_lines_have_come() {
     let (one, ten, thirty) = (load_behind(0, 1), load_behind(0, 10), load_behind(0, 30));
-    assert!(ten < one * 2 && thirty > one * 2 && thirty < one * 4, "{one}, {ten}, {thirty}: ten at once");
+    assert!(ten < one * 2 && thirty > one * 2 && thirty < one * 5, "{one}, {ten}, {thirty}: ten at once");
     // The lines that ten stores fetch hold all buffers once more, and thirty three times.
     let (behind_ten, behind_thirty) = (load_behind(10, 30), load_behind(30, 30));
     assert!(behind_ten > thirty + one / 2 && behind_ten < thirty + one * 2, "{behind_ten} against {thirty}");

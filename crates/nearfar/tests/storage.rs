@@ -88,10 +88,11 @@ fn stream_gets_more_from_more_cores() {
         );
         run(&text).remove(0).outcome.unwrap().get("triad").unwrap()
     };
-    // Ten buffers, each for the 80 ns of a line from memory, are 8 GB/s; two channels of four give 34.
+    // Published for one core of a Xeon E5: 9 to 20 GB/s by generation, which only prefetchers reach: ten buffers, each for the
+    // 85 ns of a line from memory, are 7.5 GB/s.
     let (one, four, ten) = (rate("0"), rate("0-3"), rate("0-9"));
-    assert!((5_000.0..9_000.0).contains(&one), "{one:.0} MB/s by one core");
-    assert!(four > 3.0 * one && four < 4.1 * one, "{four:.0} MB/s by four cores, {one:.0} by one");
+    assert!((9_000.0..20_000.0).contains(&one), "{one:.0} MB/s by one core");
+    assert!(four > 2.0 * one && four < 4.1 * one, "{four:.0} MB/s by four cores, {one:.0} by one");
     assert!(ten > 1.2 * four && ten < 68_300.0, "{ten:.0} MB/s by ten cores, {four:.0} by four");
 }
 

@@ -125,7 +125,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         output::print(&table.render(output::width()));
         if let Some(unexplained) = unexplained {
             output::print(&format!(
-                "\nEmpirical figures: nobody knows what in the hardware they stand for. Without each:\n{unexplained}"
+                "\nEmpirical: nobody knows what in the hardware they stand for. Without each:\n{unexplained}"
             ));
         }
         if let Some(residuals) = residuals {
