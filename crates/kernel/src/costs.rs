@@ -143,7 +143,7 @@ costs! {
     /// Linux's `tcp_v4_rcv` takes some hundred instructions).
     tcp_input = 600,
     /// Cycles of TCP for a packet to send (assumed: as much).
-    tcp_output = 1640,
+    tcp_output = 2300,
     /// Cycles of UDP for a received datagram, and once more for its reader (assumed).
     udp_input = 200,
     /// Cycles of UDP for a datagram to send (assumed).
