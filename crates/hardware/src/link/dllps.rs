@@ -94,7 +94,9 @@ impl Link {
                     if let Some(tap) = &mut self.tap {
                         tap.dllp(side, span, pcie::Dllp::Nak(Sequence::new(sequence)));
                     }
-                    cx.scheduler.at(heard, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
+                    // As above: a link that nobody asks is settled late.
+                    let at = heard.max(cx.scheduler.now());
+                    cx.scheduler.at(at, Event::Replay(LinkEnd { link: self.id, side: side.opposite() }));
                 }
                 Dllp::UpdateCredits(class, credits) => {
                     sender.account(class).receive(heard, credits);
