@@ -16,14 +16,12 @@ const PAGE: u64 = 64;
 /// A sequence of accesses within a page.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    page: u64,
     /// The last access.
     last: u64,
     /// How far the prefetches have come; the last access before there are any.
     ahead: u64,
     /// 1 upwards, -1 downwards, 0 as long as that is unknown.
     direction: i8,
-    used: u64,
 }
 
 /// A core's L2 as far as lines on their way to it are concerned.
@@ -32,9 +30,12 @@ pub(super) struct Prefetcher {
     params: PrefetchParams,
     pub(super) queue: Slots,
     streams: Vec<Stream>,
-    clock: u64,
+    /// Their pages.
+    pages: Vec<u64>,
     /// The stream of the last access.
     recent: usize,
+    /// The one that makes room for the next: they do so in turn.
+    next: usize,
 }
 
 /// Where a prefetched line goes.
@@ -71,20 +72,21 @@ impl Ahead {
 
 impl Prefetcher {
     pub(super) fn new(params: &PrefetchParams) -> Self {
-        let none = Stream { page: u64::MAX, last: 0, ahead: 0, direction: 0, used: 0 };
+        let none = Stream { last: 0, ahead: 0, direction: 0 };
         Self {
             params: *params,
             queue: Slots::new(params.super_queue.into()),
             streams: vec![none; usize::from(params.streams)],
-            clock: 0,
+            pages: vec![u64::MAX; usize::from(params.streams)],
             recent: 0,
+            next: 0,
         }
     }
 
     /// Whether a line that is prefetched at `at` goes into the L2 or no further than the LLC.
     #[inline]
     pub(super) fn room(&self, at: Time) -> Into {
-        if self.queue.taken(at) * 2 < self.queue.size() { Into::L2 } else { Into::Llc }
+        if self.queue.half_free(at) { Into::L2 } else { Into::Llc }
     }
 
     /// The core has asked its L2 for `line`, and `missed` says whether in vain: what to fetch ahead.
@@ -98,20 +100,20 @@ impl Prefetcher {
         if self.streams.is_empty() {
             return ahead;
         }
-        self.clock += 1;
-        if self.streams[self.recent].page != page {
-            self.recent = match self.streams.iter().position(|stream| stream.page == page) {
-                Some(known) => known,
-                None => {
-                    let oldest = (0..self.streams.len()).min_by_key(|&n| self.streams[n].used).unwrap_or(0);
-                    self.streams[oldest] =
-                        Stream { page, last: at, ahead: at, direction: 0, used: self.clock };
-                    self.recent = oldest;
-                    return ahead;
-                }
-            };
+        if self.pages[self.recent] != page {
+            let mut known = 0;
+            while known < self.pages.len() && self.pages[known] != page {
+                known += 1;
+            }
+            if known == self.pages.len() {
+                self.recent = self.next;
+                self.next = (self.next + 1) % self.pages.len();
+                self.pages[self.recent] = page;
+                self.streams[self.recent] = Stream { last: at, ahead: at, direction: 0 };
+                return ahead;
+            }
+            self.recent = known;
         }
-        self.streams[self.recent].used = self.clock;
         self.follow(at, &mut ahead);
         ahead
     }
@@ -119,7 +121,7 @@ impl Prefetcher {
     /// The stream of the last access goes on at line `at` of its page.
     fn follow(&mut self, at: u64, ahead: &mut Ahead) {
         let PrefetchParams { distance, degree, next_page, .. } = self.params;
-        let stream = &mut self.streams[self.recent];
+        let (page, stream) = (self.pages[self.recent], &mut self.streams[self.recent]);
         let direction: i8 = match at.cmp(&stream.last) {
             core::cmp::Ordering::Equal => return,
             core::cmp::Ordering::Greater => 1,
@@ -141,12 +143,12 @@ impl Prefetcher {
             let Some(next) = from.checked_add_signed(direction.into()).filter(|&next| next < PAGE) else {
                 if next_page && direction == 1 && stream.ahead < PAGE {
                     stream.ahead = PAGE;
-                    ahead.push((stream.page + 1) * PAGE);
+                    ahead.push((page + 1) * PAGE);
                 }
                 break;
             };
             stream.ahead = next;
-            ahead.push(stream.page * PAGE + next);
+            ahead.push(page * PAGE + next);
         }
     }
 }

@@ -5,6 +5,7 @@ use units::Time;
 /// A number of places, each with the time from which on it is free.
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
+    /// The one that is free first comes first.
     free: Vec<Time>,
 }
 
@@ -14,35 +15,27 @@ impl Slots {
         Self { free: vec![Time::ZERO; size.max(1)] }
     }
 
-    /// How many places there are.
+    /// Whether at least a half of them is free at `at`.
     #[inline]
-    pub(super) fn size(&self) -> usize {
-        self.free.len()
-    }
-
-    /// How many of them are taken at `at`.
-    #[inline]
-    pub(super) fn taken(&self, at: Time) -> usize {
-        self.free.iter().filter(|&&free| free > at).count()
-    }
-
-    /// The place that is free first, and when it is.
-    #[inline]
-    fn first(&self) -> (usize, Time) {
-        let places = self.free.iter().copied().enumerate();
-        places.min_by_key(|&(_, free)| free).expect("there is a place")
+    pub(super) fn half_free(&self, at: Time) -> bool {
+        self.free[(self.free.len() - 1) / 2] <= at
     }
 
     /// When a request that comes at `at` finds a place.
     #[inline]
     pub(super) fn free_at(&self, at: Time) -> Time {
-        at.max(self.first().1)
+        at.max(self.free[0])
     }
 
     /// A request takes the place that is free first, until `until`.
     #[inline]
     pub(super) fn occupy(&mut self, until: Time) {
-        let (place, _) = self.first();
+        // Most requests end behind all others.
+        let mut place = self.free.len() - 1;
+        while place > 0 && self.free[place] > until {
+            place -= 1;
+        }
+        self.free.copy_within(1..=place, 0);
         self.free[place] = until;
     }
 }
@@ -56,9 +49,11 @@ mod tests {
         let at = |ns: u64| Time::from_ps(ns * 1000);
         let mut slots = Slots::new(2);
         slots.occupy(at(50));
-        assert_eq!((slots.free_at(at(1)), slots.taken(at(1))), (at(1), 1));
+        assert_eq!((slots.free_at(at(1)), slots.half_free(at(1))), (at(1), true));
         slots.occupy(at(40));
-        assert_eq!((slots.free_at(at(1)), slots.taken(at(1))), (at(40), 2));
-        assert_eq!(slots.taken(at(50)), 0);
+        assert_eq!((slots.free_at(at(1)), slots.half_free(at(1))), (at(40), false));
+        assert_eq!((slots.free_at(at(45)), slots.half_free(at(45))), (at(45), true));
+        slots.occupy(at(45));
+        assert_eq!(slots.free_at(at(1)), at(45), "the one until 40 was taken");
     }
 }
