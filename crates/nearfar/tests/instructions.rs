@@ -23,6 +23,9 @@ use units::Bytes;
 const COMPILER: &str = "1.95.0";
 /// How many more instructions than before are too many.
 const ALLOWED: f64 = 0.15;
+/// The same for what a core reads from memory that it has not touched lately: prefetchers go on behind the end of a packet, as
+/// those of real cores do, and what they fetch is looked up and timed as any other line. That alone was 29 % more.
+const ALLOWED_WITH_PREFETCHES: f64 = 0.35;
 
 /// Something that is done many times.
 struct Work {
@@ -35,17 +38,34 @@ struct Work {
     run: fn(u64) -> u64,
     /// Instructions for one, in the profile of the tests, at commit 9855ff7.
     before: f64,
+    /// How many more are too many.
+    allowed: f64,
 }
 
 const WORK: [Work; 4] = [
-    Work { name: "tlps", unit: "TLP", lengths: [10_000, 30_000], run: tlps, before: 4_017.0 },
-    Work { name: "packets", unit: "packet sent", lengths: [2_000, 6_000], run: packets, before: 21_258.0 },
+    Work {
+        name: "tlps",
+        unit: "TLP",
+        lengths: [10_000, 30_000],
+        run: tlps,
+        before: 4_017.0,
+        allowed: ALLOWED,
+    },
+    Work {
+        name: "packets",
+        unit: "packet sent",
+        lengths: [2_000, 6_000],
+        run: packets,
+        before: 21_258.0,
+        allowed: ALLOWED,
+    },
     Work {
         name: "segments",
         unit: "segment received",
         lengths: [300, 900],
         run: segments,
         before: 547_910.0,
+        allowed: ALLOWED_WITH_PREFETCHES,
     },
     Work {
         name: "reads",
@@ -53,6 +73,7 @@ const WORK: [Work; 4] = [
         lengths: [1_000, 3_000],
         run: reads,
         before: 258_335.0,
+        allowed: ALLOWED,
     },
 ];
 
@@ -152,9 +173,9 @@ fn judge(work: &Work) {
     let compiler = compiler.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let compiler = compiler.unwrap_or_else(|_| "unknown".to_owned());
     assert!(
-        change <= ALLOWED,
+        change <= work.allowed,
         "{said}: more than {:.0} % above. Counted with rustc {COMPILER}, and this is {compiler}",
-        100.0 * ALLOWED
+        100.0 * work.allowed
     );
 }
 
