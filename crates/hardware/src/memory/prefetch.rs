@@ -128,7 +128,7 @@ impl Prefetcher {
             core::cmp::Ordering::Less => -1,
         };
         if direction != stream.direction {
-            *stream = Stream { last: at, ahead: at, direction, ..*stream };
+            *stream = Stream { last: at, ahead: at, direction };
         }
         stream.last = at;
         for _ in 0..degree {
