@@ -102,7 +102,7 @@ impl Sink {
         let Some(&mac) = self.neighbours.get(&from) else { return };
         if header.flags.contains(TcpFlags::SYN) && !self.streams.contains_key(&peer) {
             let initial = self.rng.u64() as u32;
-            let accepted = Connection::accept(TcpParams::linux(self.params.mtu), initial, now, header);
+            let accepted = Connection::accept(TcpParams::linux(self.params.mtu), initial, header);
             let stream = accepted.map(|connection| Stream { connection, mac, held: None });
             self.streams.extend(stream.map(|stream| (peer, stream)));
             return self.go_on(bus, peer);

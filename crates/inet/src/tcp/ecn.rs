@@ -1,11 +1,7 @@
 //! Explicit congestion notification (RFC 3168): routers mark packets instead of dropping them, the receiver says so, the
 //! sender slows down as if one had been lost.
 
-use units::Time;
 use wire::ip::TcpFlags;
-
-use super::Payload;
-use super::connection::{Connection, Recovery, State};
 
 /// Whether connections use it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,96 +15,107 @@ pub enum EcnMode {
     Ask,
 }
 
-/// What a connection has agreed on and seen.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ecn {
-    /// Both ends want it.
-    on: bool,
-    /// The segment that arrives now was marked.
-    marked: bool,
-    /// The peer is told until it has answered.
-    echo: bool,
-    /// The peer is to be told that the window was reduced.
-    answer: bool,
-    /// Up to here what the peer says was answered.
-    reduced: u64,
-}
-
-impl<P: Payload> Connection<P> {
-    /// A router has marked the segment that is [received](Self::receive) next.
-    pub fn congestion_experienced(&mut self) {
-        self.ecn.marked = true;
-    }
-
-    /// The flags of a SYN that ask for it, or agree (6.1.1). One that is sent again does not ask, as it may be that what
-    /// asks is what gets lost.
-    pub(super) fn ecn_of_syn(&mut self, answers: bool, again: bool) -> TcpFlags {
-        let asks = !answers && !again && self.params.ecn == EcnMode::Ask;
-        match (asks, answers && self.ecn.on) {
-            (true, _) => TcpFlags::ECE.with(TcpFlags::CWR),
-            (_, true) => TcpFlags::ECE,
+impl EcnMode {
+    /// The flags of a SYN (6.1.1): one that `answers` has `agreed` or not. One that is sent again does not ask, as it may be
+    /// that what asks is what gets lost.
+    pub(super) fn syn_flags(self, answers: bool, agreed: bool, again: bool) -> TcpFlags {
+        match answers {
+            true if agreed => TcpFlags::ECE,
+            false if !again && self == Self::Ask => TcpFlags::ECE.with(TcpFlags::CWR),
             _ => TcpFlags::default(),
         }
     }
 
-    /// A SYN of the peer's came, in answer to one or not.
-    pub(super) fn ecn_from_syn(&mut self, flags: TcpFlags) {
-        let asked = flags.contains(TcpFlags::ECE.with(TcpFlags::CWR));
-        self.ecn.on = match flags.contains(TcpFlags::ACK) {
+    /// Whether both ends want it, by the flags of the peer's SYN.
+    pub(super) fn agrees(self, syn: TcpFlags) -> bool {
+        let asked = syn.contains(TcpFlags::ECE.with(TcpFlags::CWR));
+        match syn.contains(TcpFlags::ACK) {
             // A peer that answers with both flags reflects what it does not understand.
-            true => self.params.ecn == EcnMode::Ask && flags.contains(TcpFlags::ECE) && !asked,
-            false => self.params.ecn != EcnMode::Off && asked,
-        };
+            true => self == Self::Ask && syn.contains(TcpFlags::ECE) && !asked,
+            false => self != Self::Off && asked,
+        }
+    }
+}
+
+/// The receiver's part (6.1.3): the peer is told of marked segments until it has answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Echo {
+    on: bool,
+    /// The segment that arrives next was marked.
+    marked: bool,
+    telling: bool,
+}
+
+/// What a segment says about marks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    /// It was marked.
+    pub marked: bool,
+    /// It is the first of which the peer does not know.
+    pub is_news: bool,
+}
+
+impl Echo {
+    pub fn new(on: bool) -> Self {
+        Self { on, ..Self::default() }
     }
 
-    /// What a segment says: to the receiver (6.1.3), and to the sender (6.1.2).
-    pub(super) fn take_ecn(&mut self, now: Time, flags: TcpFlags, ack: u64) {
-        let marked = std::mem::take(&mut self.ecn.marked);
-        if !self.ecn.on {
-            return;
-        }
+    /// A router has marked the segment that arrives next.
+    pub fn mark(&mut self) {
+        self.marked = true;
+    }
+
+    /// It has arrived.
+    pub fn take(&mut self, flags: TcpFlags) -> Heard {
+        let marked = std::mem::take(&mut self.marked) && self.on;
         if flags.contains(TcpFlags::CWR) {
-            self.ecn.echo = false;
+            self.telling = false;
         }
-        if marked {
-            self.counters.marked += 1;
-            // The peer shall know soon.
-            self.ack_now |= !self.ecn.echo;
-            self.ecn.echo = true;
-        }
-        if flags.contains(TcpFlags::ECE) && self.nxt > self.una && ack > self.ecn.reduced {
-            self.counters.echoes += 1;
-            if self.recovery == Recovery::Open {
-                self.congestion.lost(now, self.flight.in_network());
-                // Whatever comes again, this was no mistake.
-                self.undo.forget();
-            }
-            self.window_reduced();
+        let is_news = marked && !self.telling;
+        self.telling |= marked;
+        Heard { marked, is_news }
+    }
+
+    /// The flag of the next segment.
+    pub fn flag(&self) -> TcpFlags {
+        if self.telling { TcpFlags::ECE } else { TcpFlags::default() }
+    }
+}
+
+/// The sender's part (6.1.2): a window is reduced once for what is under way, and the peer hears of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answer {
+    on: bool,
+    /// The peer is to be told that the window was reduced.
+    due: bool,
+    /// Up to here what the peer says was answered.
+    reduced: u64,
+}
+
+impl Answer {
+    pub fn new(on: bool) -> Self {
+        Self { on, ..Self::default() }
+    }
+
+    /// Whether an acknowledgement tells of marks that were not answered yet.
+    pub fn is_asked(&self, flags: TcpFlags, ack: u64) -> bool {
+        self.on && flags.contains(TcpFlags::ECE) && ack > self.reduced
+    }
+
+    /// The congestion window was reduced, for whatever reason, with everything before `next` sent.
+    pub fn reduced(&mut self, next: u64) {
+        if self.on {
+            (self.reduced, self.due) = (next, true);
         }
     }
 
-    /// The congestion window was reduced, for whatever reason: not again for what is under way, and the peer hears of it.
-    pub(super) fn window_reduced(&mut self) {
-        if self.ecn.on {
-            self.ecn.reduced = self.nxt;
-            self.ecn.answer = true;
-        }
-    }
-
-    /// The flags of a segment with new data, or without.
-    pub(super) fn ecn_flags(&mut self, fresh: bool) -> TcpFlags {
-        let mut flags = TcpFlags::default();
-        if self.ecn.echo && self.state > State::SynReceived {
-            flags = flags.with(TcpFlags::ECE);
-        }
-        if fresh && std::mem::take(&mut self.ecn.answer) {
-            flags = flags.with(TcpFlags::CWR);
-        }
-        flags
+    /// The flag of a segment with new data.
+    pub fn take_flag(&mut self) -> TcpFlags {
+        if std::mem::take(&mut self.due) { TcpFlags::CWR } else { TcpFlags::default() }
     }
 
     /// Whether routers may mark a segment: new data only (6.1.4, 6.1.5).
-    pub(super) fn ecn_capable(&self, fresh: bool) -> bool {
-        self.ecn.on && fresh
+    pub fn may_mark(&self, fresh: bool) -> bool {
+        self.on && fresh
     }
 }

@@ -16,18 +16,15 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `connection` | the machine: opening, closing, reading, writing |
-//! | `input`, `acks` | what a segment does, and its acknowledgement |
-//! | `output` | what is sent next |
-//! | `timers` | what happens when nothing happens |
-//! | `receive` | data in order and too early, the offered window |
-//! | `flight` | what is under way, what of it the peer holds, what is lost |
-//! | `rack`, `tail` | what counts as lost, and when silence is broken |
-//! | `undo` | what was not lost after all |
-//! | `ecn` | what routers say |
-//! | `rtt`, `congestion` | how long to wait, how much to send |
+//! | `connection` | opening, closing, reading, writing; its two halves |
+//! | `input`, `output` | segments taken apart, and put together |
+//! | `sender` | what is sent, acknowledged, lost and sent next |
+//! | `flight`, `rack`, `tail`, `undo`, `rtt`, `congestion` | its parts: what is under way, what counts as lost, when silence is broken, what was not lost after all, how long to wait, how much to send |
+//! | `receiver` | what is received, and when it is acknowledged |
+//! | `buffer` | its data, in order and too early, and the offered window |
+//! | `ecn` | what routers say, for both |
 
-mod acks;
+mod buffer;
 pub mod congestion;
 mod connection;
 mod ecn;
@@ -36,11 +33,11 @@ mod input;
 mod output;
 mod params;
 mod rack;
-mod receive;
+mod receiver;
 mod rtt;
+mod sender;
 mod seq;
 mod tail;
-mod timers;
 mod undo;
 
 pub use connection::{Connection, Counters, Failure, State};

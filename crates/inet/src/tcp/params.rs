@@ -1,6 +1,7 @@
 //! What a connection is made with.
 
 use units::Duration;
+use wire::ip::TcpHeader;
 
 use super::congestion::Algorithm;
 use super::ecn::EcnMode;
@@ -102,5 +103,33 @@ impl TcpParams {
     pub(super) fn window_shift(&self) -> u8 {
         let most = self.receive_buffer_max.max(self.receive_buffer);
         (0..14).find(|&shift| most >> shift <= u32::from(u16::MAX)).unwrap_or(14)
+    }
+}
+
+/// What both ends have agreed on by their SYNs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Agreed {
+    pub sack: bool,
+    pub timestamps: bool,
+    pub scaling: bool,
+    /// Shifts of the own window and of the peer's.
+    pub shift: u8,
+    pub peer_shift: u8,
+    pub ecn: bool,
+}
+
+impl Agreed {
+    /// What follows from the peer's SYN, in answer to one or not.
+    pub fn with(params: &TcpParams, syn: &TcpHeader) -> Self {
+        let options = &syn.options;
+        let scaling = options.window_scale.filter(|_| params.window_scaling);
+        Self {
+            sack: params.sack && options.sack_permitted,
+            timestamps: params.timestamps && options.timestamps.is_some(),
+            scaling: scaling.is_some(),
+            shift: scaling.map_or(0, |_| params.window_shift()),
+            peer_shift: scaling.map_or(0, |shift| shift.min(14)),
+            ecn: params.ecn.agrees(syn.flags),
+        }
     }
 }

@@ -1,9 +1,6 @@
 //! Undoing a reduction of the congestion window that was needless: the peer has reported everything that was sent again as a
 //! duplicate (RFC 2883, RFC 3708; Linux: `tcp_try_undo_dsack`), so that the first copies had arrived, only late.
 
-use super::Payload;
-use super::connection::{Connection, Recovery};
-
 /// What was sent again, and what of it was needless.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Undo {
@@ -43,25 +40,18 @@ impl Undo {
         }
     }
 
+    /// The window is reduced since something seems to be lost, with everything before `una` acknowledged.
+    pub fn reduced(&mut self, una: u64) {
+        self.reduction = Some(Reduction { marker: una, doubtful: None });
+    }
+
+    /// Whether the reduction is known to have been needless.
+    pub fn is_needless(&self) -> bool {
+        self.reduction.is_some_and(|reduction| reduction.doubtful == Some(0))
+    }
+
     /// The window was reduced for a reason that stays: a router has said so, or what was lost is known to have been.
     pub fn forget(&mut self) {
         self.reduction = None;
-    }
-}
-
-impl<P: Payload> Connection<P> {
-    /// The window was reduced because something seems to be lost.
-    pub(super) fn may_undo(&mut self) {
-        self.undo.reduction = Some(Reduction { marker: self.una, doubtful: None });
-    }
-
-    /// Undoes the reduction if it is known to have been needless and recovery is over.
-    pub(super) fn try_undo(&mut self) {
-        let needless = self.undo.reduction.is_some_and(|reduction| reduction.doubtful == Some(0));
-        if needless && self.recovery == Recovery::Open {
-            self.undo.forget();
-            self.congestion.undo();
-            self.counters.undone += 1;
-        }
     }
 }

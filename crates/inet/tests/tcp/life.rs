@@ -116,8 +116,7 @@ fn segment(sequence: u32, flags: TcpFlags) -> TcpHeader {
 /// What a peer said to lie behind the end of its stream is given back with the end (found by fuzzing).
 #[test]
 fn nothing_behind_the_end_of_a_stream_is_kept() {
-    let mut tcp =
-        inet::tcp::Connection::accept(params(), 500, Time::ZERO, &segment(7, TcpFlags::SYN)).unwrap();
+    let mut tcp = inet::tcp::Connection::accept(params(), 500, &segment(7, TcpFlags::SYN)).unwrap();
     assert!(tcp.transmit(Time::ZERO, 0).is_some());
     tcp.receive(Time::ZERO, &segment(8, TcpFlags::ACK), Vec::new(), 1);
     tcp.receive(Time::ZERO, &segment(108, TcpFlags::ACK), vec![1; 50], 1);
@@ -132,7 +131,7 @@ fn nothing_behind_the_end_of_a_stream_is_kept() {
 fn what_came_again_is_told_once() {
     let mut syn = segment(7, TcpFlags::SYN);
     syn.options.sack_permitted = true;
-    let mut tcp = inet::tcp::Connection::accept(params(), 500, Time::ZERO, &syn).unwrap();
+    let mut tcp = inet::tcp::Connection::accept(params(), 500, &syn).unwrap();
     assert!(tcp.transmit(Time::ZERO, 0).is_some());
     tcp.receive(Time::ZERO, &segment(8, TcpFlags::ACK), Vec::new(), 1);
     let mut told = |sequence: u32, length: usize| {

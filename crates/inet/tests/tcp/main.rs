@@ -4,6 +4,7 @@ mod ecn;
 mod life;
 mod loss;
 mod network;
+mod scripts;
 
 use inet::tcp::congestion::Algorithm;
 use inet::tcp::{Connection, Failure, State, TcpParams};
@@ -235,7 +236,7 @@ proptest! {
             0 => Connection::<Vec<u8>>::connect(params, (1, 2), initial),
             _ => {
                 let syn = TcpHeader { sequence: initial, flags: TcpFlags::SYN, window: 5000, ..TcpHeader::default() };
-                Connection::accept(params, initial, now, &syn).unwrap()
+                Connection::accept(params, initial, &syn).unwrap()
             }
         };
         let (mut written, mut finished) = (0, false);

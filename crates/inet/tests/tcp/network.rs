@@ -146,7 +146,9 @@ impl Network {
     /// Lets an end write, send and read.
     pub fn serve(&mut self, who: usize) {
         let Some(mut end) = self.ends[who].take() else { return };
+        let before = self.segments;
         loop {
+            assert!(self.segments - before < 20_000, "it sends without end: {:?}", end.tcp.state());
             let room = end.send_buffer.saturating_sub(end.tcp.unacknowledged() as usize);
             let more = (end.to_send.len() - end.written).min(room);
             let open = !matches!(end.tcp.state(), State::SynSent | State::SynReceived);
@@ -213,7 +215,7 @@ impl Network {
             return end.tcp.receive(self.now, &header, data, 1);
         }
         let initial = self.random.next() as u32;
-        match Connection::accept(self.params, initial, self.now, &header).filter(|_| self.listening) {
+        match Connection::accept(self.params, initial, &header).filter(|_| self.listening) {
             Some(tcp) => {
                 let limit = self.ends[0].as_ref().map_or(1448, |end| end.limit);
                 let mut end = End::new(tcp, self.answer.clone());

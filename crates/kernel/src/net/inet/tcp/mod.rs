@@ -224,7 +224,7 @@ impl Stack {
             return Err(Error::NoSpace);
         }
         let (params, initial) = (self.tcp_params(*ends.peer.ip()), self.initial_number(cpu, &ends));
-        let connection = Connection::accept(params, initial, cpu.now(), syn).ok_or(Error::Invalid)?;
+        let connection = Connection::accept(params, initial, syn).ok_or(Error::Invalid)?;
         let socket = self.add_socket(cpu, ends, connection, Some(Rc::downgrade(listener)))?;
         listener.coming.set(listener.coming.get() + 1);
         socket.push(cpu);

@@ -12,7 +12,7 @@ proptest! {
         if whole {
             pieces.extend((0..10).map(|n| (n * 40, 40)));
         }
-        let mut receive = Receive::<Vec<u8>>::new(0, 1000, 1000);
+        let mut receive = ReceiveBuffer::<Vec<u8>>::new(0, 1000, 1000);
         receive.offer(receive.edge(10));
         let mut known = [false; 400];
         for (start, length) in pieces {
@@ -70,7 +70,7 @@ proptest! {
         joins in any::<bool>(),
     ) {
         let stream: Vec<u8> = (0..400usize).map(|n| (n * 7 + n / 256) as u8).collect();
-        let mut receive = Receive::<Wide>::new(0, 500, 500);
+        let mut receive = ReceiveBuffer::<Wide>::new(0, 500, 500);
         receive.offer(receive.edge(10));
         let mut read = Vec::new();
         for (start, length, in_order, reads) in pieces {
@@ -108,7 +108,7 @@ proptest! {
 /// A thousand bytes that came one by one find room in little memory, as they are put together.
 #[test]
 fn single_bytes_are_put_together() {
-    let mut receive = Receive::<Wide>::new(0, 10_000, 10_000);
+    let mut receive = ReceiveBuffer::<Wide>::new(0, 10_000, 10_000);
     receive.offer(receive.edge(100));
     for n in 0..1000 {
         let piece = Wide(vec![n as u8], 2304);

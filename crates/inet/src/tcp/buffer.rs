@@ -1,4 +1,4 @@
-//! The receiving half: data in order, data that came [too early](early), and the window that is offered.
+//! Received data, in order and [too early](early), in no more memory than allowed, and the window that follows from it.
 
 mod early;
 #[cfg(test)]
@@ -13,18 +13,17 @@ use early::{Early, put_together};
 
 /// Received data of a connection.
 #[derive(Debug)]
-pub(super) struct Receive<P> {
-    /// The next position that is expected.
-    pub next: u64,
+pub(super) struct ReceiveBuffer<P> {
+    next: u64,
     /// Where the peer's stream ends, once it has said so.
-    pub fin: Option<u64>,
+    fin: Option<u64>,
     ready: VecDeque<P>,
     ready_bytes: u64,
     /// Bytes of memory that these pieces keep.
     ready_memory: u64,
     early: Early<P>,
     /// What came again last, until the peer has been told (RFC 2883).
-    pub repeated: Option<(u64, u64)>,
+    repeated: Option<(u64, u64)>,
     /// Right edge of the window that was offered last.
     offered: u64,
     /// Bytes of payload that may be held, if they keep no more than as much memory again.
@@ -33,8 +32,7 @@ pub(super) struct Receive<P> {
     tuning: Tuning,
     /// What nobody wants.
     discarded: Vec<P>,
-    /// Pieces that were let go for want of memory.
-    pub pruned: u64,
+    pruned: u64,
 }
 
 /// Finds how much the reader takes in a round trip, and lets the buffer hold twice that (dynamic right-sizing).
@@ -45,7 +43,7 @@ struct Tuning {
     space: u64,
 }
 
-impl<P: Payload> Receive<P> {
+impl<P: Payload> ReceiveBuffer<P> {
     pub fn new(next: u64, buffer: u64, most: u64) -> Self {
         Self {
             next,
@@ -62,6 +60,52 @@ impl<P: Payload> Receive<P> {
             discarded: Vec::new(),
             pruned: 0,
         }
+    }
+
+    /// The next position that is expected.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Pieces that were let go for want of memory.
+    pub fn pruned(&self) -> u64 {
+        self.pruned
+    }
+
+    /// The peer says that its stream ends at `position`; what it said first holds.
+    pub fn ends_at(&mut self, position: u64) {
+        self.fin.get_or_insert(position);
+    }
+
+    /// Whether the peer's stream ends at `position`.
+    pub fn is_end(&self, position: u64) -> bool {
+        self.fin == Some(position)
+    }
+
+    /// Whether the end of the peer's stream has been passed.
+    pub fn has_ended(&self) -> bool {
+        self.fin.is_some_and(|fin| self.next > fin)
+    }
+
+    /// Passes the end of the peer's stream if nothing is missing before it.
+    pub fn pass_end(&mut self) -> bool {
+        let passes = self.is_end(self.next);
+        if passes {
+            self.next += 1;
+            // Nothing lies behind the end of a stream, whatever had been said to.
+            self.forget_early();
+        }
+        passes
+    }
+
+    /// A range came that had been here: the peer is to be told (RFC 2883).
+    pub fn came_again(&mut self, start: u64, end: u64) {
+        self.repeated = Some((start, end));
+    }
+
+    /// The peer has been told.
+    pub fn told(&mut self) {
+        self.repeated = None;
     }
 
     /// May hold so many bytes, no more and no fewer.
@@ -169,6 +213,11 @@ impl<P: Payload> Receive<P> {
             count = (count + 1).min(ranges.len());
         }
         (ranges, count)
+    }
+
+    /// Whether there is anything to tell.
+    pub fn has_ranges(&self) -> bool {
+        self.has_early() || self.repeated.is_some()
     }
 
     pub fn has_early(&self) -> bool {
