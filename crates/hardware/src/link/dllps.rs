@@ -53,6 +53,7 @@ impl Link {
             if let Some(deadline) = transmitter.replay_deadline {
                 cx.scheduler.at(deadline, Event::ReplayTimer(LinkEnd { link: self.id, side }));
             }
+            self.note_acknowledged(side);
         }
     }
 

@@ -4,6 +4,7 @@ use engine::Rng;
 use units::Duration;
 use wire::pcie::{FlowClass, Generation};
 
+use super::Side;
 use crate::packet::{PacketId, PacketPool};
 
 /// Damages, poisons and loses TLPs and loses DLLPs at random.
@@ -25,6 +26,9 @@ pub struct ErrorInjector {
     /// How long a TLP waits for its Ack before it is replayed.
     pub replay_timeout: Duration,
     rng: Rng,
+    /// By the side that sends, once errors have ended: the first sequence number that met none, until all before it have been
+    /// acknowledged.
+    ended: Option<[Option<u16>; 2]>,
 }
 
 /// How long a transmitter waits for an Ack, at least (base spec 3.6.2.1, the simplified REPLAY_TIMER): 24,000 symbol times, 80,000
@@ -57,6 +61,7 @@ impl ErrorInjector {
             completion_loss: 0.0,
             replay_timeout,
             rng,
+            ended: None,
         }
     }
 
@@ -79,6 +84,29 @@ impl ErrorInjector {
     /// Loses completions with a probability.
     pub fn losing_completions(self, completion_loss: f64) -> Self {
         Self { completion_loss, ..self }
+    }
+
+    /// Ends all errors; `next` are the sequence numbers of the next TLPs. What was damaged before is still to be replayed, and what
+    /// was sent behind it, too: copies are kept until those TLPs have been acknowledged.
+    pub(super) fn end(&mut self, next: [u16; 2]) {
+        (self.bit_error_rate, self.dllp_loss, self.poisoned) = (0.0, 0.0, 0.0);
+        (self.unseen, self.completion_loss) = (0.0, 0.0);
+        self.ended = Some(next.map(Some));
+    }
+
+    /// Whether errors have ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Notes that all TLPs of a side before `oldest` have been acknowledged; says whether the link needs no injector any more.
+    pub(super) fn acknowledged(&mut self, side: Side, oldest: u16) -> bool {
+        let Some(ended) = &mut self.ended else { return false };
+        let first = &mut ended[side as usize];
+        if first.is_some_and(|first| oldest.wrapping_sub(first) & 0xfff < 2048) {
+            *first = None;
+        }
+        *ended == [None, None]
     }
 
     /// Adds the LCRC to a TLP that is being sent and perhaps flips one of its bits on the way.

@@ -191,7 +191,30 @@ impl Link {
 
     /// Makes the link lose and damage what it carries, or stops doing so.
     pub fn inject_errors(&mut self, injector: Option<ErrorInjector>) {
-        self.injector = injector.map(Box::new);
+        let next = [0, 1].map(|side| self.transmitters[side].next_sequence());
+        match (injector, &mut self.injector) {
+            (None, Some(old)) => {
+                old.end(next);
+                for side in [Side::Upstream, Side::Downstream] {
+                    self.note_acknowledged(side);
+                }
+            }
+            (new, own) => *own = new.map(Box::new),
+        }
+    }
+
+    /// Forgets an injector whose errors have ended as soon as nothing needs it any more.
+    fn note_acknowledged(&mut self, side: Side) {
+        let oldest = self.transmitters[side as usize].oldest();
+        if self.injector.as_mut().is_some_and(|injector| injector.acknowledged(side, oldest)) {
+            self.forget_injector();
+        }
+    }
+
+    fn forget_injector(&mut self) {
+        self.injector = None;
+        // No copies are kept from now on, so none is to be sent again.
+        self.transmitters.iter_mut().for_each(|transmitter| transmitter.replay_deadline = None);
     }
 
     /// Whether what `side` sends gets an ECRC first.

@@ -69,6 +69,9 @@ impl Link {
             });
             self.receivers[side as usize].clear();
         }
+        if self.injector.as_ref().is_some_and(|injector| injector.has_ended()) {
+            self.forget_injector();
+        }
     }
 
     /// Trains the link again; it carries TLPs once both ends have told each other their credits.

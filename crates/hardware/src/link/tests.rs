@@ -90,6 +90,8 @@ struct Bench {
     given: Vec<(Time, Side, Tlp)>,
     /// Whether the link is told at once what is to leave later.
     plans: bool,
+    /// When the link does without errors again.
+    errors_end: Option<Time>,
     events: u64,
 }
 
@@ -105,6 +107,7 @@ impl Bench {
             hold,
             given: Vec::new(),
             plans: false,
+            errors_end: None,
             events: 0,
         }
     }
@@ -125,6 +128,9 @@ impl Bench {
         while let Some(event) = self.scheduler.pop() {
             self.events += 1;
             assert!(self.events < 1_000_000, "the link never comes to rest");
+            if self.errors_end.take_if(|end| *end <= self.scheduler.now()).is_some() {
+                self.link.inject_errors(None);
+            }
             if let Event::Root(_, RootEvent::Access { slot }) = event {
                 self.give(slot as usize);
                 continue;
@@ -305,6 +311,30 @@ proptest! {
         for (number, &(up, shape)) in traffic.iter().enumerate() {
             let side = if up { Side::Downstream } else { Side::Upstream };
             bench.send(side, tlp(number as u32 + 1, shape));
+        }
+        bench.run();
+        for side in 0..2 {
+            prop_assert_eq!(bench.arrived[side].len(), bench.sent[side].len());
+        }
+        bench.check_order();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// What was damaged when errors end, and what was sent behind it, is replayed as before.
+    #[test]
+    fn errors_that_end_leave_nothing_behind(traffic in traffic(), seed in any::<u64>(), end_ns in 1u64..20_000, gap in 1u64..400_000) {
+        let mut bench = Bench::new(small_credits(), Duration::from_ns(10));
+        let rng: Rng = Seed::new(seed).component("link");
+        bench.link.inject_errors(Some(ErrorInjector::new(1e-3, 0.1, Duration::from_us(3), rng)));
+        bench.errors_end = Some(Time::from_ps(end_ns * 1000));
+        let mut now = Time::from_ps(1);
+        for (number, &(up, shape)) in traffic.iter().enumerate() {
+            let side = if up { Side::Downstream } else { Side::Upstream };
+            now += Duration::from_ps(gap);
+            bench.give_at(now, now, side, tlp(number as u32 + 1, shape));
         }
         bench.run();
         for side in 0..2 {

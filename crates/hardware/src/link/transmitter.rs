@@ -302,6 +302,16 @@ impl Transmitter {
         sequence
     }
 
+    /// Sequence number of the next TLP.
+    pub fn next_sequence(&self) -> u16 {
+        self.next_sequence
+    }
+
+    /// Sequence number of the oldest TLP that is not acknowledged.
+    pub fn oldest(&self) -> u16 {
+        self.oldest
+    }
+
     /// TLPs sent and not acknowledged: they stay in the replay buffer.
     #[inline]
     pub fn unacknowledged(&self) -> usize {
