@@ -77,6 +77,29 @@ fn the_link_carries_what_the_model_says() {
     }
 }
 
+/// Ten cores that fill new packets while a slow wire empties their rings wait for the wire, not for each other's memory.
+#[test]
+fn a_slow_wire_is_what_ten_cores_wait_for() {
+    let text = r#"
+name = "slow-wire"
+summary = "pktgen on a slow wire"
+switch = [{ name = "s", ports = 2, rate = "400 Gbit/s" }]
+cable = [{ ends = ["a", "s"], rate = "10 Gbit/s" }]
+[[host]]
+name = "a"
+machine = "dell-t620-ivy"
+[[host.device]]
+nic = "modern"
+[[program]]
+cpus = "0-9"
+run = "pktgen -s 1020 -n 600 -t 10 -b 32"
+"#;
+    let done = run(&loaded(text), &Silent).unwrap();
+    // 6,000 frames of 1,044 B with preamble and gap take 5 ms.
+    let (sent, time) = (reading(&done, "sent"), reading(&done, "time"));
+    assert!(sent == 6000.0 && (4800.0..5600.0).contains(&time), "{sent} in {time} us");
+}
+
 /// What a card gave up and what it dropped is shown, here nothing.
 #[test]
 fn ethtool_shows_what_a_card_dropped() {

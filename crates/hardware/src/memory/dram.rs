@@ -106,6 +106,11 @@ impl Dram {
         begun + (latency + self.part_of(width)).saturating_sub(width / 2)
     }
 
+    /// Forgets what matters only before `now`.
+    pub(super) fn pass(&mut self, now: Time) {
+        self.channels.iter_mut().chain(&mut self.banks).for_each(|server| server.pass(now));
+    }
+
     /// A part of `width`, from none to all of it.
     fn part_of(&mut self, width: Duration) -> Duration {
         if width.is_zero() { width } else { Duration::from_ps(self.rng.below(width.as_ps())) }

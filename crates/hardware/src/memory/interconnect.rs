@@ -50,6 +50,11 @@ impl Interconnect {
         Self { nodes, header: header.get(), directions, next }
     }
 
+    /// Forgets what matters only before `now`.
+    pub(super) fn pass(&mut self, now: Time) {
+        self.directions.iter_mut().for_each(|direction| direction.server.pass(now));
+    }
+
     /// Counters for each direction, all zero.
     pub(super) fn counters(&self, params: &InterconnectParams) -> Vec<LinkCounters> {
         let both = params.links.iter().flat_map(|l| [l.between, (l.between.1, l.between.0)]);

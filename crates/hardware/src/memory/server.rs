@@ -3,10 +3,7 @@
 use std::collections::VecDeque;
 use units::{Duration, Time};
 
-/// How many idle gaps before the last reservation are remembered.
-///
-/// Programs compute ahead of the clock, and each of their lines leaves a gap on its channel: this is enough for the
-/// kilobytes that some tens of cores load between two looks at the clock, or for one copy of 64 KiB.
+/// How many idle gaps before the last reservation are remembered where nobody says what time it is.
 const GAPS: usize = 256;
 
 /// A resource that serves one request at a time, in the order of arrival.
@@ -15,9 +12,15 @@ const GAPS: usize = 256;
 /// order in which requests arrive: a request from the other socket reserves
 /// further ahead than a local one, and a program further ahead than both. The
 /// server therefore remembers idle gaps and lets an earlier arrival use them.
+///
+/// A gap that has not passed must not be forgotten: programs compute ahead of the clock, and each of their lines leaves a gap on
+/// its channel. Without the one from the clock on, whoever comes next would be served behind the program that is farthest
+/// ahead, be the farthest ahead itself, and so on, by turns and without end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
     free: u64,
+    /// No reservation arrives before, as far as is known.
+    past: u64,
     /// From and to, the earliest first. They do not overlap and end before `free`.
     gaps: VecDeque<(u64, u64)>,
 }
@@ -32,8 +35,8 @@ impl Server {
             return Time::from_ps(at);
         }
         if at >= self.free {
-            if at - self.free >= service {
-                if self.gaps.len() == GAPS {
+            if at - self.free >= service && at > self.past {
+                if self.is_full() {
                     self.gaps.pop_front();
                 }
                 self.gaps.push_back((self.free, at));
@@ -42,6 +45,18 @@ impl Server {
             return Time::from_ps(at);
         }
         Time::from_ps(self.reserve_behind(at, service))
+    }
+
+    /// Forgets gaps that have passed at `now`: nothing arrives before.
+    pub(super) fn pass(&mut self, now: Time) {
+        self.past = now.as_ps();
+        while self.gaps.front().is_some_and(|gap| gap.1 <= self.past) {
+            self.gaps.pop_front();
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.past == 0 && self.gaps.len() >= GAPS
     }
 
     /// A reservation that arrives before the last one ends.
@@ -74,7 +89,7 @@ impl Server {
             (false, true) => self.gaps[gap] = after,
             (true, true) => {
                 self.gaps[gap] = after;
-                if self.gaps.len() < GAPS {
+                if !self.is_full() {
                     self.gaps.insert(gap, before);
                 }
             }
@@ -116,6 +131,19 @@ mod tests {
         }
         let last = server.reserve(Time::ZERO, service);
         assert_eq!(last, ns(4 * 4 * blocks * lines));
+    }
+
+    /// A program far ahead of the clock leaves many gaps; whoever is at the clock is served there.
+    #[test]
+    fn nobody_is_thrown_behind_the_program_farthest_ahead() {
+        let (mut server, service) = (Server::default(), Duration::from_ns(4));
+        server.pass(ns(1));
+        let far = (0..10_000).map(|line| server.reserve(ns(1000 + 10 * line), service)).last();
+        assert_eq!(far, Some(ns(100_990)));
+        assert_eq!(server.reserve(ns(2), service), ns(2));
+        server.pass(ns(50_000));
+        assert_eq!(server.reserve(ns(50_001), service), ns(50_004));
+        assert!(server.gaps.len() < 6_000, "what has passed is forgotten");
     }
 
     proptest! {

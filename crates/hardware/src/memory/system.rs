@@ -17,6 +17,9 @@ use units::{Bytes, Duration, HostPhysical, Time};
 /// Binary logarithm of a line's bytes.
 const LINE_SHIFT: u32 = super::LINE.trailing_zeros();
 
+/// How often what has passed is forgotten: seldom enough for it to cost nothing.
+const PASSES: Duration = Duration::from_us(5);
+
 /// The memory system of one host.
 ///
 /// Times given in `now` need not increase from call to call: requests reserve
@@ -41,6 +44,8 @@ pub struct MemorySystem {
     pub(super) arrivals: Vec<Arrivals>,
     pub(super) counters: MemoryCounters,
     bytes: PhysicalMemory,
+    /// When what has passed is forgotten again.
+    next_pass: Time,
     /// All lines ever written back, for tests.
     #[cfg(test)]
     pub(super) log: Vec<u64>,
@@ -95,6 +100,7 @@ impl MemorySystem {
             net,
             counters,
             bytes: PhysicalMemory::new(&ranges),
+            next_pass: Time::ZERO,
             #[cfg(test)]
             log: Vec::new(),
         }
@@ -141,6 +147,23 @@ impl MemorySystem {
             Some(home) => self.core_access::<true>(now, core, home, address.get() >> LINE_SHIFT, op),
             None => self.unmapped(now),
         }
+    }
+
+    /// Says what time it is: no request that is to come is of before. Who computes ahead of the clock has to say it now and then, so
+    /// that what others may still use of the time between is kept, and nothing else.
+    #[inline]
+    pub fn pass(&mut self, clock: Time) {
+        if clock >= self.next_pass {
+            self.forget(clock);
+        }
+    }
+
+    #[cold]
+    fn forget(&mut self, clock: Time) {
+        self.next_pass = clock + PASSES;
+        self.dram.iter_mut().for_each(|dram| dram.pass(clock));
+        self.net.pass(clock);
+        self.ports.iter_mut().for_each(|port| port.pass(clock));
     }
 
     /// Lines that one [`announce`](Self::announce) covers.

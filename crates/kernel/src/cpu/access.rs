@@ -100,6 +100,7 @@ impl Context {
         let (own, issue) = (self.cores.own_hit, self.cores.issue);
         let (now, store_buffer) = (self.now(), usize::from(self.cores.params.store_buffer));
         self.cores.with(|host, _, scheduler| {
+            host.memory.pass(scheduler.now());
             let id = convert::core(core.id);
             let misses = None;
             let loaded = now;
