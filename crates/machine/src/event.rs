@@ -108,17 +108,24 @@ pub enum Trigger {
     Counter(Condition),
 }
 
-/// A counter of a network device, and when it has gone far enough.
+/// A counter of a host, and when it has gone far enough.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    /// The device's host.
+    /// The host.
     pub host: usize,
-    /// The device's name.
-    pub device: String,
     /// Which of its counters.
-    pub counter: NetCounter,
+    pub counter: EventCounter,
     /// It has gone far enough when it is more than this.
     pub more_than: f64,
+}
+
+/// A counter that an event can wait for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EventCounter {
+    /// One of a network device of that name.
+    Net(String, NetCounter),
+    /// One by its published name, `place/what/cause`. Which there are is known when the hosts have booted.
+    Published(Placed<String>),
 }
 
 names! {
@@ -238,7 +245,7 @@ impl EventSetup {
     ) -> Option<Self> {
         let trigger = match (&entry.at, &entry.when) {
             (Some(at), _) => Ok(Trigger::At(*at)),
-            (_, Some(when)) => around.condition(&when.value).map(Trigger::Counter).map_err(|why| (when, why)),
+            (_, Some(when)) => around.condition(when).map(Trigger::Counter).map_err(|why| (when, why)),
             (None, None) => unreachable!("the entry's check asks for one"),
         };
         let (deed, what) = (entry.deed.value, &entry.what);
@@ -525,15 +532,21 @@ impl<'a> Surroundings<'a> {
         Some(crate::network::PortSetup::Host(device_host, device, port))
     }
 
-    /// `host:device.counter > number`.
-    fn condition(&self, text: &str) -> Result<Condition, Refused> {
-        let such_as = "`a:eth0.rx_packets > 1e5`";
+    /// `host:device.counter > number`, or `host:place/what/cause > number`.
+    fn condition(&self, when: &Placed<String>) -> Result<Condition, Refused> {
+        let text = &*when.value;
+        let such_as = "`a:eth0.rx_packets > 1e5` or `a:nic0/interrupts > 100`";
         let refused = |what: &str| {
             (format!("`{what}` is no condition"), format!("a counter and a number, such as {such_as}"))
         };
         let (left, right) = text.split_once('>').ok_or_else(|| refused(text))?;
         let more_than = right.trim().parse::<f64>().ok().filter(|number| number.is_finite());
         let more_than = more_than.ok_or_else(|| refused(right.trim()))?;
+        if left.contains('/') {
+            let (host, name) = self.on_host(left.trim(), "a:nic0/interrupts > 100")?;
+            let name = Placed { value: name.to_owned(), place: when.place.clone() };
+            return Ok(Condition { host, counter: EventCounter::Published(name), more_than });
+        }
         let (what, counter) = left.trim().split_once('.').ok_or_else(|| refused(left.trim()))?;
         let (host, name) = self.on_host(what, "a:eth0.rx_packets > 1e5")?;
         let own = &self.stations.hosts[host];
@@ -550,7 +563,7 @@ impl<'a> Surroundings<'a> {
             let help = format!("{near}there are {}", suggest::list(all.map(|(spelt, _)| *spelt)));
             return Err((format!("a network device has no counter `{counter}`"), help));
         };
-        Ok(Condition { host, device: name.to_owned(), counter: *counter, more_than })
+        Ok(Condition { host, counter: EventCounter::Net(name.to_owned(), *counter), more_than })
     }
 }
 

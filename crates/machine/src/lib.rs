@@ -55,7 +55,9 @@ pub use computer::{
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
 pub use drive::*;
-pub use event::{Action, Condition, Deed, EventEntry, EventSetup, LinkPlace, NetCounter, Setting, Trigger};
+pub use event::{
+    Action, Condition, Deed, EventCounter, EventEntry, EventSetup, LinkPlace, NetCounter, Setting, Trigger,
+};
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use host::*;
 pub use kernel::{DmaFile, Ecn, KernelFile, PciFile, SchedulerFile};

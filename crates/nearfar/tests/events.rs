@@ -117,6 +117,27 @@ fn a_stream_outlives_a_cable_that_is_pulled_and_put_back() {
     assert!(bytes > 500_000, "{bytes} B");
 }
 
+/// Any counter that is published can be waited for; one that there is not is told at its line.
+#[test]
+fn events_wait_for_any_counter() {
+    let event = |when: &str| {
+        format!("[[event]]\nwhen = \"{when}\"\ndo = \"move-task\"\nwhat = \"b:netserver\"\nto = \"12\"\n")
+    };
+    let done = run(STREAM, &event("b:socket0/device-writes/allocated > 1000"), |_| {});
+    let at = happened(&done, "move-task");
+    assert!((20.0..1000.0).contains(&at), "{at} us");
+    let nic = |name| host(name, "dell-t430", "[[host.device]]\nname = \"nic\"\nnic = \"modern\"");
+    let hosts = [HEAD, &nic("a"), &nic("b"), &cable("a", "b", "")].concat();
+    let programs = [program("b", "0", "netserver"), program("a", "0", STREAM)].concat();
+    let refused = |when: &str| {
+        let setup = loaded(&[hosts.clone(), programs.clone(), event(when)].concat());
+        let refused = run_watched(&setup, &Silent, &mut AtEnd(|_: &Computers| {}));
+        format!("{:?}", refused.expect_err("there is no such counter"))
+    };
+    assert!(refused("b:nic/interupts > 9").contains("nic/interrupts"), "{}", refused("b:nic/interupts > 9"));
+    assert!(refused("b:nick/interrupts > 9").contains("iommu0, "), "{}", refused("b:nick/interrupts > 9"));
+}
+
 #[test]
 fn what_does_not_happen_is_told() {
     let event = "[[event]]\nwhen = \"b:eth0.rx_packets > 1e9\"\ndo = \"cut\"\nwhat = \"a\"\n\
@@ -148,6 +169,7 @@ fn a_host_that_crashes_falls_silent_and_keeps_its_link() {
     assert_eq!(up.take(), Some(true));
     let server = done.iter().find(|done| done.run == "netserver").unwrap().outcome.as_ref().unwrap_err();
     assert_eq!(server.to_string(), "its host crashed at 1 ms");
+    assert!(done.iter().all(|done| done.failure().is_none()), "as it was meant: {done:?}");
 }
 
 #[test]
@@ -199,6 +221,19 @@ fn errors_of_links_are_seen_and_cured() {
     assert!(reading(&done, "netperf", "received") > 100_000.0);
     let (replays, corrupted) = counts.take();
     assert!(replays > 0 && corrupted > 0, "{replays} replays, {corrupted} frames");
+}
+
+/// What was damaged when errors end is replayed still, and what was sent behind it.
+#[test]
+fn a_stream_goes_on_when_errors_end() {
+    for end in ["790 us", "800 us", "900 us"] {
+        let events = [
+            event("200 us", "error-rate", "b:nic", "rate = 1e-5"),
+            event(end, "error-rate", "b:nic", "rate = 0"),
+        ];
+        let done = run("netperf -H 10.0.0.2 -t TCP_STREAM -l 0.002", &events.concat(), |_| {});
+        assert!(reading(&done, "netperf", "received") > 1e6, "{end}: {done:?}");
+    }
 }
 
 #[test]

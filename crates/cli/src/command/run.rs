@@ -129,7 +129,7 @@ fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -
     }
     let mut failed = false;
     for program in &done {
-        if let Err(failure) = &program.outcome {
+        if let Some(failure) = program.failure() {
             output::complain(&format!("error: {}: {}: {failure}", program.host, program.run));
             failed = true;
         }

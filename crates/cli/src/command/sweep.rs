@@ -110,7 +110,7 @@ fn on_computers(
     let (mut text, mut rows, mut failed) = (String::new(), Vec::new(), false);
     for ((values, setup), done) in variants.iter().zip(all) {
         let done = done?;
-        failed |= done.iter().any(|program| program.outcome.is_err());
+        failed |= done.iter().any(|program| program.failure().is_some());
         for mut row in output::program_rows(&setup.name, &done) {
             values.iter().for_each(|(key, value)| row[key.as_str()] = value.as_str().into());
             rows.push(row);

@@ -32,7 +32,7 @@ pub fn program_rows(scenario: &str, done: &[Done]) -> Vec<serde_json::Value> {
             })),
             Err(failure) => {
                 let mut row = row(n, program);
-                row["error"] = failure.to_string().into();
+                row[if program.was_stopped { "stopped" } else { "error" }] = failure.to_string().into();
                 rows.push(row);
             }
         }
@@ -65,7 +65,10 @@ pub fn program_table(done: &[Done]) -> String {
                 }
                 report.notes.iter().for_each(|note| text += &(prose(&format!("  {note}")) + "\n"));
             }
-            Err(failure) => text += &(prose(&format!("  failed: {failure}")) + "\n"),
+            Err(why) => {
+                let how = if program.was_stopped { "stopped" } else { "failed" };
+                text += &(prose(&format!("  {how}: {why}")) + "\n");
+            }
         }
         text += "\n";
     }

@@ -200,7 +200,7 @@ pub(super) fn report(
         carried.directions[0].tlps[1]
     ));
     let run = format!("link to {}", nic.name);
-    Some(Done { number: None, host: host.name.clone(), run, took, outcome: Ok(report) })
+    Some(Done::new(None, host.name.clone(), run, took, Ok(report)))
 }
 
 /// What the model takes out of a link's rate beforehand.

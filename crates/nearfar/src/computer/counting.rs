@@ -115,7 +115,7 @@ pub fn device_names(host: &HostSetup) -> Vec<String> {
 }
 
 /// What a host has counted so far.
-fn reading(computers: &Computers, host: &Computer, setup: &HostSetup) -> Reading {
+pub(super) fn reading(computers: &Computers, host: &Computer, setup: &HostSetup) -> Reading {
     let names = device_names(setup);
     let now = computers.simulation().now();
     let handle = |endpoint| host.nics.iter().find(|(of, _)| *of == endpoint).map(|(_, handle)| handle);

@@ -9,7 +9,10 @@ use std::rc::Rc;
 use ::kernel::Kernel;
 use engine::Seed;
 use hardware::link::ErrorInjector;
-use machine::{Action, ComputerSetup, Condition, LinkPlace, MemoryPolicy, NetCounter, Setting, Trigger};
+use machine::{
+    Action, ComputerSetup, Condition, EventCounter, LinkPlace, MemoryPolicy, NetCounter, Placed, Setting,
+    Trigger,
+};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::kernel::{TaskId, TaskParams};
@@ -20,6 +23,7 @@ use units::{Duration, Time};
 use workloads::{Failure, Report};
 
 use super::connections::{self, Medium};
+use super::counting::reading;
 use super::run::{Done, Ended};
 use super::{ComputerError, Computers};
 
@@ -38,6 +42,15 @@ enum Due {
     Power(usize, usize),
 }
 
+/// An event that waits for a counter.
+struct Waiting<'a> {
+    /// The event.
+    event: usize,
+    condition: &'a Condition,
+    /// What the counter said when all hosts had booted.
+    began: f64,
+}
+
 /// The events of a scenario.
 pub(super) struct Events<'a> {
     setup: &'a ComputerSetup,
@@ -47,7 +60,7 @@ pub(super) struct Events<'a> {
     /// What is to happen now, in order.
     due: Rc<RefCell<Vec<Due>>>,
     /// Those that wait for a counter.
-    conditions: RefCell<Vec<(usize, &'a Condition)>>,
+    conditions: RefCell<Vec<Waiting<'a>>>,
     next_look: Cell<Time>,
     /// When each began.
     began: Vec<Option<Time>>,
@@ -56,12 +69,15 @@ pub(super) struct Events<'a> {
 
 impl<'a> Events<'a> {
     /// Begins to wait for all of them; programs are known by their first task.
+    ///
+    /// # Errors
+    /// If one waits for a counter that its host does not have.
     pub fn new(
         setup: &'a ComputerSetup,
         computers: &Computers,
         tasks: Vec<TaskId>,
         ended: &Rc<Ended>,
-    ) -> Self {
+    ) -> Result<Self, ComputerError> {
         let started = computers.simulation().now();
         let events = Self {
             setup,
@@ -76,10 +92,46 @@ impl<'a> Events<'a> {
         for (n, event) in setup.events.iter().enumerate() {
             match &event.trigger {
                 Trigger::At(at) => events.wait(computers, started + *at, Due::Event(n)),
-                Trigger::Counter(condition) => events.conditions.borrow_mut().push((n, condition)),
+                Trigger::Counter(condition) => {
+                    let began = match &condition.counter {
+                        EventCounter::Net(..) => 0.0,
+                        EventCounter::Published(name) => {
+                            events.first_amount(computers, condition.host, name)?
+                        }
+                    };
+                    events.conditions.borrow_mut().push(Waiting { event: n, condition, began });
+                }
             }
         }
-        events
+        Ok(events)
+    }
+
+    /// What a counter says at first: nothing if it is one of a device that comes later.
+    fn first_amount(
+        &self,
+        computers: &Computers,
+        host: usize,
+        name: &Placed<String>,
+    ) -> Result<f64, ComputerError> {
+        let setup = &self.setup.hosts[host];
+        let reading = reading(computers, &computers.hosts()[host], setup);
+        if let Some(amount) = reading.amount(&name.value) {
+            return Ok(amount);
+        }
+        let place = name.value.split('/').next().unwrap_or_default();
+        let all = reading.counters();
+        let mut known: Vec<&str> =
+            all.iter().filter(|counter| counter.place() == place).map(|c| &*c.name).collect();
+        if known.is_empty() && setup.interfaces.iter().any(|interface| interface.name == place) {
+            return Ok(0.0);
+        }
+        if known.is_empty() {
+            known = all.iter().map(|counter| counter.place()).collect();
+            known.dedup();
+        }
+        let message = format!("host `{}` has no counter `{}`", setup.name, name.value);
+        let help = format!("there are {}; `nearfar run --counters` shows all that change", known.join(", "));
+        Err(ComputerError::Files(name.complaint(message, Some(help))))
     }
 
     /// Lets something be due at a time.
@@ -97,15 +149,38 @@ impl<'a> Events<'a> {
         if now >= self.next_look.get() && !self.conditions.borrow().is_empty() {
             self.next_look.set(now + LOOK);
             let mut due = self.due.borrow_mut();
-            self.conditions.borrow_mut().retain(|&(n, condition)| {
-                let holds = value(computers, condition) > condition.more_than;
+            self.conditions.borrow_mut().retain(|waiting| {
+                let holds = self.value(computers, waiting) > waiting.condition.more_than;
                 if holds {
-                    due.push(Due::Event(n));
+                    due.push(Due::Event(waiting.event));
                 }
                 !holds
             });
         }
         !self.due.borrow().is_empty()
+    }
+
+    /// What a counter says; nothing if there is no such device any more.
+    fn value(&self, computers: &Computers, waiting: &Waiting<'_>) -> f64 {
+        let Condition { host, counter, .. } = waiting.condition;
+        let own = &computers.hosts()[*host];
+        match counter {
+            EventCounter::Net(device, counter) => {
+                let counters = own.kernel.net().device(device).map(|device| device.counters());
+                let counters = counters.unwrap_or_default();
+                let value = match counter {
+                    NetCounter::TxPackets => counters.tx_packets,
+                    NetCounter::TxBytes => counters.tx_bytes,
+                    NetCounter::RxPackets => counters.rx_packets,
+                    NetCounter::RxBytes => counters.rx_bytes,
+                };
+                value as f64
+            }
+            EventCounter::Published(name) => {
+                let amount = reading(computers, own, &self.setup.hosts[*host]).amount(&name.value);
+                amount.unwrap_or_default() - waiting.began
+            }
+        }
     }
 
     /// Lets happen what is due.
@@ -207,7 +282,7 @@ impl<'a> Events<'a> {
             let took = now.since((self.started + entry.start).min(now));
             let outcome = Err(Failure(format!("its host {why} at {}", now.since(self.started))));
             let (host, run) = (stopped.name.clone(), entry.run.value.clone());
-            done.push((n, Done { number: None, host, run, took, outcome }));
+            done.push((n, Done { was_stopped: true, ..Done::new(None, host, run, took, outcome) }));
         }
     }
 
@@ -328,10 +403,7 @@ impl<'a> Events<'a> {
                 report
             });
             let took = clock.now().since(at);
-            ended
-                .done
-                .borrow_mut()
-                .push((number, Done { number: None, host: EVENT.to_owned(), run, took, outcome }));
+            ended.done.borrow_mut().push((number, Done::new(None, EVENT.to_owned(), run, took, outcome)));
         });
     }
 
@@ -352,14 +424,9 @@ impl<'a> Events<'a> {
                 Trigger::At(_) => "it did not happen: the run was over before",
                 Trigger::Counter(_) => "it did not happen: its condition was never met",
             };
-            let undone = Done {
-                number: None,
-                host: EVENT.to_owned(),
-                run: event.text.clone(),
-                took: Duration::ZERO,
-                outcome: Err(Failure(why.to_owned())),
-            };
-            done.push((self.number(n), undone));
+            let (host, run) = (EVENT.to_owned(), event.text.clone());
+            let outcome = Err(Failure(why.to_owned()));
+            done.push((self.number(n), Done::new(None, host, run, Duration::ZERO, outcome)));
         }
     }
 }
@@ -380,19 +447,4 @@ pub(super) fn policy(memory: MemoryPolicy) -> Policy {
 
 fn has_ended() -> Failure {
     Failure("the program has ended".to_owned())
-}
-
-/// What a counter says; nothing if there is no such device any more.
-fn value(computers: &Computers, condition: &Condition) -> f64 {
-    let Some(device) = computers.hosts()[condition.host].kernel.net().device(&condition.device) else {
-        return 0.0;
-    };
-    let counters = device.counters();
-    let value = match condition.counter {
-        NetCounter::TxPackets => counters.tx_packets,
-        NetCounter::TxBytes => counters.tx_bytes,
-        NetCounter::RxPackets => counters.rx_packets,
-        NetCounter::RxBytes => counters.rx_bytes,
-    };
-    value as f64
 }

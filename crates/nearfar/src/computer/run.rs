@@ -33,6 +33,25 @@ pub struct Done {
     pub took: Duration,
     /// What it left, or why it gave up.
     pub outcome: Result<Report, Failure>,
+    /// Whether it gave up because an event of the scenario stopped its host.
+    pub was_stopped: bool,
+}
+
+impl Done {
+    pub(super) fn new(
+        number: Option<usize>,
+        host: String,
+        run: String,
+        took: Duration,
+        outcome: Result<Report, Failure>,
+    ) -> Self {
+        Self { number, host, run, took, outcome, was_stopped: false }
+    }
+
+    /// Why it failed, unless the scenario wanted that.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.outcome.as_ref().err().filter(|_| !self.was_stopped)
+    }
 }
 
 /// Those that have ended, by their number in the scenario.
@@ -167,7 +186,7 @@ pub fn run_watched(
         .enumerate()
         .map(|(n, program)| start(setup, n, program, &computers, &ended))
         .collect();
-    let mut events = Events::new(setup, &computers, tasks, &ended);
+    let mut events = Events::new(setup, &computers, tasks, &ended)?;
     for (n, source) in (programs.len()..).zip(&setup.sources) {
         start_source(n, source, &computers.sources[n - programs.len()], &computers, &ended);
     }
@@ -268,7 +287,7 @@ fn give_up(
         let took = at.since(started + entry.start);
         let host = computers.hosts()[entry.host].name.clone();
         let outcome = Err(Failure(why));
-        done.push((n, Done { number: Some(n), host, run: entry.run.value.clone(), took, outcome }));
+        done.push((n, Done::new(Some(n), host, entry.run.value.clone(), took, outcome)));
     }
 }
 
@@ -298,7 +317,7 @@ fn start(
             let outcome = program.run(cpu.clone(), environment).await;
             cpu.sync().await;
             let took = cpu.now().since(began);
-            ended.done.borrow_mut().push((n, Done { number: Some(n), host: host_name, run, took, outcome }));
+            ended.done.borrow_mut().push((n, Done::new(Some(n), host_name, run, took, outcome)));
         })
     })
 }
@@ -318,7 +337,7 @@ fn start_source(
     let (clock, ended) = (simulation.handle(), Rc::clone(ended));
     source.when_ended(simulation, move |outcome| {
         let took = clock.now().since(at);
-        ended.done.borrow_mut().push((n, Done { number: Some(n), host, run, took, outcome }));
+        ended.done.borrow_mut().push((n, Done::new(Some(n), host, run, took, outcome)));
     });
 }
 

@@ -78,6 +78,18 @@ pub(crate) struct Reading {
     resources: Vec<read::Used>,
 }
 
+impl Reading {
+    /// A counter's amount; `None` if there is none of that name.
+    pub(crate) fn amount(&self, name: &str) -> Option<f64> {
+        self.counters.iter().find(|counter| counter.name == name).map(Counter::amount)
+    }
+
+    /// All counters.
+    pub(crate) fn counters(&self) -> &[Counter] {
+        &self.counters
+    }
+}
+
 /// What one host counted in a window.
 #[derive(Clone, Debug)]
 pub struct HostCounters {
