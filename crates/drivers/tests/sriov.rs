@@ -12,7 +12,7 @@ use devices::nic::{NicParams, VirtualParams};
 use kernel::DmaMode;
 use platform::Error;
 use platform::cpu::{Async, Cpu};
-use platform::device::{Dma, DmaAttributes, EngineIndex, FunctionIndex, Token};
+use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
 use platform::dma::Coherent;
 use platform::kernel::Kernel;
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
@@ -253,8 +253,6 @@ fn a_virtual_function_reaches_its_own_memory_alone() {
             function: FunctionIndex(function),
             address,
             length: 64,
-            engine: EngineIndex(0),
-            local: 0,
             token: Token(u64::MAX),
             attributes: DmaAttributes::default(),
         };

@@ -18,7 +18,6 @@ pub mod link;
 pub mod memory;
 pub mod packet;
 pub mod root;
-mod steps;
 pub mod switch;
 pub mod wires;
 pub use detected::Detected;

@@ -89,8 +89,6 @@ fn a_rogue_message_is_refused_where_interrupts_are_remapped() {
             // Core 5, and a vector of its own choice; then the remapping entry of somebody else.
             address: Iova::new(0xfee0_5000),
             length: 4,
-            engine: Default::default(),
-            local: 0,
             token: Token(9),
             attributes: Default::default(),
         };

@@ -4,6 +4,7 @@ use units::{BarOffset, Duration, Iova, Time};
 use wire::pcie::config::{ConfigEffect, ConfigSpace};
 
 use crate::ethernet::{EthernetBus, EthernetPort, EthernetPortInfo};
+use crate::mover::{DataMover, Direct};
 
 /// One of a device's functions, counted from zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -68,10 +69,6 @@ pub struct DmaAttributes {
     pub translated: bool,
 }
 
-/// One of a device's engines that move data, counted from zero. Most devices have one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct EngineIndex(pub u8);
-
 /// A DMA request of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dma {
@@ -81,10 +78,6 @@ pub struct Dma {
     pub address: Iova,
     /// How many bytes.
     pub length: u32,
-    /// Which engine moves them.
-    pub engine: EngineIndex,
-    /// Where they lie in the device's own memory: engines pay for what is not aligned there.
-    pub local: u64,
     /// Comes back with the outcome.
     pub token: Token,
     /// Attributes on the wire.
@@ -119,6 +112,12 @@ pub trait Device {
     /// one physical function are in the order of their numbers. When they are disabled, each is reset.
     fn virtual_functions(&self) -> Vec<VirtualFunction> {
         Vec::new()
+    }
+
+    /// What moves the data of a port's DMA inside the device. Asked once for each port, when the device is put together.
+    fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
+        let _ = port;
+        Box::new(Direct::default())
     }
 
     /// Everything a reset clears is cleared; requests under way bring no outcome any more.
@@ -184,6 +183,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn virtual_functions(&self) -> Vec<VirtualFunction> {
         (**self).virtual_functions()
+    }
+    fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
+        (**self).data_mover(port)
     }
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
         (**self).reset(bus, reset);

@@ -20,6 +20,7 @@ pub mod kernel;
 pub mod lock;
 pub mod memory;
 pub mod mmio;
+pub mod mover;
 pub mod net;
 pub mod packet;
 pub mod pci;

@@ -13,6 +13,7 @@ mod address;
 mod parse;
 mod rate;
 mod size;
+pub mod steps;
 mod time;
 
 pub use address::{BarOffset, BusAddress, GuestPhysical, HostPhysical, Iova};

@@ -4,28 +4,34 @@
 //! ([`wire::dma_engine`]). In a latency test one thread does transfer after
 //! transfer and takes the time of each. In a bandwidth test many threads share
 //! a counter of transactions; each starts the next one as soon as its own is
-//! complete. What the engine itself costs is the part's business, not the
-//! firmware's: see the endpoint's parameters in the part file.
+//! complete. What moves the data is the card's [mover](mod@mover).
 
 mod addresses;
 mod journal;
+mod mover;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::Rng;
 use platform::device::{
-    BarAccess, Device, DeviceBus, Dma, DmaAttributes, DmaError, EngineIndex, Function, FunctionIndex,
-    PortIndex, Reset, Token,
+    BarAccess, Device, DeviceBus, Dma, DmaAttributes, DmaError, Function, FunctionIndex, PortIndex, Reset,
+    Token,
 };
+use platform::mover::DataMover;
 use units::{Duration, Iova, Time};
 use wire::dma_engine::{self as regs, Test};
 use wire::pcie::config::{ConfigError, ConfigSpace, PcieParams};
 
 pub use addresses::Addresses;
 pub use journal::Journal;
+pub use mover::{
+    BusParams, DrainParams, EngineParams, Linear, LocalMemoryParams, MoverParams, TransmitParams,
+    WriteOutParams,
+};
+use mover::{Mover, Transfer};
 
-/// The firmware's own parameters; the engine's are the endpoint's.
+/// What the card's firmware and its data mover take, and what the card announces.
 #[derive(Clone, Debug)]
 pub struct DmaEngineParams {
     /// Resolution of the timestamps.
@@ -46,33 +52,30 @@ pub struct DmaEngineParams {
     pub command_window_change: Duration,
     /// How long a register access takes the card.
     pub register_latency: Duration,
+    /// What moves data.
+    pub mover: MoverParams,
     /// Capabilities that the card announces.
     pub pcie: PcieParams,
     /// PCI vendor and device number.
     pub ids: (u16, u16),
 }
 
-/// Engine that the DMA interface uses.
-const DMA_ENGINE: EngineIndex = EngineIndex(0);
-/// Engine that the command interface uses.
-const COMMAND_ENGINE: EngineIndex = EngineIndex(1);
 /// Batches into which a test is divided at least, to see when it is steady.
 const BATCHES: u64 = 64;
 /// Most transactions of a batch: whoever looks at a long test before it is over finds many batches, too.
 const LONGEST_BATCH: u64 = 31;
-/// Tokens with this bit belong to writes, or to the pause between a command's write and its read.
-const WRITE: u64 = 1 << 63;
 /// Token of the timer that begins the next sample.
-const NEXT_SAMPLE: Token = Token(1 << 62);
+const NEXT_SAMPLE: Token = Token(0);
 /// Token of the timer that begins a sample whose address has been drawn.
-const WINDOW_MOVED: Token = Token(1 << 61);
+const WINDOW_MOVED: Token = Token(1);
+/// Token of the timer that ends the pause between a command's write and its read.
+const PAUSED: Token = Token(2);
 
 /// A test that runs.
 struct Run {
     test: Test,
-    engine: EngineIndex,
-    transfer: u32,
-    local: u64,
+    length: u32,
+    transfer: Transfer,
     addresses: Addresses,
     chunks: [u64; regs::CHUNKS],
     /// Transactions that have not been begun.
@@ -169,9 +172,8 @@ impl DmaEngine {
         self.pattern = (0..transfer as usize).map(|i| i as u8).collect();
         self.run = Some(Run {
             test,
-            engine: if is_command { COMMAND_ENGINE } else { DMA_ENGINE },
-            transfer,
-            local: u64::from(self.register(regs::DEVICE_OFFSET)),
+            length: transfer,
+            transfer: Transfer { is_command, local: self.register(regs::DEVICE_OFFSET) },
             addresses: Addresses::new(window, u64::from(transfer), host_offset, random),
             chunks,
             left: transactions,
@@ -210,7 +212,7 @@ impl DmaEngine {
         run.left -= 1;
         run.sample += 1;
         run.sample_at = run.next_address();
-        if run.engine == COMMAND_ENGINE {
+        if run.transfer.is_command {
             let chunk = run.sample_at.get() / regs::CHUNK_BYTES;
             let is_shown = std::mem::replace(&mut run.shown, chunk) == chunk;
             let reach = u64::MAX >> (64 - self.params.command_address_bits.clamp(1, 64));
@@ -230,24 +232,25 @@ impl DmaEngine {
         let at = run.sample_at;
         match run.test {
             Test::LatencyWriteRead => {
-                let (write, sample) = (run.dma(at, Token(WRITE | run.sample)), run.sample);
+                let (write, sample) = (run.dma(at), run.sample);
+                let is_command = run.transfer.is_command;
                 for (byte, value) in self.pattern.iter_mut().zip(sample.to_le_bytes()) {
                     *byte = value;
                 }
                 bus.write(write, &self.pattern);
-                if write.engine == COMMAND_ENGINE {
+                if is_command {
                     // Both commands are given at once; the card's ordering keeps the read behind the write.
-                    bus.wake_at(bus.now() + self.params.command_write_then_read, Token(WRITE | sample));
+                    bus.wake_at(bus.now() + self.params.command_write_then_read, PAUSED);
                 }
             }
-            _ => bus.read(run.dma(at, Token(run.sample))),
+            _ => bus.read(run.dma(at)),
         }
     }
 
     /// Reads what the sample under way has written.
     fn read_back(&mut self, bus: &mut dyn DeviceBus) {
         if let Some(run) = &self.run {
-            bus.read(run.dma(run.sample_at, Token(run.sample)));
+            bus.read(run.dma(run.sample_at));
         }
     }
 
@@ -268,9 +271,9 @@ impl DmaEngine {
             _ => number % 2 == 1,
         };
         if is_read {
-            bus.read(run.dma(at, Token(number)));
+            bus.read(run.dma(at));
         } else {
-            bus.write(run.dma(at, Token(WRITE | number)), &self.pattern);
+            bus.write(run.dma(at), &self.pattern);
         }
     }
 
@@ -313,14 +316,12 @@ impl Run {
         Iova::new(self.chunks[chunk] + offset % regs::CHUNK_BYTES)
     }
 
-    fn dma(&self, address: Iova, token: Token) -> Dma {
+    fn dma(&self, address: Iova) -> Dma {
         Dma {
             function: FunctionIndex(0),
             address,
-            length: self.transfer,
-            engine: self.engine,
-            local: self.local,
-            token,
+            length: self.length,
+            token: self.transfer.token(),
             attributes: DmaAttributes::default(),
         }
     }
@@ -329,6 +330,10 @@ impl Run {
 impl Device for DmaEngine {
     fn functions(&self) -> Vec<Function> {
         vec![Function { port: PortIndex(0), config: self.config.clone() }]
+    }
+
+    fn data_mover(&self, _port: PortIndex) -> Box<dyn DataMover> {
+        Box::new(Mover::new(self.params.mover.clone()))
     }
 
     fn reset(&mut self, _bus: &mut dyn DeviceBus, _reset: Reset) {
@@ -355,7 +360,7 @@ impl Device for DmaEngine {
         }
     }
 
-    fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
+    fn read_done(&mut self, bus: &mut dyn DeviceBus, _token: Token, outcome: Result<&[u8], DmaError>) {
         let Some(run) = &self.run else { return };
         let is_latency = run.test.is_latency();
         {
@@ -371,7 +376,6 @@ impl Device for DmaEngine {
                 Ok(_) => {}
             }
         }
-        let _ = token;
         if is_latency {
             self.sample_done(bus);
         } else {
@@ -381,11 +385,11 @@ impl Device for DmaEngine {
 
     fn write_done(&mut self, bus: &mut dyn DeviceBus, _token: Token) {
         let Some(run) = &self.run else { return };
-        match (run.test.is_latency(), run.engine) {
+        match (run.test.is_latency(), run.transfer.is_command) {
             (false, _) => self.transaction_done(bus),
-            (true, DMA_ENGINE) => self.read_back(bus),
+            (true, false) => self.read_back(bus),
             // The command interface does not wait for its write.
-            (true, _) => {}
+            (true, true) => {}
         }
     }
 
@@ -393,7 +397,8 @@ impl Device for DmaEngine {
         match token {
             NEXT_SAMPLE => self.next_sample(bus),
             WINDOW_MOVED => self.begin_sample(bus),
-            _ => self.read_back(bus),
+            PAUSED => self.read_back(bus),
+            Token(other) => unreachable!("no timer is set with token {other}"),
         }
     }
 }

@@ -6,9 +6,9 @@ use wire::nic::Completion;
 use wire::nic::completion::LEN;
 use wire::nic::registers::{counter, feature};
 
+use super::Nic;
 use super::ring::CompletionMode;
 use super::token::{Kind, Note};
-use super::{Nic, WRITE_ENGINE};
 
 impl Nic {
     /// Notes a completion of a queue; it is written now or with others. `packets` says how many it ends.
@@ -193,8 +193,6 @@ pub(super) fn write(function: u8, address: u64, length: u32, token: Token) -> Dm
         function: FunctionIndex(function),
         address: Iova::new(address),
         length,
-        engine: WRITE_ENGINE,
-        local: 0,
         token,
         attributes: DmaAttributes::default(),
     }

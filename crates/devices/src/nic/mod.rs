@@ -38,10 +38,10 @@ mod token;
 mod tx;
 
 use platform::device::{
-    BarAccess, Device, DeviceBus, DmaError, EngineIndex, Function, FunctionIndex, Reset, Token,
-    VirtualFunction,
+    BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token, VirtualFunction,
 };
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
+use platform::mover::{DataMover, Direct};
 use units::Duration;
 use wire::nic::registers::{INLINE_BAR, KPIO_BAR, event, feature};
 use wire::pcie::config::ConfigError;
@@ -57,11 +57,6 @@ use rx::Receiver;
 use steering::FlowTable;
 use token::{Kind, Note};
 use tx::Sender;
-
-/// Engine that reads what is to be sent.
-const READ_ENGINE: EngineIndex = EngineIndex(0);
-/// Engine that writes what was received, and completions behind it.
-const WRITE_ENGINE: EngineIndex = EngineIndex(0);
 
 /// The NIC.
 pub struct Nic {
@@ -145,6 +140,10 @@ impl Device for Nic {
     fn functions(&self) -> Vec<Function> {
         let function = |f: &NicFunction| Function { port: f.params.pcie_port, config: f.config.clone() };
         self.functions.iter().filter(|f| f.physical.is_none()).map(function).collect()
+    }
+
+    fn data_mover(&self, _port: PortIndex) -> Box<dyn DataMover> {
+        Box::new(Direct { read_use: self.params.read_use })
     }
 
     fn virtual_functions(&self) -> Vec<VirtualFunction> {

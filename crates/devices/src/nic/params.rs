@@ -49,6 +49,8 @@ pub struct NicParams {
     pub read_chunk: u32,
     /// Largest single DMA write of a frame's data in bytes.
     pub write_chunk: u32,
+    /// From the data of a DMA read being there until the device uses it.
+    pub read_use: Duration,
     /// From a doorbell's arrival until the queue is looked at.
     pub doorbell_latency: Duration,
     /// How long a register read takes the device.
@@ -198,6 +200,7 @@ impl NicParams {
             rx,
             read_chunk: 4096,
             write_chunk: u32::MAX,
+            read_use: Duration::ZERO,
             doorbell_latency: Duration::ZERO,
             register_latency: Duration::from_ns(100),
             kpio: None,

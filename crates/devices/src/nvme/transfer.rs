@@ -1,7 +1,7 @@
 //! Data between host and controller: PRPs, SGLs, the controller memory buffer (sections 4.3, 4.4, 4.7).
 
 use engine::Completion;
-use platform::device::{Dma, DmaAttributes, EngineIndex, Token};
+use platform::device::{Dma, DmaAttributes, Token};
 use units::Iova;
 use wire::nvme::pointer::{PRP_LEN, SGL_LEN};
 use wire::nvme::{Command, DataPointer, SglDescriptor, SglKind, Status};
@@ -41,8 +41,6 @@ impl Controller {
             function: self.function,
             address: Iova::new(address),
             length,
-            engine: EngineIndex(0),
-            local: 0,
             token: Token(0),
             attributes: DmaAttributes::default(),
         }

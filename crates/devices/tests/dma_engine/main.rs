@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use common::back_end::BackEnd;
-use devices::dma_engine::{DmaEngine, DmaEngineParams, Journal};
+use devices::dma_engine::{DmaEngine, DmaEngineParams, Journal, MoverParams};
 use engine::Seed;
 use platform::device::Device;
 use units::Duration;
@@ -30,6 +30,7 @@ fn card() -> (Vec<Box<dyn Device>>, Parts) {
         command_address_bits: 64,
         command_window_change: Duration::from_ns(300),
         register_latency: Duration::from_ns(100),
+        mover: MoverParams::default(),
         pcie: PcieParams::endpoint(Generation::Gen3, Width::X8),
         ids: (0x1234, 0x5678),
     };

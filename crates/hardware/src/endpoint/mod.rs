@@ -4,7 +4,6 @@ mod bus;
 mod completer;
 mod core;
 mod event;
-mod mover;
 mod params;
 mod registers;
 mod requester;
@@ -14,12 +13,9 @@ use platform::device::{Device, DeviceBus, FunctionIndex, PortIndex, Reset};
 use wire::pcie::TlpKind;
 
 pub use event::EndpointEvent;
-pub use params::{
-    BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
-    WriteOutParams,
-};
+pub use params::EndpointParams;
 pub use registers::{Allowance, Registers};
-pub use requester::{Life, PathBusy, PortLife, Requester, RequesterCounters};
+pub use requester::{Life, PortLife, Requester, RequesterCounters};
 
 use bus::Bus;
 
@@ -62,7 +58,8 @@ impl Endpoint {
     pub fn new(id: EndpointId, params: EndpointParams, ends: Vec<LinkEnd>, device: Box<dyn Device>) -> Self {
         let registers = Registers::new(&*device);
         let ports = registers.ports().max(1) as u8;
-        let requesters = (0..ports).map(|port| Requester::new(id, PortIndex(port), params.clone())).collect();
+        let requester = |port| Requester::new(id, port, params, device.data_mover(port));
+        let requesters = (0..ports).map(|port| requester(PortIndex(port))).collect();
         let core = Core { id, ends, params, registers, requesters, epoch: 0, unsupported_requests: 0 };
         Self { core, device, access: Vec::new() }
     }

@@ -1,11 +1,9 @@
-//! What a device's PCIe core and its DMA engines are made of.
+//! What a device's PCIe core is made of.
 
-use crate::steps;
-use platform::device::EngineIndex;
 use units::Duration;
 
 /// The PCIe core of a device, apart from what its registers and firmware do.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct EndpointParams {
     /// Non-posted requests that may be outstanding: 32 without extended tags, 256 with, 768 with 10-bit tags.
     pub tags: u16,
@@ -17,15 +15,7 @@ pub struct EndpointParams {
     pub issue_interval: Duration,
     /// From a tag's last completion having been dealt with until the tag is free.
     pub tag_release: Duration,
-    /// Handling of completions that arrive.
-    pub drain: DrainParams,
-    /// Sending of posted requests.
-    pub transmit: TransmitParams,
-    /// The path between the core and the device's memory.
-    pub bus: BusParams,
-    /// The engines that move data; a DMA names one.
-    pub engines: Vec<EngineParams>,
-    /// Writes that all engines together have in hand at once.
+    /// Writes that it takes in hand at once: until their data has been fetched.
     pub writes_in_hand: u16,
     /// How long a request waits for its completion; the PCIe base specification allows 50 us to 50 ms by default.
     pub completion_timeout: Duration,
@@ -33,183 +23,7 @@ pub struct EndpointParams {
     pub config_latency: Duration,
 }
 
-/// How fast a device takes completions out of its receive buffer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DrainParams {
-    /// Time for the first completion of a request, on top.
-    pub per_request: Duration,
-    /// Time for each completion.
-    pub per_completion: Duration,
-    /// Picoseconds for each byte of a completion, header and framing included.
-    pub ps_per_byte: u32,
-    /// Picoseconds that each byte of a write takes away from the drain while its data is fetched.
-    pub ps_per_written_byte: u32,
-    /// A completion, header and framing included, takes a multiple of so many bytes.
-    pub granule: u32,
-}
-
-/// How fast a device's core sends posted requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TransmitParams {
-    /// Picoseconds for each byte; zero if only the wire counts.
-    pub ps_per_byte: u32,
-    /// Bytes that a TLP with a three-doubleword header takes beyond its payload: header, framing, gaps.
-    pub overhead: u32,
-    /// The same with a four-doubleword header, as addresses of 4 GiB and more need.
-    pub long_overhead: u32,
-    /// Width of the path in bytes. The TLPs of one request share their beats in pairs; the last one of an odd number
-    /// is padded to a whole beat.
-    pub beat: u32,
-}
-
-/// The path between a device's core and its memory, which both directions share.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BusParams {
-    /// Picoseconds for each byte in either direction.
-    pub ps_per_byte: u32,
-    /// Time to change the direction.
-    pub turn: Duration,
-    /// While both directions are wanted, they take turns after so many bytes.
-    pub burst: u32,
-    /// Transfers of more bytes than this are not interrupted.
-    pub longest_interrupted: u32,
-}
-
-/// A DMA engine.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EngineParams {
-    /// From a request reaching the engine until its first TLP can be sent.
-    pub start_latency: Duration,
-    /// From a read's data being in place until whoever asked knows.
-    pub read_done_latency: Duration,
-    /// Picoseconds for each byte of a completion, where the engine hands data straight to who asked.
-    pub hand_over_ps_per_byte: u32,
-    /// For each completion of such a read after its first.
-    pub hand_over_per_completion: Duration,
-    /// When who asked for a write knows that it has left: the later of the two, counted from its reaching the engine.
-    pub write_done: [Linear; 2],
-    /// The device memory that the engine works on, if any.
-    pub memory: Option<LocalMemoryParams>,
-}
-
-/// A time that grows with the number of bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Linear {
-    /// For no bytes.
-    pub base: Duration,
-    /// Picoseconds for each byte.
-    pub ps_per_byte: u32,
-}
-
-impl Linear {
-    /// The time for `bytes`.
-    pub fn time_for(&self, bytes: u64) -> Duration {
-        self.base + Duration::from_ps(bytes * u64::from(self.ps_per_byte))
-    }
-}
-
-/// Device memory that is read and written in chunks, each by one or more operations.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LocalMemoryParams {
-    /// Bytes in a chunk, counted from the word in which a transfer begins.
-    pub chunk: u32,
-    /// Bytes in a word: an end within a word costs an operation of its own when the memory is written.
-    pub word: u32,
-    /// Time for each transfer.
-    pub per_transfer: Duration,
-    /// Time for each operation.
-    pub per_operation: Duration,
-    /// Time that each chunk takes on top if its data came in completions no larger than a chunk and is unaligned.
-    pub per_ragged_chunk: Duration,
-    /// How one read's data is written to memory; several reads overlap.
-    pub write_out: WriteOutParams,
-}
-
-/// How the data of one read goes into device memory: piece by piece as it arrives.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WriteOutParams {
-    /// Picoseconds for each byte.
-    pub ps_per_byte: u32,
-    /// Picoseconds for each byte of a first piece shorter than 64 bytes that need not be waited for.
-    pub first_ps_per_byte: u32,
-    /// Time for each completion after the first.
-    pub per_completion: Duration,
-    /// The same for one whose data begins within the first chunk, which has to be taken up again.
-    pub within_chunk: Duration,
-    /// Time for each operation on a last chunk that less than half of which is written, a lone tail apart.
-    pub short_chunk: Duration,
-    /// Time for a first byte that is not at the beginning of a word.
-    pub unaligned_head: Duration,
-    /// Time for a last byte that is not at the end of a word.
-    pub unaligned_tail: Duration,
-}
-
-impl LocalMemoryParams {
-    /// Operations that writing `length` bytes at `local` takes, and the chunks that they fall into.
-    ///
-    /// In each chunk, an unaligned head, the whole words and an unaligned tail are one operation each.
-    pub fn write_operations(&self, local: u64, length: u64) -> (u64, u64) {
-        let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
-        let begin = steps::beyond(local, word);
-        let end = begin + length;
-        if begin == 0 && (1..=chunk).contains(&length) && steps::beyond(length, word) == 0 {
-            // Whole words of one chunk: most transfers.
-            return (1, 1);
-        }
-        let (mut operations, mut chunks) = (0, 0);
-        let mut at = begin;
-        while at < end {
-            let stop = (steps::down(at, chunk) + chunk).min(end);
-            let (first_word, last_word) = (steps::up(at, word), steps::down(stop, word));
-            operations += u64::from(at != first_word);
-            operations += u64::from(last_word > first_word);
-            // A tail in the same word as the head has been counted with it.
-            operations += u64::from(stop != last_word && last_word >= at);
-            chunks += 1;
-            at = stop;
-        }
-        (operations, chunks)
-    }
-
-    /// Operations that write the last chunk of a transfer if less than half of it is written: its words and, after
-    /// them, its tail. A tail by itself, and a transfer of one chunk, need none of them.
-    pub fn short_chunk_operations(&self, local: u64, length: u32) -> u64 {
-        let (chunk, word) = (u64::from(self.chunk), u64::from(self.word));
-        let end = steps::beyond(local, word) + u64::from(length);
-        if end < chunk {
-            return 0;
-        }
-        let rest = steps::beyond(end, chunk);
-        if rest < word || rest >= chunk / 2 {
-            return 0;
-        }
-        1 + u64::from(steps::beyond(rest, word) != 0)
-    }
-
-    /// Chunks that reading `length` bytes at `local` touches: one operation each.
-    pub fn read_chunks(&self, local: u64, length: u64) -> u64 {
-        (steps::beyond(local, self.word.into()) + length).div_ceil(u64::from(self.chunk))
-    }
-}
-
-/// An engine that takes no time.
-static IDEAL: EngineParams = EngineParams {
-    start_latency: Duration::ZERO,
-    read_done_latency: Duration::ZERO,
-    hand_over_ps_per_byte: 0,
-    hand_over_per_completion: Duration::ZERO,
-    write_done: [Linear { base: Duration::ZERO, ps_per_byte: 0 }; 2],
-    memory: None,
-};
-
 impl EndpointParams {
-    /// The engine that a DMA names; the last one where the part does not have it, an ideal one where it has none.
-    #[inline]
-    pub fn engine(&self, index: EngineIndex) -> &EngineParams {
-        let known = self.engines.get(usize::from(index.0));
-        known.or(self.engines.last()).unwrap_or(&IDEAL)
-    }
-
     /// A core that takes no time, for tests and as an upper bound.
     pub fn ideal(tags: u16) -> Self {
         Self {
@@ -218,58 +32,9 @@ impl EndpointParams {
             max_read_request: 4096,
             issue_interval: Duration::ZERO,
             tag_release: Duration::ZERO,
-            drain: DrainParams::default(),
-            transmit: TransmitParams::default(),
-            bus: BusParams::default(),
-            engines: vec![EngineParams::default()],
             writes_in_hand: 64,
             completion_timeout: Duration::from_ms(50),
             config_latency: Duration::ZERO,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MEMORY: LocalMemoryParams = LocalMemoryParams {
-        chunk: 128,
-        word: 8,
-        per_transfer: Duration::ZERO,
-        per_operation: Duration::ZERO,
-        per_ragged_chunk: Duration::ZERO,
-        write_out: WriteOutParams {
-            ps_per_byte: 0,
-            first_ps_per_byte: 0,
-            per_completion: Duration::ZERO,
-            within_chunk: Duration::ZERO,
-            short_chunk: Duration::ZERO,
-            unaligned_head: Duration::ZERO,
-            unaligned_tail: Duration::ZERO,
-        },
-    };
-
-    #[test]
-    fn a_short_last_chunk_costs_its_words_and_its_tail() {
-        let operations = |length| MEMORY.short_chunk_operations(0, length);
-        assert_eq!([32, 255, 256, 263, 264, 265, 319, 320].map(operations), [0, 0, 0, 0, 1, 2, 2, 0]);
-    }
-
-    #[test]
-    fn ends_within_a_word_cost_an_operation_each() {
-        assert_eq!(MEMORY.write_operations(0, 64), (1, 1));
-        assert_eq!(MEMORY.write_operations(0, 63), (2, 1));
-        assert_eq!(MEMORY.write_operations(4, 64), (3, 1));
-        assert_eq!(MEMORY.write_operations(0, 129), (2, 2));
-        assert_eq!(MEMORY.write_operations(1, 3), (1, 1));
-    }
-
-    #[test]
-    fn chunks_begin_with_the_word_of_the_first_byte() {
-        assert_eq!(MEMORY.read_chunks(0, 128), 1);
-        assert_eq!(MEMORY.read_chunks(0, 129), 2);
-        assert_eq!(MEMORY.read_chunks(4, 128), 2);
-        assert_eq!(MEMORY.read_chunks(8, 128), 1);
     }
 }

@@ -40,7 +40,7 @@ use transmitter::{CLASSES, Transmitter};
 
 use crate::event::Event;
 use crate::packet::PacketPool;
-use crate::steps;
+use units::steps;
 
 /// A link of the simulation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

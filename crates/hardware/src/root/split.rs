@@ -7,7 +7,7 @@
 use units::{Duration, Time};
 
 use crate::memory::LINE;
-use crate::steps;
+use units::steps;
 
 /// A root complex's way of cutting. Cuts lie at multiples of the largest payload, whatever the request's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,8 +28,6 @@ pub fn dma(address: u64, length: u32, token: u64) -> Dma {
         function: F0,
         address: Iova::new(address),
         length,
-        engine: Default::default(),
-        local: 0,
         token: Token(token),
         attributes: Default::default(),
     }

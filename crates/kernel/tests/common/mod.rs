@@ -172,8 +172,6 @@ impl Copier {
             function: FunctionIndex(0),
             address: Iova::new(address),
             length: self.registers[3] as u32,
-            engine: Default::default(),
-            local: 0,
             token: Token(0),
             attributes: Default::default(),
         }

@@ -252,14 +252,14 @@ impl Reading {
         }
         self.time(format!("{name}/waited-for-tags"), counters.waited_for_tags);
         self.used(Kind::Tags, name, 1, counters.waited_for_tags.as_ps().into());
-        let busy = requester.path_busy();
+        let busy = requester.mover_busy();
         let stages = [
             ("drain", busy.drain),
             ("bus", busy.bus),
             ("memory-read", busy.memory_read),
             ("memory-write", busy.memory_written),
             ("transmit", busy.transmit),
-            ("issue", busy.issue),
+            ("issue", requester.issue_busy()),
         ];
         for (stage, time) in stages {
             self.time(format!("{name}/busy/{stage}"), time);

@@ -1,16 +1,23 @@
 //! From a part file to a card: its PCIe core and its firmware.
 
-use super::root::COMPLETION_TIMEOUT;
-use super::{given, narrow};
-use devices::dma_engine::DmaEngineParams;
-use hardware::endpoint::{
-    BusParams, DrainParams, EndpointParams, EngineParams, Linear, LocalMemoryParams, TransmitParams,
-    WriteOutParams,
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use devices::dma_engine::{
+    BusParams, DmaEngine, DmaEngineParams, DrainParams, EngineParams, Journal, Linear, LocalMemoryParams,
+    MoverParams, TransmitParams, WriteOutParams,
 };
+use engine::Rng;
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::link::LinkId;
 use machine::{DeviceMemory, InterfaceTiming, LinkCapability, LinkGeneration, LinkWidth, Part, RootPort};
 use units::Duration;
 use wire::pcie::config::{PcieParams, PortType};
 use wire::pcie::{Generation, Width};
+
+use super::root::COMPLETION_TIMEOUT;
+use super::{TopologyError, given, narrow};
 
 /// How long a card takes to answer a configuration request whose file does not say it.
 const CONFIG_LATENCY: Duration = Duration::from_ns(100);
@@ -25,21 +32,49 @@ pub fn completion_timeout(part: &Part) -> Duration {
     given(&part.dma_engine.completion_timeout, COMPLETION_TIMEOUT)
 }
 
-/// The card's PCIe core on a link whose bytes take `ps_per_wire_byte`.
+/// Puts a card at the lower end of a link on which it has agreed with the port above it, and gives what it measures.
 ///
 /// `long_header_penalty` are the bytes that a write with a four-doubleword header takes beyond the shorter one on
 /// this machine.
-pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) -> EndpointParams {
+///
+/// # Errors
+/// If its capabilities do not fit into a configuration space.
+pub fn plug(
+    fabric: &mut Fabric,
+    part: &Part,
+    (link, generation, width): (LinkId, Generation, Width),
+    long_header_penalty: u64,
+    rng: Rng,
+) -> Result<(EndpointId, Rc<RefCell<Journal>>), TopologyError> {
+    let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
+    let mover = mover_params(part, ps_per_wire_byte, long_header_penalty);
+    let (device, journal) = DmaEngine::new(firmware_params(part, mover, generation, width), rng)
+        .map_err(|error| TopologyError::Card(error.to_string()))?;
+    Ok((fabric.add_endpoint(endpoint_params(part), &[link], Box::new(device)), journal))
+}
+
+/// The card's PCIe core.
+fn endpoint_params(part: &Part) -> EndpointParams {
     let engine = &part.dma_engine;
-    let (drain, transmit, bus) = (&engine.drain, &engine.transmit, &engine.bus);
-    let overhead: u32 = narrow(transmit.overhead.value.get());
-    let on_path = per_byte(transmit.per_byte.value);
     EndpointParams {
         tags: narrow(engine.tags.value.get()),
         read_buffer: narrow(engine.read_buffer.value.get()),
         max_read_request: engine.max_read_request.value.get(),
         issue_interval: engine.issue_interval.value,
         tag_release: engine.tag_release.value,
+        writes_in_hand: narrow(engine.writes_in_hand.value.get()),
+        completion_timeout: completion_timeout(part),
+        config_latency: given(&engine.config_latency, CONFIG_LATENCY),
+    }
+}
+
+/// What moves the card's data, on a link whose bytes take `ps_per_wire_byte`.
+fn mover_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: u64) -> MoverParams {
+    let engine = &part.dma_engine;
+    let (drain, transmit, bus) = (&engine.drain, &engine.transmit, &engine.bus);
+    let overhead: u32 = narrow(transmit.overhead.value.get());
+    let on_path = per_byte(transmit.per_byte.value);
+    MoverParams {
         drain: DrainParams {
             per_request: drain.per_request.value,
             per_completion: drain.per_completion.value,
@@ -60,16 +95,8 @@ pub fn endpoint_params(part: &Part, ps_per_wire_byte: f64, long_header_penalty: 
             burst: narrow(bus.burst.value.get()),
             longest_interrupted: narrow(bus.longest_interrupted.value.get()),
         },
-        engines: vec![
-            interface(&engine.dma, Some(local_memory(&engine.memory))),
-            engine
-                .command
-                .as_ref()
-                .map_or(EngineParams::default(), |command| interface(&command.timing, None)),
-        ],
-        writes_in_hand: narrow(engine.writes_in_hand.value.get()),
-        completion_timeout: completion_timeout(part),
-        config_latency: given(&engine.config_latency, CONFIG_LATENCY),
+        dma: interface(&engine.dma, Some(local_memory(&engine.memory))),
+        command: engine.command.as_ref().map_or(EngineParams::default(), |c| interface(&c.timing, None)),
     }
 }
 
@@ -110,7 +137,7 @@ fn local_memory(memory: &DeviceMemory) -> LocalMemoryParams {
 }
 
 /// What the card's firmware takes, and what its port announces.
-pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> DmaEngineParams {
+fn firmware_params(part: &Part, mover: MoverParams, generation: Generation, width: Width) -> DmaEngineParams {
     let engine = &part.dma_engine;
     let command = engine.command.as_ref();
     DmaEngineParams {
@@ -123,6 +150,7 @@ pub fn firmware_params(part: &Part, generation: Generation, width: Width) -> Dma
         command_address_bits: command.map_or(64, |c| c.address_bits.value.get()),
         command_window_change: command.map_or(Duration::ZERO, |c| c.window_change.value),
         register_latency: engine.firmware.register_latency.value,
+        mover,
         pcie: PcieParams {
             port_type: PortType::Endpoint,
             max_payload: part.link.mps_bytes.value.get(),

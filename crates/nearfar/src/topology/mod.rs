@@ -11,7 +11,7 @@ mod switch;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use devices::dma_engine::{DmaEngine, Journal};
+use devices::dma_engine::Journal;
 use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -22,7 +22,7 @@ use machine::{Figure, Host, LinkCapability, Machine, Part, RootPort};
 use thiserror::Error;
 use wire::pcie::{Generation, Width};
 
-pub use card::{completion_timeout, endpoint_params, firmware_params, negotiate};
+pub use card::{completion_timeout, negotiate, plug as plug_card};
 pub use iommu::iommu_params;
 pub use memory::{memory_params, memory_ranges};
 pub use neighbour::{NEIGHBOUR_BUS, add_neighbour};
@@ -109,16 +109,10 @@ pub fn assemble(
     let mut fabric = Fabric::new();
     let memory = MemorySystem::with_caches(&host_memory(machine, seed), caches);
     let host = add_host_with(&mut fabric, machine, memory, iommu_on, seed)?;
-    let (link, generation, width) =
-        add_slot(&mut fabric, host, &machine.host, (port, ALL_LANES), &part.link, 1..=1);
-    let firmware = card::firmware_params(part, generation, width);
-    let (device, journal) =
-        DmaEngine::new(firmware, seed.component("card")).map_err(|e| TopologyError::Card(e.to_string()))?;
-    let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
+    let slot = add_slot(&mut fabric, host, &machine.host, (port, ALL_LANES), &part.link, 1..=1);
     let penalty = machine.host.root_complex.long_header_bytes();
-    let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
-    let card = fabric.add_endpoint(core, &[link], Box::new(device));
-    Ok(Assembled { fabric, host, card, link, node: NodeId(narrow(port.socket.value)), journal })
+    let (card, journal) = card::plug(&mut fabric, part, slot, penalty, seed.component("card"))?;
+    Ok(Assembled { fabric, host, card, link: slot.0, node: NodeId(narrow(port.socket.value)), journal })
 }
 
 /// Adds `machine` without its slots, its IOMMU on or off.

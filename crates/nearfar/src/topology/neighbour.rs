@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use devices::dma_engine::{DmaEngine, Journal};
+use devices::dma_engine::Journal;
 use engine::Seed;
 use hardware::endpoint::EndpointId;
 use machine::{Machine, Part};
@@ -31,13 +31,7 @@ pub fn add_neighbour(
     })?;
     let fabric = &mut assembled.fabric;
     let buses = NEIGHBOUR_BUS..=NEIGHBOUR_BUS;
-    let (link, generation, width) =
-        add_slot(fabric, assembled.host, &machine.host, (port, ALL_LANES), &part.link, buses);
-    let firmware = card::firmware_params(part, generation, width);
-    let (device, journal) = DmaEngine::new(firmware, seed.component("neighbour"))
-        .map_err(|e| TopologyError::Card(e.to_string()))?;
-    let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
+    let slot = add_slot(fabric, assembled.host, &machine.host, (port, ALL_LANES), &part.link, buses);
     let penalty = machine.host.root_complex.long_header_bytes();
-    let core = card::endpoint_params(part, ps_per_wire_byte, penalty);
-    Ok((fabric.add_endpoint(core, &[link], Box::new(device)), journal))
+    card::plug(fabric, part, slot, penalty, seed.component("neighbour"))
 }

@@ -8,7 +8,7 @@ mod leave;
 
 use std::collections::VecDeque;
 
-use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, EngineIndex, FunctionIndex};
+use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex};
 use units::{Iova, Time};
 use wire::nic::descriptor::{END, INLINE, LEN, TxDescriptor, inline_entries};
 use wire::nic::registers::{counter, event};
@@ -16,10 +16,10 @@ use wire::nic::registers::{counter, event};
 use job::Job;
 pub(super) use leave::Done;
 
+use super::Nic;
 use super::inline::InlinePage;
 use super::ring::Ring;
 use super::token::{Kind, Note};
-use super::{Nic, READ_ENGINE};
 
 /// A TX queue.
 pub struct TxQueue {
@@ -255,8 +255,6 @@ pub(super) fn read(function: u8, address: u64, length: u32, note: Note) -> Dma {
         function: FunctionIndex(function),
         address: Iova::new(address),
         length,
-        engine: if note.kind == Kind::TxData { READ_ENGINE } else { EngineIndex(0) },
-        local: 0,
         token: note.token(),
         attributes: DmaAttributes::default(),
     }

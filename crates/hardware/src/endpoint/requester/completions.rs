@@ -2,15 +2,14 @@
 
 use engine::Scheduler;
 use platform::device::{DmaError, FunctionIndex};
-use units::{Duration, Time};
+use platform::mover::{Answered, Arrival};
+use units::Time;
 use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
 
 use super::{EndpointEvent, Outstanding, Read, Requester};
 use crate::detected::Detected;
-use crate::endpoint::mover::Direction;
 use crate::event::Event;
 use crate::link::LinkEnd;
-use crate::steps;
 use crate::wires::Wires;
 
 impl Read {
@@ -86,16 +85,17 @@ impl Requester {
         let (last, entry) = (entry.answered, *entry);
         let link = wires.link(end.link);
         let wire_bytes = link.framing_bytes() + 12 + u64::from(header.length_dw) * 4 + u64::from(padding);
-        let out = self.drain.take(now, wire_bytes, first);
-        let engine = self.params.engine(dma.engine);
-        let drained = match engine.memory {
-            Some(_) => self.bus.pass(now, Direction::In, u64::from(here)).max(out),
-            None => out,
+        let offset = entry.offset + entry.length - entry.left - here;
+        let arrival = Arrival {
+            began: now - link.wire_time(end.side.opposite(), wire_bytes),
+            wire_bytes,
+            ps_per_byte: link.wire_time_per_byte_ps(),
+            first,
+            offset: offset.into(),
+            bytes: here.into(),
         };
-        let arrived = now - link.wire_time(end.side.opposite(), wire_bytes);
-        let ps_per_byte = link.wire_time_per_byte_ps();
-        let offset = u64::from(entry.offset + entry.length - entry.left - here);
-        self.reads[index as usize].place(engine, now, arrived, offset, u64::from(here), ps_per_byte);
+        let read = &mut self.reads[index as usize];
+        let drained = self.mover.completion(now, &dma, &mut read.progress, &arrival);
         if last {
             let free = self.request_answered(scheduler, entry, index, drained);
             self.free_tag_at(scheduler, header.tag, free);
@@ -114,39 +114,18 @@ impl Requester {
     ) -> Time {
         let read = &mut self.reads[index as usize];
         let dma = read.dma.as_ref().expect("a read with a tag has been asked for");
-        let engine = self.params.engine(dma.engine);
         read.outstanding -= 1;
-        let mut free = drained;
-        if let Some(memory) = &engine.memory {
-            let ragged = entry.largest <= memory.chunk;
-            let local = dma.local + u64::from(entry.offset);
-            // Data that does not begin with a word is shifted as it is written out, and waits for that.
-            let shifted = steps::beyond(local, memory.word.max(1).into()) != 0;
-            // The last line is shifted while the next transfer begins.
-            let last = memory.write_out.per_completion * u64::from(read.completions.saturating_sub(1))
-                + Duration::from_ps(64 * u64::from(memory.write_out.ps_per_byte));
-            let shifted_at = Time::from_ps(read.in_place.as_ps().saturating_sub(last.as_ps()));
-            let drained = if shifted { drained.max(shifted_at) } else { drained };
-            free = free.max(self.memory.write(drained, memory, local, u64::from(entry.length), ragged));
-        }
+        let Outstanding { offset, length, largest, .. } = entry;
+        let request = Answered { offset, length, largest };
+        let free = self.mover.answered(dma, &read.progress, &request, drained);
         if read.outstanding == 0 && (read.left == 0 || read.failed.is_some()) {
-            let mut done = read.in_place.max(scheduler.now()) + engine.read_done_latency;
-            if let Some(memory) = &engine.memory {
-                let word = u64::from(memory.word.max(1));
-                if steps::beyond(dma.local, word) != 0 {
-                    done += memory.write_out.unaligned_head;
-                }
-                if steps::beyond(dma.local + u64::from(dma.length), word) != 0 {
-                    done += memory.write_out.unaligned_tail;
-                }
-                done += memory.write_out.short_chunk * memory.short_chunk_operations(dma.local, dma.length);
-            }
+            let known = self.mover.read_known(scheduler.now(), dma, &read.progress);
             if read.left > 0 {
                 // The rest of a read that failed is not asked for.
                 read.left = 0;
                 self.to_issue.retain(|&waiting| waiting != index);
             }
-            scheduler.at(done, self.event(EndpointEvent::ReadDone { read: index, of: self.life() }));
+            scheduler.at(known, self.event(EndpointEvent::ReadDone { read: index, of: self.life() }));
         }
         free
     }

@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use platform::device::{Dma, DmaAttributes, DmaError, FunctionIndex, PortIndex};
+use platform::mover::{DataMover, Direct, MoverBusy, Progress};
 use units::{Duration, Time};
 use wire::pcie::Bdf;
 use wire::pcie::config::CompletionTimeout;
 use wire::pcie::tlp::{AddressType, Common};
 
-use super::mover::{Bus, Drain, Memory, Transmit};
 use super::params::EndpointParams;
 use super::registers::Allowance;
 use super::{EndpointEvent, EndpointId};
@@ -35,10 +35,8 @@ struct Read {
     left: u32,
     /// Requests whose data has not all come.
     outstanding: u32,
-    /// When what has come is in the device's memory.
-    in_place: Time,
-    pieces: u32,
-    completions: u32,
+    /// What the device's mover notes about what has come.
+    progress: Progress,
     failed: Option<DmaError>,
     /// Its function was reset since: the device is not told.
     forgotten: bool,
@@ -115,25 +113,7 @@ pub struct RequesterCounters {
     pub waited_for_tags: Duration,
 }
 
-/// For how long the stages that DMA passes inside a device have worked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PathBusy {
-    /// Taking completions out of the receive buffer.
-    pub drain: Duration,
-    /// Moving data between the PCIe core and the device's memory.
-    pub bus: Duration,
-    /// Reading the device's memory.
-    pub memory_read: Duration,
-    /// Writing it.
-    pub memory_written: Duration,
-    /// Sending posted requests.
-    pub transmit: Duration,
-    /// Sending read requests, no closer than the core can.
-    pub issue: Duration,
-}
-
-/// The requester side of one port of a device. The servers that data passes inside the device are the port's, too: no
-/// part with several ports gives figures of such servers.
+/// The requester side of one port of a device, and what moves its data inside the device.
 pub struct Requester {
     id: EndpointId,
     port: PortIndex,
@@ -156,10 +136,8 @@ pub struct Requester {
     writes_in_hand: u16,
     write_wake: Option<Time>,
     spare_buffers: Vec<Vec<u8>>,
-    drain: Drain,
-    bus: Bus,
-    memory: Memory,
-    path: Transmit,
+    /// The device's way for its data.
+    mover: Box<dyn DataMover>,
     /// When the last posted request begins to leave: others follow it.
     last_posted: Time,
     /// What the host allows requests to be.
@@ -170,8 +148,6 @@ pub struct Requester {
     timeout_check: Time,
     starved_since: Option<Time>,
     counters: RequesterCounters,
-    /// What the stages had worked before the last reset.
-    busy_before: PathBusy,
     /// What was wrong with the last completion, and whose request it answered: for the core to report.
     pub(super) detected: Option<(FunctionIndex, Detected)>,
     /// Counts resets: events of before the last one mean nothing any more.
@@ -182,7 +158,7 @@ pub struct Requester {
 
 impl Requester {
     /// An idle requester with all tags free.
-    pub fn new(id: EndpointId, port: PortIndex, params: EndpointParams) -> Self {
+    pub fn new(id: EndpointId, port: PortIndex, params: EndpointParams, mover: Box<dyn DataMover>) -> Self {
         let mut new = Self {
             id,
             port,
@@ -199,17 +175,13 @@ impl Requester {
             writes_in_hand: 0,
             write_wake: None,
             spare_buffers: Vec::new(),
-            drain: Drain::new(params.drain),
-            bus: Bus::new(params.bus),
-            memory: Memory::default(),
-            path: Transmit::new(params.transmit),
+            mover,
             last_posted: Time::ZERO,
             allowance: Allowance::default(),
             timeouts: Vec::new(),
             timeout_check: Time::NEVER,
             starved_since: None,
             counters: RequesterCounters::default(),
-            busy_before: PathBusy::default(),
             detected: None,
             epoch: 0,
             lives: Vec::new(),
@@ -250,17 +222,14 @@ impl Requester {
         &self.counters
     }
 
-    /// How long its stages have worked so far.
-    pub fn path_busy(&self) -> PathBusy {
-        let before = self.busy_before;
-        PathBusy {
-            drain: before.drain + self.drain.busy,
-            bus: before.bus + self.bus.busy,
-            memory_read: before.memory_read + self.memory.busy[0],
-            memory_written: before.memory_written + self.memory.busy[1],
-            transmit: before.transmit + self.path.busy,
-            issue: self.params.issue_interval * self.counters.read_requests,
-        }
+    /// How long the stages of the device's mover have worked so far.
+    pub fn mover_busy(&self) -> MoverBusy {
+        self.mover.busy()
+    }
+
+    /// How long it has been sending read requests, no closer than the core can.
+    pub fn issue_busy(&self) -> Duration {
+        self.params.issue_interval * self.counters.read_requests
     }
 
     /// Tags that it may use.
@@ -323,10 +292,11 @@ impl Requester {
 
     /// Forgets everything under way: the port was reset.
     pub fn reset(&mut self) {
-        let busy_before = self.path_busy();
+        let mut mover = std::mem::replace(&mut self.mover, Box::new(Direct::default()));
+        mover.reset();
         let counters = std::mem::take(&mut self.counters);
         let epoch = self.epoch.wrapping_add(1);
-        *self = Self { counters, busy_before, epoch, ..Self::new(self.id, self.port, self.params.clone()) };
+        *self = Self { counters, epoch, ..Self::new(self.id, self.port, self.params, mover) };
     }
 }
 

@@ -2,69 +2,15 @@
 
 use engine::Scheduler;
 use platform::device::{Dma, DmaError, Token};
-use units::{Duration, Time};
+use units::Time;
 use wire::pcie::split::split_read;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::{EndpointEvent, Outstanding, Read, Requester, common};
-use crate::endpoint::params::EngineParams;
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::Wires;
-
-impl Read {
-    /// Works out when the bytes of a completion that began to arrive at `begin` are in the device's memory, `offset`
-    /// bytes from the beginning of the read's data.
-    pub(super) fn place(
-        &mut self,
-        engine: &EngineParams,
-        now: Time,
-        begin: Time,
-        offset: u64,
-        bytes: u64,
-        ps_per_byte: f64,
-    ) {
-        let Some(memory) = &engine.memory else {
-            // One completion is handed over after the other.
-            let mut time = Duration::from_ps(bytes * u64::from(engine.hand_over_ps_per_byte));
-            if self.completions > 0 {
-                time += engine.hand_over_per_completion;
-            }
-            self.completions += 1;
-            self.in_place = self.in_place.max(now) + time;
-            return;
-        };
-        let out = &memory.write_out;
-        let chunk = u64::from(memory.chunk);
-        let byte_time = |bytes: u64| Duration::from_ps((bytes as f64 * ps_per_byte) as u64);
-        let mut arrived = begin + byte_time(COMPLETION_OVERHEAD);
-        self.completions += 1;
-        let (mut left, mut first_of_completion) = (bytes, true);
-        while left > 0 {
-            let piece = left.min(chunk);
-            left -= piece;
-            arrived = if left == 0 { now } else { arrived + byte_time(piece) };
-            let mut time = Duration::from_ps(
-                piece.max(if self.pieces == 0 { 64 } else { 0 }) * u64::from(out.ps_per_byte),
-            );
-            if self.pieces == 0 {
-                // The first piece waits for a whole line's worth, less what it can tell is missing.
-                let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
-                time = time.saturating_sub(Duration::from_ps(missing));
-            } else if first_of_completion {
-                // The first chunk is taken up again; data for later ones is gathered behind it.
-                time += if offset < chunk { out.within_chunk } else { out.per_completion };
-            }
-            self.in_place = self.in_place.max(arrived) + time;
-            self.pieces += 1;
-            first_of_completion = false;
-        }
-    }
-}
-
-/// Header, sequence number, LCRC and framing of a completion.
-const COMPLETION_OVERHEAD: u64 = 20;
 
 /// How a read ended, as the device will be told.
 pub struct Finished {
@@ -96,7 +42,7 @@ impl Requester {
         dma: Dma,
     ) {
         // A read never leaves before the writes that were sent before it.
-        let ready = (scheduler.now() + self.params.engine(dma.engine).start_latency).max(self.last_posted);
+        let ready = (scheduler.now() + self.mover.start_latency(&dma)).max(self.last_posted);
         let index = self.allocate_read();
         let read = &mut self.reads[index as usize];
         let mut data = std::mem::take(&mut read.data);

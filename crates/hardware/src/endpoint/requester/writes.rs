@@ -2,13 +2,13 @@
 
 use engine::Scheduler;
 use platform::device::Dma;
+use platform::mover::Outgoing;
 use units::Time;
 use wire::pcie::split::split_aligned;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::{EndpointEvent, Requester, Write, common};
-use crate::endpoint::mover::Direction;
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::packet::PacketId;
@@ -30,7 +30,7 @@ impl Requester {
         buffer.clear();
         buffer.extend_from_slice(data);
         self.counters.bytes_written += data.len() as u64;
-        let ready = scheduler.now() + self.params.engine(dma.engine).start_latency;
+        let ready = scheduler.now() + self.mover.start_latency(&dma);
         self.to_write.push_back(Write { dma, end, requester, data: buffer, ready });
         self.start_writes(wires, scheduler);
     }
@@ -62,17 +62,8 @@ impl Requester {
     /// Fetches a write's data and sends its TLPs as the stages on the way get to them.
     fn start_write(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>, write: Write) {
         let now = scheduler.now();
-        let engine = self.params.engine(write.dma.engine);
-        let (write_done, start_latency) = (engine.write_done, engine.start_latency);
         let length = write.data.len() as u64;
-        let fetched = match &engine.memory {
-            Some(memory) => {
-                self.drain.give_way(now, length);
-                let passed = self.bus.pass(now, Direction::Out, length);
-                passed.max(self.memory.read(now, memory, write.dma.local, length))
-            }
-            None => now,
-        };
+        let fetched = self.mover.fetch(now, &write.dma);
         if fetched > now {
             self.writes_in_hand += 1;
             scheduler.at(fetched, self.event(EndpointEvent::WriteFetched { of: self.life() }));
@@ -90,24 +81,21 @@ impl Requester {
             let packet = wires.packets.encode_with(&tlp, |payload| {
                 payload[lead..lead + bytes.len()].copy_from_slice(bytes);
             });
-            let is_long = tlp.header_len() == 16;
             let (first, last) = (done == 0, done + piece as usize == write.data.len());
             done += piece as usize;
-            let (start, free) = self.path.send(
-                fetched,
-                is_long,
-                tlp.payload_len() as u64,
-                self.allowance.max_payload.into(),
+            let outgoing = Outgoing {
+                is_long: tlp.header_len() == 16,
+                payload: tlp.payload_len() as u64,
+                max_payload: self.allowance.max_payload.into(),
                 first,
                 last,
-            );
+            };
+            let (start, free) = self.mover.send(fetched, &outgoing);
             gone = free;
             self.counters.write_requests += 1;
             self.send_posted(wires, scheduler, write.end, packet, start);
         }
-        // Counted from the request's reaching the engine: what the engine's start took has passed already.
-        let stages = write_done.map(|stage| stage.time_for(length).saturating_sub(start_latency));
-        let known = stages.into_iter().fold(gone, |at, stage| at.max(now + stage));
+        let known = self.mover.write_known(now, &write.dma, gone);
         let event = EndpointEvent::WriteDone {
             token: write.dma.token,
             of: self.life(),
@@ -137,7 +125,9 @@ impl Requester {
         let packet = wires.packets.encode(&Tlp::new(TlpKind::MemoryWrite(request)), &data.to_le_bytes());
         let now = scheduler.now();
         // Writes that no engine has in hand yet have not been acknowledged to the device either.
-        let (start, _) = self.path.send(now, address >> 32 != 0, 4, 4, true, true);
+        let outgoing =
+            Outgoing { is_long: address >> 32 != 0, payload: 4, max_payload: 4, first: true, last: true };
+        let (start, _) = self.mover.send(now, &outgoing);
         self.send_posted(wires, scheduler, end, packet, start);
     }
 

@@ -10,6 +10,7 @@ use machine::{
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
+use units::Duration;
 use wire::ethernet::MacAddr;
 use wire::nic::registers::feature;
 use wire::pcie::config::PcieParams;
@@ -34,10 +35,7 @@ pub fn plug(
     let params = nic_params(nic, links.len() as u8, generation, width, address);
     let (device, handle) =
         devices::nic::Nic::new(params).map_err(|error| TopologyError::Card(error.to_string()))?;
-    let mut core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
-    if let Some(read_use) = &nic.controller.read_use {
-        core.engines.iter_mut().for_each(|engine| engine.read_done_latency = read_use.value);
-    }
+    let core = EndpointParams::ideal(nic.controller.tags.value.get() as u16);
     Ok((slot.fabric.add_endpoint(core, &links, Box::new(device)), handle))
 }
 
@@ -101,6 +99,7 @@ pub fn nic_params(
         rx: path(&nic.rx),
         read_chunk: controller.read_chunk.value.get() as u32,
         write_chunk: controller.write_chunk.as_ref().map_or(u32::MAX, |chunk| chunk.value.get() as u32),
+        read_use: controller.read_use.as_ref().map_or(Duration::ZERO, |latency| latency.value),
         doorbell_latency: controller.doorbell.value,
         register_latency: controller.register_read.value,
         ids: pci_id(&controller.pci_id.value),

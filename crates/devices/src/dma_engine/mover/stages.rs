@@ -1,20 +1,21 @@
-//! The servers inside a device that data passes: bus, memory, transmit path.
+//! The servers inside the card that data passes: bus, memory, transmit path.
 
-use crate::steps;
-use units::{Duration, Time};
+use units::{Duration, Time, steps};
+
+use platform::mover::Outgoing;
 
 use super::params::{BusParams, DrainParams, LocalMemoryParams, TransmitParams};
 
-/// Direction of data on the device's bus.
+/// Direction of data on the card's bus.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
-    /// Completions on their way to the device's memory.
+    /// Completions on their way to the card's memory.
     In,
     /// Data of writes on its way to the core.
     Out,
 }
 
-/// The path between the core and the device's memory, which both directions share.
+/// The path between the core and the card's memory, which both directions share.
 ///
 /// While only one direction is wanted, it has the path for itself. A write's
 /// data that is fetched after something came in is interrupted by what comes in
@@ -73,9 +74,7 @@ impl Drain {
         self.free = self.free.max(now) + time;
         self.free
     }
-}
 
-impl Drain {
     /// Lets the `bytes` of a write pass, whose fetching takes a part of the drain's time.
     pub fn give_way(&mut self, now: Time, bytes: u64) {
         let taken = Duration::from_ps(bytes * u64::from(self.params.ps_per_written_byte));
@@ -95,7 +94,7 @@ impl DrainParams {
     }
 }
 
-/// The device's memory as a server of operations: one port for reading, one for writing.
+/// The card's memory as a server of operations: one port for reading, one for writing.
 #[derive(Debug, Default)]
 pub struct Memory {
     read_free: Time,
@@ -156,15 +155,8 @@ impl Transmit {
 
     /// Sends one of a request's TLPs, of which none is larger than `max_payload`. Returns when it begins to leave
     /// and when the path is free again.
-    pub fn send(
-        &mut self,
-        ready: Time,
-        is_long: bool,
-        payload: u64,
-        max_payload: u64,
-        first: bool,
-        last: bool,
-    ) -> (Time, Time) {
+    pub fn send(&mut self, ready: Time, tlp: &Outgoing) -> (Time, Time) {
+        let &Outgoing { is_long, payload, max_payload, first, last } = tlp;
         let is_second = !first && !self.paired;
         self.paired = is_second;
         let overhead = if is_long { self.params.long_overhead } else { self.params.overhead };
@@ -189,15 +181,16 @@ mod tests {
     fn an_odd_tlp_is_padded_to_a_beat() {
         // The NFP-6000's 256-byte writes with a four-doubleword header: 320 bytes alone, 608 for two.
         let params = TransmitParams { ps_per_byte: 1, overhead: 40, long_overhead: 48, beat: 32 };
+        let tlp = |first, last| Outgoing { is_long: true, payload: 256, max_payload: 256, first, last };
         let mut path = Transmit::new(params);
-        assert_eq!(path.send(Time::ZERO, true, 256, 256, true, true).1.as_ps(), 320);
+        assert_eq!(path.send(Time::ZERO, &tlp(true, true)).1.as_ps(), 320);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, true, 256, 256, true, false);
-        assert_eq!(path.send(Time::ZERO, true, 256, 256, false, true).1.as_ps(), 608);
+        path.send(Time::ZERO, &tlp(true, false));
+        assert_eq!(path.send(Time::ZERO, &tlp(false, true)).1.as_ps(), 608);
         let mut path = Transmit::new(params);
-        path.send(Time::ZERO, true, 256, 256, true, false);
-        path.send(Time::ZERO, true, 256, 256, false, false);
-        assert_eq!(path.send(Time::ZERO, true, 256, 256, false, true).1.as_ps(), 928);
+        path.send(Time::ZERO, &tlp(true, false));
+        path.send(Time::ZERO, &tlp(false, false));
+        assert_eq!(path.send(Time::ZERO, &tlp(false, true)).1.as_ps(), 928);
     }
 
     #[test]

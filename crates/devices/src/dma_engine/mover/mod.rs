@@ -1,0 +1,230 @@
+//! What moves data between the card's PCIe core and its memory, and what firmware waits for.
+//!
+//! Completions leave the receive buffer one after the other. What the DMA interface reads passes a bus, which writes use in the
+//! other direction, and is written to memory in chunks; the command interface hands it straight to the firmware. Posted requests
+//! leave on a path of their own width.
+
+mod params;
+mod stages;
+
+use platform::device::{Dma, Token};
+use platform::mover::{Answered, Arrival, DataMover, MoverBusy, Outgoing, Progress};
+use units::{Duration, Time, steps};
+
+pub use params::{
+    BusParams, DrainParams, EngineParams, Linear, LocalMemoryParams, MoverParams, TransmitParams,
+    WriteOutParams,
+};
+use stages::{Bus, Direction, Drain, Memory, Transmit};
+
+/// Header, sequence number, LCRC and framing of a completion, in bytes.
+const COMPLETION_OVERHEAD: u64 = 20;
+
+/// By which interface a transfer goes, and where its data lies in the card's memory: what the token of its DMA says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Transfer {
+    /// By the command interface.
+    pub is_command: bool,
+    /// Where in the card's memory: what is not aligned there costs more.
+    pub local: u32,
+}
+
+impl Transfer {
+    pub fn token(self) -> Token {
+        Token(u64::from(self.is_command) << 32 | u64::from(self.local))
+    }
+
+    fn of(dma: &Dma) -> Self {
+        Self { is_command: dma.token.0 >> 32 != 0, local: dma.token.0 as u32 }
+    }
+}
+
+/// The card's data mover.
+pub(super) struct Mover {
+    params: MoverParams,
+    drain: Drain,
+    bus: Bus,
+    memory: Memory,
+    path: Transmit,
+    /// What the stages had worked before the last reset.
+    busy_before: MoverBusy,
+}
+
+impl Mover {
+    /// A mover that is idle.
+    pub fn new(params: MoverParams) -> Self {
+        Self {
+            drain: Drain::new(params.drain),
+            bus: Bus::new(params.bus),
+            memory: Memory::default(),
+            path: Transmit::new(params.transmit),
+            busy_before: MoverBusy::default(),
+            params,
+        }
+    }
+}
+
+impl MoverParams {
+    /// The interface by which a transfer goes, and where its data lies.
+    fn engine(&self, dma: &Dma) -> (&EngineParams, u64) {
+        let Transfer { is_command, local } = Transfer::of(dma);
+        (if is_command { &self.command } else { &self.dma }, local.into())
+    }
+}
+
+impl DataMover for Mover {
+    fn start_latency(&self, dma: &Dma) -> Duration {
+        self.params.engine(dma).0.start_latency
+    }
+
+    fn completion(&mut self, now: Time, dma: &Dma, read: &mut Progress, arrival: &Arrival) -> Time {
+        let out = self.drain.take(now, arrival.wire_bytes, arrival.first);
+        let (engine, _) = self.params.engine(dma);
+        let Some(memory) = &engine.memory else {
+            hand_over(engine, now, read, arrival);
+            return out;
+        };
+        write_out(memory, now, read, arrival);
+        self.bus.pass(now, Direction::In, arrival.bytes).max(out)
+    }
+
+    fn answered(&mut self, dma: &Dma, read: &Progress, request: &Answered, drained: Time) -> Time {
+        let (engine, local) = self.params.engine(dma);
+        let Some(memory) = &engine.memory else { return drained };
+        let ragged = request.largest <= memory.chunk;
+        let local = local + u64::from(request.offset);
+        // Data that does not begin with a word is shifted as it is written out, and waits for that.
+        let shifted = steps::beyond(local, memory.word.max(1).into()) != 0;
+        // The last line is shifted while the next transfer begins.
+        let last = memory.write_out.per_completion * u64::from(read.completions.saturating_sub(1))
+            + Duration::from_ps(64 * u64::from(memory.write_out.ps_per_byte));
+        let shifted_at = Time::from_ps(read.in_place.as_ps().saturating_sub(last.as_ps()));
+        let there = if shifted { drained.max(shifted_at) } else { drained };
+        drained.max(self.memory.write(there, memory, local, u64::from(request.length), ragged))
+    }
+
+    fn read_known(&self, now: Time, dma: &Dma, read: &Progress) -> Time {
+        let (engine, local) = self.params.engine(dma);
+        let mut known = read.in_place.max(now) + engine.read_done_latency;
+        if let Some(memory) = &engine.memory {
+            let word = u64::from(memory.word.max(1));
+            if steps::beyond(local, word) != 0 {
+                known += memory.write_out.unaligned_head;
+            }
+            if steps::beyond(local + u64::from(dma.length), word) != 0 {
+                known += memory.write_out.unaligned_tail;
+            }
+            known += memory.write_out.short_chunk * memory.short_chunk_operations(local, dma.length);
+        }
+        known
+    }
+
+    fn fetch(&mut self, now: Time, dma: &Dma) -> Time {
+        let (engine, local) = self.params.engine(dma);
+        let Some(memory) = &engine.memory else { return now };
+        let length = u64::from(dma.length);
+        self.drain.give_way(now, length);
+        let passed = self.bus.pass(now, Direction::Out, length);
+        passed.max(self.memory.read(now, memory, local, length))
+    }
+
+    fn send(&mut self, ready: Time, tlp: &Outgoing) -> (Time, Time) {
+        self.path.send(ready, tlp)
+    }
+
+    fn write_known(&self, now: Time, dma: &Dma, gone: Time) -> Time {
+        let (engine, _) = self.params.engine(dma);
+        // Counted from the request's reaching the engine: what the engine's start took has passed already.
+        let known = |stage: &Linear| stage.time_for(dma.length.into()).saturating_sub(engine.start_latency);
+        engine.write_done.iter().fold(gone, |at, stage| at.max(now + known(stage)))
+    }
+
+    fn busy(&self) -> MoverBusy {
+        let before = self.busy_before;
+        MoverBusy {
+            drain: before.drain + self.drain.busy,
+            bus: before.bus + self.bus.busy,
+            memory_read: before.memory_read + self.memory.busy[0],
+            memory_written: before.memory_written + self.memory.busy[1],
+            transmit: before.transmit + self.path.busy,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self { busy_before: self.busy(), ..Self::new(self.params.clone()) };
+    }
+}
+
+/// Hands a completion's data to the firmware, behind that of the completion before it.
+fn hand_over(engine: &EngineParams, now: Time, read: &mut Progress, arrival: &Arrival) {
+    let mut time = Duration::from_ps(arrival.bytes * u64::from(engine.hand_over_ps_per_byte));
+    if read.completions > 0 {
+        time += engine.hand_over_per_completion;
+    }
+    read.completions += 1;
+    read.in_place = read.in_place.max(now) + time;
+}
+
+/// Writes a completion's data to the card's memory, piece by piece as it arrives.
+fn write_out(memory: &LocalMemoryParams, now: Time, read: &mut Progress, arrival: &Arrival) {
+    let out = &memory.write_out;
+    let chunk = u64::from(memory.chunk);
+    let byte_time = |bytes: u64| Duration::from_ps((bytes as f64 * arrival.ps_per_byte) as u64);
+    let mut arrived = arrival.began + byte_time(COMPLETION_OVERHEAD);
+    read.completions += 1;
+    let (mut left, mut first_of_completion) = (arrival.bytes, true);
+    while left > 0 {
+        let piece = left.min(chunk);
+        left -= piece;
+        arrived = if left == 0 { now } else { arrived + byte_time(piece) };
+        let mut time =
+            Duration::from_ps(piece.max(if read.pieces == 0 { 64 } else { 0 }) * u64::from(out.ps_per_byte));
+        if read.pieces == 0 {
+            // The first piece waits for a whole line's worth, less what it can tell is missing.
+            let missing = 64u64.saturating_sub(piece) * u64::from(out.first_ps_per_byte);
+            time = time.saturating_sub(Duration::from_ps(missing));
+        } else if first_of_completion {
+            // The first chunk is taken up again; data for later ones is gathered behind it.
+            time += if arrival.offset < chunk { out.within_chunk } else { out.per_completion };
+        }
+        read.in_place = read.in_place.max(arrived) + time;
+        read.pieces += 1;
+        first_of_completion = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A transfer is told by its token alone.
+        #[test]
+        fn a_token_says_what_its_transfer_is(is_command: bool, local: u32) {
+            let transfer = Transfer { is_command, local };
+            let dma = Dma {
+                function: Default::default(),
+                address: units::Iova::new(0),
+                length: 64,
+                token: transfer.token(),
+                attributes: Default::default(),
+            };
+            prop_assert_eq!(Transfer::of(&dma), transfer);
+        }
+    }
+
+    /// How long it has worked is not forgotten, and what it had in hand is.
+    #[test]
+    fn a_reset_keeps_what_was_counted() {
+        let transmit = TransmitParams { ps_per_byte: 100, ..TransmitParams::default() };
+        let mut mover = Mover::new(MoverParams { transmit, ..MoverParams::default() });
+        let tlp = Outgoing { is_long: false, payload: 64, max_payload: 256, first: true, last: true };
+        let (_, free) = mover.send(Time::ZERO, &tlp);
+        let busy = mover.busy();
+        mover.reset();
+        assert_eq!(mover.busy(), busy);
+        assert_eq!(mover.send(Time::ZERO, &tlp), (Time::ZERO, free));
+        assert_eq!(mover.busy().transmit, busy.transmit * 2);
+    }
+}
