@@ -3,5 +3,6 @@
 
 mod costs;
 pub mod nic;
+pub mod ntb;
 pub mod nvme;
 pub mod team;

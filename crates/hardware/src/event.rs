@@ -4,6 +4,8 @@ use crate::detected::Detected;
 use crate::endpoint::{EndpointEvent, EndpointId};
 use crate::ethernet::EthernetEvent;
 use crate::link::LinkEnd;
+use crate::ntb::ClusterSwitchId;
+use crate::ntb::cluster::ClusterSend;
 use crate::packet::PacketId;
 use crate::root::{HostId, RootEvent};
 use crate::switch::{SwitchEvent, SwitchId};
@@ -32,6 +34,8 @@ pub enum Event {
     Root(HostId, RootEvent),
     /// Something inside a switch.
     Switch(SwitchId, SwitchEvent),
+    /// Something inside a cluster switch.
+    Cluster(ClusterSwitchId, ClusterSend),
     /// Something on the Ethernet.
     Ethernet(EthernetEvent),
 }

@@ -3,14 +3,16 @@
 use engine::{Scheduler, World};
 use platform::device::{Device, DeviceBus, PortIndex, Reset};
 use platform::ethernet::EthernetPort;
+use wire::pcie::config::ConfigError;
 
 use crate::detected::Detected;
 use crate::endpoint::{Endpoint, EndpointId, EndpointParams};
 use crate::ethernet::{CableId, CableParams, EthernetEvent, EthernetSwitchId, Plug};
 use crate::event::Event;
 use crate::iommu::Iommu;
-use crate::link::{LinkEnd, LinkId, LinkParams, Side};
+use crate::link::{LinkEnd, LinkId, LinkParams, LinkState, Side};
 use crate::memory::MemorySystem;
+use crate::ntb::{self, Bridge, CableEnd, ClusterSwitch, ClusterSwitchId, ClusterSwitchParams, NtbParams};
 use crate::packet::PacketId;
 use crate::root::{Host, HostId, RootEvent, RootPortParams};
 use crate::switch::{Switch, SwitchEvent, SwitchId, SwitchParams, UPSTREAM};
@@ -23,6 +25,10 @@ enum Attached {
     RootPort(HostId, u8),
     Endpoint(EndpointId),
     SwitchPort(SwitchId, u8),
+    /// A cable of an adapter with a bridge.
+    Bridge(EndpointId),
+    /// A cable of a cluster switch.
+    ClusterSwitch(ClusterSwitchId),
 }
 
 /// Hosts, devices and the links between them.
@@ -33,6 +39,9 @@ pub struct Fabric {
     hosts: Vec<Host>,
     endpoints: Vec<Endpoint>,
     switches: Vec<Switch>,
+    cluster_switches: Vec<ClusterSwitch>,
+    /// Cables between adapters and cluster switches, as they were connected.
+    cables: Vec<(LinkId, [CableEnd; 2])>,
     attached: Vec<[Attached; 2]>,
 }
 
@@ -125,6 +134,110 @@ impl Fabric {
         assert!(endpoint.has_its_links(), "a function of the device names a port without a link");
         self.endpoints.push(endpoint);
         id
+    }
+
+    /// Plugs an adapter with a non-transparent bridge into the downstream end of a link.
+    ///
+    /// # Errors
+    /// If its capabilities do not fit together.
+    ///
+    /// # Panics
+    /// If the link already leads to a device.
+    pub fn add_ntb(
+        &mut self,
+        core: EndpointParams,
+        params: NtbParams,
+        link: LinkId,
+    ) -> Result<EndpointId, ConfigError> {
+        let cut_through = params.cut_through;
+        let (bridge, device) = Bridge::new(params)?;
+        let id = self.add_endpoint(core, &[link], Box::new(device));
+        self.endpoint_mut(id).set_bridge(bridge);
+        self.wires.set_cut_through(LinkEnd { link, side: Side::Downstream }, cut_through);
+        Ok(id)
+    }
+
+    /// Adds a switch for cables between adapters.
+    pub fn add_cluster_switch(&mut self, params: ClusterSwitchParams) -> ClusterSwitchId {
+        let id = ClusterSwitchId(self.cluster_switches.len() as u16);
+        self.cluster_switches.push(ClusterSwitch::new(id, params));
+        id
+    }
+
+    /// A cluster switch.
+    pub fn cluster_switch(&self, id: ClusterSwitchId) -> &ClusterSwitch {
+        &self.cluster_switches[usize::from(id.0)]
+    }
+
+    /// Connects adapters and cluster switches by a cable, before the power comes on.
+    ///
+    /// # Panics
+    /// If a device is named that has no bridge.
+    pub fn add_ntb_cable(&mut self, ends: [CableEnd; 2], params: LinkParams) -> LinkId {
+        let id = self.wires.add(params);
+        let attached = [(ends[0], Side::Upstream), (ends[1], Side::Downstream)].map(|(at, side)| {
+            let end = LinkEnd { link: id, side };
+            match at {
+                CableEnd::Adapter(adapter) => {
+                    let bridge = self.endpoint_mut(adapter).bridge_mut().expect("an adapter has a bridge");
+                    bridge.add_cable(end);
+                    let cut_through = bridge.params.cut_through;
+                    self.wires.set_cut_through(end, cut_through);
+                    Attached::Bridge(adapter)
+                }
+                CableEnd::Switch(switch) => {
+                    let switch_there = &mut self.cluster_switches[usize::from(switch.0)];
+                    switch_there.add_cable(end);
+                    self.wires.set_cut_through(end, switch_there.params().cut_through);
+                    Attached::ClusterSwitch(switch)
+                }
+            }
+        });
+        self.attached.push(attached);
+        self.cables.push((id, ends));
+        self.route_cables();
+        id
+    }
+
+    /// Tells adapters and cluster switches which cable leads where.
+    fn route_cables(&mut self) {
+        let cables: Vec<[CableEnd; 2]> = self.cables.iter().map(|(_, ends)| *ends).collect();
+        let node_of = |adapter| self.endpoint(adapter).bridge().map_or(0, |bridge| bridge.params.node);
+        for (at, routes) in ntb::routes(&cables, node_of) {
+            match at {
+                CableEnd::Adapter(adapter) => {
+                    let endpoint = &mut self.endpoints[usize::from(adapter.0)];
+                    if let Some(bridge) = endpoint.bridge_mut() {
+                        let nodes = routes.keys().fold(0, |all, node| all | 1u64 << (node % 64));
+                        *bridge.reachable.borrow_mut() = nodes;
+                        bridge.routes = routes;
+                    }
+                }
+                CableEnd::Switch(switch) => self.cluster_switches[usize::from(switch.0)].routes = routes,
+            }
+        }
+    }
+
+    /// Cuts a cable between adapters or mends it; what is under way on it is lost, and adapters at its ends notice.
+    ///
+    /// # Panics
+    /// If it is no such cable.
+    pub fn set_ntb_cable_up(&mut self, scheduler: &mut Scheduler<Event>, cable: LinkId, up: bool) {
+        let is_up = self.wires.link(cable).state() == LinkState::Up;
+        if is_up == up {
+            return;
+        }
+        self.wires.with(scheduler, cable, |link, cx, released| match up {
+            true => link.bring_up(cx),
+            false => link.take_down(cx, released),
+        });
+        let (_, ends) =
+            self.cables.iter().find(|(link, _)| *link == cable).expect("it is a cable of adapters");
+        for end in *ends {
+            if let CableEnd::Adapter(adapter) = end {
+                self.endpoints[usize::from(adapter.0)].heed_cables(&mut self.wires, scheduler);
+            }
+        }
     }
 
     /// A device that is in no slot yet; [`exchange_device`](Self::exchange_device) puts it into one.
@@ -343,7 +456,7 @@ impl Fabric {
                 let switch = &mut self.switches[usize::from(id.0)];
                 switch.report(&mut self.wires, scheduler, port.into(), error, None);
             }
-            Attached::Nothing => {}
+            Attached::Bridge(_) | Attached::ClusterSwitch(_) | Attached::Nothing => {}
         }
     }
 
@@ -360,6 +473,12 @@ impl Fabric {
             }
             Attached::SwitchPort(id, port) => {
                 self.switches[usize::from(id.0)].deliver(&mut self.wires, scheduler, port, packet);
+            }
+            Attached::Bridge(id) => {
+                self.endpoints[usize::from(id.0)].deliver_from_cable(&mut self.wires, scheduler, end, packet);
+            }
+            Attached::ClusterSwitch(id) => {
+                self.cluster_switches[usize::from(id.0)].deliver(&mut self.wires, scheduler, end, packet);
             }
             Attached::Nothing => {
                 let now = scheduler.now();
@@ -385,7 +504,10 @@ impl World for Fabric {
                     Attached::RootPort(host, port) => {
                         self.hosts[usize::from(host.0)].link_drained(&mut self.wires, scheduler, port);
                     }
-                    Attached::SwitchPort(..) | Attached::Nothing => {}
+                    Attached::SwitchPort(..)
+                    | Attached::Bridge(_)
+                    | Attached::ClusterSwitch(_)
+                    | Attached::Nothing => {}
                 }
             }
             Event::Replay(end) => {
@@ -401,6 +523,7 @@ impl World for Fabric {
                 self.endpoints[usize::from(id.0)].handle(&mut self.wires, scheduler, event);
             }
             Event::Ethernet(event) => self.ethernet_event(scheduler, event),
+            Event::Cluster(_, send) => ClusterSwitch::handle(&mut self.wires, scheduler, send),
             Event::Root(host, RootEvent::HotReset { port }) => {
                 let end = self.hosts[usize::from(host.0)].link_end(port);
                 self.reset_below(scheduler, end.link);

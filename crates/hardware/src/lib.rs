@@ -16,6 +16,7 @@ mod fabric;
 pub mod iommu;
 pub mod link;
 pub mod memory;
+pub mod ntb;
 pub mod packet;
 pub mod root;
 pub mod switch;

@@ -221,6 +221,26 @@ impl PacketPool {
         }
     }
 
+    /// As [`rewrite`](Self::rewrite), where the header may become longer or shorter: the data stays.
+    ///
+    /// # Panics
+    /// If the TLP has another length of data.
+    pub fn readdress(&mut self, id: PacketId, tlp: &Tlp) {
+        let slot = &mut self.slots[id.0 as usize];
+        let (length, header) = (tlp.packet_len(), tlp.header_len());
+        if length != slot.length {
+            let data = length - header;
+            let old = slot.length - data;
+            assert!([12, 16].contains(&old), "a TLP that is rewritten keeps its data");
+            slot.length = length;
+            if slot.bytes.len() < length {
+                slot.make_room();
+            }
+            slot.bytes.copy_within(old..old + data, header);
+        }
+        self.rewrite(id, tlp);
+    }
+
     /// Whether the TLP's ECRC is that of its bytes.
     #[cold]
     pub fn ecrc_is_right(&self, id: PacketId) -> bool {

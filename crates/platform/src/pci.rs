@@ -60,7 +60,7 @@
 
 use std::rc::Rc;
 
-use wire::pcie::FunctionAddress;
+use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::cpu::{Async, Cpu, CpuId, Node};
 use crate::dma::DmaOps;
@@ -261,6 +261,21 @@ pub trait PciOps {
     fn free_irq(&self, irq: Irq);
     /// Resets the function alone (FLR).
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
+    /// Lets requests that come as `requester` reach what the function's own do: a bridge passes on those of others under names
+    /// of its own (Linux: `pci_add_dma_alias`).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another function's requests come so, [`Error::NotSupported`].
+    fn add_dma_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
+        let _ = (cpu, requester);
+        Err(Error::NotSupported)
+    }
+
+    /// Ends that.
+    fn remove_dma_alias(&self, cpu: &Cpu, requester: Bdf) {
+        let _ = (cpu, requester);
+    }
+
     /// Enables virtual functions and lets drivers have them.
     ///
     /// # Errors

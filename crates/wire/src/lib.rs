@@ -19,6 +19,7 @@ pub mod ip;
 pub mod kpio;
 mod malformed;
 pub mod nic;
+pub mod ntb;
 pub mod nvme;
 pub mod pcap;
 pub mod pcie;

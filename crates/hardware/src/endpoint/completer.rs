@@ -216,7 +216,7 @@ impl Endpoint {
     }
 
     /// Reports a request that no function takes, and completes it so (base spec 2.3.1).
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         wires: &mut Wires,
         scheduler: &mut Scheduler<Event>,

@@ -76,6 +76,20 @@ pub enum EndpointEvent {
         /// Life of the port.
         of: PortLife,
     },
+    /// A TLP that crosses a bridge has come to the port by which it leaves.
+    Pass {
+        /// Which end of which link.
+        end: LinkEnd,
+        /// The TLP.
+        packet: PacketId,
+    },
+    /// A request of another node for a bridge's registers is due.
+    CableAccess {
+        /// The cable by which it came.
+        cable: LinkEnd,
+        /// The request.
+        packet: PacketId,
+    },
     /// Requests may have waited too long.
     CheckTimeouts {
         /// Life of the port.
@@ -134,6 +148,10 @@ impl Endpoint {
                 if epoch == self.core.epoch {
                     self.with_device(wires, scheduler, |device, bus| device.timer(bus, token));
                 }
+            }
+            EndpointEvent::Pass { end, packet } => wires.send_tied(scheduler, end, packet),
+            EndpointEvent::CableAccess { cable, packet } => {
+                self.cable_access(wires, scheduler, cable, packet);
             }
             EndpointEvent::CheckTimeouts { of } => {
                 let Some(requester) = self.core.current(of) else { return };

@@ -3,6 +3,7 @@
 mod bus;
 mod completer;
 mod core;
+mod crossing;
 mod event;
 mod params;
 mod registers;
@@ -22,6 +23,7 @@ use bus::Bus;
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::link::LinkEnd;
+use crate::ntb::Bridge;
 use crate::packet::PacketId;
 use crate::wires::Wires;
 
@@ -51,6 +53,8 @@ pub struct Endpoint {
     device: Box<dyn Device>,
     /// Room for the data of one access to a BAR.
     access: Vec<u8>,
+    /// Of an adapter with a non-transparent bridge: the bridge.
+    bridge: Option<Box<Bridge>>,
 }
 
 impl Endpoint {
@@ -61,7 +65,7 @@ impl Endpoint {
         let requester = |port| Requester::new(id, port, params, device.data_mover(port));
         let requesters = (0..ports).map(|port| requester(PortIndex(port))).collect();
         let core = Core { id, ends, params, registers, requesters, epoch: 0, unsupported_requests: 0 };
-        Self { core, device, access: Vec::new() }
+        Self { core, device, access: Vec::new(), bridge: None }
     }
 
     /// Whether each port that a function names has a link.
@@ -110,6 +114,9 @@ impl Endpoint {
         end: LinkEnd,
         packet: PacketId,
     ) {
+        if self.bridge.is_some() && self.cross_out(wires, scheduler, end, packet) {
+            return;
+        }
         let now = scheduler.now();
         let Ok((tlp, payload)) = wires.packets.decode(packet) else {
             self.core.unsupported_requests += 1;

@@ -51,6 +51,8 @@ pub(crate) struct FunctionDma {
     /// Pages that the pool has cut up.
     cut: RefCell<Vec<PhysAddr>>,
     peers: RefCell<Vec<Peer>>,
+    /// What else its requests come as; those of them that are in its group.
+    aliases: RefCell<BTreeMap<Bdf, bool>>,
 }
 
 /// A mapping of another function's BAR.
@@ -88,6 +90,7 @@ impl FunctionDma {
             coherent: RefCell::default(),
             cut: RefCell::default(),
             peers: RefCell::default(),
+            aliases: RefCell::default(),
         })
     }
 
@@ -110,9 +113,50 @@ impl FunctionDma {
             group.leave(kernel, cpu, self.member.requester);
         } else {
             *self.group.borrow_mut() = Some(group);
+            let aliases: Vec<Bdf> = self.aliases.borrow().keys().copied().collect();
+            for alias in aliases {
+                self.join_alias(kernel, cpu, alias)?;
+            }
         }
         self.domain.borrow_mut().clone_from(&domain.clone()?);
         domain
+    }
+
+    /// Lets requests that come as `requester` lead where the function's own do.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if another function's come so.
+    pub fn add_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        if requester == self.member.requester || self.aliases.borrow().contains_key(&requester) {
+            return Ok(());
+        }
+        self.aliases.borrow_mut().insert(requester, false);
+        let _part = cpu.book(Part::Dma);
+        self.domain(&kernel, cpu)?;
+        self.join_alias(&kernel, cpu, requester)
+    }
+
+    /// Ends that.
+    pub fn remove_alias(&self, cpu: &Cpu, requester: Bdf) {
+        let is_in = self.aliases.borrow_mut().remove(&requester).unwrap_or(false);
+        let (kernel, group) = (self.kernel.upgrade(), self.group.borrow().clone());
+        if let (true, Some(kernel), Some(group)) = (is_in, kernel, group) {
+            group.leave(&kernel, cpu, requester);
+        }
+    }
+
+    fn join_alias(&self, kernel: &Inner, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
+        let Some(group) = self.group.borrow().clone() else { return Ok(()) };
+        if self.aliases.borrow().get(&requester) == Some(&true) {
+            return Ok(());
+        }
+        let joined = group.join(kernel, cpu, requester);
+        match joined {
+            Ok(()) => self.aliases.borrow_mut().insert(requester, true),
+            Err(_) => self.aliases.borrow_mut().remove(&requester),
+        };
+        joined
     }
 
     /// Lets the function reach a range, wherever that is.
@@ -278,6 +322,11 @@ impl FunctionDma {
         self.domain.borrow_mut().take();
         let group = self.group.borrow_mut().take();
         if let Some(group) = group {
+            for (alias, is_in) in self.aliases.take() {
+                if is_in {
+                    group.leave(&kernel, cpu, alias);
+                }
+            }
             group.leave(&kernel, cpu, self.member.requester);
         }
         left

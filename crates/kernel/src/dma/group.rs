@@ -73,7 +73,7 @@ impl Group {
     }
 
     /// A function comes in: its requests lead where those of the others do.
-    fn join(&self, kernel: &Inner, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
+    pub fn join(&self, kernel: &Inner, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
         let is_known = self.members.borrow().contains_key(&requester);
         if !is_known {
             self.unit.attach(kernel, cpu, requester, self.entry())?;

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use platform::cpu::CpuId;
 use platform::irq::Irq;
+use platform::memory::PhysAddr;
 use units::{Duration, Time};
-use wire::pcie::Bdf;
+use wire::pcie::{Bdf, FunctionAddress};
 
 use super::Kernel;
 use crate::account::Times;
@@ -18,6 +19,18 @@ impl Kernel {
     /// Functions, by address.
     pub fn pci(&self) -> Vec<FunctionInfo> {
         self.inner.inspect()
+    }
+
+    /// The root port by which the requests of a function come in.
+    pub fn root_port_of(&self, at: FunctionAddress) -> Option<Bdf> {
+        self.inner.pci.function(at).map(|function| function.root)
+    }
+
+    /// The end of memory.
+    pub fn memory_end(&self) -> PhysAddr {
+        let params = self.inner.cores.with(|host, _, _| host.memory.params().clone());
+        let ranges = params.sockets.iter().flat_map(|socket| &socket.memory);
+        PhysAddr(ranges.map(|range| range.base.get() + range.size.get()).max().unwrap_or(0))
     }
 
     /// The PCI tree as text.

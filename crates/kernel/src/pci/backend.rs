@@ -45,6 +45,12 @@ pub trait Backend {
     /// What its requests are known by to this host's IOMMU.
     fn requester(&self) -> Bdf;
 
+    /// The function whose IOMMU domain it shares: the bridge's by which its requests come in, where that has one for all that
+    /// come by it. None if it has one of its own.
+    fn shares_domain_of(&self) -> Option<Bdf> {
+        None
+    }
+
     /// The root port of this host by which its requests come in: what is near to it, and which IOMMU it is behind.
     fn root_port(&self) -> Bdf;
 

@@ -208,7 +208,8 @@ impl Function {
     /// root whose ports pass requests to each other. Root ports do not.
     pub fn member(&self) -> Member {
         let requester = self.backend.requester();
-        let mut member = Member { requester, leader: requester };
+        let leader = self.backend.shares_domain_of().unwrap_or(requester);
+        let mut member = Member { requester, leader };
         let bridge = |at: Option<Bdf>| at.and_then(|at| self.kernel.upgrade()?.pci.function(self.beside(at)));
         let mut above = bridge(self.parent);
         while let Some(port) = above.filter(|port| port.bdf != self.root) {
@@ -421,6 +422,14 @@ impl PciOps for Function {
             kernel.restore(cpu, self).await;
             Ok(())
         })
+    }
+
+    fn add_dma_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
+        self.dma_api().add_alias(cpu, requester)
+    }
+
+    fn remove_dma_alias(&self, cpu: &Cpu, requester: Bdf) {
+        self.dma_api().remove_alias(cpu, requester);
     }
 
     fn enable_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {

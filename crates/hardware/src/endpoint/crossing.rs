@@ -1,0 +1,355 @@
+//! TLPs that cross an adapter with a non-transparent bridge, from its host to a cable or from a cable to its host.
+
+use engine::Scheduler;
+use platform::device::{BarAccess, FunctionIndex, PortIndex};
+use units::{BarOffset, Time};
+use wire::ntb::{self, CableAddress};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus, MemoryRequest};
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+use super::{Endpoint, EndpointEvent};
+use crate::detected::Detected;
+use crate::enables::enabled_runs;
+use crate::event::Event;
+use crate::link::{LinkEnd, LinkState};
+use crate::ntb::{self as bridge, Bridge, NtbCounters};
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// Why a TLP does not cross.
+#[derive(Clone, Copy)]
+enum Refusal {
+    Unmapped,
+    UnknownRequester,
+    Unreachable,
+}
+
+impl Endpoint {
+    /// Makes an adapter with a bridge of it.
+    pub(crate) fn set_bridge(&mut self, bridge: Bridge) {
+        self.bridge = Some(Box::new(bridge));
+    }
+
+    pub(crate) fn bridge(&self) -> Option<&Bridge> {
+        self.bridge.as_deref()
+    }
+
+    pub(crate) fn bridge_mut(&mut self) -> Option<&mut Bridge> {
+        self.bridge.as_deref_mut()
+    }
+
+    /// What has crossed its bridge, if it has one.
+    pub fn ntb_counters(&self) -> Option<NtbCounters> {
+        self.bridge().map(|bridge| bridge.counters)
+    }
+
+    /// The end of the link to its host.
+    fn host_end(&self) -> Option<LinkEnd> {
+        self.core.ends.first().copied()
+    }
+
+    /// Lets a TLP from its host cross if it is none for the adapter itself.
+    pub(super) fn cross_out(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        ingress: LinkEnd,
+        packet: PacketId,
+    ) -> bool {
+        let Ok((tlp, _)) = wires.packets.decode(packet) else { return false };
+        let tlp = &tlp;
+        let Some(bridge) = &mut self.bridge else { return false };
+        let rewritten = match &tlp.kind {
+            TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
+                let (address, length) = request.byte_range();
+                let Some((_, ntb::WINDOW_BAR, offset)) =
+                    self.core.registers.decode(PortIndex(0), address, length)
+                else {
+                    return false;
+                };
+                out_request(bridge, request, offset, length)
+                    .map(|(node, request)| (node, with_request(tlp, request)))
+            }
+            TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
+                let place = usize::from(ntb::place_of(header.requester));
+                let requester = bridge.tables.borrow().remote.get(place).copied().flatten();
+                let own = Bdf::new_ari(bridge.params.node, 0);
+                requester
+                    .ok_or(Refusal::UnknownRequester)
+                    .map(|(node, index)| (node, with_parties(tlp, header, own, Bdf::new_ari(node, index))))
+            }
+            _ => return false,
+        };
+        let is_up = |end: &LinkEnd| wires.link(end.link).state() == LinkState::Up;
+        let way = rewritten.and_then(|(node, rewritten)| {
+            let cable = bridge.routes.get(&node).copied();
+            let cable = cable.filter(|&cable| is_up(&bridge.cables[cable]));
+            cable.map(|cable| (cable, rewritten)).ok_or(Refusal::Unreachable)
+        });
+        match way {
+            Ok((cable, rewritten)) => {
+                let egress = bridge.cables[cable];
+                wires.packets.readdress(packet, &rewritten);
+                let timing = (bridge.params.latency, bridge.params.cut_through);
+                let last = &mut bridge.last_out[cable];
+                let now = scheduler.now();
+                let at = bridge::crossing_time(wires, now, (ingress, egress), packet, timing, last);
+                bridge.counters.sent += 1;
+                self.pass(wires, scheduler, egress, packet, at);
+            }
+            Err(why) => self.refuse_out(wires, scheduler, ingress, packet, tlp, why),
+        }
+        true
+    }
+
+    /// A TLP arrived by a cable.
+    pub(crate) fn deliver_from_cable(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        ingress: LinkEnd,
+        packet: PacketId,
+    ) {
+        let (Ok((tlp, _)), Some(host), Some(bridge)) =
+            (wires.packets.decode(packet), self.host_end(), self.bridge.as_deref_mut())
+        else {
+            return bridge::consume_whole(wires, scheduler, ingress, packet);
+        };
+        let timing = (bridge.params.latency, bridge.params.cut_through);
+        let now = scheduler.now();
+        let master = self.core.registers.master(FunctionIndex(0));
+        let is_up = wires.link(host.link).state() == LinkState::Up;
+        let own = master.filter(|_| is_up).map(|(_, id)| id).ok_or(Refusal::Unreachable);
+        let rewritten = match &tlp.kind {
+            TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
+                let at = CableAddress::from_bits(request.address);
+                if at.registers {
+                    // Behind what went to the host before: an interrupt comes after the data that it tells of.
+                    let last = &mut bridge.last_in;
+                    let at = bridge::crossing_time(wires, now, (ingress, host), packet, timing, last);
+                    let event = EndpointEvent::CableAccess { cable: ingress, packet };
+                    scheduler.at(at, Event::Endpoint(self.core.id, event));
+                    return;
+                }
+                let from = (request.requester.bus(), request.requester.ari_function());
+                own.and_then(|own| {
+                    let place = bridge.remote_place(from).ok_or(Refusal::UnknownRequester)?;
+                    let requester = ntb::alias(own.bus(), place);
+                    Ok(with_request(&tlp, MemoryRequest { requester, address: at.address, ..*request }))
+                })
+            }
+            TlpKind::Completion(header) | TlpKind::CompletionData(header) => own.and_then(|own| {
+                let place = usize::from(header.requester.ari_function());
+                let requester = bridge.tables.borrow().local.get(place).copied().flatten();
+                let requester = requester.ok_or(Refusal::UnknownRequester)?;
+                Ok(with_parties(&tlp, header, own, requester))
+            }),
+            _ => Err(Refusal::Unreachable),
+        };
+        match rewritten {
+            Ok(rewritten) => {
+                wires.packets.readdress(packet, &rewritten);
+                let last = &mut bridge.last_in;
+                let at = bridge::crossing_time(wires, now, (ingress, host), packet, timing, last);
+                bridge.counters.received += 1;
+                self.pass(wires, scheduler, host, packet, at);
+            }
+            Err(why) => {
+                self.count(why);
+                if let TlpKind::MemoryRead(request) = &tlp.kind {
+                    self.answer_cable(wires, scheduler, ingress, unsupported(self.cable_id(), request), &[]);
+                }
+                bridge::consume_whole(wires, scheduler, ingress, packet);
+            }
+        }
+    }
+
+    fn pass(
+        &self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        egress: LinkEnd,
+        packet: PacketId,
+        at: Time,
+    ) {
+        bridge::tie(wires, egress, packet);
+        scheduler.at(at, Event::Endpoint(self.core.id, EndpointEvent::Pass { end: egress, packet }));
+    }
+
+    /// What the adapter is called on its cables.
+    fn cable_id(&self) -> Bdf {
+        Bdf::new_ari(self.bridge().map_or(0, |bridge| bridge.params.node), 0)
+    }
+
+    fn count(&mut self, why: Refusal) {
+        let Some(bridge) = &mut self.bridge else { return };
+        match why {
+            Refusal::Unmapped => bridge.counters.unmapped += 1,
+            Refusal::UnknownRequester => bridge.counters.unknown_requesters += 1,
+            Refusal::Unreachable => bridge.counters.unreachable += 1,
+        }
+    }
+
+    /// Tells the host that a TLP of its does not cross, and completes it if somebody waits for that (base spec 2.3.1).
+    fn refuse_out(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        ingress: LinkEnd,
+        packet: PacketId,
+        tlp: &Tlp,
+        why: Refusal,
+    ) {
+        self.count(why);
+        match &tlp.kind {
+            TlpKind::MemoryRead(request) => {
+                let id = self.core.registers.id(FunctionIndex(0));
+                let status = CompletionStatus::UnsupportedRequest;
+                let answer = CompletionHeader::for_read_error(id, request, status);
+                self.refuse(wires, scheduler, ingress, packet, answer);
+            }
+            TlpKind::MemoryWrite(_) => {
+                let error = Detected::UnsupportedPosted;
+                self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+            }
+            _ => {
+                let error = Detected::UnexpectedCompletion;
+                self.core.report(wires, scheduler, FunctionIndex(0), error, Some(packet));
+            }
+        }
+        bridge::consume_whole(wires, scheduler, ingress, packet);
+    }
+
+    /// Another node reads or writes the adapter's registers.
+    pub(super) fn cable_access(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        cable: LinkEnd,
+        packet: PacketId,
+    ) {
+        if let Ok((tlp, _)) = wires.packets.decode(packet)
+            && let TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) = tlp.kind
+        {
+            let (address, length) = request.byte_range();
+            let at = CableAddress::from_bits(address).address;
+            let is_shared = (ntb::SHARED..ntb::SHARED_END).contains(&at)
+                && at + u64::from(length) <= ntb::SHARED_END
+                // A word, or two.
+                && (1..=8).contains(&length);
+            let access = |offset: u64| BarAccess {
+                function: FunctionIndex(0),
+                bar: ntb::REGISTER_BAR,
+                offset: BarOffset::new(offset),
+            };
+            match (&tlp.kind, is_shared) {
+                (TlpKind::MemoryRead(_), true) => {
+                    let mut data = [0; 8];
+                    let data = &mut data[..length as usize];
+                    self.with_device(wires, scheduler, |device, bus| device.bar_read(bus, access(at), data));
+                    let id = self.cable_id();
+                    let header = CompletionHeader::with_data(id, &request, address, length, length);
+                    self.answer_cable(wires, scheduler, cable, header, data);
+                }
+                (TlpKind::MemoryRead(_), false) => {
+                    self.count(Refusal::Unmapped);
+                    let answer = unsupported(self.cable_id(), &request);
+                    self.answer_cable(wires, scheduler, cable, answer, &[]);
+                }
+                (_, true) => {
+                    let mut data = [0; 12];
+                    if let Ok((_, payload)) = wires.packets.decode(packet) {
+                        let here = payload.len().min(data.len());
+                        data[..here].copy_from_slice(&payload[..here]);
+                    }
+                    let lead = at & 3;
+                    for run in enabled_runs(&request).filter(|run| run.end <= data.len()) {
+                        let at = access(at - lead + run.start as u64);
+                        let bytes = &data[run];
+                        self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, bytes));
+                    }
+                }
+                (_, false) => self.count(Refusal::Unmapped),
+            }
+        }
+        let now = scheduler.now();
+        wires.consume(scheduler, packet, now);
+    }
+
+    /// Answers a request that came by a cable.
+    fn answer_cable(
+        &self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        cable: LinkEnd,
+        header: CompletionHeader,
+        data: &[u8],
+    ) {
+        let kind = match data {
+            [] => TlpKind::Completion(header),
+            _ => TlpKind::CompletionData(header),
+        };
+        let lead = usize::from(header.lower_address & 3);
+        let packet = wires.packets.encode_with(&Tlp::new(kind), |room| {
+            if !data.is_empty() {
+                room[lead..lead + data.len()].copy_from_slice(data);
+            }
+        });
+        let latency = self.bridge().map_or(units::Duration::ZERO, |bridge| bridge.params.register_latency);
+        self.pass(wires, scheduler, cable, packet, scheduler.now() + latency);
+    }
+
+    /// Notes which nodes a cable that is up leads to, and tells the host if that has changed.
+    pub(crate) fn heed_cables(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
+        let Some(bridge) = &self.bridge else { return };
+        let is_up = |&cable: &usize| wires.link(bridge.cables[cable].link).state() == LinkState::Up;
+        let up = bridge.routes.iter().filter(|(_, cable)| is_up(cable)).map(|(&node, _)| 1u64 << (node % 64));
+        let up = up.fold(0, |all, bit| all | bit);
+        if bridge.reachable.replace(up) != up {
+            let at = BarAccess {
+                function: FunctionIndex(0),
+                bar: ntb::REGISTER_BAR,
+                offset: BarOffset::new(ntb::DOORBELL),
+            };
+            let bit = ntb::LINK_CHANGED.to_le_bytes();
+            self.with_device(wires, scheduler, |device, bus| device.bar_write(bus, at, &bit));
+        }
+    }
+}
+
+/// A request as it goes on a cable, and to which node.
+fn out_request(
+    bridge: &Bridge,
+    request: &MemoryRequest,
+    offset: u64,
+    length: u32,
+) -> Result<(u8, MemoryRequest), Refusal> {
+    let to = bridge.translate(offset, length).ok_or(Refusal::Unmapped)?;
+    let place = bridge.local_place(request.requester).ok_or(Refusal::UnknownRequester)?;
+    let (address, _) = request.byte_range();
+    let requester = Bdf::new_ari(bridge.params.node, place);
+    let address = to.bits() - (address - request.address);
+    Ok((to.node, MemoryRequest { requester, address, ..*request }))
+}
+
+fn unsupported(id: Bdf, request: &MemoryRequest) -> CompletionHeader {
+    CompletionHeader::for_read_error(id, request, CompletionStatus::UnsupportedRequest)
+}
+
+fn with_request(tlp: &Tlp, request: MemoryRequest) -> Tlp {
+    let kind = match tlp.kind {
+        TlpKind::MemoryRead(_) => TlpKind::MemoryRead(request),
+        _ => TlpKind::MemoryWrite(request),
+    };
+    Tlp { kind, ..*tlp }
+}
+
+/// A completion with another completer and requester.
+fn with_parties(tlp: &Tlp, header: &CompletionHeader, completer: Bdf, requester: Bdf) -> Tlp {
+    let header = CompletionHeader { completer, requester, ..*header };
+    let kind = match tlp.kind {
+        TlpKind::Completion(_) => TlpKind::Completion(header),
+        _ => TlpKind::CompletionData(header),
+    };
+    Tlp { kind, ..*tlp }
+}

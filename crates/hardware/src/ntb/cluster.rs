@@ -1,0 +1,130 @@
+//! A switch between the cables of adapters: TLPs pass from one cable to another by the node that they name. No host has it in
+//! its tree.
+
+use std::collections::BTreeMap;
+
+use engine::Scheduler;
+use units::{Duration, Time};
+use wire::pcie::tlp::{CompletionHeader, CompletionStatus};
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+use super::{consume_whole, crossing_time, destination, tie};
+use crate::event::Event;
+use crate::link::{LinkEnd, LinkState};
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// A cluster switch of the simulation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClusterSwitchId(pub u16);
+
+/// What a cluster switch is made of.
+#[derive(Clone, Debug)]
+pub struct ClusterSwitchParams {
+    /// From a TLP's header being at one port, or all of it where it is stored first, until it can leave another.
+    pub latency: Duration,
+    /// Whether a TLP goes on before its end has come, where that can be.
+    pub cut_through: bool,
+}
+
+/// A TLP has come to the port of a cluster switch by which it leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct ClusterSend {
+    /// Its end of the cable.
+    pub end: LinkEnd,
+    /// The TLP.
+    pub packet: PacketId,
+}
+
+/// A cluster switch.
+pub struct ClusterSwitch {
+    id: ClusterSwitchId,
+    params: ClusterSwitchParams,
+    cables: Vec<LinkEnd>,
+    /// By node: the cable that leads there.
+    pub(crate) routes: BTreeMap<u8, usize>,
+    /// When the last TLP that came by a cable goes on, for each by which it can leave.
+    last: Vec<Vec<Time>>,
+    /// TLPs passed on.
+    pub forwarded: u64,
+    /// TLPs for a node to which no cable is up.
+    pub unreachable: u64,
+}
+
+impl ClusterSwitch {
+    pub(crate) fn new(id: ClusterSwitchId, params: ClusterSwitchParams) -> Self {
+        Self {
+            id,
+            params,
+            cables: Vec::new(),
+            routes: BTreeMap::new(),
+            last: Vec::new(),
+            forwarded: 0,
+            unreachable: 0,
+        }
+    }
+
+    /// What it is made of.
+    pub fn params(&self) -> &ClusterSwitchParams {
+        &self.params
+    }
+
+    pub(crate) fn add_cable(&mut self, end: LinkEnd) {
+        self.cables.push(end);
+        let count = self.cables.len();
+        self.last.push(Vec::new());
+        self.last.iter_mut().for_each(|last| last.resize(count, Time::ZERO));
+    }
+
+    /// A TLP arrived by a cable.
+    pub(crate) fn deliver(
+        &mut self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        ingress: LinkEnd,
+        packet: PacketId,
+    ) {
+        let Ok((tlp, _)) = wires.packets.decode(packet) else {
+            return consume_whole(wires, scheduler, ingress, packet);
+        };
+        let from = self.cables.iter().position(|&end| end == ingress);
+        let to = destination(&tlp).and_then(|node| self.routes.get(&node).copied());
+        let is_up = |cable: &usize| wires.link(self.cables[*cable].link).state() == LinkState::Up;
+        let (Some(from), Some(to)) = (from, to.filter(is_up).filter(|to| Some(*to) != from)) else {
+            self.unreachable += 1;
+            return self.refuse(wires, scheduler, ingress, packet, &tlp);
+        };
+        let egress = self.cables[to];
+        let timing = (self.params.latency, self.params.cut_through);
+        let now = scheduler.now();
+        let at = crossing_time(wires, now, (ingress, egress), packet, timing, &mut self.last[from][to]);
+        self.forwarded += 1;
+        tie(wires, egress, packet);
+        scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: egress, packet }));
+    }
+
+    /// Nobody is there: who waits is told.
+    fn refuse(
+        &self,
+        wires: &mut Wires,
+        scheduler: &mut Scheduler<Event>,
+        ingress: LinkEnd,
+        packet: PacketId,
+        tlp: &Tlp,
+    ) {
+        if let TlpKind::MemoryRead(request) = &tlp.kind {
+            let status = CompletionStatus::UnsupportedRequest;
+            let answer = CompletionHeader::for_read_error(Bdf::default(), request, status);
+            let answer = wires.packets.encode(&Tlp::new(TlpKind::Completion(answer)), &[]);
+            wires.tie(ingress, answer);
+            let at = scheduler.now() + self.params.latency;
+            scheduler.at(at, Event::Cluster(self.id, ClusterSend { end: ingress, packet: answer }));
+        }
+        consume_whole(wires, scheduler, ingress, packet);
+    }
+
+    /// A TLP has come to the port by which it leaves.
+    pub(crate) fn handle(wires: &mut Wires, scheduler: &mut Scheduler<Event>, send: ClusterSend) {
+        wires.send_tied(scheduler, send.end, send.packet);
+    }
+}

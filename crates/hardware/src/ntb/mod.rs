@@ -1,0 +1,276 @@
+//! Non-transparent bridges: adapters that let TLPs pass from one host's tree into another's, and the switches between their
+//! cables.
+//!
+//! An adapter is an endpoint whose window does not end in registers: what is addressed to it leaves by a cable, with an address of the
+//! other host and a requester that the other adapter knows how to answer. Nothing is stored but the tables that software
+//! wrote, so a cable that is cut leaves nothing behind.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | what an adapter is made of, and where its TLPs go |
+//! | `registers` | its configuration space and registers |
+//! | `cluster` | a switch between cables |
+//!
+//! How a TLP crosses it, as part of an endpoint, is in `endpoint/crossing.rs`.
+
+pub mod cluster;
+mod registers;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use engine::Scheduler;
+use units::{Duration, Time};
+use wire::ntb::{CableAddress, Segment};
+use wire::pcie::config::{ConfigError, PcieParams};
+use wire::pcie::{Bdf, Tlp, TlpKind};
+
+pub use cluster::{ClusterSwitch, ClusterSwitchId, ClusterSwitchParams};
+pub use registers::NtbDevice;
+
+use crate::endpoint::EndpointId;
+use crate::link::LinkEnd;
+use crate::packet::PacketId;
+use crate::wires::Wires;
+
+/// What an adapter is made of.
+#[derive(Clone, Debug)]
+pub struct NtbParams {
+    /// Vendor and device ID.
+    pub ids: (u16, u16),
+    /// Its number in the cluster; each adapter has its own.
+    pub node: u8,
+    /// Bytes of its window, a power of two.
+    pub window: u64,
+    /// Segments of the window, a power of two.
+    pub segments: u32,
+    /// Entries of each table of requesters.
+    pub requesters: u32,
+    /// From a TLP's header being at one side, or all of it where it is stored first, until it can leave the other.
+    pub latency: Duration,
+    /// Whether a TLP goes on before its end has come, where that can be.
+    pub cut_through: bool,
+    /// How long it takes to read a register.
+    pub register_latency: Duration,
+    /// Capabilities that it announces.
+    pub pcie: PcieParams,
+}
+
+impl NtbParams {
+    /// An adapter that takes no time, for tests: 16 segments of 1 MiB.
+    pub fn ideal(node: u8, pcie: PcieParams) -> Self {
+        Self {
+            ids: (0x10b5, 0x87b0),
+            node,
+            window: 16 << 20,
+            segments: 16,
+            requesters: 32,
+            latency: Duration::ZERO,
+            cut_through: true,
+            register_latency: Duration::ZERO,
+            pcie,
+        }
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.window / u64::from(self.segments)
+    }
+}
+
+/// Counts of an adapter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NtbCounters {
+    /// TLPs that have gone out by cables.
+    pub sent: u64,
+    /// TLPs that have come in by cables for the own host.
+    pub received: u64,
+    /// Requests to segments that lead nowhere, or to registers that others do not reach.
+    pub unmapped: u64,
+    /// Requests and completions of requesters that are in no table.
+    pub unknown_requesters: u64,
+    /// TLPs for a node to which no cable is up, or a host that does not take them.
+    pub unreachable: u64,
+}
+
+/// What software has written into an adapter's tables. The registers are its one owner, crossing TLPs look at it.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub segments: Vec<Option<Segment>>,
+    pub local: Vec<Option<Bdf>>,
+    pub remote: Vec<Option<(u8, u8)>>,
+}
+
+impl Tables {
+    pub fn new(params: &NtbParams) -> Self {
+        Self {
+            segments: vec![None; params.segments as usize],
+            local: vec![None; params.requesters as usize],
+            remote: vec![None; params.requesters as usize],
+        }
+    }
+}
+
+/// The bridge of an adapter.
+pub(crate) struct Bridge {
+    pub params: NtbParams,
+    pub tables: Rc<RefCell<Tables>>,
+    /// Its ends of its cables.
+    pub cables: Vec<LinkEnd>,
+    /// By node: the cable that leads there.
+    pub routes: BTreeMap<u8, usize>,
+    /// When the last TLP came to each cable's transmitter, and to the host's.
+    pub last_out: Vec<Time>,
+    pub last_in: Time,
+    pub counters: NtbCounters,
+    /// Nodes to which a cable is up.
+    pub reachable: Rc<RefCell<u64>>,
+}
+
+impl Bridge {
+    /// An adapter without cables: its bridge and its registers.
+    ///
+    /// # Errors
+    /// If its capabilities do not fit together.
+    pub fn new(params: NtbParams) -> Result<(Self, NtbDevice), ConfigError> {
+        let tables = Rc::new(RefCell::new(Tables::new(&params)));
+        let reachable = Rc::new(RefCell::new(0));
+        let device = NtbDevice::new(&params, Rc::clone(&tables), Rc::clone(&reachable))?;
+        let bridge = Self {
+            params,
+            tables,
+            cables: Vec::new(),
+            routes: BTreeMap::new(),
+            last_out: Vec::new(),
+            last_in: Time::ZERO,
+            counters: NtbCounters::default(),
+            reachable,
+        };
+        Ok((bridge, device))
+    }
+
+    pub fn add_cable(&mut self, end: LinkEnd) {
+        self.cables.push(end);
+        self.last_out.push(Time::ZERO);
+    }
+
+    /// Where an access of `length` bytes at `offset` of the window leads.
+    pub fn translate(&self, offset: u64, length: u32) -> Option<CableAddress> {
+        let bytes = self.params.segment_bytes();
+        let (index, within) = (offset / bytes, offset % bytes);
+        if within + u64::from(length) > bytes {
+            return None;
+        }
+        let segment = (*self.tables.borrow().segments.get(index as usize)?)?;
+        let address = segment.target + within;
+        Some(CableAddress { node: segment.node, registers: segment.registers, address })
+    }
+
+    /// The place of a requester of the own host.
+    pub fn local_place(&self, requester: Bdf) -> Option<u8> {
+        let tables = self.tables.borrow();
+        tables.local.iter().position(|entry| *entry == Some(requester)).map(|place| place as u8)
+    }
+
+    /// The place of a requester of another host.
+    pub fn remote_place(&self, requester: (u8, u8)) -> Option<u8> {
+        let tables = self.tables.borrow();
+        tables.remote.iter().position(|entry| *entry == Some(requester)).map(|place| place as u8)
+    }
+}
+
+/// When a TLP that came at `ingress` can leave at `egress`, `latency` behind its header or its end, and behind the `last` one that
+/// went this way.
+pub(crate) fn crossing_time(
+    wires: &Wires,
+    now: Time,
+    (ingress, egress): (LinkEnd, LinkEnd),
+    packet: PacketId,
+    (latency, cut_through): (Duration, bool),
+    last: &mut Time,
+) -> Time {
+    // A link that is faster than the one by which it comes would run dry: there it is stored first.
+    let [came, goes] = [ingress, egress].map(|end| wires.link(end.link).wire_time_per_byte_ps());
+    let is_stored = !cut_through || goes < came;
+    let there = now + wires.tail(ingress, packet) * u64::from(is_stored);
+    let at = (there + latency).max(*last);
+    *last = at;
+    at
+}
+
+/// Whose it is on a cable: the node that a request is for, or whose requester a completion is for.
+pub(crate) fn destination(tlp: &Tlp) -> Option<u8> {
+    match &tlp.kind {
+        TlpKind::MemoryRead(request) | TlpKind::MemoryWrite(request) => {
+            Some(CableAddress::from_bits(request.address).node)
+        }
+        TlpKind::Completion(header) | TlpKind::CompletionData(header) => Some(header.requester.bus()),
+        _ => None,
+    }
+}
+
+/// A place where a cable can end.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum CableEnd {
+    /// An adapter.
+    Adapter(EndpointId),
+    /// A cluster switch.
+    Switch(ClusterSwitchId),
+}
+
+/// For each place, the nodes that each of its cables leads to first: the fewest switches between, of those the cable that was
+/// connected first.
+pub(crate) fn routes(
+    cables: &[[CableEnd; 2]],
+    node_of: impl Fn(EndpointId) -> u8,
+) -> BTreeMap<CableEnd, BTreeMap<u8, usize>> {
+    let mut own: BTreeMap<CableEnd, Vec<CableEnd>> = BTreeMap::new();
+    for &[a, b] in cables {
+        own.entry(a).or_default().push(b);
+        own.entry(b).or_default().push(a);
+    }
+    let mut all = BTreeMap::new();
+    for (&from, neighbours) in &own {
+        let mut found: BTreeMap<u8, usize> = BTreeMap::new();
+        let mut seen: BTreeSet<CableEnd> = [from].into();
+        let mut queue: VecDeque<(CableEnd, usize)> =
+            neighbours.iter().enumerate().map(|(cable, &to)| (to, cable)).collect();
+        while let Some((at, cable)) = queue.pop_front() {
+            match at {
+                // Nothing passes through an adapter.
+                CableEnd::Adapter(adapter) => {
+                    found.entry(node_of(adapter)).or_insert(cable);
+                }
+                CableEnd::Switch(_) if seen.insert(at) => {
+                    queue.extend(own[&at].iter().filter(|to| !seen.contains(to)).map(|&to| (to, cable)));
+                }
+                CableEnd::Switch(_) => {}
+            }
+        }
+        if let CableEnd::Adapter(adapter) = from {
+            found.remove(&node_of(adapter));
+        }
+        all.insert(from, found);
+    }
+    all
+}
+
+/// Lets a TLP that has been rewritten leave at `at`, unless the link goes down before.
+pub(crate) fn tie(wires: &mut Wires, egress: LinkEnd, packet: PacketId) {
+    // Room around it, and a CRC, are of the link by which it came.
+    let hop = wires.packets.hop_mut(packet);
+    (hop.padding, hop.lcrc) = (0, None);
+    wires.tie(egress, packet);
+}
+
+/// A TLP that goes no further frees its buffer once all of it has come.
+pub(crate) fn consume_whole(
+    wires: &mut Wires,
+    scheduler: &mut Scheduler<crate::event::Event>,
+    ingress: LinkEnd,
+    packet: PacketId,
+) {
+    let whole = scheduler.now() + wires.tail(ingress, packet);
+    wires.consume(scheduler, packet, whole);
+}
