@@ -20,7 +20,7 @@ const MAY: &[(&str, &[&str])] = &[
     ("tester", &["units", "wire", "engine", "platform", "inet"]),
     ("kernel", &["units", "wire", "engine", "inet", "platform", "hardware"]),
     ("virt", &["units", "wire", "engine", "inet", "platform", "hardware", "kernel"]),
-    ("lending", &["units", "wire", "engine", "inet", "platform", "hardware", "kernel", "virt"]),
+    ("lending", &["units", "wire", "engine", "inet", "platform", "hardware", "drivers", "kernel", "virt"]),
     ("machine", &["units"]),
     ("results", &["units"]),
     ("analytic", &["units"]),

@@ -2,6 +2,7 @@
 //!
 //! What an event names is found when the scenario is read, so that a name that nothing has is told at its line.
 
+use crate::cluster::{ClusterSetup, NtbCableSetup};
 use crate::computer::HostSetup;
 use crate::diagnostic::Diagnostic;
 use crate::network::{NetworkSetup, Stations, SwitchEntry};
@@ -199,6 +200,8 @@ pub enum Action {
 pub enum LinkPlace {
     /// An Ethernet cable, by its number in the scenario.
     Cable(usize),
+    /// A cable between NTB adapters, by its number in the scenario.
+    NtbCable(usize),
     /// The upstream link of a PCIe switch: host and switch.
     Switch(usize, usize),
     /// An upstream link of a device: host, device, and which of the device's links.
@@ -226,6 +229,8 @@ pub(crate) struct Surroundings<'a> {
     pub switches: &'a [SwitchEntry],
     /// Cables.
     pub network: &'a NetworkSetup,
+    /// Cables between NTB adapters.
+    pub cluster: &'a ClusterSetup,
     /// Programs.
     pub programs: &'a [ProgramSetup],
 }
@@ -388,6 +393,10 @@ impl<'a> Surroundings<'a> {
             |name: &Option<Placed<String>>| name.as_ref().is_some_and(|name| name.value == what.value);
         if let Some(found) = cables.iter().position(|cable| is_named(&cable.entry.name)) {
             return Ok(LinkPlace::Cable(found));
+        }
+        let is_named = |cable: &NtbCableSetup| cable.name.as_deref() == Some(&what.value);
+        if let Some(found) = self.cluster.cables.iter().position(is_named) {
+            return Ok(LinkPlace::NtbCable(found));
         }
         let port = match self.interface_port(&what.value) {
             Some(port) => port,

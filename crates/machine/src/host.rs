@@ -203,3 +203,16 @@ fn check_memory(host: &Host, check: &mut Check<'_>) {
     );
     cache::check_caches(host, top.min(TOP), check);
 }
+
+/// Memory below this address, where a machine has as much.
+const LOW_MEMORY: Bytes = Bytes::gib(2);
+/// Between low memory and here lie BARs and the interrupt range.
+const HIGH_MEMORY: Bytes = Bytes::gib(4);
+
+impl Host {
+    /// The end of memory: that of all sockets, but for the hole below 4 GiB.
+    pub fn memory_end(&self) -> Bytes {
+        let total = self.dram.size.value * u64::from(self.sockets.value.get());
+        if total <= LOW_MEMORY { total } else { HIGH_MEMORY + (total - LOW_MEMORY) }
+    }
+}

@@ -16,6 +16,7 @@
 //! # Ok::<(), machine::Diagnostics>(())
 //! ```
 
+mod cluster;
 mod computer;
 mod diagnostic;
 mod doc;
@@ -31,6 +32,7 @@ mod measured;
 mod network;
 mod nic;
 mod nic_driver;
+mod ntb;
 mod nvme_driver;
 mod part;
 mod pcie_switch;
@@ -47,6 +49,10 @@ mod suggest;
 mod traffic;
 mod tree;
 
+pub use cluster::{
+    BorrowEntry, BorrowSetup, ClusterEnd, ClusterSetup, ClusterSwitchEntry, DevicePlace, NtbCableEntry,
+    NtbCableSetup, adapter,
+};
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
     FoundLink, HostEntry, HostSetup, InterfaceSetup, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup,
@@ -67,6 +73,7 @@ pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine, find_
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
 pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{HeldLoads, KpioFormat, KpioSelect, KpioStores, NicDriverEntry, RingPlace};
+pub use ntb::{ClusterSwitch, Ntb};
 pub use nvme_driver::NvmeDriverEntry;
 pub use part::*;
 pub use pcie_switch::PcieSwitch;

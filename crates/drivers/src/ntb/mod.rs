@@ -165,9 +165,9 @@ impl Adapter {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if no segment is free.
-    pub fn map_registers(&self, cpu: &Cpu, node: u8) -> Result<Mmio, Error> {
+    pub fn map_registers(&self, cpu: &Cpu, node: u8) -> Result<(Mmio, Mapping), Error> {
         let mapping = self.map_segments(cpu, node, true, (0, regs::SHARED_END))?;
-        self.remap(mapping)
+        Ok((self.remap(mapping)?, mapping))
     }
 
     /// A mapped range for cores.

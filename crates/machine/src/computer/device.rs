@@ -8,6 +8,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::drive::Drive;
 use crate::library::Library;
 use crate::nic::Nic;
+use crate::ntb::Ntb;
 use crate::part::Part;
 use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
@@ -16,7 +17,7 @@ use crate::source::Place;
 use units::Bytes;
 
 record! {
-    /// A device in a slot: one of `drive`, `nic` and `card`.
+    /// A device in a slot: one of `drive`, `nic`, `card` and `ntb`.
     pub struct DeviceEntry {
         /// What the scenario calls it, for what names it; no other device of the host is called so.
         name: Option<Placed<String>>,
@@ -41,6 +42,8 @@ record! {
         nic: Option<Placed<String>>,
         /// A card with a DMA engine: a name, or the path of a file.
         card: Option<Placed<String>>,
+        /// An NTB adapter: a name, or the path of a file.
+        ntb: Option<Placed<String>>,
         /// Whether a drive's flash has been overwritten at random for long, wherever there are namespaces, so that it collects
         /// garbage; fresh if not given. What no namespace has is spare: a drive of few bytes has next to no garbage.
         worn_in: Option<Placed<bool>>,
@@ -55,12 +58,12 @@ record! {
         change: Option<Changes>,
     }
     check |entry: &DeviceEntry, check: &mut Check<'_>| {
-        let kinds = [entry.drive.is_some(), entry.nic.is_some(), entry.card.is_some()];
+        let kinds = [entry.drive.is_some(), entry.nic.is_some(), entry.card.is_some(), entry.ntb.is_some()];
         check.require(
             kinds.iter().filter(|&&there| there).count() == 1,
             "device",
             "a slot holds one device",
-            "give one of `drive`, `nic` and `card`",
+            "give one of `drive`, `nic`, `card` and `ntb`",
         );
         let for_drives = [
             ("backing", entry.backing.is_some()),
@@ -117,6 +120,8 @@ pub enum DeviceFile {
     Nic(Box<Nic>),
     /// A card with a DMA engine.
     Card(Box<Part>),
+    /// An NTB adapter.
+    Ntb(Box<Ntb>),
 }
 
 /// A drive as a scenario has it.
@@ -139,6 +144,7 @@ impl DeviceFile {
             Self::Drive(drive) => &drive.file.name,
             Self::Nic(nic) => &nic.name,
             Self::Card(part) => &part.name,
+            Self::Ntb(ntb) => &ntb.name,
         }
     }
 
@@ -148,7 +154,7 @@ impl DeviceFile {
             Self::Drive(drive) => drive.file.controller.ports.value.get(),
             // As many hosts as multi-host adapters have.
             Self::Nic(_) => 4,
-            Self::Card(_) => 1,
+            Self::Card(_) | Self::Ntb(_) => 1,
         }
     }
 
@@ -161,6 +167,7 @@ impl DeviceFile {
             }
             Self::Nic(nic) => (nic.link.width.value.get(), nic.link.width.value.get()),
             Self::Card(part) => (part.link.width.value.get(), part.link.width.value.get()),
+            Self::Ntb(ntb) => (ntb.link.width.value.get(), ntb.link.width.value.get()),
         }
     }
 }
@@ -168,7 +175,7 @@ impl DeviceFile {
 impl DeviceEntry {
     /// Where it names what it is.
     pub(super) fn place(&self) -> &Place {
-        let name = self.drive.as_ref().or(self.nic.as_ref()).or(self.card.as_ref());
+        let name = self.drive.as_ref().or(self.nic.as_ref()).or(self.card.as_ref()).or(self.ntb.as_ref());
         &name.expect("the entry's check asks for one").place
     }
 }
@@ -177,11 +184,12 @@ impl DeviceSetup {
     /// Reads the file that the entry names.
     pub(super) fn load(library: &Library, entry: &DeviceEntry) -> Result<Self, Diagnostics> {
         let changes = entry.change.as_ref();
-        let kind = match (&entry.drive, &entry.nic, &entry.card) {
+        let kind = match (&entry.drive, &entry.nic, &entry.card, &entry.ntb) {
             (Some(name), ..) => DeviceFile::Drive(Box::new(drive(file(library, name, changes)?, entry)?)),
-            (_, Some(name), _) => DeviceFile::Nic(Box::new(file(library, name, changes)?)),
-            (.., Some(name)) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
-            (None, None, None) => unreachable!("the entry's check asks for one"),
+            (_, Some(name), ..) => DeviceFile::Nic(Box::new(file(library, name, changes)?)),
+            (_, _, Some(name), _) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
+            (.., Some(name)) => DeviceFile::Ntb(Box::new(file(library, name, changes)?)),
+            (None, None, None, None) => unreachable!("the entry's check asks for one"),
         };
         let vfs = match &entry.vfs {
             Some(vfs) => virtual_functions(&kind, vfs)?,

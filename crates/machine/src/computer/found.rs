@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 
 use super::slot::{FoundLink, links_found};
 use super::{DeviceFile, DeviceSetup, DriveSetup, HostSetup};
+use crate::cluster::ClusterSetup;
 use crate::nic::Nic;
 use crate::program::ProgramEntry;
 use crate::scalar::Count;
@@ -48,7 +49,7 @@ pub struct DiskSetup {
 }
 
 /// Tells each host what its kernel will find.
-pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry]) {
+pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: &ClusterSetup) {
     let is_only = hosts.len() == 1;
     let all = &*hosts;
     let networks = all.iter().enumerate().map(|(number, host)| {
@@ -63,9 +64,14 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry]) {
     let networks: Vec<_> = networks.collect();
     let drives = |number| {
         let found = links_found(all, number).into_iter();
-        found.filter_map(|link| match &all[link.host].devices[link.device].kind {
-            DeviceFile::Drive(drive) => Some(&**drive),
-            _ => None,
+        let own = found.map(|link| (link.host, link.device)).filter(|&device| !cluster.lends(device));
+        // What is borrowed comes when the own devices are there.
+        let borrowed = cluster.borrows.iter().filter(move |borrow| borrow.by == number);
+        own.chain(borrowed.map(|borrow| borrow.function)).filter_map(|(host, device)| {
+            match &all[host].devices[device].kind {
+                DeviceFile::Drive(drive) => Some(&**drive),
+                _ => None,
+            }
         })
     };
     let disks: Vec<_> = (0..all.len()).map(|number| disks(&drives(number).collect::<Vec<_>>())).collect();

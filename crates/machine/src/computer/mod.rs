@@ -17,6 +17,7 @@ mod team;
 
 use std::collections::BTreeSet;
 
+use crate::cluster::{BorrowEntry, ClusterSetup, ClusterSwitchEntry, NtbCableEntry};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::{Doc, Kindred};
 use crate::event::{EventEntry, EventSetup, Surroundings};
@@ -34,6 +35,7 @@ use crate::route::{RouteEntry, RouteSetup};
 use crate::scalar::names;
 use crate::scenario::Changes;
 use crate::traffic::{SinkEntry, SinkSetup, SourceEntry, SourceSetup};
+use units::Bytes;
 
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
@@ -63,6 +65,12 @@ record! {
         sink: Vec<SinkEntry>,
         /// Ports at which frames are captured.
         capture: Vec<CaptureEntry>,
+        /// Cables between NTB adapters.
+        ntb_cable: Vec<NtbCableEntry>,
+        /// Switches between such cables.
+        cluster_switch: Vec<ClusterSwitchEntry>,
+        /// Which function is lent to whom.
+        borrow: Vec<BorrowEntry>,
         /// What happens while the programs run.
         event: Vec<EventEntry>,
     }
@@ -99,6 +107,9 @@ record! {
         kernel: Option<Placed<String>>,
         /// How the kernel uses the IOMMU; `off` if not given.
         iommu: Option<Placed<DmaMode>>,
+        /// Bytes that each function which it borrows reaches of the addresses that its IOMMU gives out: a power of two, 1 GiB if not
+        /// given. Without IOMMU it reaches all memory.
+        dma_window: Option<Placed<Bytes>>,
         /// What to change in the machine, as a machine file spells it.
         change: Option<Changes>,
         /// What to change in the kernel, as a kernel file spells it.
@@ -118,6 +129,9 @@ record! {
     }
 }
 
+/// What a borrowed function reaches where a scenario does not say it: more than drivers map at a time.
+const DMA_WINDOW: Bytes = Bytes::gib(1);
+
 /// Most hosts, devices of one and traffic sources: a byte of an address or of a MAC counts each.
 const MOST: usize = 254;
 
@@ -133,8 +147,12 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     let sources = scenario.source.iter().map(|source| ("hosts or sources", &source.name));
     let sinks = scenario.sink.iter().map(|sink| ("hosts, sources or sinks", &sink.name));
     let switches = scenario.switch.iter().map(|switch| ("hosts, sources, sinks or switches", &switch.name));
+    let clusters =
+        scenario.cluster_switch.iter().map(|switch| ("hosts, sources, sinks or switches", &switch.name));
+    let switches = switches.chain(clusters);
     let programs = scenario.program.iter().filter_map(|program| program.name.as_ref());
     let cables = scenario.cable.iter().filter_map(|cable| cable.name.as_ref());
+    let cables = cables.chain(scenario.ntb_cable.iter().filter_map(|cable| cable.name.as_ref()));
     let named =
         programs.chain(cables).map(|name| ("hosts, sources, sinks, switches, programs or cables", name));
     for (what, name) in hosts.chain(sources).chain(sinks).chain(switches).chain(named) {
@@ -170,6 +188,8 @@ pub struct HostSetup {
     pub kernel: KernelFile,
     /// How the kernel uses the IOMMU.
     pub iommu: DmaMode,
+    /// Bytes that each function which it borrows reaches of the addresses that its IOMMU gives out.
+    pub dma_window: Bytes,
     /// How the NIC's driver is loaded.
     pub nic_driver: Option<NicDriverEntry>,
     /// How the NVMe driver is loaded.
@@ -208,6 +228,8 @@ pub struct ComputerSetup {
     pub sinks: Vec<SinkSetup>,
     /// What is between the hosts.
     pub network: NetworkSetup,
+    /// What is between NTB adapters, and who borrows what.
+    pub cluster: ClusterSetup,
     /// What happens while the programs run.
     pub events: Vec<EventSetup>,
 }
@@ -228,7 +250,9 @@ impl ComputerSetup {
             return Err(Diagnostics::new(wrong));
         }
         device::shared_backings(&hosts, &mut wrong);
-        found::find(&mut hosts, &scenario.program);
+        let cluster = (&scenario.cluster_switch[..], &scenario.ntb_cable[..], &scenario.borrow[..]);
+        let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
+        found::find(&mut hosts, &scenario.program, &cluster);
         team::find(&scenario.host, &mut hosts, &mut wrong);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
             fit::check(entry, host, &mut wrong);
@@ -249,7 +273,8 @@ impl ComputerSetup {
         if !wrong.is_empty() {
             return Err(Diagnostics::new(wrong));
         }
-        let around = Surroundings { stations, switches, network: &network, programs: &programs };
+        let around =
+            Surroundings { stations, switches, network: &network, cluster: &cluster, programs: &programs };
         let events =
             scenario.event.iter().filter_map(|entry| EventSetup::find(&around, entry, &mut wrong)).collect();
         if !wrong.is_empty() {
@@ -257,7 +282,7 @@ impl ComputerSetup {
         }
         let (name, summary) = (scenario.name, scenario.summary);
         let seed = scenario.seed.unwrap_or(1);
-        Ok(Self { name, summary, seed, hosts, programs, sources, sinks, network, events })
+        Ok(Self { name, summary, seed, hosts, programs, sources, sinks, network, cluster, events })
     }
 }
 
@@ -265,6 +290,14 @@ impl HostSetup {
     /// Its cores.
     pub fn cores(&self) -> u32 {
         self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get()
+    }
+
+    /// Bytes of its addresses that a function which it borrows reaches.
+    pub fn reached_by_borrowed(&self) -> Bytes {
+        match self.iommu {
+            DmaMode::Strict | DmaMode::Lazy => self.dma_window,
+            DmaMode::Off | DmaMode::PassThrough => self.machine.host.memory_end(),
+        }
     }
 
     /// A complaint about this host, at its name in the scenario.
@@ -300,6 +333,13 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         let message = format!("{} has no IOMMU", machine.name);
         return Err(Diagnostics::new(vec![Diagnostic::new(&mode.place, message).help("`off`")]));
     }
+    let dma_window = entry.dma_window.as_ref().map_or(DMA_WINDOW, |window| window.value);
+    if let Some(given) = &entry.dma_window
+        && !(given.value.get().is_power_of_two() && (1 << 20..1 << 40).contains(&given.value.get()))
+    {
+        let message = format!("a window of {dma_window} is not possible");
+        return Err(given.complaint(message, Some("a power of two, 1 MiB at least".into())));
+    }
     if let Some(first_too_many) = entry.device.get(MOST) {
         let message = format!("{} devices in a host", entry.device.len());
         let help = format!("at most {MOST}");
@@ -314,6 +354,7 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         machine,
         kernel,
         iommu,
+        dma_window,
         nic_driver: entry.nic_driver.as_ref().map(|driver| driver.value.clone()),
         nvme_driver: entry.nvme_driver.as_ref().map(|driver| driver.value.clone()),
         switches,

@@ -9,7 +9,7 @@ use engine::Simulation;
 use hardware::Fabric;
 use hardware::ethernet::CableId;
 use hardware::link::LinkId;
-use machine::{ComputerSetup, LinkPlace, PortSetup};
+use machine::{ClusterEnd, ComputerSetup, LinkPlace, PortSetup};
 use platform::device::Reset;
 
 use super::Computer;
@@ -20,13 +20,20 @@ type Device = (usize, usize);
 /// What a link is made of.
 pub(super) enum Medium {
     Cable(CableId),
+    NtbCable(LinkId),
     Link(LinkId),
 }
 
 /// What is at a place of the scenario.
-pub(super) fn at(fabric: &Fabric, hosts: &[Computer], cables: &[CableId], place: LinkPlace) -> Medium {
+pub(super) fn at(
+    fabric: &Fabric,
+    hosts: &[Computer],
+    (cables, ntb_cables): (&[CableId], &[LinkId]),
+    place: LinkPlace,
+) -> Medium {
     match place {
         LinkPlace::Cable(cable) => Medium::Cable(cables[cable]),
+        LinkPlace::NtbCable(cable) => Medium::NtbCable(ntb_cables[cable]),
         LinkPlace::Switch(host, switch) => Medium::Link(hosts[host].switches[switch].1),
         LinkPlace::Device(host, device, port) => {
             let link = fabric.endpoint(hosts[host].devices[device]).links().nth(port.into());
@@ -85,7 +92,15 @@ impl Connections {
                 hosts: vec![link.host],
             })
         });
-        let links = cables.chain(switches).chain(slots).collect();
+        let ntb_cables = setup.cluster.cables.iter().enumerate().map(|(n, cable)| {
+            let adapter = |end: &ClusterEnd| match *end {
+                ClusterEnd::Adapter(host, device) => Some((host, device)),
+                ClusterEnd::Switch(_) => None,
+            };
+            let devices = cable.ends.iter().filter_map(adapter).collect();
+            Needs { place: LinkPlace::NtbCable(n), devices, hosts: Vec::new() }
+        });
+        let links = cables.chain(ntb_cables).chain(switches).chain(slots).collect();
         let out = devices.iter().copied().filter(|own| !device(own).is_plugged).collect();
         Self {
             links,
@@ -104,7 +119,12 @@ impl Connections {
     }
 
     /// Lets links go down and come up, and devices lose their power, as it follows from what is cut, out or off.
-    pub fn settle(&mut self, simulation: &Simulation<Fabric>, hosts: &[Computer], cables: &[CableId]) {
+    pub fn settle(
+        &mut self,
+        simulation: &Simulation<Fabric>,
+        hosts: &[Computer],
+        cables: (&[CableId], &[LinkId]),
+    ) {
         let is_up = |link: &Needs| {
             link.devices.iter().all(|&device| self.has_power(device))
                 && !link.hosts.iter().any(|host| self.off.contains(host))
@@ -119,6 +139,7 @@ impl Connections {
             for &(place, is_up) in &changed {
                 match at(fabric, hosts, cables, place) {
                     Medium::Cable(cable) => fabric.set_ethernet_up(scheduler, cable, is_up),
+                    Medium::NtbCable(cable) => fabric.set_ntb_cable_up(scheduler, cable, is_up),
                     Medium::Link(link) if is_up => fabric.plug(scheduler, link),
                     Medium::Link(link) => fabric.pull(scheduler, link),
                 }

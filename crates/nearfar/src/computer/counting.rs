@@ -106,6 +106,7 @@ pub fn device_names(host: &HostSetup) -> Vec<String> {
             DeviceFile::Drive(_) => "drive",
             DeviceFile::Nic(_) => "nic",
             DeviceFile::Card(_) => "card",
+            DeviceFile::Ntb(_) => "ntb",
         };
         let number = numbers.entry(kind).or_default();
         *number += 1;

@@ -40,6 +40,8 @@ enum Due {
     Event(usize),
     /// The power of a host comes back, of which an event of that number tells.
     Power(usize, usize),
+    /// A borrowing of that number begins, or ends.
+    Borrow(usize, bool),
 }
 
 /// An event that waits for a counter.
@@ -101,6 +103,14 @@ impl<'a> Events<'a> {
                     };
                     events.conditions.borrow_mut().push(Waiting { event: n, condition, began });
                 }
+            }
+        }
+        for (n, borrow) in setup.cluster.borrows.iter().enumerate() {
+            if !borrow.from.is_zero() {
+                events.wait(computers, started + borrow.from, Due::Borrow(n, true));
+            }
+            if let Some(until) = borrow.until {
+                events.wait(computers, started + until, Due::Borrow(n, false));
             }
         }
         Ok(events)
@@ -194,6 +204,7 @@ impl<'a> Events<'a> {
                     self.began[n] = Some(computers.simulation().now());
                     self.begin(n, computers);
                 }
+                Due::Borrow(n, begins) => self.lend(n, begins, computers),
                 Due::Power(n, host) => {
                     computers.connections.get_mut().off.remove(&host);
                     let booted = computers.boot_again(self.setup, host)?;
@@ -254,6 +265,33 @@ impl<'a> Events<'a> {
                 self.wait(computers, computers.simulation().now() + *takes, Due::Power(n, *host));
             }
         }
+    }
+
+    /// Lets a borrowing begin or end, and reports what came of it.
+    fn lend(&self, n: usize, begins: bool, computers: &Computers) {
+        let borrow = &self.setup.cluster.borrows[n];
+        let number = self.setup.programs.len() + self.setup.sources.len() + self.setup.events.len() + n;
+        let run = match begins {
+            true => format!("borrow {}", borrow.name.value),
+            false => format!("return {}", borrow.name.value),
+        };
+        let host = self.setup.hosts[borrow.by].name.clone();
+        let outcome: Async<'static, Result<(), Error>> = match begins {
+            true => Box::pin(computers.borrow(n)),
+            false => Box::pin(computers.give_back(n)),
+        };
+        let (clock, ended, began) =
+            (computers.simulation().handle(), Rc::clone(&self.ended), computers.simulation().now());
+        let at = began.since(self.started);
+        computers.simulation().spawn(async move {
+            let outcome = outcome.await.map(|()| {
+                let mut report = Report::default();
+                report.add("happened", "us", at.as_ns_f64() / 1e3);
+                report
+            });
+            let (outcome, took) = (outcome.map_err(Failure::from), clock.now().since(began));
+            ended.done.borrow_mut().push((number, Done { number: None, host, run, took, outcome }));
+        });
     }
 
     fn kernel_of(&self, program: usize, computers: &Computers) -> Rc<Kernel> {
@@ -374,14 +412,16 @@ impl<'a> Events<'a> {
 
     fn set_error_rate(&self, computers: &Computers, link: LinkPlace, rate: f64, n: usize) {
         let seed = Seed::new(self.setup.seed).part(&format!("event{n}"));
-        let Computers { simulation, hosts, cables, .. } = computers;
-        simulation.with(|fabric, scheduler| match connections::at(fabric, hosts, cables, link) {
-            Medium::Cable(cable) => fabric.wires.ethernet.set_bit_error_rate(cable, rate, seed),
-            Medium::Link(link) => {
-                let generation = fabric.wires.link(link).params().generation;
-                let rng = seed.component("errors");
-                let injector = (rate > 0.0).then(|| ErrorInjector::of_wire(rate, generation, rng));
-                fabric.wires.with(scheduler, link, |link, _, _| link.inject_errors(injector));
+        let Computers { simulation, hosts, cables, ntb_cables, .. } = computers;
+        simulation.with(|fabric, scheduler| {
+            match connections::at(fabric, hosts, (cables, ntb_cables), link) {
+                Medium::Cable(cable) => fabric.wires.ethernet.set_bit_error_rate(cable, rate, seed),
+                Medium::Link(link) | Medium::NtbCable(link) => {
+                    let generation = fabric.wires.link(link).params().generation;
+                    let rng = seed.component("errors");
+                    let injector = (rate > 0.0).then(|| ErrorInjector::of_wire(rate, generation, rng));
+                    fabric.wires.with(scheduler, link, |link, _, _| link.inject_errors(injector));
+                }
             }
         });
     }

@@ -6,6 +6,7 @@
 //! | `kernel` | from a kernel's file to its parameters |
 //! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
 //! | `network` | cables and switches between them, captures |
+//! | `cluster` | cables between NTB adapters, and lending over them |
 //! | `traffic` | traffic sources at their ends |
 //! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
 //! | `packets` | what a sent packet takes of the link to its NIC, held against the analytic model |
@@ -23,6 +24,7 @@
 
 mod accounting;
 mod budget;
+mod cluster;
 mod connections;
 mod counting;
 mod device;
@@ -105,6 +107,16 @@ pub enum ComputerError {
         /// What its driver says.
         problem: platform::Error,
     },
+    /// Lending does not work.
+    #[error("{host}: lending, {what}: {problem}")]
+    Lending {
+        /// The host.
+        host: String,
+        /// What is lent, or does it.
+        what: String,
+        /// What its service says.
+        problem: platform::Error,
+    },
     /// Nothing is left to happen, and yet somebody waits.
     #[error("{0}")]
     Deadlock(#[from] engine::Deadlock),
@@ -120,6 +132,9 @@ pub struct Computers {
     connections: RefCell<Connections>,
     /// The cables between them, in the scenario's order.
     pub cables: Vec<CableId>,
+    /// Those between NTB adapters, likewise.
+    pub ntb_cables: Vec<LinkId>,
+    borrows: Vec<cluster::Borrow>,
 }
 
 /// A host with its kernel.
@@ -136,6 +151,8 @@ pub struct Computer {
     pub devices: Vec<EndpointId>,
     /// The NICs among them.
     pub nics: Vec<(EndpointId, NicHandle)>,
+    /// What it lends and borrows by, if it has an NTB adapter.
+    lending: Option<Rc<cluster::Lending>>,
     /// Network devices that are to be made of others.
     teams: Vec<TeamParams>,
     /// Virtual functions that are to be enabled: device, port, how many.
@@ -180,7 +197,29 @@ fn boot(
     Ok((kernel, namespaces, rules))
 }
 
+/// What of lending a host has, and its drivers with those for that.
+fn lending(
+    setup: &ComputerSetup,
+    number: usize,
+    simulation: &Simulation<Fabric>,
+    devices: &[EndpointId],
+    drivers: Vec<Rc<dyn PciDriver>>,
+) -> (Option<Rc<cluster::Lending>>, Vec<Rc<dyn PciDriver>>) {
+    match cluster::Lending::new(setup, number, &simulation.handle(), devices) {
+        None => (None, drivers),
+        Some((lending, [first, last])) => {
+            let all = [first].into_iter().chain(drivers).chain([last]).collect();
+            (Some(Rc::new(lending)), all)
+        }
+    }
+}
+
 impl Computer {
+    /// What its service of lending has done, and what it holds, if it has one.
+    pub fn lent(&self) -> Option<lending::Counters> {
+        self.lending.as_ref().and_then(|lending| lending.counters())
+    }
+
     /// What its init does when the kernel has booted.
     fn init(&self) -> Init {
         Init {
@@ -288,7 +327,8 @@ impl Computers {
             let id = places[own].host;
             let plugged = |(n, device): (usize, &machine::DeviceSetup)| {
                 let seed = seed_of(host).part(&format!("device{n}"));
-                device::plug(&mut fabric, &places, own, (n, device), seed)
+                let node = cluster::node(setup, own, n);
+                device::plug(&mut fabric, &places, own, (n, device, node), seed)
             };
             let devices = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
             let (devices, nics): (Vec<EndpointId>, Vec<_>) = devices.into_iter().unzip();
@@ -314,12 +354,15 @@ impl Computers {
         let sinks: Vec<EndpointId> = sinks.collect();
         let ends = network::Ends { devices: &devices, sources: &sources, sinks: &sinks };
         let (cables, captures) = network::connect(&mut fabric, &setup.network, ends, seed)?;
+        let ntb_cables = cluster::connect(&mut fabric, setup, &devices);
+        let borrows = cluster::borrows(setup, &devices);
         let simulation = Simulation::new(fabric);
         let all = &devices;
         let boot =
             |(number, (host, id, devices, nics, switches)): (usize, (&machine::HostSetup, _, _, _, _))| {
                 let endpoint = |host: usize, device: usize| all[host][device];
-                let fresh = self::boot(setup, number, &simulation, (id, drivers(host)), endpoint)?;
+                let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers(host));
+                let fresh = self::boot(setup, number, &simulation, (id, drivers), endpoint)?;
                 let (kernel, namespaces, rules) = fresh;
                 let (name, interfaces, routes) =
                     (host.name.clone(), host.interfaces.clone(), host.routes.clone());
@@ -331,6 +374,7 @@ impl Computers {
                     switches,
                     devices,
                     nics,
+                    lending,
                     teams: device::teams(host)?,
                     vfs,
                     interfaces,
@@ -341,7 +385,7 @@ impl Computers {
             };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
         let connections = RefCell::new(Connections::new(setup));
-        Ok(Self { simulation, hosts, captures, sources, connections, cables })
+        Ok(Self { simulation, hosts, captures, sources, connections, cables, ntb_cables, borrows })
     }
 
     /// Puts a new kernel on a host whose power has come back, and boots it. The future ends when its network devices run, and
@@ -358,8 +402,11 @@ impl Computers {
         self.simulation.with(|fabric, _| fabric.host_mut(id).reset());
         let drivers = device::drivers(&setup.hosts[number]);
         let endpoint = |host: usize, device: usize| self.hosts[host].devices[device];
+        let own = &self.hosts[number].devices;
+        let (lending, drivers) = lending(setup, number, &self.simulation, own, drivers);
         let fresh = boot(setup, number, &self.simulation, (id, drivers), endpoint)?;
         let host = &mut self.hosts[number];
+        host.lending.clone_from(&lending);
         (host.kernel, host.namespaces, host.rules) = fresh;
         let (booted, rules, teams) = (host.kernel.boot(), Rc::clone(&host.rules), host.teams.clone());
         let (init, vfs, hw) = (host.init(), host.vfs.clone(), self.simulation.handle());
@@ -377,6 +424,12 @@ impl Computers {
             }
             init.add_routes()?;
             rules.run();
+            if let Some(lending) = lending {
+                let what = "the service".to_owned();
+                let started = lending.start(&init.kernel).await;
+                let host = init.host;
+                started.map_err(|problem| ComputerError::Lending { host, what, problem })?;
+            }
             Ok(())
         })
     }
@@ -410,12 +463,13 @@ impl Computers {
             init.add_routes()?;
             host.rules.run();
         }
-        Ok(())
+        self.start_lending()
     }
 
     /// Lets the hardware follow what is connected and has power.
     fn settle(&self) {
-        self.connections.borrow_mut().settle(&self.simulation, &self.hosts, &self.cables);
+        let cables = (&self.cables[..], &self.ntb_cables[..]);
+        self.connections.borrow_mut().settle(&self.simulation, &self.hosts, cables);
     }
 
     /// Devices without power, or out of their slots.

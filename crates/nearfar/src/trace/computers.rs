@@ -8,7 +8,7 @@ use hardware::core::LinePassed;
 use hardware::ethernet::{CableId, PassedFrame};
 use hardware::memory::CoreId;
 use kernel::Ran;
-use machine::{ComputerSetup, LinkSetup};
+use machine::{ClusterEnd, ComputerSetup, LinkSetup};
 use platform::cpu::Part;
 use units::Time;
 
@@ -112,6 +112,18 @@ impl Watch {
                 }
                 watch.lines.push(lines);
                 watch.names.push(host.name.clone());
+            }
+            for (number, &link) in computers.ntb_cables.iter().enumerate() {
+                let cable = &setup.cluster.cables[number];
+                let name = cable.name.clone().unwrap_or_else(|| format!("ntb-cable{number}"));
+                if slots.is_empty() || slots.contains(&name) {
+                    Recorder::tap(&recorder, fabric, link, name.clone());
+                    watch.link_hosts.push(match cable.ends {
+                        [ClusterEnd::Adapter(host, _), _] | [_, ClusterEnd::Adapter(host, _)] => host,
+                        _ => 0,
+                    });
+                }
+                known.push(name);
             }
             for cable in fabric.wires.ethernet.cables().collect::<Vec<CableId>>() {
                 let log = Log::new();

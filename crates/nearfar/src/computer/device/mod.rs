@@ -3,6 +3,7 @@
 mod card;
 mod drive;
 mod nic;
+mod ntb;
 
 use devices::nic::NicHandle;
 use std::rc::Rc;
@@ -112,7 +113,7 @@ fn link_to(
     }
 }
 
-/// Puts a device into its slot.
+/// Puts a device into its slot; an NTB adapter is called `node` in the cluster.
 ///
 /// # Errors
 /// If the device cannot be built.
@@ -120,7 +121,7 @@ pub fn plug(
     fabric: &mut Fabric,
     places: &[Place<'_>],
     own: usize,
-    (number, device): (usize, &DeviceSetup),
+    (number, device, node): (usize, &DeviceSetup, u8),
     seed: Seed,
 ) -> Result<(EndpointId, Option<NicHandle>), ComputerError> {
     let (host, machine) = (places[own].host, &places[own].setup.machine.host);
@@ -131,6 +132,7 @@ pub fn plug(
             nic::plug(slot, nic, &device.ports).map(|(nic, handle)| (nic, Some(handle))).map_err(Into::into)
         }
         DeviceFile::Card(part) => Ok((card::plug(slot, part)?, None)),
+        DeviceFile::Ntb(ntb) => Ok((ntb::plug(slot, ntb, node)?, None)),
     }
 }
 

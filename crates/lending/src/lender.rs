@@ -1,0 +1,367 @@
+//! The functions that a host lends: a driver holds them, as vfio-pci does, so that no other takes them, and hands them out.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use drivers::ntb::{Adapter, Mapping};
+use kernel::IommuDomain;
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::dma::Direction;
+use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
+use units::Iova;
+use wire::pcie::config::caps::id;
+use wire::pcie::config::{header, pcie_cap};
+use wire::pcie::{Bdf, FunctionAddress};
+
+use crate::message::Terms;
+use crate::service::Service;
+
+/// Where a host's interrupt controllers take messages (Intel SDM volume 3, message signalled interrupts), and how many bytes that
+/// is.
+pub(crate) const MESSAGES: (u64, u64) = (0xfee0_0000, 1 << 20);
+/// Register of the expansion ROM's address.
+const ROM: u16 = 0x30;
+
+/// Which functions are to be lent.
+pub type Offers = Rc<dyn Fn(FunctionAddress) -> bool>;
+
+/// Somebody has a function.
+struct Lease {
+    /// The node.
+    to: u8,
+    /// The function's place among the adapter's requesters.
+    place: u8,
+    /// What it reaches: the borrower's addresses, and its interrupt controllers.
+    windows: [Mapping; 2],
+    /// Where the IOMMU lets it reach them alone.
+    domain: Option<IommuDomain>,
+}
+
+enum State {
+    Free,
+    /// It is being lent or taken back.
+    Changing,
+    Lent(Lease),
+}
+
+/// A function that is held to be lent.
+struct Held {
+    device: PciDevice,
+    state: RefCell<State>,
+    /// What the borrower finds in the registers of BARs: addresses there are the lender's business.
+    bars: RefCell<[u32; 6]>,
+}
+
+/// The functions that a host lends.
+#[derive(Default)]
+pub(crate) struct Lender {
+    held: RefCell<BTreeMap<Bdf, Rc<Held>>>,
+}
+
+/// Holds functions, so that they can be lent.
+pub struct LenderDriver {
+    offers: Offers,
+    lender: Rc<Lender>,
+    /// The service, once there is one.
+    service: Rc<RefCell<std::rc::Weak<Service>>>,
+}
+
+impl LenderDriver {
+    pub(crate) fn new(
+        offers: Offers,
+        lender: Rc<Lender>,
+        service: Rc<RefCell<std::rc::Weak<Service>>>,
+    ) -> Self {
+        Self { offers, lender, service }
+    }
+}
+
+impl PciDriver for LenderDriver {
+    fn name(&self) -> &'static str {
+        "lender"
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        const { &[PciMatch { vendor: None, device: None, class: None }] }
+    }
+
+    fn probe<'a>(&'a self, _: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            let at = device.address();
+            // What is borrowed itself is not lent on.
+            if at.segment != FunctionAddress::default().segment || !(self.offers)(at) {
+                return Err(Error::NotSupported);
+            }
+            let held = Rc::new(Held { device, state: RefCell::new(State::Free), bars: RefCell::default() });
+            self.lender.held.borrow_mut().insert(at.bdf, held);
+            let (lender, service) = (Rc::clone(&self.lender), Rc::clone(&self.service));
+            Ok(Rc::new(Hold { function: at.bdf, lender, service }) as Rc<dyn PciBinding>)
+        })
+    }
+}
+
+struct Hold {
+    function: Bdf,
+    lender: Rc<Lender>,
+    service: Rc<RefCell<std::rc::Weak<Service>>>,
+}
+
+impl PciBinding for Hold {
+    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let service = self.service.borrow().upgrade();
+            if let Some(service) = service {
+                service.revoke(cpu, self.function).await;
+            }
+            self.lender.held.borrow_mut().remove(&self.function);
+        })
+    }
+
+    fn error_detected(&self, _: &Cpu, state: ChannelState) -> Recovery {
+        // The borrower's driver is told by what it reads.
+        if state == ChannelState::Normal { Recovery::CanRecover } else { Recovery::Disconnect }
+    }
+}
+
+impl Lender {
+    fn held(&self, function: Bdf) -> Result<Rc<Held>, Error> {
+        self.held.borrow().get(&function).cloned().ok_or(Error::NoDevice)
+    }
+
+    /// The `n`th function that is lent, and who has it.
+    pub fn offer(&self, n: usize) -> Option<(Bdf, Option<u8>)> {
+        let held = self.held.borrow();
+        let (&function, held) = held.iter().nth(n)?;
+        Some((function, held.to()))
+    }
+
+    /// Functions that a node has.
+    pub fn lent_to(&self, node: u8) -> Vec<Bdf> {
+        let held = self.held.borrow();
+        held.iter().filter(|(_, held)| held.to() == Some(node)).map(|(&function, _)| function).collect()
+    }
+
+    /// Who has which function.
+    pub fn leases(&self) -> Vec<(Bdf, u8)> {
+        self.held.borrow().iter().filter_map(|(&function, held)| Some((function, held.to()?))).collect()
+    }
+
+    /// Lends a function to a node, which it is to reach `window` bytes of.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if somebody has it, [`Error::NotSupported`] if it has no interrupt messages, [`Error::NoSpace`] if a table of the
+    /// adapter is full.
+    pub async fn lend(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        to: u8,
+        function: Bdf,
+        window: u64,
+    ) -> Result<Terms, Error> {
+        let held = self.held(function)?;
+        if !matches!(*held.state.borrow(), State::Free) {
+            return Err(Error::Busy);
+        }
+        // Legacy interrupts are no writes: no window passes them.
+        if held.device.capability(id::MSI).or(held.device.capability(id::MSIX)).is_none() {
+            return Err(Error::NotSupported);
+        }
+        held.state.replace(State::Changing);
+        let made = Lease::new(cpu, service, &held, to, window).await;
+        let (state, terms) = match made {
+            Ok((lease, terms)) => (State::Lent(lease), Ok(terms)),
+            Err(error) => (State::Free, Err(error)),
+        };
+        held.state.replace(state);
+        terms
+    }
+
+    /// Takes a function back from a node that has it; nothing of the lease is left afterwards.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the node does not have it.
+    pub async fn take_back(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        from: u8,
+        function: Bdf,
+    ) -> Result<(), Error> {
+        let held = self.held(function)?;
+        if held.to() != Some(from) {
+            return Err(Error::Invalid);
+        }
+        let State::Lent(lease) = held.state.replace(State::Changing) else { return Err(Error::Invalid) };
+        // It is quiet before its ways are taken from it.
+        held.device.set_master(cpu, false).await;
+        let reset = held.device.reset(cpu).await;
+        // A reset is followed by its settings as they were.
+        held.device.set_master(cpu, false).await;
+        if let Err(error) = reset
+            && held.device.is_present()
+        {
+            service.log(format!("{function} cannot be reset: {error}"));
+        }
+        lease.end(cpu, &service.adapter);
+        held.state.replace(State::Free);
+        Ok(())
+    }
+
+    /// A doubleword of the configuration space of a function that a node has.
+    pub async fn config_read(&self, cpu: &Cpu, to: u8, function: Bdf, register: u16) -> Result<u32, Error> {
+        let held = self.held(function)?;
+        if held.to() != Some(to) {
+            return Err(Error::NotPermitted);
+        }
+        match register {
+            ROM => Ok(0),
+            header::BAR0..ROM if bar_number(register).is_some() => {
+                Ok(held.bars.borrow()[bar_number(register).unwrap_or_default()])
+            }
+            _ => Ok(held.device.config_read(cpu, register).await),
+        }
+    }
+
+    /// Writes bytes of one.
+    pub async fn config_write(
+        &self,
+        cpu: &Cpu,
+        to: u8,
+        function: Bdf,
+        register: u16,
+        (value, enables): (u32, u8),
+    ) -> Result<(), Error> {
+        let held = self.held(function)?;
+        if held.to() != Some(to) {
+            return Err(Error::NotPermitted);
+        }
+        if register == ROM {
+            return Ok(());
+        }
+        if let Some(number) = bar_number(register) {
+            held.set_bar(number, value);
+            return Ok(());
+        }
+        let resets = held.device.capability(id::PCI_EXPRESS).is_some_and(|at| {
+            register == at + pcie_cap::DEVICE_CONTROL
+                && enables & 2 != 0
+                && value as u16 & pcie_cap::CONTROL_FLR != 0
+        });
+        if resets {
+            // Its addresses are the lender's to restore.
+            return held.device.reset(cpu).await;
+        }
+        let value = match register {
+            // Its registers stay where the windows lead.
+            header::COMMAND if enables & 1 != 0 => value | u32::from(header::COMMAND_MEMORY),
+            _ => value,
+        };
+        held.device.config_write(cpu, register, value, enables).await;
+        Ok(())
+    }
+}
+
+/// Which BAR a register is of.
+fn bar_number(register: u16) -> Option<usize> {
+    let number = usize::from(register.checked_sub(header::BAR0)? / 4);
+    (number < 6).then_some(number)
+}
+
+impl Held {
+    fn to(&self) -> Option<u8> {
+        match &*self.state.borrow() {
+            State::Lent(lease) => Some(lease.to),
+            _ => None,
+        }
+    }
+
+    /// The borrower writes to a BAR's register: what it reads then tells the size, as from the function itself.
+    fn set_bar(&self, number: usize, value: u32) {
+        let own = |number: usize| self.device.bar(number as u8).map(|bar| !(bar.length - 1));
+        let (mask, fixed) = match (own(number), number.checked_sub(1).and_then(own)) {
+            (Some(mask), _) => (mask as u32, self.bars.borrow()[number] & 0xf),
+            (None, Some(mask)) => ((mask >> 32) as u32, 0),
+            (None, None) => (0, 0),
+        };
+        self.bars.borrow_mut()[number] = value & mask | fixed;
+    }
+}
+
+impl Lease {
+    async fn new(
+        cpu: &Cpu,
+        service: &Service,
+        held: &Held,
+        to: u8,
+        window: u64,
+    ) -> Result<(Self, Terms), Error> {
+        let (device, adapter) = (&held.device, &*service.adapter);
+        // The registers of BARs as they are, from which the borrower goes on.
+        let mut registers = [0; 6];
+        for (number, register) in (0u16..).zip(&mut registers) {
+            *register = device.config_read(cpu, header::BAR0 + 4 * number).await;
+        }
+        *held.bars.borrow_mut() = registers;
+        let place = adapter.add_local(cpu, device.address().bdf)?;
+        let memory = adapter.map(cpu, to, 0, window);
+        let memory = memory.inspect_err(|_| adapter.remove_local(cpu, place))?;
+        let messages = adapter.map(cpu, to, MESSAGES.0, MESSAGES.1).inspect_err(|_| {
+            adapter.unmap(cpu, memory);
+            adapter.remove_local(cpu, place);
+        })?;
+        let mut lease = Self { to, place, windows: [memory, messages], domain: None };
+        match lease.isolate(cpu, service, device) {
+            Ok(domain) => lease.domain = domain,
+            Err(error) => {
+                lease.end(cpu, adapter);
+                return Err(error);
+            }
+        }
+        let command = u32::from(header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE);
+        device.config_write(cpu, header::COMMAND, command, 3).await;
+        let mut bars = [(0, 0); 6];
+        for (number, bar) in (0..).zip(&mut bars) {
+            *bar = device.bar(number).map_or((0, 0), |range| (range.start.0, range.length));
+        }
+        let terms = Terms { place, window: memory.at.0, messages: messages.at.0, bars };
+        Ok((lease, terms))
+    }
+
+    /// Where the IOMMU is on, the function reaches its windows and nothing else, at their own addresses.
+    fn isolate(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        device: &PciDevice,
+    ) -> Result<Option<IommuDomain>, Error> {
+        let Some(kernel) = service.kernel() else { return Err(Error::NoDevice) };
+        let domain = match kernel.iommu_domain(device.node()) {
+            Ok(domain) => domain,
+            Err(Error::NotSupported) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mapped = self.windows.iter().try_for_each(|window| {
+            domain.map_at(cpu, Iova::new(window.at.0), window.at, window.length, Direction::Bidirectional)
+        });
+        match mapped.and_then(|()| domain.attach(cpu, device.address())) {
+            Ok(()) => Ok(Some(domain)),
+            Err(error) => {
+                domain.close(cpu);
+                Err(error)
+            }
+        }
+    }
+
+    fn end(self, cpu: &Cpu, adapter: &Adapter) {
+        if let Some(domain) = self.domain {
+            domain.close(cpu);
+        }
+        for window in self.windows {
+            adapter.unmap(cpu, window);
+        }
+        adapter.remove_local(cpu, self.place);
+    }
+}

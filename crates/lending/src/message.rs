@@ -1,0 +1,265 @@
+//! What services say to each other: 16 words, of which the first, written last, says that the others are there.
+
+use platform::Error;
+use wire::pcie::Bdf;
+
+/// Words of a message.
+pub(crate) const WORDS: usize = 16;
+/// Bytes of one.
+pub(crate) const BYTES: u64 = 8 * WORDS as u64;
+
+/// A message's words.
+pub(crate) type Words = [u64; WORDS];
+
+/// What one asks another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// Whether it is there.
+    Ping,
+    /// Its `n`th function to be lent.
+    Offer(u16),
+    /// To have a function, which is to reach so many bytes of the asker's addresses from 0 on.
+    Borrow { function: Bdf, window: u64 },
+    /// To have it no more.
+    Return { function: Bdf },
+    /// A doubleword of its configuration space.
+    ConfigRead { function: Bdf, register: u16 },
+    /// To write the bytes of one that `enables` names.
+    ConfigWrite { function: Bdf, register: u16, value: u32, enables: u8 },
+    /// The lender takes a function back, or has lost it.
+    Revoke { function: Bdf },
+}
+
+/// What it answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    /// It is done.
+    Done,
+    /// What was read.
+    Value(u32),
+    /// A function that is lent: which, and who has it.
+    Offer { function: Bdf, to: Option<u8> },
+    /// The function is the asker's.
+    Lent(Terms),
+    /// Why not.
+    Failed(Error),
+}
+
+/// What a borrower has to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Terms {
+    /// The function's place among the requesters of the lender's adapter.
+    pub place: u8,
+    /// The addresses by which it reaches those of the borrower from 0 on.
+    pub window: u64,
+    /// The address by which it reaches the borrower's interrupt controllers.
+    pub messages: u64,
+    /// Where its BARs are in the lender, and their lengths; 0 for none.
+    pub bars: [(u64, u64); 6],
+}
+
+const ERRORS: [Error; 17] = [
+    Error::NoMemory,
+    Error::NoDevice,
+    Error::Busy,
+    Error::Invalid,
+    Error::Io,
+    Error::TimedOut,
+    Error::NotSupported,
+    Error::NoSpace,
+    Error::Cancelled,
+    Error::NotPermitted,
+    Error::Refused,
+    Error::Reset,
+    Error::Unreachable,
+    Error::AddressInUse,
+    Error::Ended,
+    Error::TooLong,
+    Error::WouldBlock,
+];
+
+/// The first word: the number of the request, and what kind of message it is.
+pub(crate) fn head(sequence: u32, kind: u32) -> u64 {
+    u64::from(sequence) << 32 | u64::from(kind)
+}
+
+/// The number of the request that a first word belongs to; none if there is no message.
+pub(crate) fn sequence(head: u64) -> Option<u32> {
+    (head as u32 != 0).then_some((head >> 32) as u32)
+}
+
+fn function(word: u64) -> Bdf {
+    Bdf::from_bits(word as u16)
+}
+
+impl Request {
+    pub fn words(self, sequence: u32) -> Words {
+        let mut words = [0; WORDS];
+        let bits = |function: Bdf| u64::from(function.bits());
+        let kind = match self {
+            Self::Ping => 1,
+            Self::Offer(n) => {
+                words[1] = n.into();
+                2
+            }
+            Self::Borrow { function, window } => {
+                (words[1], words[2]) = (bits(function), window);
+                3
+            }
+            Self::Return { function } => {
+                words[1] = bits(function);
+                4
+            }
+            Self::ConfigRead { function, register } => {
+                (words[1], words[2]) = (bits(function), register.into());
+                5
+            }
+            Self::ConfigWrite { function, register, value, enables } => {
+                words[1] = bits(function);
+                words[2] = u64::from(register) | u64::from(enables) << 16 | u64::from(value) << 32;
+                6
+            }
+            Self::Revoke { function } => {
+                words[1] = bits(function);
+                7
+            }
+        };
+        words[0] = head(sequence, kind);
+        words
+    }
+
+    /// What the words say, if they are a request.
+    pub fn parse(words: &Words) -> Option<Self> {
+        let of = function(words[1]);
+        Some(match words[0] as u32 {
+            1 => Self::Ping,
+            2 => Self::Offer(words[1] as u16),
+            3 => Self::Borrow { function: of, window: words[2] },
+            4 => Self::Return { function: of },
+            5 => Self::ConfigRead { function: of, register: words[2] as u16 },
+            6 => Self::ConfigWrite {
+                function: of,
+                register: words[2] as u16,
+                value: (words[2] >> 32) as u32,
+                enables: (words[2] >> 16) as u8 & 0xf,
+            },
+            7 => Self::Revoke { function: of },
+            _ => return None,
+        })
+    }
+}
+
+impl Reply {
+    pub fn words(self, sequence: u32) -> Words {
+        let mut words = [0; WORDS];
+        let kind = match self {
+            Self::Done => 1,
+            Self::Value(value) => {
+                words[1] = value.into();
+                2
+            }
+            Self::Offer { function, to } => {
+                words[1] = function.bits().into();
+                words[2] = to.map_or(0, |to| 1 << 8 | u64::from(to));
+                3
+            }
+            Self::Lent(terms) => {
+                (words[1], words[2], words[3]) = (terms.place.into(), terms.window, terms.messages);
+                for (pair, (at, length)) in words[4..].chunks_exact_mut(2).zip(terms.bars) {
+                    pair.copy_from_slice(&[at, length]);
+                }
+                4
+            }
+            Self::Failed(error) => {
+                let number = ERRORS.iter().position(|&known| known == error);
+                words[1] = number.unwrap_or(ERRORS.len()) as u64;
+                5
+            }
+        };
+        words[0] = head(sequence, kind);
+        words
+    }
+
+    /// What the words say; what makes no sense is an error of its own.
+    pub fn parse(words: &Words) -> Self {
+        match words[0] as u32 {
+            1 => Self::Done,
+            2 => Self::Value(words[1] as u32),
+            3 => {
+                let to = (words[2] >> 8 != 0).then_some(words[2] as u8);
+                Self::Offer { function: function(words[1]), to }
+            }
+            4 => {
+                let mut bars = [(0, 0); 6];
+                for (bar, pair) in bars.iter_mut().zip(words[4..].chunks_exact(2)) {
+                    *bar = (pair[0], pair[1]);
+                }
+                Self::Lent(Terms { place: words[1] as u8, window: words[2], messages: words[3], bars })
+            }
+            5 => Self::Failed(ERRORS.get(words[1] as usize).copied().unwrap_or(Error::Io)),
+            _ => Self::Failed(Error::Io),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn functions() -> impl Strategy<Value = Bdf> {
+        any::<u16>().prop_map(Bdf::from_bits)
+    }
+
+    fn requests() -> impl Strategy<Value = Request> {
+        prop_oneof![
+            Just(Request::Ping),
+            any::<u16>().prop_map(Request::Offer),
+            (functions(), any::<u64>()).prop_map(|(function, window)| Request::Borrow { function, window }),
+            functions().prop_map(|function| Request::Return { function }),
+            (functions(), any::<u16>())
+                .prop_map(|(function, register)| Request::ConfigRead { function, register }),
+            (functions(), any::<u16>(), any::<u32>(), 0u8..16).prop_map(
+                |(function, register, value, enables)| Request::ConfigWrite {
+                    function,
+                    register,
+                    value,
+                    enables
+                }
+            ),
+            functions().prop_map(|function| Request::Revoke { function }),
+        ]
+    }
+
+    fn replies() -> impl Strategy<Value = Reply> {
+        let terms = (any::<u8>(), any::<u64>(), any::<u64>(), any::<[(u64, u64); 6]>());
+        prop_oneof![
+            Just(Reply::Done),
+            any::<u32>().prop_map(Reply::Value),
+            (functions(), any::<Option<u8>>()).prop_map(|(function, to)| Reply::Offer { function, to }),
+            terms.prop_map(|(place, window, messages, bars)| Reply::Lent(Terms {
+                place,
+                window,
+                messages,
+                bars
+            })),
+            (0..ERRORS.len()).prop_map(|n| Reply::Failed(ERRORS[n])),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_said_is_understood(request in requests(), reply in replies(), number in any::<u32>()) {
+            let words = request.words(number);
+            prop_assert_eq!(Request::parse(&words), Some(request));
+            prop_assert_eq!(sequence(words[0]), Some(number));
+            prop_assert_eq!(Reply::parse(&reply.words(number)), reply);
+        }
+
+        #[test]
+        fn nonsense_is_told_as_such(words in any::<Words>()) {
+            let _ = Request::parse(&words);
+            let _ = Reply::parse(&words);
+        }
+    }
+}

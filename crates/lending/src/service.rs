@@ -1,0 +1,410 @@
+//! A host's service: lender and borrower at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use drivers::ntb::Adapter;
+use kernel::Kernel;
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use platform::kernel::TaskParams;
+use platform::sync::Completion;
+use units::Duration;
+use wire::pcie::{Bdf, FunctionAddress};
+
+use crate::borrower::{self, Borrower};
+use crate::lender::{Lender, LenderDriver, Offers};
+use crate::mail::{Asked, Mail, NODES};
+use crate::message::{Reply, Request};
+
+/// How a service works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LendingParams {
+    /// Bytes of a borrower's addresses that a borrowed function reaches, where the borrower's IOMMU gives them out: a power of two.
+    pub window: u64,
+    /// Whether it does. If not, the function reaches all of memory.
+    pub translated: bool,
+    /// How long a reply may take.
+    pub patience: Duration,
+    /// How often both sides of a lease ask whether the other is still there.
+    pub heartbeat: Duration,
+}
+
+impl Default for LendingParams {
+    fn default() -> Self {
+        Self {
+            window: 1 << 30,
+            translated: false,
+            patience: Duration::from_ms(500),
+            heartbeat: Duration::from_ms(200),
+        }
+    }
+}
+
+/// What a service has done, and what it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Messages that it has written. None belongs to I/O of a borrowed function.
+    pub messages: u64,
+    /// Functions that are lent.
+    pub lent: usize,
+    /// Functions that are borrowed.
+    pub borrowed: usize,
+    /// Of the adapter: segments, own requesters, requesters of others in use.
+    pub in_use: [usize; 3],
+}
+
+/// A host's service.
+pub struct Service {
+    me: Weak<Self>,
+    kernel: Weak<Kernel>,
+    pub(crate) adapter: Rc<Adapter>,
+    params: LendingParams,
+    window: u64,
+    mail: Mail,
+    lender: Rc<Lender>,
+    borrower: Borrower,
+    /// What requests of other nodes' cores are called here.
+    aliases: RefCell<BTreeMap<u8, Bdf>>,
+    /// Somebody asks whether the others are still there.
+    beats: Cell<bool>,
+}
+
+/// What a host needs before its service can start: a driver for the functions that it lends.
+pub struct Lendable {
+    lender: Rc<Lender>,
+    service: Rc<RefCell<Weak<Service>>>,
+}
+
+impl Lendable {
+    /// The driver that holds functions that are to be lent, to be offered to the kernel before all others, and what the service
+    /// needs of it.
+    pub fn new(offers: Offers) -> (LenderDriver, Self) {
+        let lendable = Self { lender: Rc::default(), service: Rc::default() };
+        let driver = LenderDriver::new(offers, Rc::clone(&lendable.lender), Rc::clone(&lendable.service));
+        (driver, lendable)
+    }
+}
+
+impl Service {
+    /// Starts the service of a host whose kernel has booted, in a task of its own. The future ends when it answers others.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the adapter's tables are too small for its neighbours, [`Error::NoMemory`].
+    pub fn start(
+        kernel: &Rc<Kernel>,
+        adapter: Rc<Adapter>,
+        lendable: &Lendable,
+        params: LendingParams,
+    ) -> impl Future<Output = Result<Rc<Self>, Error>> + use<> {
+        let done = Completion::new();
+        let (told, weak) = (done.clone(), Rc::downgrade(kernel));
+        let (lender, slot) = (Rc::clone(&lendable.lender), Rc::clone(&lendable.service));
+        kernel.spawn(TaskParams::named("lending"), move |cpu| {
+            Box::pin(async move {
+                let started = Self::begin(&cpu, weak, adapter, lender, params).await;
+                if let Ok(service) = &started {
+                    *slot.borrow_mut() = Rc::downgrade(service);
+                }
+                told.complete(started);
+            })
+        });
+        async move { done.wait().await }
+    }
+
+    async fn begin(
+        cpu: &Cpu,
+        kernel: Weak<Kernel>,
+        adapter: Rc<Adapter>,
+        lender: Rc<Lender>,
+        params: LendingParams,
+    ) -> Result<Rc<Self>, Error> {
+        let there = kernel.upgrade().ok_or(Error::NoDevice)?;
+        let root = there.root_port_of(adapter.address()).ok_or(Error::NoDevice)?;
+        // What cores ask comes from the root port above the adapter.
+        adapter.add_local(cpu, root)?;
+        let window = match params.translated {
+            true => params.window,
+            false => there.memory_end().0,
+        };
+        let mail = Mail::new(cpu, Rc::clone(&adapter), params.patience)?;
+        let service = Rc::new_cyclic(|me: &Weak<Self>| Self {
+            me: me.clone(),
+            kernel,
+            adapter,
+            params,
+            window,
+            mail,
+            lender,
+            borrower: Borrower::default(),
+            aliases: RefCell::default(),
+            beats: Cell::new(false),
+        });
+        service.admit_neighbours(cpu).await?;
+        let me = Rc::downgrade(&service);
+        service.adapter.on_ring(Rc::new(move |cpu, bits| -> Async<'static, ()> {
+            let service = me.upgrade();
+            Box::pin(async move {
+                if let Some(service) = service {
+                    service.rung(&cpu, bits).await;
+                }
+            })
+        }));
+        Ok(service)
+    }
+
+    pub(crate) fn kernel(&self) -> Option<Rc<Kernel>> {
+        self.kernel.upgrade()
+    }
+
+    /// Bytes of this host's addresses that a borrowed function reaches.
+    pub(crate) fn window(&self) -> u64 {
+        self.window
+    }
+
+    pub(crate) fn log(&self, line: String) {
+        if let Some(kernel) = self.kernel() {
+            kernel.face().log(format!("lending: {line}"));
+        }
+    }
+
+    /// Its number in the cluster.
+    pub fn node(&self) -> u8 {
+        self.adapter.node()
+    }
+
+    /// What it has done, and what it holds.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            messages: self.mail.written.get(),
+            lent: self.lender.leases().len(),
+            borrowed: self.borrower.count(),
+            in_use: self.adapter.in_use(),
+        }
+    }
+
+    /// Who has which function.
+    pub fn leases(&self) -> Vec<(Bdf, u8)> {
+        self.lender.leases()
+    }
+
+    pub(crate) async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
+        self.mail.ask(cpu, node, request).await
+    }
+
+    /// Lets cores of nodes that a cable leads to write their mail here.
+    async fn admit_neighbours(&self, cpu: &Cpu) -> Result<(), Error> {
+        let reachable = self.adapter.reachable(cpu).await;
+        for node in (0..NODES).filter(|node| reachable >> node & 1 == 1) {
+            if self.aliases.borrow().contains_key(&node) {
+                continue;
+            }
+            // The root port is the first entry of every service's table.
+            let alias = self.adapter.add_remote(cpu, node, 0)?;
+            self.adapter.admit(cpu, alias)?;
+            self.aliases.borrow_mut().insert(node, alias);
+        }
+        Ok(())
+    }
+
+    /// A doorbell has rung, or a cable has gone or come.
+    async fn rung(&self, cpu: &Cpu, bits: u32) {
+        if bits & wire::ntb::LINK_CHANGED != 0 {
+            self.cables_changed(cpu).await;
+        }
+        for asked in self.mail.collect(cpu) {
+            let me = self.me.upgrade();
+            if let (Some(kernel), Some(me)) = (self.kernel(), me) {
+                kernel.spawn(TaskParams::named("lender"), move |cpu| {
+                    Box::pin(async move { me.serve(&cpu, asked).await })
+                });
+            }
+        }
+    }
+
+    async fn cables_changed(&self, cpu: &Cpu) {
+        let reachable = self.adapter.reachable(cpu).await;
+        if let Err(error) = self.admit_neighbours(cpu).await {
+            self.log(format!("a neighbour finds no place: {error}"));
+        }
+        for node in (0..NODES).filter(|node| reachable >> node & 1 == 0) {
+            self.mail.disconnect(cpu, node);
+            self.lost(node);
+        }
+    }
+
+    /// A node is no longer there: what it has lent is gone, what it has borrowed comes back. Done in a task of its own.
+    fn lost(&self, node: u8) {
+        if self.borrower.from(node).is_empty() && self.lender.lent_to(node).is_empty() {
+            return;
+        }
+        let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
+        kernel.spawn(TaskParams::named("lending"), move |cpu| {
+            Box::pin(async move {
+                me.log(format!("node {node} is gone"));
+                for function in me.borrower.from(node) {
+                    let _ = me.borrower.give_back(&cpu, &me, (node, function), true).await;
+                }
+                for function in me.lender.lent_to(node) {
+                    let _ = me.lender.take_back(&cpu, &me, node, function).await;
+                }
+            })
+        });
+    }
+
+    async fn serve(&self, cpu: &Cpu, asked: Asked) {
+        let Asked { node, sequence, request } = asked;
+        let reply = match request {
+            Some(request) => self.reply(cpu, node, request).await.unwrap_or_else(Reply::Failed),
+            None => Reply::Failed(Error::Invalid),
+        };
+        self.mail.answer(cpu, node, sequence, reply).await;
+    }
+
+    async fn reply(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
+        let lender = &self.lender;
+        match request {
+            Request::Ping => Ok(Reply::Done),
+            Request::Offer(n) => {
+                let (function, to) = lender.offer(n.into()).ok_or(Error::NoDevice)?;
+                Ok(Reply::Offer { function, to })
+            }
+            Request::Borrow { function, window } => {
+                let terms = lender.lend(cpu, self, node, function, window).await?;
+                self.log(format!("{function} is lent to node {node}"));
+                self.beat();
+                Ok(Reply::Lent(terms))
+            }
+            Request::Return { function } => {
+                lender.take_back(cpu, self, node, function).await?;
+                self.log(format!("{function} is back from node {node}"));
+                Ok(Reply::Done)
+            }
+            Request::ConfigRead { function, register } => {
+                lender.config_read(cpu, node, function, register).await.map(Reply::Value)
+            }
+            Request::ConfigWrite { function, register, value, enables } => {
+                lender.config_write(cpu, node, function, register, (value, enables)).await?;
+                Ok(Reply::Done)
+            }
+            Request::Revoke { function } => {
+                self.borrower.give_back(cpu, self, (node, function), true).await?;
+                self.log(format!("node {node} has taken {function} back"));
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// Takes a function that is lent back, whatever its borrower is doing; nothing if nobody has it.
+    pub(crate) async fn revoke(&self, cpu: &Cpu, function: Bdf) {
+        let lease = self.lender.leases().into_iter().find(|(lent, _)| *lent == function);
+        if let Some((_, node)) = lease {
+            // It may not hear it any more.
+            let _ = self.ask(cpu, node, Request::Revoke { function }).await;
+            let _ = self.lender.take_back(cpu, self, node, function).await;
+        }
+    }
+
+    /// As long as there are leases, asks their other sides now and then whether they are still there.
+    fn beat(&self) {
+        let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
+        if self.beats.replace(true) {
+            return;
+        }
+        kernel.spawn(TaskParams::named("lending"), move |cpu| {
+            Box::pin(async move {
+                loop {
+                    cpu.sleep(me.params.heartbeat).await;
+                    let mut nodes: Vec<u8> = me.lender.leases().into_iter().map(|(_, to)| to).collect();
+                    nodes.extend(me.borrower.lenders());
+                    nodes.sort_unstable();
+                    nodes.dedup();
+                    if nodes.is_empty() {
+                        break;
+                    }
+                    for node in nodes {
+                        if me.ask(&cpu, node, Request::Ping).await.is_err() {
+                            me.mail.disconnect(&cpu, node);
+                            me.lost(node);
+                        }
+                    }
+                }
+                me.beats.set(false);
+            })
+        });
+    }
+
+    /// Borrows a function of another node, in a task of its own. The future ends with its address here when a driver has had the
+    /// chance to take it, and need not be polled for it to happen.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if somebody has it, [`Error::NoDevice`] if it is not to be lent, [`Error::Unreachable`] if no cable leads
+    /// there, [`Error::NoSpace`] if a window or a table is too small, [`Error::NotSupported`] if it has only legacy interrupts.
+    pub fn borrow(
+        &self,
+        node: u8,
+        function: Bdf,
+    ) -> impl Future<Output = Result<FunctionAddress, Error>> + use<> {
+        self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
+            let at = me.borrower.borrow(cpu, me, (node, function)).await?;
+            me.beat();
+            Ok(at)
+        })
+    }
+
+    /// Gives a borrowed function back, likewise.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is not borrowed; what the lender says.
+    pub fn give_back(&self, node: u8, function: Bdf) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
+            me.borrower.give_back(cpu, me, (node, function), false).await
+        })
+    }
+
+    /// Takes a function that is lent back from whoever has it, likewise.
+    pub fn take_back(&self, function: Bdf) -> impl Future<Output = Result<(), Error>> + use<> {
+        self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
+            me.revoke(cpu, function).await;
+            Ok(())
+        })
+    }
+
+    /// What another node lends, and who has it.
+    pub fn offers(&self, node: u8) -> impl Future<Output = Result<Vec<(Bdf, Option<u8>)>, Error>> + use<> {
+        self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
+            let mut all = Vec::new();
+            loop {
+                match me.ask(cpu, node, Request::Offer(all.len() as u16)).await {
+                    Ok(Reply::Offer { function, to }) => all.push((function, to)),
+                    Err(Error::NoDevice) => return Ok(all),
+                    Ok(_) => return Err(Error::Io),
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+    }
+
+    /// Where a function of another node is found here while it is borrowed.
+    pub fn address_of(node: u8, function: Bdf) -> FunctionAddress {
+        borrower::address(node, function)
+    }
+
+    fn as_task<T: 'static, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, W>
+    where
+        W: AsyncFnOnce(&Rc<Self>, &Cpu) -> Result<T, Error> + 'static,
+    {
+        let done = Completion::new();
+        let told = done.clone();
+        match (self.kernel(), self.me.upgrade()) {
+            (Some(kernel), Some(me)) => {
+                kernel.spawn(TaskParams::named("lending"), move |cpu| {
+                    Box::pin(async move { told.complete(work(&me, &cpu).await) })
+                });
+            }
+            _ => told.complete(Err(Error::NoDevice)),
+        }
+        async move { done.wait().await }
+    }
+}

@@ -1,0 +1,192 @@
+//! The way to a borrowed function.
+
+use std::rc::{Rc, Weak};
+
+use drivers::ntb::Mapping;
+use kernel::{Backend, Message};
+use platform::Error;
+use platform::cpu::{Async, Cpu, Node};
+use platform::dma::{Coherent, Direction, DmaCounters, DmaOps};
+use platform::memory::PhysAddr;
+use platform::pci::BarRange;
+use units::Iova;
+use wire::pcie::Bdf;
+
+use crate::lender::MESSAGES;
+use crate::message::{Reply, Request};
+use crate::service::Service;
+
+/// Leads to a function of another host: configuration accesses by messages, everything else through windows.
+pub(crate) struct Way {
+    pub service: Weak<Service>,
+    /// The lender, and the function there.
+    pub node: u8,
+    pub function: Bdf,
+    /// What its requests are called here.
+    pub alias: Bdf,
+    /// The adapter's function, whose IOMMU domain it shares, and the root port above.
+    pub adapter: Bdf,
+    pub root: Bdf,
+    /// Where its BARs are found here.
+    pub bars: [Option<Mapping>; 6],
+    /// Addresses by which it reaches this host's from 0 on, and how many.
+    pub window: (u64, u64),
+    /// Those by which it reaches the interrupt controllers.
+    pub messages: u64,
+}
+
+impl Way {
+    async fn ask(&self, cpu: &Cpu, request: Request) -> Result<Reply, Error> {
+        match self.service.upgrade() {
+            Some(service) => service.ask(cpu, self.node, request).await,
+            None => Err(Error::NoDevice),
+        }
+    }
+}
+
+impl Backend for Way {
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32> {
+        Box::pin(async move {
+            let request = Request::ConfigRead { function: self.function, register: register & !3 };
+            match self.ask(cpu, request).await {
+                Ok(Reply::Value(value)) => value,
+                _ => u32::MAX,
+            }
+        })
+    }
+
+    fn config_write<'a>(&'a self, cpu: &'a Cpu, register: u16, value: u32, enables: u8) -> Async<'a, ()> {
+        Box::pin(async move {
+            let register = register & !3;
+            let request = Request::ConfigWrite { function: self.function, register, value, enables };
+            let _ = self.ask(cpu, request).await;
+        })
+    }
+
+    fn map_bar(&self, bar: u8, range: BarRange) -> Result<BarRange, Error> {
+        let mapping = self.bars.get(usize::from(bar)).copied().flatten().ok_or(Error::NoSpace)?;
+        Ok(BarRange { start: mapping.at, ..range })
+    }
+
+    fn requester(&self) -> Bdf {
+        self.alias
+    }
+
+    fn shares_domain_of(&self) -> Option<Bdf> {
+        Some(self.adapter)
+    }
+
+    fn root_port(&self) -> Bdf {
+        self.root
+    }
+
+    fn virtual_function(&self, _: Bdf) -> Option<Rc<dyn Backend>> {
+        // They are lent as functions of their own.
+        None
+    }
+
+    fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps> {
+        let (base, length) = self.window;
+        let _ = own.set_mask(bits_of(length).min(32));
+        Rc::new(WindowDma { own, base, length })
+    }
+
+    fn message(&self, _: u16, message: Message) -> Result<Message, Error> {
+        let (start, length) = MESSAGES;
+        let offset = message.address.checked_sub(start).filter(|&offset| offset < length);
+        let offset = offset.ok_or(Error::NotSupported)?;
+        Ok(Message { address: self.messages + offset, ..message })
+    }
+
+    fn close(&self) {
+        // The borrower takes its windows back when the kernel has let go.
+    }
+}
+
+/// Bits of the addresses below `length`.
+fn bits_of(length: u64) -> u8 {
+    length.next_power_of_two().ilog2() as u8
+}
+
+/// The kernel's DMA API, whose addresses begin elsewhere for the function: it reaches them through a window of its own host.
+struct WindowDma {
+    own: Rc<dyn DmaOps>,
+    base: u64,
+    length: u64,
+}
+
+impl WindowDma {
+    /// What the function calls an address.
+    fn there(&self, at: Iova) -> Iova {
+        Iova::new(self.base + at.get())
+    }
+
+    /// What it is called here.
+    fn here(&self, at: Iova) -> Iova {
+        Iova::new(at.get().wrapping_sub(self.base))
+    }
+
+    fn holds(&self, at: Iova, length: u64) -> bool {
+        at.get().checked_add(length).is_some_and(|end| end <= self.length)
+    }
+}
+
+impl DmaOps for WindowDma {
+    fn set_mask(&self, bits: u8) -> Result<(), Error> {
+        // All of the window is to be within the function's reach.
+        let last = self.base + (self.length - 1);
+        if bits < 64 && last >> bits != 0 {
+            return Err(Error::NotSupported);
+        }
+        self.own.set_mask(bits.min(bits_of(self.length)))
+    }
+
+    fn alloc_coherent(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error> {
+        let memory = self.own.alloc_coherent(cpu, length, node)?;
+        if !self.holds(memory.bus, length) {
+            self.own.free_coherent(cpu, memory);
+            return Err(Error::NoSpace);
+        }
+        Ok(Coherent { bus: self.there(memory.bus), ..memory })
+    }
+
+    fn free_coherent(&self, cpu: &Cpu, memory: Coherent) {
+        self.own.free_coherent(cpu, Coherent { bus: self.here(memory.bus), ..memory });
+    }
+
+    fn map(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
+        let mapped = self.own.map(cpu, at, length, direction)?;
+        if !self.holds(mapped, length) {
+            self.own.unmap(cpu, mapped, length, direction);
+            return Err(Error::NoSpace);
+        }
+        Ok(self.there(mapped))
+    }
+
+    fn unmap(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
+        self.own.unmap(cpu, self.here(at), length, direction);
+    }
+
+    fn map_resource(
+        &self,
+        cpu: &Cpu,
+        at: PhysAddr,
+        length: u64,
+        direction: Direction,
+    ) -> Result<Iova, Error> {
+        let mapped = self.own.map_resource(cpu, at, length, direction)?;
+        if !self.holds(mapped, length) {
+            self.own.unmap_resource(cpu, mapped, length, direction);
+            return Err(Error::NoSpace);
+        }
+        Ok(self.there(mapped))
+    }
+
+    fn unmap_resource(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
+        self.own.unmap_resource(cpu, self.here(at), length, direction);
+    }
+
+    fn counters(&self) -> DmaCounters {
+        self.own.counters()
+    }
+}

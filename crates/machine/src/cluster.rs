@@ -1,0 +1,429 @@
+//! What a scenario says of a cluster: cables between NTB adapters, switches between them, and which function is lent to whom.
+
+use std::collections::BTreeMap;
+
+use crate::computer::{DeviceFile, HostSetup};
+use crate::diagnostic::{Diagnostic, Diagnostics};
+use crate::doc::Doc;
+use crate::library::Library;
+use crate::link::LinkWidth;
+use crate::ntb::{ClusterSwitch, Ntb};
+use crate::placed::Placed;
+use crate::read::{Check, record};
+use crate::scenario::Changes;
+use crate::suggest;
+use units::{Bytes, Duration};
+
+record! {
+    /// A cable between two NTB adapters, or between one and a cluster switch.
+    pub struct NtbCableEntry {
+        /// What the scenario calls it, where something else names it.
+        name: Option<Placed<String>>,
+        /// What it joins: `a:n0` for the adapter `n0` of host `a`, `cs` for cluster switch `cs`.
+        ends: Vec<Placed<String>>,
+        /// Lanes that it has; what the adapters' file says if not given.
+        lanes: Option<Placed<LinkWidth>>,
+        /// From one end to the other beside what its ends take; 10 ns (about 2 m) if not given.
+        propagation: Option<Duration>,
+    }
+    check |cable: &NtbCableEntry, check: &mut Check<'_>| {
+        let count = cable.ends.len();
+        let help = "`ends = [\"a:n0\", \"b:n0\"]`";
+        check.require(count == 2, "ends", format!("a cable has two ends, not {count}"), help);
+        let short = cable.propagation.is_none_or(|time| time <= Duration::from_ms(1));
+        check.require(short, "propagation", "no TLP is under way for as long", "1 ms at most");
+    }
+}
+
+record! {
+    /// A switch between cables of NTB adapters.
+    pub struct ClusterSwitchEntry {
+        /// What the scenario calls it.
+        name: Placed<String>,
+        /// The switch: a name, or the path of a file.
+        part: Placed<String>,
+        /// What to change in it, as its file spells it.
+        change: Option<Changes>,
+    }
+}
+
+record! {
+    /// A function of one host that another has for a while.
+    pub struct BorrowEntry {
+        /// The device: `b:gpu0` for the device `gpu0` of host `b`.
+        function: Placed<String>,
+        /// The host that has it.
+        by: Placed<String>,
+        /// From when on; from before the programs start if not given.
+        from: Option<Duration>,
+        /// Until when; to the end if not given.
+        until: Option<Duration>,
+    }
+    check |borrow: &BorrowEntry, check: &mut Check<'_>| {
+        let from = borrow.from.unwrap_or(Duration::ZERO);
+        let is_some = borrow.until.is_none_or(|until| until > from);
+        check.require(is_some, "until", "it is over before it has begun", "later than `from`");
+    }
+}
+
+/// A device of a host.
+pub type DevicePlace = (usize, usize);
+
+/// What an end of a cable is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClusterEnd {
+    /// An adapter: host and device.
+    Adapter(usize, usize),
+    /// A cluster switch.
+    Switch(usize),
+}
+
+/// A cable with its ends found.
+#[derive(Debug, Clone)]
+pub struct NtbCableSetup {
+    /// What the scenario calls it.
+    pub name: Option<String>,
+    /// Its ends.
+    pub ends: [ClusterEnd; 2],
+    /// Lanes.
+    pub lanes: u32,
+    /// From one end to the other beside what its ends take.
+    pub propagation: Duration,
+}
+
+/// A function that is borrowed.
+#[derive(Debug, Clone)]
+pub struct BorrowSetup {
+    /// What the scenario calls it.
+    pub name: Placed<String>,
+    /// The device.
+    pub function: DevicePlace,
+    /// The host that has it.
+    pub by: usize,
+    /// From when on, counted from when programs start; zero for before that.
+    pub from: Duration,
+    /// Until when.
+    pub until: Option<Duration>,
+}
+
+/// A scenario's cluster.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterSetup {
+    /// Cluster switches: what the scenario calls each, and its file.
+    pub switches: Vec<(String, ClusterSwitch)>,
+    /// Cables.
+    pub cables: Vec<NtbCableSetup>,
+    /// Who has which function, in the order in which that begins.
+    pub borrows: Vec<BorrowSetup>,
+}
+
+/// Cable length where a scenario does not say it.
+const PROPAGATION: Duration = Duration::from_ns(10);
+/// Segments that a service takes for each neighbour's memory and registers.
+const MAIL_SEGMENTS: u64 = 2;
+/// Segments of a lease for messages; and a borrower's for each BAR, of which most devices have no more than two.
+const LEASE_SEGMENTS: u64 = 2;
+
+/// The adapter of a device.
+pub fn adapter(host: &HostSetup, device: usize) -> Option<&Ntb> {
+    match &host.devices[device].kind {
+        DeviceFile::Ntb(ntb) => Some(ntb),
+        _ => None,
+    }
+}
+
+/// A host's adapters, by the numbers of the devices.
+fn adapters(host: &HostSetup) -> impl Iterator<Item = (usize, &Ntb)> {
+    (0..host.devices.len()).filter_map(|device| Some((device, adapter(host, device)?)))
+}
+
+/// What goes wrong in finding, and what is right.
+type Refused = (String, String);
+
+impl ClusterSetup {
+    /// Finds what the entries name.
+    ///
+    /// # Errors
+    /// If the file of a switch is wrong.
+    pub(crate) fn find(
+        library: &Library,
+        hosts: &[HostSetup],
+        (switches, cables, borrows): (&[ClusterSwitchEntry], &[NtbCableEntry], &[BorrowEntry]),
+        wrong: &mut Vec<Diagnostic>,
+    ) -> Result<Self, Diagnostics> {
+        let mut found = Self::default();
+        for entry in switches {
+            let mut doc = Doc::<ClusterSwitch>::load_at(library, &entry.part.value, &entry.part.place)?;
+            for changed in entry.change.iter().flat_map(|changes| &changes.0) {
+                doc.lay(changed)?;
+            }
+            found.switches.push((entry.name.value.clone(), doc.read()?));
+        }
+        let mut lanes: BTreeMap<ClusterEnd, u32> = BTreeMap::new();
+        for entry in cables {
+            found.add_cable(hosts, entry, &mut lanes, wrong);
+        }
+        if wrong.is_empty() {
+            for entry in borrows {
+                match found.borrow(hosts, entry) {
+                    Ok(borrow) => found.borrows.push(borrow),
+                    Err((place, (message, help))) => {
+                        wrong.push(Diagnostic::new(&place.place, message).help(help));
+                    }
+                }
+            }
+            found.borrows.sort_by_key(|borrow| borrow.from);
+            found.check_tables(hosts, wrong);
+        }
+        Ok(found)
+    }
+
+    /// Whether a device is ever lent: its own host's drivers do not have it.
+    pub fn lends(&self, device: DevicePlace) -> bool {
+        self.borrows.iter().any(|borrow| borrow.function == device)
+    }
+
+    fn add_cable(
+        &mut self,
+        hosts: &[HostSetup],
+        entry: &NtbCableEntry,
+        used: &mut BTreeMap<ClusterEnd, u32>,
+        wrong: &mut Vec<Diagnostic>,
+    ) {
+        let mut ends = Vec::new();
+        for end in &entry.ends {
+            match self.end(hosts, &end.value) {
+                Ok(end) => ends.push(end),
+                Err((message, help)) => wrong.push(Diagnostic::new(&end.place, message).help(help)),
+            }
+        }
+        let [first, second] = ends[..] else { return };
+        if first == second {
+            let message = format!("both ends are at `{}`", entry.ends[1].value);
+            wrong.push(
+                Diagnostic::new(&entry.ends[1].place, message).help("two adapters, or one and a switch"),
+            );
+            return;
+        }
+        let files = [first, second].map(|end| match end {
+            ClusterEnd::Adapter(host, device) => adapter(&hosts[host], device),
+            ClusterEnd::Switch(_) => None,
+        });
+        let usual = files.iter().flatten().map(|ntb| ntb.cable_lanes.value.get()).min();
+        let lanes = entry.lanes.as_ref().map(|lanes| lanes.value.get()).or(usual).unwrap_or(8);
+        for ((end, file), said) in [first, second].into_iter().zip(files).zip(&entry.ends) {
+            let taken = used.entry(end).or_default();
+            let complaint = match (file, end) {
+                (Some(ntb), _) => {
+                    *taken += lanes;
+                    let has = ntb.cable.width.value.get();
+                    (*taken > has).then(|| {
+                        let message = format!("the cables of `{}` take {taken} lanes", said.value);
+                        (message, format!("{} has {has}; `lanes` lets a cable have fewer", ntb.name))
+                    })
+                }
+                (None, ClusterEnd::Switch(switch)) => {
+                    *taken += 1;
+                    let file = &self.switches[switch].1;
+                    let has = file.ports.value.get();
+                    (*taken > has).then(|| {
+                        (
+                            format!("{taken} cables lead to `{}`", said.value),
+                            format!("{} has {has} ports", file.name),
+                        )
+                    })
+                }
+                (None, ClusterEnd::Adapter(..)) => None,
+            };
+            if let Some((message, help)) = complaint {
+                wrong.push(Diagnostic::new(&said.place, message).help(help));
+            }
+        }
+        self.cables.push(NtbCableSetup {
+            name: entry.name.as_ref().map(|name| name.value.clone()),
+            ends: [first, second],
+            lanes,
+            propagation: entry.propagation.unwrap_or(PROPAGATION),
+        });
+    }
+
+    /// The end of a cable by its name.
+    fn end(&self, hosts: &[HostSetup], name: &str) -> Result<ClusterEnd, Refused> {
+        if let Some(switch) = self.switches.iter().position(|(own, _)| own == name) {
+            return Ok(ClusterEnd::Switch(switch));
+        }
+        let all = || {
+            let named = hosts.iter().flat_map(|host| {
+                let names = adapters(host).filter_map(|(device, _)| host.devices[device].name.as_deref());
+                names.map(|name| format!("{}:{name}", host.name)).collect::<Vec<_>>()
+            });
+            named.chain(self.switches.iter().map(|(name, _)| name.clone())).collect::<Vec<_>>()
+        };
+        let help = || {
+            let all = all();
+            match suggest::list(all.iter().map(String::as_str)) {
+                names if names.is_empty() => "give a `[[host.device]]` with an `ntb` a `name`".to_owned(),
+                names => format!("cables lead to {names}"),
+            }
+        };
+        let refused = |message: String| (message, help());
+        let (host, device) =
+            name.split_once(':').ok_or_else(|| refused(format!("`{name}` is no end of a cable")))?;
+        let number = hosts.iter().position(|own| own.name == host);
+        let number = number.ok_or_else(|| refused(format!("there is no host `{host}`")))?;
+        let own = &hosts[number];
+        let found = own.devices.iter().position(|own| own.name.as_deref() == Some(device));
+        let found = found.filter(|&found| adapter(own, found).is_some());
+        let found = found.ok_or_else(|| refused(format!("`{host}` has no NTB adapter `{device}`")))?;
+        Ok(ClusterEnd::Adapter(number, found))
+    }
+
+    fn borrow<'e>(
+        &self,
+        hosts: &[HostSetup],
+        entry: &'e BorrowEntry,
+    ) -> Result<BorrowSetup, (&'e Placed<String>, Refused)> {
+        let names = || suggest::list(hosts.iter().map(|host| host.name.as_str()));
+        let host = |name: &str| hosts.iter().position(|own| own.name == name);
+        let of_by = |message: String, help: String| (&entry.by, (message, help));
+        let of_function = |message: String, help: String| (&entry.function, (message, help));
+        let by = host(&entry.by.value).ok_or_else(|| {
+            of_by(format!("there is no host `{}`", entry.by.value), format!("the hosts are {}", names()))
+        })?;
+        let (lender, device) = entry.function.value.split_once(':').ok_or_else(|| {
+            of_function(format!("`{}` names no host", entry.function.value), "such as `b:ssd`".to_owned())
+        })?;
+        let lender = host(lender).ok_or_else(|| {
+            of_function(format!("there is no host `{lender}`"), format!("the hosts are {}", names()))
+        })?;
+        let own = &hosts[lender];
+        let found = own.devices.iter().position(|own| own.name.as_deref() == Some(device));
+        let found = found.ok_or_else(|| {
+            let names = suggest::list(own.devices.iter().filter_map(|device| device.name.as_deref()));
+            of_function(
+                format!("`{}` has no device called `{device}`", own.name),
+                match names.is_empty() {
+                    true => "give its `[[host.device]]` a `name`".to_owned(),
+                    false => format!("those with a name are {names}"),
+                },
+            )
+        })?;
+        if adapter(own, found).is_some() {
+            return Err(of_function(
+                "an NTB adapter is not lent".to_owned(),
+                "it is what devices are lent by".to_owned(),
+            ));
+        }
+        if lender == by {
+            return Err(of_by(
+                format!("it is `{}`'s own device", entry.by.value),
+                "another host, or no `[[borrow]]`".to_owned(),
+            ));
+        }
+        for (number, at) in [(by, &entry.by), (lender, &entry.function)] {
+            if adapters(&hosts[number]).next().is_none() {
+                let message = format!("host `{}` has no NTB adapter", hosts[number].name);
+                return Err((at, (message, "a `[[host.device]]` with `ntb = \"pxh830\"`".to_owned())));
+            }
+        }
+        if !self.reaches(by, lender) {
+            let message = format!("no cable leads from `{}` to `{}`", hosts[by].name, hosts[lender].name);
+            return Err(of_by(message, "a `[[ntb_cable]]` between their adapters".to_owned()));
+        }
+        Ok(BorrowSetup {
+            name: entry.function.clone(),
+            function: (lender, found),
+            by,
+            from: entry.from.unwrap_or(Duration::ZERO),
+            until: entry.until,
+        })
+    }
+
+    /// Whether cables and switches lead from one host's first adapter to another's.
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        let is_of = |end: &ClusterEnd, host: usize| matches!(end, ClusterEnd::Adapter(of, _) if *of == host);
+        let mut seen: Vec<ClusterEnd> =
+            self.cables.iter().flat_map(|cable| cable.ends).filter(|end| is_of(end, from)).collect();
+        let mut next = 0;
+        while let Some(&at) = seen.get(next) {
+            next += 1;
+            for cable in self.cables.iter().filter(|cable| cable.ends.contains(&at)) {
+                let other = if cable.ends[0] == at { cable.ends[1] } else { cable.ends[0] };
+                if is_of(&other, to) {
+                    return true;
+                }
+                // Nothing passes through an adapter.
+                if matches!(other, ClusterEnd::Switch(_)) && !seen.contains(&other) {
+                    seen.push(other);
+                }
+            }
+        }
+        false
+    }
+
+    /// Hosts that a host's service has to do with.
+    fn neighbours(&self, hosts: &[HostSetup], of: usize) -> u64 {
+        (0..hosts.len()).filter(|&other| other != of && self.reaches(of, other)).count() as u64
+    }
+
+    /// Complains of adapters whose tables are too small for what is borrowed at once.
+    fn check_tables(&self, hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
+        let meets = |a: &BorrowSetup, b: &BorrowSetup| {
+            let is_before = |a: &BorrowSetup, b: &BorrowSetup| a.until.is_some_and(|until| until <= b.from);
+            !is_before(a, b) && !is_before(b, a)
+        };
+        for borrow in &self.borrows {
+            let (lender, by) = (borrow.function.0, borrow.by);
+            let others = || self.borrows.iter().filter(|other| meets(borrow, other));
+            if others().any(|other| other.function == borrow.function && !std::ptr::eq(other, borrow)) {
+                // Exclusive: the later one is told while the scenario runs.
+                continue;
+            }
+            let lent = others().filter(|other| other.function.0 == lender).count() as u64;
+            let borrowed = others().filter(|other| other.by == by).count() as u64;
+            let [(_, at_lender), (_, at_borrower)] =
+                [lender, by].map(|host| adapters(&hosts[host]).next().expect("it has an adapter"));
+            let requesters = |ntb: &Ntb| u64::from(ntb.requesters.value.get());
+            let bytes = |ntb: &Ntb| ntb.window.value.get() / u64::from(ntb.segments.value.get());
+            let reached = hosts[by].reached_by_borrowed();
+            let segments = others()
+                .filter(|other| other.function.0 == lender)
+                .map(|other| {
+                    hosts[other.by].reached_by_borrowed().get().div_ceil(bytes(at_lender)) + LEASE_SEGMENTS
+                })
+                .sum::<u64>()
+                + MAIL_SEGMENTS * self.neighbours(hosts, lender);
+            let problems = [
+                // The root port's own, and one for each function.
+                (lender, at_lender, "requesters", requesters(at_lender), 1 + lent),
+                (
+                    by,
+                    at_borrower,
+                    "requesters",
+                    requesters(at_borrower),
+                    self.neighbours(hosts, by) + borrowed,
+                ),
+                (lender, at_lender, "segments", u64::from(at_lender.segments.value.get()), segments),
+            ];
+            for (host, ntb, what, has, needs) in problems {
+                if needs > has {
+                    let message = format!("the adapter of `{}` has too few {what} for it", hosts[host].name);
+                    let help = match what {
+                        "segments" => format!(
+                            "it needs {needs} of {} and {} has {has}: `{}` lets a function reach {reached} of its memory; \
+                             `dma_window` makes that less where its IOMMU is on",
+                            Bytes::new(bytes(ntb)),
+                            ntb.name,
+                            hosts[by].name
+                        ),
+                        _ => format!(
+                            "it needs {needs} and {} has {has}; fewer neighbours or functions at a time",
+                            ntb.name
+                        ),
+                    };
+                    wrong.push(Diagnostic::new(&borrow.name.place, message).help(help));
+                }
+            }
+        }
+    }
+}

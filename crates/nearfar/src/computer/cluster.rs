@@ -1,0 +1,205 @@
+//! Cables between hosts' NTB adapters, and the services that lend devices over them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use ::kernel::Kernel;
+use drivers::ntb::{Adapter, NtbDriver};
+use engine::Handle;
+use hardware::Fabric;
+use hardware::endpoint::EndpointId;
+use hardware::link::LinkId;
+use hardware::ntb::CableEnd;
+use lending::{Counters, Lendable, LendingParams, Service};
+use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, adapter};
+use platform::Error;
+use platform::device::PortIndex;
+use platform::pci::PciDriver;
+use wire::pcie::Bdf;
+
+use super::{ComputerError, Computers, functions};
+use crate::topology;
+
+/// The number of an adapter in the cluster: they are counted from 1 through all hosts.
+pub(super) fn node(setup: &ComputerSetup, host: usize, device: usize) -> u8 {
+    let of = |host: usize| {
+        let own = &setup.hosts[host];
+        (0..own.devices.len()).filter(move |&device| adapter(own, device).is_some())
+    };
+    let before: usize = (0..host).map(|host| of(host).count()).sum();
+    (before + of(host).filter(|&other| other <= device).count()) as u8
+}
+
+/// The first adapter of a host, by which it lends and borrows.
+fn first(setup: &ComputerSetup, host: usize) -> Option<usize> {
+    (0..setup.hosts[host].devices.len()).find(|&device| adapter(&setup.hosts[host], device).is_some())
+}
+
+/// Connects adapters as a scenario says.
+pub(super) fn connect(
+    fabric: &mut Fabric,
+    setup: &ComputerSetup,
+    devices: &[Vec<EndpointId>],
+) -> Vec<LinkId> {
+    let cluster = &setup.cluster;
+    let params = |(_, switch): &(String, machine::ClusterSwitch)| topology::cluster_switch_params(switch);
+    let switches: Vec<_> =
+        cluster.switches.iter().map(|switch| fabric.add_cluster_switch(params(switch))).collect();
+    let file = |end: &ClusterEnd| -> Option<&Ntb> {
+        match *end {
+            ClusterEnd::Adapter(host, device) => adapter(&setup.hosts[host], device),
+            ClusterEnd::Switch(_) => None,
+        }
+    };
+    let any = setup.hosts.iter().flat_map(|host| (0..host.devices.len()).filter_map(|n| adapter(host, n)));
+    let any: Option<&Ntb> = any.into_iter().next();
+    let cables = cluster.cables.iter().filter_map(|cable| {
+        let ends = cable.ends.map(|end| match end {
+            ClusterEnd::Adapter(host, device) => CableEnd::Adapter(devices[host][device]),
+            ClusterEnd::Switch(switch) => CableEnd::Switch(switches[switch]),
+        });
+        let files = [file(&cable.ends[0]), file(&cable.ends[1])];
+        // A switch's port is as the adapter's at the other end; between two switches as any.
+        let usual = files[0].or(files[1]).or(any)?;
+        let files = files.map(|file| file.unwrap_or(usual));
+        Some((ends, topology::ntb_cable_params(files, cable.lanes, cable.propagation)))
+    });
+    let cables: Vec<_> = cables.collect();
+    cables.into_iter().map(|(ends, params)| fabric.add_ntb_cable(ends, params)).collect()
+}
+
+/// A borrowing of a scenario.
+pub(super) struct Borrow {
+    /// The borrower.
+    by: usize,
+    /// The lender's number in the cluster, and the device.
+    node: u8,
+    device: EndpointId,
+    /// What the scenario calls it.
+    name: String,
+    /// It begins before programs start.
+    at_once: bool,
+}
+
+/// The borrowings of a scenario.
+pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec<Borrow> {
+    let borrows = setup.cluster.borrows.iter().map(|borrow| {
+        let (lender, device) = borrow.function;
+        Borrow {
+            by: borrow.by,
+            node: first(setup, lender).map_or(0, |at| node(setup, lender, at)),
+            device: devices[lender][device],
+            name: borrow.name.value.clone(),
+            at_once: borrow.from.is_zero(),
+        }
+    });
+    borrows.collect()
+}
+
+/// What of lending a host has.
+pub(super) struct Lending {
+    lendable: Lendable,
+    adapter: Rc<RefCell<Option<Rc<Adapter>>>>,
+    service: RefCell<Option<Rc<Service>>>,
+    params: LendingParams,
+}
+
+impl Lending {
+    /// For a host with an adapter; with the drivers that its kernel needs, before all others and behind them.
+    pub fn new(
+        setup: &ComputerSetup,
+        number: usize,
+        hw: &Handle<Fabric>,
+        devices: &[EndpointId],
+    ) -> Option<(Self, [Rc<dyn PciDriver>; 2])> {
+        first(setup, number)?;
+        let lent: Vec<EndpointId> = (0..)
+            .zip(devices)
+            .filter(|(n, _)| setup.cluster.lends((number, *n)))
+            .map(|(_, &id)| id)
+            .collect();
+        let hw = hw.clone();
+        let (lender, lendable) = Lendable::new(Rc::new(move |at| {
+            hw.with(|fabric, _| {
+                lent.iter().any(|&device| functions(fabric, device, PortIndex(0)).contains(&at.bdf))
+            })
+        }));
+        let adapter: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
+        let found = Rc::clone(&adapter);
+        let driver = NtbDriver::new(Rc::new(move |adapter| {
+            found.borrow_mut().get_or_insert(adapter);
+        }));
+        let host = &setup.hosts[number];
+        let params = LendingParams {
+            window: host.dma_window.get(),
+            translated: matches!(host.iommu, DmaMode::Strict | DmaMode::Lazy),
+            ..LendingParams::default()
+        };
+        let lending = Self { lendable, adapter, service: RefCell::new(None), params };
+        Some((lending, [Rc::new(lender), Rc::new(driver)]))
+    }
+
+    /// Starts the host's service, whose kernel has booted.
+    pub fn start(self: &Rc<Self>, kernel: &Rc<Kernel>) -> impl Future<Output = Result<(), Error>> + use<> {
+        let adapter = self.adapter.borrow().clone();
+        let started = adapter.map(|adapter| Service::start(kernel, adapter, &self.lendable, self.params));
+        let me = Rc::clone(self);
+        async move {
+            // An adapter that has no power, or is out of its slot, is none.
+            if let Some(started) = started {
+                *me.service.borrow_mut() = Some(started.await?);
+            }
+            Ok(())
+        }
+    }
+
+    /// What the service has done, and what it holds.
+    pub fn counters(&self) -> Option<Counters> {
+        self.service.borrow().as_ref().map(|service| service.counters())
+    }
+}
+
+impl Computers {
+    /// Lets hosts with NTB adapters lend and borrow, and borrows what a scenario's programs find from the beginning.
+    pub(super) fn start_lending(&self) -> Result<(), ComputerError> {
+        for host in &self.hosts {
+            if let Some(lending) = &host.lending {
+                let started = self.simulation.block_on(lending.start(&host.kernel))?;
+                started.map_err(|problem| ComputerError::Lending {
+                    host: host.name.clone(),
+                    what: "the service".to_owned(),
+                    problem,
+                })?;
+            }
+        }
+        for (n, borrow) in self.borrows.iter().enumerate().filter(|(_, borrow)| borrow.at_once) {
+            let borrowed = self.simulation.block_on(self.borrow(n))?;
+            borrowed.map_err(|problem| ComputerError::Lending {
+                host: self.hosts[borrow.by].name.clone(),
+                what: borrow.name.clone(),
+                problem,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The borrower's service, and the function as the lender calls it.
+    fn parties(&self, number: usize) -> Result<(Rc<Service>, u8, Bdf), Error> {
+        let Borrow { by, node, device, .. } = self.borrows[number];
+        let service = self.hosts[by].lending.as_ref().and_then(|own| own.service.borrow().clone());
+        let all = self.simulation.with(|fabric, _| functions(fabric, device, PortIndex(0)));
+        Ok((service.ok_or(Error::NoDevice)?, node, *all.first().ok_or(Error::NoDevice)?))
+    }
+
+    /// Lets a scenario's `number`th borrowing begin, at once; the future ends when a driver has had its chance.
+    pub(super) fn borrow(&self, number: usize) -> impl Future<Output = Result<(), Error>> + use<> {
+        let asked = self.parties(number).map(|(service, node, function)| service.borrow(node, function));
+        async move { asked?.await.map(drop) }
+    }
+
+    /// Lets it end.
+    pub(super) fn give_back(&self, number: usize) -> impl Future<Output = Result<(), Error>> + use<> {
+        let asked = self.parties(number).map(|(service, node, function)| service.give_back(node, function));
+        async move { asked?.await }
+    }
+}
