@@ -6,5 +6,6 @@
 
 pub mod dma_engine;
 pub mod firmware;
+pub mod gpu;
 pub mod nic;
 pub mod nvme;

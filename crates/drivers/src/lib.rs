@@ -2,7 +2,9 @@
 //! driver here cannot tell whose function it drives.
 
 mod costs;
+pub mod gpu;
 pub mod nic;
 pub mod ntb;
 pub mod nvme;
 pub mod team;
+pub mod vfio;

@@ -23,6 +23,7 @@ mod doc;
 mod drive;
 mod event;
 mod figure;
+mod gpu;
 mod host;
 mod kernel;
 mod library;
@@ -65,6 +66,7 @@ pub use event::{
     Action, Condition, Deed, EventCounter, EventEntry, EventSetup, LinkPlace, NetCounter, Setting, Trigger,
 };
 pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
+pub use gpu::*;
 pub use host::*;
 pub use kernel::{DmaFile, Ecn, KernelFile, PciFile, SchedulerFile};
 pub use library::Library;

@@ -17,6 +17,8 @@ macro_rules! built_in {
 /// The repository's files: path in the repository, text. A new file takes one line.
 const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/dell-r730.toml",
+    "machines/dolphin-e5-1650v4.toml",
+    "machines/dolphin-e5-2603v4.toml",
     "machines/dell-t430.toml",
     "machines/dell-t620-ivy.toml",
     "machines/dell-t620-sandy.toml",
@@ -29,6 +31,8 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/drives/optane-p4800x.toml",
     "machines/drives/pm1725a.toml",
     "machines/drives/pm1725a-dual.toml",
+    "machines/gpus/k40c.toml",
+    "machines/gpus/k420.toml",
     "machines/kernels/linux.toml",
     "machines/nics/82575eb.toml",
     "machines/nics/82599.toml",
@@ -40,6 +44,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/parts/ideal.toml",
     "machines/parts/netfpga.toml",
     "machines/parts/nfp6000.toml",
+    "machines/switches/dolphin-board.toml",
     "machines/switches/pex8733.toml",
     "machines/switches/pex8796.toml",
     "machines/switches/pm8536.toml",
@@ -51,6 +56,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/fio-randread.toml",
     "scenarios/fio-remote.toml",
     "scenarios/fio-switch.toml",
+    "scenarios/gpu-peer.toml",
     "scenarios/iommu-window.toml",
     "scenarios/kpio-ping.toml",
     "scenarios/kpio-send.toml",

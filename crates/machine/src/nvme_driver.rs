@@ -16,6 +16,8 @@ record! {
         memory_buffer: Option<Placed<bool>>,
         /// SGLs describe segments of at least so many bytes on average; 0 for never (Linux: `sgl_threshold`).
         sgl_threshold: Option<Bytes>,
+        /// Programs drive the drives by themselves, as with vfio-pci: the kernel has no block devices of them. If not given, it has.
+        user_space: Option<bool>,
         /// How long an I/O command may take before it is aborted (Linux: `io_timeout`).
         io_timeout: Option<Duration>,
     }

@@ -23,6 +23,7 @@ fn every_file_is_in_the_program() {
     for folder in [
         "machines",
         "machines/drives",
+        "machines/gpus",
         "machines/kernels",
         "machines/nics",
         "machines/parts",

@@ -224,7 +224,7 @@ proptest::proptest! {
         let line = [&[workloads::PROGRAMS[program].name], &words[..]].concat().join(" ");
         let disk = workloads::Disk { name: "nvme0n2".into(), bytes: 16 << 20, block: 512 };
         let link = workloads::Link { name: "eth0".into(), queues: 4, max_frame: 1514, has_carrier: true };
-        let premises = workloads::Premises { cores: 4, memory: 1 << 30, disks: vec![disk], links: vec![link] };
+        let premises = workloads::Premises { cores: 4, memory: 1 << 30, disks: vec![disk], links: vec![link], gpus: 2, user_drives: 1 };
         let refused = workloads::parse(&line).and_then(|program| program.check(&premises)).err();
         proptest::prop_assert!(refused.is_none_or(|refused| !refused.message.is_empty()));
     }

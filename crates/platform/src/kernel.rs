@@ -1,5 +1,6 @@
 //! What a kernel does for drivers and programs beside their devices.
 
+use std::any::Any;
 use std::rc::Rc;
 
 use units::{Duration, Time};
@@ -172,6 +173,13 @@ pub trait Kernel {
     fn open_block(&self, name: &str) -> Option<Rc<dyn BlockFile>>;
     /// Takes a block device back; requests that come after fail.
     fn unregister_block(&self, name: &str);
+    /// Announces what programs can open and the kernel need not know: a GPU's [`GpuFile`](crate::gpu::GpuFile). Gives its name, which
+    /// begins as told and ends with the first number that is free.
+    fn register_file(&self, kind: &str, file: Rc<dyn Any>) -> String;
+    /// What was announced by a name, with or without `/dev/`.
+    fn open_file(&self, name: &str) -> Option<Rc<dyn Any>>;
+    /// Takes back what was announced.
+    fn unregister_file(&self, name: &str);
     /// Announces a network device; gives what it hands received frames to.
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn crate::net::NetCore>;
     /// A network device, for programs that make their own frames.

@@ -15,6 +15,7 @@ pub mod device;
 pub mod dma;
 pub mod error;
 pub mod ethernet;
+pub mod gpu;
 pub mod irq;
 pub mod kernel;
 pub mod lock;

@@ -9,12 +9,14 @@
 //! * [`nvme`]: registers, queue entries, data pointers, identify data and logs
 //!   of NVM Express;
 //! * [`ethernet`], [`ip`]: frames and packets of networks; [`pcap`]: captures of them;
+//! * [`gpu`]: registers, rings and commands of the GPU;
 //! * [`nic`]: registers, descriptors and completions of the NIC; [`kpio`]: frames in its programmed-I/O queues.
 
 #![forbid(unsafe_code)]
 
 pub mod dma_engine;
 pub mod ethernet;
+pub mod gpu;
 pub mod ip;
 pub mod kpio;
 mod malformed;

@@ -3,6 +3,7 @@
 //! [`PROGRAMS`] lists them: a new one takes a module and a line there. What a command line asks for that cannot be is told before
 //! anything runs: by [`parse`], as far as the line itself shows it, by [`Program::check`] where it depends on what is there.
 
+pub mod cuda;
 pub mod dd;
 pub mod ethtool;
 pub mod fio;
@@ -10,6 +11,7 @@ pub mod iperf;
 mod latency;
 pub mod memcached;
 pub mod netperf;
+pub mod nvm;
 mod options;
 pub mod pagerank;
 pub mod ping;

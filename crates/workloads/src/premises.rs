@@ -54,6 +54,10 @@ pub struct Premises {
     pub disks: Vec<Disk>,
     /// Network devices.
     pub links: Vec<Link>,
+    /// How many GPUs there are.
+    pub gpus: u32,
+    /// How many drives there are that programs drive by themselves.
+    pub user_drives: u32,
 }
 
 /// A block device.
@@ -97,6 +101,15 @@ impl Premises {
         found.ok_or_else(|| {
             missing(&format!("{program}: there is no network device `{name}`"), known.collect())
         })
+    }
+
+    /// Refuses a GPU that the host does not have.
+    pub(crate) fn gpu(&self, program: &str, number: u32) -> Result<(), Refused> {
+        let message = format!("{program}: there is no GPU {number}");
+        match self.gpus {
+            0 => Err(missing(&message, Vec::new())),
+            count => Refused::unless(number < count, message, format!("GPUs 0 to {}", count - 1)),
+        }
     }
 
     /// Refuses buffers that the host's memory cannot hold.

@@ -34,14 +34,18 @@ impl Command {
 
 /// Every program there is.
 pub const PROGRAMS: &[Command] = &[
+    command::<crate::cuda::bandwidth::BandwidthTest>("bandwidthTest"),
     command::<crate::dd::Dd>("dd"),
     command::<crate::ethtool::Ethtool>("ethtool"),
     command::<crate::fio::Fio>("fio"),
+    command::<crate::cuda::copy::GpuCopy>("gpu-copy"),
+    command::<crate::cuda::pingpong::GpuPingPong>("gpu-pingpong"),
     command::<crate::iperf::Iperf>("iperf"),
     command::<crate::memcached::Memaslap>("memaslap"),
     command::<crate::memcached::Memcached>("memcached"),
     command::<crate::netperf::Netperf>("netperf"),
     command::<crate::netperf::Netserver>("netserver"),
+    command::<crate::nvm::NvmLatency>("nvm-latency"),
     command::<crate::ping::Ping>("ping"),
     command::<crate::pktgen::Pktgen>("pktgen"),
     command::<crate::pagerank::PageRank>("pr"),

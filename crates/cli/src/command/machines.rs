@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use machine::{
-    ComputerScenario, Doc, Drive, KernelFile, Kind, Kindred, Library, Listed, Machine, Nic, Part, PcieSwitch,
-    Scenario,
+    ComputerScenario, Doc, Drive, Gpu, KernelFile, Kind, Kindred, Library, Listed, Machine, Nic, Part,
+    PcieSwitch, Scenario,
 };
 
 use crate::failure::Failure;
@@ -54,6 +54,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         for name in library.names("machines/nics") {
             all.push(("NIC", name.clone(), read::<Nic>(&library, &name)?.summary));
         }
+        for name in library.names("machines/gpus") {
+            all.push(("GPU", name.clone(), read::<Gpu>(&library, &name)?.summary));
+        }
         for name in library.names("machines/switches") {
             all.push(("switch", name.clone(), read::<PcieSwitch>(&library, &name)?.summary));
         }
@@ -86,6 +89,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         "machines/parts" => Doc::<Part>::load(&library, name)?.list()?,
         "machines/drives" => Doc::<Drive>::load(&library, name)?.list()?,
         "machines/nics" => Doc::<Nic>::load(&library, name)?.list()?,
+        "machines/gpus" => Doc::<Gpu>::load(&library, name)?.list()?,
         "machines/switches" => Doc::<PcieSwitch>::load(&library, name)?.list()?,
         "machines/kernels" => Doc::<KernelFile>::load(&library, name)?.list()?,
         "machines" => {
@@ -95,7 +99,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         _ => {
             return Err(Failure::new(format!(
-                "there is nothing called `{name}`; `nearfar machines` lists machines, cards, drives, NICs, kernels and scenarios"
+                "there is nothing called `{name}`; `nearfar machines` lists machines, cards, drives, NICs, GPUs, switches, kernels and scenarios"
             )));
         }
     };
@@ -151,6 +155,9 @@ fn show_sources(library: &Library, arguments: &Arguments) -> Result<ExitCode, Fa
     }
     for name in library.names("machines/nics") {
         files.push((name.clone(), Doc::<Nic>::load(library, &name)?.list()?));
+    }
+    for name in library.names("machines/gpus") {
+        files.push((name.clone(), Doc::<Gpu>::load(library, &name)?.list()?));
     }
     for name in library.names("machines/kernels") {
         files.push((name.clone(), Doc::<KernelFile>::load(library, &name)?.list()?));
@@ -217,11 +224,12 @@ fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {
 
 /// The library's folder that a name is in, or that the file at a path would be in by the folder that it is in.
 fn folder_of(library: &Library, name: &str) -> &'static str {
-    const FOLDERS: [&str; 7] = [
+    const FOLDERS: [&str; 8] = [
         "machines",
         "machines/parts",
         "machines/drives",
         "machines/nics",
+        "machines/gpus",
         "machines/switches",
         "machines/kernels",
         "scenarios",

@@ -1,7 +1,8 @@
 //! Requests of a device to another one below a root port.
 //!
 //! Writes, and reads of root complexes that send them on as they are, keep the requester's ID and tag; the answer comes back by
-//! that ID. Other root complexes read in pieces of their own and answer the requester themselves, in the order of its bytes:
+//! that ID. A write's place in the receive buffer is free when the write has left by the other port; some root complexes cut it
+//! into lines. Other root complexes read in pieces of their own and answer the requester themselves, in the order of its bytes:
 //! each piece has a place in a table until it has come. Where the two ports are on different sockets, all of it
 //! passes the interconnect. A port sends something back by which it came only where the machine's do: with a switch below that
 //! redirects to the root.
@@ -30,6 +31,13 @@ pub struct PeerReads {
     pub largest: u32,
     /// Pieces under way at once, at most 128.
     pub places: u16,
+}
+
+/// A TLP that goes on through another port.
+struct Copy {
+    packet: PacketId,
+    port: u8,
+    at: Time,
 }
 
 /// A read of a device from a peer, while the root complex does it in pieces.
@@ -152,11 +160,55 @@ impl Host {
             return true;
         }
         let request = MemoryRequest { address: target.get() - (address - request.address), ..*request };
-        let kind = match tlp.kind {
-            TlpKind::MemoryWrite(_) => TlpKind::MemoryWrite(request),
-            _ => TlpKind::MemoryRead(request),
+        let TlpKind::MemoryWrite(_) = tlp.kind else {
+            let kind = TlpKind::MemoryRead(request);
+            let copy = self.copy_on(
+                wires,
+                scheduler,
+                what.packet,
+                &Tlp { common, kind },
+                (what.port, to, start),
+                None,
+            );
+            self.send_copy(scheduler, copy);
+            return true;
         };
-        self.copy_on(wires, scheduler, what.packet, &Tlp { common, kind }, (what.port, to, start));
+        // Where bytes are left out, as in two doublewords at most, it goes on as it is.
+        let largest = self.ports[usize::from(what.port)].params.peer_writes.filter(|_| length > 8);
+        let from = target.get();
+        let mut done = 0;
+        while done < length || length == 0 {
+            let at = from + u64::from(done);
+            let to_boundary = |largest| u64::from(largest) - at % u64::from(largest);
+            let here = largest.map_or(u64::MAX, to_boundary).min(u64::from(length - done)) as u32;
+            let request = match here == length {
+                true => request,
+                false => MemoryRequest::for_bytes(request.requester, request.tag, at, here),
+            };
+            let kind = TlpKind::MemoryWrite(request);
+            let part = (here < length).then(|| {
+                let begin = (address & 3) as usize + done as usize;
+                ((at & 3) as usize, begin..begin + here as usize)
+            });
+            let copy = self.copy_on(
+                wires,
+                scheduler,
+                what.packet,
+                &Tlp { common, kind },
+                (what.port, to, start),
+                part,
+            );
+            done += here;
+            if done == length {
+                // Its place in the receive buffer is free when the last piece has left.
+                let held = wires.packets.hop_mut(what.packet).held.take();
+                wires.packets.hop_mut(copy.packet).held = held;
+            }
+            self.send_copy(scheduler, copy);
+            if length == 0 {
+                break;
+            }
+        }
         true
     }
 
@@ -178,7 +230,8 @@ impl Host {
         let Some(to) = to.filter(|&to| to != usize::from(port) || reflects) else { return false };
         let now = scheduler.now();
         if let Ok((tlp, _)) = wires.packets.decode(packet) {
-            self.copy_on(wires, scheduler, packet, &tlp, (port, to as u8, start));
+            let copy = self.copy_on(wires, scheduler, packet, &tlp, (port, to as u8, start), None);
+            self.send_copy(scheduler, copy);
         }
         wires.consume(scheduler, packet, now);
         true
@@ -196,7 +249,7 @@ impl Host {
         *last
     }
 
-    /// Sends `tlp` with the payload of `packet`, which came by one port, through another.
+    /// Makes `tlp` with the payload of `packet`, or `part` of it, which came by one port and goes through another.
     fn copy_on(
         &mut self,
         wires: &mut Wires,
@@ -204,19 +257,32 @@ impl Host {
         packet: PacketId,
         tlp: &Tlp,
         (from, to, start): (u8, u8, Time),
-    ) {
+        part: Option<(usize, std::ops::Range<usize>)>,
+    ) -> Copy {
         let mut bytes = std::mem::take(&mut self.scratch.payload);
         bytes.clear();
         if let Ok((_, payload)) = wires.packets.decode(packet) {
-            bytes.extend_from_slice(payload);
+            match part.and_then(|(lead, part)| Some((lead, payload.get(part)?))) {
+                None => bytes.extend_from_slice(payload),
+                Some((lead, part)) => {
+                    // Its first byte may be anywhere in its doubleword, and so may its last.
+                    bytes.resize(lead, 0);
+                    bytes.extend_from_slice(part);
+                    bytes.resize(bytes.len().next_multiple_of(4), 0);
+                }
+            }
         }
-        let copy = wires.packets.encode(tlp, &bytes);
+        let packet = wires.packets.encode(tlp, &bytes);
         let start = self.cross((from, to), start.max(scheduler.now()), bytes.len() as u64);
         self.scratch.payload = bytes;
         let state = &self.ports[usize::from(to)];
-        wires.tie(state.end, copy);
-        let at = start + state.params.outbound_latency;
-        scheduler.at(at, Event::Root(self.id, RootEvent::Send { port: to, packet: copy }));
+        wires.tie(state.end, packet);
+        Copy { packet, port: to, at: start + state.params.outbound_latency }
+    }
+
+    /// Lets a copy leave.
+    fn send_copy(&self, scheduler: &mut Scheduler<Event>, copy: Copy) {
+        scheduler.at(copy.at, Event::Root(self.id, RootEvent::Send { port: copy.port, packet: copy.packet }));
     }
 
     /// Asks for pieces of reads from peers while there are places.

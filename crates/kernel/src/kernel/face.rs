@@ -1,5 +1,6 @@
 //! The kernel as drivers and programs see it.
 
+use std::any::Any;
 use std::rc::Rc;
 
 use platform::Error;
@@ -128,6 +129,22 @@ impl KernelFace for Inner {
 
     fn unregister_block(&self, name: &str) {
         self.block.remove(name);
+    }
+
+    fn register_file(&self, kind: &str, file: Rc<dyn Any>) -> String {
+        let mut files = self.files.borrow_mut();
+        let mut numbered = (0u32..).map(|number| format!("{kind}{number}"));
+        let name = numbered.find(|name| !files.contains_key(name)).unwrap_or_default();
+        files.insert(name.clone(), file);
+        name
+    }
+
+    fn open_file(&self, name: &str) -> Option<Rc<dyn Any>> {
+        self.files.borrow().get(name.strip_prefix("/dev/").unwrap_or(name)).cloned()
+    }
+
+    fn unregister_file(&self, name: &str) {
+        self.files.borrow_mut().remove(name);
     }
 
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore> {

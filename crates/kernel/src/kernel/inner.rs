@@ -1,7 +1,8 @@
 //! What the parts of a kernel share, and what they ask of it.
 
+use std::any::Any;
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
 use platform::Error;
@@ -36,6 +37,8 @@ pub(crate) struct Inner {
     /// Protocols of network namespaces beside the first.
     pub namespaces: RefCell<Vec<Rc<Stack>>>,
     pub block: Block,
+    /// What drivers offer to programs beside block and network devices.
+    pub files: RefCell<BTreeMap<String, Rc<dyn Any>>>,
     pub pins: Pins,
     pub tasks: Tasks,
     pub log: RefCell<VecDeque<(Time, String)>>,

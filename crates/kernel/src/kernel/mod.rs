@@ -81,6 +81,7 @@ impl Kernel {
             inet: Stack::new(me, memory.sockets.len(), params.inet),
             namespaces: RefCell::default(),
             block: Block::new(me.clone(), params.block),
+            files: RefCell::default(),
             cores,
             pins: Pins::default(),
             tasks: Tasks::default(),

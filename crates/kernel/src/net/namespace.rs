@@ -3,6 +3,7 @@
 //! A device is in one namespace at a time. Two virtual functions of one NIC in two namespaces talk through the NIC, as
 //! those of two containers do; in one namespace, the host would find both addresses to be its own.
 
+use std::any::Any;
 use std::rc::Rc;
 
 use platform::Error;
@@ -115,6 +116,18 @@ impl Kernel for Namespace {
 
     fn unregister_block(&self, name: &str) {
         self.kernel.unregister_block(name);
+    }
+
+    fn register_file(&self, kind: &str, file: Rc<dyn Any>) -> String {
+        self.kernel.register_file(kind, file)
+    }
+
+    fn open_file(&self, name: &str) -> Option<Rc<dyn Any>> {
+        self.kernel.open_file(name)
+    }
+
+    fn unregister_file(&self, name: &str) {
+        self.kernel.unregister_file(name);
     }
 
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore> {

@@ -6,6 +6,7 @@ use super::slot::{LinkEntry, LinkSetup};
 use super::{HostSetup, file};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::drive::Drive;
+use crate::gpu::Gpu;
 use crate::library::Library;
 use crate::nic::Nic;
 use crate::ntb::Ntb;
@@ -17,7 +18,7 @@ use crate::source::Place;
 use units::Bytes;
 
 record! {
-    /// A device in a slot: one of `drive`, `nic`, `card` and `ntb`.
+    /// A device in a slot: one of `drive`, `nic`, `gpu`, `card` and `ntb`.
     pub struct DeviceEntry {
         /// What the scenario calls it, for what names it; no other device of the host is called so.
         name: Option<Placed<String>>,
@@ -40,6 +41,8 @@ record! {
         namespaces: Option<Placed<Several<Bytes>>>,
         /// A NIC: a name, or the path of a file.
         nic: Option<Placed<String>>,
+        /// A GPU: a name, or the path of a file.
+        gpu: Option<Placed<String>>,
         /// A card with a DMA engine: a name, or the path of a file.
         card: Option<Placed<String>>,
         /// An NTB adapter: a name, or the path of a file.
@@ -58,12 +61,12 @@ record! {
         change: Option<Changes>,
     }
     check |entry: &DeviceEntry, check: &mut Check<'_>| {
-        let kinds = [entry.drive.is_some(), entry.nic.is_some(), entry.card.is_some(), entry.ntb.is_some()];
+        let kinds = [&entry.drive, &entry.nic, &entry.gpu, &entry.card, &entry.ntb].map(Option::is_some);
         check.require(
             kinds.iter().filter(|&&there| there).count() == 1,
             "device",
             "a slot holds one device",
-            "give one of `drive`, `nic`, `card` and `ntb`",
+            "give one of `drive`, `nic`, `gpu`, `card` and `ntb`",
         );
         let for_drives = [
             ("backing", entry.backing.is_some()),
@@ -118,6 +121,8 @@ pub enum DeviceFile {
     Drive(Box<DriveSetup>),
     /// A NIC.
     Nic(Box<Nic>),
+    /// A GPU.
+    Gpu(Box<Gpu>),
     /// A card with a DMA engine.
     Card(Box<Part>),
     /// An NTB adapter.
@@ -143,6 +148,7 @@ impl DeviceFile {
         match self {
             Self::Drive(drive) => &drive.file.name,
             Self::Nic(nic) => &nic.name,
+            Self::Gpu(gpu) => &gpu.name,
             Self::Card(part) => &part.name,
             Self::Ntb(ntb) => &ntb.name,
         }
@@ -154,7 +160,7 @@ impl DeviceFile {
             Self::Drive(drive) => drive.file.controller.ports.value.get(),
             // As many hosts as multi-host adapters have.
             Self::Nic(_) => 4,
-            Self::Card(_) | Self::Ntb(_) => 1,
+            Self::Gpu(_) | Self::Card(_) | Self::Ntb(_) => 1,
         }
     }
 
@@ -166,6 +172,7 @@ impl DeviceFile {
                 (each, each * drive.file.controller.ports.value.get())
             }
             Self::Nic(nic) => (nic.link.width.value.get(), nic.link.width.value.get()),
+            Self::Gpu(gpu) => (gpu.link.width.value.get(), gpu.link.width.value.get()),
             Self::Card(part) => (part.link.width.value.get(), part.link.width.value.get()),
             Self::Ntb(ntb) => (ntb.link.width.value.get(), ntb.link.width.value.get()),
         }
@@ -175,7 +182,8 @@ impl DeviceFile {
 impl DeviceEntry {
     /// Where it names what it is.
     pub(super) fn place(&self) -> &Place {
-        let name = self.drive.as_ref().or(self.nic.as_ref()).or(self.card.as_ref()).or(self.ntb.as_ref());
+        let names = [&self.drive, &self.nic, &self.gpu, &self.card, &self.ntb];
+        let name = names.into_iter().flatten().next();
         &name.expect("the entry's check asks for one").place
     }
 }
@@ -184,12 +192,13 @@ impl DeviceSetup {
     /// Reads the file that the entry names.
     pub(super) fn load(library: &Library, entry: &DeviceEntry) -> Result<Self, Diagnostics> {
         let changes = entry.change.as_ref();
-        let kind = match (&entry.drive, &entry.nic, &entry.card, &entry.ntb) {
+        let kind = match (&entry.drive, &entry.nic, &entry.gpu, &entry.card, &entry.ntb) {
             (Some(name), ..) => DeviceFile::Drive(Box::new(drive(file(library, name, changes)?, entry)?)),
             (_, Some(name), ..) => DeviceFile::Nic(Box::new(file(library, name, changes)?)),
-            (_, _, Some(name), _) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
+            (_, _, Some(name), ..) => DeviceFile::Gpu(Box::new(file(library, name, changes)?)),
+            (.., Some(name), _) => DeviceFile::Card(Box::new(file(library, name, changes)?)),
             (.., Some(name)) => DeviceFile::Ntb(Box::new(file(library, name, changes)?)),
-            (None, None, None, None) => unreachable!("the entry's check asks for one"),
+            (None, None, None, None, None) => unreachable!("the entry's check asks for one"),
         };
         let vfs = match &entry.vfs {
             Some(vfs) => virtual_functions(&kind, vfs)?,

@@ -74,7 +74,11 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
             }
         })
     };
-    let disks: Vec<_> = (0..all.len()).map(|number| disks(&drives(number).collect::<Vec<_>>())).collect();
+    let disks = |number: usize| match all[number].has_user_drives() {
+        true => Vec::new(),
+        false => disks(&drives(number).collect::<Vec<_>>()),
+    };
+    let disks: Vec<_> = (0..all.len()).map(disks).collect();
     for (host, (interfaces, disks)) in hosts.iter_mut().zip(networks.into_iter().zip(disks)) {
         (host.interfaces, host.disks) = (interfaces, disks);
     }

@@ -287,6 +287,11 @@ impl ComputerSetup {
 }
 
 impl HostSetup {
+    /// Whether programs drive its drives by themselves.
+    pub fn has_user_drives(&self) -> bool {
+        self.nvme_driver.as_ref().is_some_and(|driver| driver.user_space == Some(true))
+    }
+
     /// Its cores.
     pub fn cores(&self) -> u32 {
         self.machine.host.sockets.value.get() * self.machine.host.core.count.value.get()

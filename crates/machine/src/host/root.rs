@@ -136,6 +136,9 @@ record! {
         peer_read: Option<Figure<Bytes>>,
         /// Such reads under way at once; 32 if not given (assumed: as many as a device's that knows no extended tags).
         peer_reads: Option<Figure<Count>>,
+        /// Most bytes of the writes into which the root complex cuts a device's write to another one (bytes); it goes on as it is if
+        /// not given.
+        peer_write: Option<Figure<Bytes>>,
         /// How long ports wait for the completion of a core's access; 50 ms unless given (PCIe Base Specification 6.0,
         /// 7.5.3.16: 50 us to 50 ms where the registers leave it to the port).
         completion_timeout: Option<Figure<Duration>>,
@@ -147,13 +150,15 @@ record! {
         if let Some(penalty) = &root.long_header_penalty {
             check.require_bytes("long_header_penalty", penalty.value, (Bytes::ZERO, Bytes::kib(1)));
         }
-        let largest = root.peer_read.as_ref().map_or(64, |largest| largest.value.get());
-        check.require(
-            largest.is_power_of_two() && (64..=4096).contains(&largest),
-            "peer_read",
-            format!("reads of {largest} B are not possible"),
-            "a power of two from 64 B to 4 KiB",
-        );
+        for (key, what, largest) in [("peer_read", "reads", &root.peer_read), ("peer_write", "writes", &root.peer_write)] {
+            let largest = largest.as_ref().map_or(64, |largest| largest.value.get());
+            check.require(
+                largest.is_power_of_two() && (64..=4096).contains(&largest),
+                key,
+                format!("{what} of {largest} B are not possible"),
+                "a power of two from 64 B to 4 KiB",
+            );
+        }
         let peers = root.peer_reads.as_ref().map_or(32, |places| places.value.get());
         check.require_within("peer_reads", peers.into(), (1, 128), "reads cannot be told apart");
     }

@@ -105,6 +105,7 @@ pub fn device_names(host: &HostSetup) -> Vec<String> {
         let kind = match &device.kind {
             DeviceFile::Drive(_) => "drive",
             DeviceFile::Nic(_) => "nic",
+            DeviceFile::Gpu(_) => "gpu",
             DeviceFile::Card(_) => "card",
             DeviceFile::Ntb(_) => "ntb",
         };

@@ -58,10 +58,19 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         bytes: disk.size.get(),
         block: disk.block.get(),
     };
+    let found = machine::links_found(&setup.hosts, entry.host);
+    let count = |is_it: fn(&DeviceFile) -> bool| {
+        found.iter().filter(|at| is_it(&setup.hosts[at.host].devices[at.device].kind)).count() as u32
+    };
     Premises {
         cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },
         memory: u64::from(described.sockets.value.get()).saturating_mul(described.dram.size.value.get()),
         disks: host.disks.iter().map(disk).collect(),
         links: host.interfaces.iter().map(link).collect(),
+        gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
+        user_drives: match host.has_user_drives() {
+            true => count(|kind| matches!(kind, DeviceFile::Drive(_))),
+            false => 0,
+        },
     }
 }

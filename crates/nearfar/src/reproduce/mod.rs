@@ -1,6 +1,7 @@
 //! A paper's claims judged by simulation: one module for each paper.
 
 mod data;
+mod device_lending;
 mod ioctopus;
 mod kpio_wc;
 mod pcie_bench;
@@ -17,7 +18,7 @@ pub use data::{data_folder, measured_evidence};
 pub use pcie_bench::{Compared, against_the_closed_form};
 
 /// Papers whose claims are there to be judged.
-pub const SEEDS: [&str; 3] = ["pcie-bench", "ioctopus", "kpio-wc"];
+pub const SEEDS: [&str; 4] = ["pcie-bench", "ioctopus", "kpio-wc", "device-lending"];
 
 /// What to judge by.
 #[derive(Clone, Debug)]
@@ -63,6 +64,7 @@ pub fn reproduce(
     match seed {
         "pcie-bench" => pcie_bench::reproduce(options, progress),
         "ioctopus" => ioctopus::reproduce(options, progress),
+        "device-lending" => device_lending::reproduce(options, progress),
         "kpio-wc" => kpio_wc::reproduce(options, progress),
         other => panic!("`{other}` is not among the papers"),
     }

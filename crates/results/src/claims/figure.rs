@@ -56,6 +56,10 @@ pub struct Figure {
     pub unit: String,
     /// Tolerance of its points, percent (percentage points where the unit is `%`).
     pub tolerance_pct: f64,
+    /// From where on the axis its lines are plateaus, if they are.
+    pub plateau_from: Option<u64>,
+    /// Tolerance of points of plateaus, percent; that of all others if not given.
+    pub plateau_pct: Option<f64>,
     /// Whether minimum and 95th percentile are shown as bars.
     #[serde(default)]
     pub bars: bool,
@@ -190,6 +194,12 @@ impl Figure {
         samples
     }
 
+    /// The tolerance of points at a place on the axis.
+    fn tolerance_at(&self, x: f64) -> f64 {
+        let is_plateau = self.plateau_from.is_some_and(|from| x >= from as f64);
+        self.plateau_pct.filter(|_| is_plateau).unwrap_or(self.tolerance_pct)
+    }
+
     /// Every point as a claim, with what `published` knows of it.
     pub fn judge(&self, seed: &str, published: &[(String, Sample)], evidence: &Evidence) -> Vec<ClaimResult> {
         let mut results = Vec::new();
@@ -223,7 +233,7 @@ impl Figure {
                     simulated: simulated.iter().find(at).map(|s| s.y),
                     error_pct: None,
                     role: line.role,
-                    tolerance_pct: self.tolerance_pct,
+                    tolerance_pct: self.tolerance_at(x),
                     verdict: Verdict::NotModelled,
                     text: format!("{}: {} ({run})", self.title, line.label),
                     note,

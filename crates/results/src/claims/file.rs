@@ -88,6 +88,18 @@ impl ClaimFile {
             .expect("published/ioctopus.toml is well-formed")
     }
 
+    /// Device Lending's claims, from `published/device-lending.toml` and `published/device-lending-figures.csv`.
+    ///
+    /// # Panics
+    /// If these files, which are part of the program, are malformed.
+    pub fn device_lending() -> Self {
+        Self::parse(
+            include_str!("../../../../published/device-lending.toml"),
+            include_str!("../../../../published/device-lending-figures.csv"),
+        )
+        .expect("published/device-lending.* are well-formed")
+    }
+
     /// Every observed value that its claims and figures rest on.
     pub fn observed(&self) -> BTreeSet<String> {
         let claims = self.claims.iter().flat_map(|claim| claim.observed.values().cloned());
@@ -104,7 +116,7 @@ impl ClaimFile {
         let mut ids = BTreeSet::new();
         for claim in &file.claims {
             let ours = claim.id.strip_prefix(&file.seed).is_some_and(|rest| rest.starts_with('/'));
-            if !ours || claim.id.split('/').count() != 4 || !ids.insert(claim.id.clone()) {
+            if !ours || !(3..=5).contains(&claim.id.split('/').count()) || !ids.insert(claim.id.clone()) {
                 return Err(ClaimFileError::Id(claim.id.clone()));
             }
             if (claim.role == Role::Follows) != claim.follows.is_some() {

@@ -2,15 +2,18 @@
 
 mod card;
 mod drive;
+mod gpu;
 mod nic;
 mod ntb;
 
 use devices::nic::NicHandle;
 use std::rc::Rc;
 
+use drivers::gpu::GpuDriver;
 use drivers::nic::{NicDriver, NicDriverParams};
 use drivers::nvme::NvmeDriver;
 use drivers::team::{TeamMode, TeamParams};
+use drivers::vfio::VfioDriver;
 use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
@@ -131,6 +134,7 @@ pub fn plug(
         DeviceFile::Nic(nic) => {
             nic::plug(slot, nic, &device.ports).map(|(nic, handle)| (nic, Some(handle))).map_err(Into::into)
         }
+        DeviceFile::Gpu(gpu) => Ok((gpu::plug(slot, gpu)?, None)),
         DeviceFile::Card(part) => Ok((card::plug(slot, part)?, None)),
         DeviceFile::Ntb(ntb) => Ok((ntb::plug(slot, ntb, node)?, None)),
     }
@@ -143,7 +147,11 @@ pub fn drivers(host: &HostSetup) -> Vec<Rc<dyn PciDriver>> {
     if let Ok(costs) = super::kernel::driver_costs(host) {
         nvme.costs = costs.nvme;
     }
-    vec![nic_driver(host, nic_driver_params(host)), Rc::new(NvmeDriver::new(nvme))]
+    let drives: Rc<dyn PciDriver> = match host.has_user_drives() {
+        true => Rc::new(VfioDriver::nvme()),
+        false => Rc::new(NvmeDriver::new(nvme)),
+    };
+    vec![nic_driver(host, nic_driver_params(host)), drives, Rc::new(GpuDriver)]
 }
 
 /// A host's network devices that are made of others.

@@ -1,0 +1,368 @@
+//! Channels, and the engines that serve them.
+//!
+//! An engine has one channel loaded at a time and does what that one's commands say, one after the other, while the next are
+//! being fetched. A channel that waits for a semaphore which is not there leaves the engine: what it has fetched is dropped, its
+//! semaphore is looked at from time to time, and when that has come the channel is loaded and fetches again.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use platform::device::{Dma, DmaAttributes, EngineIndex, FunctionIndex, Token};
+use units::Iova;
+use wire::gpu::{Command, Entry, Fault, Place, SEMAPHORE_BYTES, WindowKind};
+
+use super::Chip;
+use super::copy::Side;
+use engine::oneshot;
+
+/// Entries that are fetched at once: a kilobyte.
+const ENTRIES: u64 = 128;
+/// Commands that are fetched ahead at least, as far as there are any.
+const AHEAD: usize = 16;
+
+/// A window of a context.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub kind: WindowKind,
+    pub base: u64,
+    pub length: u64,
+}
+
+impl Window {
+    pub const NONE: Self = Self { kind: WindowKind::None, base: 0, length: 0 };
+
+    /// Where a range of it is.
+    fn resolve(&self, offset: u64, bytes: u64) -> Option<Side> {
+        let end = offset.checked_add(bytes)?;
+        let at = self.base.checked_add(offset).filter(|_| end <= self.length)?;
+        match self.kind {
+            WindowKind::None => None,
+            WindowKind::Local => Some(Side::Local(at)),
+            WindowKind::Bus => Some(Side::Bus(at)),
+        }
+    }
+}
+
+/// A channel.
+#[derive(Default)]
+pub(super) struct Channel {
+    pub enabled: bool,
+    pub ring: u64,
+    pub entries: u32,
+    pub engine: u8,
+    pub context: u16,
+    pub notifier: u64,
+    /// Entries that have been put into the ring, by the doorbell.
+    pub put: u64,
+    /// The entry whose commands come next, and how many of them are done.
+    done: (u64, usize),
+    /// Entries that have been fetched since the channel was loaded.
+    fetched: u64,
+    /// Commands that have been fetched, with their entry and how many there follow in it.
+    ready: VecDeque<(u64, Command)>,
+    fetching: bool,
+    /// It waits for a semaphore.
+    waits: bool,
+    /// It has to be loaded before it goes on.
+    left: bool,
+    pub fault: Option<Fault>,
+    /// Counts how often it was loaded: what is fetched for an earlier time is dropped.
+    load: u32,
+}
+
+impl Channel {
+    fn can_run(&self, engine: u8) -> bool {
+        self.enabled && self.fault.is_none() && self.engine == engine && !self.waits && self.done.0 < self.put
+    }
+
+    /// Begins with an empty ring.
+    pub fn begin(&mut self) {
+        (self.put, self.done, self.fetched) = (0, (0, 0), 0);
+        self.ready.clear();
+        (self.waits, self.left, self.fault, self.enabled) = (false, true, None, true);
+        self.load += 1;
+    }
+
+    /// Forgets its ring.
+    pub fn end(&mut self) {
+        self.enabled = false;
+        self.ready.clear();
+        self.load += 1;
+    }
+}
+
+fn dma(address: u64, length: u32) -> Dma {
+    Dma {
+        function: FunctionIndex(0),
+        address: Iova::new(address),
+        length,
+        engine: EngineIndex(0),
+        local: 0,
+        token: Token(0),
+        attributes: DmaAttributes::default(),
+    }
+}
+
+impl Chip {
+    /// Where a range is for a context.
+    pub(super) fn resolve(&self, context: u16, place: Place, bytes: u64) -> Result<Side, Fault> {
+        let index = usize::from(context) * usize::from(wire::gpu::WINDOWS) + usize::from(place.window);
+        let window = (place.window < wire::gpu::WINDOWS).then(|| self.windows.borrow().get(index).copied());
+        let window = window.flatten().ok_or(Fault::Address)?;
+        let side = window.resolve(place.offset, bytes).ok_or(Fault::Address)?;
+        match side {
+            Side::Local(at) if at + bytes > self.params.memory.get() => Err(Fault::Address),
+            side => Ok(side),
+        }
+    }
+
+    /// Reads eight bytes.
+    pub(super) async fn load(&self, from: Side) -> Result<u64, Fault> {
+        match from {
+            Side::Local(at) => Ok(self.memory.borrow().read_u64(at)),
+            Side::Bus(at) => {
+                let bytes = self.read(at, 8).await?;
+                let word = bytes.first_chunk().ok_or(Fault::Bus)?;
+                Ok(u64::from_le_bytes(*word))
+            }
+        }
+    }
+
+    pub(super) async fn read(&self, at: u64, bytes: u32) -> Result<Vec<u8>, Fault> {
+        let outcome = self.port.read(dma(at, bytes)).await;
+        outcome.ok().and_then(Result::ok).ok_or(Fault::Bus)
+    }
+
+    /// Writes, posted.
+    pub(super) fn store(&self, to: Side, bytes: &[u8]) {
+        match to {
+            Side::Local(at) => self.memory.borrow_mut().write(at, bytes),
+            Side::Bus(at) => drop(self.port.write(dma(at, bytes.len() as u32), bytes)),
+        }
+    }
+
+    /// An engine's life.
+    pub(super) async fn serve(self: Rc<Self>, engine: u8) {
+        let mut last = 0;
+        let mut loaded = None;
+        loop {
+            let next = {
+                let channels = self.channels.borrow();
+                // In turn; one that goes on needs not be loaded.
+                (1..=channels.len())
+                    .map(|n| (last + n) % channels.len())
+                    .find(|&n| channels[n].can_run(engine))
+            };
+            let Some(next) = next else {
+                self.work[usize::from(engine)].notified().await;
+                continue;
+            };
+            if loaded != Some(next) || self.channels.borrow()[next].left {
+                self.pause(self.params.channel_load).await;
+                loaded = Some(next);
+                let mut channels = self.channels.borrow_mut();
+                let channel = &mut channels[next];
+                channel.left = false;
+                channel.load += 1;
+                channel.ready.clear();
+                channel.fetched = channel.done.0;
+                channel.fetching = false;
+            }
+            last = next;
+            if let Err(fault) = self.run(next, engine).await {
+                self.stop(next, fault);
+            }
+        }
+    }
+
+    /// Does what a channel's commands say until there are none, or it has to wait.
+    async fn run(self: &Rc<Self>, number: usize, engine: u8) -> Result<(), Fault> {
+        loop {
+            self.fetch_ahead(number);
+            let (next, context, nothing) = {
+                let channels = self.channels.borrow();
+                let channel = &channels[number];
+                (channel.ready.front().copied(), channel.context, !channel.can_run(engine))
+            };
+            if nothing {
+                return Ok(());
+            }
+            let Some((entry, command)) = next else {
+                self.work[usize::from(engine)].notified().await;
+                continue;
+            };
+            self.pause(self.params.command).await;
+            let load = self.channels.borrow()[number].load;
+            if !self.execute(number, context, engine, command).await? {
+                return Ok(());
+            }
+            let mut channels = self.channels.borrow_mut();
+            let channel = &mut channels[number];
+            // It may have been given back meanwhile.
+            if channel.load == load {
+                channel.ready.pop_front();
+                channel.done = match channel.ready.front() {
+                    Some((next, _)) if *next == entry => (entry, channel.done.1 + 1),
+                    _ => (entry + 1, 0),
+                };
+            }
+        }
+    }
+
+    /// Fetches commands unless there are enough.
+    fn fetch_ahead(self: &Rc<Self>, number: usize) {
+        let mut channels = self.channels.borrow_mut();
+        let channel = &mut channels[number];
+        if channel.fetching || channel.fetched >= channel.put || channel.ready.len() >= AHEAD {
+            return;
+        }
+        channel.fetching = true;
+        let (me, load) = (Rc::clone(self), channel.load);
+        self.keep(self.port.spawn(async move {
+            if let Err(fault) = me.fetch(number, load).await {
+                me.stop(number, fault);
+            }
+        }));
+    }
+
+    /// Fetches the entries that have been put into the ring, and then their commands.
+    async fn fetch(&self, number: usize, load: u32) -> Result<(), Fault> {
+        let (first, count, ring, entries, context, engine) = {
+            let channels = self.channels.borrow();
+            let channel = &channels[number];
+            let entries = u64::from(channel.entries);
+            let to_end = entries - channel.fetched % entries;
+            let count = (channel.put - channel.fetched).min(to_end).min(ENTRIES);
+            (channel.fetched, count, channel.ring, entries, channel.context, channel.engine)
+        };
+        let at = ring + first % entries * Entry::BYTES as u64;
+        let bytes = self.read(at, (count * Entry::BYTES as u64) as u32).await?;
+        let found = bytes.chunks_exact(Entry::BYTES).filter_map(|entry| entry.first_chunk().copied());
+        let mut pieces = Vec::new();
+        for entry in found.map(Entry::parse) {
+            let length = u64::from(entry.count) * Command::BYTES as u64;
+            let place = Place { window: entry.window, offset: entry.offset.into() };
+            if entry.count == 0 {
+                return Err(Fault::Malformed);
+            }
+            // All of them are asked for before the first has come.
+            pieces.push(match self.resolve(context, place, length)? {
+                Side::Bus(at) => (Some(self.port.read(dma(at, length as u32))), Vec::new()),
+                Side::Local(at) => {
+                    let mut bytes = vec![0; length as usize];
+                    self.memory.borrow().read(at, &mut bytes);
+                    (None, bytes)
+                }
+            });
+        }
+        for (n, (read, mut bytes)) in (first..).zip(pieces) {
+            if let Some(read) = read {
+                bytes = read.await.ok().and_then(Result::ok).ok_or(Fault::Bus)?;
+            }
+            let mut channels = self.channels.borrow_mut();
+            let channel = &mut channels[number];
+            if channel.load != load {
+                return Ok(());
+            }
+            let skip = if channel.done.0 == n { channel.done.1 } else { 0 };
+            for command in bytes.chunks_exact(Command::BYTES).skip(skip) {
+                let command = command.first_chunk().and_then(Command::parse).ok_or(Fault::Malformed)?;
+                channel.ready.push_back((n, command));
+            }
+            channel.fetched = n + 1;
+            if n + 1 == first + count {
+                channel.fetching = false;
+            }
+            self.work[usize::from(engine)].notify_one();
+        }
+        Ok(())
+    }
+
+    /// Does one command. `false` if the channel has to wait.
+    async fn execute(
+        self: &Rc<Self>,
+        number: usize,
+        context: u16,
+        engine: u8,
+        command: Command,
+    ) -> Result<bool, Fault> {
+        match command {
+            Command::Copy { from, to, bytes } => {
+                let sides = (self.resolve(context, from, bytes)?, self.resolve(context, to, bytes)?);
+                let engine = engine.checked_sub(1).ok_or(Fault::Malformed)?;
+                self.pause(self.params.copy_start).await;
+                if let (Side::Local(_), Side::Local(_)) = sides {
+                    self.pause(self.params.memory_rate.time_for(units::Bytes::new(bytes))).await;
+                }
+                let (done, ended) = oneshot();
+                self.copies.start(usize::from(engine), sides, bytes, done);
+                ended.await.ok().and_then(Result::ok).ok_or(Fault::Bus)?;
+                self.counters.borrow_mut().copied[usize::from(engine)] += bytes;
+            }
+            Command::Acquire { at, value } => {
+                let at = self.resolve(context, at, 8)?;
+                if self.load(at).await? < value {
+                    self.wait_for(number, at, value);
+                    return Ok(false);
+                }
+            }
+            Command::Release { at, value } => {
+                let at = self.resolve(context, at, SEMAPHORE_BYTES)?;
+                let mut bytes = [0; SEMAPHORE_BYTES as usize];
+                bytes[..8].copy_from_slice(&value.to_le_bytes());
+                bytes[8..].copy_from_slice(&(self.port.now().as_ps() / 1_000).to_le_bytes());
+                self.store(at, &bytes);
+            }
+            Command::Launch(launch) => {
+                if engine != 0 {
+                    return Err(Fault::Malformed);
+                }
+                self.launch(context, launch).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lets a channel leave its engine until a semaphore has come.
+    fn wait_for(self: &Rc<Self>, number: usize, at: Side, value: u64) {
+        let engine = {
+            let mut channels = self.channels.borrow_mut();
+            let channel = &mut channels[number];
+            (channel.waits, channel.left) = (true, true);
+            channel.load += 1;
+            channel.ready.clear();
+            channel.engine
+        };
+        self.counters.borrow_mut().waits += 1;
+        let me = Rc::clone(self);
+        self.keep(self.port.spawn(async move {
+            loop {
+                me.pause(me.params.acquire_interval).await;
+                match me.load(at).await {
+                    Ok(now) if now < value => {}
+                    Ok(_) => break,
+                    Err(fault) => return me.stop(number, fault),
+                }
+            }
+            me.channels.borrow_mut()[number].waits = false;
+            me.work[usize::from(engine)].notify_one();
+        }));
+    }
+
+    /// Stops a channel for good, and tells its driver.
+    fn stop(&self, number: usize, fault: Fault) {
+        let (notifier, engine) = {
+            let mut channels = self.channels.borrow_mut();
+            let channel = &mut channels[number];
+            if !channel.enabled || channel.fault.is_some() {
+                return;
+            }
+            channel.fault = Some(fault);
+            (channel.notifier, channel.engine)
+        };
+        self.counters.borrow_mut().faults += 1;
+        self.store(Side::Bus(notifier), &(fault as u64).to_le_bytes());
+        self.port.interrupt(FunctionIndex(0), 0);
+        self.work[usize::from(engine)].notify_one();
+    }
+}

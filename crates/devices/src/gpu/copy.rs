@@ -1,0 +1,205 @@
+//! Copy engines: each moves one range of bytes at a time, with reads of its own number under way and writes in order.
+//!
+//! They are no tasks: a request of a copy costs no allocation.
+
+use std::cell::RefCell;
+
+use engine::Completer;
+use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, EngineIndex, FunctionIndex, Token};
+use units::Iova;
+
+use super::memory::Memory;
+
+/// Tokens of copies; the firmware's own never have it.
+const COPY: u64 = 1 << 63;
+/// A write of a copy, not a read.
+const WRITE: u64 = 1 << 62;
+/// Bytes of a write: the bus cuts it as the link asks, and one waits behind another so that the link never does.
+const PIECE: u64 = 4096;
+/// Writes in hand.
+const WRITES: u32 = 2;
+
+/// Where a copy's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    /// In the GPU's memory.
+    Local(u64),
+    /// At a bus address.
+    Bus(u64),
+}
+
+/// A copy under way.
+struct Job {
+    from: Side,
+    to: Side,
+    bytes: u64,
+    /// Bytes that have been asked for, or sent.
+    begun: u64,
+    /// Requests under way.
+    open: u32,
+    failed: bool,
+    done: Completer<Result<(), DmaError>>,
+}
+
+#[derive(Default)]
+struct Engine {
+    job: Option<Job>,
+    /// Counts jobs: what comes of one before the last belongs to nobody.
+    number: u32,
+}
+
+/// All of them.
+pub(super) struct CopyEngines {
+    engines: RefCell<Vec<Engine>>,
+    tags: u32,
+    read_request: u64,
+    scratch: RefCell<Vec<u8>>,
+}
+
+/// Whether an outcome is of a copy.
+pub(super) fn is_copy(token: Token) -> bool {
+    token.0 & COPY != 0
+}
+
+impl CopyEngines {
+    pub fn new(count: u8, tags: u16, read_request: u32) -> Self {
+        Self {
+            engines: RefCell::new((0..count).map(|_| Engine::default()).collect()),
+            tags: tags.into(),
+            read_request: read_request.into(),
+            scratch: RefCell::default(),
+        }
+    }
+
+    /// Forgets all copies; who waits for one is told that it was cancelled.
+    pub fn reset(&self) {
+        let dropped: Vec<_> = self.engines.borrow_mut().iter_mut().map(|engine| engine.job.take()).collect();
+        drop(dropped);
+    }
+
+    /// Hands an engine a copy; it begins at the next [`go`](Self::go).
+    pub fn start(
+        &self,
+        engine: usize,
+        (from, to): (Side, Side),
+        bytes: u64,
+        done: Completer<Result<(), DmaError>>,
+    ) {
+        let engine = &mut self.engines.borrow_mut()[engine];
+        engine.number = engine.number.wrapping_add(1) & 0xffff;
+        engine.job = Some(Job { from, to, bytes, begun: 0, open: 0, failed: false, done });
+    }
+
+    /// Lets engines go on that have been given something. Returns whether one of them has ended.
+    pub fn go(&self, bus: &mut dyn DeviceBus, memory: &RefCell<Memory>) -> bool {
+        (0..self.engines.borrow().len()).fold(false, |ended, engine| self.go_on(bus, memory, engine) | ended)
+    }
+
+    /// Makes as many requests as an engine may have; ends its copy when there are none left.
+    fn go_on(&self, bus: &mut dyn DeviceBus, memory: &RefCell<Memory>, index: usize) -> bool {
+        let mut engines = self.engines.borrow_mut();
+        let engine = &mut engines[index];
+        let Some(job) = &mut engine.job else { return false };
+        let token = COPY | (index as u64) << 48 | u64::from(engine.number) << 32;
+        while !job.failed && job.begun < job.bytes {
+            let left = job.bytes - job.begun;
+            match (job.from, job.to) {
+                (Side::Bus(from), _) if job.open < self.tags => {
+                    let at = from + job.begun;
+                    let length = left.min(self.read_request - at % self.read_request);
+                    // Which piece it is, is what the token has room for: pieces begin at multiples of a request.
+                    let piece = (at / self.read_request - from / self.read_request) as u32;
+                    bus.read(dma(at, length as u32, Token(token & !0xffff_ffff | u64::from(piece))));
+                    job.begun += length;
+                }
+                (Side::Local(from), Side::Bus(to)) if job.open < WRITES => {
+                    let at = to + job.begun;
+                    let length = left.min(PIECE - at % PIECE);
+                    let mut bytes = self.scratch.borrow_mut();
+                    bytes.resize(length as usize, 0);
+                    memory.borrow().read(from + job.begun, &mut bytes);
+                    bus.write(dma(at, length as u32, Token(token | WRITE)), &bytes);
+                    job.begun += length;
+                }
+                (Side::Local(from), Side::Local(to)) => {
+                    memory.borrow_mut().copy(to, from, job.bytes);
+                    job.begun = job.bytes;
+                    continue;
+                }
+                _ => break,
+            }
+            job.open += 1;
+        }
+        if job.open > 0 || !job.failed && job.begun < job.bytes {
+            return false;
+        }
+        if let Some(job) = engine.job.take() {
+            let outcome = if job.failed { Err(DmaError::UnsupportedRequest) } else { Ok(()) };
+            drop(engines);
+            job.done.complete(outcome);
+        }
+        true
+    }
+
+    /// A read of a copy has ended. Returns whether the copy has.
+    pub fn read_done(
+        &self,
+        bus: &mut dyn DeviceBus,
+        memory: &RefCell<Memory>,
+        token: Token,
+        outcome: Result<&[u8], DmaError>,
+    ) -> bool {
+        let index = self.with_job(token, |job| match (outcome, job.from, job.to) {
+            (Ok(bytes), Side::Bus(from), Side::Local(to)) => {
+                memory.borrow_mut().write(to + self.place(from, token), bytes);
+                job.open -= 1;
+            }
+            // The write takes the read's place among the requests under way.
+            (Ok(bytes), Side::Bus(from), Side::Bus(to)) => {
+                let at = to + self.place(from, token);
+                let token = Token(token.0 | WRITE);
+                bus.write(dma(at, bytes.len() as u32, token), bytes);
+            }
+            _ => {
+                job.failed = true;
+                job.open -= 1;
+            }
+        });
+        index.is_some_and(|index| self.go_on(bus, memory, index))
+    }
+
+    /// A write of a copy has left. Returns whether the copy has ended.
+    pub fn write_done(&self, bus: &mut dyn DeviceBus, memory: &RefCell<Memory>, token: Token) -> bool {
+        let index = self.with_job(token, |job| job.open -= 1);
+        index.is_some_and(|index| self.go_on(bus, memory, index))
+    }
+
+    /// How far into its copy a read's bytes belong.
+    fn place(&self, from: u64, token: Token) -> u64 {
+        let piece = u64::from(token.0 as u32) * self.read_request;
+        piece.saturating_sub(from % self.read_request)
+    }
+
+    /// The engine of a request, if its copy is still under way.
+    fn with_job(&self, token: Token, then: impl FnOnce(&mut Job)) -> Option<usize> {
+        let index = (token.0 >> 48) as usize & 0x3fff;
+        let mut engines = self.engines.borrow_mut();
+        let engine = engines.get_mut(index)?;
+        let number = engine.number;
+        let job = engine.job.as_mut().filter(|_| (token.0 >> 32) as u32 & 0xffff == number)?;
+        then(job);
+        Some(index)
+    }
+}
+
+fn dma(address: u64, length: u32, token: Token) -> Dma {
+    Dma {
+        function: FunctionIndex(0),
+        address: Iova::new(address),
+        length,
+        engine: EngineIndex(0),
+        local: 0,
+        token,
+        attributes: DmaAttributes::default(),
+    }
+}

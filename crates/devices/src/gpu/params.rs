@@ -1,0 +1,66 @@
+//! What a GPU is made of.
+
+use units::{ByteRate, Bytes, Duration};
+use wire::pcie::config::PcieParams;
+
+/// A GPU.
+#[derive(Clone, Debug)]
+pub struct GpuParams {
+    /// PCI vendor and device number.
+    pub ids: (u16, u16),
+    /// Capabilities that it announces.
+    pub pcie: PcieParams,
+    /// Its memory, whole MiB.
+    pub memory: Bytes,
+    /// What of it the aperture shows, a power of two of at least a MiB.
+    pub aperture: Bytes,
+    /// Rate at which its memory is copied within itself.
+    pub memory_rate: ByteRate,
+    /// Engines that copy.
+    pub copy_engines: u8,
+    /// Reads that each of them has under way at most.
+    pub tags: u16,
+    /// Bytes of such a read.
+    pub read_request: u32,
+    /// From a copy's command until the engine's first request.
+    pub copy_start: Duration,
+    /// What an engine takes to decode a command.
+    pub command: Duration,
+    /// From a channel being chosen until the engine has its state and begins to fetch.
+    pub channel_load: Duration,
+    /// Between two looks at a semaphore for which a channel waits.
+    pub acquire_interval: Duration,
+    /// From a launch's command until the program's first instruction, and from its last to the next command.
+    pub launch: Duration,
+    /// From an instruction's load or store until the request is at the link.
+    pub access: Duration,
+    /// A load from its own memory, past its caches.
+    pub local_load: Duration,
+    /// A register read, or a read through the aperture.
+    pub register: Duration,
+}
+
+impl GpuParams {
+    /// Round figures, for tests.
+    pub fn example() -> Self {
+        let ns = Duration::from_ns;
+        Self {
+            ids: (0x10de, 0x0ff3),
+            pcie: PcieParams::endpoint(wire::pcie::Generation::Gen2, wire::pcie::Width::X16),
+            memory: Bytes::mib(64),
+            aperture: Bytes::mib(16),
+            memory_rate: ByteRate::gb_per_s(10),
+            copy_engines: 2,
+            tags: 16,
+            read_request: 256,
+            copy_start: ns(1_000),
+            command: ns(100),
+            channel_load: ns(3_000),
+            acquire_interval: ns(500),
+            launch: ns(1_000),
+            access: ns(200),
+            local_load: ns(300),
+            register: ns(500),
+        }
+    }
+}

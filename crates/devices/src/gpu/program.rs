@@ -1,0 +1,59 @@
+//! What runs on the GPU itself: loads and stores of its processors, to its own memory and by the bus.
+
+use units::Duration;
+use wire::gpu::{Fault, Launch, Program};
+
+use super::Chip;
+use super::copy::Side;
+
+impl Chip {
+    /// A program's load of a word, past the caches.
+    async fn loaded(&self, from: Side) -> Result<u64, Fault> {
+        match from {
+            Side::Local(_) => {
+                let half = self.params.local_load / 2;
+                self.pause(half).await;
+                let value = self.load(from).await?;
+                self.pause(half).await;
+                Ok(value)
+            }
+            Side::Bus(_) => {
+                self.pause(self.params.access).await;
+                self.load(from).await
+            }
+        }
+    }
+
+    /// A program's store of a word.
+    async fn stored(&self, to: Side, value: u64) {
+        if let Side::Bus(_) = to {
+            self.pause(self.params.access).await;
+        }
+        self.store(to, &value.to_le_bytes());
+    }
+
+    /// Runs a program to its end.
+    pub(super) async fn launch(&self, context: u16, launch: Launch) -> Result<(), Fault> {
+        self.pause(self.params.launch).await;
+        if launch.program == Program::Busy {
+            self.pause(Duration::from_ns(launch.count.into())).await;
+            return Ok(());
+        }
+        let polled = self.resolve(context, launch.polled, 8)?;
+        let written = self.resolve(context, launch.written, 8)?;
+        let result = self.resolve(context, launch.result, 8)?;
+        let began = self.port.now();
+        for round in 1..=u64::from(launch.count) {
+            if launch.program == Program::Ping {
+                self.stored(written, round).await;
+            }
+            while self.loaded(polled).await? < round {}
+            if launch.program == Program::Pong {
+                self.stored(written, round).await;
+            }
+        }
+        let took = self.port.now().since(began).as_ps() / 1_000;
+        self.store(result, &took.to_le_bytes());
+        Ok(())
+    }
+}

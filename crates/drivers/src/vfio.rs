@@ -1,0 +1,57 @@
+//! Functions for programs that drive them by themselves, as vfio-pci hands them out: what a program opens is the function.
+//!
+//! The program has mapped the registers and the memory that the function reaches, and asks the kernel for nothing more.
+
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, Part};
+use platform::kernel::Kernel;
+use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
+
+/// The driver, for functions that match.
+pub struct VfioDriver(Vec<PciMatch>);
+
+impl VfioDriver {
+    /// For these functions.
+    pub fn new(ids: Vec<PciMatch>) -> Self {
+        Self(ids)
+    }
+
+    /// For NVMe controllers.
+    pub fn nvme() -> Self {
+        Self::new(vec![PciMatch::class(wire::nvme::CLASS)])
+    }
+}
+
+struct Bound {
+    kernel: Rc<dyn Kernel>,
+    name: String,
+}
+
+impl PciDriver for VfioDriver {
+    fn name(&self) -> &'static str {
+        "vfio-pci"
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        &self.0
+    }
+
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            device.set_master(cpu, true).await;
+            device.dma().set_mask(64)?;
+            let kernel = device.kernel();
+            let name = kernel.register_file("vfio", Rc::new(device));
+            Ok(Rc::new(Bound { kernel, name }) as Rc<dyn PciBinding>)
+        })
+    }
+}
+
+impl PciBinding for Bound {
+    fn remove<'a>(&'a self, _: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move { self.kernel.unregister_file(&self.name) })
+    }
+}

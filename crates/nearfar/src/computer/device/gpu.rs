@@ -1,0 +1,60 @@
+//! GPUs.
+
+use devices::gpu::GpuParams;
+use hardware::endpoint::{EndpointId, EndpointParams, TransmitParams};
+use machine::{GPU_OTHER_TAGS, Gpu};
+use wire::pcie::config::PcieParams;
+use wire::pcie::{Generation, Width};
+
+use super::Slot;
+use super::drive::pci_id;
+use crate::topology::{TopologyError, narrow};
+
+pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> {
+    let (links, generation, width) = slot.links(&gpu.link);
+    let device = devices::gpu::Gpu::new(gpu_params(gpu, generation, width))
+        .map_err(|error| TopologyError::Card(error.to_string()))?;
+    Ok(slot.fabric.add_endpoint(endpoint_params(gpu), &links, Box::new(device)))
+}
+
+/// The port of the GPU that a file describes.
+fn endpoint_params(gpu: &Gpu) -> EndpointParams {
+    let engine = &gpu.copy_engine;
+    let tags = engine.tags.value.get() * engine.count.value.get() + GPU_OTHER_TAGS;
+    let rate =
+        engine.write_rate.as_ref().map_or(0, |rate| 1_000_000_000_000 / rate.value.bytes_per_s().max(1));
+    EndpointParams {
+        max_read_request: narrow(engine.read_request.value.get()),
+        issue_interval: engine.read_interval.value,
+        transmit: TransmitParams { ps_per_byte: narrow(rate), ..TransmitParams::default() },
+        ..EndpointParams::ideal(narrow(tags))
+    }
+}
+
+/// The GPU that a file describes, on a link of `generation` and `width`.
+pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams {
+    let (controller, engine) = (&gpu.controller, &gpu.copy_engine);
+    GpuParams {
+        ids: pci_id(&controller.pci_id.value),
+        pcie: PcieParams {
+            max_payload: gpu.link.mps_bytes.value.get(),
+            extended_tags: gpu.link.tag_bits.value.get() >= 8,
+            ten_bit_tags: gpu.link.tag_bits.value.get() == 10,
+            ..PcieParams::endpoint(generation, width)
+        },
+        memory: controller.memory.value,
+        aperture: controller.aperture.value,
+        memory_rate: controller.memory_rate.value,
+        copy_engines: narrow(engine.count.value.get()),
+        tags: narrow(engine.tags.value.get()),
+        read_request: narrow(engine.read_request.value.get()),
+        copy_start: engine.start.value,
+        command: controller.command.value,
+        channel_load: controller.channel_load.value,
+        acquire_interval: controller.acquire_interval.value,
+        launch: controller.launch.value,
+        access: controller.access.value,
+        local_load: controller.local_load.value,
+        register: controller.register_read.value,
+    }
+}

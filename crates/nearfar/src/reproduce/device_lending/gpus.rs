@@ -1,0 +1,92 @@
+//! The paper's programs on GPUs: `bandwidthTest` (Figure 10), single copies (Figure 12), the ping-pong (Figure 14).
+
+use super::super::Options;
+use super::Values;
+use super::rig::{Rig, of};
+use super::topology::Scenario;
+
+/// Sizes of Figures 10 and 12: powers of two from 1 KiB to 64 and 128 MiB.
+const SMALLEST: u64 = 1 << 10;
+const LARGEST: [u64; 2] = [64 << 20, 128 << 20];
+/// Largest size that is simulated.
+pub const SIMULATED: u64 = 4 << 20;
+/// Bytes that are copied for a size of Figure 12 at most, beyond the first two copies.
+const BYTES: u64 = 8 << 20;
+/// Round trips of a ping-pong; the paper has 100,000, whose mean is no other.
+const ROUND_TRIPS: u32 = 2_000;
+
+/// Which way a copy between host and GPU goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Into the GPU, which reads.
+    In,
+    /// Out of it.
+    Out,
+}
+
+/// Powers of two.
+fn sizes(first: u64, last: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(first), |size| Some(2 * size)).take_while(move |&size| size <= last)
+}
+
+/// Times of all sizes, from those that were simulated: the larger ones go on as the last two of those do.
+fn compose(times: &[(u64, f64)], largest: u64) -> Vec<(u64, f64)> {
+    let mut all = times.to_vec();
+    if let [.., (less, early), (most, late)] = *times {
+        let each = (late - early) / (most - less) as f64;
+        all.extend(sizes(2 * most, largest).map(|size| (size, late + (size - most) as f64 * each)));
+    }
+    all
+}
+
+/// Bandwidths in GB/s by size, from times in microseconds.
+fn values(key: &str, times: &[(u64, f64)]) -> Values {
+    times.iter().map(|&(size, us)| (format!("{key}/{size}"), size as f64 / us / 1e3)).collect()
+}
+
+/// `bandwidthTest` on the lender itself.
+pub fn bandwidth(options: &Options, way: Way) -> Result<Values, String> {
+    let rig = Rig::boot(options, &Scenario::Loc.text())?;
+    let (option, name, key) = match way {
+        Way::In => ("--htod", "host to device", "bandwidth/Loc/dma_read"),
+        Way::Out => ("--dtoh", "device to host", "bandwidth/Loc/dma_write"),
+    };
+    let line = format!("bandwidthTest --mode=range --start={SMALLEST} --end={SIMULATED} {option}");
+    let report = rig.run(0, &line)?;
+    let time = |size| Ok((size, size as f64 / of(&report, &format!("{name} {size} B"))? / 1e3));
+    let times: Vec<(u64, f64)> = sizes(SMALLEST, SIMULATED).map(time).collect::<Result<_, String>>()?;
+    Ok(values(key, &compose(&times, LARGEST[0])))
+}
+
+/// Single copies from GPU to GPU, of all sizes.
+pub fn copies(options: &Options, scenario: Scenario) -> Result<Values, String> {
+    let rig = Rig::boot(options, &scenario.text())?;
+    let through = if scenario.is_through_ram() { "ram" } else { "peer" };
+    let time = |size: u64| {
+        let count = (BYTES / size).clamp(2, 16);
+        let report = rig.run(0, &format!("gpu-copy --bytes={size} --count={count} --through={through}"))?;
+        Ok((size, size as f64 / of(&report, "bandwidth")? / 1e3))
+    };
+    let times: Vec<(u64, f64)> = sizes(SMALLEST, SIMULATED).map(time).collect::<Result<_, String>>()?;
+    Ok(values(&format!("copy/{}", scenario.name()), &compose(&times, LARGEST[1])))
+}
+
+/// The ping-pong of two GPUs.
+pub fn ping_pong(options: &Options, scenario: Scenario) -> Result<Values, String> {
+    let rig = Rig::boot(options, &scenario.text())?;
+    let memory = if scenario.is_through_ram() { "ram" } else { "peer" };
+    let report = rig.run(0, &format!("gpu-pingpong --count={ROUND_TRIPS} --memory={memory}"))?;
+    let name = scenario.name();
+    Ok([(format!("ping-pong/{name}"), of(&report, "round trip")?)].into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_sizes_go_on_as_the_largest_simulated_ones() {
+        let all = compose(&[(1, 10.0), (2, 11.0), (4, 13.0)], 16);
+        assert_eq!(all[3..], [(8, 17.0), (16, 25.0)]);
+    }
+}

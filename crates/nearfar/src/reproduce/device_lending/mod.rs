@@ -1,0 +1,160 @@
+//! "Flexible device compositions and dynamic resource sharing in PCIe interconnected clusters using Device Lending", Cluster
+//! Computing 23 (2020).
+//!
+//! Every run is a scenario of its own: the paper's hosts in one of its topologies, and one of its programs.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `topology` | hosts, switches and GPUs as in Figures 9 and 11 |
+//! | `gpus` | the programs on GPUs: Figures 10, 12 and 14 |
+//! | `reads` | what a root complex makes of a peer's read (section 7.1) |
+//! | `drives` | reads of a drive: Figure 19 |
+//! | `rig` | hosts that have booted |
+
+mod drives;
+mod gpus;
+mod reads;
+mod rig;
+mod topology;
+
+use std::collections::BTreeMap;
+
+use machine::Diagnostics;
+use rayon::prelude::*;
+use results::claims::{ClaimFile, Evidence};
+
+use super::{Options, Reproduction};
+use crate::progress::Progress;
+use topology::Scenario;
+
+/// Values by the names that claims use.
+type Values = BTreeMap<String, f64>;
+
+/// What gives values.
+type Experiment = Box<dyn Fn(&Options) -> Result<Values, String> + Sync + Send>;
+
+/// A run, and what it gives.
+struct Run {
+    name: String,
+    run: Experiment,
+}
+
+/// What the claims' keys contain that no run gives yet, and why.
+const NOT_MODELLED: [(&str, &str); 4] = [
+    ("/VM", "virtual machines are not modelled"),
+    ("/Rem", "devices are not lent to other hosts yet"),
+    ("/NatRem", "devices are not lent to other hosts yet"),
+    ("L-", "devices are not lent to other hosts yet"),
+];
+
+/// Why no run gives a value.
+fn why_not(key: &str) -> Option<&'static str> {
+    NOT_MODELLED.iter().find(|(part, _)| key.contains(part)).map(|(_, reason)| *reason)
+}
+
+/// All runs, the longest first.
+fn runs() -> Vec<Run> {
+    let mut runs = Vec::new();
+    let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
+    for scenario in [Scenario::LocRamRoot, Scenario::LocP2pRoot, Scenario::LocP2pSw] {
+        let name = scenario.name();
+        add(format!("copies {name}"), Box::new(move |options| gpus::copies(options, scenario)));
+    }
+    for (way, name) in [(gpus::Way::In, "dma_read"), (gpus::Way::Out, "dma_write")] {
+        add(format!("bandwidthTest Loc {name}"), Box::new(move |options| gpus::bandwidth(options, way)));
+    }
+    for scenario in [Scenario::LocP2pSw, Scenario::LocP2pRoot, Scenario::LocRamRoot] {
+        let name = scenario.name();
+        add(format!("ping-pong {name}"), Box::new(move |options| gpus::ping_pong(options, scenario)));
+    }
+    add("peer reads".into(), Box::new(reads::run));
+    add("drive NatLoc".into(), Box::new(drives::run));
+    runs
+}
+
+/// Runs everything and judges the claims and figures by what was observed.
+///
+/// # Errors
+/// A machine, part or scenario file that is wrong.
+pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
+    let file = ClaimFile::device_lending();
+    let runs = runs();
+    progress.begin("device-lending", runs.len() as u64);
+    let outcome = |run: &Run| {
+        let outcome = (run.run)(options);
+        progress.step(&run.name);
+        outcome
+    };
+    let outcomes: Vec<Result<Values, String>> = runs.par_iter().with_max_len(1).map(outcome).collect();
+    progress.end();
+    let observed: Values = outcomes.iter().flatten().flatten().map(|(k, v)| (k.clone(), *v)).collect();
+    let mut evidence = Evidence::default();
+    for key in file.observed() {
+        let why = || why_not(&key).unwrap_or("its run failed").to_owned();
+        let value = observed.get(&key).copied().ok_or_else(why);
+        evidence.observed.insert(key, value);
+    }
+    let ran = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let failed = runs
+        .iter()
+        .zip(&outcomes)
+        .filter_map(|(run, outcome)| outcome.as_ref().err().map(|reason| format!("{}: {reason}.", run.name)));
+    let mut notes: Vec<String> = failed.collect();
+    notes.push(format!(
+        "Copies of more than {} MiB are composed: each further byte takes as long as those between the two largest sizes \
+         that were simulated.",
+        gpus::SIMULATED >> 20
+    ));
+    Ok(Reproduction::new("Device Lending, simulated", file, evidence, ran, Vec::new(), notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn options() -> Options {
+        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1 }
+    }
+
+    /// Every value that a claim names is one that a run gives, or one of which it is said why not.
+    #[test]
+    fn claims_name_what_runs_give() {
+        let file = ClaimFile::device_lending();
+        let names: Vec<String> = runs().into_iter().map(|run| run.name).collect();
+        assert!(names.iter().collect::<std::collections::BTreeSet<_>>().len() == names.len());
+        let starts =
+            ["copy/Loc-", "bandwidth/Loc/", "ping-pong/Loc-", "reads/", "drive/NatLoc/", "training/NatLoc"];
+        for key in file.observed() {
+            assert!(starts.iter().any(|start| key.starts_with(start)) || why_not(&key).is_some(), "{key}");
+        }
+    }
+
+    /// What a hop costs: so much more in one switch moves a round trip of posted writes by its traversals times as much.
+    #[test]
+    fn a_slower_switch_moves_a_ping_pong_by_its_traversals() {
+        let at = |latency: &str| {
+            let text = Scenario::LocP2pSw
+                .text()
+                .replace("part = \"", &format!("change.latency = \"{latency}\"\npart = \""));
+            let rig = rig::Rig::boot(&options(), &text).unwrap();
+            rig::of(&rig.run(0, "gpu-pingpong --count=64").unwrap(), "round trip").unwrap()
+        };
+        let (slow, fast) = (at("1140 ns"), at("140 ns"));
+        // Twice through the switch for each round trip, and a look at the counter each way that may come sooner or later.
+        assert!((slow - fast - 2.0).abs() < 0.4, "{slow} {fast}");
+    }
+
+    /// The mechanism behind the root's lower bandwidth: it sends a peer's writes on line by line.
+    #[test]
+    fn a_root_that_does_not_cut_writes_carries_them_as_fast_as_a_switch() {
+        let rate = |text: &str| {
+            let rig = rig::Rig::boot(&options(), text).unwrap();
+            rig::of(&rig.run(0, "gpu-copy --bytes=1m --count=2").unwrap(), "bandwidth").unwrap()
+        };
+        let root = Scenario::LocP2pRoot.text();
+        let zen =
+            root.replacen("machine = ", "change.host.root_complex.peer_write = \"4 KiB\"\nmachine = ", 1);
+        let (cut, whole, switch) = (rate(&root), rate(&zen), rate(&Scenario::LocP2pSw.text()));
+        assert!(cut < 0.95 * switch && whole > 0.98 * switch, "{cut} {whole} {switch}");
+    }
+}

@@ -1,0 +1,97 @@
+//! Two GPUs that pass a counter to each other, without the host (Device Lending, section 7.2, the second program).
+
+use std::rc::Rc;
+
+use platform::cpu::{Async, Cpu};
+use wire::gpu::{Launch, Program as Kernel};
+
+use super::stream::Stream;
+use super::{Context, HostMemory, gpu};
+use crate::premises::{Premises, Refused};
+use crate::program::{Environment, Failure, Program, Report};
+
+/// Bytes between the two counters: lines of their own.
+const APART: u64 = 64;
+
+/// A program on one GPU writes a counter to another one's, which writes it back when it has seen it; each looks at its own counter,
+/// again and again.
+#[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
+#[command(name = "gpu-pingpong")]
+pub struct GpuPingPong {
+    /// The GPU that begins.
+    #[arg(long, default_value_t = 0)]
+    first: u32,
+    /// The GPU that answers.
+    #[arg(long, default_value_t = 1)]
+    second: u32,
+    /// Round trips.
+    #[arg(long, default_value_t = 1000)]
+    count: u32,
+    /// Where the counters are: `peer`, each in the memory of the GPU that looks at it; `ram`, in host memory.
+    #[arg(long, default_value = "peer", value_parser = ["peer", "ram"])]
+    memory: String,
+}
+
+impl GpuPingPong {
+    async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
+        let kernel = &*environment.kernel;
+        let first = Context::open(cpu, &*gpu(kernel, self.first)?)?;
+        let second = Context::open(cpu, &*gpu(kernel, self.second)?)?;
+        let host = HostMemory::take(kernel, cpu, 4 * APART)?;
+        cpu.store(host.start(), &[0; 4 * APART as usize]);
+        let hosts = [first.map(cpu, &host)?, second.map(cpu, &host)?];
+        // Where each looks, and where it writes.
+        let [ping, pong] = match self.memory.as_str() {
+            "ram" => [(hosts[0], hosts[0].after(APART)), (hosts[1].after(APART), hosts[1])],
+            _ => {
+                let (a, b) = (first.malloc(cpu, APART)?, second.malloc(cpu, APART)?);
+                // What a GPU's memory held before is nobody's counter.
+                let zeros = hosts.map(|host| host.after(2 * APART));
+                for (context, memory, zeros) in [(&first, a, zeros[0]), (&second, b, zeros[1])] {
+                    let mut stream = Stream::default();
+                    stream.copy_in(cpu, context, (memory.place, zeros), APART).await?;
+                    stream.synchronise(cpu).await?;
+                }
+                let peers = (first.map_peer(cpu, &b)?, second.map_peer(cpu, &a)?);
+                [(a.place, peers.0), (b.place, peers.1)]
+            }
+        };
+        let mut streams = [Stream::default(), Stream::default()];
+        // The one that answers waits already when the other begins.
+        for (n, context, program, (polled, written)) in
+            [(1, &second, Kernel::Pong, pong), (0, &first, Kernel::Ping, ping)]
+        {
+            let result = hosts[n].after((2 + n as u64) * APART);
+            let launch = Launch { program, polled, written, result, count: self.count };
+            streams[n].launch(cpu, context, launch).await?;
+        }
+        for stream in &streams {
+            stream.synchronise(cpu).await?;
+        }
+        let ns = cpu.load_u64(host.start() + 2 * APART);
+        first.close(cpu);
+        second.close(cpu);
+        host.give(kernel, cpu);
+        let mut report = Report::default();
+        report.add("round trip", "us", ns as f64 / f64::from(self.count) / 1e3);
+        Ok(report)
+    }
+}
+
+impl Program for GpuPingPong {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        premises.gpu("gpu-pingpong", self.first)?;
+        premises.gpu("gpu-pingpong", self.second)?;
+        let two = "`--first` and `--second` of two";
+        Refused::unless(self.first != self.second, "gpu-pingpong: both ends are one GPU", two)?;
+        Refused::unless(
+            self.count > 0,
+            "gpu-pingpong: no round trip is nothing to measure",
+            "`--count 1` or more",
+        )
+    }
+
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move { self.measure(&cpu, &environment).await })
+    }
+}

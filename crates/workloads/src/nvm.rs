@@ -1,0 +1,252 @@
+//! A drive driven from user space: queues of the program's own, doorbells, and completions that it looks for itself.
+//!
+//! It takes a controller that no kernel driver has, makes one I/O queue without interrupts, and reads.
+
+use std::rc::Rc;
+
+use hdrhistogram::Histogram;
+use platform::cpu::{Async, Cpu};
+use platform::dma::{Coherent, DmaOps};
+use platform::mmio::{MemoryType, Mmio};
+use platform::pci::PciDevice;
+use units::{Duration, Time};
+use wire::nvme::io::Blocks;
+use wire::nvme::registers as regs;
+use wire::nvme::{
+    AdminCommand, AdminQueues, Capabilities, Command, CompletionRing, Configuration, ControllerStatus,
+    DataPointer, IoCommand, SubmissionRing,
+};
+
+use crate::premises::{Premises, Refused};
+use crate::program::{Environment, Failure, Program, Report};
+use crate::random::Random;
+
+/// Entries of each queue.
+const ENTRIES: u16 = 64;
+/// Bytes of a page of the controller's.
+const PAGE: u64 = 4096;
+/// Bytes of a block, and most of a command.
+const BLOCK: u64 = 512;
+const MOST: u64 = 128 << 10;
+/// Cycles to build a command (assumed: tens of stores), and of a turn of the loop that looks for a completion (assumed).
+const BUILD: u64 = 150;
+const SPIN: u64 = 30;
+/// Between two looks at a controller that comes up, and how long it may take.
+const LOOK: Duration = Duration::from_us(100);
+const PATIENCE: Duration = Duration::from_ms(10_000);
+
+/// Reads blocks of an NVMe drive from user space and looks for completions without interrupts, one read after the other. The
+/// scenario has the drive for programs: `user_space = true` of the host's `nvme_driver`.
+#[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
+#[command(name = "nvm-latency")]
+pub struct NvmLatency {
+    /// The controller, among those that programs drive.
+    #[arg(long, default_value_t = 0)]
+    controller: u32,
+    /// Blocks of 512 bytes of each read. More than 128 KiB take several commands at once.
+    #[arg(long, default_value_t = 8)]
+    blocks: u64,
+    /// `random` or `sequential`.
+    #[arg(long, default_value = "random", value_parser = ["random", "sequential"])]
+    pattern: String,
+    /// Reads.
+    #[arg(long, default_value_t = 1000)]
+    count: u64,
+    /// Blocks of the drive that reads fall into.
+    #[arg(long, default_value_t = 1 << 24)]
+    span: u64,
+}
+
+/// A queue pair.
+struct Queue {
+    submission: Coherent,
+    completion: Coherent,
+    rings: (SubmissionRing, CompletionRing),
+    doorbells: [u64; 2],
+}
+
+impl Queue {
+    fn new(cpu: &Cpu, dma: &dyn DmaOps, id: u16, stride: u8) -> Result<Self, platform::Error> {
+        let submission = dma.alloc_coherent(cpu, PAGE, None)?;
+        let completion = dma.alloc_coherent(cpu, PAGE, None)?;
+        let rings = (SubmissionRing::new(ENTRIES), CompletionRing::new(ENTRIES));
+        let doorbells = [regs::submission_doorbell(id, stride), regs::completion_doorbell(id, stride)];
+        Ok(Self { submission, completion, rings, doorbells })
+    }
+
+    /// Puts a command into the ring.
+    fn push(&mut self, cpu: &Cpu, command: Command) {
+        cpu.work(BUILD);
+        let place = self.rings.0.push().unwrap_or_default();
+        cpu.store(self.submission.cpu + u64::from(place) * wire::nvme::command::LEN as u64, &command.emit());
+    }
+
+    /// Rings the doorbell, and looks until so many have completed.
+    async fn finish(&mut self, cpu: &Cpu, registers: &Mmio, mut count: u64) -> Result<(), Failure> {
+        registers.write_u32(cpu, self.doorbells[0], self.rings.0.tail().into());
+        let deadline = cpu.now() + PATIENCE;
+        while count > 0 {
+            cpu.cycles(SPIN).await;
+            let mut bytes = [0; wire::nvme::completion::LEN];
+            let at = u64::from(self.rings.1.head()) * bytes.len() as u64;
+            cpu.load(self.completion.cpu + at, &mut bytes);
+            match self.rings.1.take(&bytes) {
+                Some(entry) if entry.status.is_success() => {
+                    self.rings.0.completed(entry.submission_head);
+                    count -= 1;
+                }
+                Some(entry) => {
+                    return Err(Failure(format!("nvm-latency: a command failed: {:?}", entry.status)));
+                }
+                None if cpu.now() > deadline => {
+                    return Err(Failure("nvm-latency: the drive does not answer".into()));
+                }
+                None => {}
+            }
+        }
+        registers.write_u32(cpu, self.doorbells[1], self.rings.1.head().into());
+        Ok(())
+    }
+}
+
+/// A controller that the program has brought up.
+struct Controller {
+    registers: Mmio,
+    dma: Rc<dyn DmaOps>,
+    io: Queue,
+    memory: Vec<Coherent>,
+}
+
+impl Controller {
+    async fn open(cpu: &Cpu, device: &PciDevice) -> Result<Self, Failure> {
+        let failed = |error| Failure::about("nvm-latency", error);
+        let registers = device.ioremap_bar(0, MemoryType::Uncached).map_err(failed)?;
+        let dma = device.dma();
+        let stride = Capabilities::from_bits(registers.read_u64(cpu, regs::CAP).await).doorbell_stride;
+        let ready = |wanted: bool| move |bits| ControllerStatus::from_bits(bits).ready == wanted;
+        registers.write_u32(cpu, regs::CC, 0);
+        registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, ready(false)).await.map_err(failed)?;
+        let mut admin = Queue::new(cpu, &*dma, 0, stride).map_err(failed)?;
+        let io = Queue::new(cpu, &*dma, 1, stride).map_err(failed)?;
+        let last = ENTRIES - 1;
+        registers.write_u32(cpu, regs::AQA, AdminQueues { submission: last, completion: last }.to_bits());
+        registers.write_u64(cpu, regs::ASQ, admin.submission.bus.get());
+        registers.write_u64(cpu, regs::ACQ, admin.completion.bus.get());
+        registers.write_u32(cpu, regs::CC, Configuration::enabled().to_bits());
+        registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, ready(true)).await.map_err(failed)?;
+        let completion = AdminCommand::CreateCompletionQueue {
+            queue: 1,
+            size: last,
+            contiguous: true,
+            interrupts: false,
+            vector: 0,
+        };
+        let submission = AdminCommand::CreateSubmissionQueue {
+            queue: 1,
+            size: last,
+            contiguous: true,
+            priority: 0,
+            completion_queue: 1,
+        };
+        for (command, memory) in [(completion, io.completion), (submission, io.submission)] {
+            let pointer = DataPointer::Prp { first: memory.bus.get(), second: 0 };
+            admin.push(cpu, command.command(1, 0).with_data(pointer));
+            admin.finish(cpu, &registers, 1).await?;
+        }
+        let memory = vec![admin.submission, admin.completion, io.submission, io.completion];
+        Ok(Self { registers, dma, io, memory })
+    }
+
+    /// Memory for so many bytes and the lists that describe it, one for each command: what is read by each, and how.
+    fn buffers(&mut self, cpu: &Cpu, bytes: u64) -> Result<Vec<(u64, DataPointer)>, platform::Error> {
+        let data = self.dma.alloc_coherent(cpu, bytes.next_multiple_of(PAGE), None)?;
+        self.memory.push(data);
+        let mut all = Vec::new();
+        for at in (0..bytes).step_by(MOST as usize) {
+            let length = MOST.min(bytes - at);
+            let first = data.bus.get() + at;
+            let pages = length.div_ceil(PAGE);
+            let second = match pages {
+                1 => 0,
+                2 => first + PAGE,
+                _ => {
+                    let list = self.dma.alloc_coherent(cpu, PAGE, None)?;
+                    self.memory.push(list);
+                    for page in 1..pages {
+                        cpu.store_u64(list.cpu + 8 * (page - 1), first + page * PAGE);
+                    }
+                    list.bus.get()
+                }
+            };
+            all.push((length, DataPointer::Prp { first, second }));
+        }
+        Ok(all)
+    }
+
+    /// Gives everything back.
+    async fn close(self, cpu: &Cpu) {
+        self.registers.write_u32(cpu, regs::CC, 0);
+        let down = |bits| !ControllerStatus::from_bits(bits).ready;
+        // One that does not stop keeps its memory: it might still write there.
+        if self.registers.poll_u32(cpu, regs::CSTS, LOOK, PATIENCE, down).await.is_ok() {
+            self.memory.iter().for_each(|memory| self.dma.free_coherent(cpu, *memory));
+        }
+    }
+}
+
+impl NvmLatency {
+    async fn measure(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
+        let file = environment.kernel.open_file(&format!("vfio{}", self.controller));
+        let device = file.and_then(|file| file.downcast::<PciDevice>().ok());
+        let none = || Failure(format!("nvm-latency: no controller {} is for programs", self.controller));
+        let mut controller = Controller::open(cpu, &*device.ok_or_else(none)?).await?;
+        let bytes = self.blocks * BLOCK;
+        let buffers =
+            controller.buffers(cpu, bytes).map_err(|error| Failure::about("nvm-latency: buffers", error))?;
+        let mut random = Random::new(environment.seed, 0);
+        let mut times = Histogram::<u64>::new(4).map_err(|error| Failure(error.to_string()))?;
+        let places = (self.span / self.blocks).max(1);
+        for n in 0..self.count {
+            let place = if self.pattern == "random" { random.below(places) } else { n % places };
+            let began: Time = cpu.now();
+            let mut block = place * self.blocks;
+            for (id, (length, pointer)) in (0..).zip(&buffers) {
+                let blocks = length / BLOCK;
+                let read = IoCommand::Read(Blocks::new(block, blocks as u32));
+                controller.io.push(cpu, read.command(id, 1).with_data(*pointer));
+                block += blocks;
+            }
+            controller.io.finish(cpu, &controller.registers, buffers.len() as u64).await?;
+            times.saturating_record(cpu.now().since(began).as_ps() / 1_000);
+        }
+        controller.close(cpu).await;
+        let median = times.value_at_quantile(0.5) as f64;
+        let mut report = Report::default();
+        report.add("latency median", "us", median / 1e3);
+        report.add("latency mean", "us", times.mean() / 1e3);
+        report.add("latency p99", "us", times.value_at_quantile(0.99) as f64 / 1e3);
+        report.add("bandwidth median", "GB/s", bytes as f64 / median);
+        Ok(report)
+    }
+}
+
+impl Program for NvmLatency {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        let message = format!("nvm-latency: there is no controller {} for programs", self.controller);
+        let help = "a `drive` and `user_space = true` of the host's `nvme_driver`";
+        Refused::unless(self.controller < premises.user_drives, message, help)?;
+        let most = u64::from(ENTRIES - 1) * MOST / BLOCK;
+        let message = format!("nvm-latency: reads of {} blocks are not possible", self.blocks);
+        Refused::unless((1..=most).contains(&self.blocks), message, format!("1 to {most}"))?;
+        let message = format!("nvm-latency: {} reads within {} blocks", self.count, self.span);
+        Refused::unless(
+            self.count > 0 && self.span >= self.blocks,
+            message,
+            "at least one, within as many blocks as it reads",
+        )
+    }
+
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move { self.measure(&cpu, &environment).await })
+    }
+}
