@@ -1,11 +1,12 @@
 //! The driver's face made real: a kernel on a simulated host.
 //!
-//! [`Kernel`] runs on the cores of one host of the [`Fabric`](hardware::Fabric). It finds PCI functions by reading
+//! [`Kernel`] runs on the cores of a [`Ground`], such as a host of the [`Fabric`](hardware::Fabric). It finds PCI functions by reading
 //! configuration space, gives them addresses, builds IOMMU tables in simulated memory, takes interrupts, and runs
 //! tasks. What its code costs is a parameter ([`KernelCosts`]); what memory, IOMMU and devices cost is theirs.
 //!
 //! | folder | subject |
 //! |---|---|
+//! | `ground` | what all of it stands on: memory, devices, interrupts and IOMMUs of a host |
 //! | `cpu` | cores, the clock of a program, loads and stores |
 //! | `sched` | tasks and run queues |
 //! | `irq` | vectors, handlers, deferred work |
@@ -18,10 +19,10 @@
 
 mod account;
 mod block;
-mod convert;
 mod costs;
 mod cpu;
 mod dma;
+mod ground;
 mod irq;
 mod kernel;
 mod mm;
@@ -35,6 +36,10 @@ pub use account::{Ran, Times};
 pub use block::{Block, BlockDevice, BlockParams};
 pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams, IommuDomain};
+pub use ground::{
+    DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables, MemoryGround,
+    Store, StoreMark,
+};
 pub use irq::IrqCounters;
 pub use kernel::{Kernel, KernelParams};
 pub use mm::NodeMemory;

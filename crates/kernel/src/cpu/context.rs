@@ -8,14 +8,13 @@ use std::task::{Context as PollContext, Poll, Waker};
 
 use engine::{Completion, Sleep};
 use hardware::Fabric;
-use hardware::core::{Store, StoreMark};
-use hardware::memory::CoreOp;
 use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part, Published};
 use platform::memory::{PhysAddr, Policy};
 use units::{Cycles, Duration, Time};
 
 use super::{Cores, Level};
 use crate::account::Ran;
+use crate::ground::{Store, StoreMark};
 use crate::sched::Task;
 
 /// Where a context is between two synchronisations.
@@ -120,7 +119,7 @@ impl Context {
         self.cores.trace.borrow_mut().record(|| Ran { core, level, task, part, from, to });
     }
 
-    pub(super) fn part(&self) -> Part {
+    fn part(&self) -> Part {
         self.part.get()
     }
 
@@ -252,7 +251,7 @@ impl Context {
         let mut room = self.room.borrow_mut();
         if room.is_none() {
             let (core, most) = (self.core.get(), usize::from(self.cores.params.store_buffer));
-            *room = self.cores.stores_pending_at_most(core, most);
+            *room = self.cores.ground.stores_pending_at_most(core, most);
             if room.is_some() {
                 self.hold(true);
             }
@@ -307,23 +306,29 @@ impl CpuOps for Context {
     }
 
     fn load(&self, at: PhysAddr, into: &mut [u8]) {
-        self.read(at, into);
+        let done = self.cores.ground.load(self.core.get(), self.now(), at, into);
+        self.advance_to(done);
     }
 
     fn store(&self, at: PhysAddr, from: &[u8]) {
-        self.write(at, from, CoreOp::Store);
+        let done = self.cores.ground.store(self.core.get(), self.now(), at, from);
+        self.advance_to(done);
     }
 
     fn stream(&self, at: PhysAddr, from: &[u8]) {
-        self.write(at, from, CoreOp::StreamingStore);
+        let done = self.cores.ground.stream(self.core.get(), self.now(), at, from);
+        self.advance_to(done);
     }
 
     fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64) {
-        self.copy_lines(to, from, length);
+        let step = self.cores.time_for(self.cores.costs.copy_line);
+        let done = self.cores.ground.copy(self.core.get(), self.now(), (to, from), length, step);
+        self.advance_to(done);
     }
 
     fn prefetch(&self, at: PhysAddr, length: u64) {
-        self.fetch_ahead(at, length);
+        let done = self.cores.ground.prefetch(self.core.get(), self.now(), at, length);
+        self.advance_to(done);
     }
 
     fn barrier(&self, kind: Barrier) {
@@ -337,14 +342,14 @@ impl CpuOps for Context {
         self.cores.store(self.core.get(), self.now(), Store::Barrier);
         if matches!(kind, Barrier::Locked | Barrier::All) {
             // Both drain the store buffer (SDM volume 3, 8.2.2): a doorbell before them is waited for here.
-            self.advance_to(self.cores.uncached_accepted_by(self.core.get(), self.now()));
+            self.advance_to(self.cores.ground.uncached_accepted_by(self.core.get(), self.now()));
         }
     }
 
     fn stores_accepted(&self) -> Async<'_, ()> {
         Box::pin(async move {
             poll_fn(|context| self.poll_sync(context)).await;
-            if let Some(accepted) = self.cores.stores_pending_at_most(self.core.get(), 0) {
+            if let Some(accepted) = self.cores.ground.stores_pending_at_most(self.core.get(), 0) {
                 self.hold(true);
                 // The completer is the core's own and does not go away.
                 let _ = accepted.await;
@@ -355,19 +360,25 @@ impl CpuOps for Context {
 
     fn publish(&self) -> Published {
         let core = self.core.get();
-        Published { at: self.now(), core, stores: self.cores.store_mark(core).0 }
+        Published { at: self.now(), core, stores: self.cores.ground.store_mark(core).0 }
     }
 
     fn observe(&self, what: &Published) {
         let mut seen = what.at.max(self.now());
         if what.core != self.core.get() {
-            seen = self.cores.follow_stores(self.core.get(), seen, (what.core, StoreMark(what.stores)));
+            let behind = (what.core, StoreMark(what.stores));
+            seen = self.cores.ground.follow_stores(self.core.get(), seen, behind);
         }
         self.advance_to(seen);
     }
 
     fn flush_line(&self, at: PhysAddr) {
-        self.flush(at);
+        self.cycles(self.part(), self.cores.costs.line_flush);
+        let (core, now) = (self.core.get(), self.now());
+        if !self.cores.ground.flush(core, now, at) {
+            self.cores.evict_device_line(core, now, at.0);
+            self.cores.store(core, now, Store::Flush(at.0));
+        }
     }
 
     fn book(&self, part: Part) -> Part {

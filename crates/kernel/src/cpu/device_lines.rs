@@ -7,11 +7,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use hardware::core::{LINE, Store};
 use platform::cpu::CpuId;
 use units::Time;
 
 use super::Cores;
+use crate::ground::{LINE, Store};
 
 /// Lines kept: as many as a 32 KiB L1 has.
 const CAPACITY: usize = 512;

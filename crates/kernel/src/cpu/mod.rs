@@ -5,19 +5,14 @@
 //! ahead of the clock by what it has computed since it last synchronised; while it synchronises, the simulation
 //! catches up, and it is there that interrupts and the scheduler find it.
 
-mod access;
 mod context;
 mod device_lines;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 
-use engine::{Completion, Handle, Scheduler, Trace};
-use hardware::core::{Store, StoreMark};
-use hardware::root::{Host, HostId};
-use hardware::wires::Wires;
-use hardware::{Event, Fabric};
+use engine::{Handle, Trace};
+use hardware::Fabric;
 use platform::cpu::{CpuId, Node, Part};
 use units::{Duration, Time};
 
@@ -25,6 +20,7 @@ pub(crate) use context::Context;
 
 use crate::account::{Ran, Times};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
+use crate::ground::{Ground, Store};
 use crate::sched::{RunQueue, Task};
 
 /// How urgent a context is: it stops those below.
@@ -45,8 +41,6 @@ pub(crate) struct Core {
     pub current: RefCell<Option<Rc<Task>>>,
     pub queue: RefCell<RunQueue>,
     times: RefCell<Times>,
-    /// When stores that have retired will have been written.
-    pub stores: RefCell<VecDeque<Time>>,
     /// Cycles that the next task on this core pays for the switch to it.
     pub last_task: Cell<Option<platform::kernel::TaskId>>,
 }
@@ -60,7 +54,6 @@ impl Core {
             current: RefCell::new(None),
             queue: RefCell::default(),
             times: RefCell::default(),
-            stores: RefCell::default(),
             last_task: Cell::new(None),
         }
     }
@@ -122,8 +115,9 @@ impl Core {
 
 /// The part of the machine that a kernel runs on: its cores and its way to the hardware.
 pub(crate) struct Cores {
+    /// Tasks and clock.
     pub hw: Handle<Fabric>,
-    pub host: HostId,
+    pub ground: Rc<dyn Ground>,
     pub params: CoreParams,
     pub costs: KernelCosts,
     pub sched: SchedParams,
@@ -135,34 +129,22 @@ pub(crate) struct Cores {
     pub trace: RefCell<Trace<Ran>>,
     /// Picoseconds of a cycle, times 2^32: no division for each piece of work.
     cycle_q32: u128,
-    /// From one access to a line to the next.
-    pub issue: Duration,
-    /// What the core's own caches take at most to answer.
-    pub own_hit: Duration,
 }
 
 impl Cores {
     pub fn new(
         hw: Handle<Fabric>,
-        host: HostId,
+        ground: Rc<dyn Ground>,
+        nodes: &[Node],
         params: CoreParams,
         costs: KernelCosts,
         sched: SchedParams,
     ) -> Self {
-        let (all, own_hit) = hw.with(|fabric, _| {
-            let memory = &fabric.host(host).memory;
-            let own_hit = memory.params().sockets.iter().map(|socket| socket.private.l2_hit).max();
-            let all = (0u16..)
-                .map_while(|n| Some((CpuId(n), memory.node_of_core(hardware::memory::CoreId(n))?)))
-                .map(|(id, node)| Core::new(id, crate::convert::node(node)))
-                .collect();
-            (all, own_hit.unwrap_or_default())
-        });
-        let issue = params.frequency.time_for(params.issue);
+        let all = (0..).map(CpuId).zip(nodes).map(|(id, &node)| Core::new(id, node)).collect();
         let cycle_q32 = (1_000_000_000_000 << 32) / u128::from(params.frequency.hz());
         Self {
             hw,
-            host,
+            ground,
             params,
             costs,
             sched,
@@ -171,8 +153,6 @@ impl Cores {
             is_watched: Cell::new(false),
             trace: RefCell::default(),
             cycle_q32,
-            issue,
-            own_hit,
         }
     }
 
@@ -184,43 +164,9 @@ impl Cores {
         self.hw.now()
     }
 
-    /// Uses the host and the links.
-    pub fn with<R>(&self, act: impl FnOnce(&mut Host, &mut Wires, &mut Scheduler<Event>) -> R) -> R {
-        self.hw.with(|fabric, scheduler| {
-            let (host, wires) = fabric.host_and_wires(self.host);
-            act(host, wires, scheduler)
-        })
-    }
-
     /// A core that is at `when` stores to a device.
     pub fn store(&self, core: CpuId, when: Time, store: Store<'_>) {
-        let core = crate::convert::core(core);
-        // Where no window is, a store is lost, as on a real bus.
-        let _ = self.with(|host, wires, scheduler| host.store(wires, scheduler, core, when, store));
-    }
-
-    /// How far a core is with its stores to devices.
-    pub fn store_mark(&self, core: CpuId) -> StoreMark {
-        self.with(|host, _, _| host.stores_of(crate::convert::core(core)).mark())
-    }
-
-    /// When a core's uncached stores so far have been accepted, as far as it can be known; no earlier than `when`.
-    pub fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {
-        self.with(|host, _, _| host.uncached_accepted_by(crate::convert::core(core), when))
-    }
-
-    /// A core that is at `when` comes behind what another had stored at a mark; gives when it does.
-    pub fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
-        let (core, other) = (crate::convert::core(core), crate::convert::core(other));
-        self.with(|host, _, scheduler| host.follow_stores(scheduler, core, when, (other, mark)))
-    }
-
-    /// Resolves when no more than `most` of a core's stores to devices are pending; `None` if that is so now.
-    pub fn stores_pending_at_most(&self, core: CpuId, most: usize) -> Option<Completion<()>> {
-        let core = crate::convert::core(core);
-        self.with(|host, _, _| {
-            (host.stores_of(core).pending() > most).then(|| host.stores_pending_at_most(core, most))
-        })
+        self.ground.store_to_device(core, when, store);
     }
 
     pub fn time_for(&self, cycles: u64) -> Duration {

@@ -4,8 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hardware::iommu::tables::PageTable;
-use hardware::iommu::{ContextEntry, DomainId, PageSize, Permissions, TranslationType};
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::memory::{PAGE, PhysAddr};
@@ -14,7 +12,8 @@ use units::{Bytes, HostPhysical, Iova};
 use super::DmaMode;
 use super::iova::IovaSpace;
 use super::unit::Unit;
-use crate::convert;
+use crate::ground::convert;
+use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permissions, TranslationType};
 use crate::kernel::Inner;
 
 /// Bytes of a page table entry.
@@ -59,9 +58,9 @@ impl Domain {
 
     fn with_space(kernel: &Inner, unit: Rc<Unit>, space: IovaSpace, lazy: bool) -> Result<Rc<Self>, Error> {
         let levels = 4;
-        let table = kernel.cores.with(|host, _, _| {
+        let table = kernel.cores.ground.edit(|memory| {
             let mut pages = kernel.pages.borrow_mut();
-            PageTable::new(host.memory.bytes_mut(), &mut pages.frames(unit.node), levels, unit.features)
+            PageTable::new(memory, &mut pages.frames(unit.node), levels, unit.features)
         });
         let table = table.map_err(|_| Error::NoMemory)?;
         let id = kernel.dma.domains.take().inspect_err(|_| give_tables(kernel, &unit, &table))?;
@@ -157,10 +156,9 @@ impl Domain {
     ) -> Result<(), Error> {
         let frame = convert::physical(at);
         self.walk(kernel, cpu, iova);
-        let mapped = kernel.cores.with(|host, _, _| {
+        let mapped = kernel.cores.ground.edit(|memory| {
             let mut all = kernel.pages.borrow_mut();
             let mut frames = all.frames(self.unit.node);
-            let memory = host.memory.bytes_mut();
             let bytes = Bytes::new(pages * PAGE);
             self.table.map(memory, &mut frames, iova, frame, bytes, permissions, PageSize::Size1GiB)
         });
@@ -175,10 +173,10 @@ impl Domain {
         let iova = at.align_down(PAGE);
         let page = iova.get() / PAGE;
         self.walk(kernel, cpu, iova);
-        let undone = kernel.cores.with(|host, _, _| {
+        let undone = kernel.cores.ground.edit(|memory| {
             let mut all = kernel.pages.borrow_mut();
             let mut frames = all.frames(self.unit.node);
-            self.table.unmap(host.memory.bytes_mut(), &mut frames, iova, Bytes::new(pages * PAGE))
+            self.table.unmap(memory, &mut frames, iova, Bytes::new(pages * PAGE))
         });
         let undone = undone.map_err(|_| Error::Invalid)?;
         if undone.bytes < Bytes::new(pages * PAGE) {
@@ -290,19 +288,17 @@ impl Domain {
             let first = entry_offset(iova, 1);
             let length = (entries * ENTRY).min(PAGE - first);
             let mut bytes = vec![0; length as usize];
-            kernel.cores.with(|host, _, _| {
-                let _ = host.memory.bytes().read(convert::physical(table + first), &mut bytes);
-            });
+            kernel.cores.ground.peek(table + first, &mut bytes);
             cpu.store(table + first, &bytes);
         }
     }
 
     /// The lowest table on the way to an address.
     fn leaf_table(&self, kernel: &Inner, iova: Iova) -> Option<PhysAddr> {
-        kernel.cores.with(|host, _, _| {
+        kernel.cores.ground.edit(|memory| {
             let mut table = self.table.root();
             for level in (2..=self.table.levels()).rev() {
-                let entry = host.memory.bytes().read_u64(table + entry_offset(iova, level)).ok()?;
+                let entry = memory.read_u64(table + entry_offset(iova, level)).ok()?;
                 if entry & 3 == 0 || entry & 1 << 7 != 0 {
                     return None;
                 }
@@ -314,16 +310,16 @@ impl Domain {
 
     /// The page of memory that an address leads to.
     pub fn frame(&self, kernel: &Inner, iova: Iova) -> Option<PhysAddr> {
-        kernel.cores.with(|host, _, _| {
-            let mapping = self.table.lookup(host.memory.bytes(), iova).ok()??;
+        kernel.cores.ground.edit(|memory| {
+            let mapping = self.table.lookup(memory, iova).ok()??;
             Some(PhysAddr(mapping.frame.get() + (iova.get() - mapping.iova.get())))
         })
     }
 
     /// How many pages the function reaches, for inspection.
     pub fn mapped(&self, kernel: &Inner) -> u64 {
-        kernel.cores.with(|host, _, _| {
-            let mappings = self.table.mappings(host.memory.bytes()).unwrap_or_default();
+        kernel.cores.ground.edit(|memory| {
+            let mappings = self.table.mappings(memory).unwrap_or_default();
             mappings.iter().map(|mapping| mapping.size.get() / PAGE).sum()
         })
     }
@@ -339,7 +335,7 @@ impl Domain {
 }
 
 fn give_tables(kernel: &Inner, unit: &Unit, table: &PageTable) {
-    let tables = kernel.cores.with(|host, _, _| table.tables(host.memory.bytes()));
+    let tables = kernel.cores.ground.edit(|memory| table.tables(memory));
     let mut all = kernel.pages.borrow_mut();
     let mut frames = all.frames(unit.node);
     tables.unwrap_or_default().into_iter().for_each(|table| frames.free(table));

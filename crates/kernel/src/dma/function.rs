@@ -6,7 +6,6 @@ use std::rc::{Rc, Weak};
 
 use rustc_hash::FxHashMap;
 
-use hardware::iommu::Permissions;
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::dma::{Coherent, Direction, DmaCounters, DmaOps};
@@ -17,7 +16,7 @@ use wire::pcie::{Bdf, FunctionAddress};
 use super::DmaMode;
 use super::domain::Domain;
 use super::group::{Group, Member};
-use crate::convert;
+use crate::ground::formats::Permissions;
 use crate::kernel::Inner;
 use crate::mm::Pool;
 use crate::pci::Function;
@@ -238,10 +237,7 @@ impl FunctionDma {
                 return Err(error);
             }
         };
-        kernel.cores.with(|host, _, _| {
-            let zeros = vec![0; pages.len() as usize];
-            let _ = host.memory.bytes_mut().write(convert::physical(pages.start), &zeros);
-        });
+        kernel.cores.ground.poke(pages.start, &vec![0; pages.len() as usize]);
         self.coherent.borrow_mut().insert(pages.start, (pages, bus));
         Ok(Coherent { cpu: pages.start, bus, length })
     }
@@ -274,8 +270,7 @@ impl FunctionDma {
             .iter()
             .find(|f| f.present.get() && f.is_own() && !f.is_bridge() && holds(f))
             .ok_or(Error::Invalid)?;
-        let has_way =
-            kernel.cores.with(|host, _, _| host.has_way_to(self.root, convert::physical(at), length));
+        let has_way = kernel.cores.ground.has_way(self.root, at, length);
         if has_way { Ok(owner.at()) } else { Err(Error::NotSupported) }
     }
 
@@ -412,10 +407,11 @@ impl DmaOps for FunctionDma {
 
     fn map(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
         let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
-        let memory = kernel
-            .cores
-            .with(|host, _, _| host.memory.bytes().check(convert::physical(at), length as usize).is_ok());
-        let mapped = if memory { self.reach(cpu, at, length, direction) } else { Err(Error::Invalid) };
+        let mapped = if kernel.cores.ground.is_memory(at, length) {
+            self.reach(cpu, at, length, direction)
+        } else {
+            Err(Error::Invalid)
+        };
         match mapped {
             Ok(iova) => self.remember(iova, length, direction),
             Err(_) => self.count(|c| c.errors += 1),

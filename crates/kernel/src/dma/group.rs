@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hardware::iommu::{ContextEntry, DomainId};
 use platform::Error;
 use platform::cpu::Cpu;
 use wire::pcie::Bdf;
@@ -13,6 +12,7 @@ use wire::pcie::Bdf;
 use super::DmaMode;
 use super::domain::Domain;
 use super::unit::{Unit, pass_through};
+use crate::ground::formats::{ContextEntry, DomainId};
 use crate::kernel::Inner;
 
 /// Where the requests of a group lead.

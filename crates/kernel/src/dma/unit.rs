@@ -3,11 +3,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use hardware::iommu::tables::{ContextTables, FrameAllocator};
-use hardware::iommu::{
-    ContextEntry, ContextScope, DeliveryMode, Descriptor, DomainId, Features, Interrupt, InterruptEntry,
-    InterruptTable, MsiMessage, QueueAction, Scope, SourceCheck, TranslationType,
-};
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::lock::SpinLock;
@@ -17,7 +12,12 @@ use wire::pcie::Bdf;
 
 use super::DmaMode;
 use super::numbers::Numbers;
-use crate::convert;
+use crate::ground::IommuTables;
+use crate::ground::convert;
+use crate::ground::formats::{
+    ContextEntry, ContextScope, ContextTables, DeliveryMode, Descriptor, DomainId, Features, FrameAllocator,
+    Interrupt, InterruptEntry, InterruptTable, MsiMessage, Scope, SourceCheck, TranslationType,
+};
 use crate::irq::Line;
 use crate::kernel::Inner;
 use crate::pci::Function;
@@ -61,26 +61,12 @@ impl Unit {
             self.tail.set((self.tail.get() + ENTRY) % QUEUE_BYTES);
         }
         cpu.work(kernel.cores.costs.invalidation);
-        let now = cpu.now();
-        let mut actions = Vec::new();
-        kernel.cores.with(|host, _, _| {
-            if let Some(iommu) = host.iommus.get_mut(self.index) {
-                iommu.write_invalidation_tail(now, self.tail.get(), &mut host.memory, &mut actions);
-            }
-        });
-        let done = actions.iter().find_map(|action| match action {
-            QueueAction::WriteStatus { at, .. } => Some(*at),
-            _ => None,
-        });
-        match done {
+        match kernel.cores.ground.invalidate(self.index, cpu.now(), self.tail.get()) {
             Some(done) => cpu.stall(done.since(cpu.now())),
             None => kernel.log(format!("iommu {}: the invalidation queue has stopped", self.index)),
         }
         // The line with the status was written by the IOMMU: it is fetched again.
-        kernel.cores.with(|host, _, _| {
-            let status = convert::physical(self.status.start);
-            let _ = host.memory.bytes_mut().write_u32(status, ticket);
-        });
+        kernel.cores.ground.poke(self.status.start, &ticket.to_le_bytes());
         cpu.load_u32(self.status.start);
     }
 
@@ -105,8 +91,7 @@ impl Unit {
     /// # Errors
     /// [`Error::Busy`] if it is in one, [`Error::NoMemory`].
     pub fn attach(&self, kernel: &Inner, cpu: &Cpu, function: Bdf, entry: ContextEntry) -> Result<(), Error> {
-        let set = kernel.cores.with(|host, _, _| {
-            let memory = host.memory.bytes_mut();
+        let set = kernel.cores.ground.edit(|memory| {
             if self.contexts.get(memory, function).ok().flatten().is_some() {
                 return Err(Error::Busy);
             }
@@ -123,7 +108,7 @@ impl Unit {
 
     /// Takes a function out of its domain: its requests lead nowhere.
     pub fn block(&self, kernel: &Inner, cpu: &Cpu, function: Bdf) {
-        let blocked = kernel.cores.with(|host, _, _| self.contexts.block(host.memory.bytes_mut(), function));
+        let blocked = kernel.cores.ground.edit(|memory| self.contexts.block(memory, function));
         let old = blocked.ok().flatten();
         cpu.work(kernel.cores.costs.page_table_edit);
         if let Some(old) = old {
@@ -178,13 +163,12 @@ impl Unit {
 impl Inner {
     /// Builds the tables of all IOMMUs and turns them on.
     pub fn start_iommus(&self, cpu: &Cpu) {
-        let params = self.dma.params;
+        let (params, count) = (self.dma.params, self.cores.ground.iommus());
         if params.mode == DmaMode::Off && !params.remap_interrupts {
-            self.cores.with(|host, _, _| host.iommus.iter_mut().for_each(|iommu| iommu.set_enabled(false)));
+            (0..count).for_each(|index| self.cores.ground.set_iommu(index, false, None));
             return;
         }
         let _part = cpu.book(Part::Dma);
-        let count = self.cores.with(|host, _, _| host.iommus.len());
         for index in 0..count {
             match self.start_iommu(cpu, index) {
                 Some(unit) => self.dma.units.borrow_mut().push(Rc::new(unit)),
@@ -201,26 +185,27 @@ impl Inner {
         let order = params.interrupt_order.min(15);
         let interrupts = if params.remap_interrupts { Some(pages(ENTRY << (order + 1))?) } else { None };
         let translate = params.mode != DmaMode::Off;
-        let (contexts, features) = self.cores.with(|host, _, _| {
-            let memory = host.memory.bytes_mut();
-            for pages in [Some(queue), Some(status), interrupts].into_iter().flatten() {
-                let _ = memory.write(convert::physical(pages.start), &vec![0; pages.len() as usize]);
-            }
+        let ground = &self.cores.ground;
+        for pages in [Some(queue), Some(status), interrupts].into_iter().flatten() {
+            ground.poke(pages.start, &vec![0; pages.len() as usize]);
+        }
+        let contexts = ground.edit(|memory| {
             let mut pages = self.pages.borrow_mut();
-            let contexts =
-                ContextTables::new(memory, &mut pages.frames(node) as &mut dyn FrameAllocator).ok()?;
-            let iommu = host.iommus.get_mut(index)?;
-            iommu.set_root_table(contexts.root());
-            iommu.set_invalidation_queue(convert::physical(queue.start), 0);
-            iommu.set_interrupt_table(interrupts.map(|table| InterruptTable {
-                base: convert::physical(table.start),
-                order,
-                x2apic: true,
-                allow_compatibility: false,
-            }));
-            iommu.set_enabled(translate);
-            Some((contexts, iommu.features()))
+            ContextTables::new(memory, &mut pages.frames(node) as &mut dyn FrameAllocator).ok()
         })?;
+        let interrupt_table = interrupts.map(|table| InterruptTable {
+            base: convert::physical(table.start),
+            order,
+            x2apic: true,
+            allow_compatibility: false,
+        });
+        let tables = IommuTables {
+            root: convert::address(contexts.root()),
+            queue: queue.start,
+            interrupts: interrupt_table,
+        };
+        ground.set_iommu(index, translate, Some(tables));
+        let features = ground.iommu_features(index);
         self.log(format!("iommu {index}: {:?}", params.mode));
         Some(Unit {
             index,

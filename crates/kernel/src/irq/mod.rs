@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use engine::Notify;
-use hardware::root::{InterruptMessage, InterruptSink};
 use platform::Error;
 use platform::cpu::{Barrier, CpuId, CpuOps as _, Part};
 use platform::irq::{Irq, IrqHandler, IrqReturn, IrqThread};
@@ -22,6 +21,7 @@ pub(crate) use line::{Line, Vectors};
 pub(crate) use softirq::{NapiState, Softirq};
 
 use crate::cpu::{Context, Level};
+use crate::ground::InterruptSink;
 use crate::kernel::Inner;
 
 /// Vectors below are the processor's exceptions (Intel SDM, volume 3, 6.2).
@@ -39,12 +39,6 @@ pub(crate) struct Inbox {
     notify: Notify,
 }
 
-/// The cores' interrupt controllers, as the root complex sees them.
-pub(crate) struct Controller {
-    inboxes: Vec<Rc<Inbox>>,
-    lost: Rc<Cell<u64>>,
-}
-
 impl Inbox {
     fn put(&self, vector: u8) {
         let mut pending = self.pending.borrow_mut();
@@ -53,15 +47,6 @@ impl Inbox {
             pending.push_back(vector);
         }
         self.notify.notify_one();
-    }
-}
-
-impl InterruptSink for Controller {
-    fn deliver(&mut self, message: InterruptMessage) {
-        match self.inboxes.get(message.interrupt.destination as usize) {
-            Some(inbox) => inbox.put(message.interrupt.vector),
-            None => self.lost.set(self.lost.get() + 1),
-        }
     }
 }
 
@@ -102,9 +87,13 @@ impl Irqs {
         }
     }
 
-    /// What the root complex delivers to.
-    pub fn controller(&self) -> Controller {
-        Controller { inboxes: self.inboxes.clone(), lost: Rc::clone(&self.lost) }
+    /// The cores' interrupt controllers, as those see them who send interrupts.
+    pub fn controller(&self) -> InterruptSink {
+        let (inboxes, lost) = (self.inboxes.clone(), Rc::clone(&self.lost));
+        Box::new(move |core, vector| match inboxes.get(core as usize) {
+            Some(inbox) => inbox.put(vector),
+            None => lost.set(lost.get() + 1),
+        })
     }
 
     pub fn counters(&self) -> IrqCounters {

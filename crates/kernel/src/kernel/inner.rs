@@ -84,11 +84,7 @@ impl Inner {
 
     /// The node of a root port.
     pub fn node_of_root(&self, root: Bdf) -> Node {
-        self.cores.with(|host, _, _| {
-            let ports = host.ports();
-            let port = ports.iter().find(|port| port.id == root);
-            port.map_or(Node(0), |port| crate::convert::node(port.params.node))
-        })
+        self.cores.ground.node_of_port(root).unwrap_or(Node(0))
     }
 
     /// Takes pages.

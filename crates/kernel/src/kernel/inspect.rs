@@ -64,11 +64,9 @@ impl Kernel {
     /// Requests that IOMMUs have refused: by whom, and how many.
     pub fn iommu_faults(&self) -> Vec<(Bdf, u64)> {
         let mut faults = BTreeMap::new();
-        self.inner.cores.with(|host, _, _| {
-            for (requester, _, count) in host.iommus.iter().flat_map(|iommu| iommu.faults().counts()) {
-                *faults.entry(requester).or_default() += count;
-            }
-        });
+        for (requester, count) in self.inner.cores.ground.iommu_faults() {
+            *faults.entry(requester).or_default() += count;
+        }
         faults.into_iter().collect()
     }
 

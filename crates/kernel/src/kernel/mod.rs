@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use engine::{Handle, Notify, Trace};
 use hardware::Fabric;
-use hardware::root::{HostId, InterruptMessage, InterruptSink};
+use hardware::root::HostId;
 use platform::cpu::{Async, Cpu, Part};
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::pci::PciDriver;
@@ -20,6 +20,7 @@ use crate::block::{Block, BlockParams};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
 use crate::dma::{Dma, DmaParams};
+use crate::ground::{Ground, HostGround};
 use crate::irq::{Irqs, Softirq};
 use crate::mm::{PageAllocator, Pins};
 use crate::net::inet::Stack;
@@ -55,30 +56,29 @@ pub struct Kernel {
     halted: Cell<bool>,
 }
 
-/// Takes interrupts for cores that have stopped.
-struct Nobody;
-
-impl InterruptSink for Nobody {
-    fn deliver(&mut self, _: InterruptMessage) {}
-}
-
 impl Kernel {
     /// Puts a kernel on a host: its cores take interrupts from now on. [`boot`](Self::boot) does the rest.
     pub fn new(hw: &Handle<Fabric>, host: HostId, params: KernelParams) -> Self {
+        let ground = HostGround::new(hw.clone(), host, &params.core);
+        Self::on(hw, Rc::new(ground), params)
+    }
+
+    /// As [`new`](Self::new), on any ground. Tasks run, and time passes, in the simulation that `hw` is of.
+    pub fn on(hw: &Handle<Fabric>, ground: Rc<dyn Ground>, params: KernelParams) -> Self {
         let hw = hw.scoped();
-        let cores = Rc::new(Cores::new(hw.clone(), host, params.core, params.costs, params.sched));
-        let memory = cores.with(|host, _, _| host.memory.params().clone());
-        let homes = cores.all.iter().map(|core| core.node).collect();
+        let inventory = ground.inventory();
+        let cores = Cores::new(hw.clone(), ground, &inventory.cores, params.core, params.costs, params.sched);
+        let cores = Rc::new(cores);
         let count = cores.all.len();
         let inner = Rc::new_cyclic(|me| Inner {
             me: me.clone(),
             irqs: Irqs::new(count),
             softirqs: (0..count).map(|_| Softirq::default()).collect(),
-            pages: RefCell::new(PageAllocator::new(&memory, homes)),
-            pci: Pci::new(params.pci, &memory),
+            pages: RefCell::new(PageAllocator::new(&inventory)),
+            pci: Pci::new(params.pci, &inventory),
             dma: Dma::new(params.dma, count),
             net: Net::new(me.clone()),
-            inet: Stack::new(me, memory.sockets.len(), params.inet),
+            inet: Stack::new(me, inventory.memory.len(), params.inet),
             namespaces: RefCell::default(),
             block: Block::new(me.clone(), params.block),
             files: RefCell::default(),
@@ -88,8 +88,7 @@ impl Kernel {
             log: RefCell::default(),
         });
         inner.net.connect(Rc::clone(&inner.inet) as _);
-        let controller = inner.irqs.controller();
-        inner.cores.with(|host, _, _| host.connect_interrupts(Box::new(controller)));
+        inner.cores.ground.connect_interrupts(Some(inner.irqs.controller()));
         for core in &inner.cores.all {
             hw.spawn(Rc::clone(&inner).serve_interrupts(core.id));
             hw.spawn(Rc::clone(&inner).serve_softirqs(core.id));
@@ -103,7 +102,7 @@ impl Kernel {
     pub fn halt(&self) {
         self.halted.set(true);
         self.inner.cores.settle_accounts();
-        self.inner.cores.with(|host, _, _| host.connect_interrupts(Box::new(Nobody)));
+        self.inner.cores.ground.connect_interrupts(None);
         self.inner.cores.hw.end_all();
     }
 

@@ -1,13 +1,13 @@
 //! Pages: which node they come from, and the short lists from which cores take them.
 
-use hardware::iommu::tables::FrameAllocator;
-use hardware::memory::MemoryParams;
 use platform::Error;
 use platform::cpu::{CpuId, Node};
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use units::{Bytes, HostPhysical};
 
 use super::buddy::Buddy;
+use crate::ground::Inventory;
+use crate::ground::formats::FrameAllocator;
 
 /// Single pages that a core keeps at hand and takes from or gives to its node at a time (Linux: `pcp` batches).
 const BATCH: usize = 63;
@@ -39,14 +39,15 @@ pub(crate) struct PageAllocator {
 }
 
 impl PageAllocator {
-    pub fn new(memory: &MemoryParams, homes: Vec<Node>) -> Self {
+    pub fn new(inventory: &Inventory) -> Self {
+        let homes = inventory.cores.clone();
         let mut nodes: Vec<Buddy> = Vec::new();
         let mut ranges = Vec::new();
-        for (n, socket) in memory.sockets.iter().enumerate() {
+        for (n, memory) in inventory.memory.iter().enumerate() {
             let mut buddy = Buddy::default();
-            for range in &socket.memory {
-                let first = range.base.get().max(FIRST_USABLE).div_ceil(PAGE);
-                let end = (range.base.get() + range.size.get()) / PAGE;
+            for &(base, bytes) in memory {
+                let first = base.0.max(FIRST_USABLE).div_ceil(PAGE);
+                let end = (base.0 + bytes) / PAGE;
                 if first < end {
                     buddy.add(first, end);
                     ranges.push((first, end, Node(n as u8)));

@@ -4,14 +4,13 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use hardware::core::{LINE, Store};
-use hardware::root::CoreAccess;
+use engine::Completion;
 use platform::cpu::{Async, Cpu};
 use platform::memory::PhysAddr;
 use platform::mmio::{MemoryType, MmioOps};
 
-use crate::convert;
 use crate::cpu::Cores;
+use crate::ground::{LINE, Store};
 
 /// Largest uncached access: a general register.
 const WORD: u64 = 8;
@@ -62,9 +61,9 @@ fn pieces(at: PhysAddr, length: usize, unit: u64) -> impl Iterator<Item = std::o
 }
 
 /// Waits for a line and takes from it what was asked for; all ones if nothing answered.
-async fn arrived(cpu: &Cpu, (lead, access): (usize, Option<CoreAccess>), into: &mut [u8]) {
+async fn arrived(cpu: &Cpu, (lead, access): (usize, Option<Completion<Vec<u8>>>), into: &mut [u8]) {
     let data = match access {
-        Some(access) => cpu.stall_on(access.data).await.unwrap_or_default(),
+        Some(access) => cpu.stall_on(access).await.unwrap_or_default(),
         None => Vec::new(),
     };
     into.fill(0xff);
@@ -109,9 +108,7 @@ impl MmioOps for Region {
             cpu.sync().await;
             self.flush(cpu).await;
             // What combined has left; lines that were fetched ahead may still have buffers.
-            let core = convert::core(cpu.id());
-            let buffers = self.cores.with(|host, _, scheduler| host.fill_buffers(scheduler, core, cpu.now()));
-            let most = buffers.free_by(cpu.now()).max(1);
+            let most = self.cores.ground.free_fill_buffers(cpu.id(), cpu.now()).max(1);
             let mut under_way = VecDeque::with_capacity(most);
             for piece in pieces(self.base + offset, into.len(), LINE) {
                 if under_way.len() == most
@@ -120,12 +117,10 @@ impl MmioOps for Region {
                     arrived(cpu, data, &mut into[piece]).await;
                 }
                 cpu.cycles(self.cores.params.issue.get()).await;
-                let at = convert::physical((self.base + offset + piece.start as u64).align_down(LINE));
+                let at = (self.base + offset + piece.start as u64).align_down(LINE);
                 let lead = (self.base + offset + piece.start as u64).offset_in(LINE) as usize;
-                let access = self
-                    .cores
-                    .with(|host, wires, scheduler| host.mmio_read(wires, scheduler, core, at, LINE as usize));
-                under_way.push_back((piece, (lead, access.ok())));
+                let access = self.cores.ground.read_device(cpu.id(), at, LINE as usize);
+                under_way.push_back((piece, (lead, access)));
             }
             for (piece, data) in under_way {
                 arrived(cpu, data, &mut into[piece]).await;
@@ -159,12 +154,10 @@ impl Region {
 
     /// Reads from the device, in one TLP. The core waits.
     async fn fetch(&self, cpu: &Cpu, at: PhysAddr, into: &mut [u8]) {
-        let (core, target, length) = (convert::core(cpu.id()), convert::physical(at), into.len());
-        let access =
-            self.cores.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, core, target, length));
+        let access = self.cores.ground.read_device(cpu.id(), at, into.len());
         into.fill(0xff);
-        if let Ok(access) = access {
-            let data = cpu.stall_on(access.data).await.unwrap_or_default();
+        if let Some(access) = access {
+            let data = cpu.stall_on(access).await.unwrap_or_default();
             let length = data.len().min(into.len());
             into[..length].copy_from_slice(&data[..length]);
         }
@@ -222,10 +215,9 @@ impl Region {
 
     /// Lets everything leave that the core has stored to devices: an uncached access comes after it.
     async fn flush(&self, cpu: &Cpu) {
-        let holds = self.cores.with(|host, _, _| !host.stores_of(convert::core(cpu.id())).is_empty());
-        if holds {
+        if self.cores.ground.holds_stores(cpu.id()) {
             self.cores.store(cpu.id(), cpu.now(), Store::Barrier);
-            if let Some(accepted) = self.cores.stores_pending_at_most(cpu.id(), 0) {
+            if let Some(accepted) = self.cores.ground.stores_pending_at_most(cpu.id(), 0) {
                 // The completer is the core's own and does not go away.
                 let _ = cpu.stall_on(accepted).await;
             }

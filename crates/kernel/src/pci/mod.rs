@@ -26,7 +26,7 @@ pub use backend::{Backend, Message};
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
-use crate::convert;
+use crate::ground::Inventory;
 use crate::kernel::Inner;
 use resources::Aperture;
 
@@ -61,12 +61,12 @@ pub(crate) struct Pci {
 }
 
 impl Pci {
-    pub fn new(params: PciParams, memory: &hardware::memory::MemoryParams) -> Self {
+    pub fn new(params: PciParams, inventory: &Inventory) -> Self {
         Self {
             params,
             functions: RefCell::default(),
             drivers: RefCell::default(),
-            apertures: RefCell::new(resources::apertures(memory)),
+            apertures: RefCell::new(resources::apertures(inventory)),
             errors: Cell::default(),
         }
     }
@@ -108,11 +108,8 @@ impl Inner {
     async fn config_read(&self, cpu: &Cpu, target: Bdf, register: u16) -> u32 {
         cpu.work(self.cores.costs.mmio_write);
         cpu.sync().await;
-        let core = convert::core(cpu.id());
-        let answer = self
-            .cores
-            .with(|host, wires, scheduler| host.config_read(scheduler, wires, core, target, register & !3));
-        let data = cpu.stall_on(answer.data).await.unwrap_or_default();
+        let answer = self.cores.ground.config_read(cpu.id(), target, register & !3);
+        let data = cpu.stall_on(answer).await.unwrap_or_default();
         data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
     }
 
@@ -120,11 +117,8 @@ impl Inner {
     async fn config_write(&self, cpu: &Cpu, target: Bdf, register: u16, value: u32, enables: u8) {
         cpu.work(self.cores.costs.mmio_write);
         cpu.sync().await;
-        let core = convert::core(cpu.id());
-        let answer = self.cores.with(|host, wires, scheduler| {
-            host.config_write(scheduler, wires, core, target, register & !3, value, enables)
-        });
+        let answer = self.cores.ground.config_write(cpu.id(), target, register & !3, value, enables);
         // Configuration writes are not posted: the core waits until they have been done.
-        let _ = cpu.stall_on(answer.data).await;
+        let _ = cpu.stall_on(answer).await;
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hardware::memory::MemoryParams;
 use wire::pcie::config::BarKind;
+
+use crate::ground::Inventory;
 
 /// Windows of bridges are multiples of this (PCI-to-PCI bridge specification 3.2.5.8).
 pub(super) const WINDOW: u64 = 1 << 20;
@@ -67,8 +68,8 @@ impl Aperture {
 }
 
 /// Below 4 GiB: from the end of memory there to the interrupt controllers. Above: behind all memory.
-pub(super) fn apertures(memory: &MemoryParams) -> [Aperture; 2] {
-    let ends = || memory.sockets.iter().flat_map(|s| &s.memory).map(|r| r.base.get() + r.size.get());
+pub(super) fn apertures(inventory: &Inventory) -> [Aperture; 2] {
+    let ends = || inventory.memory.iter().flatten().map(|&(base, bytes)| base.0 + bytes);
     let low = ends().filter(|&end| end <= 4 << 30).max().unwrap_or(0).max(2 << 30);
     let high = ends().max().unwrap_or(0).max(1 << 40);
     [

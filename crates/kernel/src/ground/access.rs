@@ -1,16 +1,20 @@
 //! Loads and stores of a core: which lines, which of them overlap, and when they are done.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
 use engine::Scheduler;
 use hardware::Event;
-use hardware::core::{FillBuffers, Store};
+use hardware::core::FillBuffers;
 use hardware::memory::{Agent, CoreId, CoreOp, LINE, MemorySystem, Source};
 use hardware::root::Host;
-use platform::cpu::CpuOps;
+use platform::cpu::CpuId;
 use platform::memory::PhysAddr;
 use units::{Bytes, Duration, HostPhysical, Time};
 
-use super::{Context, Core};
-use crate::convert;
+use super::MemoryGround;
+use super::convert;
+use super::host::HostGround;
 
 fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
     let first = at.0 & !(LINE - 1);
@@ -20,9 +24,9 @@ fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
 
 /// Announces what `core` accesses from the `n`th line of a range up to its `end`, if what was announced is used up.
 #[inline]
-fn announce(memory: &MemorySystem, core: &Core, n: usize, line: HostPhysical, end: u64) {
+fn announce(memory: &MemorySystem, core: CoreId, n: usize, line: HostPhysical, end: u64) {
     if n.is_multiple_of(MemorySystem::ANNOUNCED) {
-        memory.announce(Agent::Core(convert::core(core.id)), line, Bytes::new(end - line.get()));
+        memory.announce(Agent::Core(core), line, Bytes::new(end - line.get()));
     }
 }
 
@@ -30,7 +34,8 @@ fn announce(memory: &MemorySystem, core: &Core, n: usize, line: HostPhysical, en
 struct Accesses<'a> {
     host: &'a mut Host,
     scheduler: &'a mut Scheduler<Event>,
-    core: &'a Core,
+    /// When the core's stores that have retired will have been written.
+    stores: &'a RefCell<VecDeque<Time>>,
     id: CoreId,
     /// What an access takes that the core's own caches answer at once: it needs no buffer.
     own: Duration,
@@ -63,7 +68,7 @@ impl Accesses<'_> {
     /// step later.
     #[inline]
     fn store(&mut self, line: HostPhysical, op: CoreOp, data: Time) {
-        let mut stores = self.core.stores.borrow_mut();
+        let mut stores = self.stores.borrow_mut();
         while stores.len() >= self.store_buffer
             && let Some(oldest) = stores.pop_front()
         {
@@ -93,59 +98,73 @@ impl Accesses<'_> {
     }
 }
 
-impl Context {
-    /// Runs a core's accesses to lines, from now on.
-    fn access<R>(&self, run: impl FnOnce(&mut Accesses<'_>) -> R) -> R {
-        let core = self.cores.get(self.core.get());
-        let (own, issue) = (self.cores.own_hit, self.cores.issue);
-        let (now, store_buffer) = (self.now(), usize::from(self.cores.params.store_buffer));
-        self.cores.with(|host, _, scheduler| {
+impl HostGround {
+    /// Runs a core's accesses to lines, from `now` on.
+    #[inline]
+    fn access<R>(&self, core: CpuId, now: Time, run: impl FnOnce(&mut Accesses<'_>) -> R) -> R {
+        let (own, issue, store_buffer) = (self.own_hit, self.issue, self.store_buffer);
+        let stores = &self.stores[usize::from(core.0)];
+        self.with(|host, _, scheduler| {
             host.memory.pass(scheduler.now());
-            let id = convert::core(core.id);
+            let id = convert::core(core);
             let misses = None;
             let loaded = now;
-            run(&mut Accesses { host, scheduler, core, id, own, issue, store_buffer, misses, now, loaded })
+            run(&mut Accesses { host, scheduler, stores, id, own, issue, store_buffer, misses, now, loaded })
         })
     }
 
-    pub(super) fn read(&self, at: PhysAddr, into: &mut [u8]) {
+    fn write(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8], op: CoreOp) -> Time {
+        self.access(core, now, |accesses| {
+            // A store to where no memory is is lost.
+            let _ = accesses.host.memory.bytes_mut().write(convert::physical(at), from);
+            for (n, line) in lines(at, from.len() as u64).enumerate() {
+                announce(&accesses.host.memory, accesses.id, n, line, at.0 + from.len() as u64);
+                accesses.store(line, op, Time::ZERO);
+            }
+            accesses.now
+        })
+    }
+}
+
+impl MemoryGround for HostGround {
+    fn load(&self, core: CpuId, now: Time, at: PhysAddr, into: &mut [u8]) -> Time {
         let length = into.len() as u64;
         let is_one = at.offset_in(LINE) + length <= LINE;
-        let done = self.access(|accesses| {
+        self.access(core, now, |accesses| {
             if accesses.host.memory.bytes().read(convert::physical(at), into).is_err() {
                 into.fill(0xff);
             }
             for (n, line) in lines(at, length).enumerate() {
                 if !is_one {
-                    announce(&accesses.host.memory, accesses.core, n, line, at.0 + length);
+                    announce(&accesses.host.memory, accesses.id, n, line, at.0 + length);
                 }
                 accesses.load(line);
                 accesses.now += accesses.issue;
             }
             accesses.note_fills();
             if is_one { accesses.loaded } else { accesses.now.max(accesses.loaded) }
-        });
-        self.advance_to(done);
+        })
     }
 
-    pub(super) fn write(&self, at: PhysAddr, from: &[u8], op: CoreOp) {
-        let done = self.access(|accesses| {
-            // A store to where no memory is is lost.
-            let _ = accesses.host.memory.bytes_mut().write(convert::physical(at), from);
-            for (n, line) in lines(at, from.len() as u64).enumerate() {
-                announce(&accesses.host.memory, accesses.core, n, line, at.0 + from.len() as u64);
-                accesses.store(line, op, Time::ZERO);
-            }
-            accesses.now
-        });
-        self.advance_to(done);
+    fn store(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time {
+        self.write(core, now, at, from, CoreOp::Store)
     }
 
-    /// Copies as `rep movsb` and the C library's loops do: a line is stored while the next ones are being loaded.
-    pub(super) fn copy_lines(&self, to: PhysAddr, from: PhysAddr, length: u64) {
+    fn stream(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time {
+        self.write(core, now, at, from, CoreOp::StreamingStore)
+    }
+
+    /// As `rep movsb` and the C library's loops do: a line is stored while the next ones are being loaded.
+    fn copy(
+        &self,
+        core: CpuId,
+        now: Time,
+        (to, from): (PhysAddr, PhysAddr),
+        length: u64,
+        step: Duration,
+    ) -> Time {
         let mut bytes = vec![0; length as usize];
-        let step = self.cores.time_for(self.cores.costs.copy_line);
-        let done = self.access(|accesses| {
+        self.access(core, now, |accesses| {
             accesses.issue = accesses.issue.max(step);
             if accesses.host.memory.bytes().read(convert::physical(from), &mut bytes).is_err() {
                 bytes.fill(0xff);
@@ -163,15 +182,12 @@ impl Context {
             }
             sources.for_each(|source| accesses.load(source));
             accesses.now.max(accesses.loaded)
-        });
-        self.advance_to(done);
+        })
     }
 
-    pub(super) fn fetch_ahead(&self, at: PhysAddr, length: u64) {
-        let issue = self.cores.issue;
-        let mut now = self.now();
-        let core = convert::core(self.core.get());
-        self.cores.with(|host, _, scheduler| {
+    fn prefetch(&self, core: CpuId, mut now: Time, at: PhysAddr, length: u64) -> Time {
+        let core = convert::core(core);
+        self.with(|host, _, scheduler| {
             for line in lines(at, length) {
                 // The core does not wait for the buffer.
                 let from = host.fill_buffers(scheduler, core, now).free_at();
@@ -179,23 +195,28 @@ impl Context {
                 if access.source != Source::OwnCache {
                     host.line_fill(core, from, access.ready);
                 }
-                now += issue;
+                now += self.issue;
             }
         });
-        self.advance_to(now);
+        now
     }
 
-    pub(super) fn flush(&self, at: PhysAddr) {
-        self.cycles(self.part(), self.cores.costs.line_flush);
-        let now = self.now();
-        let core = convert::core(self.core.get());
-        let access = self
-            .cores
-            .with(|host, _, _| host.memory.core(now, core, convert::physical(at), CoreOp::FlushLine));
-        if access.source == Source::Unmapped {
-            self.cores.evict_device_line(self.core.get(), now, at.0);
-            self.cores.store(self.core.get(), now, Store::Flush(at.0));
-        }
+    fn flush(&self, core: CpuId, now: Time, at: PhysAddr) -> bool {
+        let (core, at) = (convert::core(core), convert::physical(at));
+        let access = self.with(|host, _, _| host.memory.core(now, core, at, CoreOp::FlushLine));
+        access.source != Source::Unmapped
+    }
+
+    fn is_memory(&self, at: PhysAddr, length: u64) -> bool {
+        self.with(|host, _, _| host.memory.bytes().check(convert::physical(at), length as usize).is_ok())
+    }
+
+    fn peek(&self, at: PhysAddr, into: &mut [u8]) -> bool {
+        self.with(|host, _, _| host.memory.bytes().read(convert::physical(at), into).is_ok())
+    }
+
+    fn poke(&self, at: PhysAddr, from: &[u8]) -> bool {
+        self.with(|host, _, _| host.memory.bytes_mut().write(convert::physical(at), from).is_ok())
     }
 }
 

@@ -1,0 +1,213 @@
+//! A host of the fabric as the ground of a kernel.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use engine::{Completion, Handle, Scheduler};
+use hardware::core::{Store, StoreMark};
+use hardware::iommu::{Features, QueueAction};
+use hardware::memory::{CoreId, PhysicalMemory};
+use hardware::root::{Host, HostId, InterruptMessage};
+use hardware::wires::Wires;
+use hardware::{Event, Fabric};
+use platform::cpu::{CpuId, Node};
+use platform::memory::PhysAddr;
+use units::{Duration, Time};
+use wire::pcie::Bdf;
+
+use super::convert;
+use super::{DeviceGround, Ground, InterruptSink, Inventory, IommuGround, IommuTables};
+use crate::costs::CoreParams;
+
+/// A host of the fabric.
+pub struct HostGround {
+    hw: Handle<Fabric>,
+    host: HostId,
+    /// By core: when stores that have retired will have been written.
+    pub(super) stores: Vec<RefCell<VecDeque<Time>>>,
+    /// Stores that retire before they are written.
+    pub(super) store_buffer: usize,
+    /// From one access to a line to the next.
+    pub(super) issue: Duration,
+    /// What the core's own caches take at most to answer.
+    pub(super) own_hit: Duration,
+}
+
+impl HostGround {
+    /// A host whose cores are as `core` says.
+    pub fn new(hw: Handle<Fabric>, host: HostId, core: &CoreParams) -> Self {
+        let (cores, own_hit) = hw.with(|fabric, _| {
+            let memory = &fabric.host(host).memory;
+            let own_hit = memory.params().sockets.iter().map(|socket| socket.private.l2_hit).max();
+            let cores = (0u16..).take_while(|&n| memory.node_of_core(CoreId(n)).is_some()).count();
+            (cores, own_hit.unwrap_or_default())
+        });
+        Self {
+            hw,
+            host,
+            stores: (0..cores).map(|_| RefCell::default()).collect(),
+            store_buffer: usize::from(core.store_buffer),
+            issue: core.frequency.time_for(core.issue),
+            own_hit,
+        }
+    }
+
+    /// Uses the host and the links.
+    #[inline]
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Host, &mut Wires, &mut Scheduler<Event>) -> R) -> R {
+        self.hw.with(|fabric, scheduler| {
+            let (host, wires) = fabric.host_and_wires(self.host);
+            act(host, wires, scheduler)
+        })
+    }
+}
+
+/// Hands interrupts that reach the cores on.
+struct Sink(Option<InterruptSink>);
+
+impl hardware::root::InterruptSink for Sink {
+    fn deliver(&mut self, message: InterruptMessage) {
+        if let Some(sink) = &mut self.0 {
+            sink(message.interrupt.destination, message.interrupt.vector);
+        }
+    }
+}
+
+impl Ground for HostGround {
+    fn inventory(&self) -> Inventory {
+        self.with(|host, _, _| {
+            let memory = &host.memory;
+            let nodes = (0..).map_while(|n| memory.node_of_core(CoreId(n)));
+            let ranges = |socket: &hardware::memory::SocketParams| {
+                socket.memory.iter().map(|range| (convert::address(range.base), range.size.get())).collect()
+            };
+            Inventory {
+                cores: nodes.map(convert::node).collect(),
+                memory: memory.params().sockets.iter().map(ranges).collect(),
+            }
+        })
+    }
+
+    fn connect_interrupts(&self, sink: Option<InterruptSink>) {
+        self.with(|host, _, _| host.connect_interrupts(Box::new(Sink(sink))));
+    }
+}
+
+impl DeviceGround for HostGround {
+    fn store_to_device(&self, core: CpuId, when: Time, store: Store<'_>) {
+        let core = convert::core(core);
+        let _ = self.with(|host, wires, scheduler| host.store(wires, scheduler, core, when, store));
+    }
+
+    fn store_mark(&self, core: CpuId) -> StoreMark {
+        self.with(|host, _, _| host.stores_of(convert::core(core)).mark())
+    }
+
+    fn uncached_accepted_by(&self, core: CpuId, when: Time) -> Time {
+        self.with(|host, _, _| host.uncached_accepted_by(convert::core(core), when))
+    }
+
+    fn follow_stores(&self, core: CpuId, when: Time, (other, mark): (CpuId, StoreMark)) -> Time {
+        let (core, other) = (convert::core(core), convert::core(other));
+        self.with(|host, _, scheduler| host.follow_stores(scheduler, core, when, (other, mark)))
+    }
+
+    fn stores_pending_at_most(&self, core: CpuId, most: usize) -> Option<Completion<()>> {
+        let core = convert::core(core);
+        self.with(|host, _, _| {
+            (host.stores_of(core).pending() > most).then(|| host.stores_pending_at_most(core, most))
+        })
+    }
+
+    fn holds_stores(&self, core: CpuId) -> bool {
+        self.with(|host, _, _| !host.stores_of(convert::core(core)).is_empty())
+    }
+
+    fn free_fill_buffers(&self, core: CpuId, when: Time) -> usize {
+        let buffers = self.with(|host, _, scheduler| host.fill_buffers(scheduler, convert::core(core), when));
+        buffers.free_by(when)
+    }
+
+    fn read_device(&self, core: CpuId, at: PhysAddr, length: usize) -> Option<Completion<Vec<u8>>> {
+        let (core, at) = (convert::core(core), convert::physical(at));
+        let access = self.with(|host, wires, scheduler| host.mmio_read(wires, scheduler, core, at, length));
+        access.ok().map(|access| access.data)
+    }
+
+    fn config_read(&self, core: CpuId, function: Bdf, register: u16) -> Completion<Vec<u8>> {
+        let core = convert::core(core);
+        self.with(|host, wires, scheduler| host.config_read(scheduler, wires, core, function, register)).data
+    }
+
+    fn config_write(
+        &self,
+        core: CpuId,
+        function: Bdf,
+        register: u16,
+        value: u32,
+        enables: u8,
+    ) -> Completion<Vec<u8>> {
+        let core = convert::core(core);
+        let access = self.with(|host, wires, scheduler| {
+            host.config_write(scheduler, wires, core, function, register, value, enables)
+        });
+        access.data
+    }
+
+    fn node_of_port(&self, port: Bdf) -> Option<Node> {
+        self.with(|host, _, _| {
+            let port = host.ports().iter().find(|own| own.id == port)?;
+            Some(convert::node(port.params.node))
+        })
+    }
+
+    fn has_way(&self, port: Bdf, at: PhysAddr, length: u64) -> bool {
+        self.with(|host, _, _| host.has_way_to(port, convert::physical(at), length))
+    }
+}
+
+impl IommuGround for HostGround {
+    fn iommus(&self) -> usize {
+        self.with(|host, _, _| host.iommus.len())
+    }
+
+    fn iommu_features(&self, iommu: usize) -> Features {
+        self.with(|host, _, _| host.iommus[iommu].features())
+    }
+
+    fn set_iommu(&self, iommu: usize, translates: bool, tables: Option<IommuTables>) {
+        self.with(|host, _, _| {
+            let iommu = &mut host.iommus[iommu];
+            if let Some(tables) = tables {
+                iommu.set_root_table(convert::physical(tables.root));
+                iommu.set_invalidation_queue(convert::physical(tables.queue), 0);
+                iommu.set_interrupt_table(tables.interrupts);
+            }
+            iommu.set_enabled(translates);
+        });
+    }
+
+    fn invalidate(&self, iommu: usize, now: Time, tail: u64) -> Option<Time> {
+        let mut actions = Vec::new();
+        self.with(|host, _, _| {
+            if let Some(iommu) = host.iommus.get_mut(iommu) {
+                iommu.write_invalidation_tail(now, tail, &mut host.memory, &mut actions);
+            }
+        });
+        actions.iter().find_map(|action| match action {
+            QueueAction::WriteStatus { at, .. } => Some(*at),
+            _ => None,
+        })
+    }
+
+    fn iommu_faults(&self) -> Vec<(Bdf, u64)> {
+        self.with(|host, _, _| {
+            let all = host.iommus.iter().flat_map(|iommu| iommu.faults().counts());
+            all.map(|(requester, _, count)| (requester, count)).collect()
+        })
+    }
+
+    fn edit_tables(&self, edit: &mut dyn FnMut(&mut PhysicalMemory)) {
+        self.with(|host, _, _| edit(host.memory.bytes_mut()));
+    }
+}
