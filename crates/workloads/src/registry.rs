@@ -40,6 +40,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::fio::Fio>("fio"),
     command::<crate::cuda::copy::GpuCopy>("gpu-copy"),
     command::<crate::cuda::pingpong::GpuPingPong>("gpu-pingpong"),
+    command::<crate::cuda::train::GpuTrain>("gpu-train"),
     command::<crate::iperf::Iperf>("iperf"),
     command::<crate::memcached::Memaslap>("memaslap"),
     command::<crate::memcached::Memcached>("memcached"),

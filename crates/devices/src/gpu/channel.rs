@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use platform::device::{Dma, DmaAttributes, EngineIndex, FunctionIndex, Token};
+use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
 use units::Iova;
 use wire::gpu::{Command, Entry, Fault, Place, SEMAPHORE_BYTES, WindowKind};
 
@@ -96,8 +96,6 @@ fn dma(address: u64, length: u32) -> Dma {
         function: FunctionIndex(0),
         address: Iova::new(address),
         length,
-        engine: EngineIndex(0),
-        local: 0,
         token: Token(0),
         attributes: DmaAttributes::default(),
     }

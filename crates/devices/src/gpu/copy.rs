@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use engine::Completer;
-use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, EngineIndex, FunctionIndex, Token};
+use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, Token};
 use units::Iova;
 
 use super::memory::Memory;
@@ -92,7 +92,8 @@ impl CopyEngines {
 
     /// Lets engines go on that have been given something. Returns whether one of them has ended.
     pub fn go(&self, bus: &mut dyn DeviceBus, memory: &RefCell<Memory>) -> bool {
-        (0..self.engines.borrow().len()).fold(false, |ended, engine| self.go_on(bus, memory, engine) | ended)
+        let count = self.engines.borrow().len();
+        (0..count).fold(false, |ended, engine| self.go_on(bus, memory, engine) | ended)
     }
 
     /// Makes as many requests as an engine may have; ends its copy when there are none left.
@@ -197,8 +198,6 @@ fn dma(address: u64, length: u32, token: Token) -> Dma {
         function: FunctionIndex(0),
         address: Iova::new(address),
         length,
-        engine: EngineIndex(0),
-        local: 0,
         token,
         attributes: DmaAttributes::default(),
     }

@@ -10,10 +10,12 @@
 //! | `copy` | copy engines |
 //! | `program` | programs that run on it |
 //! | `memory` | its memory |
+//! | `mover` | what passes between it and the link |
 
 mod channel;
 mod copy;
 mod memory;
+mod mover;
 mod params;
 mod program;
 
@@ -22,6 +24,7 @@ use std::rc::Rc;
 
 use engine::{JoinHandle, Notify};
 use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
+use platform::mover::DataMover;
 use units::Duration;
 use wire::gpu::{self as regs, MEMORY_BAR, WindowKind};
 use wire::pcie::config::{ConfigError, ConfigSpace};
@@ -30,6 +33,7 @@ use crate::firmware::{Firmware, Port};
 use channel::{Channel, Window};
 use copy::CopyEngines;
 use memory::Memory;
+use mover::Mover;
 
 pub use params::GpuParams;
 
@@ -260,6 +264,10 @@ impl Gpu {
 impl Device for Gpu {
     fn functions(&self) -> Vec<Function> {
         vec![Function { port: PortIndex(0), config: self.config.clone() }]
+    }
+
+    fn data_mover(&self, _: PortIndex) -> Box<dyn DataMover> {
+        Box::new(Mover::new(self.chip.params.write_rate))
     }
 
     fn reset(&mut self, bus: &mut dyn DeviceBus, _: Reset) {

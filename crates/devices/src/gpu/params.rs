@@ -22,6 +22,8 @@ pub struct GpuParams {
     pub tags: u16,
     /// Bytes of such a read.
     pub read_request: u32,
+    /// Rate at which writes leave, headers not counted; as fast as the link takes them if there is none.
+    pub write_rate: Option<ByteRate>,
     /// From a copy's command until the engine's first request.
     pub copy_start: Duration,
     /// What an engine takes to decode a command.
@@ -53,6 +55,7 @@ impl GpuParams {
             copy_engines: 2,
             tags: 16,
             read_request: 256,
+            write_rate: None,
             copy_start: ns(1_000),
             command: ns(100),
             channel_load: ns(3_000),

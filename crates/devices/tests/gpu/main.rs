@@ -5,7 +5,9 @@ use platform::device::{FunctionIndex, Reset};
 use platform::testing::Bench;
 use proptest::prelude::*;
 use units::Duration;
-use wire::gpu::{self as regs, Command, Entry, Fault, Launch, MEMORY_BAR, Place, Program, REGISTER_BAR, WindowKind};
+use wire::gpu::{
+    self as regs, Command, Entry, Fault, Launch, MEMORY_BAR, Place, Program, REGISTER_BAR, WindowKind,
+};
 
 /// Host memory, and what is where in it.
 const MEMORY: usize = 1 << 20;
@@ -40,7 +42,8 @@ impl Host {
         let memory = params.memory.get();
         let gpu = Gpu::new(params).unwrap();
         let handle = gpu.handle();
-        let mut host = Self { bench: Bench::new(gpu, MEMORY), gpu: handle, put: [0; 4], next_command: COMMANDS };
+        let mut host =
+            Self { bench: Bench::new(gpu, MEMORY), gpu: handle, put: [0; 4], next_command: COMMANDS };
         host.window(HOST, WindowKind::Bus, 0, MEMORY as u64);
         host.window(LOCAL, WindowKind::Local, 0, memory);
         // A channel to the engine that computes, and one to each that copies.
@@ -212,13 +215,16 @@ fn a_context_reaches_its_windows_alone() {
 fn nonsense_stops_its_channel_and_a_new_ring_begins_anew() {
     let mut gpu = Host::new();
     gpu.give_raw(1, &[[0xff; Command::BYTES]]);
-    gpu.give(2, &[Command::Launch(Launch {
-        program: Program::Busy,
-        polled: host(0),
-        written: host(0),
-        result: host(0),
-        count: 1,
-    })]);
+    gpu.give(
+        2,
+        &[Command::Launch(Launch {
+            program: Program::Busy,
+            polled: host(0),
+            written: host(0),
+            result: host(0),
+            count: 1,
+        })],
+    );
     gpu.run();
     // No copy engine runs programs.
     assert_eq!((gpu.fault(1), gpu.fault(2)), (Some(Fault::Malformed), Some(Fault::Malformed)));
@@ -245,8 +251,13 @@ fn a_read_without_data_stops_its_channel() {
 fn ping_and_pong_on_two_channels_count_together() {
     // One engine computes: pong's side is played by the host, which copies the counter back.
     let mut gpu = Host::new();
-    let launch =
-        Launch { program: Program::Ping, polled: local(64), written: local(0), result: host(SEMAPHORES), count: 3 };
+    let launch = Launch {
+        program: Program::Ping,
+        polled: local(64),
+        written: local(0),
+        result: host(SEMAPHORES),
+        count: 3,
+    };
     gpu.give(0, &[Command::Launch(launch)]);
     for round in 1..=3u64 {
         gpu.run();
@@ -261,10 +272,13 @@ fn ping_and_pong_on_two_channels_count_together() {
 fn a_reset_forgets_everything_and_lets_nothing_out() {
     let mut gpu = Host::new();
     gpu.poke(DATA, &content(0x8000));
-    gpu.give(1, &[
-        Command::Copy { from: host(DATA), to: local(0), bytes: 0x8000 },
-        Command::Release { at: host(SEMAPHORES), value: 1 },
-    ]);
+    gpu.give(
+        1,
+        &[
+            Command::Copy { from: host(DATA), to: local(0), bytes: 0x8000 },
+            Command::Release { at: host(SEMAPHORES), value: 1 },
+        ],
+    );
     gpu.bench.run_for(Duration::from_us(5));
     gpu.bench.reset(Reset::Hot);
     gpu.run();

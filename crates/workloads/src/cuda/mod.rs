@@ -8,12 +8,13 @@
 //! |---|---|
 //! | `mod` | contexts and their channels |
 //! | `stream` | streams and events |
-//! | `bandwidth`, `copy`, `pingpong` | programs |
+//! | `bandwidth`, `copy`, `pingpong`, `train` | programs |
 
 pub mod bandwidth;
 pub mod copy;
 pub mod pingpong;
 mod stream;
+pub mod train;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -28,8 +29,11 @@ use wire::gpu::{Command, Entry, Place};
 use crate::program::Failure;
 pub use stream::{Event, Events, Stage, Stream};
 
-/// How long a program waits for a GPU (assumed: the driver's watchdog takes some seconds, and nothing here lasts as long).
-const PATIENCE: Duration = Duration::from_ms(1_000);
+/// How long a program waits for a GPU (assumed: nothing here computes as long).
+const PATIENCE: Duration = Duration::from_ms(60_000);
+/// For how long it spins at first, and then between two looks (assumed: a runtime that yields its core after a while).
+const SPINS: Duration = Duration::from_ms(1);
+const YIELDS: Duration = Duration::from_us(50);
 
 /// A failure of one of CUDA's calls.
 fn failed(call: &str) -> impl Fn(platform::Error) -> Failure + '_ {
@@ -215,7 +219,7 @@ impl Context {
     /// If the channel has stopped, the GPU has gone, or nothing happens for long.
     async fn wait(&self, cpu: &Cpu, number: usize, value: u64) -> Result<(), Failure> {
         let failure = |why: String| Failure(format!("cudaDeviceSynchronize: {why}"));
-        let deadline = cpu.now() + PATIENCE;
+        let began = cpu.now();
         loop {
             cpu.cycles(stream::SPIN).await;
             if self.reached(cpu, number) >= value {
@@ -227,8 +231,12 @@ impl Context {
             if !self.gpu.is_present() {
                 return Err(failure("the GPU has gone".into()));
             }
-            if cpu.now() >= deadline {
+            let waited = cpu.now().since(began);
+            if waited >= PATIENCE {
                 return Err(failure("the GPU does not answer".into()));
+            }
+            if waited >= SPINS {
+                cpu.sleep(YIELDS).await;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! GPUs.
 
 use devices::gpu::GpuParams;
-use hardware::endpoint::{EndpointId, EndpointParams, TransmitParams};
+use hardware::endpoint::{EndpointId, EndpointParams};
 use machine::{GPU_OTHER_TAGS, Gpu};
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
@@ -21,12 +21,9 @@ pub fn plug(mut slot: Slot<'_>, gpu: &Gpu) -> Result<EndpointId, TopologyError> 
 fn endpoint_params(gpu: &Gpu) -> EndpointParams {
     let engine = &gpu.copy_engine;
     let tags = engine.tags.value.get() * engine.count.value.get() + GPU_OTHER_TAGS;
-    let rate =
-        engine.write_rate.as_ref().map_or(0, |rate| 1_000_000_000_000 / rate.value.bytes_per_s().max(1));
     EndpointParams {
         max_read_request: narrow(engine.read_request.value.get()),
         issue_interval: engine.read_interval.value,
-        transmit: TransmitParams { ps_per_byte: narrow(rate), ..TransmitParams::default() },
         ..EndpointParams::ideal(narrow(tags))
     }
 }
@@ -48,6 +45,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
         copy_engines: narrow(engine.count.value.get()),
         tags: narrow(engine.tags.value.get()),
         read_request: narrow(engine.read_request.value.get()),
+        write_rate: engine.write_rate.as_ref().map(|rate| rate.value),
         copy_start: engine.start.value,
         command: controller.command.value,
         channel_load: controller.channel_load.value,

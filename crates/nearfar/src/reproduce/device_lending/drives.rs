@@ -9,7 +9,7 @@ use super::topology::MACHINE;
 fn host() -> String {
     format!(
         "[[host]]\nname = \"lender\"\nmachine = \"{MACHINE}\"\n[host.nvme_driver]\nuser_space = true\n\
-         [[host.device]]\nname = \"drive\"\ndrive = \"optane-900p\"\nslot = \"slot.0\"\n"
+         [[host.device]]\nname = \"drive\"\ndrive = \"optane-900p\"\nslot = \"slot\"\n"
     )
 }
 

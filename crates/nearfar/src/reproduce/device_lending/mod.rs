@@ -9,6 +9,7 @@
 //! | `gpus` | the programs on GPUs: Figures 10, 12 and 14 |
 //! | `reads` | what a root complex makes of a peer's read (section 7.1) |
 //! | `drives` | reads of a drive: Figure 19 |
+//! | `training` | an epoch on two GPUs: Figure 21 |
 //! | `rig` | hosts that have booted |
 
 mod drives;
@@ -16,6 +17,7 @@ mod gpus;
 mod reads;
 mod rig;
 mod topology;
+mod training;
 
 use std::collections::BTreeMap;
 
@@ -67,6 +69,7 @@ fn runs() -> Vec<Run> {
         let name = scenario.name();
         add(format!("ping-pong {name}"), Box::new(move |options| gpus::ping_pong(options, scenario)));
     }
+    add("training NatLoc".into(), Box::new(training::run));
     add("peer reads".into(), Box::new(reads::run));
     add("drive NatLoc".into(), Box::new(drives::run));
     runs
@@ -105,6 +108,12 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
          that were simulated.",
         gpus::SIMULATED >> 20
     ));
+    if let Some(scale) = observed.get("training/scale") {
+        notes.push(format!(
+            "The epoch of training is composed from one step of each of its two passes, times {scale:.0}; what else is assumed \
+             stands in training.rs."
+        ));
+    }
     Ok(Reproduction::new("Device Lending, simulated", file, evidence, ran, Vec::new(), notes))
 }
 

@@ -46,7 +46,8 @@ impl Scenario {
     /// As a scenario's file has it.
     pub fn text(self) -> String {
         let switch = |n: usize| {
-            format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"{SWITCH}\"\nslot = \"slot.{n}\"\n")
+            let slot = ["slot", "slot.1"][n];
+            format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"{SWITCH}\"\nslot = \"{slot}\"\n")
         };
         let gpu = |(n, port): (usize, &&str)| {
             format!("[[host.device]]\nname = \"gpu{n}\"\ngpu = \"k420\"\nslot = \"{port}\"\n")

@@ -1,0 +1,65 @@
+//! An epoch of training VGG19 on two K40c (section 7.5, Figure 21), composed from simulated steps.
+//!
+//! The paper gives the model, the data set (Kvasir), the GPUs, the drive and the host, and no number of images, no batch and no
+//! rate. What is assumed stands here, with why. The epoch has two passes over all images, as transfer learning has them: the first
+//! trains the classification block alone, the second all layers.
+
+use super::super::Options;
+use super::Values;
+use super::rig::{Rig, of};
+use super::topology::MACHINE;
+
+/// Images (assumed: the first version of Kvasir, 8 classes of 500), and of each step (assumed: Keras's default).
+const IMAGES: f64 = 4_000.0;
+const BATCH: f64 = 32.0;
+/// Bytes of the weights and of their gradients: VGG19 without its own classification block, 20.0 million of four bytes.
+const WEIGHTS: f64 = 80.1e6;
+/// Bytes of weights that are simulated, from which all of them follow: copies take so much longer for each byte more.
+const SIMULATED: [u32; 2] = [2 << 20, 6 << 20];
+/// What a K40c takes for an image, forward and in training (assumed: 39.3 GFLOP forward and twice that backward, at half of the
+/// 4.29 TFLOP/s of its data sheet).
+const FORWARD_US: u32 = 18_300;
+const TRAINED_US: u32 = 54_900;
+/// What a core takes to decode, scale and hand over an image (fitted by hand: Figure 21, NatLoc; that Keras prepares images with one
+/// thread, and that the GPUs wait for them, is assumed: the paper's epochs get longer with slower GPUs).
+const PREPARE_US: u32 = 85_000;
+
+/// The lender, with the chassis behind a pair of adapters: both GPUs and the drive below one switch.
+fn host() -> String {
+    let switch = |name: &str, slot: &str| {
+        format!("[[host.switch]]\nname = \"{name}\"\npart = \"pex8796\"\nslot = \"{slot}\"\nlanes = 8\n")
+    };
+    let device = |what: &str, port: u32| format!("[[host.device]]\n{what}\nslot = \"chassis:{port}\"\n");
+    [
+        format!("[[host]]\nname = \"lender\"\nmachine = \"{MACHINE}\"\n"),
+        switch("adapter", "slot"),
+        switch("cable", "adapter:1"),
+        switch("chassis", "cable:1"),
+        device("gpu = \"k40c\"", 1),
+        device("gpu = \"k40c\"", 2),
+        device("drive = \"optane-p4800x\"", 3),
+    ]
+    .concat()
+}
+
+/// Milliseconds of a step with all weights, where a GPU computes so long for an image.
+fn step(rig: &Rig, compute_us: u32) -> Result<f64, String> {
+    let mut times = Vec::new();
+    for bytes in SIMULATED {
+        let line = format!("gpu-train --weights={bytes} --prepare={PREPARE_US}us --compute={compute_us}us");
+        let report = rig.run(0, &line)?;
+        let parts = ["load", "in", "compute", "out", "update"].map(|part| of(&report, part));
+        times.push(parts.into_iter().sum::<Result<f64, String>>()?);
+    }
+    let [less, more] = SIMULATED.map(f64::from);
+    let each = (times[1] - times[0]) / (more - less);
+    Ok(times[1] + each * (WEIGHTS - more))
+}
+
+/// The local run.
+pub fn run(options: &Options) -> Result<Values, String> {
+    let rig = Rig::boot(options, &host())?;
+    let steps = IMAGES / BATCH;
+    let seconds = (step(&rig, FORWARD_US)? + step(&rig, TRAINED_US)?) * steps / 1e3;
+    Ok([("training/NatLoc".to_owned(), seconds), ("training/scale".to_owned(), steps)].into())
+}

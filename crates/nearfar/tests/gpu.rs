@@ -1,0 +1,96 @@
+//! Programs on hosts with GPUs, from files to figures.
+
+mod scenario;
+
+use nearfar::computer::{self, ComputerError, Done};
+use nearfar::progress::Silent;
+use scenario::{HEAD, host, loaded};
+
+const MACHINE: &str = "dolphin-e5-2603v4";
+
+/// A host with two GPUs below so many switches, and programs one after the other.
+fn text(iommu: &str, switches: usize, programs: &[&str]) -> String {
+    let mut text = HEAD.to_owned() + &host("a", MACHINE, &format!("iommu = \"{iommu}\""));
+    for n in 0..switches {
+        text +=
+            &format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"dolphin-board\"\nslot = \"slot.{n}\"\n");
+    }
+    for n in 0..2 {
+        let (switch, port) = if switches == 1 { (0, n + 1) } else { (n, 1) };
+        text +=
+            &format!("[[host.device]]\nname = \"gpu{n}\"\ngpu = \"k420\"\nslot = \"sw{switch}:{port}\"\n");
+    }
+    for (n, program) in programs.iter().enumerate() {
+        text += &format!("[[program]]\ncpus = \"0\"\nstart = \"{} ms\"\nrun = \"{program}\"\n", 4 * n);
+    }
+    text
+}
+
+fn run(text: &str) -> Vec<Done> {
+    computer::run(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Every byte comes by every way, with addresses translated and without, below one switch and through the root.
+#[test]
+fn copies_bring_every_byte_by_every_way() {
+    let programs = [
+        "bandwidthTest --mode=range --start=1k --end=64k --verify",
+        "gpu-copy --bytes=70000 --count=2 --verify",
+        "gpu-copy --bytes=70000 --count=2 --through=read --verify",
+        "gpu-copy --bytes=2100000 --count=1 --through=ram --verify",
+    ];
+    for (iommu, switches) in [("off", 1), ("off", 2), ("strict", 1), ("lazy", 2)] {
+        for (done, program) in run(&text(iommu, switches, &programs)).iter().zip(programs) {
+            let report =
+                done.outcome.as_ref().unwrap_or_else(|failure| panic!("{iommu} {program}: {failure}"));
+            assert!(
+                report.readings.iter().all(|reading| reading.value > 0.0),
+                "{iommu} {program}: {report:?}"
+            );
+        }
+    }
+}
+
+/// With its IOMMU on a host sends requests between devices by its root, whatever switch is above both.
+#[test]
+fn an_iommu_makes_a_ping_pong_go_by_the_root() {
+    let round_trip = |iommu, switches| {
+        let done = run(&text(iommu, switches, &["gpu-pingpong --count=100"])).remove(0);
+        done.outcome.unwrap().get("round trip").unwrap()
+    };
+    let (switch, root, translated) = (round_trip("off", 1), round_trip("off", 2), round_trip("strict", 1));
+    assert!(root > switch + 0.2 && translated > switch + 0.2, "{switch} {root} {translated}");
+}
+
+#[test]
+fn the_same_scenario_gives_the_same_figures() {
+    let once = || {
+        let programs = ["gpu-copy --bytes=64k --count=3", "gpu-pingpong --count=50 --memory=ram"];
+        run(&text("lazy", 2, &programs)).into_iter().map(|done| (done.took, done.outcome)).collect::<Vec<_>>()
+    };
+    assert_eq!(once(), once());
+}
+
+/// A drive that is a program's own has no name in the kernel, and answers sooner than through it.
+#[test]
+fn a_drive_answers_a_program_of_its_own_sooner_than_the_kernel() {
+    let with = |lines: &str, command: &str| {
+        let drive = format!("{lines}\n[[host.device]]\ndrive = \"optane-900p\"");
+        let text = [HEAD, &host("a", MACHINE, &drive), &scenario::program("a", "0", command)].concat();
+        computer::run(&scenario::load(&text)?, &Silent).map(|mut done| done.remove(0).outcome.unwrap())
+    };
+    let own = "[host.nvme_driver]\nuser_space = true";
+    let user = with(own, "nvm-latency --count=200").unwrap().get("latency mean").unwrap();
+    let fio = "fio --rw=randread --bs=4k --runtime=2ms";
+    let kernel = with("", fio).unwrap().get("read clat mean").unwrap();
+    assert!((6.0..8.0).contains(&user) && kernel > user + 0.5, "{user} {kernel}");
+    for (lines, command, told) in [
+        (own, fio, "there is no block device"),
+        ("", "nvm-latency", "there is no controller 0 for programs"),
+        (own, "nvm-latency --controller 1", "there is no controller 1 for programs"),
+        (own, "gpu-copy", "there is no GPU 0"),
+    ] {
+        let error: ComputerError = with(lines, command).unwrap_err();
+        assert!(error.to_string().contains(told), "{error}");
+    }
+}
