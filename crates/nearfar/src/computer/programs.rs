@@ -58,9 +58,12 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         bytes: disk.size.get(),
         block: disk.block.get(),
     };
-    let found = machine::links_found(&setup.hosts, entry.host);
+    let found = machine::links_found(&setup.hosts, entry.host).into_iter();
+    let own = found.map(|at| (at.host, at.device)).filter(|&device| !setup.cluster.lends(device));
+    let borrowed = setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host);
+    let devices: Vec<_> = own.chain(borrowed.map(|borrow| borrow.function)).collect();
     let count = |is_it: fn(&DeviceFile) -> bool| {
-        found.iter().filter(|at| is_it(&setup.hosts[at.host].devices[at.device].kind)).count() as u32
+        devices.iter().filter(|&&(of, device)| is_it(&setup.hosts[of].devices[device].kind)).count() as u32
     };
     Premises {
         cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },

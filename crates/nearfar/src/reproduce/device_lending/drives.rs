@@ -3,24 +3,37 @@
 use super::super::Options;
 use super::Values;
 use super::rig::{Rig, of};
-use super::topology::MACHINE;
+use super::topology::{MACHINE, adapter, cluster, device, host};
 
-/// The lender with its drive, which a program drives by itself.
-fn host() -> String {
-    format!(
-        "[[host]]\nname = \"lender\"\nmachine = \"{MACHINE}\"\n[host.nvme_driver]\nuser_space = true\n\
-         [[host.device]]\nname = \"drive\"\ndrive = \"optane-900p\"\nslot = \"slot\"\n"
-    )
+/// Programs drive the drives.
+const OWN: &str = "[host.nvme_driver]\nuser_space = true\n";
+
+/// The drive in a slot, and programs that drive it by themselves.
+fn drive() -> String {
+    device("drive", "drive = \"optane-900p\"", "slot")
 }
 
-/// The local run.
-pub fn run(options: &Options) -> Result<Values, String> {
-    let rig = Rig::boot(options, &host())?;
+/// Reads by the first host.
+fn reads(options: &Options, text: &str, name: &str) -> Result<Values, String> {
+    let rig = Rig::boot(options, text)?;
     let sequential = rig.run(0, "nvm-latency --blocks=1024 --pattern=sequential --count=100")?;
     let random = rig.run(0, "nvm-latency --blocks=8 --pattern=random --count=1000")?;
     Ok([
-        ("drive/NatLoc/sequential".to_owned(), of(&sequential, "bandwidth median")?),
-        ("drive/NatLoc/random".to_owned(), of(&random, "latency median")?),
+        (format!("drive/{name}/sequential"), of(&sequential, "bandwidth median")?),
+        (format!("drive/{name}/random"), of(&random, "latency median")?),
     ]
     .into())
+}
+
+/// On the lender itself.
+pub fn local(options: &Options) -> Result<Values, String> {
+    reads(options, &(host("lender", MACHINE, "off") + OWN + &drive()), "NatLoc")
+}
+
+/// From a host back to back with it.
+pub fn remote(options: &Options) -> Result<Values, String> {
+    let borrower = host("borrower", MACHINE, "strict") + OWN + &adapter("slot");
+    let lender = host("lender", MACHINE, "off") + &drive() + &adapter("slot.1");
+    let text = borrower + &lender + &cluster(&["borrower", "lender"], &["lender:drive"]);
+    reads(options, &text, "NatRem")
 }

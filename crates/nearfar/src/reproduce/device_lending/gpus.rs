@@ -44,39 +44,39 @@ fn values(key: &str, times: &[(u64, f64)]) -> Values {
     times.iter().map(|&(size, us)| (format!("{key}/{size}"), size as f64 / us / 1e3)).collect()
 }
 
-/// `bandwidthTest` on the lender itself.
-pub fn bandwidth(options: &Options, way: Way) -> Result<Values, String> {
-    let rig = Rig::boot(options, &Scenario::Loc.text())?;
-    let (option, name, key) = match way {
-        Way::In => ("--htod", "host to device", "bandwidth/Loc/dma_read"),
-        Way::Out => ("--dtoh", "device to host", "bandwidth/Loc/dma_write"),
+/// `bandwidthTest`.
+pub fn bandwidth(options: &Options, scenario: &Scenario, way: Way) -> Result<Values, String> {
+    let rig = Rig::boot(options, &scenario.text())?;
+    let (option, name, direction) = match way {
+        Way::In => ("--htod", "host to device", "dma_read"),
+        Way::Out => ("--dtoh", "device to host", "dma_write"),
     };
     let line = format!("bandwidthTest --mode=range --start={SMALLEST} --end={SIMULATED} {option}");
     let report = rig.run(0, &line)?;
     let time = |size| Ok((size, size as f64 / of(&report, &format!("{name} {size} B"))? / 1e3));
     let times: Vec<(u64, f64)> = sizes(SMALLEST, SIMULATED).map(time).collect::<Result<_, String>>()?;
-    Ok(values(key, &compose(&times, LARGEST[0])))
+    Ok(values(&format!("bandwidth/{}/{direction}", scenario.name), &compose(&times, LARGEST[0])))
 }
 
 /// Single copies from GPU to GPU, of all sizes.
-pub fn copies(options: &Options, scenario: Scenario) -> Result<Values, String> {
+pub fn copies(options: &Options, scenario: &Scenario) -> Result<Values, String> {
     let rig = Rig::boot(options, &scenario.text())?;
-    let through = if scenario.is_through_ram() { "ram" } else { "peer" };
+    let through = if scenario.through_ram { "ram" } else { "peer" };
     let time = |size: u64| {
         let count = (BYTES / size).clamp(2, 16);
         let report = rig.run(0, &format!("gpu-copy --bytes={size} --count={count} --through={through}"))?;
         Ok((size, size as f64 / of(&report, "bandwidth")? / 1e3))
     };
     let times: Vec<(u64, f64)> = sizes(SMALLEST, SIMULATED).map(time).collect::<Result<_, String>>()?;
-    Ok(values(&format!("copy/{}", scenario.name()), &compose(&times, LARGEST[1])))
+    Ok(values(&format!("copy/{}", scenario.name), &compose(&times, LARGEST[1])))
 }
 
 /// The ping-pong of two GPUs.
-pub fn ping_pong(options: &Options, scenario: Scenario) -> Result<Values, String> {
+pub fn ping_pong(options: &Options, scenario: &Scenario) -> Result<Values, String> {
     let rig = Rig::boot(options, &scenario.text())?;
-    let memory = if scenario.is_through_ram() { "ram" } else { "peer" };
+    let memory = if scenario.through_ram { "ram" } else { "peer" };
     let report = rig.run(0, &format!("gpu-pingpong --count={ROUND_TRIPS} --memory={memory}"))?;
-    let name = scenario.name();
+    let name = scenario.name;
     Ok([(format!("ping-pong/{name}"), of(&report, "round trip")?)].into())
 }
 

@@ -15,8 +15,8 @@ const NON_POSTED: usize = 1;
 /// Requests at the target for each of the reader's, by the root and by a switch alone.
 pub fn run(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
-    for (scenario, key) in [(Scenario::LocP2pRoot, "reads/root"), (Scenario::LocP2pSw, "reads/switch")] {
-        let rig = Rig::boot(options, &scenario.text())?;
+    for (scenario, key) in [("Loc-P2P-Root", "reads/root"), ("Loc-P2P-SW", "reads/switch")] {
+        let rig = Rig::boot(options, &Scenario::named(scenario).text())?;
         let devices = rig.computers.hosts()[0].devices.clone();
         let requests = |device: usize, side: Side| {
             rig.computers.simulation().with(|fabric, _| {

@@ -1,59 +1,171 @@
-//! Hosts, switches and GPUs as in Figures 9 and 11.
+//! Hosts, switches, GPUs and adapters as in Figures 9, 11, 15 and 20.
 
-/// A scenario of Table 1, or of Figure 10.
+/// How a scenario is called in the paper, and what of it matters here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scenario {
-    /// Figure 10: one GPU below a switch.
-    Loc,
-    /// Both GPUs below one switch.
-    LocP2pSw,
-    /// Each GPU below a switch of its own.
-    LocP2pRoot,
-    /// The same, and copies go through host memory.
-    LocRamRoot,
+pub struct Scenario {
+    /// As the paper calls it.
+    pub name: &'static str,
+    /// Where its GPUs are.
+    pub place: Place,
+    /// Whether they reach each other by host memory.
+    pub through_ram: bool,
+    /// Whether lenders have their IOMMU on, so that all requests go by their roots.
+    pub iommu: bool,
 }
+
+/// Where GPUs are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// One below a switch of the host that uses it (Figure 9).
+    One,
+    /// Both below one switch of the host that uses them (Figure 11a).
+    Switch,
+    /// Each below a switch of its own.
+    Root,
+    /// One below a switch of the lender, with the adapter (Figure 9).
+    LentOne,
+    /// Both below one switch of one lender, the adapter below another (Figure 11b).
+    OneLender,
+    /// Each below a switch of a lender of its own, with the adapter (Figure 11c).
+    TwoLenders,
+    /// Both below one switch of an expansion chassis of the lender, with the adapter (Figures 15 and 20).
+    Chassis,
+}
+
+const fn scenario(name: &'static str, place: Place, through_ram: bool, iommu: bool) -> Scenario {
+    Scenario { name, place, through_ram, iommu }
+}
+
+/// Those of Figure 10.
+pub const ONE_GPU: [Scenario; 3] = [
+    scenario("Loc", Place::One, false, false),
+    scenario("Rem-SW", Place::LentOne, false, false),
+    scenario("Rem-IOMMU", Place::LentOne, false, true),
+];
+
+/// Those of Table 1.
+pub const TWO_GPUS: [Scenario; 11] = [
+    scenario("Loc-P2P-SW", Place::Switch, false, false),
+    scenario("Loc-P2P-Root", Place::Root, false, false),
+    scenario("Loc-RAM-Root", Place::Root, true, false),
+    scenario("1L-P2P-SW", Place::OneLender, false, false),
+    scenario("1L-P2P-IOMMU", Place::OneLender, false, true),
+    scenario("1L-RAM-SW", Place::OneLender, true, false),
+    scenario("1L-RAM-IOMMU", Place::OneLender, true, true),
+    scenario("2L-P2P-SW", Place::TwoLenders, false, false),
+    scenario("2L-P2P-IOMMU", Place::TwoLenders, false, true),
+    scenario("2L-RAM-SW", Place::TwoLenders, true, false),
+    scenario("2L-RAM-IOMMU", Place::TwoLenders, true, true),
+];
+
+/// Those of Table 2 that need no virtual machine.
+pub const CHASSIS: [Scenario; 2] = [
+    scenario("NatRem-P2P-IOMMU", Place::Chassis, false, true),
+    scenario("NatRem-RAM-IOMMU", Place::Chassis, true, true),
+];
 
 /// The machine.
 pub const MACHINE: &str = "dolphin-e5-2603v4";
+/// Lender B.
+const OTHER_MACHINE: &str = "dolphin-e5-1650v4";
 /// The switches on its board.
-pub const SWITCH: &str = "dolphin-board";
+const SWITCH: &str = "dolphin-board";
+
+/// A host with other lines of it.
+pub fn host(name: &str, machine: &str, iommu: &str) -> String {
+    format!("[[host]]\nname = \"{name}\"\nmachine = \"{machine}\"\niommu = \"{iommu}\"\n")
+}
+
+/// A switch of a host, in its `n`th slot.
+fn switch(n: usize) -> String {
+    let slot = ["slot", "slot.1"][n];
+    format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"{SWITCH}\"\nslot = \"{slot}\"\n")
+}
+
+/// An expansion chassis behind a pair of adapters with a switch each: its switch has the ports.
+pub fn chassis() -> String {
+    let switch = |name: &str, part: &str, slot: &str| {
+        format!("[[host.switch]]\nname = \"{name}\"\npart = \"{part}\"\nslot = \"{slot}\"\n")
+    };
+    [
+        switch("adapter", "pex8733", "slot"),
+        switch("cable", "pex8733", "adapter:1"),
+        switch("chassis", "pex8796", "cable:1"),
+    ]
+    .concat()
+}
+
+/// A device in a slot.
+pub fn device(name: &str, what: &str, slot: &str) -> String {
+    format!("[[host.device]]\nname = \"{name}\"\n{what}\nslot = \"{slot}\"\n")
+}
+
+/// An adapter in a slot.
+pub fn adapter(slot: &str) -> String {
+    device("ntb", "ntb = \"pxh830\"", slot)
+}
+
+/// A host that borrows, its adapter right at its root.
+pub fn borrower() -> String {
+    host("borrower", MACHINE, "strict") + &adapter("slot")
+}
+
+/// Cables between each two of these hosts, and what the borrower has.
+pub fn cluster(hosts: &[&str], borrowed: &[&str]) -> String {
+    let pairs = hosts.iter().enumerate().flat_map(|(n, a)| hosts[n + 1..].iter().map(move |b| (a, b)));
+    let cable = |(a, b)| format!("[[ntb_cable]]\nends = [\"{a}:ntb\", \"{b}:ntb\"]\n");
+    let borrow = |function| format!("[[borrow]]\nfunction = \"{function}\"\nby = \"borrower\"\n");
+    pairs.map(cable).chain(borrowed.iter().map(borrow)).collect()
+}
 
 impl Scenario {
-    /// As the paper calls it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Loc => "Loc",
-            Self::LocP2pSw => "Loc-P2P-SW",
-            Self::LocP2pRoot => "Loc-P2P-Root",
-            Self::LocRamRoot => "Loc-RAM-Root",
+    /// The scenario of a name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn named(name: &str) -> Self {
+        *ONE_GPU
+            .iter()
+            .chain(&TWO_GPUS)
+            .find(|scenario| scenario.name == name)
+            .expect("a scenario of the paper")
+    }
+
+    /// As a scenario's file has it; the host that runs programs is the first.
+    pub fn text(&self) -> String {
+        let gpu = |name: &str, port: &str| device(name, "gpu = \"k420\"", port);
+        let (near, far) = (switch(0), switch(1));
+        let lender = |name: &str| host(name, MACHINE, if self.iommu { "strict" } else { "off" });
+        let other = host("other", OTHER_MACHINE, if self.iommu { "strict" } else { "off" });
+        match self.place {
+            Place::One => [lender("lender"), near, gpu("gpu0", "sw0:1")].concat(),
+            Place::Switch => [lender("lender"), near, gpu("gpu0", "sw0:1"), gpu("gpu1", "sw0:2")].concat(),
+            Place::Root => [lender("lender"), near, far, gpu("gpu0", "sw0:1"), gpu("gpu1", "sw1:1")].concat(),
+            Place::LentOne => {
+                let lender = [lender("lender"), near, gpu("gpu0", "sw0:1"), adapter("sw0:2")].concat();
+                borrower() + &lender + &cluster(&["borrower", "lender"], &["lender:gpu0"])
+            }
+            Place::OneLender => {
+                let gpus = [gpu("gpu0", "sw0:1"), gpu("gpu1", "sw0:2")].concat();
+                let lender = [lender("lender"), near, far, gpus, adapter("sw1:1")].concat();
+                let third = other + &adapter("slot");
+                let cluster = cluster(&["borrower", "lender", "other"], &["lender:gpu0", "lender:gpu1"]);
+                borrower() + &lender + &third + &cluster
+            }
+            Place::TwoLenders => {
+                let lender =
+                    [lender("lender"), near.clone(), gpu("gpu0", "sw0:1"), adapter("sw0:2")].concat();
+                let third = [other, near, gpu("gpu1", "sw0:1"), adapter("sw0:2")].concat();
+                let cluster = cluster(&["borrower", "lender", "other"], &["lender:gpu0", "other:gpu1"]);
+                borrower() + &lender + &third + &cluster
+            }
+            Place::Chassis => {
+                let gpu =
+                    |n: u32| device(&format!("gpu{n}"), "gpu = \"k40c\"", &format!("chassis:{}", n + 1));
+                let lender = [lender("lender"), chassis(), gpu(0), gpu(1), adapter("chassis:3")].concat();
+                let cluster = cluster(&["borrower", "lender"], &["lender:gpu0", "lender:gpu1"]);
+                borrower() + &lender + &cluster
+            }
         }
-    }
-
-    /// Whether GPUs reach each other by host memory.
-    pub const fn is_through_ram(self) -> bool {
-        matches!(self, Self::LocRamRoot)
-    }
-
-    /// The ports in which its GPUs are.
-    const fn ports(self) -> &'static [&'static str] {
-        match self {
-            Self::Loc => &["sw0:1"],
-            Self::LocP2pSw => &["sw0:1", "sw0:2"],
-            Self::LocP2pRoot | Self::LocRamRoot => &["sw0:1", "sw1:1"],
-        }
-    }
-
-    /// As a scenario's file has it.
-    pub fn text(self) -> String {
-        let switch = |n: usize| {
-            let slot = ["slot", "slot.1"][n];
-            format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"{SWITCH}\"\nslot = \"{slot}\"\n")
-        };
-        let gpu = |(n, port): (usize, &&str)| {
-            format!("[[host.device]]\nname = \"gpu{n}\"\ngpu = \"k420\"\nslot = \"{port}\"\n")
-        };
-        let switches: String = [0, 1].map(switch).concat();
-        let gpus: String = self.ports().iter().enumerate().map(gpu).collect();
-        format!("[[host]]\nname = \"lender\"\nmachine = \"{MACHINE}\"\n{switches}{gpus}")
     }
 }

@@ -7,7 +7,7 @@
 use super::super::Options;
 use super::Values;
 use super::rig::{Rig, of};
-use super::topology::MACHINE;
+use super::topology::{MACHINE, adapter, chassis, cluster, device, host};
 
 /// Images (assumed: the first version of Kvasir, 8 classes of 500), and of each step (assumed: Keras's default).
 const IMAGES: f64 = 4_000.0;
@@ -24,22 +24,25 @@ const TRAINED_US: u32 = 54_900;
 /// thread, and that the GPUs wait for them, is assumed: the paper's epochs get longer with slower GPUs).
 const PREPARE_US: u32 = 85_000;
 
-/// The lender, with the chassis behind a pair of adapters: both GPUs and the drive below one switch.
-fn host() -> String {
-    let switch = |name: &str, slot: &str| {
-        format!("[[host.switch]]\nname = \"{name}\"\npart = \"pex8796\"\nslot = \"{slot}\"\nlanes = 8\n")
-    };
-    let device = |what: &str, port: u32| format!("[[host.device]]\n{what}\nslot = \"chassis:{port}\"\n");
-    [
-        format!("[[host]]\nname = \"lender\"\nmachine = \"{MACHINE}\"\n"),
-        switch("adapter", "slot"),
-        switch("cable", "adapter:1"),
-        switch("chassis", "cable:1"),
-        device("gpu = \"k40c\"", 1),
-        device("gpu = \"k40c\"", 2),
-        device("drive = \"optane-p4800x\"", 3),
-    ]
-    .concat()
+/// The lender with the chassis, in which both GPUs, the drive and the adapter are below one switch; and for the remote runs the
+/// borrower, where the drive is its own.
+fn hosts(is_remote: bool, iommu: &str) -> String {
+    let gpus: String =
+        (1..=2).map(|n| device(&format!("gpu{n}"), "gpu = \"k40c\"", &format!("chassis:{n}"))).collect();
+    let lender = host("lender", MACHINE, iommu) + &chassis() + &gpus;
+    let drive = |slot| device("drive", "drive = \"optane-p4800x\"", slot);
+    match is_remote {
+        false => lender + &drive("chassis:3"),
+        true => [
+            host("borrower", MACHINE, "strict"),
+            drive("slot"),
+            adapter("slot.1"),
+            lender,
+            adapter("chassis:3"),
+            cluster(&["borrower", "lender"], &["lender:gpu1", "lender:gpu2"]),
+        ]
+        .concat(),
+    }
 }
 
 /// Milliseconds of a step with all weights, where a GPU computes so long for an image.
@@ -56,10 +59,11 @@ fn step(rig: &Rig, compute_us: u32) -> Result<f64, String> {
     Ok(times[1] + each * (WEIGHTS - more))
 }
 
-/// The local run.
-pub fn run(options: &Options) -> Result<Values, String> {
-    let rig = Rig::boot(options, &host())?;
+/// A run of Figure 21.
+pub fn run(options: &Options, name: &str) -> Result<Values, String> {
+    let iommu = if name == "NatRem-IOMMU" { "strict" } else { "off" };
+    let rig = Rig::boot(options, &hosts(name != "NatLoc", iommu))?;
     let steps = IMAGES / BATCH;
     let seconds = (step(&rig, FORWARD_US)? + step(&rig, TRAINED_US)?) * steps / 1e3;
-    Ok([("training/NatLoc".to_owned(), seconds), ("training/scale".to_owned(), steps)].into())
+    Ok([(format!("training/{name}"), seconds), ("training/scale".to_owned(), steps)].into())
 }
