@@ -28,9 +28,8 @@ impl Kernel {
 
     /// The end of memory.
     pub fn memory_end(&self) -> PhysAddr {
-        let params = self.inner.cores.with(|host, _, _| host.memory.params().clone());
-        let ranges = params.sockets.iter().flat_map(|socket| &socket.memory);
-        PhysAddr(ranges.map(|range| range.base.get() + range.size.get()).max().unwrap_or(0))
+        let inventory = self.inner.cores.ground.inventory();
+        PhysAddr(inventory.memory.iter().flatten().map(|&(base, bytes)| base.0 + bytes).max().unwrap_or(0))
     }
 
     /// The PCI tree as text.
