@@ -9,15 +9,19 @@ use platform::Error;
 use platform::cpu::Cpu;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
-use crate::message::{Reply, Request, Terms};
+use crate::message::{Bars, Peer, Reply, Request, Terms};
 use crate::service::Service;
-use crate::way::Way;
+use crate::way::{PeerBar, Peers, Way};
 
 /// A function that is borrowed.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Borrowed {
+    /// Its place in the lender's table, and what its requests are called here.
+    place: u8,
     alias: Bdf,
     bars: [Option<Mapping>; 6],
+    /// Others that it reaches.
+    peers: Peers,
 }
 
 /// The functions that a host has borrowed: by lender, and which there. None while it is on its way.
@@ -38,11 +42,15 @@ impl Borrower {
         all.iter().filter(|((of, _), is)| *of == node && is.is_some()).map(|((_, bdf), _)| *bdf).collect()
     }
 
-    /// Nodes that something is borrowed from.
-    pub fn lenders(&self) -> Vec<u8> {
-        let mut nodes: Vec<u8> = self.all.borrow().keys().map(|(node, _)| *node).collect();
-        nodes.dedup();
-        nodes
+    /// All that is borrowed: from which node, and which there.
+    pub fn all(&self) -> Vec<(u8, Bdf)> {
+        let all = self.all.borrow();
+        all.iter().filter(|(_, is)| is.is_some()).map(|(of, _)| *of).collect()
+    }
+
+    /// Whether a function is borrowed, on its way to be or being given back.
+    pub fn has(&self, node: u8, function: Bdf) -> bool {
+        self.all.borrow().contains_key(&(node, function))
     }
 
     /// How many are borrowed.
@@ -90,6 +98,15 @@ impl Borrower {
         }
     }
 
+    /// All that is borrowed but `me`.
+    fn others(&self, me: Peer) -> Vec<(Peer, Borrowed)> {
+        let all = self.all.borrow();
+        let named = all
+            .iter()
+            .filter_map(|(&(node, function), borrowed)| Some((Peer { node, function }, borrowed.clone()?)));
+        named.filter(|(peer, _)| *peer != me).collect()
+    }
+
     /// Puts a function that is lent into the own tree.
     async fn add(
         &self,
@@ -100,7 +117,7 @@ impl Borrower {
     ) -> Result<Borrowed, Error> {
         let (adapter, kernel) = (&service.adapter, service.kernel().ok_or(Error::NoDevice)?);
         let alias = adapter.add_remote(cpu, node, terms.place)?;
-        let mut borrowed = Borrowed { alias, bars: [None; 6] };
+        let mut borrowed = Borrowed { place: terms.place, alias, bars: [None; 6], peers: Peers::default() };
         for (own, &(at, length)) in borrowed.bars.iter_mut().zip(&terms.bars) {
             if length == 0 {
                 continue;
@@ -124,7 +141,18 @@ impl Borrower {
             bars: borrowed.bars,
             window: (terms.window, service.window()),
             messages: terms.messages,
+            peers: Rc::clone(&borrowed.peers),
         };
+        let me = Peer { node, function };
+        for (peer, other) in self.others(me) {
+            for (from, to) in [((me, &borrowed), (peer, &other)), ((peer, &other), (me, &borrowed))] {
+                if let Err(error) = join(cpu, service, from, to).await {
+                    service.log(format!(
+                        "{function} of node {node} and {peer:?} reach each other by no window: {error}"
+                    ));
+                }
+            }
+        }
         let added = kernel.add_function(address(node, function), Rc::new(way)).await;
         if added.is_err() {
             borrowed.end(cpu, service);
@@ -152,12 +180,46 @@ impl Borrower {
             kernel.remove_function(address(node, function), gone).await?;
         }
         borrowed.end(cpu, service);
-        self.all.borrow_mut().remove(&(node, function));
-        match gone {
+        // Others are not to reach what is somebody else's then.
+        let me = Peer { node, function };
+        for (peer, other) in self.others(me) {
+            other.peers.borrow_mut().retain(|bar| bar.peer != me);
+            let _ = service.ask(cpu, peer.node, Request::Part { function: peer.function, peer: me }).await;
+        }
+        let returned = match gone {
             true => Ok(()),
             false => service.ask(cpu, node, Request::Return { function }).await.map(drop),
-        }
+        };
+        self.all.borrow_mut().remove(&(node, function));
+        returned
     }
+}
+
+/// Lets one function that is borrowed reach another: at its lender, or by the window of its lender to the other's.
+async fn join(
+    cpu: &Cpu,
+    service: &Service,
+    (from, source): (Peer, &Borrowed),
+    (to, target): (Peer, &Borrowed),
+) -> Result<(), Error> {
+    let bars = |reply: Reply| match reply {
+        Reply::Bars(bars) => Ok(bars),
+        _ => Err(Error::Io),
+    };
+    let there = match from.node == to.node {
+        true => Bars::default(),
+        false => {
+            let admit = Request::Admit { function: to.function, peer: from, place: source.place };
+            bars(service.ask(cpu, to.node, admit).await?)?
+        }
+    };
+    let request = Request::Join { function: from.function, peer: to, bars: there };
+    let reached = bars(service.ask(cpu, from.node, request).await?)?;
+    let both = target.bars.iter().zip(reached).filter(|(_, (_, length))| *length > 0);
+    let found =
+        both.filter_map(|(own, (there, length))| Some(PeerBar { peer: to, at: (*own)?.at, length, there }));
+    source.peers.borrow_mut().extend(found);
+    Ok(())
 }
 
 impl Borrowed {

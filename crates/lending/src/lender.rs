@@ -9,13 +9,14 @@ use kernel::IommuDomain;
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::dma::Direction;
+use platform::memory::{PAGE, PhysAddr};
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
 use units::Iova;
 use wire::pcie::config::caps::id;
 use wire::pcie::config::{header, pcie_cap};
 use wire::pcie::{Bdf, FunctionAddress};
 
-use crate::message::Terms;
+use crate::message::{Bars, Peer, Terms};
 use crate::service::Service;
 
 /// Where a host's interrupt controllers take messages (Intel SDM volume 3, message signalled interrupts), and how many bytes that
@@ -37,6 +38,27 @@ struct Lease {
     windows: [Mapping; 2],
     /// Where the IOMMU lets it reach them alone.
     domain: Option<IommuDomain>,
+    /// Functions that it reaches, and what of windows and of the IOMMU that takes.
+    peers: BTreeMap<Peer, Vec<Joined>>,
+    /// Functions of other nodes that reach it.
+    guests: Vec<Guest>,
+}
+
+/// A BAR that a function reaches.
+struct Joined {
+    /// Of another node: the window.
+    window: Option<Mapping>,
+    /// Where the IOMMU is on: the address and the length that it lets pass.
+    mapped: Option<(Iova, u64)>,
+}
+
+/// A function of another node that reaches one which is lent.
+struct Guest {
+    who: Peer,
+    /// What its requests are called here.
+    alias: Bdf,
+    /// BARs that the adapter's own domain has for it.
+    mapped: Vec<(Iova, u64)>,
 }
 
 enum State {
@@ -210,6 +232,68 @@ impl Lender {
         Ok(())
     }
 
+    /// Lets a function that a node has reach another that it has.
+    pub fn join(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (to, function): (u8, Bdf),
+        peer: Peer,
+        bars: Bars,
+    ) -> Result<Bars, Error> {
+        let bars = match peer.node == service.adapter.node() {
+            false => bars,
+            true => {
+                let held = self.held(peer.function)?;
+                if held.to() != Some(to) {
+                    return Err(Error::NotPermitted);
+                }
+                held.own_bars()
+            }
+        };
+        self.lease(to, function, |lease, _| lease.join(cpu, service, peer, bars))
+    }
+
+    /// Ends that.
+    pub fn part(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (to, function): (u8, Bdf),
+        peer: Peer,
+    ) -> Result<(), Error> {
+        self.lease(to, function, |lease, _| {
+            lease.part(cpu, &service.adapter, peer);
+            Ok(())
+        })
+    }
+
+    /// Lets a function of another node reach one that `to` has.
+    pub fn admit(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (to, function): (u8, Bdf),
+        guest: (Peer, u8),
+    ) -> Result<Bars, Error> {
+        self.lease(to, function, |lease, device| lease.admit(cpu, service, guest, device))
+    }
+
+    /// Does something with the lease of a function that a node has.
+    fn lease<T>(
+        &self,
+        to: u8,
+        function: Bdf,
+        act: impl FnOnce(&mut Lease, &PciDevice) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let held = self.held(function)?;
+        let mut state = held.state.borrow_mut();
+        match &mut *state {
+            State::Lent(lease) if lease.to == to => act(lease, &held.device),
+            _ => Err(Error::NotPermitted),
+        }
+    }
+
     /// A doubleword of the configuration space of a function that a node has.
     pub async fn config_read(&self, cpu: &Cpu, to: u8, function: Bdf, register: u16) -> Result<u32, Error> {
         let held = self.held(function)?;
@@ -264,6 +348,18 @@ impl Lender {
     }
 }
 
+impl Guest {
+    fn leave(self, cpu: &Cpu, adapter: &Adapter) {
+        for (at, length) in self.mapped {
+            adapter.dma().unmap_resource(cpu, at, length, Direction::Bidirectional);
+        }
+        // Another function that is lent may be reached by it, too.
+        if adapter.remove_remote(cpu, self.alias) {
+            adapter.dismiss(cpu, self.alias);
+        }
+    }
+}
+
 /// Which BAR a register is of.
 fn bar_number(register: u16) -> Option<usize> {
     let number = usize::from(register.checked_sub(header::BAR0)? / 4);
@@ -276,6 +372,15 @@ impl Held {
             State::Lent(lease) => Some(lease.to),
             _ => None,
         }
+    }
+
+    /// Where its BARs are.
+    fn own_bars(&self) -> Bars {
+        let mut bars = Bars::default();
+        for (number, bar) in (0..).zip(&mut bars) {
+            *bar = self.device.bar(number).map_or((0, 0), |range| (range.start.0, range.length));
+        }
+        bars
     }
 
     /// The borrower writes to a BAR's register: what it reads then tells the size, as from the function itself.
@@ -312,7 +417,8 @@ impl Lease {
             adapter.unmap(cpu, memory);
             adapter.remove_local(cpu, place);
         })?;
-        let mut lease = Self { to, place, windows: [memory, messages], domain: None };
+        let (peers, guests) = (BTreeMap::new(), Vec::new());
+        let mut lease = Self { to, place, windows: [memory, messages], domain: None, peers, guests };
         match lease.isolate(cpu, service, device) {
             Ok(domain) => lease.domain = domain,
             Err(error) => {
@@ -322,10 +428,7 @@ impl Lease {
         }
         let command = u32::from(header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE);
         device.config_write(cpu, header::COMMAND, command, 3).await;
-        let mut bars = [(0, 0); 6];
-        for (number, bar) in (0..).zip(&mut bars) {
-            *bar = device.bar(number).map_or((0, 0), |range| (range.start.0, range.length));
-        }
+        let bars = held.own_bars();
         let terms = Terms { place, window: memory.at.0, messages: messages.at.0, bars };
         Ok((lease, terms))
     }
@@ -355,7 +458,98 @@ impl Lease {
         }
     }
 
-    fn end(self, cpu: &Cpu, adapter: &Adapter) {
+    /// Lets the function reach BARs of a peer: of its own host, or where another node says that they are.
+    fn join(&mut self, cpu: &Cpu, service: &Service, peer: Peer, bars: Bars) -> Result<Bars, Error> {
+        let adapter = &service.adapter;
+        self.unreach(cpu, adapter, peer);
+        let mut joined = Vec::new();
+        let mut found = Bars::default();
+        let mut reach = || {
+            for (own, &(at, length)) in found.iter_mut().zip(&bars).filter(|(_, (_, length))| *length > 0) {
+                let window = match peer.node == adapter.node() {
+                    true => None,
+                    false => Some(adapter.map(cpu, peer.node, at, length)?),
+                };
+                let here = window.map_or(PhysAddr(at), |window| window.at);
+                joined.push(Joined { window, mapped: None });
+                if let (Some(domain), Some(last)) = (&self.domain, joined.last_mut()) {
+                    // The IOMMU knows pages.
+                    let (start, end) = (here.align_down(PAGE), (here.0 + length).next_multiple_of(PAGE));
+                    let (iova, pages) = (Iova::new(start.0), end - start.0);
+                    domain.map_at(cpu, iova, start, pages, Direction::Bidirectional)?;
+                    last.mapped = Some((iova, pages));
+                }
+                *own = (here.0, length);
+            }
+            Ok(())
+        };
+        let reached = reach();
+        self.peers.insert(peer, joined);
+        if reached.is_err() {
+            self.unreach(cpu, adapter, peer);
+        }
+        reached.map(|()| found)
+    }
+
+    /// Lets neither of the two reach the other any more.
+    fn part(&mut self, cpu: &Cpu, adapter: &Adapter, peer: Peer) {
+        let all = std::mem::take(&mut self.guests).into_iter();
+        let (gone, kept): (Vec<Guest>, Vec<Guest>) = all.partition(|guest| guest.who == peer);
+        self.guests = kept;
+        gone.into_iter().for_each(|guest| guest.leave(cpu, adapter));
+        self.unreach(cpu, adapter, peer);
+    }
+
+    /// Lets it reach a peer no more.
+    fn unreach(&mut self, cpu: &Cpu, adapter: &Adapter, peer: Peer) {
+        for joined in self.peers.remove(&peer).into_iter().flatten() {
+            if let (Some(domain), Some((iova, length))) = (&self.domain, joined.mapped) {
+                let _ = domain.unmap(cpu, iova, length);
+            }
+            if let Some(window) = joined.window {
+                adapter.unmap(cpu, window);
+            }
+        }
+    }
+
+    /// Lets a function of another node reach this one's BARs, by the adapter; gives the addresses that it is to use.
+    fn admit(
+        &mut self,
+        cpu: &Cpu,
+        service: &Service,
+        (who, place): (Peer, u8),
+        device: &PciDevice,
+    ) -> Result<Bars, Error> {
+        let (adapter, dma) = (&service.adapter, service.adapter.dma());
+        let alias = adapter.add_remote(cpu, who.node, place)?;
+        let mut guest = Guest { who, alias, mapped: Vec::new() };
+        let mut found = Bars::default();
+        let mut reach = || {
+            adapter.admit(cpu, alias)?;
+            for (number, own) in (0..).zip(&mut found) {
+                let Some(bar) = device.bar(number) else { continue };
+                *own = (bar.start.0, bar.length);
+                if service.translates() {
+                    let at = dma.map_resource(cpu, bar.start, bar.length, Direction::Bidirectional)?;
+                    guest.mapped.push((at, bar.length));
+                    own.0 = at.get();
+                }
+            }
+            Ok(())
+        };
+        let reached = reach();
+        if reached.is_err() {
+            guest.leave(cpu, adapter);
+        } else {
+            self.guests.push(guest);
+        }
+        reached.map(|()| found)
+    }
+
+    fn end(mut self, cpu: &Cpu, adapter: &Adapter) {
+        let peers: Vec<Peer> = self.peers.keys().copied().collect();
+        peers.into_iter().for_each(|peer| self.unreach(cpu, adapter, peer));
+        self.guests.drain(..).for_each(|guest| guest.leave(cpu, adapter));
         if let Some(domain) = self.domain {
             domain.close(cpu);
         }

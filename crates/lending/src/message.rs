@@ -14,8 +14,8 @@ pub(crate) type Words = [u64; WORDS];
 /// What one asks another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
-    /// Whether it is there.
-    Ping,
+    /// Whether it is there, and still has a function that is lent to it (`lent`), or still lends one.
+    Check { function: Bdf, lent: bool },
     /// Its `n`th function to be lent.
     Offer(u16),
     /// To have a function, which is to reach so many bytes of the asker's addresses from 0 on.
@@ -28,6 +28,22 @@ pub(crate) enum Request {
     ConfigWrite { function: Bdf, register: u16, value: u32, enables: u8 },
     /// The lender takes a function back, or has lost it.
     Revoke { function: Bdf },
+    /// To let a function that another node lends, in that `place` of its table, reach the BARs of one.
+    Admit { function: Bdf, peer: Peer, place: u8 },
+    /// To let a function reach the BARs of another, which its lender `node` says to be there.
+    Join { function: Bdf, peer: Peer, bars: Bars },
+    /// To let neither of the two reach the other any more.
+    Part { function: Bdf, peer: Peer },
+}
+
+/// BARs: where, and how long; 0 for none.
+pub(crate) type Bars = [(u64, u64); 6];
+
+/// A function of some node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Peer {
+    pub node: u8,
+    pub function: Bdf,
 }
 
 /// What it answers.
@@ -41,6 +57,8 @@ pub(crate) enum Reply {
     Offer { function: Bdf, to: Option<u8> },
     /// The function is the asker's.
     Lent(Terms),
+    /// Where BARs are found.
+    Bars(Bars),
     /// Why not.
     Failed(Error),
 }
@@ -55,7 +73,7 @@ pub(crate) struct Terms {
     /// The address by which it reaches the borrower's interrupt controllers.
     pub messages: u64,
     /// Where its BARs are in the lender, and their lengths; 0 for none.
-    pub bars: [(u64, u64); 6],
+    pub bars: Bars,
 }
 
 const ERRORS: [Error; 17] = [
@@ -88,6 +106,30 @@ pub(crate) fn sequence(head: u64) -> Option<u32> {
     (head as u32 != 0).then_some((head >> 32) as u32)
 }
 
+impl Peer {
+    const fn bits(self) -> u64 {
+        self.function.bits() as u64 | (self.node as u64) << 16
+    }
+
+    const fn from_bits(bits: u64) -> Self {
+        Self { node: (bits >> 16) as u8, function: Bdf::from_bits(bits as u16) }
+    }
+}
+
+fn put_bars(words: &mut [u64], bars: Bars) {
+    for (pair, (at, length)) in words.chunks_exact_mut(2).zip(bars) {
+        pair.copy_from_slice(&[at, length]);
+    }
+}
+
+fn bars(words: &[u64]) -> Bars {
+    let mut bars = Bars::default();
+    for (bar, pair) in bars.iter_mut().zip(words.chunks_exact(2)) {
+        *bar = (pair[0], pair[1]);
+    }
+    bars
+}
+
 fn function(word: u64) -> Bdf {
     Bdf::from_bits(word as u16)
 }
@@ -97,7 +139,10 @@ impl Request {
         let mut words = [0; WORDS];
         let bits = |function: Bdf| u64::from(function.bits());
         let kind = match self {
-            Self::Ping => 1,
+            Self::Check { function, lent } => {
+                (words[1], words[2]) = (bits(function), lent.into());
+                1
+            }
             Self::Offer(n) => {
                 words[1] = n.into();
                 2
@@ -123,6 +168,19 @@ impl Request {
                 words[1] = bits(function);
                 7
             }
+            Self::Admit { function, peer, place } => {
+                (words[1], words[2], words[3]) = (bits(function), peer.bits(), place.into());
+                8
+            }
+            Self::Join { function, peer, bars } => {
+                (words[1], words[2]) = (bits(function), peer.bits());
+                put_bars(&mut words[4..], bars);
+                9
+            }
+            Self::Part { function, peer } => {
+                (words[1], words[2]) = (bits(function), peer.bits());
+                10
+            }
         };
         words[0] = head(sequence, kind);
         words
@@ -132,7 +190,7 @@ impl Request {
     pub fn parse(words: &Words) -> Option<Self> {
         let of = function(words[1]);
         Some(match words[0] as u32 {
-            1 => Self::Ping,
+            1 => Self::Check { function: of, lent: words[2] != 0 },
             2 => Self::Offer(words[1] as u16),
             3 => Self::Borrow { function: of, window: words[2] },
             4 => Self::Return { function: of },
@@ -144,6 +202,9 @@ impl Request {
                 enables: (words[2] >> 16) as u8 & 0xf,
             },
             7 => Self::Revoke { function: of },
+            8 => Self::Admit { function: of, peer: Peer::from_bits(words[2]), place: words[3] as u8 },
+            9 => Self::Join { function: of, peer: Peer::from_bits(words[2]), bars: bars(&words[4..]) },
+            10 => Self::Part { function: of, peer: Peer::from_bits(words[2]) },
             _ => return None,
         })
     }
@@ -165,15 +226,17 @@ impl Reply {
             }
             Self::Lent(terms) => {
                 (words[1], words[2], words[3]) = (terms.place.into(), terms.window, terms.messages);
-                for (pair, (at, length)) in words[4..].chunks_exact_mut(2).zip(terms.bars) {
-                    pair.copy_from_slice(&[at, length]);
-                }
+                put_bars(&mut words[4..], terms.bars);
                 4
             }
             Self::Failed(error) => {
                 let number = ERRORS.iter().position(|&known| known == error);
                 words[1] = number.unwrap_or(ERRORS.len()) as u64;
                 5
+            }
+            Self::Bars(bars) => {
+                put_bars(&mut words[4..], bars);
+                6
             }
         };
         words[0] = head(sequence, kind);
@@ -190,13 +253,11 @@ impl Reply {
                 Self::Offer { function: function(words[1]), to }
             }
             4 => {
-                let mut bars = [(0, 0); 6];
-                for (bar, pair) in bars.iter_mut().zip(words[4..].chunks_exact(2)) {
-                    *bar = (pair[0], pair[1]);
-                }
-                Self::Lent(Terms { place: words[1] as u8, window: words[2], messages: words[3], bars })
+                let (place, bars) = (words[1] as u8, bars(&words[4..]));
+                Self::Lent(Terms { place, window: words[2], messages: words[3], bars })
             }
             5 => Self::Failed(ERRORS.get(words[1] as usize).copied().unwrap_or(Error::Io)),
+            6 => Self::Bars(bars(&words[4..])),
             _ => Self::Failed(Error::Io),
         }
     }
@@ -211,9 +272,13 @@ mod tests {
         any::<u16>().prop_map(Bdf::from_bits)
     }
 
+    fn peers() -> impl Strategy<Value = Peer> {
+        (any::<u8>(), functions()).prop_map(|(node, function)| Peer { node, function })
+    }
+
     fn requests() -> impl Strategy<Value = Request> {
         prop_oneof![
-            Just(Request::Ping),
+            (functions(), any::<bool>()).prop_map(|(function, lent)| Request::Check { function, lent }),
             any::<u16>().prop_map(Request::Offer),
             (functions(), any::<u64>()).prop_map(|(function, window)| Request::Borrow { function, window }),
             functions().prop_map(|function| Request::Return { function }),
@@ -228,11 +293,22 @@ mod tests {
                 }
             ),
             functions().prop_map(|function| Request::Revoke { function }),
+            (functions(), peers(), any::<u8>()).prop_map(|(function, peer, place)| Request::Admit {
+                function,
+                peer,
+                place
+            }),
+            (functions(), peers(), any::<Bars>()).prop_map(|(function, peer, bars)| Request::Join {
+                function,
+                peer,
+                bars
+            }),
+            (functions(), peers()).prop_map(|(function, peer)| Request::Part { function, peer }),
         ]
     }
 
     fn replies() -> impl Strategy<Value = Reply> {
-        let terms = (any::<u8>(), any::<u64>(), any::<u64>(), any::<[(u64, u64); 6]>());
+        let terms = (any::<u8>(), any::<u64>(), any::<u64>(), any::<Bars>());
         prop_oneof![
             Just(Reply::Done),
             any::<u32>().prop_map(Reply::Value),
@@ -244,6 +320,7 @@ mod tests {
                 bars
             })),
             (0..ERRORS.len()).prop_map(|n| Reply::Failed(ERRORS[n])),
+            any::<Bars>().prop_map(Reply::Bars),
         ]
     }
 

@@ -163,6 +163,11 @@ impl Service {
         self.window
     }
 
+    /// Whether this host's IOMMU gives out the addresses that functions use.
+    pub(crate) fn translates(&self) -> bool {
+        self.params.translated
+    }
+
     pub(crate) fn log(&self, line: String) {
         if let Some(kernel) = self.kernel() {
             kernel.face().log(format!("lending: {line}"));
@@ -265,7 +270,13 @@ impl Service {
     async fn reply(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
         let lender = &self.lender;
         match request {
-            Request::Ping => Ok(Reply::Done),
+            Request::Check { function, lent } => {
+                let holds = match lent {
+                    true => self.borrower.has(node, function),
+                    false => lender.lent_to(node).contains(&function),
+                };
+                if holds { Ok(Reply::Done) } else { Err(Error::NoDevice) }
+            }
             Request::Offer(n) => {
                 let (function, to) = lender.offer(n.into()).ok_or(Error::NoDevice)?;
                 Ok(Reply::Offer { function, to })
@@ -286,6 +297,16 @@ impl Service {
             }
             Request::ConfigWrite { function, register, value, enables } => {
                 lender.config_write(cpu, node, function, register, (value, enables)).await?;
+                Ok(Reply::Done)
+            }
+            Request::Admit { function, peer, place } => {
+                lender.admit(cpu, self, (node, function), (peer, place)).map(Reply::Bars)
+            }
+            Request::Join { function, peer, bars } => {
+                lender.join(cpu, self, (node, function), peer, bars).map(Reply::Bars)
+            }
+            Request::Part { function, peer } => {
+                lender.part(cpu, self, (node, function), peer)?;
                 Ok(Reply::Done)
             }
             Request::Revoke { function } => {
@@ -316,23 +337,37 @@ impl Service {
             Box::pin(async move {
                 loop {
                     cpu.sleep(me.params.heartbeat).await;
-                    let mut nodes: Vec<u8> = me.lender.leases().into_iter().map(|(_, to)| to).collect();
-                    nodes.extend(me.borrower.lenders());
-                    nodes.sort_unstable();
-                    nodes.dedup();
-                    if nodes.is_empty() {
+                    let (lent, borrowed) = (me.lender.leases(), me.borrower.all());
+                    if lent.is_empty() && borrowed.is_empty() {
                         break;
                     }
-                    for node in nodes {
-                        if me.ask(&cpu, node, Request::Ping).await.is_err() {
-                            me.mail.disconnect(&cpu, node);
-                            me.lost(node);
-                        }
+                    let lent = lent.into_iter().map(|(function, to)| (to, function, true));
+                    let borrowed = borrowed.into_iter().map(|(of, function)| (of, function, false));
+                    for (node, function, lent) in lent.chain(borrowed) {
+                        me.check(&cpu, node, function, lent).await;
                     }
                 }
                 me.beats.set(false);
             })
         });
+    }
+
+    /// Asks the other side of a lease whether it is still there; ends the lease if not.
+    async fn check(&self, cpu: &Cpu, node: u8, function: Bdf, lent: bool) {
+        match self.ask(cpu, node, Request::Check { function, lent }).await {
+            Ok(_) => {}
+            // It is there, and knows nothing of the lease: an answer was lost.
+            Err(Error::NoDevice) if lent => {
+                let _ = self.lender.take_back(cpu, self, node, function).await;
+            }
+            Err(Error::NoDevice) => {
+                let _ = self.borrower.give_back(cpu, self, (node, function), true).await;
+            }
+            Err(_) => {
+                self.mail.disconnect(cpu, node);
+                self.lost(node);
+            }
+        }
     }
 
     /// Borrows a function of another node, in a task of its own. The future ends with its address here when a driver has had the

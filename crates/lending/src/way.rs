@@ -1,5 +1,6 @@
 //! The way to a borrowed function.
 
+use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 use drivers::ntb::Mapping;
@@ -13,7 +14,7 @@ use units::Iova;
 use wire::pcie::Bdf;
 
 use crate::lender::MESSAGES;
-use crate::message::{Reply, Request};
+use crate::message::{Peer, Reply, Request};
 use crate::service::Service;
 
 /// Leads to a function of another host: configuration accesses by messages, everything else through windows.
@@ -33,6 +34,22 @@ pub(crate) struct Way {
     pub window: (u64, u64),
     /// Those by which it reaches the interrupt controllers.
     pub messages: u64,
+    /// Other functions that it reaches.
+    pub peers: Peers,
+}
+
+/// BARs of other borrowed functions that a function reaches.
+pub(crate) type Peers = Rc<RefCell<Vec<PeerBar>>>;
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PeerBar {
+    pub peer: Peer,
+    /// Where this host finds it, and how long it is.
+    pub at: PhysAddr,
+    pub length: u64,
+    /// Where the function does.
+    pub there: u64,
 }
 
 impl Way {
@@ -88,7 +105,7 @@ impl Backend for Way {
     fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps> {
         let (base, length) = self.window;
         let _ = own.set_mask(bits_of(length).min(32));
-        Rc::new(WindowDma { own, base, length })
+        Rc::new(WindowDma { own, base, length, peers: Rc::clone(&self.peers) })
     }
 
     fn message(&self, _: u16, message: Message) -> Result<Message, Error> {
@@ -113,6 +130,7 @@ struct WindowDma {
     own: Rc<dyn DmaOps>,
     base: u64,
     length: u64,
+    peers: Peers,
 }
 
 impl WindowDma {
@@ -174,6 +192,12 @@ impl DmaOps for WindowDma {
         length: u64,
         direction: Direction,
     ) -> Result<Iova, Error> {
+        // What is borrowed, too, has been joined with it when it was borrowed.
+        let end = at.0.checked_add(length).ok_or(Error::Invalid)?;
+        let holds = |bar: &&PeerBar| bar.at <= at && end <= bar.at.0 + bar.length;
+        if let Some(bar) = self.peers.borrow().iter().find(holds) {
+            return Ok(Iova::new(bar.there + (at.0 - bar.at.0)));
+        }
         let mapped = self.own.map_resource(cpu, at, length, direction)?;
         if !self.holds(mapped, length) {
             self.own.unmap_resource(cpu, mapped, length, direction);
@@ -183,7 +207,10 @@ impl DmaOps for WindowDma {
     }
 
     fn unmap_resource(&self, cpu: &Cpu, at: Iova, length: u64, direction: Direction) {
-        self.own.unmap_resource(cpu, self.here(at), length, direction);
+        let window = self.base..self.base + self.length;
+        if window.contains(&at.get()) {
+            self.own.unmap_resource(cpu, self.here(at), length, direction);
+        }
     }
 
     fn counters(&self) -> DmaCounters {

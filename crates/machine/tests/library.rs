@@ -22,10 +22,12 @@ fn files(folder: &str) -> Vec<String> {
 fn every_file_is_in_the_program() {
     for folder in [
         "machines",
+        "machines/clusters",
         "machines/drives",
         "machines/gpus",
         "machines/kernels",
         "machines/nics",
+        "machines/ntbs",
         "machines/parts",
         "machines/switches",
         "scenarios",

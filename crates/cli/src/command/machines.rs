@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use machine::{
-    ComputerScenario, Doc, Drive, Gpu, KernelFile, Kind, Kindred, Library, Listed, Machine, Nic, Part,
-    PcieSwitch, Scenario,
+    ClusterSwitch, ComputerScenario, Doc, Drive, Gpu, KernelFile, Kind, Kindred, Library, Listed, Machine,
+    Nic, Ntb, Part, PcieSwitch, Scenario,
 };
 
 use crate::failure::Failure;
@@ -60,6 +60,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         for name in library.names("machines/switches") {
             all.push(("switch", name.clone(), read::<PcieSwitch>(&library, &name)?.summary));
         }
+        for name in library.names("machines/ntbs") {
+            all.push(("NTB adapter", name.clone(), read::<Ntb>(&library, &name)?.summary));
+        }
+        for name in library.names("machines/clusters") {
+            all.push(("cluster switch", name.clone(), read::<ClusterSwitch>(&library, &name)?.summary));
+        }
         for name in library.names("machines/kernels") {
             all.push(("kernel", name.clone(), read::<KernelFile>(&library, &name)?.summary));
         }
@@ -91,6 +97,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         "machines/nics" => Doc::<Nic>::load(&library, name)?.list()?,
         "machines/gpus" => Doc::<Gpu>::load(&library, name)?.list()?,
         "machines/switches" => Doc::<PcieSwitch>::load(&library, name)?.list()?,
+        "machines/ntbs" => Doc::<Ntb>::load(&library, name)?.list()?,
+        "machines/clusters" => Doc::<ClusterSwitch>::load(&library, name)?.list()?,
         "machines/kernels" => Doc::<KernelFile>::load(&library, name)?.list()?,
         "machines" => {
             let machine = read::<Machine>(&library, name)?;
@@ -224,13 +232,15 @@ fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {
 
 /// The library's folder that a name is in, or that the file at a path would be in by the folder that it is in.
 fn folder_of(library: &Library, name: &str) -> &'static str {
-    const FOLDERS: [&str; 8] = [
+    const FOLDERS: [&str; 10] = [
         "machines",
         "machines/parts",
         "machines/drives",
         "machines/nics",
         "machines/gpus",
         "machines/switches",
+        "machines/ntbs",
+        "machines/clusters",
         "machines/kernels",
         "scenarios",
     ];

@@ -247,12 +247,14 @@ impl Adapter {
         Ok(regs::alias(self.device.address().bdf.bus(), own as u8))
     }
 
-    /// Takes that back.
-    pub fn remove_remote(&self, cpu: &Cpu, alias: Bdf) {
+    /// Takes that back; says whether nobody has it any more.
+    pub fn remove_remote(&self, cpu: &Cpu, alias: Bdf) -> bool {
         let place = regs::place_of(alias);
-        if self.remote.borrow_mut().give(place.into()) {
+        let is_free = self.remote.borrow_mut().give(place.into());
+        if is_free {
             self.registers.write_u32(cpu, regs::REMOTE_TABLE + 4 * u64::from(place), 0);
         }
+        is_free
     }
 
     /// Lets requests that come under a name of [`add_remote`](Self::add_remote) reach what [`dma`](Self::dma) maps.
@@ -261,6 +263,11 @@ impl Adapter {
     /// As [`PciOps::add_dma_alias`](platform::pci::PciOps::add_dma_alias).
     pub fn admit(&self, cpu: &Cpu, alias: Bdf) -> Result<(), Error> {
         self.device.add_dma_alias(cpu, alias)
+    }
+
+    /// Ends that.
+    pub fn dismiss(&self, cpu: &Cpu, alias: Bdf) {
+        self.device.remove_dma_alias(cpu, alias);
     }
 
     /// Segments, own requesters and those of others that are in use.

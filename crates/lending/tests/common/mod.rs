@@ -1,0 +1,242 @@
+//! Hosts with NTB adapters, each with copiers (see the kernel's tests) that it lends, and a service.
+#![allow(dead_code)]
+
+#[path = "../../../kernel/tests/common/mod.rs"]
+pub mod copiers;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use copiers::{Copier, CopierBinding, CopierDriver, Model};
+use drivers::ntb::{Adapter, NtbDriver};
+use engine::{Seed, Simulation};
+use hardware::Fabric;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::iommu::{Iommu, IommuParams};
+use hardware::link::LinkId;
+use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::ntb::{CableEnd, NtbParams};
+use hardware::root::{HostId, PeerReads, RootPortParams};
+use kernel::{DmaMode, Kernel};
+use lending::{Lendable, LendingParams, Service};
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::kernel::TaskParams;
+use platform::pci::PciDriver;
+use platform::sync::Completion;
+use units::{Duration, HostPhysical, Iova};
+use wire::pcie::config::PcieParams;
+use wire::pcie::{Bdf, FunctionAddress, Generation, Width};
+
+pub struct Side {
+    pub kernel: Rc<Kernel>,
+    pub driver: Rc<CopierDriver>,
+    pub copiers: Vec<EndpointId>,
+    pub adapter: EndpointId,
+    pub host: HostId,
+    pub service: Option<Rc<Service>>,
+    mode: DmaMode,
+    lendable: Lendable,
+    found: Rc<RefCell<Option<Rc<Adapter>>>>,
+}
+
+pub struct Cluster {
+    // Dropped first: tasks hold what the kernels hold.
+    pub simulation: Simulation<Fabric>,
+    pub hosts: Vec<Side>,
+    /// Each pair has one.
+    pub cables: Vec<(usize, usize, LinkId)>,
+    pub requesters: u32,
+}
+
+fn node(host: usize) -> u8 {
+    host as u8 + 1
+}
+
+fn params() -> LendingParams {
+    LendingParams {
+        patience: Duration::from_ms(300),
+        heartbeat: Duration::from_ms(50),
+        ..LendingParams::default()
+    }
+}
+
+/// A kernel with all drivers, and what of lending belongs to it.
+fn side(
+    simulation: &Simulation<Fabric>,
+    (host, mode): (HostId, DmaMode),
+    adapter: EndpointId,
+    copiers: Vec<EndpointId>,
+) -> Side {
+    let kernel = Rc::new(Kernel::new(&simulation.handle(), host, copiers::params(mode)));
+    let (hw, lent) = (simulation.handle(), copiers.clone());
+    let (lender, lendable) = Lendable::new(Rc::new(move |at: FunctionAddress| {
+        let id = |&device: &EndpointId| {
+            hw.with(|fabric, _| fabric.endpoint(device).core.registers.id(Default::default()))
+        };
+        lent.iter().any(|device| id(device) == at.bdf)
+    }));
+    let driver = Rc::new(CopierDriver::default());
+    let found: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
+    let seen = Rc::clone(&found);
+    kernel.add_driver(Rc::new(lender));
+    kernel.add_driver(Rc::clone(&driver) as Rc<dyn PciDriver>);
+    kernel.add_driver(Rc::new(NtbDriver::new(Rc::new(move |adapter| *seen.borrow_mut() = Some(adapter)))));
+    Side { kernel, driver, copiers, adapter, host, service: None, mode, lendable, found }
+}
+
+impl Cluster {
+    /// Hosts whose IOMMUs are used so, each with so many copiers, joined pair by pair.
+    pub fn new(modes: &[DmaMode], copiers: usize) -> Self {
+        Self::with_requesters(modes, copiers, 32)
+    }
+
+    pub fn with_requesters(modes: &[DmaMode], copiers: usize, requesters: u32) -> Self {
+        let mut fabric = Fabric::new();
+        let port = RootPortParams {
+            peer_reads: Some(PeerReads { largest: 64, places: 32 }),
+            completion_timeout: Duration::from_ms(5),
+            ..RootPortParams::ideal()
+        };
+        let mut parts = Vec::new();
+        for (n, &mode) in modes.iter().enumerate() {
+            let memory = MemorySystem::new(&MemoryParams::example());
+            let iommu = |node| Iommu::new(IommuParams::default(), NodeId(node), Seed::new(7)).unwrap();
+            let iommus = if mode == DmaMode::Off { Vec::new() } else { vec![iommu(0), iommu(1)] };
+            let host = fabric.add_host(memory, iommus);
+            let slot = fabric.add_root_port(host, port.clone(), copiers::link(), 0..=0);
+            let params = NtbParams {
+                latency: Duration::from_ns(150),
+                window: 64 << 30,
+                segments: 256,
+                requesters,
+                ..NtbParams::ideal(node(n), PcieParams::endpoint(Generation::Gen3, Width::X8))
+            };
+            let adapter = fabric.add_ntb(EndpointParams::ideal(8), params, slot).unwrap();
+            let own = (0..copiers).map(|_| {
+                let slot = fabric.add_root_port(host, port.clone(), copiers::link(), 0..=0);
+                let copier = Copier::of(Model { bar: 64 << 10, ..Model::default() });
+                let core =
+                    EndpointParams { completion_timeout: Duration::from_ms(20), ..EndpointParams::ideal(64) };
+                fabric.add_endpoint(core, &[slot], Box::new(copier))
+            });
+            let own = own.collect();
+            parts.push((host, mode, adapter, own));
+        }
+        let mut cables = Vec::new();
+        for a in 0..modes.len() {
+            for b in a + 1..modes.len() {
+                let ends = [CableEnd::Adapter(parts[a].2), CableEnd::Adapter(parts[b].2)];
+                cables.push((a, b, fabric.add_ntb_cable(ends, copiers::link())));
+            }
+        }
+        let simulation = Simulation::new(fabric);
+        let hosts = parts
+            .into_iter()
+            .map(|(host, mode, adapter, own)| side(&simulation, (host, mode), adapter, own))
+            .collect();
+        let mut cluster = Self { simulation, hosts, cables, requesters };
+        (0..modes.len()).for_each(|host| cluster.boot(host));
+        (0..modes.len()).for_each(|host| cluster.start(host).expect("the service starts"));
+        cluster
+    }
+
+    fn boot(&self, host: usize) {
+        self.simulation.block_on(self.hosts[host].kernel.boot()).expect("the kernel boots");
+    }
+
+    fn start(&mut self, host: usize) -> Result<(), Error> {
+        let side = &mut self.hosts[host];
+        let adapter = side.found.borrow().clone().expect("the adapter is found");
+        let translated = matches!(side.mode, DmaMode::Strict | DmaMode::Lazy);
+        let params = LendingParams { translated, ..params() };
+        let started = Service::start(&side.kernel, adapter, &side.lendable, params);
+        side.service = Some(self.simulation.block_on(started).expect("it ends")?);
+        Ok(())
+    }
+
+    pub fn service(&self, host: usize) -> &Rc<Service> {
+        self.hosts[host].service.as_ref().expect("it has started")
+    }
+
+    /// The `n`th copier of a host, as its own kernel calls it.
+    pub fn function(&self, host: usize, n: usize) -> Bdf {
+        self.simulation.with(|fabric, _| {
+            fabric.endpoint(self.hosts[host].copiers[n]).core.registers.id(Default::default())
+        })
+    }
+
+    pub fn borrow(&self, by: usize, of: usize, n: usize) -> Result<FunctionAddress, Error> {
+        let asked = self.service(by).borrow(node(of), self.function(of, n));
+        self.simulation.block_on(asked).expect("it ends")
+    }
+
+    pub fn give_back(&self, by: usize, of: usize, n: usize) -> Result<(), Error> {
+        let asked = self.service(by).give_back(node(of), self.function(of, n));
+        self.simulation.block_on(asked).expect("it ends")
+    }
+
+    pub fn node(&self, host: usize) -> u8 {
+        node(host)
+    }
+
+    /// The last copier that a host's driver was given.
+    pub fn copier(&self, host: usize) -> Rc<CopierBinding> {
+        Rc::clone(self.hosts[host].driver.bound.borrow().last().expect("a driver has one"))
+    }
+
+    pub fn run<T: 'static>(
+        &self,
+        host: usize,
+        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> T {
+        let result = Completion::new();
+        let end = result.clone();
+        self.hosts[host].kernel.spawn(TaskParams::named("test").on(CpuId(1)), move |cpu| {
+            Box::pin(async move { end.complete(program(cpu).await) })
+        });
+        self.simulation.block_on(async move { result.wait().await }).expect("the program ends")
+    }
+
+    /// Copies through the last copier that a host's driver has; whether what is there is what was to be copied.
+    pub fn copies(&self, host: usize, value: u64) -> bool {
+        let copier = self.copier(host);
+        self.run(host, move |cpu| {
+            Box::pin(async move {
+                cpu.store_u64(copier.memory.cpu, value);
+                let to = Iova::new(copier.memory.bus.get() + 4096);
+                let copied = copier.copy(&cpu, copier.memory.bus, to, 512, 3).await;
+                copied.is_ok() && cpu.load_u64(copier.memory.cpu + 4096) == value
+            })
+        })
+    }
+
+    pub fn set_cable(&self, a: usize, b: usize, up: bool) {
+        let (.., cable) = self.cables.iter().find(|(x, y, _)| (*x, *y) == (a.min(b), a.max(b))).unwrap();
+        self.simulation.with(|fabric, scheduler| fabric.set_ntb_cable_up(scheduler, *cable, up));
+    }
+
+    pub fn run_for(&self, time: Duration) {
+        self.simulation.run_until(self.simulation.now() + time);
+    }
+
+    /// Functions of other hosts that a kernel has.
+    pub fn foreign(&self, host: usize) -> usize {
+        let all = self.hosts[host].kernel.pci();
+        all.iter().filter(|f| f.segment != FunctionAddress::default().segment).count()
+    }
+
+    /// Pages that the copiers of a host reach by its IOMMU.
+    pub fn reached_by_copiers(&self, host: usize) -> bool {
+        let kernel = &self.hosts[host].kernel;
+        let own: Vec<Bdf> = (0..self.hosts[host].copiers.len()).map(|n| self.function(host, n)).collect();
+        let all = kernel.pci();
+        all.iter().any(|f| f.segment.0 == 0 && own.contains(&f.bdf) && f.domain.is_some())
+    }
+
+    pub fn word(&self, host: usize, at: u64) -> u64 {
+        self.simulation.with(|fabric, _| {
+            fabric.host(self.hosts[host].host).memory.bytes().read_u64(HostPhysical::new(at)).unwrap()
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! What a lent function can reach.
+
+mod common;
+
+use common::Cluster;
+use kernel::DmaMode;
+use units::{Duration, Iova};
+
+/// Random addresses that a device of 46 bits could name, below what windows have.
+fn addresses(count: u64) -> impl Iterator<Item = u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    (0..count).map(move |n| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        match n % 4 {
+            // Where the lender's memory is, its interrupt controllers, anywhere.
+            0 => state & 0x3fff_f000,
+            1 => 0xfee0_0000 | state & 0xf_f000,
+            2 => 0x1_0000_0000 | state & 0x3fff_f000,
+            _ => state >> 18 & !0xfff,
+        }
+    })
+}
+
+#[test]
+fn with_the_lenders_iommu_on_a_rogue_function_reaches_its_windows_alone() {
+    const ATTEMPTS: u64 = 2_000;
+    let cluster = Cluster::new(&[DmaMode::Strict, DmaMode::Strict], 1);
+    cluster.borrow(0, 1, 0).unwrap();
+    let copier = cluster.copier(0);
+    let reached = |host: usize| {
+        let id = cluster.hosts[host].host;
+        cluster.simulation.with(|fabric, _| fabric.host(id).counters().device_write_bytes)
+    };
+    let interrupts = |host: usize| -> u64 {
+        cluster.hosts[host].kernel.interrupts().iter().filter(|i| i.1 != "ntb").map(|i| i.3).sum()
+    };
+    let window = copier.memory.bus.get() & !((1 << 28) - 1);
+    let (before, rings) = ([reached(0), reached(1)], [interrupts(0), interrupts(1)]);
+    let device = cluster.hosts[1].copiers[0];
+    let mut attempts = 0;
+    for at in addresses(ATTEMPTS) {
+        if at >= window && at < window + (64 << 30) {
+            continue;
+        }
+        attempts += 1;
+        cluster.simulation.with(|fabric, scheduler| {
+            fabric.with_device(scheduler, device, |_, bus| {
+                let request = platform::device::Dma {
+                    function: Default::default(),
+                    address: Iova::new(at),
+                    length: 64,
+                    engine: Default::default(),
+                    local: 0,
+                    token: Default::default(),
+                    attributes: Default::default(),
+                };
+                bus.write(request, &[0xee; 64]);
+            });
+        });
+        cluster.run_for(Duration::from_us(5));
+    }
+    assert!(attempts > ATTEMPTS / 2);
+    assert_eq!([reached(0), reached(1)], before, "no byte of memory was written");
+    assert_eq!([interrupts(0), interrupts(1)], rings, "nobody was interrupted");
+    let faults: u64 = cluster.hosts[1].kernel.iommu_faults().iter().map(|(_, count)| count).sum();
+    assert!(faults >= attempts * 9 / 10, "{faults} of {attempts} are counted");
+    // It still does what it is for.
+    assert!(cluster.copies(0, 0x77));
+}
+
+#[test]
+fn addresses_past_the_dma_api_fail_visibly() {
+    let cluster = Cluster::new(&[DmaMode::Off, DmaMode::Strict], 1);
+    cluster.borrow(0, 1, 0).unwrap();
+    let copier = cluster.copier(0);
+    let outcome = cluster.run(0, move |cpu| {
+        Box::pin(async move {
+            // What a driver that takes physical addresses for bus addresses would do.
+            let wrong = Iova::new(copier.memory.cpu.0);
+            copier.copy(&cpu, wrong, wrong, 64, 3).await.is_err()
+        })
+    });
+    assert!(outcome);
+    assert!(!cluster.hosts[1].kernel.iommu_faults().is_empty());
+}

@@ -1,0 +1,180 @@
+//! A function of another host is used like one's own, has one user at a time, and leaves nothing behind.
+
+mod common;
+
+use common::Cluster;
+use common::copiers::MAGIC;
+use kernel::DmaMode;
+use platform::Error;
+use units::Duration;
+
+const MODES: [DmaMode; 4] = [DmaMode::Off, DmaMode::PassThrough, DmaMode::Strict, DmaMode::Lazy];
+
+/// What services hold while nothing is lent and all have talked.
+fn at_rest(cluster: &Cluster) -> Vec<lending::Counters> {
+    let counters = |host| lending::Counters { messages: 0, ..cluster.service(host).counters() };
+    (0..cluster.hosts.len()).map(counters).collect()
+}
+
+#[test]
+fn a_borrowed_device_works_under_every_iommu_and_leaves_nothing() {
+    for borrower in MODES {
+        for lender in [DmaMode::Off, DmaMode::Strict] {
+            let what = format!("{borrower:?} of {lender:?}");
+            let cluster = Cluster::new(&[borrower, lender], 1);
+            let offers = cluster.service(0).offers(2);
+            let offers = cluster.simulation.block_on(offers).unwrap();
+            assert_eq!(offers, Ok(vec![(cluster.function(1, 0), None)]));
+            // The first lease is followed by what is at rest.
+            cluster.borrow(0, 1, 0).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(cluster.give_back(0, 1, 0), Ok(()));
+            let before = at_rest(&cluster);
+
+            let at = cluster.borrow(0, 1, 0).unwrap();
+            let kernel = &cluster.hosts[0].kernel;
+            let found = kernel.pci().into_iter().find(|f| f.address() == at).expect("it is in the tree");
+            assert_eq!(found.driver, Some("copier"), "{what}: {:?}", kernel.log());
+            let copier = cluster.copier(0);
+            let magic = cluster.run(0, move |cpu| Box::pin(async move { copier.magic(&cpu).await }));
+            assert_eq!(magic, MAGIC, "{what}");
+            let said = cluster.service(0).counters().messages + cluster.service(1).counters().messages;
+            for value in 0..4u64 {
+                assert!(cluster.copies(0, 0x1234_5678_0000 + value), "{what}");
+            }
+            let now = cluster.service(0).counters().messages + cluster.service(1).counters().messages;
+            assert_eq!(now, said, "no message belongs to I/O");
+            assert_eq!(cluster.service(1).leases(), [(cluster.function(1, 0), 1)]);
+            assert_eq!(cluster.reached_by_copiers(1), lender != DmaMode::Off);
+            for host in 0..2 {
+                let kernel = &cluster.hosts[host].kernel;
+                assert_eq!(kernel.iommu_faults(), [], "{what}, host {host}");
+            }
+
+            let copier = cluster.copier(0);
+            assert_eq!(cluster.give_back(0, 1, 0), Ok(()), "{what}");
+            assert!(copier.removed.get() && !copier.gone.get());
+            assert_eq!(copier.dma.counters().live(), 0);
+            assert_eq!(at_rest(&cluster), before, "{what}");
+            assert_eq!((cluster.foreign(0), cluster.reached_by_copiers(1)), (0, false), "{what}");
+            assert_eq!(cluster.give_back(0, 1, 0), Err(Error::Invalid));
+        }
+    }
+}
+
+#[test]
+fn of_two_who_want_it_one_has_it_and_the_other_is_told() {
+    let cluster = Cluster::new(&[DmaMode::Strict, DmaMode::Off, DmaMode::Off], 1);
+    let function = cluster.function(2, 0);
+    let [first, second] = [0, 1].map(|host| cluster.service(host).borrow(3, function));
+    let outcomes = cluster.simulation.block_on(async move { [first.await, second.await] }).unwrap();
+    let winners: Vec<usize> = (0..2).filter(|&n| outcomes[n].is_ok()).collect();
+    let [winner] = winners[..] else { panic!("{outcomes:?}") };
+    assert_eq!(outcomes[1 - winner], Err(Error::Busy));
+    assert!(cluster.copies(winner, 77));
+    assert_eq!(cluster.foreign(1 - winner), 0);
+    assert_eq!(cluster.give_back(1 - winner, 2, 0), Err(Error::Invalid));
+    assert_eq!(cluster.give_back(winner, 2, 0), Ok(()));
+    assert!(cluster.borrow(1 - winner, 2, 0).is_ok());
+    assert!(cluster.copies(1 - winner, 78));
+}
+
+#[test]
+fn many_functions_of_many_hosts_at_once() {
+    let cluster = Cluster::new(&[DmaMode::Strict, DmaMode::Strict, DmaMode::Off], 2);
+    for (of, n) in [(1, 0), (2, 0), (1, 1), (2, 1)] {
+        assert!(cluster.borrow(0, of, n).is_ok());
+        assert!(cluster.copies(0, 1000 + of as u64 * 10 + n as u64));
+    }
+    // They lend at the same time.
+    assert!(cluster.borrow(1, 0, 0).is_ok());
+    assert!(cluster.copies(1, 5));
+    assert_eq!(cluster.foreign(0), 4);
+    for (of, n) in [(2, 0), (1, 1), (1, 0), (2, 1)] {
+        assert_eq!(cluster.give_back(0, of, n), Ok(()));
+    }
+    assert!(cluster.copies(1, 6));
+    assert_eq!(cluster.hosts[0].kernel.iommu_faults(), []);
+}
+
+#[test]
+fn what_is_not_there_or_not_lent_is_refused() {
+    let cluster = Cluster::with_requesters(&[DmaMode::Off, DmaMode::Off], 2, 2);
+    let borrow = |node, bdf| cluster.simulation.block_on(cluster.service(0).borrow(node, bdf)).unwrap();
+    assert_eq!(borrow(9, cluster.function(1, 0)), Err(Error::Unreachable));
+    assert_eq!(borrow(2, wire::pcie::Bdf::new(77, 0, 0)), Err(Error::NoDevice));
+    // The table holds the root port and one function.
+    assert!(cluster.borrow(0, 1, 0).is_ok());
+    assert_eq!(cluster.borrow(0, 1, 1), Err(Error::NoSpace));
+    assert!(cluster.copies(0, 9));
+    assert_eq!(cluster.give_back(0, 1, 0), Ok(()));
+    assert!(cluster.borrow(0, 1, 1).is_ok());
+}
+
+#[test]
+fn a_cable_that_is_cut_takes_the_device_and_the_lender_has_it_back() {
+    for modes in [[DmaMode::Off; 2], [DmaMode::Strict; 2]] {
+        let cluster = Cluster::new(&modes, 1);
+        cluster.borrow(0, 1, 0).unwrap();
+        cluster.give_back(0, 1, 0).unwrap();
+        let before = at_rest(&cluster);
+        cluster.borrow(0, 1, 0).unwrap();
+        let copier = cluster.copier(0);
+        let (seen, cut) = (std::rc::Rc::clone(&copier), cluster.simulation.handle());
+        let cable = cluster.cables[0].2;
+        // In the middle of a copy.
+        let outcome = cluster.run(0, move |cpu| {
+            Box::pin(async move {
+                seen.start(&cpu, seen.memory.bus, seen.memory.bus, 4096, 3);
+                cpu.sync().await;
+                cut.with(|fabric, scheduler| fabric.set_ntb_cable_up(scheduler, cable, false));
+                (seen.magic(&cpu).await, seen.done.wait().await.0)
+            })
+        });
+        assert_eq!(outcome, (u32::MAX, 7), "reads bring ones, and what was under way fails");
+        cluster.run_for(Duration::from_ms(400));
+        assert!(copier.gone.get() && copier.removed.get());
+        assert_eq!((cluster.foreign(0), cluster.reached_by_copiers(1)), (0, false));
+        assert_eq!(cluster.service(1).leases(), []);
+        assert_eq!(cluster.borrow(0, 1, 0), Err(Error::Unreachable));
+        cluster.set_cable(0, 1, true);
+        cluster.run_for(Duration::from_ms(1));
+        cluster.borrow(0, 1, 0).unwrap();
+        assert!(cluster.copies(0, 4));
+        cluster.give_back(0, 1, 0).unwrap();
+        assert_eq!(at_rest(&cluster), before);
+    }
+}
+
+#[test]
+fn a_borrower_that_crashes_loses_what_it_has() {
+    let cluster = Cluster::new(&[DmaMode::Strict, DmaMode::Strict], 1);
+    cluster.borrow(0, 1, 0).unwrap();
+    cluster.hosts[0].kernel.halt();
+    cluster.run_for(Duration::from_ms(1_500));
+    assert_eq!(cluster.service(1).leases(), []);
+    assert!(!cluster.reached_by_copiers(1));
+}
+
+#[test]
+fn a_lease_that_is_revoked_ends_as_a_removal() {
+    let cluster = Cluster::new(&[DmaMode::Lazy, DmaMode::Strict], 1);
+    cluster.borrow(0, 1, 0).unwrap();
+    let copier = cluster.copier(0);
+    let taken = cluster.service(1).take_back(cluster.function(1, 0));
+    assert_eq!(cluster.simulation.block_on(taken), Ok(Ok(())));
+    assert!(copier.gone.get() && copier.removed.get());
+    assert_eq!((cluster.foreign(0), cluster.service(1).leases().len()), (0, 0));
+    cluster.borrow(0, 1, 0).unwrap();
+    assert!(cluster.copies(0, 1));
+}
+
+#[test]
+fn a_device_that_is_pulled_out_of_the_lender_is_gone_for_the_borrower() {
+    let cluster = Cluster::new(&[DmaMode::Strict, DmaMode::Strict], 1);
+    cluster.borrow(0, 1, 0).unwrap();
+    let (copier, device) = (cluster.copier(0), cluster.hosts[1].copiers[0]);
+    cluster.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, device));
+    cluster.run_for(Duration::from_ms(500));
+    assert!(copier.gone.get() && copier.removed.get());
+    assert_eq!((cluster.foreign(0), cluster.service(1).leases().len()), (0, 0));
+}
