@@ -33,7 +33,7 @@ const BUILD: u64 = 150;
 const SPIN: u64 = 30;
 /// Between two looks at a controller that comes up, and how long it may take.
 const LOOK: Duration = Duration::from_us(100);
-const PATIENCE: Duration = Duration::from_ms(10_000);
+const PATIENCE: Duration = Duration::from_ms(500);
 
 /// Reads blocks of an NVMe drive from user space and looks for completions without interrupts, one read after the other. The
 /// scenario has the drive for programs: `user_space = true` of the host's `nvme_driver`.
