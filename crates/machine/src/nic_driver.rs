@@ -66,6 +66,10 @@ record! {
     pub struct NicDriverEntry {
         /// Pairs of queues.
         channels: Option<Placed<Count>>,
+        /// Descriptors of a sending queue: a power of two; 512 if not given.
+        tx_ring: Option<Placed<Count>>,
+        /// Descriptors of a receiving queue.
+        rx_ring: Option<Placed<Count>>,
         /// Longest wait from a packet to its interrupt.
         coalescing: Option<Duration>,
         /// Whether the device shortens that wait when there is little to do.
@@ -114,6 +118,12 @@ const INLINE_MOST: u64 = 240;
 const HELD_MOST: u64 = 2048;
 
 fn check(driver: &NicDriverEntry, check: &mut Check<'_>) {
+    for (key, ring) in [("tx_ring", &driver.tx_ring), ("rx_ring", &driver.rx_ring)] {
+        let fits = ring.as_ref().is_none_or(|ring| {
+            ring.value.get().is_power_of_two() && (8..=32_768).contains(&ring.value.get())
+        });
+        check.require(fits, key, "a ring cannot have as many descriptors", "a power of two from 8 to 32768");
+    }
     let port = |port: Option<u32>| port.is_none_or(|port| port <= 65535);
     check.require(port(driver.kpio_first_port), "kpio_first_port", "there is no such port", "0 to 65535");
     check.require(port(driver.kpio_last_port), "kpio_last_port", "there is no such port", "0 to 65535");

@@ -3,13 +3,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, Part};
 use platform::net::{FlowKey, RuleId};
 use rustc_hash::FxHashMap;
-use wire::ip::Flow;
 
 use super::Team;
 
@@ -144,16 +142,4 @@ impl Team {
         }
         true
     }
-}
-
-/// A hash of a flow's addresses and ports (Linux: layer3+4).
-pub(super) fn hash_of(flow: &Flow) -> u32 {
-    let address = |address: IpAddr| match address {
-        IpAddr::V4(address) => u32::from(address),
-        IpAddr::V6(address) => (u128::from(address) % u128::from(u32::MAX)) as u32,
-    };
-    let (from, to) = flow.ports.unwrap_or_default();
-    let hash = (u32::from(from) << 16 | u32::from(to)) ^ address(flow.source) ^ address(flow.destination);
-    let hash = hash ^ hash >> 16;
-    (hash ^ hash >> 8) >> 1
 }

@@ -169,7 +169,7 @@ impl Team {
         let mut headers = [0; HEADERS];
         let length = packet.load(cpu, &mut headers);
         let parts = Dissection::of(&headers[..length]);
-        let hash = parts.map_or(0, |parts| flows::hash_of(&parts.flow));
+        let hash = parts.map_or(0, |parts| parts.flow.link_hash());
         let usable: Vec<usize> =
             (0..self.members.len()).filter(|&member| self.members[member].is_usable()).collect();
         usable.get(hash as usize % usable.len().max(1)).copied()

@@ -1,11 +1,12 @@
-//! A learning switch that stores and forwards (IEEE 802.1D).
+//! A learning switch that stores and forwards (IEEE 802.1D). Several of its ports can be one channel to whoever is at the other
+//! end (link aggregation: IEEE 802.3ad, now 802.1AX); all frames of a flow take one of them.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, FCS_LEN, MacAddr, fcs, fcs_is_right};
-use wire::ip::ecn;
+use wire::ip::{Dissection, ecn};
 
 use super::CableEnd;
 
@@ -24,12 +25,14 @@ pub struct EthernetSwitchParams {
     pub addresses: u32,
     /// How long it remembers one that it does not hear of (802.1D's default: 300 s).
     pub aging: Duration,
+    /// Groups of ports that are a channel each. No port is in two of them.
+    pub channels: Vec<Vec<u8>>,
 }
 
 impl EthernetSwitchParams {
     /// A data-centre switch: cut-through latencies begin at 300 ns, storing adds the frame's own time;
     /// 12 MB of shared buffer over 32 ports; 802.1D's aging.
-    pub const fn generic(ports: u8) -> Self {
+    pub fn generic(ports: u8) -> Self {
         Self {
             ports,
             latency: Duration::from_ns(300),
@@ -37,6 +40,7 @@ impl EthernetSwitchParams {
             mark_bytes: None,
             addresses: 64 << 10,
             aging: Duration::from_ms(300_000),
+            channels: Vec::new(),
         }
     }
 }
@@ -65,6 +69,8 @@ pub struct SwitchCounters {
 #[derive(Default)]
 struct Port {
     cable: Option<CableEnd>,
+    /// The channel that it is a link of.
+    channel: Option<usize>,
     /// Frames that have not left, and when they will have.
     waiting: VecDeque<(Time, u32)>,
     waiting_bytes: u32,
@@ -81,7 +87,9 @@ pub struct Switch {
 
 impl Switch {
     pub fn new(params: EthernetSwitchParams) -> Self {
-        let ports = (0..params.ports).map(|_| Port::default()).collect();
+        let channel = |port| params.channels.iter().position(|channel| channel.contains(&port));
+        let ports =
+            (0..params.ports).map(|port| Port { channel: channel(port), ..Port::default() }).collect();
         Self { params, ports, addresses: FxHashMap::default(), counters: SwitchCounters::default() }
     }
 
@@ -107,20 +115,59 @@ impl Switch {
             self.counters.damaged += 1;
             return;
         };
+        let from = self.first_of(from);
         self.learn(now, from, header.source);
         let ready = now + self.params.latency;
         match self.port_of(now, header.destination) {
             Some(port) if port == from => self.counters.filtered += 1,
-            Some(port) => self.send(now, port, frame, ready, &mut send),
+            Some(port) => self.send_by_any(now, port, frame, ready, &mut send),
             None => {
                 self.counters.flooded += 1;
                 for port in (0..self.params.ports).filter(|&port| port != from) {
-                    if self.ports[usize::from(port)].cable.is_some() {
-                        self.send(now, port, frame, ready, &mut send);
+                    if self.first_of(port) == port && self.links_of(port).any(|link| self.has_cable(link)) {
+                        self.send_by_any(now, port, frame, ready, &mut send);
                     }
                 }
             }
         }
+    }
+
+    /// The port that stands for a channel: its first. Any other stands for itself.
+    fn first_of(&self, port: u8) -> u8 {
+        self.links_of(port).next().unwrap_or(port)
+    }
+
+    /// The links of the channel of a port, or that port.
+    fn links_of(&self, port: u8) -> impl Iterator<Item = u8> + Clone + '_ {
+        let channel = self.ports[usize::from(port)].channel.map(|channel| &self.params.channels[channel][..]);
+        let alone = channel.is_none().then_some(port);
+        channel.unwrap_or_default().iter().copied().chain(alone)
+    }
+
+    fn has_cable(&self, port: u8) -> bool {
+        self.ports[usize::from(port)].cable.is_some()
+    }
+
+    /// Sends a frame by the link of a channel that its flow's hash chooses, or by the next one that is up.
+    fn send_by_any(
+        &mut self,
+        now: Time,
+        port: u8,
+        frame: &mut [u8],
+        ready: Time,
+        send: &mut impl FnMut(CableEnd, Time, &[u8]) -> Option<Time>,
+    ) {
+        let mut count = self.links_of(port).count();
+        let first = if count == 1 { 0 } else { channel_hash(frame) as usize % count };
+        let mut next = first;
+        while count > 0 {
+            let link = self.links_of(port).cycle().nth(next).unwrap_or(port);
+            if self.send(now, link, frame, ready, send) {
+                return;
+            }
+            (count, next) = (count - 1, next + 1);
+        }
+        self.counters.filtered += 1;
     }
 
     fn learn(&mut self, now: Time, from: u8, source: MacAddr) {
@@ -149,6 +196,7 @@ impl Switch {
         Some(port)
     }
 
+    /// Sends a frame by a port, if there is room. `false` if it has no link.
     fn send(
         &mut self,
         now: Time,
@@ -156,7 +204,7 @@ impl Switch {
         frame: &mut [u8],
         ready: Time,
         send: &mut impl FnMut(CableEnd, Time, &[u8]) -> Option<Time>,
-    ) {
+    ) -> bool {
         let bytes = frame.len() as u32;
         let port = &mut self.ports[usize::from(port)];
         while let Some(&(left, bytes)) = port.waiting.front()
@@ -167,7 +215,7 @@ impl Switch {
         }
         if port.waiting_bytes + bytes > self.params.queue_bytes {
             self.counters.overflowed += 1;
-            return;
+            return true;
         }
         let is_long = self.params.mark_bytes.is_some_and(|most| port.waiting_bytes >= most);
         if is_long && mark(frame) {
@@ -178,10 +226,20 @@ impl Switch {
                 port.waiting_bytes += bytes;
                 port.waiting.push_back((left, bytes));
                 self.counters.sent += 1;
+                true
             }
-            None => self.counters.filtered += 1,
+            None => false,
         }
     }
+}
+
+/// What chooses a channel's link for a frame: addresses and ports of its packet, or its stations.
+fn channel_hash(frame: &[u8]) -> u32 {
+    let of_stations = || {
+        let stations = frame[..12].iter();
+        stations.fold(0, |hash: u32, &byte| hash.rotate_left(5) ^ u32::from(byte))
+    };
+    Dissection::of(&frame[..frame.len() - FCS_LEN]).map_or_else(of_stations, |parts| parts.flow.link_hash())
 }
 
 /// Marks the packet in a frame, if it may be; its checksums stay right.

@@ -332,7 +332,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// Data that fits into a segment beside the options that it has now.
-    pub(super) fn segment_room(&self) -> u64 {
+    pub fn segment_room(&self) -> u64 {
         self.sender.mss() - self.receiver.options_len()
     }
 

@@ -97,6 +97,12 @@ impl Core {
         self.current.borrow().is_none() && self.queue.borrow().is_empty()
     }
 
+    /// Whether its task is to give way, or is one that has come to the idle core since (Linux: `need_resched`).
+    pub fn is_to_switch(&self, since: Time) -> bool {
+        let current = self.current.borrow();
+        current.as_ref().is_some_and(|task| task.resched.get() || task.turn_began.get() >= since)
+    }
+
     /// Whether `context` may run on it now.
     fn lets(&self, context: &Context) -> bool {
         match self.top() {

@@ -16,10 +16,14 @@ use crate::kernel::Inner;
 
 /// Pieces of work that one poll may do (Linux: `NAPI_POLL_WEIGHT`).
 const WEIGHT: usize = 64;
-/// Pieces of work before tasks get a turn (Linux: `netdev_budget`).
+/// Pieces of work of a round (Linux: `netdev_budget`).
 const BUDGET: usize = 300;
-/// Time before tasks get a turn (Linux: `netdev_budget_usecs`).
+/// Time for which it goes on (Linux: `netdev_budget_usecs`).
 const TURN: Duration = Duration::from_ms(2);
+/// How often the handler begins with another budget before the core's task takes over (Linux: `MAX_SOFTIRQ_RESTART`), and for
+/// how long (`MAX_SOFTIRQ_TIME`).
+const ROUNDS: usize = 10;
+const ROUNDS_TIME: Duration = Duration::from_ms(2);
 
 /// What one core has to poll.
 #[derive(Default)]
@@ -186,7 +190,13 @@ impl Inner {
             let core = cores.get(id);
             core.raise(&context);
             cpu.sync().await;
-            let finished = self.poll_list(&cpu, id).await;
+            let began = cpu.now();
+            let (mut finished, mut rounds) = (self.poll_list(&cpu, id).await, 1);
+            while !finished && rounds < ROUNDS && cpu.now() < began + ROUNDS_TIME && !core.is_to_switch(began)
+            {
+                finished = self.poll_list(&cpu, id).await;
+                rounds += 1;
+            }
             cpu.sync().await;
             core.lower(Level::Softirq);
             if !finished {

@@ -15,6 +15,8 @@ names! {
     pub enum TeamMode {
         /// Members are functions of one card with one Ethernet address, each local to a node (IOctopus).
         Octo = "octo",
+        /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are spread by their hash.
+        Bond = "bond-802.3ad",
     }
 }
 
@@ -53,8 +55,9 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
             .team
             .iter()
             .filter_map(|team| {
-                let found = |member| match find_member(hosts, number, member) {
-                    Ok(name) if taken.insert(name.clone()) => Some(name),
+                let mode = team.mode.value;
+                let found = |member| match find_member(hosts, number, mode, member) {
+                    Ok(found) if taken.insert(found.name.clone()) => Some(found),
                     Ok(_) => {
                         let message = format!("`{}` is a member already", member.value);
                         wrong.push(Diagnostic::new(&member.place, message).help("each function once"));
@@ -65,15 +68,37 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
                         None
                     }
                 };
-                let members: Vec<_> = team.members.iter().map(found).collect::<Vec<_>>();
-                let members = members.into_iter().collect::<Option<Vec<_>>>()?;
-                let (name, mode) = (team.name.value.clone(), team.mode.value);
-                Some((TeamSetup { name, mode, members }, &team.name))
+                let found: Vec<_> = team.members.iter().map(found).collect::<Vec<_>>();
+                let found = found.into_iter().collect::<Option<Vec<_>>>()?;
+                let members = found.iter().map(|member| member.name.clone()).collect();
+                Some((TeamSetup { name: team.name.value.clone(), mode, members }, &team.name, found))
             })
             .collect();
         let host = &mut hosts[number];
-        for (team, name) in teams {
+        for (count, (team, name, found)) in (0u8..).zip(teams) {
+            if team.mode == TeamMode::Bond {
+                share_address(host, &found, [0x02, 0xb0, 0, number as u8, 0, count], name);
+            }
             join(host, team, name, wrong);
+        }
+    }
+}
+
+/// A member: the kernel's name for it, and whose port it is.
+struct Member {
+    name: String,
+    device: usize,
+    port: usize,
+}
+
+/// Gives all members one Ethernet address, as Linux's bonding does: that which the scenario gives the first, or `otherwise`.
+fn share_address(host: &mut HostSetup, members: &[Member], otherwise: [u8; 6], name: &Placed<String>) {
+    let of = |member: &Member| host.devices[member.device].ports.get(member.port);
+    let given = members.first().and_then(of).and_then(|port| port.mac.clone());
+    let mac = given.unwrap_or_else(|| Placed { value: otherwise, place: name.place.clone() });
+    for member in members {
+        if let Some(port) = host.devices[member.device].ports.get_mut(member.port) {
+            port.mac = Some(mac.clone());
         }
     }
 }
@@ -94,12 +119,13 @@ fn join(host: &mut HostSetup, team: TeamSetup, name: &Placed<String>, wrong: &mu
     host.teams.push(team);
 }
 
-/// The kernel's name for a function.
+/// Finds a function.
 fn find_member(
     hosts: &[HostSetup],
     number: usize,
+    mode: TeamMode,
     member: &Placed<String>,
-) -> Result<String, Box<Diagnostic>> {
+) -> Result<Member, Box<Diagnostic>> {
     let complain =
         |message: String, help: &str| Err(Box::new(Diagnostic::new(&member.place, message).help(help)));
     let (name, link) = match member.value.split_once(':') {
@@ -115,7 +141,8 @@ fn find_member(
     let DeviceFile::Nic(nic) = &devices[device].kind else {
         return complain(format!("`{name}` is no NIC"), "members are network devices");
     };
-    if !nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value) {
+    let shares = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
+    if mode == TeamMode::Octo && !shares {
         let message = format!("the functions of {} have addresses of their own", nic.name);
         return complain(message, "a card whose functions share one, such as `connectx4-octo`");
     }
@@ -123,7 +150,8 @@ fn find_member(
     for FoundLink { host: of, device: found, link: own } in links_found(hosts, number) {
         let DeviceFile::Nic(nic) = &hosts[of].devices[found].kind else { continue };
         if (of, found, own) == (number, device, link) {
-            return Ok(format!("eth{before}"));
+            let port = own * nic.controller.ports.value.get() as usize;
+            return Ok(Member { name: format!("eth{before}"), device, port });
         }
         before += nic.controller.ports.value.get();
     }

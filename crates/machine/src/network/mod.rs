@@ -2,7 +2,7 @@
 
 mod find;
 
-use crate::placed::Placed;
+use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 pub(crate) use find::{Stations, port};
 use units::{BitRate, Bytes, Duration};
@@ -74,6 +74,9 @@ record! {
         /// Bytes that wait at a port from which on frames are marked as having met congestion, if their senders use ECN;
         /// none is marked if not given.
         mark: Option<Bytes>,
+        /// Groups of ports that are one channel each to whoever is at their other ends (IEEE 802.3ad): `[[0, 1]]`. A flow's
+        /// hash chooses the port that its frames take.
+        lag: Option<Placed<Several<Vec<u32>>>>,
     }
     check |switch: &SwitchEntry, check: &mut Check<'_>| {
         check.require_within("ports", switch.ports.map_or(2, u64::from), (1, MOST_PORTS.into()), "ports are not possible");
@@ -84,6 +87,13 @@ record! {
         let holds = (LEAST_QUEUE..=u32::MAX.into()).contains(&queue);
         let message = format!("{queue} B are no queue: a frame of usual size must fit, and 32 bits count");
         check.require(holds, "queue", message, format!("{LEAST_QUEUE} B to 4 GiB"));
+        let ports: Vec<u32> = switch.lag.iter().flat_map(|lag| lag.value.iter().flatten().copied()).collect();
+        let least = ports.iter().max().map_or(0, |&port| u64::from(port) + 1);
+        let most = switch.ports.map_or(MOST_PORTS.into(), u64::from);
+        let message = "a channel has a port that the switch has not";
+        check.require(least <= most, "lag", message, format!("ports 0 to {}", most.saturating_sub(1)));
+        let once = ports.iter().collect::<std::collections::BTreeSet<_>>().len() == ports.len();
+        check.require(once, "lag", "a port is in it twice", "each port in one channel");
         let marks = switch.mark.is_none_or(|mark| mark.get() < queue);
         check.require(marks, "mark", "no frame would ever be marked", format!("less than the queue's {queue} B"));
     }

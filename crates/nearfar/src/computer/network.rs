@@ -10,7 +10,7 @@ use engine::Seed;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::{CableEnd, CableId, CableParams, Capture, EthernetSwitchParams, FaultParams, Plug};
-use machine::{CableEntry, CableSetup, Diagnostics, NetworkSetup, PortSetup};
+use machine::{CableEntry, CableSetup, Diagnostics, NetworkSetup, PortSetup, SwitchEntry};
 use platform::ethernet::EthernetPort;
 use units::Duration;
 
@@ -50,6 +50,7 @@ pub fn connect(
             latency: entry.latency.unwrap_or(generic.latency),
             queue_bytes: entry.queue.map_or(generic.queue_bytes, |bytes| bytes.get() as u32),
             mark_bytes: entry.mark.map(|bytes| bytes.get() as u32),
+            channels: channels(entry),
             ..generic
         };
         switches.push(fabric.wires.ethernet.add_switch(params));
@@ -95,6 +96,12 @@ pub fn connect(
         fabric.wires.ethernet.capture(place, name, capture);
     }
     Ok((cables, captures))
+}
+
+/// A switch's channels: the ports of each.
+fn channels(entry: &SwitchEntry) -> Vec<Vec<u8>> {
+    let channels = entry.lag.iter().flat_map(|lag| lag.value.iter());
+    channels.map(|ports| ports.iter().map(|&port| port as u8).collect()).collect()
 }
 
 fn params(cable: &CableSetup, seed: Seed) -> CableParams {

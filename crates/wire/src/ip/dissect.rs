@@ -20,6 +20,18 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// A hash of its addresses and ports by which channels of several links choose one (Linux's bonding: layer3+4).
+    pub fn link_hash(&self) -> u32 {
+        let address = |address: IpAddr| match address {
+            IpAddr::V4(address) => u32::from(address),
+            IpAddr::V6(address) => (u128::from(address) % u128::from(u32::MAX)) as u32,
+        };
+        let (from, to) = self.ports.unwrap_or_default();
+        let hash = (u32::from(from) << 16 | u32::from(to)) ^ address(self.source) ^ address(self.destination);
+        let hash = hash ^ hash >> 16;
+        (hash ^ hash >> 8) >> 1
+    }
+
     /// The flow of an IPv4 packet whose frame begins with `headers`, however long it is.
     pub fn of_headers(headers: &[u8]) -> Option<Self> {
         let (ethernet, network) = EthernetHeader::parse(headers).ok()?;

@@ -164,6 +164,7 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
         name: team.name.clone(),
         mode: match team.mode {
             machine::TeamMode::Octo => TeamMode::Octo,
+            machine::TeamMode::Bond => TeamMode::Bond,
         },
         members: team.members.clone(),
         costs,

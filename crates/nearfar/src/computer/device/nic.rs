@@ -6,7 +6,7 @@ use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
     Count, Figure, HeldLoads, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath,
-    NicVirtual, PortAddress, RingPlace,
+    NicVirtual, Placed, PortAddress, RingPlace,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -154,8 +154,13 @@ fn kpio(kpio: &NicKpio) -> KpioParams {
 pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
     let Some(entry) = entry else { return NicDriverParams::default() };
     let usual = NicDriverParams::default();
+    let log2 = |ring: &Option<Placed<Count>>, usual| {
+        ring.as_ref().map_or(usual, |ring| ring.value.get().ilog2() as u8)
+    };
     NicDriverParams {
         channels: entry.channels.as_ref().map(|channels| channels.value.get() as u16),
+        log2_tx: log2(&entry.tx_ring, usual.log2_tx),
+        log2_rx: log2(&entry.rx_ring, usual.log2_rx),
         coalescing: entry.coalescing.unwrap_or(usual.coalescing),
         adaptive: entry.adaptive.unwrap_or(usual.adaptive),
         coalescing_packets: entry.coalescing_packets.unwrap_or(usual.coalescing_packets),

@@ -54,13 +54,36 @@ impl TcpSocket {
         }
     }
 
-    /// Copies as much as there is room for into the buffer and sends what may go; how much it was.
-    fn send_now(&self, cpu: &Cpu, stack: &Stack, room: u64, from: PhysAddr, most: u64) -> Result<u64, Error> {
+    /// Copies as much as there is room for into the buffer, and sends packets that have become whole; how much it was.
+    fn take_in(&self, cpu: &Cpu, stack: &Stack, room: u64, from: PhysAddr, most: u64) -> Result<u64, Error> {
         self.touch(cpu);
         let taken = self.copy_in(cpu, stack, from, room.min(most))?;
+        let before = self.whole_packets(stack);
         self.connection.borrow_mut().write(taken);
-        self.push(cpu);
+        if self.whole_packets(stack) > before {
+            self.push(cpu);
+        }
         Ok(taken)
+    }
+
+    /// As [`take_in`](Self::take_in), and that was all that the program has to say for now.
+    fn take_last(&self, cpu: &Cpu, stack: &Stack, room: u64, from: Segment) -> Result<u32, Error> {
+        let taken = self.take_in(cpu, stack, room, from.at, from.length.into());
+        self.push_rest(cpu, stack);
+        taken.map(|taken| taken as u32)
+    }
+
+    /// Copies all of it into the buffer, which may have to wait for room.
+    async fn take_all(&self, cpu: &Cpu, stack: &Stack, from: Segment) -> Result<(), Error> {
+        let (mut done, length) = (0, u64::from(from.length));
+        while done < length {
+            if self.may_send().is_none() {
+                self.push(cpu);
+            }
+            let room = self.wait_for_room(cpu).await?;
+            done += self.take_in(cpu, stack, room, from.at + done, length - done)?;
+        }
+        Ok(())
     }
 
     /// Copies what has been received to user memory, as far as it fits; how much it was.
@@ -137,12 +160,9 @@ impl TcpStream for TcpSocket {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
             let stack = self.enter(cpu)?;
-            let (mut done, length) = (0, u64::from(from.length));
-            while done < length {
-                let room = self.wait_for_room(cpu).await?;
-                done += self.send_now(cpu, &stack, room, from.at + done, length - done)?;
-            }
-            Ok(())
+            let taken = self.take_all(cpu, &stack, from).await;
+            self.push_rest(cpu, &stack);
+            taken
         })
     }
 
@@ -154,7 +174,7 @@ impl TcpStream for TcpSocket {
                 return Ok(0);
             }
             let room = self.wait_for_room(cpu).await?;
-            self.send_now(cpu, &stack, room, from.at, from.length.into()).map(|taken| taken as u32)
+            self.take_last(cpu, &stack, room, from)
         })
     }
 
@@ -165,7 +185,7 @@ impl TcpStream for TcpSocket {
             return Ok(0);
         }
         let room = self.may_send().unwrap_or(Err(Error::WouldBlock))?;
-        self.send_now(cpu, &stack, room, from.at, from.length.into()).map(|taken| taken as u32)
+        self.take_last(cpu, &stack, room, from)
     }
 
     fn sendfile<'a>(

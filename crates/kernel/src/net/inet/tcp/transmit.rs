@@ -3,10 +3,10 @@
 use inet::tcp::Segment as TcpSegment;
 use platform::cpu::Cpu;
 use units::Duration;
-use wire::ip::protocol;
+use wire::ip::{TcpFlags, protocol};
 
 use super::super::Stack;
-use super::super::buffers::Hold;
+use super::super::buffers::{Hold, waits_below};
 use super::super::output::Outgoing;
 use super::socket::TcpSocket;
 
@@ -50,6 +50,28 @@ impl TcpSocket {
         self.pages_until.set(rests.then(|| self.pages_until.get().unwrap_or(cpu.now() + KEEP_PAGES)));
     }
 
+    /// The bytes of a packet that can hold no more (Linux: `size_goal`).
+    fn whole_packet(&self, stack: &Stack) -> u64 {
+        let segment = self.connection.borrow().segment_room();
+        (u64::from(self.limits(stack).0) / segment * segment).max(segment)
+    }
+
+    /// How many such packets wait to be sent.
+    pub(super) fn whole_packets(&self, stack: &Stack) -> u64 {
+        self.connection.borrow().unsent() / self.whole_packet(stack)
+    }
+
+    /// Sends what a program has written last. If the device has packets of the connection, the rest that fills none waits until
+    /// one has gone, as the program may write more until then (Linux: `tcp_autocorking`, on since 3.14).
+    pub(super) fn push_rest(&self, cpu: &Cpu, stack: &Stack) {
+        let rest = self.connection.borrow().unsent();
+        if rest > 0 && rest < self.whole_packet(stack) && waits_below(&self.flow) > 0 {
+            self.held_back.set(true);
+        } else {
+            self.push(cpu);
+        }
+    }
+
     /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
     fn limits(&self, stack: &Stack) -> (u32, usize) {
         let device = stack.way(*self.ends.peer.ip()).and_then(|(interface, _, _)| {
@@ -78,6 +100,10 @@ impl TcpSocket {
             return self.send_in_one(cpu, stack, segment, &bytes[..length]);
         }
         let cut = data > u64::from(segment.size);
+        // A bare acknowledgement may pass what was sent before it, and keeps nothing from moving to another queue (Linux:
+        // `skb_set_tcp_pure_ack`).
+        let others = TcpFlags::SYN.with(TcpFlags::FIN).with(TcpFlags::RST);
+        let is_bare = data == 0 && segment.header.flags.without(others) == segment.header.flags;
         let (own, peer) = (*self.ends.local.ip(), *self.ends.peer.ip());
         let _ = stack.send(
             cpu,
@@ -85,7 +111,7 @@ impl TcpSocket {
                 payload,
                 holds,
                 segment: if cut { segment.size } else { 0 },
-                flow: Some(&self.flow),
+                flow: (!is_bare).then_some(&self.flow),
                 socket: Some(self.me.clone() as _),
                 ecn: segment.ecn,
                 ..Outgoing::bare(own, peer, protocol::TCP, &bytes[..length])
