@@ -112,6 +112,50 @@ fn a_switch_floods_learns_and_drops() {
     });
 }
 
+/// A datagram of a flow, told apart by its ports.
+fn datagram(from: u32, to: MacAddr, ports: (u16, u16)) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    EthernetHeader::new(MacAddr::local(from), to, EtherType::IPV4).emit(&mut frame);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
+    frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
+    frame[39] = 26;
+    append_fcs(&mut frame);
+    frame
+}
+
+/// A channel of two links is one port to who is at its end: every flow keeps to one of them, nothing comes twice, and what is
+/// sent by one link does not come back by the other. A link that is cut leaves its flows to the other.
+#[test]
+fn flows_keep_to_a_link_of_a_channel() {
+    let mut lan = Lan::default();
+    let params = EthernetSwitchParams { channels: vec![vec![0, 1]], ..EthernetSwitchParams::generic(4) };
+    let switch = lan.ethernet.add_switch(params);
+    let cables: Vec<_> = (0..3)
+        .map(|n| lan.ethernet.connect([device(n), Plug::Switch(switch, n as u8)], cable(None)))
+        .collect();
+    let simulation = Simulation::new(lan);
+    let send = |from: u16, bytes: Vec<u8>| {
+        simulation.handle().with(|lan, scheduler| {
+            lan.ethernet.send_from_device(scheduler, EndpointId(from), EthernetPort(0), Time::ZERO, &bytes);
+        });
+        run(&simulation);
+        let drain = |lan: &mut Lan| lan.received.drain(..).map(|(_, to, _)| to.0).collect::<Vec<_>>();
+        simulation.handle().with(|lan, _| drain(lan))
+    };
+    // The station behind the channel speaks by both links.
+    assert_eq!(send(0, datagram(9, MacAddr::BROADCAST, (1, 1))), [2]);
+    assert_eq!(send(1, datagram(9, MacAddr::BROADCAST, (2, 1))), [2]);
+    let way = |port| send(2, datagram(2, MacAddr::local(9), (port, 80)));
+    let ways: Vec<Vec<u16>> = (0..32).map(way).collect();
+    assert!(ways.iter().all(|way| way == &[0] || way == &[1]), "{ways:?}");
+    assert!([0, 1].iter().all(|link| ways.iter().filter(|way| way[0] == *link).count() > 4), "{ways:?}");
+    assert_eq!(ways, (0..32).map(way).collect::<Vec<_>>(), "the same each time");
+    assert_eq!(send(2, datagram(2, MacAddr::BROADCAST, (7, 7))).len(), 1, "a group gets one copy");
+    simulation.handle().with(|lan, _| lan.ethernet.set_up(cables[0], false));
+    assert!((0..32).all(|port| way(port) == [1]));
+}
+
 #[test]
 fn faults_are_counted_and_damage_is_seen() {
     let mut lan = Lan::default();

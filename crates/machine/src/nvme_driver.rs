@@ -20,6 +20,9 @@ record! {
         user_space: Option<bool>,
         /// How long an I/O command may take before it is aborted (Linux: `io_timeout`).
         io_timeout: Option<Duration>,
+        /// Whether a drive that the host reaches by several ports is one block device, whose requests take the port that is local to
+        /// the submitting core (Linux: `nvme_core.multipath` with `iopolicy=numa`); each port has one of its own if not given.
+        multipath: Option<bool>,
     }
     check |driver: &NvmeDriverEntry, check: &mut Check<'_>| {
         for (key, count, least, most) in

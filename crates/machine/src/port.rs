@@ -14,6 +14,8 @@ pub struct PortAddress {
     pub mac: Option<Placed<[u8; 6]>>,
     /// Its IPv4 address, and the bits of it that name the network.
     pub address: Option<Placed<(Ipv4Addr, u8)>>,
+    /// It is a link of a channel and has that one's Ethernet address.
+    pub in_channel: bool,
 }
 
 /// The ports of a NIC with so many of them.
@@ -24,7 +26,7 @@ pub(crate) fn ports(entry: &DeviceEntry, count: u32) -> Result<Vec<PortAddress>,
     let macs = each(entry.mac.as_ref(), count, mac)?;
     let addresses = each(entry.address.as_ref(), count, ipv4)?;
     let all = macs.into_iter().zip(addresses);
-    Ok(all.map(|(mac, address)| PortAddress { mac, address }).collect())
+    Ok(all.map(|(mac, address)| PortAddress { mac, address, in_channel: false }).collect())
 }
 
 fn each<T>(
@@ -89,6 +91,7 @@ pub(crate) fn check(hosts: &[HostSetup], wrong: &mut Vec<Diagnostic>) {
     for port in ports() {
         if let Some(mac) = &port.mac
             && macs.insert(mac.value, ()).is_some()
+            && !port.in_channel
         {
             let text = mac.value.map(|byte| format!("{byte:02x}")).join(":");
             wrong.push(Diagnostic::new(&mac.place, format!("two ports have the address {text}")));

@@ -1,9 +1,11 @@
 //! Drives with two ports: both paths lead to the same blocks, and one that goes leaves the other.
 
+use hardware::memory::Cause;
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer::{Computer, Computers};
 use platform::Error;
 use platform::block::{BlockOp, Segment};
+use platform::cpu::CpuId;
 use platform::device::PortIndex;
 use platform::kernel::TaskParams;
 use platform::memory::Policy;
@@ -42,9 +44,25 @@ fn access(
     device: &'static str,
     what: Vec<(BlockOp, u64, Vec<u8>)>,
 ) -> Vec<Result<Vec<u8>, Error>> {
+    access_on(computers, host, device, None, what)
+}
+
+/// The same on a core.
+fn access_on(
+    computers: &Computers,
+    host: &Computer,
+    device: &'static str,
+    core: Option<u16>,
+    what: Vec<(BlockOp, u64, Vec<u8>)>,
+) -> Vec<Result<Vec<u8>, Error>> {
     let (face, result) = (host.kernel.face(), Completion::new());
     let told = result.clone();
-    host.kernel.spawn(TaskParams::named("test"), move |cpu| {
+    let params = TaskParams::named("test");
+    let params = match core {
+        Some(core) => params.on(CpuId(core)),
+        None => params,
+    };
+    host.kernel.spawn(params, move |cpu| {
         Box::pin(async move {
             let mut all = Vec::new();
             let pages = face.alloc_pages(&cpu, 2, Policy::Local).unwrap();
@@ -147,6 +165,80 @@ fn a_path_that_goes_leaves_the_other_and_comes_back() {
     let again = ["nvme0n1", "nvme2n1"].into_iter().find(|name| host.kernel.face().open_block(name).is_some());
     let again = again.unwrap_or_else(|| panic!("{:?}", host.kernel.log()));
     assert_eq!(access(&computers, host, again, vec![read(1)]), [Ok(pattern(1))]);
+}
+
+const AS_ONE: &str = "[host.nvme_driver]\nmultipath = true\n";
+
+/// With multipath both ports are one block device, whose requests take the port of the submitter's socket: nothing crosses between
+/// the sockets, neither data nor doorbells nor interrupts, whoever submits.
+#[test]
+fn one_block_device_takes_the_port_of_the_submitters_socket() {
+    let computers = computers(AS_ONE, BOTH);
+    let [host] = computers.hosts() else { panic!("one host") };
+    assert!(host.kernel.face().open_block("nvme1n1").is_none(), "paths have no devices of their own");
+    let crossed = || {
+        computers.simulation().handle().with(|fabric, _| {
+            let links = &fabric.host(host.host).memory.counters().links;
+            let of = |link: &hardware::memory::LinkCounters| {
+                let causes = [Cause::Dma, Cause::MmioDoorbell, Cause::MmioRegister, Cause::Interrupt];
+                causes.map(|cause| link.bytes.of(cause).get()).iter().sum::<u64>()
+            };
+            links.iter().map(of).sum::<u64>()
+        })
+    };
+    // The first requests set up what each core has; then none crosses.
+    for core in [0, 10, 0, 10] {
+        let began = crossed();
+        let all = (0..20).map(|n| write(n, n as u8)).chain((0..20).map(read)).collect();
+        let found = access_on(&computers, host, "nvme0n1", Some(core), all);
+        assert!(found.iter().all(Result::is_ok), "{found:?}");
+        assert_eq!(found[39], Ok(pattern(19)));
+        assert_eq!(crossed() - began, 0, "by core {core}");
+    }
+}
+
+/// A port that goes is not noticed: what was under way by it goes by the other one. Back again, it is a path again.
+#[test]
+fn one_block_device_outlives_a_port() {
+    let computers = computers(AS_ONE, BOTH);
+    let [host] = computers.hosts() else { panic!("one host") };
+    let drive = host.devices[0];
+    let handle = computers.simulation().handle();
+    let (face, done) = (host.kernel.face(), Completion::new());
+    let told = done.clone();
+    host.kernel.spawn(TaskParams::named("writer").on(CpuId(0)), move |cpu| {
+        Box::pin(async move {
+            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+            let file = face.open_block("nvme0n1").unwrap();
+            let completions = IoCompletions::new();
+            let memory = vec![Segment { at: pages.start, length: 4096 }];
+            let request = |n: u64| IoRequest {
+                op: WRITE,
+                offset: n * 4096,
+                length: 4096,
+                memory: memory.clone(),
+                token: n,
+            };
+            file.submit(&cpu, (0..64).map(request).collect(), &completions);
+            cpu.sleep(Duration::from_us(10)).await;
+            handle.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(0)));
+            let mut failed = 0;
+            for _ in 0..64 {
+                failed += u32::from(completions.next().await.result.is_err());
+            }
+            told.complete(failed);
+        })
+    });
+    let failed = computers.simulation().block_on(async move { done.wait().await }).unwrap();
+    assert_eq!(failed, 0, "{:?}", host.kernel.log());
+    let all = [write(3, 9), read(3)];
+    assert_eq!(access_on(&computers, host, "nvme0n1", Some(0), all.into())[1], Ok(pattern(9)));
+    let handle = computers.simulation().handle();
+    handle.with(|fabric, scheduler| fabric.insert_path(scheduler, drive, PortIndex(0)));
+    let end = computers.simulation().now() + Duration::from_ms(2_000);
+    computers.simulation().run_until(end);
+    handle.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(1)));
+    assert_eq!(access_on(&computers, host, "nvme0n1", Some(10), vec![read(3)]), [Ok(pattern(9))]);
 }
 
 #[test]

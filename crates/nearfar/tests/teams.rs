@@ -59,3 +59,49 @@ fn impossible_teams_are_told_with_their_line() {
         assert!(said.render(false).contains(words), "{words}: {}", said.render(false));
     }
 }
+
+const BOND: &str = "[[host.device]]\nname = \"n0\"\nnic = \"modern\"\nslot = \"slot\"\n\
+     [[host.device]]\nname = \"n1\"\nnic = \"modern\"\nslot = \"slot-socket1\"\n\
+     [[host.team]]\nname = \"bond0\"\nmode = \"bond-802.3ad\"\nmembers = [\"n0\", \"n1\"]\n";
+
+fn bonded(switch: &str, members: &str) -> String {
+    let hosts = [HEAD, &host("a", "dell-t430", members), &host_with_nic("b")].concat();
+    let cables = [("a:0", "s:0"), ("a:1", "s:1"), ("b", "s:2")].map(|(one, other)| cable(one, other, ""));
+    [hosts, format!("[[switch]]\nname = \"s\"\nqueue = \"4 MiB\"\n{switch}\n"), cables.concat()].concat()
+}
+
+/// Two NICs are one device; their switch spreads streams over both, and each keeps to the one that its hash chose.
+#[test]
+fn a_channel_spreads_streams_over_two_nics() {
+    let streams: String = (0..6)
+        .flat_map(|n| {
+            let port = 6000 + n;
+            [
+                program("a", &n.to_string(), &format!("iperf -s -p {port}")),
+                program("b", &n.to_string(), &format!("iperf -c 10.0.0.1 -p {port} -t 0.0004")),
+            ]
+        })
+        .collect();
+    let text = bonded("lag = [[0, 1]]", BOND) + &streams;
+    let counts = computer::run_counted(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    for n in 0..6 {
+        assert!(reading(&counts.done, &format!("iperf -c 10.0.0.1 -p {}", 6000 + n), "bandwidth") > 500.0);
+    }
+    let a = counts.counted[0].window.host("a").expect("it is there");
+    let received = |name: &str| a.of(&format!("{name}/rx-packets"));
+    assert!(received("eth0") > 50 && received("eth1") > 50, "{} {}", received("eth0"), received("eth1"));
+    assert_eq!(received("bond0"), received("eth0") + received("eth1"));
+}
+
+#[test]
+fn impossible_channels_are_told_with_their_line() {
+    for (switch, members, words) in [
+        ("lag = [[0, 1], [1, 2]]", BOND.to_owned(), "a port is in it twice"),
+        ("ports = 3\nlag = [[0, 3]]", BOND.to_owned(), "a port that the switch has not"),
+        ("lag = [[0, 1]]", BOND.replace("n1\"]", "n2\"]"), "there is no `n2`"),
+        ("lag = [[0, 1]]", BOND.replace("bond-802.3ad", "bond"), "bond-802.3ad"),
+    ] {
+        let said = load(&bonded(switch, &members)).err().unwrap_or_else(|| panic!("{switch} is taken"));
+        assert!(said.render(false).contains(words), "{words}: {}", said.render(false));
+    }
+}

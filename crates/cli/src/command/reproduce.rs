@@ -33,6 +33,10 @@ pub struct Arguments {
     /// End with status 1 if a claim is outside its tolerance and none that contradicts it is within.
     #[arg(long)]
     check: bool,
+    /// Simulate only experiments whose names contain this, of papers whose experiments have names (ioctopus); claims that rest on
+    /// others count as not simulated.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Seed of everything random.
     #[arg(long, alias = "random-seed", default_value_t = 1)]
     seed: u64,
@@ -40,7 +44,12 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let options = Options { library: input::library(common), data: data_folder(), seed: arguments.seed };
+    let options = Options {
+        library: input::library(common),
+        data: data_folder(),
+        seed: arguments.seed,
+        only: arguments.only.clone(),
+    };
     let seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
     let mut all = Vec::new();
     for seed in seeds {

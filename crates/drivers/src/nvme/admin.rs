@@ -102,6 +102,7 @@ impl Controller {
             write_zeroes: says.commands & identify::ONCS_WRITE_ZEROES != 0,
             sgl: says.sgl & identify::SGLS_SUPPORTED != 0,
             namespaces: says.namespaces,
+            subsystem: says.subsystem_name,
         };
         Ok(())
     }

@@ -18,6 +18,7 @@ use units::Duration;
 use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::{AdminQueues, Capabilities, Configuration, ControllerStatus};
 
+use super::multipath::Heads;
 use super::namespace::Namespace;
 use super::queue::{Entries, Queue};
 use super::{NvmeCounters, NvmeOptions};
@@ -50,6 +51,8 @@ pub(super) struct Abilities {
     pub write_zeroes: bool,
     pub sgl: bool,
     pub namespaces: u32,
+    /// The name of the subsystem that it is of.
+    pub subsystem: String,
 }
 
 /// The part of the controller memory buffer that holds submission queues.
@@ -84,6 +87,8 @@ pub struct Controller {
     buffer: RefCell<Option<Buffer>>,
     irqs: RefCell<Vec<Irq>>,
     pub(super) namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
+    /// Where namespaces are put together that others reach, too.
+    pub(super) heads: Rc<Heads>,
     pub(super) counters: Cell<NvmeCounters>,
 }
 
@@ -94,6 +99,7 @@ impl Controller {
         device: PciDevice,
         instance: u32,
         options: NvmeOptions,
+        heads: &Rc<Heads>,
     ) -> Result<Rc<Self>, Error> {
         let registers = device.ioremap_bar(0, MemoryType::Uncached)?;
         device.set_master(cpu, true).await;
@@ -128,6 +134,7 @@ impl Controller {
             buffer: RefCell::new(None),
             irqs: RefCell::default(),
             namespaces: RefCell::default(),
+            heads: Rc::clone(heads),
             counters: Cell::default(),
         });
         let done = controller.first_start(cpu).await;

@@ -13,12 +13,14 @@
 //! | `queue` | submission and completion rings, slots |
 //! | `admin` | admin commands, asynchronous events |
 //! | `namespace` | namespaces as block devices |
+//! | `multipath` | one block device for a namespace that several controllers reach |
 //! | `data` | PRPs and SGLs |
 //! | `recovery` | timeouts, aborts, resets, and giving up |
 
 mod admin;
 mod controller;
 mod data;
+mod multipath;
 mod namespace;
 mod queue;
 mod recovery;
@@ -33,6 +35,7 @@ use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Re
 use units::Duration;
 
 pub use controller::{Controller, State};
+use multipath::Heads;
 
 /// What can be chosen when the driver is loaded (Linux's module parameters).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +54,9 @@ pub struct NvmeOptions {
     pub use_memory_buffer: bool,
     /// SGLs are used for segments of at least so many bytes on average (`sgl_threshold`, 32 KiB); 0 for never.
     pub sgl_threshold: u32,
+    /// A namespace that several controllers reach is one block device (`multipath`), whose requests take the controller that is
+    /// local to the submitting core (`iopolicy=numa`). Off, so that each controller has its own.
+    pub multipath: bool,
     /// What its code costs.
     pub costs: NvmeCosts,
 }
@@ -65,6 +71,7 @@ impl Default for NvmeOptions {
             retries: 5,
             use_memory_buffer: true,
             sgl_threshold: 32 << 10,
+            multipath: false,
             costs: NvmeCosts::linux(),
         }
     }
@@ -118,17 +125,23 @@ pub struct NvmeCounters {
 pub struct NvmeDriver {
     options: Cell<NvmeOptions>,
     controllers: RefCell<Vec<Weak<Controller>>>,
+    heads: Rc<Heads>,
 }
 
 impl NvmeDriver {
     /// With options.
     pub fn new(options: NvmeOptions) -> Self {
-        Self { options: Cell::new(options), controllers: RefCell::default() }
+        Self { options: Cell::new(options), ..Self::default() }
     }
 
     /// The controllers that it drives.
     pub fn controllers(&self) -> Vec<Rc<Controller>> {
         self.controllers.borrow().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Requests that went on by another controller than the one that they were given to.
+    pub fn moved_requests(&self) -> u64 {
+        self.heads.moved()
     }
 }
 
@@ -147,7 +160,8 @@ impl PciDriver for NvmeDriver {
             let _part = cpu.book(Part::Driver);
             let taken: Vec<u32> = self.controllers().iter().map(|c| c.instance).collect();
             let instance = (0..).find(|n| !taken.contains(n)).unwrap_or_default();
-            let controller = Controller::probe(cpu, device, instance, self.options.get()).await?;
+            let controller =
+                Controller::probe(cpu, device, instance, self.options.get(), &self.heads).await?;
             let mut known = self.controllers.borrow_mut();
             known.retain(|controller| controller.strong_count() > 0);
             known.push(Rc::downgrade(&controller));

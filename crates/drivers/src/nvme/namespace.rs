@@ -23,6 +23,8 @@ pub(super) struct Namespace {
     /// Bytes of a block as a power of two.
     shift: u8,
     sectors: u64,
+    /// It is a path of a block device that may have others.
+    is_path: bool,
     /// What the kernel calls it.
     name: RefCell<String>,
 }
@@ -35,8 +37,24 @@ impl Namespace {
             controller: controller.me.clone(),
             shift,
             sectors: (says.size << shift) / SECTOR,
+            is_path: controller.options.multipath && says.shared,
             name: RefCell::default(),
         }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Its controller, unless that has gone.
+    pub fn controller(&self) -> Option<Rc<Controller>> {
+        self.controller.upgrade()
+    }
+
+    /// The queue of its controller that stands for another controller's.
+    pub fn queue_of(&self, queue: u16) -> u16 {
+        self.controller.upgrade().map_or(0, |controller| queue % controller.queues().max(1))
     }
 
     /// The blocks of a request; nothing if it does not consist of whole ones, or of too many.
@@ -57,9 +75,7 @@ impl Controller {
             let gone: Vec<u32> = known.keys().copied().filter(|id| !ids.contains(id)).collect();
             gone.iter().filter_map(|id| known.remove(id)).collect()
         };
-        for namespace in gone {
-            self.kernel.unregister_block(&namespace.name.borrow());
-        }
+        gone.iter().for_each(|namespace| self.withdraw(namespace));
         for id in ids {
             if self.namespaces.borrow().contains_key(&id) {
                 continue;
@@ -73,6 +89,10 @@ impl Controller {
             self.check()?;
             let namespace = Rc::new(Namespace::new(self, id, &says));
             self.namespaces.borrow_mut().insert(id, Rc::clone(&namespace));
+            if namespace.is_path {
+                self.heads.join(self, &namespace);
+                continue;
+            }
             let name = self.kernel.register_block(Rc::clone(&namespace) as Rc<dyn BlockDriver>);
             *namespace.name.borrow_mut() = name;
         }
@@ -82,8 +102,13 @@ impl Controller {
     /// Takes all block devices back.
     pub(super) fn unregister(&self) {
         let all = std::mem::take(&mut *self.namespaces.borrow_mut());
-        for namespace in all.into_values() {
-            self.kernel.unregister_block(&namespace.name.borrow());
+        all.values().for_each(|namespace| self.withdraw(namespace));
+    }
+
+    fn withdraw(&self, namespace: &Rc<Namespace>) {
+        match namespace.is_path {
+            true => self.heads.leave(self, namespace),
+            false => self.kernel.unregister_block(&namespace.name.borrow()),
         }
     }
 

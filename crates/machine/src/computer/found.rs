@@ -69,14 +69,15 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         let borrowed = cluster.borrows.iter().filter(move |borrow| borrow.by == number);
         own.chain(borrowed.map(|borrow| borrow.function)).filter_map(|(host, device)| {
             match &all[host].devices[device].kind {
-                DeviceFile::Drive(drive) => Some(&**drive),
+                DeviceFile::Drive(drive) => Some(((host, device), &**drive)),
                 _ => None,
             }
         })
     };
+    let as_one = |number: usize| all[number].nvme_driver.as_ref().is_some_and(|d| d.multipath == Some(true));
     let disks = |number: usize| match all[number].has_user_drives() {
         true => Vec::new(),
-        false => disks(&drives(number).collect::<Vec<_>>()),
+        false => disks(&drives(number).collect::<Vec<_>>(), as_one(number)),
     };
     let disks: Vec<_> = (0..all.len()).map(disks).collect();
     for (host, (interfaces, disks)) in hosts.iter_mut().zip(networks.into_iter().zip(disks)) {
@@ -84,9 +85,13 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
     }
 }
 
-/// The block devices of controllers: one for each namespace.
-fn disks(controllers: &[&DriveSetup]) -> Vec<DiskSetup> {
-    let of = |(controller, drive): (usize, &&DriveSetup)| {
+/// The block devices of controllers, of which it is known whose they are: one for each namespace of each controller, or of each
+/// drive (`as_one`), called as that of its first controller.
+fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool) -> Vec<DiskSetup> {
+    let is_first = |(n, (whose, _)): &(usize, &((usize, usize), &DriveSetup))| {
+        !as_one || !controllers[..*n].iter().any(|(other, _)| other == whose)
+    };
+    let of = |(controller, (_, drive)): (usize, &((usize, usize), &DriveSetup))| {
         let block = drive.file.controller.block.value;
         let named = move |(id, &size): (usize, &Bytes)| DiskSetup {
             name: format!("nvme{controller}n{}", id + 1),
@@ -95,7 +100,7 @@ fn disks(controllers: &[&DriveSetup]) -> Vec<DiskSetup> {
         };
         drive.namespaces.iter().enumerate().map(named).collect::<Vec<_>>()
     };
-    controllers.iter().enumerate().flat_map(of).collect()
+    controllers.iter().enumerate().filter(is_first).flat_map(of).collect()
 }
 
 /// Of a network device the link and the Ethernet port, the NIC, the address that is given, and whether it is of a virtual function.

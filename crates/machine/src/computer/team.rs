@@ -98,7 +98,7 @@ fn share_address(host: &mut HostSetup, members: &[Member], otherwise: [u8; 6], n
     let mac = given.unwrap_or_else(|| Placed { value: otherwise, place: name.place.clone() });
     for member in members {
         if let Some(port) = host.devices[member.device].ports.get_mut(member.port) {
-            port.mac = Some(mac.clone());
+            (port.mac, port.in_channel) = (Some(mac.clone()), true);
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Options {
     pub data: PathBuf,
     /// Seed of everything random.
     pub seed: u64,
+    /// What the names of the experiments contain that are to run; all run if there is none.
+    pub only: Option<String>,
 }
 
 /// A paper reproduced.

@@ -24,6 +24,8 @@ pub fn plug(mut slot: Slot<'_>, setup: &DriveSetup) -> Result<EndpointId, Comput
         // A port that leads nowhere has no part in anything.
         ports: links.len() as u8,
         namespaces: setup.namespaces.clone(),
+        // No two drives have one: it is part of their subsystem's name.
+        serial: format!("{:.12}-{}-{}", drive.name.to_uppercase(), slot.host.0, slot.number),
         ..nvme_params(drive, generation, width, seed)
     };
     let capacity: u64 = setup.namespaces.iter().map(|bytes| bytes.get()).sum();
@@ -77,6 +79,7 @@ pub fn options(entry: Option<&NvmeDriverEntry>) -> NvmeOptions {
             .as_ref()
             .map_or(usual.queue_entries, |count| count.value.get() as u16),
         use_memory_buffer: entry.memory_buffer.as_ref().map_or(usual.use_memory_buffer, |own| own.value),
+        multipath: entry.multipath.unwrap_or(usual.multipath),
         sgl_threshold: entry.sgl_threshold.map_or(usual.sgl_threshold, |bytes| bytes.get() as u32),
         io_timeout: entry.io_timeout.unwrap_or(usual.io_timeout),
         ..usual

@@ -82,5 +82,8 @@ pub fn all(bench: &Bench, sends: bool, is_near: bool) -> Result<Values, String> 
 pub fn one_socket(bench: &Bench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
     let rates = streams(bench, organisation, false, &cores)?;
-    Ok(Values::from([(format!("{name}/one-socket"), rates.gbit)]))
+    Ok(Values::from([
+        (format!("{name}/one-socket"), rates.gbit),
+        (format!("{name}/one-socket-dma"), rates.written),
+    ]))
 }

@@ -37,9 +37,14 @@ pub fn run(bench: &Bench, organisation: Organisation, name: &str) -> Result<Valu
     let (rig, running) = receiving(bench, organisation, 65536)?;
     rig.pass(Duration::from_us(1000));
     let dropped = rig.dropped();
+    let crossed = rig.crossed();
     let before = samples(&rig, SAMPLES[0]);
+    let crossed_before = rig.crossed() - crossed;
     rig.move_tasks("netserver", bench.core(1, CORE))?;
-    let after = samples(&rig, SAMPLES[1]);
+    let mut after = samples(&rig, SETTLING);
+    let crossed = rig.crossed();
+    after.extend(samples(&rig, SAMPLES[1] - SETTLING));
+    let crossed_after = rig.crossed() - crossed;
     if running.try_take().is_some() {
         return Err("the stream ended early".to_owned());
     }
@@ -50,6 +55,16 @@ pub fn run(bench: &Bench, organisation: Organisation, name: &str) -> Result<Valu
     add("before".to_owned(), all(&before));
     add("after".to_owned(), all(after_it));
     add("new-share".to_owned(), 100.0 * mean(after_it, 1) / all(after_it));
+    // Of what a single function carried before, how much it carries still.
+    let first = if mean(&before, 0) > mean(&before, 1) { 0 } else { 1 };
+    add("same-share".to_owned(), 100.0 * mean(after_it, first) / all(after_it));
+    let share = |crossed: u64, samples: &[[f64; 2]]| {
+        let bits = all(samples) * SAMPLE.as_ns_f64() * samples.len() as f64;
+        100.0 * crossed as f64 * 8.0 / bits
+    };
+    add("crosses-before".to_owned(), share(crossed_before, &before));
+    add("crosses-after".to_owned(), share(crossed_after, after_it));
+    add("crosses-once".to_owned(), share(crossed_before, &before).max(share(crossed_after, after_it)));
     add("lost".to_owned(), (rig.dropped() - dropped) as f64);
     for (n, sample) in before.iter().chain(&after).enumerate() {
         let at = n as u64 * SAMPLE.as_ps() / 1_000_000;

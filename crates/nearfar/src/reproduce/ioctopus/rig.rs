@@ -39,6 +39,8 @@ pub enum Organisation {
     OctoWide,
     /// A card with a link to each socket, as two network devices with an address each, `eth0` at socket 0.
     TwoNetdevs,
+    /// A NIC at each socket, as one channel to a switch that spreads flows over them.
+    Bond,
     /// As `Remote`, but DMA writes go into the LLC of the memory's socket (section 2.4, first design).
     RemoteDdioHome,
     /// As `Remote`, but DMA writes stay in the LLC of the NIC's socket (section 2.4, second design).
@@ -55,6 +57,7 @@ impl Organisation {
             Self::Octo => "octo",
             Self::OctoWide => "octo-wide",
             Self::TwoNetdevs => "two-netdevs",
+            Self::Bond => "bond",
             Self::RemoteDdioHome => "remote-ddio-home",
             Self::RemoteDdioDevice => "remote-ddio-device",
             Self::DdioOff => "ddio-off",
@@ -62,7 +65,7 @@ impl Organisation {
     }
 
     const fn is_team(self) -> bool {
-        matches!(self, Self::Octo | Self::OctoWide)
+        matches!(self, Self::Octo | Self::OctoWide | Self::Bond)
     }
 
     /// The network device.
@@ -111,7 +114,7 @@ impl Bench {
     /// A host with a NIC; what runs there runs on socket 0. Packets follow the programs that read them, in software and by the
     /// NIC. `of_driver` are keys of its `nic_driver`.
     pub fn host(&self, name: &str, organisation: Organisation, of_driver: &str) -> String {
-        use Organisation::{Octo, OctoWide, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs};
+        use Organisation::{Bond, Octo, OctoWide, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs};
         let [near, far] = &self.slots;
         let both = |nic: &str, lanes: u32, more: &str| {
             format!(
@@ -124,12 +127,20 @@ impl Bench {
             Octo => both("connectx4-octo", 8, ""),
             OctoWide => both("connectx4-octo", 16, "change.link.width = 32"),
             TwoNetdevs => both("connectx4", 8, ""),
+            Bond => {
+                format!("name = \"near\"\n{}[[host.device]]\nname = \"far\"\n{}", one(near), one(far))
+            }
             Remote | RemoteDdioHome | RemoteDdioDevice => one(far),
             _ => one(near),
         };
-        let team = match organisation.is_team() {
-            true => "[[host.team]]\nname = \"team0\"\nmode = \"octo\"\nmembers = [\"nic:0\", \"nic:1\"]\n",
-            false => "",
+        let team = match organisation {
+            Octo | OctoWide => {
+                "[[host.team]]\nname = \"team0\"\nmode = \"octo\"\nmembers = [\"nic:0\", \"nic:1\"]\n"
+            }
+            Bond => {
+                "[[host.team]]\nname = \"team0\"\nmode = \"bond-802.3ad\"\nmembers = [\"near\", \"far\"]\n"
+            }
+            _ => "",
         };
         let change = organisation.change();
         format!(
@@ -137,6 +148,19 @@ impl Bench {
              change_kernel.steering = {{ rfs = true, arfs = true }}\n\
              [host.nic_driver]\n{of_driver}\n[[host.device]]\n{device}{team}"
         )
+    }
+
+    /// What joins server and client.
+    pub fn cable(organisation: Organisation) -> String {
+        let cable = |one: &str, other: &str| format!("[[cable]]\nends = [\"{one}\", \"{other}\"]\n");
+        match organisation {
+            Organisation::Bond => {
+                let switch = "[[switch]]\nname = \"switch\"\nqueue = \"4 MiB\"\nlag = [[0, 1]]\n";
+                let links = [("server:0", "switch:0"), ("server:1", "switch:1"), ("client", "switch:2")];
+                switch.to_owned() + &links.map(|(one, other)| cable(one, other)).concat()
+            }
+            _ => cable("server", "client"),
+        }
     }
 
     /// Boots what `text` describes.
@@ -165,6 +189,7 @@ struct Counts {
     payload: u64,
     packets: u64,
     busy: Duration,
+    written: u64,
     memory: u64,
     link_dma: u64,
     link_io: u64,
@@ -183,6 +208,8 @@ pub struct Rates {
     pub mpps: f64,
     /// Cores' time, percent of those watched.
     pub cpu: f64,
+    /// What devices wrote, payload and what tells of it, Gbit/s.
+    pub written: f64,
     /// DRAM's traffic, read and written, Gbit/s.
     pub memory: f64,
     /// What crossed the interconnect for DMA, both ways, Gbit/s.
@@ -285,10 +312,24 @@ impl Rig {
         self.computers.simulation().with(|fabric, _| fabric.host_mut(id).memory.flush_all());
     }
 
-    /// A counter of each function of the first host's first NIC.
+    /// A counter of the first host's two network functions: of one NIC, or of two with one each.
     pub fn of_functions(&self, which: usize) -> [u64; 2] {
-        let nic = self.host(0).nics.first();
-        [0, 1].map(|function| nic.map_or(0, |(_, nic)| nic.counter(FunctionIndex(function), which)))
+        let nics = &self.host(0).nics;
+        [0u8, 1].map(|n| {
+            let (nic, function) = if nics.len() > 1 { (usize::from(n), 0) } else { (0, n) };
+            nics.get(nic).map_or(0, |(_, nic)| nic.counter(FunctionIndex(function), which))
+        })
+    }
+
+    /// Bytes that devices have written into the first host's memory.
+    pub fn written_by_devices(&self) -> u64 {
+        let id = self.host(0).host;
+        self.computers.simulation().with(|fabric, _| fabric.host(id).counters().device_write_bytes)
+    }
+
+    /// Bytes that have crossed between the first host's sockets for DMA.
+    pub fn crossed(&self) -> u64 {
+        self.counts(&[]).link_dma
     }
 
     /// Frames that the first host's NIC has dropped.
@@ -324,6 +365,7 @@ impl Rig {
             gbit_half: estimate.map_or(f64::NAN, |estimate| estimate.half_width),
             mpps: packets / ns * 1e3,
             cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores.len() as f64,
+            written: gbit(|counts| counts.written),
             memory: gbit(|counts| counts.memory),
             link_dma: gbit(|counts| counts.link_dma),
             link_io: (after.link_io - before.link_io) as f64,
@@ -339,9 +381,7 @@ impl Rig {
         let mut counts =
             Counts { busy: cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum(), ..Counts::default() };
         // What passes a team passes its members, too.
-        let teams = server.kernel.net().device("team0");
-        let devices = teams.map_or_else(|| server.kernel.net().devices(), |team| vec![team]);
-        for device in devices {
+        for device in server.kernel.net().devices().into_iter().filter(|device| device.name() != "team0") {
             let passed = device.counters();
             let packets = passed.rx_packets.max(passed.tx_packets);
             let bytes = passed.rx_bytes.max(passed.tx_bytes);
@@ -349,6 +389,7 @@ impl Rig {
             counts.payload += bytes - (HEADERS * packets).min(bytes);
         }
         let id = server.host;
+        counts.written = self.written_by_devices();
         self.computers.simulation().with(|fabric, _| counts.add(fabric.host(id).memory.counters()));
         counts
     }

@@ -17,9 +17,10 @@ pub const DRIVER: &str = "adaptive = true";
 /// Server and client with a stream that the server will receive, in buffers of so many bytes. The client's NIC is local.
 pub fn receiving(bench: &Bench, organisation: Organisation, buffer: u32) -> Result<(Rig, Running), String> {
     let text = format!(
-        "{}{}[[cable]]\nends = [\"server\", \"client\"]\n",
+        "{}{}{}",
         bench.host("server", organisation, DRIVER),
-        bench.host("client", Organisation::Local, DRIVER)
+        bench.host("client", Organisation::Local, DRIVER),
+        Bench::cable(organisation)
     );
     let rig = bench.boot(&text)?;
     rig.start(0, &[CORE], "netserver")?;

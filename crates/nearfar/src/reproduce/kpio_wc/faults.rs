@@ -387,14 +387,16 @@ mod tests {
     fn the_second_format_sends_nothing_that_was_not_meant_and_counts_the_rest() {
         // The card as it ships, the report's runs, several seeds.
         for seed in 1..=3 {
-            let options = Options { library: machine::Library::built_in(), data: ".".into(), seed };
+            let options =
+                Options { library: machine::Library::built_in(), data: ".".into(), seed, only: None };
             for (fault, _) in FAULTS {
                 let t = tally(&options, fault, Format::Framed, None, RUNS).unwrap();
                 assert_eq!((t.spoilt, t.wrong, t.lasting), (0, 0, 0), "{fault:?}, seed {seed}");
                 assert_eq!(t.counted + t.behind, t.lost, "{fault:?}, seed {seed}: each once");
             }
         }
-        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 2 };
+        let options =
+            Options { library: machine::Library::built_in(), data: ".".into(), seed: 2, only: None };
         let signature = tally(&options, Fault::Signature, PAPERS, None, 20).unwrap();
         assert_eq!(signature.spoilt, 20);
         // In the paper's range lines of two cores that are mixed may cost the next packet, too.

@@ -283,7 +283,8 @@ mod tests {
 
     #[test]
     fn a_single_buffer_fills_no_faster_than_it_empties() {
-        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 1 };
+        let options =
+            Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None };
         let values = single_and_many(&options).unwrap();
         // It is free 91 ns after its line left, where ten need not wait for that.
         assert!(values["fill/rate-one"] < 1.0, "{values:#?}");

@@ -206,7 +206,8 @@ mod tests {
     /// What the part files were fitted to.
     #[test]
     fn the_events_of_figures_5_and_6_come_when_they_did() {
-        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 1 };
+        let options =
+            Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None };
         let mut seen = kpio(&options).unwrap();
         seen.extend(dma(&options).unwrap());
         let published = [

@@ -179,7 +179,8 @@ mod tests {
     /// One run is an event trace, the other a point of a curve: what is sent is the same.
     #[test]
     fn table_1_and_figure_7_agree_on_64_bytes() {
-        let options = Options { library: machine::Library::built_in(), data: ".".into(), seed: 1 };
+        let options =
+            Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None };
         for (path, card, table) in [
             (Path::Dma, ORDINARY, pings::dma(&options).unwrap()["dma-ping/payload"]),
             (Path::Kpio, FPGA, pings::kpio(&options).unwrap()["kpio-ping/payload"]),

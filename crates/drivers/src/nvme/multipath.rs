@@ -1,0 +1,169 @@
+//! One block device for a namespace that several controllers of the host reach (Linux: `nvme_core.multipath` with
+//! `iopolicy=numa`): a request takes the path that is local to the core that submits it, and another one if that has gone.
+//!
+//! Namespaces are one if their controllers are of one subsystem, which both say, and their numbers are the same (NVM Express Base
+//! Specification 1.4, 5.15.2.1 NMIC, 7.10). Paths have no block devices of their own.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::block::{BlockDriver, BlockLimits, BlockRequest};
+use platform::cpu::{Cpu, CpuId};
+use platform::tags::TagSet;
+use wire::pcie::FunctionAddress;
+
+use super::controller::{Controller, State};
+use super::namespace::Namespace;
+
+/// All namespaces of a driver's controllers that have several paths, or may get them.
+#[derive(Default)]
+pub(super) struct Heads {
+    all: RefCell<Vec<Rc<Head>>>,
+}
+
+/// A namespace and its paths.
+struct Head {
+    me: Weak<Self>,
+    subsystem: String,
+    id: u32,
+    limits: BlockLimits,
+    tags: Rc<TagSet>,
+    paths: RefCell<Vec<Rc<Namespace>>>,
+    /// What the kernel calls it.
+    name: RefCell<String>,
+    /// Requests that went on by another path.
+    moved: Cell<u64>,
+}
+
+impl Heads {
+    /// A controller has found a namespace: it is another path, or the first of a new block device.
+    pub fn join(&self, controller: &Controller, namespace: &Rc<Namespace>) {
+        let subsystem = controller.abilities.borrow().subsystem.clone();
+        let known = self.find(&subsystem, namespace.id());
+        if let Some(head) = known {
+            head.paths.borrow_mut().push(Rc::clone(namespace));
+            return;
+        }
+        let limits = namespace.limits();
+        let of_path = namespace.tags();
+        let head = Rc::new_cyclic(|me| Head {
+            me: me.clone(),
+            subsystem,
+            id: namespace.id(),
+            limits,
+            // One path has room for what another one had under way.
+            tags: Rc::new(TagSet::new(of_path.queues(), of_path.depth() / 2)),
+            paths: RefCell::new(vec![Rc::clone(namespace)]),
+            name: RefCell::default(),
+            moved: Cell::new(0),
+        });
+        self.all.borrow_mut().push(Rc::clone(&head));
+        let name = controller.kernel.register_block(Rc::clone(&head) as Rc<dyn BlockDriver>);
+        *head.name.borrow_mut() = name;
+    }
+
+    /// A path goes, and with the last one the block device.
+    pub fn leave(&self, controller: &Controller, namespace: &Rc<Namespace>) {
+        let all = self.all.borrow();
+        let head = all.iter().find(|head| head.paths.borrow().iter().any(|path| Rc::ptr_eq(path, namespace)));
+        let Some(head) = head.cloned() else { return };
+        drop(all);
+        head.paths.borrow_mut().retain(|path| !Rc::ptr_eq(path, namespace));
+        if head.paths.borrow().is_empty() {
+            self.all.borrow_mut().retain(|other| !Rc::ptr_eq(other, &head));
+            controller.kernel.unregister_block(&head.name.borrow());
+        }
+    }
+
+    fn find(&self, subsystem: &str, id: u32) -> Option<Rc<Head>> {
+        self.all.borrow().iter().find(|head| head.subsystem == subsystem && head.id == id).cloned()
+    }
+
+    /// Requests that went on by another path than the one that they were given to.
+    pub fn moved(&self) -> u64 {
+        self.all.borrow().iter().map(|head| head.moved.get()).sum()
+    }
+}
+
+impl Head {
+    /// The path for a core: one that takes commands, of the core's node if there is such a one; else one that may do so again.
+    fn path_for(&self, cpu: &Cpu) -> Option<Rc<Namespace>> {
+        let distance = |path: &Rc<Namespace>| {
+            let controller = path.controller()?;
+            match controller.state.get() {
+                State::Dead => None,
+                State::Live => Some(u8::from(controller.device.node() != cpu.node())),
+                State::Starting | State::Resetting => Some(2),
+            }
+        };
+        let paths = self.paths.borrow();
+        let usable = paths.iter().filter_map(|path| Some((distance(path)?, path)));
+        usable.min_by_key(|&(distance, _)| distance).map(|(_, path)| Rc::clone(path))
+    }
+
+    /// Gives a request to a path; it goes to another one as often as it comes back because a controller has gone.
+    fn give(&self, cpu: &Cpu, queue: u16, request: BlockRequest, tries: usize) -> Result<(), BlockRequest> {
+        let Some(path) = self.path_for(cpu) else {
+            request.end(cpu, Err(Error::NoDevice));
+            return Ok(());
+        };
+        let BlockRequest { op, sector, sectors, segments, tag, done } = request;
+        let (me, again) = (self.me.clone(), segments.clone());
+        let ended = move |cpu: &Cpu, result: Result<(), Error>| match me.upgrade() {
+            Some(head) if result == Err(Error::NoDevice) && tries > 0 => {
+                head.moved.set(head.moved.get() + 1);
+                let request = BlockRequest { op, sector, sectors, segments: again, tag, done };
+                if let Err(request) = head.give(cpu, queue, request, tries - 1) {
+                    request.end(cpu, Err(Error::NoDevice));
+                }
+                head.commit(cpu, queue);
+            }
+            _ => done(cpu, result),
+        };
+        let request = BlockRequest { op, sector, sectors, segments, tag, done: Box::new(ended) };
+        path.submit(cpu, path.queue_of(queue), request)
+    }
+}
+
+impl BlockDriver for Head {
+    fn limits(&self) -> BlockLimits {
+        self.limits.clone()
+    }
+
+    fn tags(&self) -> Rc<TagSet> {
+        Rc::clone(&self.tags)
+    }
+
+    fn function(&self) -> Option<FunctionAddress> {
+        self.paths.borrow().first()?.function()
+    }
+
+    fn queue_for(&self, cpu: CpuId) -> u16 {
+        self.paths.borrow().first().map_or(0, |path| path.queue_for(cpu))
+    }
+
+    fn submit(&self, cpu: &Cpu, queue: u16, request: BlockRequest) -> Result<(), BlockRequest> {
+        let others = self.paths.borrow().len();
+        self.give(cpu, queue, request, others)
+    }
+
+    fn commit(&self, cpu: &Cpu, queue: u16) {
+        if let Some(path) = self.path_for(cpu) {
+            path.commit(cpu, path.queue_of(queue));
+        }
+    }
+
+    fn poll(&self, cpu: &Cpu, queue: u16) -> usize {
+        let paths = self.paths.borrow().clone();
+        paths.iter().map(|path| path.poll(cpu, path.queue_of(queue))).sum()
+    }
+
+    fn timed_out(self: Rc<Self>, cpu: &Cpu, queue: u16, tag: u16) {
+        let paths = self.paths.borrow().clone();
+        for path in paths {
+            let queue = path.queue_of(queue);
+            path.timed_out(cpu, queue, tag);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! fio reads four drives beside instances of STREAM (section 5.4, Figure 15), on the paper's other server.
+
+use engine::steady::SteadyMean;
+use platform::cpu::Node;
+use platform::memory::Policy;
+use units::Duration;
+
+use super::Values;
+use super::rig::{Bench, Rig};
+
+const MACHINE: &str = "xeon-8160";
+/// Cores of a socket.
+const CORES: u16 = 24;
+const DRIVES: u16 = 4;
+/// Jobs on each drive: eight in all.
+const JOBS: u16 = 2;
+/// Elements of an array of STREAM: the three arrays of one instance exceed the caches.
+const ELEMENTS: u64 = 2 << 20;
+/// Until STREAM has set its arrays, and until as many requests have come back as are under way.
+const FILLING: Duration = Duration::from_ms(7);
+const WARMING: Duration = Duration::from_ms(4);
+const BATCH: Duration = Duration::from_us(100);
+const BATCHES: usize = 60;
+
+/// Where the drives are, seen from fio on socket 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drives {
+    /// At its socket.
+    Local,
+    /// At the other one.
+    Remote,
+    /// At both: a port of each drive at each socket, and one block device (an OctoSSD).
+    Octo,
+}
+
+impl Drives {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Remote => "remote",
+            Self::Octo => "octo",
+        }
+    }
+
+    /// The number in a block device's name: that of the drive's first controller.
+    fn device(self, drive: u16) -> u16 {
+        if self == Self::Octo { 2 * drive } else { drive }
+    }
+
+    fn host(self) -> String {
+        let bay = |socket1: bool, n: u16| match (socket1, n) {
+            (false, 0) => "bay".to_owned(),
+            (false, n) => format!("bay.{n}"),
+            (true, 0) => "bay-socket1".to_owned(),
+            (true, n) => format!("bay-socket1.{n}"),
+        };
+        let drive = |n| match self {
+            Self::Local | Self::Remote => {
+                format!("[[host.device]]\ndrive = \"pm1725a\"\nslot = \"{}\"\n", bay(self == Self::Remote, n))
+            }
+            Self::Octo => format!(
+                "[[host.device]]\ndrive = \"pm1725a-dual\"\nlinks = [{{ slot = \"{}\" }}, {{ slot = \"{}\" }}]\n",
+                bay(false, n),
+                bay(true, n)
+            ),
+        };
+        let multipath = if self == Self::Octo { "[host.nvme_driver]\nmultipath = true\n" } else { "" };
+        let drives: String = (0..DRIVES).map(drive).collect();
+        format!("[[host]]\nname = \"server\"\nmachine = \"{MACHINE}\"\n{multipath}{drives}")
+    }
+}
+
+/// fio's rate, in GB/s, and what crossed between the sockets for it.
+pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, String> {
+    let rig = bench.boot(&drives.host())?;
+    for n in 0..instances {
+        let line = format!("stream --array-size {ELEMENTS} --ntimes 1000");
+        rig.start_with(0, &[CORES + n], Policy::Bind(Node(0)), &line)?;
+    }
+    if instances > 0 {
+        rig.pass(FILLING);
+    }
+    for n in 0..DRIVES {
+        let cores: Vec<u16> = (0..JOBS).map(|job| n * JOBS + job).collect();
+        let line = format!(
+            "fio --filename=/dev/nvme{n}n1 --rw=randread --bs=128k --iodepth=32 --numjobs={JOBS} --runtime=1s",
+            n = drives.device(n)
+        );
+        rig.start(0, &cores, &line)?;
+    }
+    rig.pass(WARMING);
+    let (written, crossed) = (rig.written_by_devices(), rig.crossed());
+    let (rate, batches) = measure(&rig);
+    let bytes = (rig.written_by_devices() - written) as f64;
+    let place = format!("{}/{instances}", drives.name());
+    Ok(Values::from([
+        (format!("fio-gbyte/{place}"), rate.0),
+        (format!("fio-interval/{place}"), 100.0 * rate.1 / rate.0),
+        (format!("fio-batches/{place}"), batches as f64),
+        (format!("fio-crossed/{place}"), 100.0 * (rig.crossed() - crossed) as f64 / bytes),
+    ]))
+}
+
+/// What devices write to memory, in GB/s, with half its 95 % interval, and in how many batches that was found.
+fn measure(rig: &Rig) -> ((f64, f64), usize) {
+    let mut rate = SteadyMean::new();
+    let mut before = rig.written_by_devices();
+    while rate.len() < BATCHES && !rate.is_steady(0.01) {
+        rig.pass(BATCH);
+        let now = rig.written_by_devices();
+        rate.push((now - before) as f64 / BATCH.as_ns_f64());
+        before = now;
+    }
+    let estimate = rate.estimate();
+    let known = estimate.map_or((f64::NAN, f64::NAN), |estimate| (estimate.mean, estimate.half_width));
+    (known, rate.len())
+}
