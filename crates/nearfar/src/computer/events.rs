@@ -290,7 +290,7 @@ impl<'a> Events<'a> {
                 report
             });
             let (outcome, took) = (outcome.map_err(Failure::from), clock.now().since(began));
-            ended.done.borrow_mut().push((number, Done { number: None, host, run, took, outcome }));
+            ended.done.borrow_mut().push((number, Done::new(None, host, run, took, outcome)));
         });
     }
 
