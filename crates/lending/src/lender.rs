@@ -42,6 +42,8 @@ struct Lease {
     peers: BTreeMap<Peer, Vec<Joined>>,
     /// Functions of other nodes that reach it.
     guests: Vec<Guest>,
+    /// Its BARs, for the borrower's cores.
+    shown: Shown,
 }
 
 /// A BAR that a function reaches.
@@ -57,8 +59,37 @@ struct Guest {
     who: Peer,
     /// What its requests are called here.
     alias: Bdf,
-    /// BARs that the adapter's own domain has for it.
+    shown: Shown,
+}
+
+/// BARs of a function as others reach them by the adapter: where the IOMMU gives out addresses, its domain has them.
+#[derive(Default)]
+struct Shown {
+    bars: Bars,
     mapped: Vec<(Iova, u64)>,
+}
+
+impl Shown {
+    fn new(cpu: &Cpu, service: &Service, device: &PciDevice) -> Result<Self, Error> {
+        let (dma, mut shown) = (service.adapter.dma(), Self::default());
+        for number in 0..6 {
+            let Some(bar) = device.bar(number) else { continue };
+            let mut at = Iova::new(bar.start.0);
+            if service.translates() {
+                let mapped = dma.map_resource(cpu, bar.start, bar.length, Direction::Bidirectional);
+                at = mapped.inspect_err(|_| shown.end(cpu, &service.adapter))?;
+                shown.mapped.push((at, bar.length));
+            }
+            shown.bars[usize::from(number)] = (at.get(), bar.length);
+        }
+        Ok(shown)
+    }
+
+    fn end(&self, cpu: &Cpu, adapter: &Adapter) {
+        for &(at, length) in &self.mapped {
+            adapter.dma().unmap_resource(cpu, at, length, Direction::Bidirectional);
+        }
+    }
 }
 
 enum State {
@@ -168,6 +199,13 @@ impl Lender {
     /// Who has which function.
     pub fn leases(&self) -> Vec<(Bdf, u8)> {
         self.held.borrow().iter().filter_map(|(&function, held)| Some((function, held.to()?))).collect()
+    }
+
+    /// How many functions that are lent have an IOMMU domain to themselves.
+    pub fn isolated(&self) -> usize {
+        let is =
+            |held: &&Rc<Held>| matches!(&*held.state.borrow(), State::Lent(lease) if lease.domain.is_some());
+        self.held.borrow().values().filter(is).count()
     }
 
     /// Lends a function to a node, which it is to reach `window` bytes of.
@@ -350,9 +388,7 @@ impl Lender {
 
 impl Guest {
     fn leave(self, cpu: &Cpu, adapter: &Adapter) {
-        for (at, length) in self.mapped {
-            adapter.dma().unmap_resource(cpu, at, length, Direction::Bidirectional);
-        }
+        self.shown.end(cpu, adapter);
         // Another function that is lent may be reached by it, too.
         if adapter.remove_remote(cpu, self.alias) {
             adapter.dismiss(cpu, self.alias);
@@ -418,9 +454,15 @@ impl Lease {
             adapter.remove_local(cpu, place);
         })?;
         let (peers, guests) = (BTreeMap::new(), Vec::new());
-        let mut lease = Self { to, place, windows: [memory, messages], domain: None, peers, guests };
-        match lease.isolate(cpu, service, device) {
-            Ok(domain) => lease.domain = domain,
+        let windows = [memory, messages];
+        let shown = Shown::default();
+        let mut lease = Self { to, place, windows, domain: None, peers, guests, shown };
+        let isolated = lease.isolate(cpu, service, device).and_then(|domain| {
+            lease.domain = domain;
+            Shown::new(cpu, service, device)
+        });
+        match isolated {
+            Ok(shown) => lease.shown = shown,
             Err(error) => {
                 lease.end(cpu, adapter);
                 return Err(error);
@@ -428,7 +470,7 @@ impl Lease {
         }
         let command = u32::from(header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE);
         device.config_write(cpu, header::COMMAND, command, 3).await;
-        let bars = held.own_bars();
+        let bars = lease.shown.bars;
         let terms = Terms { place, window: memory.at.0, messages: messages.at.0, bars };
         Ok((lease, terms))
     }
@@ -520,36 +562,29 @@ impl Lease {
         (who, place): (Peer, u8),
         device: &PciDevice,
     ) -> Result<Bars, Error> {
-        let (adapter, dma) = (&service.adapter, service.adapter.dma());
+        let adapter = &service.adapter;
         let alias = adapter.add_remote(cpu, who.node, place)?;
-        let mut guest = Guest { who, alias, mapped: Vec::new() };
-        let mut found = Bars::default();
-        let mut reach = || {
-            adapter.admit(cpu, alias)?;
-            for (number, own) in (0..).zip(&mut found) {
-                let Some(bar) = device.bar(number) else { continue };
-                *own = (bar.start.0, bar.length);
-                if service.translates() {
-                    let at = dma.map_resource(cpu, bar.start, bar.length, Direction::Bidirectional)?;
-                    guest.mapped.push((at, bar.length));
-                    own.0 = at.get();
-                }
+        let mut guest = Guest { who, alias, shown: Shown::default() };
+        let admitted = adapter.admit(cpu, alias).and_then(|()| Shown::new(cpu, service, device));
+        match admitted {
+            Ok(shown) => {
+                guest.shown = shown;
+                let bars = guest.shown.bars;
+                self.guests.push(guest);
+                Ok(bars)
             }
-            Ok(())
-        };
-        let reached = reach();
-        if reached.is_err() {
-            guest.leave(cpu, adapter);
-        } else {
-            self.guests.push(guest);
+            Err(error) => {
+                guest.leave(cpu, adapter);
+                Err(error)
+            }
         }
-        reached.map(|()| found)
     }
 
     fn end(mut self, cpu: &Cpu, adapter: &Adapter) {
         let peers: Vec<Peer> = self.peers.keys().copied().collect();
         peers.into_iter().for_each(|peer| self.unreach(cpu, adapter, peer));
         self.guests.drain(..).for_each(|guest| guest.leave(cpu, adapter));
+        self.shown.end(cpu, adapter);
         if let Some(domain) = self.domain {
             domain.close(cpu);
         }

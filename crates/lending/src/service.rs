@@ -49,6 +49,8 @@ pub struct Counters {
     pub messages: u64,
     /// Functions that are lent.
     pub lent: usize,
+    /// Of those, such as the IOMMU lets reach their windows alone.
+    pub isolated: usize,
     /// Functions that are borrowed.
     pub borrowed: usize,
     /// Of the adapter: segments, own requesters, requesters of others in use.
@@ -184,6 +186,7 @@ impl Service {
         Counters {
             messages: self.mail.written.get(),
             lent: self.lender.leases().len(),
+            isolated: self.lender.isolated(),
             borrowed: self.borrower.count(),
             in_use: self.adapter.in_use(),
         }

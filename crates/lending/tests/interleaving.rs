@@ -119,7 +119,7 @@ proptest! {
         for host in 0..3 {
             let counters = cluster.service(host).counters();
             prop_assert_eq!((counters.lent, counters.borrowed), (0, 0));
-            prop_assert!(!cluster.reached_by_copiers(host));
+            prop_assert_eq!(counters.isolated, 0);
             // Mail of two neighbours at most, and nothing else.
             let [segments, local, remote] = counters.in_use;
             prop_assert!(segments <= 4 && local == 1 && remote == 2, "{:?}", counters.in_use);

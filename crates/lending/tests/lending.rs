@@ -44,7 +44,7 @@ fn a_borrowed_device_works_under_every_iommu_and_leaves_nothing() {
             let now = cluster.service(0).counters().messages + cluster.service(1).counters().messages;
             assert_eq!(now, said, "no message belongs to I/O");
             assert_eq!(cluster.service(1).leases(), [(cluster.function(1, 0), 1)]);
-            assert_eq!(cluster.reached_by_copiers(1), lender != DmaMode::Off);
+            assert_eq!(cluster.isolated(1), usize::from(lender != DmaMode::Off));
             for host in 0..2 {
                 let kernel = &cluster.hosts[host].kernel;
                 assert_eq!(kernel.iommu_faults(), [], "{what}, host {host}");
@@ -55,7 +55,7 @@ fn a_borrowed_device_works_under_every_iommu_and_leaves_nothing() {
             assert!(copier.removed.get() && !copier.gone.get());
             assert_eq!(copier.dma.counters().live(), 0);
             assert_eq!(at_rest(&cluster), before, "{what}");
-            assert_eq!((cluster.foreign(0), cluster.reached_by_copiers(1)), (0, false), "{what}");
+            assert_eq!((cluster.foreign(0), cluster.isolated(1)), (0, 0), "{what}");
             assert_eq!(cluster.give_back(0, 1, 0), Err(Error::Invalid));
         }
     }
@@ -133,7 +133,7 @@ fn a_cable_that_is_cut_takes_the_device_and_the_lender_has_it_back() {
         assert_eq!(outcome, (u32::MAX, 7), "reads bring ones, and what was under way fails");
         cluster.run_for(Duration::from_ms(400));
         assert!(copier.gone.get() && copier.removed.get());
-        assert_eq!((cluster.foreign(0), cluster.reached_by_copiers(1)), (0, false));
+        assert_eq!((cluster.foreign(0), cluster.isolated(1)), (0, 0));
         assert_eq!(cluster.service(1).leases(), []);
         assert_eq!(cluster.borrow(0, 1, 0), Err(Error::Unreachable));
         cluster.set_cable(0, 1, true);
@@ -152,7 +152,7 @@ fn a_borrower_that_crashes_loses_what_it_has() {
     cluster.hosts[0].kernel.halt();
     cluster.run_for(Duration::from_ms(1_500));
     assert_eq!(cluster.service(1).leases(), []);
-    assert!(!cluster.reached_by_copiers(1));
+    assert_eq!(cluster.isolated(1), 0);
 }
 
 #[test]

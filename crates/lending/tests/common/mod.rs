@@ -226,12 +226,9 @@ impl Cluster {
         all.iter().filter(|f| f.segment != FunctionAddress::default().segment).count()
     }
 
-    /// Pages that the copiers of a host reach by its IOMMU.
-    pub fn reached_by_copiers(&self, host: usize) -> bool {
-        let kernel = &self.hosts[host].kernel;
-        let own: Vec<Bdf> = (0..self.hosts[host].copiers.len()).map(|n| self.function(host, n)).collect();
-        let all = kernel.pci();
-        all.iter().any(|f| f.segment.0 == 0 && own.contains(&f.bdf) && f.domain.is_some())
+    /// Functions of a host that its IOMMU lets reach the windows of a lease.
+    pub fn isolated(&self, host: usize) -> usize {
+        self.service(host).counters().isolated
     }
 
     pub fn word(&self, host: usize, at: u64) -> u64 {
