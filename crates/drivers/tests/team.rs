@@ -22,7 +22,7 @@ use platform::net::{Fragment, Packet, PacketOwner};
 use platform::sync::Completion;
 use proptest::prelude::*;
 use units::{BitRate, Duration};
-use wire::nic::registers::counter;
+use wire::nic::registers::{counter, feature};
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const READER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -233,11 +233,12 @@ fn one_doorbell_to_the_other_function_shows() {
     assert!(doorbells() > before);
 }
 
-/// A program that moves takes its traffic with it.
+/// A program that moves takes its traffic with it, with either firmware.
 #[test]
 fn traffic_follows_a_program() {
-    for receives in [true, false] {
-        let pair = pair();
+    let global: fn(&mut devices::nic::NicParams) = |nic| nic.features |= feature::GLOBAL_RULES;
+    for (receives, rules) in [(true, None), (true, Some(global)), (false, None)] {
+        let pair = pair_with(rules, steering());
         let data = bytes(4_000_000, 6);
         let stream = stream(&pair, PORT, data.clone(), receives, CORES[0]);
         while *stream.so_far.borrow() < 1_500_000 {

@@ -73,7 +73,7 @@ pub use library::Library;
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
 pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
-pub use nic::{Nic, NicController, NicKpio, NicPath, NicVirtual};
+pub use nic::{Nic, NicController, NicDefaults, NicKpio, NicPath, NicVirtual};
 pub use nic_driver::{HeldLoads, KpioFormat, KpioSelect, KpioStores, NicDriverEntry, RingPlace};
 pub use ntb::{ClusterSwitch, Ntb};
 pub use nvme_driver::NvmeDriverEntry;

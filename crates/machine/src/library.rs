@@ -37,6 +37,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/kernels/linux.toml",
     "machines/nics/82575eb.toml",
     "machines/nics/82599.toml",
+    "machines/nics/connectx4-octo-global.toml",
     "machines/nics/connectx4-octo.toml",
     "machines/nics/connectx4.toml",
     "machines/nics/kpio-fpga.toml",

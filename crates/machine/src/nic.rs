@@ -28,6 +28,8 @@ record! {
         kpio: Option<NicKpio>,
         /// Virtual functions (SR-IOV), where it can have them.
         virtual_functions: Option<NicVirtual>,
+        /// How its Linux driver sets it up; as ixgbe does if not given.
+        driver: Option<NicDefaults>,
     }
     check |nic: &Nic, check: &mut Check<'_>| {
         let completion = nic.controller.completion.as_ref().map_or(16, |entry| entry.value.get());
@@ -180,6 +182,9 @@ record! {
         /// Whether the functions behind its links share an Ethernet address and are one to the network; each has its own if not
         /// given.
         shared_address: Option<Figure<bool>>,
+        /// Whether its firmware knows which function each queue is of, so that a rule that names a queue names the function, too;
+        /// otherwise its internal switch has rules of its own.
+        global_rules: Option<Figure<bool>>,
     }
 }
 
@@ -196,6 +201,32 @@ record! {
         pci_id: Figure<String>,
     }
 }
+
+record! {
+    /// How a NIC's Linux driver sets it up unless `[host.nic_driver]` of a scenario says otherwise.
+    pub struct NicDefaults {
+        /// Descriptors of a sending queue.
+        tx_ring: Figure<Count>,
+        /// Descriptors of a receiving queue.
+        rx_ring: Figure<Count>,
+        /// Longest wait from a packet to its interrupt.
+        coalescing: Figure<Duration>,
+        /// Packets after which the interrupt comes at once; 0 for no limit.
+        coalescing_packets: Figure<u32>,
+    }
+    check |driver: &NicDefaults, check: &mut Check<'_>| {
+        for (key, ring) in [("tx_ring", &driver.tx_ring), ("rx_ring", &driver.rx_ring)] {
+            let entries = ring.value.get();
+            let fits = entries.is_power_of_two() && RINGS.contains(&entries);
+            check.require(fits, key, format!("a ring of {entries} descriptors"), "a power of two from 8 to 32768");
+        }
+        let soon = driver.coalescing.value <= Duration::from_ms(1_000);
+        check.require(soon, "coalescing", "no interrupt waits as long", "1 s at most");
+    }
+}
+
+/// Descriptors that a ring may have.
+pub(crate) const RINGS: std::ops::RangeInclusive<u32> = 8..=32_768;
 
 record! {
     /// A NIC's queues for frames that cores write into it (kPIO+WC).

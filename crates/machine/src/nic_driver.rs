@@ -1,5 +1,6 @@
 //! What a scenario says of the NIC's driver: its module parameters.
 
+use crate::nic::RINGS;
 use crate::placed::{Placed, Several};
 use crate::read::{Check, record};
 use crate::scalar::{Count, names};
@@ -66,9 +67,9 @@ record! {
     pub struct NicDriverEntry {
         /// Pairs of queues.
         channels: Option<Placed<Count>>,
-        /// Descriptors of a sending queue: a power of two; 512 if not given.
+        /// Descriptors of a sending queue: a power of two; what the first NIC's file says if not given, or 512.
         tx_ring: Option<Placed<Count>>,
-        /// Descriptors of a receiving queue.
+        /// The same of a receiving queue.
         rx_ring: Option<Placed<Count>>,
         /// Longest wait from a packet to its interrupt.
         coalescing: Option<Duration>,
@@ -119,9 +120,9 @@ const HELD_MOST: u64 = 2048;
 
 fn check(driver: &NicDriverEntry, check: &mut Check<'_>) {
     for (key, ring) in [("tx_ring", &driver.tx_ring), ("rx_ring", &driver.rx_ring)] {
-        let fits = ring.as_ref().is_none_or(|ring| {
-            ring.value.get().is_power_of_two() && (8..=32_768).contains(&ring.value.get())
-        });
+        let fits = ring
+            .as_ref()
+            .is_none_or(|ring| ring.value.get().is_power_of_two() && RINGS.contains(&ring.value.get()));
         check.require(fits, key, "a ring cannot have as many descriptors", "a power of two from 8 to 32768");
     }
     let port = |port: Option<u32>| port.is_none_or(|port| port <= 65535);

@@ -189,6 +189,17 @@ impl Nic {
             },
             _ => flow::RESULT_UNKNOWN,
         };
+        let (key, rule, went) = (state.flow.key(), state.flow.rule, state.flow.result == flow::RESULT_OK);
+        if went && !is_switch && !is_virtual && self.params.features & feature::GLOBAL_RULES != 0 {
+            // Which queue is known: which function's it is follows.
+            let rule = switch_part.start + rule;
+            match command {
+                flow::ADD => _ = self.switch_rules.add(now, rule, key, function.into()),
+                flow::REMOVE => _ = self.switch_rules.remove(rule),
+                flow::CLEAR => self.switch_rules.remove_range(switch_part),
+                _ => {}
+            }
+        }
     }
 
     fn set_queue_register(

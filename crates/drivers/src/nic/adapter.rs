@@ -98,7 +98,8 @@ impl Adapter {
         kpio: Option<Kpio>,
     ) -> Rc<Self> {
         let off = feature::PROMISCUOUS | feature::ALL_GROUPS;
-        let station = (limits.features & feature::STATION != 0).then_some(limits.function);
+        let tells_switch = limits.features & (feature::STATION | feature::GLOBAL_RULES) == feature::STATION;
+        let station = tells_switch.then_some(limits.function);
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             station: Rc::new(Station::new(device.kernel(), device.node())),

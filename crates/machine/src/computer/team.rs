@@ -15,6 +15,8 @@ names! {
     pub enum TeamMode {
         /// Members are functions of one card with one Ethernet address, each local to a node (IOctopus).
         Octo = "octo",
+        /// The same by the NIC's driver itself, whose network device hides the functions: no code above it.
+        OneDriver = "octo-driver",
         /// Members are links of one channel to a switch (IEEE 802.3ad), over which flows are spread by their hash.
         Bond = "bond-802.3ad",
     }
@@ -142,7 +144,7 @@ fn find_member(
         return complain(format!("`{name}` is no NIC"), "members are network devices");
     };
     let shares = nic.controller.shared_address.as_ref().is_some_and(|shared| shared.value);
-    if mode == TeamMode::Octo && !shares {
+    if mode != TeamMode::Bond && !shares {
         let message = format!("the functions of {} have addresses of their own", nic.name);
         return complain(message, "a card whose functions share one, such as `connectx4-octo`");
     }

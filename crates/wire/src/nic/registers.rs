@@ -286,6 +286,9 @@ pub mod feature {
     pub const STATION: u32 = 1 << 9;
     /// Completions in a ring of their own take a whole line each, [`WIDE_STRIDE`](super::WIDE_STRIDE).
     pub const WIDE_COMPLETIONS: u32 = 1 << 10;
+    /// A rule of a function's own table also makes its flow come to that function, as queues are known to the whole card: rules
+    /// of the internal switch are not needed.
+    pub const GLOBAL_RULES: u32 = 1 << 11;
 }
 
 /// Bits of [`EVENTS`].

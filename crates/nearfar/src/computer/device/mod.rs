@@ -12,7 +12,7 @@ use std::rc::Rc;
 use drivers::gpu::GpuDriver;
 use drivers::nic::{NicDriver, NicDriverParams};
 use drivers::nvme::NvmeDriver;
-use drivers::team::{TeamMode, TeamParams};
+use drivers::team::{TeamCosts, TeamMode, TeamParams};
 use drivers::vfio::VfioDriver;
 use engine::Seed;
 use hardware::Fabric;
@@ -163,18 +163,27 @@ pub fn teams(host: &HostSetup) -> Result<Vec<TeamParams>, ComputerError> {
     let team = |team: &machine::TeamSetup| TeamParams {
         name: team.name.clone(),
         mode: match team.mode {
-            machine::TeamMode::Octo => TeamMode::Octo,
+            machine::TeamMode::Octo | machine::TeamMode::OneDriver => TeamMode::Octo,
             machine::TeamMode::Bond => TeamMode::Bond,
         },
         members: team.members.clone(),
-        costs,
+        costs: match team.mode {
+            // Its queues are the driver's own.
+            machine::TeamMode::OneDriver => TeamCosts { send: 0, receive: 0 },
+            _ => costs,
+        },
     };
     Ok(host.teams.iter().map(team).collect())
 }
 
 /// How a scenario has the NIC's driver loaded.
 pub fn nic_driver_params(host: &HostSetup) -> NicDriverParams {
-    nic::driver_params(host.nic_driver.as_ref())
+    let mut nics = host.devices.iter().filter_map(|device| match &device.kind {
+        DeviceFile::Nic(nic) => Some(nic),
+        _ => None,
+    });
+    let of_nic = nics.next().and_then(|nic| nic.driver.as_ref());
+    nic::driver_params(host.nic_driver.as_ref(), of_nic)
 }
 
 /// The NIC's driver, whose code costs what the host's kernel file says.

@@ -5,8 +5,8 @@ use drivers::nic::{Ending, Flow, HeldParams, InlineParams, Loads, NicDriverParam
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
 use machine::{
-    Count, Figure, HeldLoads, KpioFormat, KpioSelect, KpioStores, Nic, NicDriverEntry, NicKpio, NicPath,
-    NicVirtual, Placed, PortAddress, RingPlace,
+    Count, Figure, HeldLoads, KpioFormat, KpioSelect, KpioStores, Nic, NicDefaults, NicDriverEntry, NicKpio,
+    NicPath, NicVirtual, Placed, PortAddress, RingPlace,
 };
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -79,6 +79,9 @@ pub fn nic_params(
     }
     if rules > 0 {
         features |= feature::FLOW_RULES;
+        if controller.global_rules.as_ref().is_some_and(|global| global.value) {
+            features |= feature::GLOBAL_RULES;
+        }
     }
     NicParams {
         functions: (0..ports * links).map(function).collect(),
@@ -150,10 +153,17 @@ fn kpio(kpio: &NicKpio) -> KpioParams {
     }
 }
 
-/// The driver's settings as a scenario has them.
-pub fn driver_params(entry: Option<&NicDriverEntry>) -> NicDriverParams {
-    let Some(entry) = entry else { return NicDriverParams::default() };
-    let usual = NicDriverParams::default();
+/// The driver's settings as a scenario has them, and else the NIC's file.
+pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults>) -> NicDriverParams {
+    let ixgbe = NicDriverParams::default();
+    let usual = of_nic.map_or(ixgbe.clone(), |own| NicDriverParams {
+        log2_tx: own.tx_ring.value.get().ilog2() as u8,
+        log2_rx: own.rx_ring.value.get().ilog2() as u8,
+        coalescing: own.coalescing.value,
+        coalescing_packets: own.coalescing_packets.value,
+        ..ixgbe
+    });
+    let Some(entry) = entry else { return usual };
     let log2 = |ring: &Option<Placed<Count>>, usual| {
         ring.as_ref().map_or(usual, |ring| ring.value.get().ilog2() as u8)
     };

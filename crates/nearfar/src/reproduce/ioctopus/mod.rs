@@ -48,7 +48,7 @@ const INSTANCES: [u16; 7] = [0, 2, 4, 6, 8, 10, 12];
 /// All runs, the longest first.
 fn runs() -> Vec<Run> {
     use Organisation::{
-        Bond, DdioOff, Local, Octo, OctoWide, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
+        Bond, DdioOff, Local, Octo, OctoWide, OneDriver, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
     };
     let mut runs = Vec::new();
     let mut add = |name: String, run: Experiment| runs.push(Run { name, run });
@@ -85,13 +85,15 @@ fn runs() -> Vec<Run> {
             add(format!("fio {} {instances}", drives.name()), Box::new(run));
         }
     }
-    for (organisation, name) in [(Octo, "octo"), (TwoNetdevs, "standard"), (Bond, "bond")] {
+    for (organisation, name) in
+        [(Octo, "octo"), (OneDriver, "octo-driver"), (TwoNetdevs, "standard"), (Bond, "bond")]
+    {
         let run = move |bench: &Bench| migration::run(bench, organisation, name);
         add(format!("migration {name}"), Box::new(run));
     }
-    for organisation in [Local, Remote, Octo] {
+    for organisation in [Local, Remote, Octo, OneDriver] {
         let name = organisation.name();
-        let few = organisation == Octo;
+        let few = matches!(organisation, Octo | OneDriver);
         for buffer in BUFFERS.into_iter().rev().take(if few { 1 } else { BUFFERS.len() }) {
             let run = move |bench: &Bench| {
                 let rates = streams::receive(bench, organisation, buffer)?;

@@ -37,6 +37,8 @@ pub enum Organisation {
     Octo,
     /// The same with as many lanes again: an extender.
     OctoWide,
+    /// As `Octo`, by what the paper did not do: a firmware with one table from queues to functions, and a driver that hides them.
+    OneDriver,
     /// A card with a link to each socket, as two network devices with an address each, `eth0` at socket 0.
     TwoNetdevs,
     /// A NIC at each socket, as one channel to a switch that spreads flows over them.
@@ -56,6 +58,7 @@ impl Organisation {
             Self::Remote => "remote",
             Self::Octo => "octo",
             Self::OctoWide => "octo-wide",
+            Self::OneDriver => "octo-driver",
             Self::TwoNetdevs => "two-netdevs",
             Self::Bond => "bond",
             Self::RemoteDdioHome => "remote-ddio-home",
@@ -65,7 +68,7 @@ impl Organisation {
     }
 
     const fn is_team(self) -> bool {
-        matches!(self, Self::Octo | Self::OctoWide | Self::Bond)
+        matches!(self, Self::Octo | Self::OctoWide | Self::OneDriver | Self::Bond)
     }
 
     /// The network device.
@@ -114,7 +117,9 @@ impl Bench {
     /// A host with a NIC; what runs there runs on socket 0. Packets follow the programs that read them, in software and by the
     /// NIC. `of_driver` are keys of its `nic_driver`.
     pub fn host(&self, name: &str, organisation: Organisation, of_driver: &str) -> String {
-        use Organisation::{Bond, Octo, OctoWide, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs};
+        use Organisation::{
+            Bond, Octo, OctoWide, OneDriver, Remote, RemoteDdioDevice, RemoteDdioHome, TwoNetdevs,
+        };
         let [near, far] = &self.slots;
         let both = |nic: &str, lanes: u32, more: &str| {
             format!(
@@ -126,6 +131,7 @@ impl Bench {
         let device = match organisation {
             Octo => both("connectx4-octo", 8, ""),
             OctoWide => both("connectx4-octo", 16, "change.link.width = 32"),
+            OneDriver => both("connectx4-octo-global", 8, ""),
             TwoNetdevs => both("connectx4", 8, ""),
             Bond => {
                 format!("name = \"near\"\n{}[[host.device]]\nname = \"far\"\n{}", one(near), one(far))
@@ -133,14 +139,14 @@ impl Bench {
             Remote | RemoteDdioHome | RemoteDdioDevice => one(far),
             _ => one(near),
         };
+        let team = |mode: &str, members: &str| {
+            format!("[[host.team]]\nname = \"team0\"\nmode = \"{mode}\"\nmembers = [{members}]\n")
+        };
         let team = match organisation {
-            Octo | OctoWide => {
-                "[[host.team]]\nname = \"team0\"\nmode = \"octo\"\nmembers = [\"nic:0\", \"nic:1\"]\n"
-            }
-            Bond => {
-                "[[host.team]]\nname = \"team0\"\nmode = \"bond-802.3ad\"\nmembers = [\"near\", \"far\"]\n"
-            }
-            _ => "",
+            Octo | OctoWide => team("octo", "\"nic:0\", \"nic:1\""),
+            OneDriver => team("octo-driver", "\"nic:0\", \"nic:1\""),
+            Bond => team("bond-802.3ad", "\"near\", \"far\""),
+            _ => String::new(),
         };
         let change = organisation.change();
         format!(
