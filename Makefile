@@ -14,7 +14,7 @@ tools:
 	@command -v cargo >/dev/null || { echo "missing: cargo, Rust's build tool. Install it from https://rustup.rs and open a new shell."; exit 1; }
 
 build: tools
-	cargo build --release --workspace
+	NEARFAR_COMMIT="$$(git describe --always --dirty 2>/dev/null)" cargo build --release --workspace
 
 # Simulates pcie-bench on six real machines and kPIO+WC on a seventh, judges the papers' claims and writes reports; then, if the measured
 # files are there, compares one directory of them with the simulation, row by row.
@@ -47,7 +47,7 @@ bench: build
 	cargo bench --workspace --quiet
 	@if [ -d "$(MEASURED)" ]; then \
 		echo "compare of one directory:"; \
-		python3 tools/measure.py $(NEARFAR) --quiet compare "$(MEASURED)"; \
+		python3 tools/measure.py $(NEARFAR) --quiet --no-cache compare "$(MEASURED)"; \
 	else \
 		echo "Skipped timing a comparison: no directory $(MEASURED) (set NEARFAR_DATA)."; \
 	fi

@@ -23,14 +23,74 @@ fn table_in_scenario(key: &str) -> Option<&'static str> {
     }
 }
 
-/// `KEY=VALUES`.
-pub fn values(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, values)) if !values.trim().is_empty() => {
-            Ok((key.trim().to_owned(), values.trim().to_owned()))
+/// `KEY=VALUES`: values apart by commas that are not within brackets or quotes, and ranges of them.
+pub fn values(text: &str) -> Result<(String, Vec<String>), String> {
+    let wrong = "write KEY=VALUES, such as host.llc.ddio_ways=1,2,4, host.a.iommu=off,strict or dma_engine.tags=8..64x2";
+    let (key, values) = text.split_once('=').ok_or(wrong)?;
+    let mut all = Vec::new();
+    for value in apart(values) {
+        match value.split_once("..") {
+            Some((first, rest)) if !value.starts_with(['[', '"']) => all.extend(range(first, rest)?),
+            _ => all.push(value.to_owned()),
         }
-        _ => Err("write KEY=VALUES, such as host.llc.ddio_ways=1,2,4 or host.a.iommu=off,strict".into()),
     }
+    if key.trim().is_empty() || all.iter().any(String::is_empty) {
+        return Err(wrong.into());
+    }
+    Ok((key.trim().to_owned(), all))
+}
+
+/// Parts between commas, of which those within brackets or quotes are none.
+fn apart(text: &str) -> Vec<&str> {
+    let (mut parts, mut begin, mut depth, mut quoted) = (Vec::new(), 0, 0_i32, false);
+    for (place, letter) in text.char_indices() {
+        match letter {
+            '"' => quoted = !quoted,
+            '[' | '{' if !quoted => depth += 1,
+            ']' | '}' if !quoted => depth -= 1,
+            ',' if !quoted && depth <= 0 => {
+                parts.push(text[begin..place].trim());
+                begin = place + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[begin..].trim());
+    parts
+}
+
+/// The values from `first` on, as `LAST`, `LASTxFACTOR` or `LAST+STEP` say, with the unit of both.
+fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
+    /// More runs than anybody waits for.
+    const MOST: usize = 10_000;
+    let wrong =
+        || format!("`{first}..{rest}` is no range: write 8..12, 8..64x2, 64..256+64, or 1 us..8 us x2");
+    let number = |text: &str| -> Option<(f64, String)> {
+        let text = text.trim();
+        let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+        Some((text[..end].parse().ok()?, text[end..].trim().to_owned()))
+    };
+    let (last, step, factor) = match (rest.rsplit_once('+'), rest.rsplit_once('x')) {
+        (Some((last, step)), _) => (last, step.trim().parse().map_err(|_| wrong())?, 1.0),
+        (_, Some((last, factor))) => (last, 0.0, factor.trim().parse::<f64>().map_err(|_| wrong())?),
+        (None, None) => (rest, 1.0, 1.0),
+    };
+    let ((from, unit), (to, last_unit)) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
+    let unit_is_same = unit == last_unit || unit.is_empty();
+    if !unit_is_same || to < from || (step <= 0.0 && (factor <= 1.0 || from <= 0.0)) {
+        return Err(wrong());
+    }
+    let mut all = Vec::new();
+    let mut value = from;
+    while value <= to * (1.0 + 1e-9) {
+        let space = if last_unit.is_empty() { "" } else { " " };
+        all.push(format!("{value}{space}{last_unit}"));
+        value = value * factor + step;
+        if all.len() > MOST {
+            return Err(format!("`{first}..{rest}` has more than {MOST} values"));
+        }
+    }
+    Ok(all)
 }
 
 /// A scenario with its machines and devices.
@@ -48,10 +108,17 @@ pub fn scenario(
     option: &str,
     changes: &[(String, String)],
 ) -> Result<Loaded, Failure> {
+    if std::path::Path::new(name).is_dir() && !library.names("scenarios").iter().any(|known| known == name) {
+        return Err(Failure::new(format!(
+            "`{name}` is a folder; name a scenario's file in it, or a scenario that `nearfar machines` lists"
+        )));
+    }
     let mut doc = Doc::<ComputerScenario>::load(library, name)?;
     if doc.has("host")? {
         changes.iter().try_for_each(|(path, value)| doc.set_by(option, None, path, value))?;
-        let setup = ComputerSetup::load(library, &doc)?;
+        let mut setup = ComputerSetup::load(library, &doc)?;
+        let provenance = crate::output::provenance(setup.seed, &[(option, changes)], library);
+        setup.network.comment = provenance.lines().join("\n");
         nearfar::computer::check(&setup)?;
         return Ok(Loaded::Computers(Box::new(setup)));
     }
@@ -89,5 +156,29 @@ pub fn library(common: &Common) -> Library {
     match &common.library {
         Some(folder) => Library::built_in().with_folder(folder),
         None => Library::built_in(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::values;
+
+    #[test]
+    fn values_are_lists_ranges_and_both() {
+        let of = |text: &str| values(text).map(|(_, values)| values.join("|"));
+        for (text, wanted) in [
+            ("k=1,2", "1|2"),
+            ("k=8..11", "8|9|10|11"),
+            ("k=8..64x2,100", "8|16|32|64|100"),
+            ("k=64 B..256 B+64", "64 B|128 B|192 B|256 B"),
+            ("k=1..8 us x2", "1 us|2 us|4 us|8 us"),
+            ("k=[1,2],[3]", "[1,2]|[3]"),
+            ("k=\"a,b\",c", "\"a,b\"|c"),
+        ] {
+            assert_eq!(of(text).as_deref(), Ok(wanted), "{text}");
+        }
+        for wrong in ["k", "k=", "k=1,,2", "k=8..4", "k=0..8x2", "k=1 us..2 ns", "k=1..1e9+0", "=1"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -46,19 +46,36 @@ struct Common {
     /// A folder laid out as the repository is (machines/, machines/parts/, scenarios/) to look in first.
     #[arg(long, global = true, value_name = "FOLDER")]
     library: Option<std::path::PathBuf>,
+    /// Simulate everything anew, and keep nothing for the next time. What is kept is in $NEARFAR_CACHE, or in `nearfar` in
+    /// the user's folder of caches.
+    #[arg(long, global = true)]
+    no_cache: bool,
     /// No progress on the terminal.
     #[arg(long, short, global = true)]
     quiet: bool,
+}
+
+/// Where results are kept.
+fn cache_folder() -> Option<std::path::PathBuf> {
+    let set =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(std::path::PathBuf::from);
+    let user = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    set("NEARFAR_CACHE").or_else(|| Some(user()?.join("nearfar")))
 }
 
 #[derive(Subcommand)]
 enum Command {
     Bench(command::bench::Arguments),
     Compare(command::compare::Arguments),
+    Completions(command::shell::Completions),
+    Diff(command::diff::Arguments),
     Fit(command::fit::Arguments),
     Machines(command::machines::Arguments),
+    Manual(command::shell::Manual),
     Model(command::model::Arguments),
+    New(command::reference::New),
     Programs(command::programs::Arguments),
+    Reference(command::reference::Arguments),
     Reproduce(command::reproduce::Arguments),
     Run(command::run::Arguments),
     Sweep(command::sweep::Arguments),
@@ -76,12 +93,21 @@ fn main() -> ExitCode {
         crate::output::complain(&format!("error: --library: there is no folder `{}`", folder.display()));
         return ExitCode::from(2);
     }
+    if let Some(folder) = cache_folder().filter(|_| !common.no_cache) {
+        // Without it everything is simulated: no reason to complain.
+        let _ = nearfar::cache::keep_in(&folder);
+    }
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
         Command::Compare(arguments) => command::compare::run(&common, &arguments),
+        Command::Completions(arguments) => command::shell::completions(&arguments),
+        Command::Diff(arguments) => command::diff::run(&arguments),
         Command::Fit(arguments) => command::fit::run(&common, &arguments),
         Command::Machines(arguments) => command::machines::run(&common, &arguments),
+        Command::Manual(arguments) => command::shell::manual(&arguments),
         Command::Model(arguments) => command::model::run(&common, &arguments),
+        Command::New(arguments) => command::reference::new(&common, &arguments),
+        Command::Reference(arguments) => command::reference::run(&arguments),
         Command::Programs(arguments) => command::programs::run(&arguments),
         Command::Reproduce(arguments) => command::reproduce::run(&common, &arguments),
         Command::Run(arguments) => command::run::run(&common, &arguments),
@@ -89,9 +115,10 @@ fn main() -> ExitCode {
         Command::Trace(arguments) => command::trace::run(&common, &arguments),
         Command::Tree(arguments) => command::tree::run(&common, &arguments),
     };
-    match done {
-        Ok(code) => code,
-        Err(failure) => {
+    nearfar::cache::tidy();
+    match (done, output::unwritten()) {
+        (Ok(code), None) => code,
+        (Err(failure), _) | (_, Some(failure)) => {
             crate::output::complain(&format!("{failure}"));
             ExitCode::from(2)
         }
@@ -110,7 +137,7 @@ mod tests {
     fn command_lines(text: &str) -> Vec<Vec<String>> {
         let lines = text.lines().map(str::trim).filter_map(|line| line.strip_prefix("nearfar "));
         let command = |line: &str| {
-            let end = [" #", "  ", " &&", " ||"].iter().filter_map(|mark| line.find(mark)).min();
+            let end = [" #", "  ", " &&", " ||", " > "].iter().filter_map(|mark| line.find(mark)).min();
             let words = line[..end.unwrap_or(line.len())].split_whitespace();
             words.map(|word| word.replace('"', "")).collect::<Vec<_>>()
         };
@@ -180,7 +207,7 @@ mod tests {
     #[test]
     fn examples_in_documents_work() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for (document, least) in [("README.md", 15), ("docs/scenarios.md", 3)] {
+        for (document, least) in [("README.md", 15), ("docs/scenarios.md", 3), ("docs/outputs.md", 3)] {
             check_all(document, &std::fs::read_to_string(root.join(document)).unwrap(), least);
         }
     }

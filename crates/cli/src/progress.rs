@@ -32,6 +32,8 @@ struct Work {
     /// The bar counts simulated time, not steps.
     counts_time: bool,
     warned: bool,
+    /// What all steps weigh, and those that are done; nothing where they are alike.
+    weight: Option<(u64, u64)>,
 }
 
 /// A bar where the standard error stream is a terminal, after two seconds; nothing at all if asked to be quiet.
@@ -55,6 +57,16 @@ impl Work {
         self.bar.set_style(
             ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
         );
+    }
+
+    /// How long the steps that are left will take, by what they weigh.
+    fn seconds_left(&self) -> Option<f64> {
+        let (total, gone) = self.weight?;
+        let took = self.began.elapsed().as_secs_f64();
+        match gone {
+            0 => nearfar::cache::speed().map(|speed| total as f64 / speed),
+            gone => Some(took * total.saturating_sub(gone) as f64 / gone as f64),
+        }
     }
 
     /// Says once how long it will take, if that is long.
@@ -95,7 +107,7 @@ impl Progress for Bar {
     fn begin(&self, what: &str, steps: u64) {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         bar.set_prefix(what.to_owned());
-        let work = Work { bar, began: Instant::now(), counts_time: false, warned: false };
+        let work = Work { bar, began: Instant::now(), counts_time: false, warned: false, weight: None };
         work.style("{prefix} {bar:30} {pos}/{len}, {eta} left  {wide_msg}");
         if self.is_watched {
             let bar = work.bar.downgrade();
@@ -110,10 +122,36 @@ impl Progress for Bar {
         self.with(|slot| *slot = Some(work));
     }
 
+    fn weigh(&self, total: u64) {
+        self.with(|slot| {
+            let Some(work) = slot else { return };
+            work.began = Instant::now();
+            work.weight = Some((total, 0));
+            work.style("{prefix} {bar:30} {pos}/{len}{msg}");
+            let Some(left) = work.seconds_left() else { return };
+            if left >= LONG.as_secs_f64() {
+                work.warned = true;
+                complain(&format!("note: about {}, if it goes as fast as last time", minutes(left)));
+            }
+        });
+    }
+
+    fn gone(&self, weight: u64) {
+        self.with(|slot| {
+            if let Some((_, gone)) = slot.as_mut().and_then(|work| work.weight.as_mut()) {
+                *gone += weight;
+            }
+        });
+    }
+
     fn step(&self, what: &str) {
         self.with(|slot| {
             if let Some(work) = slot.as_mut().filter(|work| !work.counts_time) {
-                work.bar.set_message(what.to_owned());
+                work.bar.set_message(match work.seconds_left() {
+                    Some(left) if left < 90.0 => format!(", {left:.0} s left  {what}"),
+                    Some(left) => format!(", {} left  {what}", minutes(left)),
+                    None => what.to_owned(),
+                });
                 work.bar.inc(1);
             }
         });
@@ -144,6 +182,11 @@ impl Progress for Bar {
     fn end(&self) {
         self.with(|slot| {
             if let Some(work) = slot.take() {
+                let took = work.began.elapsed();
+                // What was over at once says little about speed.
+                if let Some((_, gone)) = work.weight.filter(|&(_, gone)| gone > 0 && took > PATIENCE) {
+                    nearfar::cache::keep_speed(gone as f64 / took.as_secs_f64());
+                }
                 work.bar.finish_and_clear();
             }
         });

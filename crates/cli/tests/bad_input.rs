@@ -48,7 +48,7 @@ fn files_that_are_none() {
     std::fs::create_dir(folder.join("folder.toml")).unwrap();
     refuse(&folder, &["run", "folder.toml"], "it is no file of a machine, part or scenario");
     refuse(&folder, &["run", "nowhere.toml"], "the path of a .toml file");
-    refuse(&folder, &["run", "."], "there is no scenario called `.`");
+    refuse(&folder, &["run", "."], "`.` is a folder");
     // A library in which a folder has a machine's name.
     std::fs::create_dir_all(folder.join("machines/dell-t430.toml")).unwrap();
     std::fs::write(folder.join("base.toml"), BASE).unwrap();

@@ -21,10 +21,11 @@ const MAY: &[(&str, &[&str])] = &[
     ("kernel", &["units", "wire", "engine", "inet", "platform", "hardware"]),
     ("virt", &["units", "wire", "engine", "inet", "platform", "hardware", "kernel"]),
     ("lending", &["units", "wire", "engine", "inet", "platform", "hardware", "drivers", "kernel", "virt"]),
-    ("machine", &["units"]),
-    ("results", &["units"]),
+    ("machine", &["units", "files"]),
+    ("results", &["units", "files"]),
     ("analytic", &["units"]),
     ("needs", &[]),
+    ("files", &[]),
 ];
 
 /// Crates of the workspace with those that they depend on directly, tests and benches apart.

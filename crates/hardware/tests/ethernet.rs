@@ -230,7 +230,7 @@ fn captures_are_in_order_of_time() {
     let mut lan = Lan::default();
     let id = lan.ethernet.connect([device(0), device(1)], cable(None));
     let out = Shared::default();
-    let capture = Rc::new(RefCell::new(Capture::new(Box::new(out.clone())).unwrap()));
+    let capture = Rc::new(RefCell::new(Capture::new(Box::new(out.clone()), "").unwrap()));
     for end in [0, 1] {
         lan.ethernet.capture(CableEnd { cable: id, end }, &format!("port{end}"), capture.clone());
     }

@@ -243,7 +243,14 @@ impl<T: Kindred> Doc<T> {
             without: None,
         };
         let (key, place, value) = (changed.key.clone(), changed.place.clone(), changed.value.clone());
-        let spelling = changed.place.source.text[changed.place.span.clone()].parse();
+        let text = &changed.place.source.text[changed.place.span.clone()];
+        let from = &changed.place.source.name;
+        // The command line says itself what it changes, and what is no file's change is the program's own doing.
+        if from.ends_with(".toml") {
+            let change = format!("{from}: {}: {} = {}", self.source.name, changed.path, text.trim());
+            self.library.keep_change(change);
+        }
+        let spelling = text.parse();
         let spelling = spelling.unwrap_or_else(|_| toml_edit::Value::from(""));
         self.changes.push(Change { path, key, place, value, spelling, provenance: Some(provenance) });
         Ok(())
@@ -308,7 +315,7 @@ impl<T: Kindred> Doc<T> {
 
     /// Writes the file with all changes to `path`.
     pub fn save(&self, path: &Path) -> Result<(), Diagnostics> {
-        std::fs::write(path, self.to_text()?).map_err(|error| {
+        files::write(path, self.to_text()?.as_bytes()).map_err(|error| {
             Diagnostics::about(&path.display().to_string(), format!("cannot be written: {error}"), None)
         })
     }

@@ -57,7 +57,7 @@ record! {
             ("ports", &controller.ports, (1, 2), "ports are not possible"),
             // An interrupt for each and one more, of the 2048 of MSI-X (PCIe Base Specification 6.0, 7.7.2).
             ("queue_pairs", &controller.queue_pairs, (1, 2047), "queue pairs are not possible"),
-            ("queue_entries", &controller.queue_entries, (2, 65_536), "entries are not possible"),
+            ("queue_entries", &controller.queue_entries, (3, 65_536), "entries are not possible"),
             ("tags", &controller.tags, (1, drive.link.tag_bits.value.tags().into()), "cannot be told apart by the link's `tag_bits`"),
             ("commands_in_hand", &controller.commands_in_hand, (1, 65_535), "commands are not possible"),
         ] {

@@ -3,6 +3,7 @@
 use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read, table};
 use crate::scalar::{Scalar, names};
+use crate::shape::Shape;
 use crate::tree::{Entry, Node, Value};
 
 names! {
@@ -114,6 +115,10 @@ impl<T: Scalar> Figure<T> {
 }
 
 impl<T: Scalar> Read for Figure<T> {
+    fn shape() -> Shape {
+        Shape::Figure(Box::new(T::scalar_shape()))
+    }
+
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         if !matches!(entry.node.value, Value::Table(_)) {
             let value = Self::value(&entry.node, name, complaints);

@@ -45,6 +45,7 @@ mod residuals;
 mod route;
 mod scalar;
 mod scenario;
+mod shape;
 mod source;
 mod suggest;
 mod traffic;
@@ -69,7 +70,7 @@ pub use figure::{AnyFigure, Determined, Figure, Kind, Provenance};
 pub use gpu::*;
 pub use host::*;
 pub use kernel::{DmaFile, Ecn, KernelFile, PciFile, SchedulerFile};
-pub use library::Library;
+pub use library::{Library, Used};
 pub use link::{CompletionBoundary, LinkGeneration, LinkWidth, PAGE_BYTES, PayloadLimit, TagBits};
 pub use measured::{Nearness, Wanted, find_card, find_joined, find_machine, find_relative};
 pub use network::{CableEntry, CableSetup, CaptureEntry, NetworkSetup, PortSetup, SwitchEntry};
@@ -90,4 +91,6 @@ pub use scenario::{
     BenchRun, Cache, Changes, Interface, IommuMode, Pattern, PcieBench, Scenario, Setup, Sockets, Test,
     slot_of,
 };
+pub use shape::{FileShape, Key, Shape, Single, files as file_shapes};
+pub use suggest::nearest;
 pub use traffic::{SinkEntry, SinkSetup, SourceEntry, SourceSetup};

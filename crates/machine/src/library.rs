@@ -3,9 +3,9 @@
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::source::{Place, Source};
 use crate::suggest;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Puts files of the repository into the program, so that it works from anywhere.
 macro_rules! built_in {
@@ -79,9 +79,21 @@ const BUILT_IN: &[(&str, &str)] = built_in![
 ];
 
 /// A list of folders to look in, after which the files that came with the program follow.
+///
+/// It keeps what was read through it and its clones, so that results can say what they were made from.
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     folders: Arc<Vec<PathBuf>>,
+    used: Arc<Mutex<Used>>,
+}
+
+/// What was read through a library.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Files by their names: what each is (`machine`, `scenario`), and its digest.
+    pub files: BTreeMap<String, (&'static str, String)>,
+    /// What files change in others, as `FILE: OTHER: path = value`.
+    pub changes: BTreeSet<String>,
 }
 
 /// A name under which nothing was found.
@@ -116,7 +128,30 @@ impl Library {
     pub fn with_folder(&self, folder: impl Into<PathBuf>) -> Self {
         let mut folders = vec![folder.into()];
         folders.extend(self.folders.iter().cloned());
-        Self { folders: Arc::new(folders) }
+        Self { folders: Arc::new(folders), used: Arc::clone(&self.used) }
+    }
+
+    /// The same files, for whoever searches them: what is read through it is not kept.
+    #[must_use]
+    pub fn aside(&self) -> Self {
+        Self { folders: Arc::clone(&self.folders), used: Arc::default() }
+    }
+
+    /// What was read through this library and its clones so far.
+    pub fn used(&self) -> Used {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps that a file was read.
+    pub fn keep(&self, what: &'static str, name: &str, text: &str) {
+        let digest = files::sha256(text.as_bytes());
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.files.insert(name.to_owned(), (what, digest));
+    }
+
+    /// Keeps that a file changes another.
+    pub(crate) fn keep_change(&self, change: String) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).changes.insert(change);
     }
 
     /// The names of all files in `folder` (`machines`, `machines/parts`, `scenarios`), sorted.
@@ -136,6 +171,18 @@ impl Library {
     /// The text of the file called `name`, or at that path if `name` is one.
     /// A path is looked for here and beside the file called `from` that gives it.
     pub(crate) fn find(
+        &self,
+        name: &str,
+        from: Option<&str>,
+        folder: &str,
+        what: &'static str,
+    ) -> Result<Arc<Source>, Missing> {
+        let source = self.search(name, from, folder, what)?;
+        self.keep(what, &source.name, &source.text);
+        Ok(source)
+    }
+
+    fn search(
         &self,
         name: &str,
         from: Option<&str>,

@@ -34,6 +34,15 @@ macro_rules! allowed {
         }
 
         impl Scalar for $name {
+            fn scalar_shape() -> $crate::shape::Shape {
+                $crate::shape::Shape::Single($crate::shape::Single {
+                    kind: "integer",
+                    what: $text,
+                    example: "",
+                    range: None,
+                    choices: $allowed.iter().map(u32::to_string).collect(),
+                })
+            }
             fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
                 if let Value::Integer(n) = node.value {
                     if let Some(value) = u32::try_from(n).ok().and_then(Self::new) {

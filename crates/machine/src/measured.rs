@@ -100,10 +100,10 @@ fn nearest(
     wanted: Wanted<'_>,
     serves: impl Fn(&Machine) -> bool,
 ) -> Result<Option<(Doc<Machine>, Nearness)>, Diagnostics> {
-    let mut best: Option<(Rank, Doc<Machine>)> = None;
-    for name in &library.names("machines") {
-        let doc = Doc::<Machine>::load(library, name)?;
-        let machine = doc.read()?;
+    let mut best: Option<(Rank, &String)> = None;
+    let (names, aside) = (library.names("machines"), library.aside());
+    for name in &names {
+        let machine = Doc::<Machine>::load(&aside, name)?.read()?;
         let Some(known) = machine.measured_as.as_ref().filter(|_| serves(&machine)) else { continue };
         let same_box = known.system.as_deref().is_some_and(|s| same(s, wanted.system));
         let distance = distance(&machine.host.microarchitecture, wanted);
@@ -115,10 +115,11 @@ fn nearest(
         };
         let rank = (nearness, distance, known.directories.is_empty(), !same_box);
         if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-            best = Some((rank, doc));
+            best = Some((rank, name));
         }
     }
-    Ok(best.map(|((nearness, ..), doc)| (doc, nearness)))
+    let found = |((nearness, ..), name): (Rank, &String)| Ok((Doc::load(library, name)?, nearness));
+    best.map(found).transpose()
 }
 
 /// Whether two names differ in case and separators alone.
@@ -159,9 +160,9 @@ pub fn find_card(library: &Library, card: &str) -> Result<Doc<Part>, Diagnostics
     let card = card.split('-').next().unwrap_or(card);
     let names = library.names("machines/parts");
     for name in &names {
-        let doc = Doc::<Part>::load(library, name)?;
-        if doc.read()?.measured_as.is_some_and(|known| known.eq_ignore_ascii_case(card)) {
-            return Ok(doc);
+        let known = Doc::<Part>::load(&library.aside(), name)?.read()?.measured_as;
+        if known.is_some_and(|known| known.eq_ignore_ascii_case(card)) {
+            return Doc::load(library, name);
         }
     }
     let help = format!("name one with --card: {}", suggest::list(names.iter().map(String::as_str)));

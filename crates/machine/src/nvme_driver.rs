@@ -26,7 +26,7 @@ record! {
     }
     check |driver: &NvmeDriverEntry, check: &mut Check<'_>| {
         for (key, count, least, most) in
-            [("queues", &driver.queues, 1, 65_535), ("queue_entries", &driver.queue_entries, 2, 4096)]
+            [("queues", &driver.queues, 1, 65_535), ("queue_entries", &driver.queue_entries, 3, 4096)]
         {
             let count = count.as_ref().map_or(least, |count| count.get().into());
             check.require_within(key, count, (least, most), "are not possible");

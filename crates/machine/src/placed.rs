@@ -3,6 +3,7 @@
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::read::{Complaints, Read};
 use crate::scalar::Scalar;
+use crate::shape::Shape;
 use crate::source::Place;
 use crate::tree::{Entry, Value};
 use std::ops::Deref;
@@ -39,6 +40,12 @@ impl<T> Deref for Placed<T> {
 }
 
 impl<T: Read> Read for Placed<T> {
+    const REQUIRED: bool = T::REQUIRED;
+
+    fn shape() -> Shape {
+        T::shape()
+    }
+
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         T::read(entry, name, complaints).map(|value| Self { value, place: entry.node.place.clone() })
     }
@@ -59,6 +66,10 @@ impl<T> Deref for Several<T> {
 }
 
 impl<T: Scalar> Read for Several<T> {
+    fn shape() -> Shape {
+        Shape::Several(Box::new(T::scalar_shape()))
+    }
+
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         match &entry.node.value {
             Value::List(items) if items.is_empty() => {

@@ -2,6 +2,7 @@
 
 use crate::diagnostic::Diagnostic;
 use crate::figure::AnyFigure;
+use crate::shape::Shape;
 use crate::source::Place;
 use crate::suggest;
 use crate::tree::{Entry, Node, Table, Value};
@@ -39,6 +40,13 @@ pub trait Read: Sized {
         None
     }
 
+    /// What files may hold here.
+    fn shape() -> Shape;
+
+    /// Whether it has to be there.
+    #[doc(hidden)]
+    const REQUIRED: bool = true;
+
     /// Shows every figure in here to `visit`, with its dotted path below `path`.
     #[doc(hidden)]
     fn figures(&self, _path: &str, _visit: &mut dyn FnMut(&str, &dyn AnyFigure)) {}
@@ -49,6 +57,12 @@ pub trait Read: Sized {
 }
 
 impl<T: Read> Read for Option<T> {
+    const REQUIRED: bool = false;
+
+    fn shape() -> Shape {
+        T::shape()
+    }
+
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         T::read(entry, name, complaints).map(Some)
     }
@@ -68,6 +82,12 @@ impl<T: Read> Read for Option<T> {
 }
 
 impl<T: Read> Read for Vec<T> {
+    const REQUIRED: bool = false;
+
+    fn shape() -> Shape {
+        Shape::List(Box::new(T::shape()))
+    }
+
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         let Value::List(items) = &entry.node.value else {
             complaints.wrong_type(&entry.node, name, "a list");
@@ -104,6 +124,12 @@ impl<T: Read> Read for Vec<T> {
 }
 
 impl<T: Read> Read for BTreeMap<String, T> {
+    const REQUIRED: bool = false;
+
+    fn shape() -> Shape {
+        Shape::Named(Box::new(T::shape()))
+    }
+
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         let Value::Table(table) = &entry.node.value else {
             complaints.wrong_type(&entry.node, name, "a table of named entries");
@@ -231,6 +257,15 @@ macro_rules! record {
         }
 
         impl $crate::read::Read for $name {
+            fn shape() -> $crate::shape::Shape {
+                $crate::shape::Shape::Table(vec![$( $crate::shape::Key {
+                    name: $crate::read::key!($field $($key)?),
+                    about: $crate::shape::about(&[$( stringify!($field_attribute) ),*]),
+                    required: <$type as $crate::read::Read>::REQUIRED,
+                    shape: <$type as $crate::read::Read>::shape(),
+                } ),*])
+            }
+
             fn read(
                 entry: &$crate::tree::Entry,
                 name: &str,

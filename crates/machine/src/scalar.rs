@@ -2,6 +2,7 @@
 
 use crate::diagnostic::Diagnostic;
 use crate::read::{Complaints, Read};
+use crate::shape::{Shape, Single};
 use crate::tree::{Entry, Node, Value};
 use std::fmt;
 use std::num::NonZeroU32;
@@ -11,6 +12,9 @@ use units::{BitRate, ByteRate, Bytes, Cycles, Duration, Frequency};
 pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
     #[doc(hidden)]
     fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self>;
+
+    /// What a file may say here.
+    fn scalar_shape() -> Shape;
 
     /// Most that a figure of hardware or of a kernel can be, where a scenario's own values may be more.
     const MOST_FIGURE: Option<Self> = None;
@@ -35,6 +39,11 @@ pub trait Scalar: Sized + Clone + PartialEq + fmt::Debug + 'static {
     }
 }
 
+/// A value of a type of JSON without more to it.
+fn plain(kind: &'static str, what: &'static str) -> Shape {
+    Shape::Single(Single { kind, what, example: "", range: None, choices: Vec::new() })
+}
+
 /// The text that `node` must be.
 fn text<'a>(node: &'a Node, name: &str, wanted: &str, complaints: &mut Complaints) -> Option<&'a str> {
     match &node.value {
@@ -52,6 +61,16 @@ macro_rules! quantity {
     ($type:ty, $get:ident, $new:expr, $example:literal, $least:expr, $most:expr $(, figures: $figure:expr)?) => {
         impl Scalar for $type {
             $(const MOST_FIGURE: Option<Self> = Some($figure);)?
+
+            fn scalar_shape() -> Shape {
+                Shape::Single(Single {
+                    kind: "string",
+                    what: "a number with its unit",
+                    example: $example,
+                    range: Some(($least.to_string(), $most.to_string())),
+                    choices: Vec::new(),
+                })
+            }
 
             fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
                 const EXAMPLE: &str = concat!("such as \"", $example, "\"");
@@ -92,6 +111,9 @@ macro_rules! single {
         impl Read for $type {
             fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
                 Self::scalar(&entry.node, name, complaints)
+            }
+            fn shape() -> $crate::shape::Shape {
+                <Self as $crate::scalar::Scalar>::scalar_shape()
             }
         }
     };
@@ -162,6 +184,16 @@ pub(crate) fn integer(
 macro_rules! count {
     ($type:ty, $least:expr, $most:expr, $get:expr, $new:expr) => {
         impl Scalar for $type {
+            fn scalar_shape() -> Shape {
+                Shape::Single(Single {
+                    kind: "integer",
+                    what: "an integer",
+                    example: "",
+                    range: ($least > 0 || $most <= 1 << 20)
+                        .then(|| (i64::from($least).to_string(), i64::from($most).to_string())),
+                    choices: Vec::new(),
+                })
+            }
             fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
                 integer(node, name, $least, $most, complaints).and_then(|value| Self::try_from(value).ok())
             }
@@ -220,6 +252,9 @@ impl TryFrom<i64> for Count {
 count!(Count, 1, i64::from(u32::MAX), |v: Count| v.get(), |v: f64| Count::new(v as u32));
 
 impl Scalar for bool {
+    fn scalar_shape() -> Shape {
+        plain("boolean", "`true` or `false`")
+    }
     fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
         if let Value::Bool(value) = node.value {
             return Some(value);
@@ -237,6 +272,9 @@ impl Scalar for bool {
 single!(bool);
 
 impl Scalar for f64 {
+    fn scalar_shape() -> Shape {
+        plain("number", "a number")
+    }
     fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
         match node.value {
             Value::Float(value) if value.is_finite() => Some(value),
@@ -265,6 +303,9 @@ impl Scalar for f64 {
 single!(f64);
 
 impl Scalar for String {
+    fn scalar_shape() -> Shape {
+        plain("string", "text")
+    }
     fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
         text(node, name, "text", complaints).map(ToOwned::to_owned)
     }
@@ -275,6 +316,9 @@ impl Scalar for String {
 single!(String);
 
 impl<T: Scalar> Scalar for Vec<T> {
+    fn scalar_shape() -> Shape {
+        Shape::List(Box::new(T::scalar_shape()))
+    }
     fn scalar(node: &Node, name: &str, complaints: &mut Complaints) -> Option<Self> {
         let Value::List(items) = &node.value else {
             complaints.wrong_type(node, name, "a list");
@@ -337,6 +381,15 @@ macro_rules! names {
         }
 
         impl $crate::scalar::Scalar for $name {
+            fn scalar_shape() -> $crate::shape::Shape {
+                $crate::shape::Shape::Single($crate::shape::Single {
+                    kind: "string",
+                    what: "a name",
+                    example: "",
+                    range: None,
+                    choices: Self::ALL.iter().map(|(spelling, _)| (*spelling).to_owned()).collect(),
+                })
+            }
             fn scalar(
                 node: &$crate::tree::Node,
                 name: &str,
@@ -359,6 +412,9 @@ macro_rules! names {
                 complaints: &mut $crate::read::Complaints,
             ) -> Option<Self> {
                 <Self as $crate::scalar::Scalar>::scalar(&entry.node, name, complaints)
+            }
+            fn shape() -> $crate::shape::Shape {
+                <Self as $crate::scalar::Scalar>::scalar_shape()
             }
         }
     };

@@ -8,6 +8,7 @@ use crate::part::Part;
 use crate::placed::{Placed, Several};
 use crate::read::{Check, Complaints, Read, record};
 use crate::scalar::names;
+use crate::shape::Shape;
 use crate::source::Place;
 use crate::tree::{Entry, Value};
 use units::Bytes;
@@ -226,7 +227,13 @@ fn check_bench(bench: &PcieBench, check: &mut Check<'_>) {
         format!("the lists make {runs} combinations"),
         format!("at most {MOST_RUNS} in one scenario"),
     );
-    check.require(bench.samples != Some(0), "samples", "nothing would be measured", "at least 1");
+    // pcie-bench itself takes two million; a thousand times as many are days.
+    check.require_within(
+        "samples",
+        bench.samples.unwrap_or(1),
+        (1, 2_000_000_000),
+        "samples are not possible",
+    );
     if bench.interface == Some(Interface::Command) {
         let bandwidth = bench.test.iter().find(|test| !test.is_latency());
         check.require(
@@ -330,6 +337,10 @@ impl PartialEq for Changed {
 }
 
 impl Read for Changes {
+    fn shape() -> Shape {
+        Shape::Changes
+    }
+
     fn read(entry: &Entry, name: &str, complaints: &mut Complaints) -> Option<Self> {
         let Value::Table(table) = &entry.node.value else {
             complaints.wrong_type(&entry.node, name, "a table laid out as the file that it changes");

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 ///
 /// Of several that are equally near, one that has all that was typed, in its order (`llc` for `lc`, not `l1`), then the one
 /// that begins most as it does, then the shorter one.
-pub(crate) fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = fold(given);
     let limit = 1 + given.chars().count() / 4;
     let rank = |name: &str| {

@@ -11,6 +11,7 @@ use results::pciebench::Run;
 
 pub use crate::bench::Length;
 use crate::bench::{Beginning, Bench, BenchError, Outcome};
+use crate::cache;
 use crate::progress::Progress;
 
 /// A run to be simulated.
@@ -37,7 +38,20 @@ pub fn run(job: &Job<'_>) -> Result<Outcome, BenchError> {
 /// Simulates all jobs, in parallel, and gives their outcomes in the same order.
 pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Result<Outcome, BenchError>> {
     progress.begin(what, jobs.len() as u64);
-    let mut outcomes: Vec<(usize, Result<Outcome, BenchError>)> = alike(jobs)
+    let beginnings = beginnings(jobs);
+    let keys = keys(jobs, &beginnings);
+    let known: Vec<Option<Outcome>> = keys.par_iter().map(|key| cache::get(key.as_deref())).collect();
+    known.iter().flatten().for_each(|_| progress.step("known"));
+    let left = jobs.iter().zip(&known).filter(|(_, known)| known.is_none());
+    progress.weigh(left.map(|(job, _)| weight(job)).sum());
+    let mut outcomes: Vec<(usize, Result<Outcome, BenchError>)> = alike(&beginnings)
+        .into_iter()
+        .map(|mut group| {
+            group.retain(|&index| known[index].is_none());
+            group
+        })
+        .filter(|group| !group.is_empty())
+        .collect::<Vec<_>>()
         .par_iter()
         .with_max_len(1)
         .flat_map(|group| {
@@ -50,6 +64,10 @@ pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Res
                     // Each run says itself what is wrong.
                     Err(_) => run(job),
                 };
+                if let Ok(outcome) = &outcome {
+                    cache::put(keys[index].as_deref(), outcome);
+                }
+                progress.gone(weight(job));
                 progress.step(&job.run.to_string());
                 (index, outcome)
             };
@@ -57,21 +75,58 @@ pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Res
         })
         .collect();
     progress.end();
+    let known = known.into_iter().enumerate().filter_map(|(index, outcome)| Some((index, Ok(outcome?))));
+    outcomes.extend(known);
     outcomes.sort_unstable_by_key(|&(index, _)| index);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
+/// About how long a job takes to simulate, in TLPs: those of its transfers, and the lines by which its caches are prepared.
+fn weight(job: &Job<'_>) -> u64 {
+    /// What a run that is simulated until it is steady takes, of latencies and of bandwidths.
+    const STEADY: (u64, u64) = (4_000, 12_000);
+    /// Lines that are as fast to prepare as a TLP is to simulate.
+    const LINES: u64 = 16;
+    let count = match (job.effort, job.run.test.is_latency()) {
+        (Length::Exactly(effort), true) => effort.samples,
+        (Length::Exactly(effort), false) => effort.transactions,
+        (Length::Steady, true) => STEADY.0,
+        (Length::Steady, false) => STEADY.1,
+    };
+    count * (1 + job.run.transfer.get().div_ceil(128)) + job.run.window.get() / 64 / LINES
+}
+
+/// A machine, and the state in which a job finds its caches; nothing of one that cannot be.
+type Start = (usize, Option<Beginning>);
+
+fn beginnings(jobs: &[Job<'_>]) -> Vec<Start> {
+    let start = |job: &Job<'_>| {
+        (std::ptr::from_ref(job.bench).addr(), job.bench.beginning(job.before, &job.run).ok())
+    };
+    jobs.par_iter().map(start).collect()
+}
+
 /// The jobs, by their numbers, in groups that find the caches of one machine in the same state.
-fn alike(jobs: &[Job<'_>]) -> Vec<Vec<usize>> {
-    let beginnings: Vec<(usize, Option<Beginning>)> = jobs
-        .par_iter()
-        .map(|job| (std::ptr::from_ref(job.bench).addr(), job.bench.beginning(job.before, &job.run).ok()))
-        .collect();
+fn alike(beginnings: &[Start]) -> Vec<Vec<usize>> {
     let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (index, beginning) in beginnings.into_iter().enumerate() {
+    for (index, beginning) in beginnings.iter().enumerate() {
         groups.entry(beginning).or_default().push(index);
     }
     groups.into_values().collect()
+}
+
+/// Under which key the outcome of each job is kept: machine and card, what is run and for how long, and how it finds the
+/// caches.
+fn keys(jobs: &[Job<'_>], beginnings: &[Start]) -> Vec<Option<String>> {
+    let mut benches: BTreeMap<usize, String> = BTreeMap::new();
+    for (job, (machine, _)) in jobs.iter().zip(beginnings) {
+        benches.entry(*machine).or_insert_with(|| cache::digest(job.bench));
+    }
+    let key = |(job, (machine, beginning)): (&Job<'_>, &Start)| {
+        let of = format!("{:?} {:?} {:?}", job.run, job.effort, beginning.as_ref()?);
+        cache::key("bench", &[&benches[machine], &of])
+    };
+    jobs.iter().zip(beginnings).map(key).collect()
 }
 
 #[cfg(test)]

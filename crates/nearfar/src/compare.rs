@@ -133,15 +133,20 @@ pub enum CompareError {
     },
 }
 
-/// Makes changes in a file. Paths may be spelt as scenarios do, which say whose file they change.
+/// Makes changes in a file that the command line's `option` asks for. Paths may be spelt as scenarios do, which say whose
+/// file they change.
 ///
 /// # Errors
 /// A path that is none.
-pub fn apply<T: machine::Kindred>(doc: &mut Doc<T>, settings: &Settings) -> Result<(), Diagnostics> {
+pub fn apply<T: machine::Kindred>(
+    doc: &mut Doc<T>,
+    option: &str,
+    settings: &Settings,
+) -> Result<(), Diagnostics> {
     let own = |path: &str| {
         path.strip_prefix("change.").or_else(|| path.strip_prefix("change_card.")).unwrap_or(path).to_owned()
     };
-    settings.iter().try_for_each(|(path, value)| doc.set(&own(path), value))
+    settings.iter().try_for_each(|(path, value)| doc.set_by(option, None, &own(path), value))
 }
 
 /// Compares every row of the directory at `path`. Runs that occur several times are simulated once.

@@ -6,10 +6,12 @@
 
 pub mod batch;
 pub mod bench;
+pub mod cache;
 pub mod compare;
 pub mod computer;
 pub mod counters;
 pub mod fit;
+pub mod links;
 pub mod progress;
 pub mod reproduce;
 pub mod scenario;

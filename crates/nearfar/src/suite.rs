@@ -3,8 +3,11 @@
 use machine::IommuMode;
 use results::pciebench::{Contents, LineEnding, PlannedFile, ResultFile, Row, Run, place_in_suite, suite};
 
+use units::Bytes;
+
 use crate::batch::{Job, Length, run_all};
 use crate::bench::{Bench, BenchError, Effort, Outcome};
+use crate::links::LinkState;
 use crate::progress::Progress;
 
 /// Samples of a run whose distribution is written. pcie-bench takes two million.
@@ -117,6 +120,33 @@ fn files_of(file: &PlannedFile, outcomes: Vec<Outcome>) -> Vec<ResultFile> {
         files.push(result(&name, Contents::Cdf(distributions)));
     }
     files
+}
+
+/// What the link of a bench carries at best, for every payload, as pcie-bench's scripts for gnuplot read it (`bw_calc.dat`);
+/// nothing of a link that the closed form does not know.
+pub fn closed_form(bench: &Bench) -> Option<String> {
+    use analytic::{Direction, Ethernet, Generation, Link};
+    let state = LinkState::of_bench(bench)?;
+    let generation = Generation::ALL.into_iter().nth(usize::from(state.generation as u8).checked_sub(1)?)?;
+    let sizes = [state.max_payload, state.max_read_request].map(|size| Bytes::new(size.into()));
+    let link = Link::new(generation, state.width.lanes().into(), sizes[0], sizes[1]).ok()?;
+    let mut text = [
+        "\"Payload(Bytes)\" \"PCIe Write BW\" \"PCIe Write Trans/s\" \"PCIe Read BW\" \"PCIe Read Trans/s\" ",
+        "\"PCIe Read/Write BW\" \"PCIe Read/Write Trans/s\" \"40G Ethernet BW\" \"40G Ethernet PPS\" \n",
+    ]
+    .concat();
+    for payload in 1..=2048_u64 {
+        let bytes = Bytes::new(payload);
+        text += &payload.to_string();
+        for direction in [Direction::Write, Direction::Read, Direction::Both] {
+            let rate = link.goodput(direction, bytes);
+            let bits = rate.as_gbit_per_s_f64() * 1e9;
+            text += &format!(" {:.2} {:.1}", rate.as_gbit_per_s_f64(), bits / (8 * payload) as f64);
+        }
+        let frames = 1e12 / Ethernet::forty_gbit().frame_interval(bytes).as_ps() as f64;
+        text += &format!(" {:.2} {:.0}\n", frames * (8 * payload) as f64 / 1e9, frames.floor());
+    }
+    Some(text)
 }
 
 /// The name of a directory for the results, in the form in which `nearfar compare` reads it.

@@ -192,7 +192,7 @@ fn a_backing_file_is_for_one_drive() {
         + &program("a", "0", "dd if=/dev/urandom of=/dev/nvme0n1 bs=16k count=4 verify=yes");
     let setup = scenario::loaded(&text);
     let all = computer::run_all(&[&setup; 3], "three", &Silent);
-    assert!(all.iter().all(|done| done.as_ref().is_ok_and(|done| done[0].outcome.is_ok())));
+    assert!(all.iter().all(|done| done.as_ref().is_ok_and(|left| left.done[0].outcome.is_ok())));
     // Two drives of one scenario.
     let two =
         format!("{backing}\n[[host.device]]\nslot = \"slot-socket1\"\ndrive = \"optane-900p\"\n{backing}");

@@ -24,5 +24,8 @@
 pub mod claims;
 pub mod compare;
 pub mod pciebench;
+pub mod provenance;
 pub mod report;
 pub mod table;
+
+pub use provenance::Provenance;

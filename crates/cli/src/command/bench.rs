@@ -1,20 +1,21 @@
 //! `nearfar bench`: pcie-bench on a simulated machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use machine::{Doc, IommuMode, Machine, Part, Sockets};
 use nearfar::bench::Bench;
 use nearfar::compare::apply;
 use nearfar::suite::{self, Suite};
-use results::pciebench::{ResultFile, Row, write_file};
+use results::pciebench::{ResultFile, Row, to_dat, write_file};
 
 use crate::failure::Failure;
 use crate::{Common, input, output, progress};
 
 /// Run the whole of pcie-bench on a simulated machine and write its CSV files.
 ///
-/// Names and columns are pcie-bench's own, so that its users' scripts work on them.
+/// Names and columns are pcie-bench's own, so that its users' scripts work on them; beside each CSV file stands the same for
+/// gnuplot (.dat), with the closed form in bw_calc.dat.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -62,8 +63,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let library = input::library(common);
     let mut machine = Doc::<Machine>::load(&library, &arguments.machine)?;
     let mut card = Doc::<Part>::load(&library, &arguments.card)?;
-    apply(&mut machine, &arguments.set)?;
-    apply(&mut card, &arguments.card_set)?;
+    apply(&mut machine, "--set", &arguments.set)?;
+    apply(&mut card, "--card-set", &arguments.card_set)?;
     let bench = Bench {
         machine: machine.read()?,
         card: card.read()?,
@@ -83,25 +84,58 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             )));
         }
     }
-    let Suite { files, half_widths, skipped } = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
     let folder = arguments.output.clone().unwrap_or_else(|| suite::directory_name(&bench).into());
+    let setup = files::sha256(format!("{bench:?}").as_bytes());
+    check_folder(&folder, &setup)?;
+    output::folder(&folder.to_string_lossy())
+        .map_err(|why| Failure::new(format!("`{}`: {why}", folder.display())))?;
+    let Suite { files, half_widths, skipped } = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
+    let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];
+    let provenance = output::provenance(arguments.seed, &changes, &library);
     for file in &files {
         write_file(&folder, file)
             .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", folder.display())))?;
     }
+    let mut plots = to_dat(&files);
+    plots.extend(suite::closed_form(&bench).map(|text| ("bw_calc.dat".to_owned(), text)));
+    for (name, text) in &plots {
+        output::write(&folder.join(name), text.as_bytes())?;
+    }
+    let mut made_from = serde_json::to_value(&provenance).map_err(Failure::new)?;
+    made_from["setup"] = setup.into();
+    output::json(Some(&folder.join(PROVENANCE)), &made_from)?;
     let rows: Vec<_> =
         files.iter().zip(&half_widths).flat_map(|(file, widths)| json_rows(file, widths)).collect();
-    output::json(arguments.json.as_deref(), &rows)?;
+    let count = rows.len();
+    output::records(arguments.json.as_deref(), rows, &provenance)?;
     for file in skipped {
         crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
     }
-    crate::output::complain(&format!(
-        "{} files with {} rows in {}",
-        files.len(),
-        rows.len(),
-        folder.display()
-    ));
+    crate::output::complain(&format!("{} files with {} rows in {}", files.len(), count, folder.display()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a folder of results says of what they were made from.
+const PROVENANCE: &str = "provenance.json";
+
+/// Complains if a folder holds results of another set-up: they would be mixed with these.
+fn check_folder(folder: &Path, setup: &str) -> Result<(), Failure> {
+    let is_result = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".csv");
+    if !std::fs::read_dir(folder).is_ok_and(|entries| entries.flatten().any(is_result)) {
+        return Ok(());
+    }
+    let known = std::fs::read(folder.join(PROVENANCE)).ok();
+    let known: serde_json::Value =
+        known.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    if known["setup"] == setup {
+        return Ok(());
+    }
+    let of = match known["command"].as_str() {
+        Some(command) => format!("results of another set-up ({command})"),
+        None => "results that do not say what they were made from".to_owned(),
+    };
+    let folder = folder.display();
+    Err(Failure::new(format!("`{folder}` holds {of}; name another folder with -o, or remove it first")))
 }
 
 fn json_rows(file: &ResultFile, half_widths: &[f64]) -> Vec<serde_json::Value> {

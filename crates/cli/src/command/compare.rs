@@ -127,6 +127,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     ];
     output::apart(&outputs)?;
     let progress = progress::of(common);
+    let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];
+    let mut folders = Vec::new();
     let to_stdout = outputs.iter().any(|(_, path)| output::is_stdout(*path));
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
     let (mut summaries, mut tables, mut sections, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -140,6 +142,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
                 continue;
             }
         };
+        folders.extend(output::measured(directory));
         for note in &comparison.notes {
             complain(&format!("warning: {note}"));
         }
@@ -177,8 +180,13 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         let lines: Vec<String> = Overall::of(&all).iter().map(ToString::to_string).collect();
         output::print(&format!("\nAll {} directories: {}", all.len(), lines.join("; ")));
     }
-    output::json(arguments.json.as_deref(), &rows)?;
-    output::json(arguments.summary_json.as_deref(), &summaries)?;
+    let mut provenance = output::provenance(arguments.seed, &changes, &options.library);
+    provenance.files.extend(folders);
+    if !to_stdout {
+        output::heading(&provenance);
+    }
+    output::records(arguments.json.as_deref(), rows, &provenance)?;
+    output::records(arguments.summary_json.as_deref(), summaries, &provenance)?;
     // Where nothing could be compared, no page takes the place of an older one.
     if let Some(path) = arguments.report.as_ref().filter(|_| !sections.is_empty()) {
         let title = "Measured directories and their simulation".into();
@@ -187,13 +195,16 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
              are measured."
                 .into(),
         ];
-        let colophon = vec!["Made by `nearfar compare DIR... --report FILE`.".into()];
-        let report = Report { title, lead, sections, colophon, ..Report::default() };
+        let report = Report { title, lead, sections, provenance: provenance.clone(), ..Report::default() };
         output::write(path, report.to_html().as_bytes())?;
         complain(&format!("report: {}", path.display()));
     }
     if let Some(path) = &arguments.markdown {
-        output::write(path, tables.join("\n").as_bytes())?;
+        let from = provenance.lines().join("\n");
+        output::write(
+            path,
+            format!("<!-- {} -->\n\n{}", from.replace("--", "- -"), tables.join("\n")).as_bytes(),
+        )?;
     }
     Ok(ExitCode::from(match (bad, arguments.check && !within) {
         (true, _) => 2,

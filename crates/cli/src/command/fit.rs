@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use nearfar::fit::{
     Ablation, FitError, Fitted, LeftOut, Options, Residuals, Verdict, ablate, fit, leave_one_out,
 };
+use results::Provenance;
 use results::compare::{FamilySummary, Overall, summary_table};
 
 use crate::failure::Failure;
@@ -86,11 +87,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         let sample = arguments.sample.map(|most| most as usize);
         let all =
             leave_one_out(&arguments.directories, &options, sample, progress.as_ref()).map_err(failure)?;
-        return show_left_out(&all, arguments);
+        return show_left_out(&all, arguments, &made_from(arguments, &options));
     }
     if let Some(state) = &arguments.ablate {
         let done = ablate(&arguments.directories, &options, &arguments.refit, state, progress.as_ref());
-        return show_ablation(&done.map_err(failure)?, arguments);
+        return show_ablation(&done.map_err(failure)?, arguments, &made_from(arguments, &options));
     }
     let done = fit(&arguments.directories, &options, progress.as_ref()).map_err(failure)?;
     for doubt in &done.doubts {
@@ -103,9 +104,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         return Err(Failure::new("these directories determine no figure: nothing is written"));
     }
     let file = arguments.output.as_deref().expect("clap asks for it");
-    let text = done.machine.to_text()?;
-    output::write(file, text.as_bytes())?;
+    let provenance = made_from(arguments, &options);
+    output::write(file, with_origin(&done.machine.to_text()?, &provenance).as_bytes())?;
     let json = serde_json::json!({
+        "provenance": provenance,
         "figures": done.figures.iter().map(|f| serde_json::json!({
             "path": f.path, "before": f.before, "after": f.after, "determined": f.determined.as_str(),
             "uncertainty": f.uncertainty, "files": f.files, "rows": f.rows, "given_back": f.given_back,
@@ -127,6 +129,23 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(if done.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
+/// What the results were made from.
+fn made_from(arguments: &Arguments, options: &Options) -> Provenance {
+    let mut provenance = output::provenance(arguments.seed, &[], &options.library);
+    provenance.files.extend(arguments.directories.iter().filter_map(|folder| output::measured(folder)));
+    provenance
+}
+
+/// A machine's file with a first line that says who wrote it; an older such line goes.
+fn with_origin(text: &str, provenance: &Provenance) -> String {
+    const BEGIN: &str = "# Written by nearfar ";
+    let rest = match text.split_once('\n') {
+        Some((first, rest)) if first.starts_with(BEGIN) => rest,
+        _ => text,
+    };
+    format!("{BEGIN}{}, seed {}: {}\n{rest}", provenance.version, provenance.seed, provenance.command)
+}
+
 fn failure(error: FitError) -> Failure {
     match error {
         FitError::Machine(diagnostics) => diagnostics.into(),
@@ -134,7 +153,11 @@ fn failure(error: FitError) -> Failure {
     }
 }
 
-fn show_left_out(all: &[LeftOut], arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn show_left_out(
+    all: &[LeftOut],
+    arguments: &Arguments,
+    provenance: &Provenance,
+) -> Result<ExitCode, Failure> {
     let json: Vec<_> = all
         .iter()
         .map(|one| {
@@ -144,7 +167,7 @@ fn show_left_out(all: &[LeftOut], arguments: &Arguments) -> Result<ExitCode, Fai
             })
         })
         .collect();
-    output::json(arguments.json.as_deref(), &json)?;
+    output::records(arguments.json.as_deref(), json, provenance)?;
     if !output::is_stdout(arguments.json.as_deref()) {
         for one in all {
             output::print(&output::prose(&format!(
@@ -162,12 +185,17 @@ fn show_left_out(all: &[LeftOut], arguments: &Arguments) -> Result<ExitCode, Fai
     Ok(ExitCode::SUCCESS)
 }
 
-fn show_ablation(done: &Ablation, arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn show_ablation(
+    done: &Ablation,
+    arguments: &Arguments,
+    provenance: &Provenance,
+) -> Result<ExitCode, Failure> {
     if let Some(file) = &arguments.output {
-        output::write(file, done.machine.to_text()?.as_bytes())?;
+        output::write(file, with_origin(&done.machine.to_text()?, provenance).as_bytes())?;
         crate::output::complain(&format!("written: {}", file.display()));
     }
     let json = serde_json::json!({
+        "provenance": provenance,
         "figures": done.figures.iter().map(|f| serde_json::json!({
             "path": f.path, "value": f.value, "neutral": f.neutral, "verdict": f.verdict.as_str(),
             "moved": f.moved, "worse": f.worse,

@@ -1,11 +1,11 @@
 //! `nearfar machines`: what there is to choose from.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use machine::{
-    ClusterSwitch, ComputerScenario, Doc, Drive, Gpu, KernelFile, Kind, Kindred, Library, Listed, Machine,
-    Nic, Ntb, Part, PcieSwitch, Scenario,
+    ClusterSwitch, ComputerScenario, Diagnostics, Doc, Drive, Gpu, KernelFile, Kind, Kindred, Library,
+    Listed, Machine, Nic, Ntb, Part, PcieSwitch, Scenario,
 };
 
 use crate::failure::Failure;
@@ -42,32 +42,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     let Some(name) = &arguments.name else {
         let mut all = Vec::new();
-        for name in library.names("machines") {
-            all.push(("machine", name.clone(), read::<Machine>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/parts") {
-            all.push(("card", name.clone(), read::<Part>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/drives") {
-            all.push(("drive", name.clone(), read::<Drive>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/nics") {
-            all.push(("NIC", name.clone(), read::<Nic>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/gpus") {
-            all.push(("GPU", name.clone(), read::<Gpu>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/switches") {
-            all.push(("switch", name.clone(), read::<PcieSwitch>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/ntbs") {
-            all.push(("NTB adapter", name.clone(), read::<Ntb>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/clusters") {
-            all.push(("cluster switch", name.clone(), read::<ClusterSwitch>(&library, &name)?.summary));
-        }
-        for name in library.names("machines/kernels") {
-            all.push(("kernel", name.clone(), read::<KernelFile>(&library, &name)?.summary));
+        for kind in KINDS {
+            for name in library.names(kind.folder) {
+                let summary = (kind.summary)(&library, &name)?;
+                all.push((kind.word, name, summary));
+            }
         }
         for name in library.names("scenarios") {
             let computers = Doc::<ComputerScenario>::load(&library, &name)?;
@@ -89,27 +68,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let mut residuals = None;
-    let figures = match folder_of(&library, name) {
-        "scenarios" => return show_scenario(&library, arguments, name),
-        "machines/parts" => Doc::<Part>::load(&library, name)?.list()?,
-        "machines/drives" => Doc::<Drive>::load(&library, name)?.list()?,
-        "machines/nics" => Doc::<Nic>::load(&library, name)?.list()?,
-        "machines/gpus" => Doc::<Gpu>::load(&library, name)?.list()?,
-        "machines/switches" => Doc::<PcieSwitch>::load(&library, name)?.list()?,
-        "machines/ntbs" => Doc::<Ntb>::load(&library, name)?.list()?,
-        "machines/clusters" => Doc::<ClusterSwitch>::load(&library, name)?.list()?,
-        "machines/kernels" => Doc::<KernelFile>::load(&library, name)?.list()?,
-        "machines" => {
-            let machine = read::<Machine>(&library, name)?;
-            residuals = residual_table(&machine);
-            machine::figures(&machine)
-        }
-        _ => {
-            return Err(Failure::new(format!(
-                "there is nothing called `{name}`; `nearfar machines` lists machines, cards, drives, NICs, GPUs, switches, kernels and scenarios"
-            )));
-        }
+    let Some(kind) = kind_of(&library, name)? else { return show_scenario(&library, arguments, name) };
+    let figures = (kind.figures)(&library, name)?;
+    let residuals = match kind.folder {
+        "machines" => residual_table(&read::<Machine>(&library, name)?),
+        _ => None,
     };
     let json: Vec<_> = figures
         .iter()
@@ -152,23 +115,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 /// How many figures of each file are of which kind.
 fn show_sources(library: &Library, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
-    for name in library.names("machines") {
-        files.push((name.clone(), Doc::<Machine>::load(library, &name)?.list()?));
-    }
-    for name in library.names("machines/parts") {
-        files.push((name.clone(), Doc::<Part>::load(library, &name)?.list()?));
-    }
-    for name in library.names("machines/drives") {
-        files.push((name.clone(), Doc::<Drive>::load(library, &name)?.list()?));
-    }
-    for name in library.names("machines/nics") {
-        files.push((name.clone(), Doc::<Nic>::load(library, &name)?.list()?));
-    }
-    for name in library.names("machines/gpus") {
-        files.push((name.clone(), Doc::<Gpu>::load(library, &name)?.list()?));
-    }
-    for name in library.names("machines/kernels") {
-        files.push((name.clone(), Doc::<KernelFile>::load(library, &name)?.list()?));
+    for kind in KINDS {
+        for name in library.names(kind.folder) {
+            files.push((name.clone(), (kind.figures)(library, &name)?));
+        }
     }
     let kinds: Vec<Kind> = Kind::ALL.iter().map(|(_, kind)| *kind).filter(|k| *k != Kind::Override).collect();
     // A value of two slots of one file counts twice: each could be another.
@@ -226,31 +176,116 @@ fn residual_table(machine: &Machine) -> Option<String> {
     (!machine.residuals.is_empty()).then(|| table.render(output::width()))
 }
 
-fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Failure> {
-    Ok(Doc::<T>::load(library, name)?.read()?)
+fn read<T: Kindred>(library: &Library, name: &str) -> Result<T, Diagnostics> {
+    Doc::<T>::load(library, name)?.read()
 }
 
-/// The library's folder that a name is in, or that the file at a path would be in by the folder that it is in.
-fn folder_of(library: &Library, name: &str) -> &'static str {
-    const FOLDERS: [&str; 10] = [
-        "machines",
-        "machines/parts",
-        "machines/drives",
-        "machines/nics",
-        "machines/gpus",
-        "machines/switches",
-        "machines/ntbs",
-        "machines/clusters",
-        "machines/kernels",
-        "scenarios",
-    ];
-    let above = Path::new(name).parent().and_then(Path::file_name).and_then(|folder| folder.to_str());
-    let is_it = |folder: &&str| {
-        library.names(folder).iter().any(|known| known == name)
-            || above.is_some_and(|above| folder.rsplit('/').next() == Some(above))
-    };
-    // A file somewhere else is a machine's.
-    FOLDERS.into_iter().find(is_it).unwrap_or(if name.ends_with(".toml") { "machines" } else { "" })
+fn figures<T: Kindred>(library: &Library, name: &str) -> Result<Vec<Listed>, Diagnostics> {
+    Doc::<T>::load(library, name)?.list()
+}
+
+/// A kind of files with figures.
+struct FileKind {
+    word: &'static str,
+    folder: &'static str,
+    summary: fn(&Library, &str) -> Result<String, Diagnostics>,
+    figures: fn(&Library, &str) -> Result<Vec<Listed>, Diagnostics>,
+}
+
+/// All kinds, in the order in which they are listed.
+const KINDS: &[FileKind] = &[
+    FileKind {
+        word: "machine",
+        folder: "machines",
+        summary: |library, name| Ok(read::<Machine>(library, name)?.summary),
+        figures: figures::<Machine>,
+    },
+    FileKind {
+        word: "card",
+        folder: "machines/parts",
+        summary: |library, name| Ok(read::<Part>(library, name)?.summary),
+        figures: figures::<Part>,
+    },
+    FileKind {
+        word: "drive",
+        folder: "machines/drives",
+        summary: |library, name| Ok(read::<Drive>(library, name)?.summary),
+        figures: figures::<Drive>,
+    },
+    FileKind {
+        word: "NIC",
+        folder: "machines/nics",
+        summary: |library, name| Ok(read::<Nic>(library, name)?.summary),
+        figures: figures::<Nic>,
+    },
+    FileKind {
+        word: "GPU",
+        folder: "machines/gpus",
+        summary: |library, name| Ok(read::<Gpu>(library, name)?.summary),
+        figures: figures::<Gpu>,
+    },
+    FileKind {
+        word: "NTB adapter",
+        folder: "machines/ntbs",
+        summary: |library, name| Ok(read::<Ntb>(library, name)?.summary),
+        figures: figures::<Ntb>,
+    },
+    FileKind {
+        word: "cluster switch",
+        folder: "machines/clusters",
+        summary: |library, name| Ok(read::<ClusterSwitch>(library, name)?.summary),
+        figures: figures::<ClusterSwitch>,
+    },
+    FileKind {
+        word: "switch",
+        folder: "machines/switches",
+        summary: |library, name| Ok(read::<PcieSwitch>(library, name)?.summary),
+        figures: figures::<PcieSwitch>,
+    },
+    FileKind {
+        word: "kernel",
+        folder: "machines/kernels",
+        summary: |library, name| Ok(read::<KernelFile>(library, name)?.summary),
+        figures: figures::<KernelFile>,
+    },
+];
+
+/// The kind of the file called `name` or at that path; `None` for a scenario.
+fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, Failure> {
+    let known = |folder: &str| library.names(folder).iter().any(|known| known == name);
+    if let Some(kind) = KINDS.iter().find(|kind| known(kind.folder)) {
+        return Ok(Some(kind));
+    }
+    if known("scenarios") {
+        return Ok(None);
+    }
+    if !name.ends_with(".toml") {
+        let folders = KINDS.iter().map(|kind| kind.folder).chain(["scenarios"]);
+        let names: Vec<String> = folders.flat_map(|folder| library.names(folder)).collect();
+        let near = machine::nearest(name, names.iter().map(String::as_str));
+        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        return Err(Failure::new(format!(
+            "there is nothing called `{name}`; {near}`nearfar machines` lists machines, cards, drives, NICs, GPUs, NTB adapters, \
+             switches, kernels and scenarios"
+        )));
+    }
+    let doc = Doc::<Scenario>::load(library, name)?;
+    let keys = ["pcie_bench", "program", "card"];
+    if keys.iter().any(|key| doc.has(key).unwrap_or(false)) {
+        return Ok(None);
+    }
+    // What a file is, it shows by what can read it; a wrong one is what has least against it.
+    let mut best: Option<(usize, &FileKind)> = None;
+    for kind in KINDS {
+        let wrong = match (kind.figures)(library, name) {
+            Ok(_) => 0,
+            Err(diagnostics) => diagnostics.iter().count(),
+        };
+        if best.is_none_or(|(least, _)| wrong < least) {
+            best = Some((wrong, kind));
+        }
+    }
+    Ok(best.map(|(_, kind)| kind))
 }
 
 /// A scenario's file: what is in it needs no table.

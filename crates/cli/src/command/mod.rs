@@ -2,12 +2,15 @@
 
 pub mod bench;
 pub mod compare;
+pub mod diff;
 pub mod fit;
 pub mod machines;
 pub mod model;
 pub mod programs;
+pub mod reference;
 pub mod reproduce;
 pub mod run;
+pub mod shell;
 pub mod sweep;
 pub mod trace;
 pub mod tree;

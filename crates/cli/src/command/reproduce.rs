@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use nearfar::reproduce::{self, Options, Reproduction, SEEDS, data_folder};
+use results::Provenance;
 use results::claims::{ClaimResult, claims_table, count_line};
+use results::report::Report;
 
 use crate::failure::Failure;
 use crate::{Common, input, output, progress};
@@ -51,23 +53,26 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         only: arguments.only.clone(),
     };
     let seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
-    let mut all = Vec::new();
+    let (mut all, mut provenance) = (Vec::new(), Provenance::default());
     for seed in seeds {
         let began = Instant::now();
         let done = reproduce::reproduce(seed, &options, progress::of(common).as_ref())?;
+        provenance = output::provenance(arguments.seed, &[], &options.library);
         if !output::is_stdout(arguments.json.as_deref()) {
-            show(&done, began);
+            output::heading(&provenance);
+            show(&done, (!common.quiet).then_some(began));
         }
         if let Some(folder) = &arguments.report {
             let path = folder.join(format!("{seed}.html"));
-            output::write(&path, done.report().to_html().as_bytes())?;
+            let report = Report { provenance: provenance.clone(), ..done.report() };
+            output::write(&path, report.to_html().as_bytes())?;
             crate::output::complain(&format!("report: {}", path.display()));
         }
         all.push(done);
     }
     let (claims, points) =
         (all.iter().flat_map(Reproduction::claims), all.iter().flat_map(Reproduction::points));
-    output::json(arguments.json.as_deref(), &rows(claims, points)?)?;
+    output::records(arguments.json.as_deref(), rows(claims, points)?, &provenance)?;
     let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
         crate::output::complain(&format!("outside its tolerance: {}", claim.id));
@@ -89,7 +94,8 @@ fn rows(
     all.map(row).collect()
 }
 
-fn show(done: &Reproduction, began: Instant) {
+/// `began` is when, if it is to be told how long it took.
+fn show(done: &Reproduction, began: Option<Instant>) {
     let claims = done.claims();
     output::print(&format!("{}\n", done.file.seed));
     output::print(&claims_table(&claims, output::width()));
@@ -98,11 +104,8 @@ fn show(done: &Reproduction, began: Instant) {
     if !points.is_empty() {
         output::print(&output::prose(&format!("points of figures: {}", count_line(&points))));
     }
-    output::print(&format!(
-        "{} experiments simulated in {:.1} s\n",
-        done.experiments,
-        began.elapsed().as_secs_f64()
-    ));
+    let took = began.map_or_else(String::new, |began| format!(" in {:.1} s", began.elapsed().as_secs_f64()));
+    output::print(&format!("{} experiments simulated{took}\n", done.experiments));
     for note in &done.notes {
         crate::output::complain(&note.to_string());
     }

@@ -3,8 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use machine::ComputerSetup;
+use machine::{ComputerSetup, Library};
+use nearfar::links::LinkState;
 use nearfar::{computer, scenario};
+use results::Provenance;
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::input::Loaded;
@@ -33,12 +36,18 @@ pub struct Arguments {
     /// Say where the cores' time went: of each task, by part of program and kernel, of interrupts, and idle.
     #[arg(long)]
     accounting: bool,
+    /// Write where the cores' time went as folded stacks with nanoseconds, which tools for flame graphs read.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    folded: Option<PathBuf>,
     /// Show every counter, in place of the few lines for each host: what passed where, and for what.
     #[arg(long)]
     counters: bool,
     /// Write every row as JSON, counters included; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
+    /// Write every row as CSV; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    csv: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -47,22 +56,30 @@ impl Arguments {
     }
 
     fn prints(&self) -> bool {
-        !output::is_stdout(self.json())
+        let outputs = [&self.json, &self.csv, &self.folded];
+        !outputs.into_iter().any(|path| output::is_stdout(path.as_deref()))
     }
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    output::apart(&[
+        ("--json", arguments.json()),
+        ("--csv", arguments.csv.as_deref()),
+        ("--folded", arguments.folded.as_deref()),
+    ])?;
     let library = input::library(common);
     let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
-        Loaded::Computers(setup) => return on_computers(common, arguments, &setup),
+        Loaded::Computers(setup) => return on_computers(common, arguments, &library, &setup),
         Loaded::Bench(setup) => setup,
     };
-    if arguments.accounting {
+    if arguments.accounting || arguments.folded.is_some() {
         return Err(Failure::new(
-            "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
+            "--accounting and --folded are for scenarios with computers: this one has a machine with a card, on which no kernel runs",
         ));
     }
+    let seed = setup.scenario.seed.unwrap_or(1);
+    let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
     let mut rows: Vec<_> = done
         .iter()
@@ -74,13 +91,16 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         rows.extend(output::binding_rows(&done.outcome.window, "", &about));
         rows.extend(output::counter_rows(&done.outcome.window, &about));
     }
-    output::json(arguments.json(), &rows)?;
+    write(arguments, rows, &provenance)?;
     if arguments.prints() {
+        output::heading(&provenance);
         let bench = scenario::bench_of(&setup);
         let place =
             format!("{} in {} of {}", bench.card.name, output::place(&setup.slot), bench.machine.name);
         let title = format!("{}\n{place}, {}", setup.scenario.summary, output::placement(&bench));
-        output::print(&(output::prose(&title) + "\n"));
+        output::print(&output::prose(&title));
+        let link = LinkState::of_bench(&bench);
+        output::print(&(output::link_lines(link.as_slice()) + "\n"));
         output::print(&output::outcome_table(done.iter().map(|d| (String::new(), &d.run, &d.outcome))));
         for (row, done) in (1..).zip(&done) {
             let binding = done.outcome.window.binding("");
@@ -93,10 +113,23 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
+fn write(arguments: &Arguments, rows: Vec<Value>, provenance: &Provenance) -> Result<(), Failure> {
+    if let Some(path) = &arguments.csv {
+        output::with_origin(path, output::csv(&rows).as_bytes(), provenance)?;
+    }
+    output::records(arguments.json(), rows, provenance)
+}
+
 /// Runs programs on computers.
-fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -> Result<ExitCode, Failure> {
+fn on_computers(
+    common: &Common,
+    arguments: &Arguments,
+    library: &Library,
+    setup: &ComputerSetup,
+) -> Result<ExitCode, Failure> {
+    let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], library);
     let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
-    let computer::Counts { done, accounts, counted } = counts;
+    let computer::Counts { done, accounts, counted, links } = counts;
     let mut rows = output::program_rows(&setup.name, &done);
     for counted in &counted {
         let about = serde_json::json!({ "scenario": setup.name, "program": counted.program });
@@ -107,9 +140,15 @@ fn on_computers(common: &Common, arguments: &Arguments, setup: &ComputerSetup) -
     if arguments.accounting {
         rows.extend(output::account_rows(&setup.name, &accounts));
     }
-    output::json(arguments.json(), &rows)?;
+    rows.extend(links.iter().map(output::link_row));
+    if let Some(path) = &arguments.folded {
+        output::with_origin(path, output::folded(&accounts).as_bytes(), &provenance)?;
+    }
+    write(arguments, rows, &provenance)?;
     if arguments.prints() {
+        output::heading(&provenance);
         output::print(&format!("{}\n", setup.summary));
+        output::print(&(output::link_lines(&links) + "\n"));
         output::print(&output::program_table(&done));
         for of in &counted {
             if counted.len() > 1 {

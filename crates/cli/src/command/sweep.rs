@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::{ComputerSetup, Setup};
+use machine::{ComputerSetup, Library, Setup};
 use nearfar::batch::{Job, run_all};
-use nearfar::bench::Bench;
+use nearfar::bench::{Bench, Outcome};
+use nearfar::computer::Counts;
 use nearfar::{computer, scenario};
-use results::pciebench::Run;
+use results::Provenance;
+use results::pciebench::{Row, Run};
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::input::Loaded;
+use crate::output::sweep::{Column, Table};
 use crate::{Common, input, output, progress};
 
 /// Run a scenario for every value of a key, or every combination of several.
@@ -19,33 +23,60 @@ use crate::{Common, input, output, progress};
 #[command(after_help = "\
 A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.ddio_ways) or in the card
 (dma_engine.tags, link.width); in a scenario with computers, host.a begins the path of what the scenario calls a.
-Values are separated by commas.
+Values are separated by commas. 8..12 stands for 8, 9, 10, 11, 12; 8..64x2 for 8, 16, 32, 64; \"64 B..256 B+64\" for four
+sizes. A list in brackets is one value.
 
 Examples:
   nearfar sweep iommu-window --over host.iommu.walkers=1,2,6
   nearfar sweep pktgen --over host.a.nic_driver.channels=1,2,4
+  nearfar sweep pktgen --over host.a.device.0.change.controller.tags=8..64x2 --csv tags.csv --report tags.html
   nearfar sweep latency-by-size --over dma_engine.tags=8,16,32 --over machine=dell-t430,dell-t630 --json sweep.json")]
 pub struct Arguments {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
     /// A key and its values.
     #[arg(long, required = true, value_name = "KEY=VALUES", value_parser = input::values)]
-    pub over: Vec<(String, String)>,
+    pub over: Vec<(String, Vec<String>)>,
+    /// Change a value in all runs, as `run` does.
+    #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
+    set: Vec<(String, String)>,
+    /// Say where the cores' time went, for each value.
+    #[arg(long)]
+    accounting: bool,
     /// Write every row as JSON; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
+    /// Write every row as CSV; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    csv: Option<PathBuf>,
+    /// Write a page with a curve for each quantity.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    report: Option<PathBuf>,
+    /// Draw the first quantity over the first key, as SVG.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    plot: Option<PathBuf>,
 }
 
 /// One value for each key.
-type Combination = Vec<(String, String)>;
+pub type Combination = Vec<(String, String)>;
 
 /// A combination of values, and what it makes of the scenario.
 struct Variant {
-    label: String,
     values: Combination,
     bench: Bench,
     runs: Vec<Run>,
     setup: Box<Setup>,
+}
+
+/// What a sweep gave.
+struct Swept {
+    title: String,
+    rows: Vec<Value>,
+    tables: Vec<Table>,
+    /// What follows the tables on the terminal.
+    text: String,
+    failed: bool,
+    seed: u64,
 }
 
 /// Runs the command.
@@ -57,19 +88,80 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             return Err(Failure::new(message));
         }
     }
+    let outputs = [
+        ("--json", arguments.json.as_deref()),
+        ("--csv", arguments.csv.as_deref()),
+        ("--report", arguments.report.as_deref()),
+        ("--plot", arguments.plot.as_deref()),
+    ];
+    output::apart(&outputs)?;
     let library = input::library(common);
     let (mut variants, mut computers) = (Vec::new(), Vec::new());
     for values in combinations(&arguments.over) {
-        match input::scenario(&library, &arguments.scenario, "--over", &values)? {
+        match load(&library, arguments, &values)? {
             Loaded::Computers(setup) => computers.push((values, setup)),
             Loaded::Bench(setup) => {
                 let (bench, runs) = (scenario::bench_of(&setup), scenario::runs_of(&setup));
-                variants.push(Variant { label: label(&values), values, bench, runs, setup });
+                variants.push(Variant { values, bench, runs, setup });
             }
         }
     }
-    if !computers.is_empty() {
-        return on_computers(common, arguments, &computers);
+    let swept = match computers.is_empty() {
+        true => on_bench(common, arguments, &variants)?,
+        false => on_computers(common, arguments, &computers)?,
+    };
+    tell_without_effect(arguments, &swept.rows);
+    let over: Vec<(String, String)> =
+        arguments.over.iter().map(|(key, values)| (key.clone(), values.join(","))).collect();
+    let provenance =
+        output::provenance(swept.seed, &[("--set", &arguments.set), ("--over", &over)], &library);
+    write(arguments, &swept, &provenance)?;
+    if !outputs.iter().any(|(_, path)| output::is_stdout(*path)) {
+        output::heading(&provenance);
+        for table in &swept.tables {
+            output::print(&table.render());
+        }
+        output::print(swept.text.trim_end());
+    }
+    Ok(if swept.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The scenario with what is the same for all, and one combination of values.
+fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Result<Loaded, Failure> {
+    // What is wrong with what all have is told as theirs.
+    if !arguments.set.is_empty() {
+        input::scenario(library, &arguments.scenario, "--set", &arguments.set)?;
+    }
+    let changes: Vec<(String, String)> = arguments.set.iter().chain(values).cloned().collect();
+    input::scenario(library, &arguments.scenario, "--over", &changes)
+}
+
+fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Result<(), Failure> {
+    if let Some(path) = &arguments.csv {
+        output::with_origin(path, output::csv(&swept.rows).as_bytes(), provenance)?;
+    }
+    if let Some(path) = &arguments.report {
+        let page = output::sweep::page(&swept.title, &swept.tables, provenance);
+        output::write(path, page.to_html().as_bytes())?;
+        output::complain(&format!("report: {}", path.display()));
+    }
+    if let Some(path) = &arguments.plot {
+        let svg = swept.tables.iter().flat_map(Table::charts).find_map(|chart| chart.to_picture());
+        let Some(svg) = svg else {
+            return Err(Failure::new(
+                "--plot: there is nothing to draw: the first key's values are no numbers with the same unit",
+            ));
+        };
+        output::with_origin(path, svg.as_bytes(), provenance)?;
+    }
+    output::records(arguments.json.as_deref(), swept.rows.clone(), provenance)
+}
+
+fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant]) -> Result<Swept, Failure> {
+    if arguments.accounting {
+        return Err(Failure::new(
+            "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
+        ));
     }
     let jobs: Vec<Job<'_>> = variants
         .iter()
@@ -79,24 +171,77 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         })
         .collect();
     let mut outcomes = run_all(&jobs, &arguments.scenario, progress::of(common).as_ref()).into_iter();
-    let (mut table, mut rows) = (Vec::new(), Vec::new());
-    for variant in &variants {
-        for run in &variant.runs {
-            let outcome = outcomes.next().expect("an outcome for each job")?;
-            let mut row = output::row(&arguments.scenario, rows.len() + 1, &outcome.row, outcome.half_width);
-            for (key, value) in &variant.values {
-                row[key.as_str()] = value.as_str().into();
-            }
+    let mut all: Vec<(&Variant, Vec<Outcome>)> = Vec::new();
+    for variant in variants {
+        let outcomes = outcomes.by_ref().take(variant.runs.len()).collect::<Result<Vec<_>, _>>()?;
+        all.push((variant, outcomes));
+    }
+    let mut rows = Vec::new();
+    for (variant, outcomes) in &all {
+        for outcome in outcomes {
+            let number = rows.len() + 1;
+            let mut row = output::row(&arguments.scenario, number, &outcome.row, outcome.half_width);
+            let binding = outcome.window.binding("");
+            row["binds"] = binding.what.as_ref().map(|(_, what)| what.kind.name()).into();
+            with_values(&mut row, &variant.values);
             rows.push(row);
-            table.push((variant.label.clone(), run, outcome));
         }
     }
-    tell_without_effect(arguments, &rows);
-    output::json(arguments.json.as_deref(), &rows)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
-        output::print(&output::outcome_table(table.iter().map(|(l, run, o)| (l.clone(), *run, o))));
-    }
-    Ok(ExitCode::SUCCESS)
+    let first = variants.first();
+    Ok(Swept {
+        title: first.map_or_else(String::new, |variant| variant.setup.scenario.summary.clone()),
+        tables: bench_tables(&all),
+        rows,
+        text: String::new(),
+        failed: false,
+        seed: first.map_or(1, |variant| variant.bench.seed),
+    })
+}
+
+/// A table for latencies and one for bandwidths: a row for each combination, a column for each run.
+fn bench_tables(all: &[(&Variant, Vec<Outcome>)]) -> Vec<Table> {
+    let Some((first, _)) = all.first() else { return Vec::new() };
+    let of = |title: &str, unit: &'static str, wanted: fn(&Row) -> Option<f64>| -> Option<Table> {
+        let mut table = Table::new(title);
+        let same =
+            |others: &[&Run], of: fn(&Run) -> String| others.iter().all(|run| of(run) == of(others[0]));
+        for (variant, outcomes) in all {
+            let runs: Vec<&Run> = variant.runs.iter().collect();
+            let parts: [fn(&Run) -> String; 6] = [
+                |run| run.test.to_string(),
+                |run| run.pattern.to_string(),
+                |run| run.cache.to_string(),
+                |run| format!("window {}", run.window),
+                |run| run.transfer.to_string(),
+                |run| format!("offsets {} and {} B", run.host_offset, run.device_offset),
+            ];
+            // What is the same in all runs needs no place in each heading, and what is swept is not in it either.
+            let told: Vec<_> = parts.iter().filter(|of| !same(&runs, **of)).collect();
+            let mut cells = Vec::new();
+            for (run, outcome) in runs.iter().zip(outcomes) {
+                let Some(value) = wanted(&outcome.row) else { continue };
+                let name = told.iter().map(|of| of(run)).collect::<Vec<_>>().join(" ");
+                let name = if name.is_empty() { "all".to_owned() } else { name };
+                cells.push((Column { name, unit }, value));
+            }
+            let outcome = outcomes.first();
+            table.add(&variant.values, cells, outcome.map(|outcome| outcome.window.binding("")));
+        }
+        (!table.is_empty()).then_some(table)
+    };
+    let run = &first.runs[0];
+    let median = |row: &Row| match row {
+        Row::Latency(row) => Some(row.ns.median),
+        Row::Bandwidth(_) => None,
+    };
+    let goodput = |row: &Row| match row {
+        Row::Bandwidth(row) => Some(row.gbit_per_s),
+        Row::Latency(_) => None,
+    };
+    let about = format!("of {run} and the like");
+    let latency = of(&format!("median latency {about}"), "ns", median);
+    let bandwidth = of(&format!("goodput {about}"), "Gbit/s", goodput);
+    latency.into_iter().chain(bandwidth).collect()
 }
 
 /// Runs programs on computers, once for every combination, several at a time.
@@ -104,30 +249,78 @@ fn on_computers(
     common: &Common,
     arguments: &Arguments,
     variants: &[(Combination, Box<ComputerSetup>)],
-) -> Result<ExitCode, Failure> {
+) -> Result<Swept, Failure> {
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
     let all = computer::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
     let (mut text, mut rows, mut failed) = (String::new(), Vec::new(), false);
-    for ((values, setup), done) in variants.iter().zip(all) {
-        let done = done?;
-        failed |= done.iter().any(|program| program.failure().is_some());
-        for mut row in output::program_rows(&setup.name, &done) {
-            values.iter().for_each(|(key, value)| row[key.as_str()] = value.as_str().into());
-            rows.push(row);
+    let mut tables: BTreeMap<(usize, String), Table> = BTreeMap::new();
+    for ((values, setup), counts) in variants.iter().zip(all) {
+        let Counts { done, accounts, counted, .. } = counts?;
+        let mut own = output::program_rows(&setup.name, &done);
+        for counted in &counted {
+            let host = done.iter().find(|done| done.number == Some(counted.program));
+            let host = host.map_or("", |done| &*done.host);
+            let about = json!({ "scenario": setup.name, "program": counted.program });
+            own.extend(output::binding_rows(&counted.window, host, &about).into_iter().take(1));
         }
-        text += &format!("{}\n{}", label(values), output::program_table(&done));
+        if arguments.accounting {
+            own.extend(output::account_rows(&setup.name, &accounts));
+            text += &format!("\n{}\n{}", label(values), output::account_table(&accounts));
+        }
+        own.iter_mut().for_each(|row| with_values(row, values));
+        rows.extend(own);
+        for (place, program) in done.iter().enumerate() {
+            let table = tables
+                .entry((place, program.host.clone()))
+                .or_insert_with(|| Table::new(&format!("{}: {}", program.host, program.run)));
+            let window = counted.iter().find(|counted| Some(counted.program) == program.number);
+            let binding = window.map(|counted| counted.window.binding(&program.host));
+            match &program.outcome {
+                Ok(report) => {
+                    let cells = report.readings.iter().filter(|reading| reading.way.is_none());
+                    let cells = cells.map(|reading| {
+                        (Column { name: reading.quantity.clone(), unit: reading.unit }, reading.value)
+                    });
+                    table.add(values, cells.collect(), binding);
+                }
+                Err(failure) => {
+                    failed = true;
+                    let why =
+                        format!("error: {}: {}: {}: {failure}", label(values), program.host, program.run);
+                    output::complain(&why);
+                }
+            }
+        }
     }
-    tell_without_effect(arguments, &rows);
-    output::json(arguments.json.as_deref(), &rows)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
-        output::print(text.trim_end());
+    let first = variants.first().map(|(_, setup)| setup);
+    Ok(Swept {
+        title: first.map_or_else(String::new, |setup| setup.summary.clone()),
+        tables: tables.into_values().filter(|table| !table.is_empty()).collect(),
+        rows,
+        text,
+        failed,
+        seed: first.map_or(1, |setup| setup.seed),
+    })
+}
+
+/// Puts a combination's values into a record.
+fn with_values(row: &mut Value, values: &Combination) {
+    for (key, value) in values {
+        row[key.as_str()] = typed(value);
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// A value as JSON has it: numbers and truth values as what they are, text without its quotes.
+fn typed(value: &str) -> Value {
+    match serde_json::from_str::<Value>(value) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::String(_) | Value::Array(_))) => value,
+        _ => value.into(),
+    }
 }
 
 /// Says of a key that has several values if every row is the same whichever it takes: it is perhaps not the key that was meant.
-fn tell_without_effect(arguments: &Arguments, rows: &[serde_json::Value]) {
-    for (key, values) in arguments.over.iter().filter(|(_, values)| values.contains(',')) {
+fn tell_without_effect(arguments: &Arguments, rows: &[Value]) {
+    for (key, values) in arguments.over.iter().filter(|(_, values)| values.len() > 1) {
         let mut by_value = BTreeMap::<String, Vec<String>>::new();
         for row in rows {
             let mut row = row.clone();
@@ -143,7 +336,9 @@ fn tell_without_effect(arguments: &Arguments, rows: &[serde_json::Value]) {
             && all.all(|rows| rows == first)
         {
             output::complain(&format!(
-                "note: no row depends on `{key}`: all are the same for each of {values}; this scenario does not use what it sets"
+                "note: no row depends on `{key}`: all are the same for each of {}; either this scenario does not use it, or \
+                 something else is the limit at each of them",
+                values.join(", ")
             ));
         }
     }
@@ -155,16 +350,16 @@ fn label(values: &[(String, String)]) -> String {
 }
 
 /// Every combination of the values, the last key's varying fastest.
-pub fn combinations(over: &[(String, String)]) -> Vec<Combination> {
+pub fn combinations(over: &[(String, Vec<String>)]) -> Vec<Combination> {
     let mut all = vec![Vec::new()];
     for (key, values) in over {
-        let longer = |before: &Vec<(String, String)>| {
-            let with = |value: &str| {
+        let longer = |before: &Combination| {
+            let with = |value: &String| {
                 let mut longer = before.clone();
-                longer.push((key.clone(), value.trim().to_owned()));
+                longer.push((key.clone(), value.clone()));
                 longer
             };
-            values.split(',').map(with).collect::<Vec<_>>()
+            values.iter().map(with).collect::<Vec<_>>()
         };
         all = all.iter().flat_map(longer).collect();
     }

@@ -8,6 +8,7 @@ use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{
     Capture, Filter, Row, Span, UnknownType, add_links, bench, computers, csv, listing, perfetto,
 };
+use results::Provenance;
 use units::Duration;
 
 use crate::failure::Failure;
@@ -90,7 +91,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         Loaded::Computers(setup) => {
             let progress = progress::of(common);
             let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
-            return show(arguments, &setup.summary, &seen.capture, || seen.timeline());
+            let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
+            return show(arguments, &setup.summary, &seen.capture, &provenance, || seen.timeline());
         }
         Loaded::Bench(setup) => setup,
     };
@@ -105,7 +107,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let (capture, _) = bench::trace(&setup, number, arguments.span())?;
     let title =
         format!("{} in {} of {}: {run}", setup.card.name, output::place(&setup.slot), setup.machine.name);
-    show(arguments, &title, &capture, || {
+    let seed = setup.scenario.seed.unwrap_or(1);
+    let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
+    show(arguments, &title, &capture, &provenance, || {
         let mut timeline = Timeline::default();
         add_links(&mut timeline, &capture);
         timeline
@@ -117,14 +121,15 @@ fn show(
     arguments: &Arguments,
     title: &str,
     capture: &Capture,
+    provenance: &Provenance,
     timeline: impl FnOnce() -> Timeline,
 ) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.perfetto {
-        let text = perfetto::trace(&timeline()).to_string();
-        output::write(path, text.as_bytes())?;
+        output::write(path, perfetto::trace(&timeline(), provenance).as_bytes())?;
     }
     let why_empty = capture.why_empty();
-    if !write(arguments, capture)? {
+    if !write(arguments, capture, provenance)? {
+        output::heading(provenance);
         output::print(&format!("{title}\n"));
         if why_empty.is_none() {
             output::print(listing::listing(capture, arguments.data).trim_end());
@@ -137,15 +142,15 @@ fn show(
 }
 
 /// Writes the tables that are asked for; `true` if one of them is the standard output.
-fn write(arguments: &Arguments, capture: &Capture) -> Result<bool, Failure> {
+fn write(arguments: &Arguments, capture: &Capture, provenance: &Provenance) -> Result<bool, Failure> {
     let is_output = |path: &Option<PathBuf>| output::is_stdout(path.as_deref());
     if let Some(path) = &arguments.csv {
         let table = csv::table(Row::all(capture));
-        output::write(path, table.as_bytes())?;
+        output::with_origin(path, table.as_bytes(), provenance)?;
     }
     if arguments.json.is_some() {
         let rows: Vec<_> = Row::all(capture).map(|row| json_row(&row)).collect();
-        output::json(arguments.json.as_deref(), &rows)?;
+        output::records(arguments.json.as_deref(), rows, provenance)?;
     }
     Ok([&arguments.csv, &arguments.json, &arguments.perfetto].into_iter().any(is_output))
 }

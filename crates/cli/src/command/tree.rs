@@ -17,7 +17,8 @@ Examples:
   nearfar tree pktgen
   nearfar tree pktgen devices/system/node                  one folder
   nearfar tree pktgen devices/system/node/node0/cpulist    one attribute
-  nearfar tree pktgen --json -")]
+  nearfar tree pktgen --json -
+  nearfar tree fio-switch --lspci . && lspci -F a.lspci -vvv")]
 pub struct Arguments {
     /// The scenario, by name or path (`nearfar machines` lists them).
     pub scenario: String,
@@ -26,6 +27,9 @@ pub struct Arguments {
     /// Change a value of the scenario.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
     pub set: Vec<(String, String)>,
+    /// Write each host's configuration spaces into this folder, as HOST.lspci: `lspci -F HOST.lspci -vvv` shows them.
+    #[arg(long, value_name = "DIR", value_parser = output::folder)]
+    lspci: Option<PathBuf>,
     /// Write the trees as JSON; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
@@ -48,6 +52,13 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             arguments.scenario
         )));
     };
+    if let Some(folder) = &arguments.lspci {
+        for (host, text) in computer::configuration(&setup)? {
+            let path = folder.join(format!("{host}.lspci"));
+            output::write(&path, text.as_bytes())?;
+            output::complain(&format!("written: {}", path.display()));
+        }
+    }
     let trees = computer::tree(&setup)?;
     let path = arguments.path.as_deref().unwrap_or_default();
     let (mut rows, mut text) = (Vec::new(), String::new());
@@ -68,8 +79,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     if rows.is_empty() {
         return Err(Failure::new(format!("no host has `{path}`; without a path the whole tree is shown")));
     }
-    output::json(arguments.json.as_deref(), &rows)?;
+    let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
+    output::records(arguments.json.as_deref(), rows, &provenance)?;
     if !output::is_stdout(arguments.json.as_deref()) {
+        output::heading(&provenance);
         output::print(&output::prose(&text));
     }
     Ok(ExitCode::SUCCESS)

@@ -3,24 +3,138 @@
 mod counters;
 mod programs;
 mod rows;
+pub mod sweep;
 
-use std::io::IsTerminal as _;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use machine::Library;
+use results::Provenance;
+use results::provenance::{Input, command_line};
 
 use nearfar::bench::Bench;
+use nearfar::links::LinkState;
 
 pub use counters::{binding_rows, counter_rows, counter_summary, counter_table};
-pub use programs::{account_rows, account_table, program_rows, program_table};
+pub use programs::number;
+pub use programs::{account_rows, account_table, folded, program_rows, program_table};
 pub use results::table::{Fit, TextTable};
 pub use rows::{outcome_table, row};
 
 use crate::failure::Failure;
 
-/// Prints, and does not mind if nobody reads to the end (`nearfar ... | head`): files are written all the same.
+/// Why the standard output could not be written, the first time.
+static UNWRITTEN: OnceLock<String> = OnceLock::new();
+
+/// Prints, and does not mind if nobody reads to the end (`nearfar ... | head`): files are written all the same. What else
+/// goes wrong is told at the [end](unwritten).
 pub fn print(text: &str) {
     use std::io::Write as _;
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    let mut out = io::stdout().lock();
+    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush())
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = UNWRITTEN.set(error.to_string());
+    }
+}
+
+/// Why the standard output could not be written, if it could not.
+pub fn unwritten() -> Option<Failure> {
+    UNWRITTEN.get().map(|error| Failure::new(format!("the standard output cannot be written: {error}")))
+}
+
+/// What everything that a command writes is made from: changes are options with what each sets.
+pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &Library) -> Provenance {
+    let used = library.used();
+    let option = |(option, all): &(&str, &[(String, String)])| {
+        let change = |(path, value): &(String, String)| {
+            format!("{option} {}", command_line([format!("{path}={value}")]))
+        };
+        all.iter().map(change).collect::<Vec<_>>()
+    };
+    // `NEARFAR_COMMIT` is set by who builds from a repository: see the Makefile.
+    let version = match option_env!("NEARFAR_COMMIT").filter(|commit| !commit.is_empty()) {
+        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+        None => env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    Provenance {
+        version,
+        command: command_line(std::iter::once("nearfar".to_owned()).chain(words)),
+        seed,
+        changes: changes.iter().flat_map(option).chain(used.changes).collect(),
+        files: used
+            .files
+            .into_iter()
+            .map(|(name, (kind, sha256))| Input { kind: kind.to_owned(), name, sha256 })
+            .collect(),
+    }
+}
+
+/// A folder of measured files among what went in.
+pub fn measured(folder: &Path) -> Option<Input> {
+    let sha256 = files::digest_folder(folder).ok()?;
+    Some(Input { kind: "measured".into(), name: folder.display().to_string(), sha256 })
+}
+
+/// Prints what follows was made from.
+pub fn heading(provenance: &Provenance) {
+    print(&(prose(&provenance.lines().join("\n")) + "\n"));
+}
+
+/// Writes a list of records as JSON to `path`, or to the standard output for `-`. Nothing without a path. The first record
+/// carries what all were made from.
+pub fn records(
+    path: Option<&Path>,
+    mut rows: Vec<serde_json::Value>,
+    provenance: &Provenance,
+) -> Result<(), Failure> {
+    if path.is_some()
+        && let Some(first) = rows.first_mut()
+    {
+        first["provenance"] = serde_json::to_value(provenance).map_err(Failure::new)?;
+    }
+    json(path, &rows)
+}
+
+/// Records as CSV: a column for each key, in the order in which keys come; what is a list or an object as JSON.
+pub fn csv(rows: &[serde_json::Value]) -> String {
+    use serde_json::Value;
+    let mut columns: Vec<&str> = Vec::new();
+    for row in rows.iter().filter_map(Value::as_object) {
+        for key in row.keys() {
+            if !columns.contains(&key.as_str()) {
+                columns.push(key);
+            }
+        }
+    }
+    // What a record is comes first.
+    columns.sort_by_key(|column| *column != "kind");
+    let cell = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) if !text.contains([',', '"', '\n', '\r']) => text.clone(),
+        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
+        Value::Number(_) | Value::Bool(_) => value.to_string(),
+        other => format!("\"{}\"", other.to_string().replace('"', "\"\"")),
+    };
+    let mut text = columns.join(",") + "\n";
+    for row in rows {
+        let cells: Vec<String> = columns.iter().map(|column| cell(&row[*column])).collect();
+        text += &(cells.join(",") + "\n");
+    }
+    text
+}
+
+/// Writes a file that has no place for what it was made from, and beside it a second one that says so.
+pub fn with_origin(path: &Path, bytes: &[u8], provenance: &Provenance) -> Result<(), Failure> {
+    write(path, bytes)?;
+    if is_stdout(Some(path)) {
+        return Ok(());
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".provenance.json");
+    json(Some(Path::new(&name)), provenance)
 }
 
 /// Writes a line to the standard error, and does not mind if nobody reads it (`nearfar ... 2>&1 | head`).
@@ -62,11 +176,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         print(String::from_utf8_lossy(bytes).trim_end());
         return Ok(());
     }
-    let cannot = |error| Failure::new(format!("`{}` cannot be written: {error}", path.display()));
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(cannot)?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+        complain(&format!("note: made the folder {}", folder.display()));
     }
-    std::fs::write(path, bytes).map_err(cannot)
+    files::write(path, bytes)
+        .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", path.display())))
 }
 
 /// A file to write, as an option gives it; `-` for the standard output. Looked at before anything is simulated.
@@ -81,12 +195,8 @@ pub fn file(text: &str) -> Result<PathBuf, String> {
     if path.file_name().is_none() {
         return Err("it names no file".into());
     }
-    if path.exists() {
-        let opened = std::fs::OpenOptions::new().append(true).open(&path);
-        return opened.map(|_| path).map_err(|error| format!("it cannot be written: {error}"));
-    }
     in_folder(&path)?;
-    Ok(path)
+    files::check(&path).map(|()| path).map_err(|error| format!("it cannot be written: {error}"))
 }
 
 /// A folder to write into, which need not be there yet.
@@ -99,7 +209,7 @@ pub fn folder(text: &str) -> Result<PathBuf, String> {
         return Err("it is a file, not a folder".into());
     }
     in_folder(&path)?;
-    Ok(path)
+    files::check(&path.join("x")).map(|()| path).map_err(|error| format!("it cannot be written: {error}"))
 }
 
 /// Whether what is first there of the folders above a path is one.
@@ -110,12 +220,15 @@ fn in_folder(path: &Path) -> Result<(), String> {
     }
 }
 
-/// How wide what is printed may be: as the terminal, or as `COLUMNS` says. Without either rows stay whole, so that each can be
-/// searched for.
+/// How wide what is printed may be: as the terminal, or as `COLUMNS` says; 80 columns where it goes into a file or another
+/// program. Whoever searches rows has `--csv` and `--json`, or sets COLUMNS=0 to keep them whole.
 pub fn width() -> Option<usize> {
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let seen = || terminal_size::terminal_size().map(|(width, _)| width.0.into());
-    told.or_else(|| std::io::stdout().is_terminal().then(seen).flatten()).filter(|&width| width > 0)
+    /// What everybody's screen and paper have.
+    const PIPED: usize = 80;
+    let seen = || if std::io::stdout().is_terminal() { seen() } else { Some(PIPED) };
+    told.or_else(seen).filter(|&width| width > 0)
 }
 
 /// Sentences, in lines that fit.
@@ -126,6 +239,20 @@ pub fn prose(text: &str) -> String {
         false => results::table::wrapped(line, line.len() - line.trim_start().len(), width),
     };
     text.lines().flat_map(lines).collect::<Vec<_>>().join("\n")
+}
+
+/// What each link agreed on, a line for each.
+pub fn link_lines(links: &[LinkState]) -> String {
+    prose(&links.iter().map(|link| format!("link {link}")).collect::<Vec<_>>().join("\n"))
+}
+
+/// The same as a record.
+pub fn link_row(link: &LinkState) -> serde_json::Value {
+    serde_json::json!({
+        "kind": "link", "place": link.place, "generation": link.generation as u8, "lanes": link.width.lanes(),
+        "mps_bytes": link.max_payload, "mrrs_bytes": link.max_read_request,
+        "held_back": link.is_held_back(),
+    })
 }
 
 /// Sockets and IOMMU in words.

@@ -12,6 +12,7 @@ use super::{Fit, TextTable, prose, width};
 pub fn program_rows(scenario: &str, done: &[Done]) -> Vec<serde_json::Value> {
     let row = |n: usize, program: &Done| {
         serde_json::json!({
+            "kind": if program.outcome.is_ok() { "reading" } else { "failure" },
             "scenario": scenario, "program": n, "host": program.host, "run": program.run,
             "took_ns": program.took.as_ns_f64(),
         })
@@ -123,40 +124,76 @@ pub fn account_rows(scenario: &str, accounts: &[Account]) -> Vec<serde_json::Val
     for account in accounts {
         rows.extend(account.parts.iter().filter(|(_, time)| !time.is_zero()).map(|(part, time)| {
             serde_json::json!({
-                "scenario": scenario, "host": account.host, "account": account.name, "tasks": account.tasks,
+                "kind": "account", "scenario": scenario, "host": account.host, "account": account.name, "tasks": account.tasks,
                 "switches": account.switches, "migrations": account.migrations,
-                "part": part, "time_ns": time.as_ns_f64(),
+                "part": part, "time_ns": time.as_ns_f64(), "share_pct": account.share_pct(*time),
+                "ns_per_packet": account.ns_per_packet(*time), "ps_per_byte": account.ps_per_byte(*time),
             })
         }));
     }
     rows
 }
 
-/// Where the cores' time went, in microseconds: a line for each account, a column for each part that took any.
+/// Where the cores' time went: a line for each account, a column for each part that took any. Idle time stands apart.
 pub fn account_table(accounts: &[Account]) -> String {
-    let all = accounts.first().map_or(&[][..], |account| &account.parts);
-    let used = |part: &&str| accounts.iter().any(|account| !account.of(part).is_zero());
+    let (idle, busy): (Vec<&Account>, Vec<&Account>) =
+        accounts.iter().partition(|account| account.name == Account::IDLE);
+    let all = busy.first().map_or(&[][..], |account| &account.parts);
+    let used = |part: &&str| busy.iter().any(|account| !account.of(part).is_zero());
     let parts: Vec<&str> = all.iter().map(|(part, _)| *part).filter(used).collect();
-    let mut header = vec!["time in µs", "host", "tasks", "switches", "total"];
+    let has_packets = busy.iter().any(|account| account.packets.0 > 0);
+    let mut header = vec!["account", "host", "tasks", "switches", "% of a core"];
+    header.extend(if has_packets { &["ns/packet", "ps/byte"][..] } else { &[] });
     header.extend(&parts);
-    let micros = |time: Duration| match time.is_zero() {
+    let percent = |account: &Account, time: Duration| match time.is_zero() {
         true => String::new(),
-        false => format!("{:.1}", time.as_ns_f64() / 1e3),
+        false => format!("{:.2}", account.share_pct(time)),
     };
+    let each = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
     let count = |count: u64| if count == 0 { String::new() } else { count.to_string() };
     let columns = header.len();
     let mut table = TextTable::new(header, Fit::Blocks(2)).numbers(2..columns);
-    for account in accounts {
+    for account in busy {
+        let total = account.total();
         let mut row = vec![account.name.clone(), account.host.clone()];
-        row.extend([count(account.tasks), count(account.switches), micros(account.total())]);
-        row.extend(parts.iter().map(|part| micros(account.of(part))));
+        row.extend([count(account.tasks), count(account.switches), percent(account, total)]);
+        if has_packets {
+            row.extend([each(account.ns_per_packet(total)), each(account.ps_per_byte(total))]);
+        }
+        row.extend(parts.iter().map(|part| percent(account, account.of(part))));
         table.add(row);
     }
-    format!("{}\n", table.render(width()))
+    let mut text = table.render(width()) + "\n";
+    for account in idle {
+        let (share, span) = (account.share_pct(account.total()), nearfar::trace::human(account.span));
+        let packets = match account.packets {
+            (0, _) => String::new(),
+            (packets, bytes) => format!("; its NICs sent and received {packets} packets with {bytes} B"),
+        };
+        let line = format!(
+            "{}: cores were (idle) for {:.2} of one core's time in {span}{packets}",
+            account.host,
+            share / 100.0
+        );
+        text += &(prose(&line) + "\n");
+    }
+    text
+}
+
+/// Where the cores' time went, as tools for flame graphs read it: host, account and part with nanoseconds, a line for each.
+pub fn folded(accounts: &[Account]) -> String {
+    let mut text = String::new();
+    for account in accounts.iter().filter(|account| account.name != Account::IDLE) {
+        for (part, time) in account.parts.iter().filter(|(_, time)| !time.is_zero()) {
+            let name = account.name.replace([';', ' '], "_");
+            text += &format!("{};{name};{part} {}\n", account.host, time.as_ps() / 1000);
+        }
+    }
+    text
 }
 
 /// A number with as many digits as say anything.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 1000.0 || value == value.trunc() => format!("{value:.0}"),
         magnitude if magnitude >= 10.0 => format!("{value:.1}"),

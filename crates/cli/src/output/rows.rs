@@ -9,7 +9,7 @@ use super::{Fit, TextTable, width};
 pub fn row(file: &str, number: usize, row: &Row, half_width: f64) -> serde_json::Value {
     let run = row.run();
     let mut value = serde_json::json!({
-        "file": file, "row": number, "test": run.test, "pattern": run.pattern, "cache": run.cache,
+        "kind": "row", "file": file, "row": number, "test": run.test, "pattern": run.pattern, "cache": run.cache,
         "window_bytes": run.window.get(), "transfer_bytes": run.transfer.get(),
         "host_offset": run.host_offset, "device_offset": run.device_offset,
     });

@@ -18,6 +18,21 @@ use super::queues::{CompletionQueue, SubmissionQueue};
 
 /// Block sizes that a namespace can be formatted with, as powers of two.
 const FORMATS: [u8; 2] = [9, 12];
+/// One slot, which cannot be written: there is no command to do it with.
+const ONE_FIRMWARE_SLOT: u8 = 1 << 1 | 1;
+/// What the specification recommends for a warning (343 K, WCTEMP).
+const WARNING_TEMPERATURE: u16 = 343;
+/// Ten kelvin above, assumed: the specification recommends nothing.
+const CRITICAL_TEMPERATURE: u16 = 353;
+
+/// The number that the IEEE gave a PCI vendor (registry of MA-L assignments); 0 of others.
+fn oui(vendor: u16) -> u32 {
+    match vendor {
+        0x8086 => 0x5c_d2e4,
+        0x144d => 0x00_2538,
+        _ => 0,
+    }
+}
 
 impl Controller {
     /// Does an admin command; `None` for one that waits for an event.
@@ -60,7 +75,7 @@ impl Controller {
                 self.format(command.namespace, format, secure_erase, protection)
             }
             AdminCommand::NamespaceAttachment { select } => self.attach(command, select).await,
-            AdminCommand::NamespaceManagement { .. } => Err(Status::INVALID_OPCODE.dnr()),
+            AdminCommand::NamespaceManagement { select } => self.manage(command, select).await,
         };
         done.map(Some)
     }
@@ -273,7 +288,7 @@ impl Controller {
         let here = |ns: &&Namespace| ns.attached >> self.number & 1 == 1;
         let known = namespaces.iter().find(|ns| ns.id == namespace);
         // An identifier that could be a namespace's, but is not one of those asked about.
-        let valid = namespace != 0 && namespace as usize <= namespaces.len();
+        let valid = namespace != 0 && namespace as usize <= self.drive.params.namespaces.len();
         let page = match what {
             cns::CONTROLLER => self.identify_controller().emit(),
             cns::NAMESPACE if valid => match known.filter(here) {
@@ -317,6 +332,7 @@ impl Controller {
         let params = &self.drive.params;
         let several = params.ports > 1;
         let capacity: u64 = params.namespaces.iter().map(|bytes| bytes.get()).sum();
+        let allocated: u64 = self.drive.namespaces.borrow().iter().map(|ns| ns.bytes).sum();
         IdentifyController {
             vendor: params.ids.0,
             subsystem_vendor: params.ids.0,
@@ -324,21 +340,25 @@ impl Controller {
             model: params.model.clone(),
             firmware: params.firmware.clone(),
             arbitration_burst: 3,
+            oui: oui(params.ids.0),
             multi_path: if several { identify::CMIC_PORTS | identify::CMIC_CONTROLLERS } else { 0 },
             max_transfer_shift: params.max_transfer_shift,
             controller: self.number,
             version: VERSION_1_4,
             events: 0,
             kind: 1,
-            admin_commands: identify::OACS_FORMAT,
+            admin_commands: identify::OACS_FORMAT | identify::OACS_NAMESPACES,
             abort_limit: params.aborts.saturating_sub(1),
             event_limit: params.event_requests.saturating_sub(1),
             // Effects log and extended data for Get Log Page.
             log_attributes: 0b110,
             error_entries: ERRORS as u8 - 1,
+            firmware_updates: ONE_FIRMWARE_SLOT,
             power_states: 0,
+            warning_temperature: WARNING_TEMPERATURE,
+            critical_temperature: CRITICAL_TEMPERATURE,
             total_capacity: u128::from(capacity),
-            unallocated_capacity: 0,
+            unallocated_capacity: u128::from(capacity.saturating_sub(allocated)),
             submission_entry: 0x66,
             completion_entry: 0x44,
             namespaces: params.namespaces.len() as u32,
@@ -355,6 +375,7 @@ impl Controller {
 
     fn identify_namespace(&self, namespace: &Namespace) -> IdentifyNamespace {
         let formats = FORMATS.map(|block_shift| LbaFormat { block_shift, ..LbaFormat::default() });
+        let unique = u64::from(oui(self.drive.params.ids.0)) << 40 | u64::from(namespace.id);
         IdentifyNamespace {
             size: namespace.blocks(),
             capacity: namespace.blocks(),
@@ -364,8 +385,9 @@ impl Controller {
             shared: self.drive.params.ports > 1,
             deallocated: 1,
             bytes: u128::from(namespace.bytes),
-            guid: u128::from(self.drive.params.ids.0) << 64 | u128::from(namespace.id),
-            eui: u64::from(self.drive.params.ids.0) << 40 | u64::from(namespace.id),
+            // The manufacturer's number stands first in the one and in the second half of the other.
+            guid: u128::from(self.drive.params.ids.0) << 64 | u128::from(unique),
+            eui: unique,
             formats: formats.to_vec(),
         }
     }
@@ -385,6 +407,61 @@ impl Controller {
             let discarded = self.drive.store.borrow_mut().discard(namespace.base, namespace.bytes);
             discarded.map_err(|_| Status::WRITE_FAULT)?;
         }
+        Ok(0)
+    }
+
+    /// Makes a namespace of what others have given back, or gives one back (section 5.20). There are never more than the
+    /// drive came with.
+    async fn manage(&self, command: &Command, select: u8) -> Result<u32, Status> {
+        match select {
+            0 => self.create_namespace(command).await,
+            1 => self.delete_namespaces(command.namespace),
+            _ => Err(Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    async fn create_namespace(&self, command: &Command) -> Result<u32, Status> {
+        let page = self.gather(command, IDENTIFY_LEN as u64).await?;
+        let wanted = IdentifyNamespace::parse(page.first_chunk().ok_or(Status::INTERNAL_ERROR)?);
+        let &shift = FORMATS.get(usize::from(wanted.format)).ok_or(Status::INVALID_FORMAT.dnr())?;
+        // Nothing is provisioned thinly.
+        if wanted.size == 0 || wanted.size != wanted.capacity {
+            return Err(Status::NO_THIN_PROVISIONING.dnr());
+        }
+        let bytes = wanted.size.checked_mul(1 << shift).ok_or(Status::INSUFFICIENT_CAPACITY.dnr())?;
+        let given = &self.drive.params.namespaces;
+        let end: u64 = given.iter().map(|bytes| bytes.get()).sum();
+        let mut namespaces = self.drive.namespaces.borrow_mut();
+        let unused = |id: &u32| namespaces.iter().all(|ns| ns.id != *id);
+        let id = (1..=given.len() as u32).find(unused).ok_or(Status::NAMESPACE_ID_UNAVAILABLE.dnr())?;
+        let mut taken: Vec<_> = namespaces.iter().map(|ns| (ns.base, ns.base + ns.bytes)).collect();
+        taken.sort_unstable();
+        let mut base = 0_u64;
+        for (from, to) in taken.into_iter().chain([(end, end)]) {
+            if base.saturating_add(bytes) <= from {
+                break;
+            }
+            base = to;
+        }
+        if base.saturating_add(bytes) > end {
+            return Err(Status::INSUFFICIENT_CAPACITY.dnr());
+        }
+        namespaces.push(Namespace { id, base, bytes, shift, attached: 0 });
+        namespaces.sort_by_key(|ns| ns.id);
+        Ok(id)
+    }
+
+    fn delete_namespaces(&self, id: u32) -> Result<u32, Status> {
+        let meant = |ns: &Namespace| id == ALL_NAMESPACES || ns.id == id;
+        let mut namespaces = self.drive.namespaces.borrow_mut();
+        if !namespaces.iter().any(meant) {
+            return Err(Status::INVALID_NAMESPACE.dnr());
+        }
+        for namespace in namespaces.iter().filter(|ns| meant(ns)) {
+            let discarded = self.drive.store.borrow_mut().discard(namespace.base, namespace.bytes);
+            discarded.map_err(|_| Status::WRITE_FAULT)?;
+        }
+        namespaces.retain(|ns| !meant(ns));
         Ok(0)
     }
 
@@ -425,6 +502,8 @@ fn effects() -> Box<[u8; 4096]> {
     const SUPPORTED: u32 = 1;
     /// Changes user data (LBCC).
     const CHANGES_DATA: u32 = 1 << 1;
+    /// Changes which namespaces there are (NIC).
+    const CHANGES_INVENTORY: u32 = 1 << 3;
     let plain = |opcode| (opcode, SUPPORTED);
     let admin = [
         plain(opcode::DELETE_SQ),
@@ -437,7 +516,8 @@ fn effects() -> Box<[u8; 4096]> {
         plain(opcode::SET_FEATURES),
         plain(opcode::GET_FEATURES),
         plain(opcode::ASYNC_EVENT_REQUEST),
-        plain(opcode::NAMESPACE_ATTACHMENT),
+        (opcode::NAMESPACE_MANAGEMENT, SUPPORTED | CHANGES_INVENTORY),
+        (opcode::NAMESPACE_ATTACHMENT, SUPPORTED | CHANGES_INVENTORY),
         (opcode::FORMAT, SUPPORTED | CHANGES_DATA),
     ];
     let io = [

@@ -22,13 +22,13 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Begins a capture.
+    /// Begins a capture with a comment on what it is of.
     ///
     /// # Errors
     /// If `out` cannot be written.
-    pub fn new(out: Box<dyn Write>) -> io::Result<Self> {
+    pub fn new(out: Box<dyn Write>, comment: &str) -> io::Result<Self> {
         Ok(Self {
-            writer: PcapngWriter::new(out)?,
+            writer: PcapngWriter::new(out, comment)?,
             interfaces: Vec::new(),
             waiting: BinaryHeap::new(),
             recorded: 0,

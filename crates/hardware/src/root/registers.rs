@@ -42,8 +42,10 @@ pub(super) fn root_port(
     let mut config = ConfigSpace::bridge(ROOT_PORT_ID.0, ROOT_PORT_ID.1)
         .msi(1)
         .pcie(port)
+        .power_management()
         .aer()
         .ecrc()
+        .secondary_pcie(link.0, link.1)
         .build()
         .expect("the registers of a root port can be laid out");
     let numbers = u32::from(*buses.start()) << 8 | u32::from(*buses.end()) << 16;

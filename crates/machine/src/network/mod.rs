@@ -149,4 +149,6 @@ pub struct NetworkSetup {
     pub cables: Vec<CableSetup>,
     /// Ports at which frames are captured, what the scenario calls each, and its file.
     pub captures: Vec<(PortSetup, String, Placed<String>)>,
+    /// What captures say of where they come from.
+    pub comment: String,
 }

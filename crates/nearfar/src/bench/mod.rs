@@ -3,7 +3,7 @@
 mod buffer;
 mod caches;
 #[cfg(test)]
-mod example;
+pub(crate) mod example;
 mod length;
 mod lingering;
 mod neighbour;
@@ -21,6 +21,7 @@ use hardware::memory::{CacheState, NodeId};
 use hardware::root::HostId;
 use machine::{IommuMode, Machine, Part, Sockets};
 use results::pciebench::{BandwidthRow, Cdf, LatencyRow, Pattern, Row, Run, Test};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use units::{Bytes, Duration, Frequency, Time};
 use wire::dma_engine as regs;
@@ -139,7 +140,7 @@ pub enum BenchError {
 }
 
 /// What a run gave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The row as pcie-bench writes it.
     pub row: Row,

@@ -48,7 +48,12 @@ impl Setup {
         let completer = capabilities(root, pcie_cap::DEVICE_CAPABILITIES_2);
         Self {
             capability: own.pcie_offset().unwrap_or(0),
-            payload: port.mps_bytes.value.get(),
+            // What both can deal with: the lowest three bits of the device capabilities are a power of two of 128 B.
+            payload: port
+                .mps_bytes
+                .value
+                .get()
+                .min(128 << (capabilities(own, pcie_cap::DEVICE_CAPABILITIES) & 0b111)),
             read_request: port.mrrs_bytes.value.get(),
             extended_tags: capabilities(own, pcie_cap::DEVICE_CAPABILITIES)
                 & pcie_cap::CAPABILITIES_EXTENDED_TAGS

@@ -67,8 +67,8 @@ pub fn choose(path: &Path, options: &Options) -> Result<Chosen, Diagnostics> {
     let spoken_of = sockets.device.max(sockets.memory).max(sockets.warming) + 1;
     let count = spoken_of.max(machine.read()?.host.sockets.value.get());
     fit_memory(&mut machine, count, &facts, &mut notes)?;
-    apply(&mut machine, &options.set)?;
-    apply(&mut card, &options.card_set)?;
+    apply(&mut machine, "--set", &options.set)?;
+    apply(&mut card, "--card-set", &options.card_set)?;
     let iommu = options.iommu.unwrap_or(match setup.as_ref().map(|setup| setup.iommu).unwrap_or_default() {
         pciebench::IommuMode::Off => IommuMode::Off,
         pciebench::IommuMode::SmallPages => IommuMode::Pages4k,

@@ -22,6 +22,10 @@ pub struct Account {
     pub switches: u64,
     /// How often they went to another core.
     pub migrations: u64,
+    /// How long was accounted for.
+    pub span: Duration,
+    /// Packets that the host's NICs sent and received in that time, and their bytes.
+    pub packets: (u64, u64),
     /// Time by part: all parts by name in their order, and `idle` last.
     pub parts: Vec<(&'static str, Duration)>,
 }
@@ -35,6 +39,21 @@ impl Account {
     /// All of it.
     pub fn total(&self) -> Duration {
         self.parts.iter().map(|(_, time)| *time).sum()
+    }
+
+    /// A time as a share of one core's, in per cent.
+    pub fn share_pct(&self, time: Duration) -> f64 {
+        100.0 * time.as_ps() as f64 / self.span.as_ps().max(1) as f64
+    }
+
+    /// A time for each packet, in nanoseconds; nothing where none passed.
+    pub fn ns_per_packet(&self, time: Duration) -> Option<f64> {
+        (self.packets.0 > 0).then(|| time.as_ns_f64() / self.packets.0 as f64)
+    }
+
+    /// A time for each byte of packets, in picoseconds; nothing where none passed.
+    pub fn ps_per_byte(&self, time: Duration) -> Option<f64> {
+        (self.packets.1 > 0).then(|| time.as_ps() as f64 / self.packets.1 as f64)
     }
 
     /// Time of one part.
@@ -66,12 +85,22 @@ struct Booked {
     at: Time,
     tasks: BTreeMap<String, TaskTimes>,
     cores: Vec<Times>,
+    /// Packets of the NICs, and their bytes.
+    packets: (u64, u64),
 }
 
 impl Booked {
     fn of(host: &Computer, at: Time) -> Self {
         let cores = (0..host.kernel.face().cpus()).map(|core| host.kernel.core_times(CpuId(core))).collect();
-        Self { at, tasks: host.kernel.task_times(), cores }
+        let mut packets = (0, 0);
+        // What passes a device above others passes these as well.
+        let is_above = |name: &str| host.teams.iter().any(|team| team.name == name);
+        for device in host.kernel.net().devices().iter().filter(|device| !is_above(&device.name())) {
+            let counters = device.counters();
+            packets.0 += counters.tx_packets + counters.rx_packets;
+            packets.1 += counters.tx_bytes + counters.rx_bytes;
+        }
+        Self { at, tasks: host.kernel.task_times(), cores, packets }
     }
 
     /// What the cores have taken after `before`: none more than has passed.
@@ -103,6 +132,8 @@ impl Accounting {
 
     fn close(&mut self, n: usize, host: &Computer, at: Time) {
         let (before, after) = (&self.before[n], Booked::of(host, at));
+        let span = after.at.since(before.at);
+        let packets = (after.packets.0 - before.packets.0, after.packets.1 - before.packets.1);
         let account = |name: &str, sums: TaskTimes, idle: Duration| {
             let parts = Part::ALL.iter().map(|&part| (part_name(part), sums.times.of(part)));
             Account {
@@ -111,6 +142,8 @@ impl Accounting {
                 tasks: sums.tasks,
                 switches: sums.switches,
                 migrations: sums.migrations,
+                span,
+                packets,
                 parts: parts.chain([("idle", idle)]).collect(),
             }
         };

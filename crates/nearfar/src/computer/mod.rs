@@ -5,6 +5,7 @@
 //! | `mod` | from a scenario's files to booted hosts |
 //! | `kernel` | from a kernel's file to its parameters |
 //! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
+//! | `kept` | results that were simulated before |
 //! | `network` | cables and switches between them, captures |
 //! | `cluster` | cables between NTB adapters, and lending over them |
 //! | `traffic` | traffic sources at their ends |
@@ -29,6 +30,7 @@ mod connections;
 mod counting;
 mod device;
 mod events;
+mod kept;
 mod kernel;
 mod network;
 mod packets;
@@ -75,7 +77,7 @@ pub(crate) use device::{nic_driver, nic_driver_params};
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
 pub use run::{Counts, Done, Observer, run, run_all, run_counted, run_watched};
-pub use tree::tree;
+pub use tree::{configuration, tree};
 
 /// Why computers cannot be simulated.
 #[derive(Debug, Error)]
@@ -501,8 +503,7 @@ impl Computers {
     /// If one of them could not be written.
     pub fn finish_captures(&self) -> Result<(), ComputerError> {
         self.captures.iter().try_for_each(|(file, capture)| {
-            let written = capture.borrow_mut().finish();
-            written.map(|_| ()).map_err(|problem| ComputerError::Capture { file: file.clone(), problem })
+            capture.finish().map_err(|problem| ComputerError::Capture { file: file.clone(), problem })
         })
     }
 

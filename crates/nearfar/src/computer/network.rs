@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
+use std::path::Path;
 use std::rc::Rc;
 
 use engine::Seed;
+use files::Beside;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
 use hardware::ethernet::{CableEnd, CableId, CableParams, Capture, EthernetSwitchParams, FaultParams, Plug};
@@ -20,7 +21,31 @@ use super::traffic::TrafficSource;
 const PROPAGATION: Duration = Duration::from_ns(20);
 
 /// Captures under way, by their file.
-pub type Captures = BTreeMap<String, Rc<RefCell<Capture>>>;
+pub type Captures = BTreeMap<String, Recording>;
+
+/// A capture, and the file that takes its place when it is complete.
+pub struct Recording {
+    capture: Rc<RefCell<Capture>>,
+    file: RefCell<Option<Beside>>,
+}
+
+impl Recording {
+    fn begin(file: &Path, comment: &str) -> io::Result<Self> {
+        let beside = Beside::new(file)?;
+        let capture = Capture::new(Box::new(BufWriter::new(beside.writer()?)), comment)?;
+        Ok(Self { capture: Rc::new(RefCell::new(capture)), file: RefCell::new(Some(beside)) })
+    }
+
+    /// Writes what is left. A second time it does nothing.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(&self) -> io::Result<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        self.capture.borrow_mut().finish()?;
+        file.keep()
+    }
+}
 
 /// What cables lead to beside switches.
 #[derive(Clone, Copy)]
@@ -78,18 +103,18 @@ pub fn connect(
         });
         let Some(place) = place else { continue };
         let capture = match captures.get(&file.value) {
-            Some(capture) => Rc::clone(capture),
+            Some(recording) => Rc::clone(&recording.capture),
             None => {
-                let begin = |out| Capture::new(Box::new(BufWriter::new(out)));
-                let capture = File::create(&file.value).and_then(begin).map_err(|problem| {
+                let begun = Recording::begin(Path::new(&file.value), &setup.comment);
+                let recording = begun.map_err(|problem| {
                     let message = format!("cannot write the capture `{}`: {problem}", file.value);
                     file.complaint(
                         message,
                         Some("a file that can be written, in a folder that there is".into()),
                     )
                 })?;
-                let capture = Rc::new(RefCell::new(capture));
-                captures.insert(file.value.clone(), Rc::clone(&capture));
+                let capture = Rc::clone(&recording.capture);
+                captures.insert(file.value.clone(), recording);
                 capture
             }
         };

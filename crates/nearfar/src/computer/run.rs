@@ -12,9 +12,11 @@ use units::{Duration, Time};
 use workloads::{Environment, Failure, Program, Report};
 
 use super::events::{Events, policy};
+use super::kept;
 use super::programs::programs;
 use super::traffic::TrafficSource;
 use super::{Account, Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts};
+use crate::links::{LinkState, Links};
 use crate::progress::{Progress, Silent};
 
 /// Events between two looks at how far the simulation is: less than a tenth of a second.
@@ -69,16 +71,16 @@ pub fn run(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Vec<Done>, 
     run_counted(setup, progress).map(|counts| counts.done)
 }
 
-/// Runs several scenarios, in parallel unless drives keep their blocks in named files, and gives what their programs left in
-/// the same order.
+/// Runs several scenarios, in parallel unless drives keep their blocks in named files, and gives what they left in the same
+/// order.
 pub fn run_all(
     setups: &[&ComputerSetup],
     what: &str,
     progress: &dyn Progress,
-) -> Vec<Result<Vec<Done>, ComputerError>> {
+) -> Vec<Result<Counts, ComputerError>> {
     progress.begin(what, setups.len() as u64);
     let one = |setup: &&ComputerSetup| {
-        let done = run(setup, &Silent);
+        let done = run_counted(setup, &Silent);
         progress.step(&setup.name);
         done
     };
@@ -102,6 +104,8 @@ pub struct Counts {
     pub accounts: Vec<Account>,
     /// What was counted while each program ran that is no server.
     pub counted: Vec<Counted>,
+    /// The links to devices, as they were negotiated.
+    pub links: Vec<LinkState>,
 }
 
 /// As [`run`], with where the cores' time went and what was counted meanwhile.
@@ -109,9 +113,14 @@ pub struct Counts {
 /// # Errors
 /// As [`run`].
 pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Counts, ComputerError> {
-    let mut watching = ((PacketCosts::default(), Accounting::default()), Counting::new(setup));
+    let key = kept::key(setup);
+    if let Some(counts) = kept::get(key.as_deref()) {
+        return Ok(counts);
+    }
+    let mut watching =
+        ((PacketCosts::default(), Accounting::default()), (Counting::new(setup), Links::new(setup)));
     let mut done = run_watched(setup, progress, &mut watching)?;
-    let ((costs, accounting), counting) = watching;
+    let ((costs, accounting), (counting, links)) = watching;
     costs.explain(setup, &mut done);
     let counted = counting.counted();
     for program in &mut done {
@@ -121,7 +130,9 @@ pub fn run_counted(setup: &ComputerSetup, progress: &dyn Progress) -> Result<Cou
             report.notes.push(counted.window.binding(&program.host).to_string());
         }
     }
-    Ok(Counts { done, accounts: accounting.accounts(), counted })
+    let counts = Counts { done, accounts: accounting.accounts(), counted, links: links.seen };
+    kept::put(key.as_deref(), &counts);
+    Ok(counts)
 }
 
 /// Somebody who watches computers while programs run on them.

@@ -7,10 +7,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::Window;
 
 /// What can be full: servers, then what is waited for, in the order in which one fills the next.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Kind {
     /// The Ethernet's wire.
     Wire,
@@ -78,7 +80,7 @@ impl Kind {
 }
 
 /// How full a resource was.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Resource {
     /// What it is.
     pub kind: Kind,

@@ -15,13 +15,14 @@ mod read;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use units::{Duration, Time};
 
 pub use binding::{Binding, Kind, Resource};
 pub use read::Place;
 
 /// What a counter counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Unit {
     /// Bytes.
     Bytes,
@@ -46,7 +47,7 @@ impl Unit {
 }
 
 /// A counter with what it counted.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Counter {
     /// Place, what, and for what.
     pub name: String,
@@ -91,7 +92,7 @@ impl Reading {
 }
 
 /// What one host counted in a window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostCounters {
     /// The host's name.
     pub host: String,
@@ -120,9 +121,10 @@ impl HostCounters {
 }
 
 /// What hosts counted between two readings.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Window {
     /// How long it was.
+    #[serde(with = "picoseconds")]
     pub length: Duration,
     /// Host by host.
     pub hosts: Vec<HostCounters>,
@@ -170,5 +172,19 @@ impl Window {
     /// A host's counters.
     pub fn host(&self, name: &str) -> Option<&HostCounters> {
         self.hosts.iter().find(|host| host.host == name)
+    }
+}
+
+/// A time as a number of picoseconds, for who keeps results.
+pub(crate) mod picoseconds {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use units::Duration;
+
+    pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        time.as_ps().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_ps)
     }
 }

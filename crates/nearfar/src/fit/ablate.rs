@@ -188,7 +188,6 @@ fn names(paths: &[PathBuf]) -> Vec<String> {
     paths.iter().map(|path| path.display().to_string()).collect()
 }
 
-/// Writes beside and renames, so that a run that is ended leaves a whole file.
 fn save(file: &Path, paths: &[PathBuf], done: &[Ablated]) -> Result<(), FitError> {
     let figures: Vec<Value> = done
         .iter()
@@ -198,9 +197,7 @@ fn save(file: &Path, paths: &[PathBuf], done: &[Ablated]) -> Result<(), FitError
         })
         .collect();
     let text = json!({ "directories": names(paths), "figures": figures }).to_string();
-    let beside = file.with_extension("part");
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, file));
-    written.map_err(|error| wrong(file, format!("it cannot be written: {error}")))
+    files::write(file, text.as_bytes()).map_err(|error| wrong(file, format!("it cannot be written: {error}")))
 }
 
 fn load(file: &Path, paths: &[PathBuf]) -> Result<Vec<Ablated>, FitError> {

@@ -63,6 +63,9 @@ pub fn reproduce(
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Reproduction, Diagnostics> {
+    for (path, text) in ClaimFile::files(seed) {
+        options.library.keep("claims", path, text);
+    }
     match seed {
         "pcie-bench" => pcie_bench::reproduce(options, progress),
         "ioctopus" => ioctopus::reproduce(options, progress),
@@ -114,7 +117,6 @@ impl Reproduction {
             let title = "What was not simulated or not there".into();
             report.sections.push(Section { title, prose: self.notes.clone(), ..Section::default() });
         }
-        report.colophon.push(format!("Made by `nearfar reproduce {} --report DIR`.", self.file.seed));
         report
     }
 }

@@ -163,7 +163,7 @@ impl Watch {
 }
 
 /// What a link is called: its slot, with the host where there are several.
-fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
+pub(crate) fn link_name(setup: &ComputerSetup, link: &LinkSetup) -> String {
     if setup.hosts.len() == 1 {
         return link.name.clone();
     }

@@ -8,7 +8,7 @@ use wire::pcie::{Dllp, TlpKind};
 use super::row::{Decoded, Row};
 
 /// The columns. Times in nanoseconds after T0, lengths in bytes, identifiers and byte enables in hexadecimal.
-pub const COLUMNS: [&str; 27] = [
+pub const COLUMNS: [&str; 28] = [
     "packet",
     "link",
     "direction",
@@ -36,6 +36,7 @@ pub const COLUMNS: [&str; 27] = [
     "wire_bytes",
     "payload",
     "remark",
+    "bytes",
 ];
 
 /// All rows with a header line.
@@ -63,6 +64,7 @@ pub fn fields(row: &Row<'_>) -> [String; COLUMNS.len()] {
     set("duration_ns", nanoseconds(row.duration.as_ps()));
     set("type", row.kind());
     set("wire_bytes", row.wire_bytes.to_string());
+    set("bytes", hex(row.bytes));
     match &row.decoded {
         Decoded::Tlp { sequence, tlp, payload, digest, intact } => {
             set("sequence", sequence.to_string());

@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 
 use hardware::link::{LinkId, Packet, Passed, Side};
+use rustc_hash::{FxHashMap, FxHashSet};
 use units::{Duration, Time};
-use wire::pcie::{Tlp, TlpKind};
+use wire::pcie::{Bdf, Tlp, TlpKind};
 
 use super::Capture;
 use super::timeline::Timeline;
@@ -19,6 +20,8 @@ const REACH: Duration = Duration::from_us(200);
 const PAUSE: Duration = Duration::from_us(2);
 /// Bytes that must agree.
 const WINDOW: usize = 16;
+/// The longest packet that goes round inside a card: what a segmented one may measure before it is cut, with its headers.
+const LONGEST: usize = (64 << 10) + 512;
 /// Where messages to interrupt controllers go (Intel SDM volume 3, 11.11: MSI addresses).
 const INTERRUPTS: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
@@ -72,17 +75,40 @@ struct Known {
     taken: bool,
 }
 
-/// Gives each frame a story.
+/// Gives each frame a story. What is looked for again and again is found by what it is, not by looking through all: a trace
+/// may be as long as one likes.
 pub struct Follower<'a> {
     capture: &'a Capture,
     /// The slice of each packet.
     slices: &'a [usize],
     /// The host of each link of the capture.
     hosts: &'a [usize],
-    work: &'a [WorkSlice],
-    lines: &'a [LineSlice],
+    /// By host, in order of time.
+    work: Vec<Vec<&'a WorkSlice>>,
+    /// By host and address, in order of time.
+    lines: FxHashMap<(usize, u64), Vec<&'a LineSlice>>,
+    /// In order of time.
     known: Vec<Known>,
+    index: Index,
     stays: Vec<Stay>,
+}
+
+/// TLPs by what they are looked for by: their numbers among those known, in order of time.
+#[derive(Default)]
+struct Index {
+    /// By the first bytes of their data, where those say something, and by sender.
+    data: FxHashMap<(u64, Side), Vec<usize>>,
+    /// Reads, and completions with data, by link, requester and tag.
+    reads: FxHashMap<(LinkId, Bdf, u16), Vec<usize>>,
+    completions: FxHashMap<(LinkId, Bdf, u16), Vec<usize>>,
+    /// Completions by link and each aligned word of theirs that is the address of a read.
+    words: FxHashMap<(LinkId, u64), Vec<usize>>,
+    /// Writes of a core that are as short as doorbells, by link.
+    doorbells: FxHashMap<LinkId, Vec<usize>>,
+    /// Writes of cores to a line, by link and the line's address.
+    stores: FxHashMap<(LinkId, u64), Vec<usize>>,
+    /// Interrupt messages, by link.
+    interrupts: FxHashMap<LinkId, Vec<usize>>,
 }
 
 /// A frame's stay in a card, as seen from outside: between its last byte on one side and its first on the other.
@@ -109,8 +135,70 @@ impl<'a> Follower<'a> {
             }
             Packet::Dllp(_) => None,
         };
-        let known = capture.packets.iter().enumerate().filter_map(parsed).collect();
-        Self { capture, slices, hosts, work, lines, known, stays: Vec::new() }
+        let known: Vec<Known> = capture.packets.iter().enumerate().filter_map(parsed).collect();
+        let mut by_host: Vec<Vec<&WorkSlice>> = Vec::new();
+        for work in work {
+            by_host.resize_with(by_host.len().max(work.host + 1), Vec::new);
+            by_host[work.host].push(work);
+        }
+        by_host.iter_mut().for_each(|work| work.sort_by_key(|work| work.from));
+        let mut by_line: FxHashMap<_, Vec<&LineSlice>> = FxHashMap::default();
+        for line in lines {
+            by_line.entry((line.host, line.line)).or_default().push(line);
+        }
+        by_line.values_mut().for_each(|lines| lines.sort_by_key(|line| line.opened));
+        let mut follower = Self {
+            capture,
+            slices,
+            hosts,
+            work: by_host,
+            lines: by_line,
+            known,
+            index: Index::default(),
+            stays: Vec::new(),
+        };
+        follower.index = follower.indexed();
+        follower
+    }
+
+    fn indexed(&self) -> Index {
+        let mut index = Index::default();
+        let read = |known: &Known| match &known.tlp.kind {
+            TlpKind::MemoryRead(request) => Some(request.byte_range().0),
+            _ => None,
+        };
+        let addresses: FxHashSet<u64> = self.known.iter().filter_map(read).collect();
+        for (number, known) in self.known.iter().enumerate() {
+            let (passed, payload) = (self.passed(number), self.payload(number));
+            let (link, of) = (passed.link, (passed.link, known.tlp.requester(), known.tlp.tag()));
+            for window in windows(payload) {
+                let numbers = index.data.entry((first_word(window), passed.from)).or_default();
+                if numbers.last() != Some(&number) {
+                    numbers.push(number);
+                }
+            }
+            match &known.tlp.kind {
+                TlpKind::MemoryRead(_) => index.reads.entry(of).or_default().push(number),
+                TlpKind::CompletionData(_) => {
+                    index.completions.entry(of).or_default().push(number);
+                    let words = payload.chunks_exact(8).map(first_word);
+                    for word in words.filter(|word| addresses.contains(word)) {
+                        index.words.entry((link, word)).or_default().push(number);
+                    }
+                }
+                TlpKind::MemoryWrite(request) if passed.from == Side::Upstream => {
+                    index.stores.entry((link, request.address & !63)).or_default().push(number);
+                    if payload.len() <= 8 {
+                        index.doorbells.entry(link).or_default().push(number);
+                    }
+                }
+                TlpKind::MemoryWrite(request) if INTERRUPTS.contains(&request.address) => {
+                    index.interrupts.entry(link).or_default().push(number);
+                }
+                _ => {}
+            }
+        }
+        index
     }
 
     /// Adds a story for each frame, in order of time.
@@ -195,7 +283,11 @@ impl<'a> Follower<'a> {
                 next += 1;
                 continue;
             };
-            if !parts.is_empty() && address != end {
+            let is_far = |&first: &usize| self.passed(next).at > self.passed(first).at + REACH;
+            if !parts.is_empty() && address != end
+                || bytes.len() >= LONGEST
+                || parts.first().is_some_and(is_far)
+            {
                 break;
             }
             bytes.extend_from_slice(self.payload(next));
@@ -232,13 +324,19 @@ impl<'a> Follower<'a> {
 
     /// TLPs from `side` in a span of time that carry a part of a frame and belong to no earlier one.
     fn carriers(&mut self, frame: &FrameSlice, side: Side, (from, to): (Time, Time)) -> Vec<usize> {
+        let mut candidates = BTreeSet::new();
+        // As many as could have all of the frame, from each place.
+        let most = frame.bytes.len() / WINDOW + 2;
+        for part in frame.bytes.windows(8) {
+            let Some(numbers) = self.index.data.get(&(first_word(part), side)) else { continue };
+            let begin = numbers.partition_point(|&known| self.passed(known).at < from);
+            let in_time = numbers[begin..].iter().take_while(|&&known| self.passed(known).at <= to);
+            candidates.extend(in_time.filter(|&&known| !self.known[known].taken).take(most));
+        }
         let mut found = Vec::new();
         let mut bytes = 0;
-        for known in 0..self.known.len() {
-            let passed = self.passed(known);
-            let fits =
-                passed.from == side && passed.at >= from && passed.at <= to && !self.known[known].taken;
-            if fits && bytes < frame.bytes.len() && carries(&frame.bytes, self.payload(known)) {
+        for known in candidates {
+            if bytes < frame.bytes.len() && carries(&frame.bytes, self.payload(known)) {
                 self.known[known].taken = true;
                 bytes += self.payload(known).len();
                 found.push(known);
@@ -247,41 +345,34 @@ impl<'a> Follower<'a> {
         found
     }
 
-    /// The last TLP before a time for which `wanted` says so, on the link of another.
-    fn before(&self, time: Time, beside: usize, wanted: impl Fn(usize) -> bool) -> Option<usize> {
-        let link = self.passed(beside).link;
-        let fits = |&known: &usize| {
-            let passed = self.passed(known);
-            passed.link == link && passed.at < time && passed.at + REACH >= time && wanted(known)
-        };
-        (0..self.known.len()).rev().find(fits)
+    /// The last of some TLPs, which are in order of time, before a time and within reach of it.
+    fn last_before(&self, numbers: Option<&Vec<usize>>, time: Time) -> Option<usize> {
+        let numbers = numbers?;
+        let behind = numbers.partition_point(|&known| self.passed(known).at < time);
+        let last = *numbers[..behind].last()?;
+        (self.passed(last).at + REACH >= time).then_some(last)
+    }
+
+    /// Link, requester and tag.
+    fn transaction(&self, known: usize) -> (LinkId, Bdf, u16) {
+        let tlp = &self.known[known].tlp;
+        (self.passed(known).link, tlp.requester(), tlp.tag())
     }
 
     /// The read that a completion answers.
     fn read_of(&self, completion: usize) -> Option<usize> {
-        let tlp = &self.known[completion].tlp;
-        let of = (tlp.requester(), tlp.tag());
-        self.before(self.passed(completion).at, completion, |known| {
-            let tlp = &self.known[known].tlp;
-            matches!(tlp.kind, TlpKind::MemoryRead(_)) && (tlp.requester(), tlp.tag()) == of
-        })
+        let reads = self.index.reads.get(&self.transaction(completion));
+        self.last_before(reads, self.passed(completion).at)
     }
 
     /// The completions of a read.
     fn completions_of(&self, read: usize) -> Vec<usize> {
-        let (link, of) =
-            (self.passed(read).link, (self.known[read].tlp.requester(), self.known[read].tlp.tag()));
+        let Some(numbers) = self.index.completions.get(&self.transaction(read)) else { return Vec::new() };
         let mut found = Vec::new();
-        for known in read..self.known.len() {
-            let tlp = &self.known[known].tlp;
-            if let TlpKind::CompletionData(completion) = &tlp.kind
-                && self.passed(known).link == link
-                && (tlp.requester(), tlp.tag()) == of
-            {
-                found.push(known);
-                if completion.is_last() {
-                    break;
-                }
+        for &known in &numbers[numbers.partition_point(|&known| known < read)..] {
+            found.push(known);
+            if matches!(&self.known[known].tlp.kind, TlpKind::CompletionData(c) if c.is_last()) {
+                break;
             }
         }
         found
@@ -291,41 +382,38 @@ impl<'a> Follower<'a> {
     fn lines_behind(&self, first: usize, bytes: usize) -> Vec<usize> {
         let TlpKind::MemoryWrite(request) = &self.known[first].tlp.kind else { return Vec::new() };
         let (begin, link) = (request.address, self.passed(first).link);
-        let within = begin + 1..begin + bytes as u64;
+        let end = begin + bytes as u64;
         let reach = self.passed(first).at + REACH;
-        let fits = |&known: &usize| match &self.known[known].tlp.kind {
-            TlpKind::MemoryWrite(request) => {
-                let passed = self.passed(known);
-                let in_time = passed.from == Side::Upstream && passed.link == link && passed.at <= reach;
-                in_time && !self.known[known].taken && within.contains(&request.address)
-            }
-            _ => false,
-        };
-        (first + 1..self.known.len()).filter(fits).collect()
+        let mut found = Vec::new();
+        for line in (begin & !63..end).step_by(64) {
+            let Some(numbers) = self.index.stores.get(&(link, line)) else { continue };
+            let later = &numbers[numbers.partition_point(|&known| known <= first)..];
+            let in_time = later.iter().take_while(|&&known| self.passed(known).at <= reach);
+            found.extend(in_time.filter(|&&known| match &self.known[known].tlp.kind {
+                TlpKind::MemoryWrite(request) => {
+                    !self.known[known].taken && (begin + 1..end).contains(&request.address)
+                }
+                _ => false,
+            }));
+        }
+        found.sort_unstable();
+        found
     }
 
     /// The write-combining buffer that a write came from.
     fn line_of(&self, write: usize) -> Option<usize> {
         let TlpKind::MemoryWrite(request) = &self.known[write].tlp.kind else { return None };
         let (host, at) = (self.host(write), self.passed(write).at);
-        let fits = |line: &&LineSlice| {
-            line.host == host
-                && line.line == request.address & !63
-                && line.opened <= at
-                && line.opened + REACH >= at
-        };
-        self.lines.iter().filter(fits).max_by_key(|line| line.opened).map(|line| line.slice)
+        let lines = self.lines.get(&(host, request.address & !63))?;
+        let last = lines[..lines.partition_point(|line| line.opened <= at)].last()?;
+        (last.opened + REACH >= at).then_some(last.slice)
     }
 
     /// The completion that brought the descriptor with a read's address.
     fn descriptor_of(&self, read: usize) -> Option<usize> {
         let TlpKind::MemoryRead(request) = &self.known[read].tlp.kind else { return None };
-        let address = request.byte_range().0;
-        self.before(self.passed(read).at, read, |known| {
-            let is_completion = matches!(self.known[known].tlp.kind, TlpKind::CompletionData(_));
-            let names = |word: &[u8]| word.try_into().is_ok_and(|word| u64::from_le_bytes(word) == address);
-            is_completion && self.payload(known).chunks(8).any(names)
-        })
+        let passed = self.passed(read);
+        self.last_before(self.index.words.get(&(passed.link, request.byte_range().0)), passed.at)
     }
 
     /// What led to the frame; gives where and when the last of it went to the card.
@@ -357,11 +445,8 @@ impl<'a> Follower<'a> {
             // A piece of a line is as short as a doorbell.
             TlpKind::MemoryWrite(_) => first,
             _ => {
-                let is_doorbell = |known: usize| {
-                    let is_write = matches!(self.known[known].tlp.kind, TlpKind::MemoryWrite(_));
-                    is_write && self.passed(known).from == Side::Upstream && self.payload(known).len() <= 8
-                };
-                self.before(self.passed(earliest).at, earliest, is_doorbell).unwrap_or(earliest)
+                let passed = self.passed(earliest);
+                self.last_before(self.index.doorbells.get(&passed.link), passed.at).unwrap_or(earliest)
             }
         };
         story.insert(self.slice(begin));
@@ -383,17 +468,10 @@ impl<'a> Follower<'a> {
     /// What follows a card's last write of a frame: an interrupt, and work.
     fn arrival(&self, story: &mut BTreeSet<usize>, last: usize) {
         let (link, host, end) = (self.passed(last).link, self.host(last), self.passed(last).until);
-        let is_interrupt = |&known: &usize| match &self.known[known].tlp.kind {
-            TlpKind::MemoryWrite(r) => {
-                let passed = self.passed(known);
-                passed.link == link
-                    && passed.at >= end
-                    && passed.at <= end + REACH
-                    && INTERRUPTS.contains(&r.address)
-            }
-            _ => false,
-        };
-        let interrupt = (0..self.known.len()).find(is_interrupt);
+        let interrupt = self.index.interrupts.get(&link).and_then(|numbers| {
+            let first = numbers.partition_point(|&known| self.passed(known).at < end);
+            numbers.get(first).copied().filter(|&known| self.passed(known).at <= end + REACH)
+        });
         story.extend(interrupt.map(|known| self.slice(known)));
         let from = interrupt.map_or(end, |known| self.passed(known).until);
         story.extend(self.work_after(host, from));
@@ -402,14 +480,13 @@ impl<'a> Follower<'a> {
     /// The driver's work that a packet comes from, and what led to it on the same core without a pause, back to the
     /// program's own.
     fn work_before(&self, host: usize, at: Time) -> Vec<usize> {
-        let of_host = |work: &&WorkSlice| work.host == host && work.from <= at && work.from + REACH >= at;
-        let driver =
-            self.work.iter().filter(of_host).filter(|work| work.is_driver).max_by_key(|work| work.from);
-        let Some(driver) = driver else { return Vec::new() };
+        let Some(all) = self.work.get(host) else { return Vec::new() };
+        let all = &all[..all.partition_point(|work| work.from <= at)];
+        let in_reach = all.iter().rev().take_while(|work| work.from + REACH >= at);
+        let Some(driver) = in_reach.clone().find(|work| work.is_driver) else { return Vec::new() };
         let mut chain = vec![driver.slice];
         let mut begin = driver.from;
-        let before = self.work.iter().rev().filter(|w| w.host == host && w.context == driver.context);
-        for work in before.filter(|work| work.from < driver.from) {
+        for work in in_reach.filter(|work| work.context == driver.context && work.from < driver.from) {
             if work.to + PAUSE < begin {
                 break;
             }
@@ -426,15 +503,11 @@ impl<'a> Follower<'a> {
     fn work_after(&self, host: usize, at: Time) -> Vec<usize> {
         let mut chain = Vec::new();
         let mut from = at;
+        let Some(all) = self.work.get(host) else { return chain };
         for wanted in [2, 1, 0] {
-            let fits = |work: &&WorkSlice| {
-                work.host == host
-                    && work.context.1 == wanted
-                    && work.from >= from
-                    && work.from <= at + REACH
-                    && (wanted > 0 || work.is_user)
-            };
-            if let Some(work) = self.work.iter().filter(fits).min_by_key(|work| work.from) {
+            let later = &all[all.partition_point(|work| work.from < from)..];
+            let fits = |work: &&&WorkSlice| work.context.1 == wanted && (wanted > 0 || work.is_user);
+            if let Some(work) = later.iter().take_while(|work| work.from <= at + REACH).find(fits) {
                 chain.push(work.slice);
                 from = work.from;
             }
@@ -443,14 +516,23 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Whether data stand in a frame: a window at the beginning of the data or behind a header of eight bytes.
-fn carries(frame: &[u8], data: &[u8]) -> bool {
+/// The parts of a TLP's data by which it is found in a frame: at its beginning, or behind a header of eight bytes. Those
+/// that could stand anywhere say nothing.
+fn windows(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     let window = |at: usize| data.get(at..(at + WINDOW).min(data.len())).filter(|window| window.len() >= 8);
-    [0, 8, WINDOW].into_iter().filter_map(window).any(|window| {
-        // Runs of the same byte stand everywhere.
-        let is_plain = window.windows(2).filter(|pair| pair[0] != pair[1]).count() < 4;
-        !is_plain && frame.windows(window.len()).any(|part| part == window)
-    })
+    // Runs of the same byte stand everywhere.
+    let says = |window: &&[u8]| window.windows(2).filter(|pair| pair[0] != pair[1]).count() >= 4;
+    [0, 8, WINDOW].into_iter().filter_map(window).filter(says)
+}
+
+/// The first eight bytes as a number.
+fn first_word(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Whether data stand in a frame.
+fn carries(frame: &[u8], data: &[u8]) -> bool {
+    windows(data).any(|window| frame.windows(window.len()).any(|part| part == window))
 }
 
 #[cfg(test)]

@@ -82,6 +82,8 @@ fn name(row: &Row<'_>) -> String {
 fn details(row: &Row<'_>) -> Vec<(&'static str, String)> {
     let fields = csv::COLUMNS.into_iter().zip(csv::fields(row));
     fields
-        .filter(|(name, value)| !value.is_empty() && !matches!(*name, "link" | "direction" | "type"))
+        .filter(|(name, value)| {
+            !value.is_empty() && !matches!(*name, "link" | "direction" | "type" | "bytes")
+        })
         .collect()
 }

@@ -2,25 +2,30 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use results::Provenance;
+use serde::Serialize;
+use serde_json::json;
 use units::Time;
 
 use super::timeline::Timeline;
 
-/// The trace as JSON.
-pub fn trace(timeline: &Timeline) -> Value {
+/// The most arrows of one story: of a longer one, its beginning and its end.
+const MOST_STEPS: usize = 64;
+
+/// The trace as JSON, event after event: it may be longer than what fits into memory as values.
+pub fn trace(timeline: &Timeline, provenance: &Provenance) -> String {
+    let mut out = Events { text: String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":["), any: false };
     let mut processes: Vec<&str> = Vec::new();
     let mut places = Vec::new();
-    let mut events = Vec::new();
     for track in &timeline.tracks {
         let known = processes.iter().position(|&process| process == track.process);
         let process = known.unwrap_or_else(|| {
             processes.push(&track.process);
-            events.push(json!({
-                "ph": "M", "name": "process_name", "pid": processes.len(), "args": {"name": track.process}
-            }));
             let order = processes.len();
-            events.push(json!({
+            out.add(&json!({
+                "ph": "M", "name": "process_name", "pid": order, "args": {"name": track.process}
+            }));
+            out.add(&json!({
                 "ph": "M", "name": "process_sort_index", "pid": order, "args": {"sort_index": order}
             }));
             processes.len() - 1
@@ -30,43 +35,92 @@ pub fn trace(timeline: &Timeline) -> Value {
         let named =
             [("thread_name", json!({"name": track.name})), ("thread_sort_index", json!({"sort_index": tid}))];
         for (name, args) in named {
-            events.push(json!({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}));
+            out.add(&json!({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}));
         }
         places.push(place);
     }
     for (slice, end) in timeline.slices.iter().zip(ends(timeline)) {
-        let (pid, tid) = places[slice.track];
-        let args: serde_json::Map<String, Value> =
-            slice.details.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        events.push(json!({
-            "ph": "X", "cat": "nearfar", "name": slice.name, "pid": pid, "tid": tid,
-            "ts": microseconds(slice.begin), "dur": microseconds_between(slice.begin, end), "args": args,
-        }));
+        let details = slice.details.iter().map(|(name, value)| (*name, value.as_str()));
+        out.add(&Complete {
+            ph: 'X',
+            cat: "nearfar",
+            name: &slice.name,
+            pid: places[slice.track].0,
+            tid: places[slice.track].1,
+            ts: microseconds(slice.begin),
+            dur: microseconds_between(slice.begin, end),
+            args: details.collect(),
+        });
     }
     for (id, slices) in timeline.stories().into_iter().filter(|(_, slices)| slices.len() > 1) {
-        let last = slices.len() - 1;
-        for (step, &index) in slices.iter().enumerate() {
+        let (first, rest) = slices.split_at(slices.len().min(MOST_STEPS / 2));
+        let shown: Vec<usize> =
+            first.iter().chain(&rest[rest.len().saturating_sub(MOST_STEPS / 2)..]).copied().collect();
+        let last = shown.len() - 1;
+        for (step, &index) in shown.iter().enumerate() {
             let slice = &timeline.slices[index];
-            let (pid, tid) = places[slice.track];
-            let phase = if step == 0 {
-                "s"
-            } else if step == last {
-                "f"
-            } else {
-                "t"
+            let ph = match step {
+                0 => 's',
+                _ if step == last => 'f',
+                _ => 't',
             };
-            let mut event = json!({
-                "ph": phase, "cat": "nearfar", "name": "follows", "id": id, "pid": pid, "tid": tid,
-                "ts": microseconds(slice.begin),
+            out.add(&Arrow {
+                ph,
+                cat: "nearfar",
+                name: "follows",
+                id,
+                pid: places[slice.track].0,
+                tid: places[slice.track].1,
+                ts: microseconds(slice.begin),
+                // The last arrow ends at the slice around this time, not at the next one.
+                bp: (ph == 'f').then_some("e"),
             });
-            // The last arrow ends at the slice around this time, not at the next one.
-            if phase == "f" {
-                event["bp"] = json!("e");
-            }
-            events.push(event);
         }
     }
-    json!({ "displayTimeUnit": "ns", "traceEvents": events })
+    let made_from = serde_json::to_string(provenance).unwrap_or_default();
+    out.text + "],\"otherData\":" + &made_from + "}\n"
+}
+
+/// Events, one a line.
+struct Events {
+    text: String,
+    any: bool,
+}
+
+impl Events {
+    fn add(&mut self, event: &impl Serialize) {
+        self.text.push_str(if self.any { ",\n" } else { "\n" });
+        self.any = true;
+        // Neither maps without text as keys nor errors of their own: it cannot fail.
+        self.text.push_str(&serde_json::to_string(event).unwrap_or_default());
+    }
+}
+
+/// Something that took time.
+#[derive(Serialize)]
+struct Complete<'a> {
+    ph: char,
+    cat: &'static str,
+    name: &'a str,
+    pid: usize,
+    tid: usize,
+    ts: f64,
+    dur: f64,
+    args: BTreeMap<&'a str, &'a str>,
+}
+
+/// A step of a story.
+#[derive(Serialize)]
+struct Arrow {
+    ph: char,
+    cat: &'static str,
+    name: &'static str,
+    id: u64,
+    pid: usize,
+    tid: usize,
+    ts: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bp: Option<&'static str>,
 }
 
 /// Trace events count microseconds; viewers keep three digits after the point.

@@ -22,6 +22,8 @@ pub struct Row<'a> {
     pub duration: Duration,
     /// Bytes on the lanes, framing included.
     pub wire_bytes: u64,
+    /// Its bytes: header, data and digest of a TLP, without sequence number and LCRC; all six of a DLLP.
+    pub bytes: &'a [u8],
     /// Its contents.
     pub decoded: Decoded<'a>,
 }
@@ -65,6 +67,10 @@ impl<'a> Row<'a> {
             since_t0: passed.at.since(origin),
             duration: passed.until.since(passed.at),
             wire_bytes: wire_bytes(passed, framing),
+            bytes: match &passed.packet {
+                Packet::Tlp { bytes, .. } => bytes,
+                Packet::Dllp(bytes) => bytes,
+            },
             decoded: Decoded::of(&passed.packet),
         }
     }

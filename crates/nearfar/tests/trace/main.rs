@@ -11,6 +11,7 @@ use nearfar::bench::Effort;
 use nearfar::scenario::{bench_of, runs_of};
 use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{Filter, Recorder, Row as Packet, Span, add_links, bench, csv, listing, perfetto};
+use results::Provenance;
 use results::pciebench::{Contents, LineEnding, Row, to_csv};
 
 fn setup(scenario: &str) -> Setup {
@@ -109,7 +110,11 @@ fn a_timeline_is_well_formed() {
     let (capture, _) = bench::trace(&setup("remote-memory"), 9, span(500)).unwrap();
     let mut timeline = Timeline::default();
     add_links(&mut timeline, &capture);
-    let trace = viewers::Trace::read(&perfetto::trace(&timeline));
+    let made_from = Provenance { version: "1.2".into(), ..Provenance::default() };
+    let text = perfetto::trace(&timeline, &made_from);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["otherData"]["version"], "1.2");
+    let trace = viewers::Trace::read(&json);
     trace.check();
     assert!(trace.count() >= 500);
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::progress::Silent;
 use nearfar::trace::{Span, computers, perfetto};
+use results::Provenance;
 use serde_json::Value;
 
 /// A place for slices: process and thread.
@@ -152,7 +153,7 @@ fn traced(scenario: &str, packets: usize) -> Trace {
     let span = Span { packets, ..Span::default() };
     let timeline = computers::trace(&setup, span, &[], &Silent).unwrap().0.timeline();
     // As text, which is what viewers read.
-    let text = perfetto::trace(&timeline).to_string();
+    let text = perfetto::trace(&timeline, &Provenance::default());
     let trace = Trace::read(&serde_json::from_str(&text).unwrap());
     trace.check();
     trace

@@ -57,17 +57,30 @@ pub enum ClaimFileError {
 /// How the values of figures begin.
 pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
+/// The files of each paper's claims: its short name, the path in the repository, the text.
+const FILES: [(&str, &str, &str); 4] = [
+    ("pcie-bench", "published/pcie-bench.toml", include_str!("../../../../published/pcie-bench.toml")),
+    (
+        "pcie-bench",
+        "published/pcie-bench-figures.csv",
+        include_str!("../../../../published/pcie-bench-figures.csv"),
+    ),
+    ("ioctopus", "published/ioctopus.toml", include_str!("../../../../published/ioctopus.toml")),
+    ("kpio-wc", "published/kpio-wc.toml", include_str!("../../../../published/kpio-wc.toml")),
+];
+
 impl ClaimFile {
+    /// The files that a paper's claims and figures are in: path in the repository and text.
+    pub fn files(seed: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        FILES.into_iter().filter(move |(of, ..)| *of == seed).map(|(_, path, text)| (path, text))
+    }
+
     /// pcie-bench's claims, from `published/pcie-bench.toml` and `published/pcie-bench-figures.csv`.
     ///
     /// # Panics
     /// If these files, which are part of the program, are malformed.
     pub fn pcie_bench() -> Self {
-        Self::parse(
-            include_str!("../../../../published/pcie-bench.toml"),
-            include_str!("../../../../published/pcie-bench-figures.csv"),
-        )
-        .expect("published/pcie-bench.* are well-formed")
+        Self::parse(FILES[0].2, FILES[1].2).expect("published/pcie-bench.* are well-formed")
     }
 
     /// kPIO+WC's claims, from `published/kpio-wc.toml`. No values of its figures are known.
@@ -75,8 +88,7 @@ impl ClaimFile {
     /// # Panics
     /// If that file, which is part of the program, is malformed.
     pub fn kpio_wc() -> Self {
-        Self::parse(include_str!("../../../../published/kpio-wc.toml"), VALUES_HEADER)
-            .expect("published/kpio-wc.toml is well-formed")
+        Self::parse(FILES[3].2, VALUES_HEADER).expect("published/kpio-wc.toml is well-formed")
     }
 
     /// IOctopus's claims, from `published/ioctopus.toml`. No values of its figures are known.
@@ -84,8 +96,7 @@ impl ClaimFile {
     /// # Panics
     /// If that file, which is part of the program, is malformed.
     pub fn ioctopus() -> Self {
-        Self::parse(include_str!("../../../../published/ioctopus.toml"), VALUES_HEADER)
-            .expect("published/ioctopus.toml is well-formed")
+        Self::parse(FILES[2].2, VALUES_HEADER).expect("published/ioctopus.toml is well-formed")
     }
 
     /// Device Lending's claims, from `published/device-lending.toml` and `published/device-lending-figures.csv`.

@@ -10,6 +10,7 @@ mod file;
 mod measure;
 mod point;
 mod table;
+pub(crate) mod words;
 
 pub use claim::{Bound, Claim, ClaimResult, Part, Role, Verdict, tally};
 pub use figure::{Axis, Figure, FigureLine, ObservedLine, Reference, Sample};

@@ -1,6 +1,6 @@
 //! Verdicts for the terminal.
 
-use super::{ClaimResult, Part, Verdict, tally};
+use super::{ClaimResult, Part, Verdict, tally, words};
 use crate::table::{Fit, TextTable};
 
 /// One line per claim, a table that fits `width` for each verdict, misses first; ids without the paper's name.
@@ -14,16 +14,15 @@ pub fn claims_table(results: &[ClaimResult], width: Option<usize>) -> String {
 }
 
 fn table(results: &[&ClaimResult], width: Option<usize>) -> String {
-    let header = ["claim", "published", "simulated", "error", "tolerance", "unit", "role"];
+    let header = ["claim", "published", "simulated", "error", "tolerance", "role"];
     let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..5);
     for r in results {
         table.add(vec![
             r.id.split_once('/').map_or(&*r.id, |(_, rest)| rest).to_owned(),
-            number(r.published),
-            number(r.simulated),
-            r.error_pct.map_or_else(|| "–".into(), |e| format!("{e:+.1}")),
-            r.published.map_or_else(|| "–".into(), |_| format!("{}", r.tolerance_pct)),
-            r.unit.clone(),
+            words::value(r.published, &r.unit),
+            words::value(r.simulated, &r.unit),
+            words::error(r),
+            words::tolerance(r),
             match r.part() {
                 Part::OnRelatives => "prediction, relative's figures".into(),
                 _ => r.role.to_string(),
@@ -48,10 +47,6 @@ pub fn count_line(results: &[ClaimResult]) -> String {
         (all > 0 || part == Part::Predictions).then(|| format!("{name}: {within} of {all} within"))
     };
     Part::ALL.into_iter().filter_map(line).collect::<Vec<_>>().join("; ")
-}
-
-fn number(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".into(), short)
 }
 
 /// A number with as many digits as it deserves.

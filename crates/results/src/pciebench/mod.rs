@@ -6,6 +6,7 @@
 //! bandwidth files, and distributions. A directory holds the files of one
 //! machine in one set-up, which its name tells.
 
+mod dat;
 mod directory;
 mod error;
 mod host_facts;
@@ -18,6 +19,7 @@ mod setup;
 mod suite;
 mod write;
 
+pub use dat::to_dat;
 pub use directory::{ResultDirectory, read_directory, read_directory_lenient, setup_of};
 pub use error::{Problem, ReadError};
 pub use host_facts::HostFacts;

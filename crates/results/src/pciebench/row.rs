@@ -1,10 +1,11 @@
 //! The rows of the three kinds of file.
 
 use super::Run;
+use serde::{Deserialize, Serialize};
 use units::Frequency;
 
 /// Statistics of a latency test, all in the same unit of time.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyStats {
     /// Time of the whole test over its transactions: latency plus the loop around it (`TAvg`).
     pub total_average: f64,
@@ -44,7 +45,7 @@ impl LatencyStats {
 }
 
 /// One row of a latency file.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencyRow {
     /// What was run.
     pub run: Run,
@@ -111,7 +112,7 @@ fn percentile(sorted: &[u64], percent: f64) -> f64 {
 }
 
 /// One row of a bandwidth file.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BandwidthRow {
     /// What was run.
     pub run: Run,
@@ -147,7 +148,7 @@ impl BandwidthRow {
 }
 
 /// One step of a cumulative distribution.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CdfPoint {
     /// Latency in cycles of the device's clock.
     pub cycles: u64,
@@ -159,7 +160,7 @@ pub struct CdfPoint {
 
 /// The distribution of one run. A `*_details_cdf` file holds one per row of
 /// its `*_details` file, in the same order; each begins with a point at zero.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cdf {
     /// The steps, latency ascending.
     pub points: Vec<CdfPoint>,
@@ -190,7 +191,7 @@ impl Cdf {
 }
 
 /// A row of a latency or bandwidth file.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Row {
     /// Of a latency test.
     Latency(LatencyRow),

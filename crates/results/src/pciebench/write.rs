@@ -3,7 +3,6 @@
 use super::number::{python_float, python_number};
 use super::read::{BANDWIDTH_COLUMNS, CDF_COLUMNS, LATENCY_COLUMNS, RUN_COLUMNS};
 use super::{BandwidthRow, Cdf, Contents, LatencyRow, LineEnding, ResultFile, Run};
-use std::io::Write as _;
 use std::path::Path;
 
 /// The text of a file, header included.
@@ -40,9 +39,7 @@ pub fn to_csv(contents: &Contents, line_ending: LineEnding) -> String {
 /// # Errors
 /// Those of the operating system.
 pub fn write_file(directory: &Path, file: &ResultFile) -> std::io::Result<()> {
-    std::fs::create_dir_all(directory)?;
-    let mut out = std::fs::File::create(directory.join(&file.name))?;
-    out.write_all(to_csv(&file.contents, file.line_ending).as_bytes())
+    files::write(&directory.join(&file.name), to_csv(&file.contents, file.line_ending).as_bytes())
 }
 
 fn run(run: &Run) -> String {

@@ -181,16 +181,50 @@ impl Chart {
             scale => (y_low.floor(), y_high.ceil(), ticks(y_low.floor(), y_high.ceil(), scale)),
         };
         let margin = (x_high - x_low).max(1e-9) * 0.03;
-        let mut svg = String::new();
+        let (mut svg, mut told) = (String::new(), Vec::new());
         let x = Ticked { range: x_low - margin..x_high + margin, ticks: x_ticks };
         let y = Ticked { range: y_low..y_high, ticks: y_ticks };
-        let drawn = self.draw(&mut svg, x, y);
+        let drawn = self.draw(&mut svg, &mut told, x, y);
         // A string takes everything: drawing into one cannot fail.
         drawn.ok()?;
+        let values: String = told.iter().map(Told::to_svg).collect();
+        let svg = svg.replacen("</svg>", &format!("{values}</svg>"), 1);
         Some(themed(&svg, &self.title))
     }
 
-    fn draw(&self, svg: &mut String, x: Ticked, y: Ticked) -> Result<(), Box<dyn std::error::Error>> {
+    /// The drawing as a file of its own, in the colours of the light theme and of the dark one where that is wanted.
+    pub fn to_picture(&self) -> Option<String> {
+        let svg = self.to_svg()?;
+        let theme = include_str!("style.css");
+        // The theme's variables are the beginning of the page's style.
+        let theme = &theme[..theme.find("* {").unwrap_or(0)];
+        let (width, height) = SIZE;
+        let size = format!("<svg width=\"{width}\" height=\"{height}\"");
+        let style = "svg { background: var(--card) } text { font-family: sans-serif }";
+        let legend = self.curves.iter().enumerate().filter(|_| self.curves.len() > 1).map(|(n, curve)| {
+            let label = curve.label.replace('&', "&amp;").replace('<', "&lt;");
+            let colour = n % COLOURS;
+            let y = 24 + 18 * n;
+            format!(
+                "<text x=\"84\" y=\"{y}\" font-size=\"14\" fill=\"var(--curve-{colour})\">{label}</text>\n"
+            )
+        });
+        let legend: String = legend.collect();
+        let svg = svg.replacen("<svg", &size, 1);
+        let head = svg.find('>')? + 1;
+        let end = svg.rfind("</svg>")?;
+        let (opening, drawing) = (&svg[..head], &svg[head..end]);
+        Some(format!("{opening}\n<style>{theme}{style}</style>\n{drawing}{legend}</svg>\n"))
+    }
+
+    /// Draws, and adds to `told` what each point is.
+    fn draw(
+        &self,
+        svg: &mut String,
+        told: &mut Vec<Told>,
+        x: Ticked,
+        y: Ticked,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         let bar_shift = (x.range.end - x.range.start) * 0.006;
         let mut chart = ChartBuilder::on(&root)
@@ -224,6 +258,14 @@ impl Chart {
                     }
                 }
             }
+            for (kind, samples) in [("simulated", &curve.simulated), (&self.rings, &curve.measured)] {
+                for s in samples.iter().take(MOST_TOLD) {
+                    let x = tick_label(place(s.x, self.x.1), self.x.1, true);
+                    let text =
+                        format!("{}: {x}, {kind} {} {}", curve.label, crate::claims::short(s.y), self.y.0);
+                    told.push(Told { at: chart.backend_coord(&at(s)), text });
+                }
+            }
             let line = curve.simulated.iter().map(at);
             match breaks {
                 0 => drop(chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?),
@@ -247,6 +289,25 @@ impl Chart {
         }
         root.present()?;
         Ok(())
+    }
+}
+
+/// Points of a curve that say their values; more lie too close to be pointed at.
+const MOST_TOLD: usize = 200;
+
+/// A point that says what it is to whoever points at it.
+struct Told {
+    at: (i32, i32),
+    text: String,
+}
+
+impl Told {
+    fn to_svg(&self) -> String {
+        let text = self.text.replace('&', "&amp;").replace('<', "&lt;");
+        let (x, y) = self.at;
+        format!(
+            "<circle cx=\"{x}\" cy=\"{y}\" r=\"9\" fill=\"#fff\" fill-opacity=\"0\"><title>{text}</title></circle>\n"
+        )
     }
 }
 

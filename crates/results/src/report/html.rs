@@ -1,7 +1,8 @@
 //! The page.
 
 use super::{Chart, DataTable, Report, Section};
-use crate::claims::{ClaimResult, Part, Verdict, tally};
+use crate::Provenance;
+use crate::claims::{ClaimResult, Part, Verdict, tally, words};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
@@ -19,6 +20,9 @@ pub(super) fn page(report: &Report) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 title { (report.title) }
+                @if !report.provenance.version.is_empty() {
+                    meta name="generator" content={ "nearfar " (report.provenance.version) };
+                }
                 style { (PreEscaped(STYLE)) }
             }
             body {
@@ -27,27 +31,61 @@ pub(super) fn page(report: &Report) -> String {
                     @for paragraph in &report.lead { p class="lead" { (paragraph) } }
                     (tiles(report))
                     nav {
+                        @for section in drawn(report) { a href={ "#" (anchor(&section.title)) } { (section.title) } }
                         @if !report.claims.is_empty() {
                             @if !outside.is_empty() || !missing.is_empty() { a href="#misses" { "What misses" } }
                             a href="#claims" { "All statements" }
                         }
                         @if !pairs.is_empty() { a href="#contradictions" { "Contradictions" } }
-                        @for section in &report.sections { a href={ "#" (anchor(&section.title)) } { (section.title) } }
+                        @for section in told(report) { a href={ "#" (anchor(&section.title)) } { (section.title) } }
                     }
                 }
                 main {
+                    @for section in drawn(report) { (body_section(section, &anchor(&section.title))) }
                     @if !outside.is_empty() || !missing.is_empty() { (misses(&outside, &missing)) }
                     @if !report.claims.is_empty() { (claims(&report.claims)) }
                     @if !pairs.is_empty() { (versus(&pairs)) }
-                    @for section in &report.sections { (body_section(section, &anchor(&section.title))) }
+                    @for section in told(report) { (body_section(section, &anchor(&section.title))) }
                 }
                 footer {
                     @for paragraph in &report.colophon { p { (paragraph) } }
+                    (made_from(&report.provenance))
                 }
             }
         }
     }
     .into_string()
+}
+
+/// Sections with curves: pictures come first.
+fn drawn(report: &Report) -> impl Iterator<Item = &Section> {
+    report.sections.iter().filter(|section| !section.charts.is_empty())
+}
+
+/// The others.
+fn told(report: &Report) -> impl Iterator<Item = &Section> {
+    report.sections.iter().filter(|section| section.charts.is_empty())
+}
+
+/// What the page was made from.
+fn made_from(provenance: &Provenance) -> Markup {
+    html! {
+        @if !provenance.command.is_empty() {
+            p { "Made by nearfar " (provenance.version) ", seed " (provenance.seed) ": " code { (provenance.command) } }
+        }
+        @if !provenance.changes.is_empty() {
+            p { "Changed:" }
+            ul { @for change in &provenance.changes { li { code { (change) } } } }
+        }
+        @if !provenance.files.is_empty() {
+            details {
+                summary { "The " (provenance.files.len()) " files that went in, with SHA-256" }
+                ul {
+                    @for file in &provenance.files { li { (file.kind) " " (file.name) " " code { (file.sha256) } } }
+                }
+            }
+        }
+    }
 }
 
 fn tiles(report: &Report) -> Markup {
@@ -103,33 +141,15 @@ fn role(part: Part) -> Markup {
 
 /// A value with its unit, in words where it is a yes or a no.
 fn value(v: Option<f64>, unit: &str) -> String {
-    match (v, unit) {
-        (None, _) => "–".into(),
-        (Some(v), "yes/no") => if v == 0.0 { "no" } else { "yes" }.into(),
-        (Some(v), "%") => format!("{} %", crate::claims::short(v)).replace('-', "−"),
-        (Some(v), unit) => format!("{} {unit}", crate::claims::short(v)).replace('-', "−"),
-    }
+    words::value(v, unit).replace('-', "−")
 }
 
 fn error(claim: &ClaimResult) -> String {
-    let unit = if claim.unit == "%" { "points" } else { "%" };
-    match claim.error_pct {
-        None => "–".into(),
-        Some(_) if claim.unit == "yes/no" => "–".into(),
-        // No sign on what rounds to nothing.
-        Some(e) if e.abs() < 0.05 => format!("0 {unit}"),
-        Some(e) => format!("{e:+.1} {unit}").replace('-', "−"),
-    }
+    words::error(claim).replace('-', "−")
 }
 
 fn tolerance(claim: &ClaimResult) -> String {
-    match claim.unit.as_str() {
-        _ if claim.published.is_none() => "–".into(),
-        "yes/no" => "–".into(),
-        "%" => format!("±{} points", claim.tolerance_pct),
-        _ if claim.tolerance_pct == 0.0 => "exact".into(),
-        _ => format!("±{} %", claim.tolerance_pct),
-    }
+    words::tolerance(claim)
 }
 
 fn misses(outside: &[&ClaimResult], missing: &[&ClaimResult]) -> Markup {
@@ -293,19 +313,41 @@ fn figure(chart: &Chart) -> Markup {
                 a class="download" download={ (chart.id) ".csv" } href={ "data:text/csv;charset=utf-8," (percent_encoded(&chart.to_csv())) } {
                     "data as CSV"
                 }
+                @if let Some(picture) = chart.to_picture() {
+                    " · "
+                    a class="download" download={ (chart.id) ".svg" } href={ "data:image/svg+xml;charset=utf-8," (percent_encoded(&picture)) } {
+                        "picture as SVG"
+                    }
+                }
             }
         }
     }
 }
 
+/// Rows from which on a table is folded away.
+const LONG_TABLE: usize = 16;
+
 fn data_table(table: &DataTable) -> Markup {
+    html! {
+        @if table.rows.len() < LONG_TABLE {
+            (open_table(table, &table.title))
+        } @else {
+            details {
+                summary { (if table.title.is_empty() { "Table" } else { &table.title }) ", " (table.rows.len()) " rows" }
+                (open_table(table, ""))
+            }
+        }
+    }
+}
+
+fn open_table(table: &DataTable, title: &str) -> Markup {
     let class = |column: usize| {
         if column >= table.numbers_from && table.numbers_from > 0 { "number" } else { "text" }
     };
     html! {
         div class="scroll" {
             table {
-                @if !table.title.is_empty() { caption { (table.title) } }
+                @if !title.is_empty() { caption { (title) } }
                 thead { tr { @for (i, h) in table.header.iter().enumerate() { th class=(class(i)) { (h) } } } }
                 tbody {
                     @for row in &table.rows {

@@ -7,6 +7,7 @@ mod overlap;
 
 pub use chart::{Chart, Curve, Scale};
 
+use crate::Provenance;
 use crate::claims::{ClaimFile, ClaimResult, Evidence, Part, Verdict, tally};
 use std::collections::BTreeSet;
 
@@ -23,8 +24,10 @@ pub struct Report {
     pub sections: Vec<Section>,
     /// The claims judged.
     pub claims: Vec<ClaimResult>,
-    /// Where the published values come from, how to get the report again.
+    /// Where the published values come from.
     pub colophon: Vec<String>,
+    /// What it was made from, and how to get it again.
+    pub provenance: Provenance,
 }
 
 /// A number with a label.
@@ -99,6 +102,7 @@ impl Report {
             sections,
             claims,
             colophon: vec![format!("Published values: {}.", file.paper)],
+            provenance: Provenance::default(),
         };
         if evidence.outcomes.is_empty() && evidence.observed.values().all(Result::is_err) {
             report.lead = vec![file.about.trim().into(), "Nothing was simulated.".into()];

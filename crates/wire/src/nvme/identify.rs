@@ -37,6 +37,8 @@ pub struct IdentifyController {
     pub model: String,
     /// Firmware revision, at most 8 characters.
     pub firmware: String,
+    /// The manufacturer's number, 24 bits, that the IEEE gave out (IEEE).
+    pub oui: u32,
     /// Recommended arbitration burst, as a power of two (RAB).
     pub arbitration_burst: u8,
     /// Multi-path capabilities (CMIC).
@@ -61,8 +63,14 @@ pub struct IdentifyController {
     pub log_attributes: u8,
     /// Entries of the error log, less one (ELPE).
     pub error_entries: u8,
+    /// Firmware: slot 1 cannot be written in bit 0, slots in bits 3 to 1 (FRMW).
+    pub firmware_updates: u8,
     /// Power states, less one (NPSS).
     pub power_states: u8,
+    /// Temperature from which on a warning is due, in kelvin (WCTEMP).
+    pub warning_temperature: u16,
+    /// Temperature from which on it is critical, in kelvin (CCTEMP).
+    pub critical_temperature: u16,
     /// Total capacity in bytes (TNVMCAP).
     pub total_capacity: u128,
     /// Capacity in bytes that no namespace has (UNVMCAP).
@@ -102,6 +110,7 @@ impl IdentifyController {
             model: text_at(b, 24, 40),
             firmware: text_at(b, 64, 8),
             arbitration_burst: b[72],
+            oui: u32::from_le_bytes([b[73], b[74], b[75], 0]),
             multi_path: b[76],
             max_transfer_shift: b[77],
             controller: u16_at(b, 78),
@@ -112,8 +121,11 @@ impl IdentifyController {
             abort_limit: b[258],
             event_limit: b[259],
             log_attributes: b[261],
+            firmware_updates: b[260],
             error_entries: b[262],
             power_states: b[263],
+            warning_temperature: u16_at(b, 266),
+            critical_temperature: u16_at(b, 268),
             total_capacity: u128_at(b, 280),
             unallocated_capacity: u128_at(b, 296),
             submission_entry: b[512],
@@ -141,6 +153,7 @@ impl IdentifyController {
         put_text(b, 24, 40, &self.model);
         put_text(b, 64, 8, &self.firmware);
         b[72] = self.arbitration_burst;
+        put(b, 73, &self.oui.to_le_bytes()[..3]);
         b[76] = self.multi_path;
         b[77] = self.max_transfer_shift;
         put(b, 78, &self.controller.to_le_bytes());
@@ -151,8 +164,11 @@ impl IdentifyController {
         b[258] = self.abort_limit;
         b[259] = self.event_limit;
         b[261] = self.log_attributes;
+        b[260] = self.firmware_updates;
         b[262] = self.error_entries;
         b[263] = self.power_states;
+        put(b, 266, &self.warning_temperature.to_le_bytes());
+        put(b, 268, &self.critical_temperature.to_le_bytes());
         put(b, 280, &self.total_capacity.to_le_bytes());
         put(b, 296, &self.unallocated_capacity.to_le_bytes());
         b[512] = self.submission_entry;

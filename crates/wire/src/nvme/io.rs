@@ -124,6 +124,15 @@ impl IoCommand {
         }
     }
 
+    /// The first block that it is about, if it names blocks itself.
+    pub const fn first_block(&self) -> Option<u64> {
+        match self {
+            Self::Write(blocks) | Self::Read(blocks) | Self::Compare(blocks) => Some(blocks.start),
+            Self::WriteZeroes { blocks, .. } => Some(blocks.start),
+            Self::Flush | Self::DatasetManagement { .. } => None,
+        }
+    }
+
     /// A queue entry without data pointer.
     pub fn command(&self, id: u16, namespace: u32) -> Command {
         let words = match self {

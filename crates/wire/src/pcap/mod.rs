@@ -9,6 +9,8 @@ const ENHANCED_PACKET: u32 = 6;
 
 /// Options that are the same in every block.
 const END_OF_OPTIONS: u16 = 0;
+/// Any block: a comment.
+const COMMENT: u16 = 1;
 /// Section header: program that wrote it.
 const USER_APPLICATION: u16 = 4;
 /// Interface: its name.
@@ -48,16 +50,19 @@ pub struct PcapngWriter<W: Write> {
 }
 
 impl<W: Write> PcapngWriter<W> {
-    /// Begins a capture.
+    /// Begins a capture; `comment` says what it is of, if it is not empty.
     ///
     /// # Errors
     /// If `out` cannot be written.
-    pub fn new(out: W) -> io::Result<Self> {
+    pub fn new(out: W, comment: &str) -> io::Result<Self> {
         let mut writer = Self { out, block: Vec::new(), interfaces: 0 };
         writer.block.extend_from_slice(&BYTE_ORDER.to_le_bytes());
         writer.block.extend_from_slice(&[1, 0, 0, 0]);
         // The section's length is not known before its end.
         writer.block.extend_from_slice(&u64::MAX.to_le_bytes());
+        if !comment.is_empty() {
+            writer.option(COMMENT, comment.as_bytes());
+        }
         writer.option(USER_APPLICATION, b"nearfar");
         writer.option(END_OF_OPTIONS, &[]);
         writer.finish_block(SECTION_HEADER)?;
@@ -142,10 +147,11 @@ mod tests {
 
     #[test]
     fn blocks_are_whole_words_and_name_their_length_twice() {
-        let mut capture = PcapngWriter::new(Vec::new()).unwrap();
+        let mut capture = PcapngWriter::new(Vec::new(), "seed 1").unwrap();
         let port = capture.interface("nic0", 10_000_000_000).unwrap();
         capture.frame(port, 1 << 33, Direction::Out, &[0xab; 65]).unwrap();
         let bytes = capture.finish().unwrap();
+        assert!(bytes.windows(6).any(|window| window == b"seed 1"));
         let mut kinds = Vec::new();
         let mut rest = &bytes[..];
         while !rest.is_empty() {

@@ -20,6 +20,7 @@ pub mod msi;
 pub mod msix;
 pub mod pcie_cap;
 pub mod power_management;
+pub mod secondary;
 pub mod serial;
 pub mod slot;
 mod space;

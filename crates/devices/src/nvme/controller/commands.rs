@@ -5,7 +5,7 @@ use std::rc::Rc;
 use units::Duration;
 use wire::nvme::command::LEN as COMMAND_LEN;
 use wire::nvme::log::ErrorEntry;
-use wire::nvme::{Command, CompletionEntry, Status, feature};
+use wire::nvme::{Command, CompletionEntry, IoCommand, Status, feature};
 
 use super::{Controller, Running, WEIGHTED};
 use crate::nvme::faults::FaultKind;
@@ -127,6 +127,11 @@ impl Controller {
                 command: command.id,
                 status,
                 location: 0xffff,
+                // The first block of a command that names blocks: none of it was done.
+                lba: match queue {
+                    0 => 0,
+                    _ => IoCommand::parse(command).and_then(|command| command.first_block()).unwrap_or(0),
+                },
                 namespace: command.namespace,
                 ..ErrorEntry::default()
             };

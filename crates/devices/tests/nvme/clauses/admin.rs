@@ -172,6 +172,45 @@ clauses! {
         assert!(d.flush().is_success());
     }
 
+    fn s5_20_what_a_namespace_gives_back_another_can_have(d) {
+        let mut d = d.ready();
+        let manage = |select| AdminCommand::NamespaceManagement { select };
+        let list = d.pages(1);
+        d.host.write(list, &identify::emit_controllers(&[0])[..]);
+        let data = d.pages(1);
+        let mut wanted = IdentifyNamespace { size: 64, capacity: 64, ..IdentifyNamespace::default() };
+        d.host.write(data, &wanted.emit()[..]);
+        // All of the media are given out.
+        let full = d.admin(manage(0), 0, prp(data)).status;
+        assert!(full.is(Status::NAMESPACE_ID_UNAVAILABLE), "{full:?}");
+        assert!(d.admin(manage(1), 1, prp(0)).status.is_success());
+        assert!(d.flush().is(Status::INVALID_NAMESPACE));
+        let page = d.page(AdminCommand::Identify { cns: cns::CONTROLLER, controller: 0 }, 0).unwrap();
+        let controller = IdentifyController::parse(page.first_chunk().unwrap());
+        assert!(controller.unallocated_capacity > 0);
+        assert_eq!(controller.admin_commands & identify::OACS_NAMESPACES, identify::OACS_NAMESPACES);
+        wanted.size = 1 << 60;
+        wanted.capacity = 1 << 60;
+        d.host.write(data, &wanted.emit()[..]);
+        assert!(d.admin(manage(0), 0, prp(data)).status.is(Status::INSUFFICIENT_CAPACITY));
+        (wanted.size, wanted.capacity) = (64, 64);
+        d.host.write(data, &wanted.emit()[..]);
+        let made = d.admin(manage(0), 0, prp(data));
+        assert!(made.status.is_success() && made.result == 1, "{made:?}");
+        assert!(d.flush().is(Status::INVALID_NAMESPACE), "it is attached to no controller yet");
+        assert!(d.admin(AdminCommand::NamespaceAttachment { select: 0 }, 1, prp(list)).status.is_success());
+        assert!(d.flush().is_success());
+    }
+
+    fn s5_15_a_controller_says_who_made_it_and_what_it_can(d) {
+        d.enable();
+        let page = d.page(AdminCommand::Identify { cns: cns::CONTROLLER, controller: 0 }, 0).unwrap();
+        let controller = IdentifyController::parse(page.first_chunk().unwrap());
+        assert_eq!(controller.firmware_updates, 0b011, "slot 1, which cannot be written");
+        assert!(controller.warning_temperature > 0);
+        assert!(controller.critical_temperature > controller.warning_temperature);
+    }
+
     fn s5_21_number_of_queues(d) {
         d.enable();
         let set = |value| AdminCommand::SetFeatures { feature: feature::NUMBER_OF_QUEUES, save: false, value };
@@ -255,6 +294,7 @@ clauses! {
             entries.iter().map(|e| (e.count, e.queue, e.command, e.namespace)).collect();
         assert_eq!(told[..2], [(2, 1, second.id, 1), (1, 1, first.id, 1)]);
         assert!(entries[0].status.is(Status::LBA_OUT_OF_RANGE));
+        assert_eq!([entries[0].lba, entries[1].lba], [9000, 8192]);
         assert_eq!(entries[2].count, 0, "no more");
     }
 }

@@ -5,8 +5,9 @@ use super::msix::MsixLayout;
 use super::space::Offsets;
 use super::{
     Bar, BarKind, ConfigSpace, EXTENDED, PcieParams, PortType, SIZE, SriovParams, acs, aer, ari, ats, caps,
-    header, msi, msix, pcie_cap, power_management, serial, sriov,
+    header, msi, msix, pcie_cap, power_management, secondary, serial, sriov,
 };
+use crate::pcie::{Generation, Width};
 use std::fmt;
 
 /// A configuration space that cannot be: which part, what it holds, what it may hold.
@@ -279,6 +280,17 @@ impl Builder {
         if let Some(at) = self.extended(caps::extended_id::AER, 2, aer::LEN) {
             aer::emit(&mut self.image, at, root);
             self.offsets.aer = Some(at);
+        }
+        self
+    }
+
+    /// Secondary PCI Express, which links of generation 3 and up have (base spec 7.7.3); nothing for slower ones.
+    pub fn secondary_pcie(mut self, generation: Generation, width: Width) -> Self {
+        let len = secondary::len(width);
+        if generation >= Generation::Gen3
+            && let Some(at) = self.extended(caps::extended_id::SECONDARY_PCIE, 1, len)
+        {
+            secondary::emit(&mut self.image, at);
         }
         self
     }

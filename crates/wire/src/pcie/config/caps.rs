@@ -30,6 +30,8 @@ pub mod extended_id {
     pub const ATS: u16 = 0x000f;
     /// Single-root I/O virtualisation.
     pub const SRIOV: u16 = 0x0010;
+    /// Secondary PCI Express.
+    pub const SECONDARY_PCIE: u16 = 0x0019;
 }
 
 /// A capability found.

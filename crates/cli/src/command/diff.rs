@@ -1,0 +1,344 @@
+//! `nearfar diff`: what differs between two results, and where the time went.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::output;
+use crate::output::{Fit, TextTable};
+
+/// Hold two results against each other: what went into them, what they gave, and where the cores' time went.
+///
+/// Results are what `--json` of `run`, `sweep`, `bench`, `compare` and `reproduce` wrote. Records with the same place in both
+/// are held against each other.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  nearfar run netperf --accounting --json a.json
+  nearfar run netperf --set host.a.iommu=strict --accounting --json b.json
+  nearfar diff a.json b.json
+  nearfar diff a.json b.json --least 0 --csv all.csv")]
+pub struct Arguments {
+    /// The first result.
+    first: PathBuf,
+    /// The second, which is held against it.
+    second: PathBuf,
+    /// Show what differs by at least so many per cent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    least: f64,
+    /// Show so many counters and accounts, those that differ most; 0 is all.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    most: usize,
+    /// Write every difference as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    json: Option<PathBuf>,
+    /// Write every difference as CSV; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    csv: Option<PathBuf>,
+}
+
+/// What a record gives, rather than what it is about.
+const VALUES: [&str; 20] = [
+    "value",
+    "time_ns",
+    "share_pct",
+    "ns_per_packet",
+    "ps_per_byte",
+    "median_ns",
+    "average_ns",
+    "minimum_ns",
+    "maximum_ns",
+    "p95_ns",
+    "p999_ns",
+    "goodput_gbit_per_s",
+    "transactions_per_s",
+    "simulated",
+    "error_pct",
+    "generation",
+    "lanes",
+    "mps_bytes",
+    "mrrs_bytes",
+    "verdict",
+];
+/// What neither tells records apart nor is worth comparing.
+const ASIDE: [&str; 12] = [
+    "provenance",
+    "took_ns",
+    "per_s",
+    "of_network",
+    "half_width_pct",
+    "samples",
+    "sentence",
+    "run",
+    "p95",
+    "p999",
+    "within",
+    "held_back",
+];
+
+/// A value of two results.
+struct Difference {
+    kind: String,
+    /// What it is about.
+    about: String,
+    quantity: String,
+    first: Value,
+    second: Value,
+}
+
+impl Difference {
+    fn change_pct(&self) -> Option<f64> {
+        let (first, second) = (self.first.as_f64()?, self.second.as_f64()?);
+        (first != 0.0).then(|| 100.0 * (second - first) / first.abs())
+    }
+
+    /// How much differs, whatever the unit: to put the largest first.
+    fn amount(&self) -> f64 {
+        let of = |value: &Value| value.as_f64().unwrap_or(0.0);
+        (of(&self.second) - of(&self.first)).abs()
+    }
+
+    fn is_shown(&self, least: f64) -> bool {
+        self.first != self.second && self.change_pct().is_none_or(|change| change.abs() >= least)
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    output::apart(&[("--json", arguments.json.as_deref()), ("--csv", arguments.csv.as_deref())])?;
+    let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
+    let inputs = inputs(&first, &second);
+    let (differences, alone) = differences(&first, &second);
+    if differences.is_empty() && inputs.is_empty() {
+        return Err(Failure::new(format!(
+            "{} and {} have no record of the same kind and place",
+            arguments.first.display(),
+            arguments.second.display()
+        )));
+    }
+    let rows: Vec<Value> = differences
+        .iter()
+        .map(|d| {
+            json!({
+                "kind": d.kind, "about": d.about, "quantity": d.quantity, "first": d.first, "second": d.second,
+                "change_pct": d.change_pct(),
+            })
+        })
+        .collect();
+    if let Some(path) = &arguments.csv {
+        output::write(path, output::csv(&rows).as_bytes())?;
+    }
+    output::json(arguments.json.as_deref(), &rows)?;
+    if ![&arguments.json, &arguments.csv].into_iter().any(|path| output::is_stdout(path.as_deref())) {
+        show(arguments, &inputs, &differences, alone);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(arguments: &Arguments, inputs: &[String], differences: &[Difference], alone: [usize; 2]) {
+    if inputs.is_empty() {
+        output::print("The same went in.");
+    }
+    inputs.iter().for_each(|line| output::print(&output::prose(line)));
+    let of = |wanted: &[&str], most: usize| {
+        let mut chosen: Vec<&Difference> = differences
+            .iter()
+            .filter(|d| wanted.contains(&&*d.kind) && d.is_shown(arguments.least))
+            .collect();
+        if most > 0 && chosen.len() > most {
+            chosen.sort_by(|a, b| b.amount().total_cmp(&a.amount()));
+            chosen.truncate(most);
+        }
+        chosen
+    };
+    let results = ["reading", "row", "claim", "point", "link", "record"];
+    let parts = [
+        ("What they gave", of(&results, 0)),
+        ("Where the cores' time went", of(&["account"], arguments.most)),
+        ("How full resources were", of(&["resource"], arguments.most)),
+        ("What was counted", of(&["counter"], arguments.most)),
+    ];
+    let mut any = false;
+    for (title, chosen) in parts.iter().filter(|(_, chosen)| !chosen.is_empty()) {
+        any = true;
+        output::print(&format!("\n{title}"));
+        let mut table =
+            TextTable::new(["about", "quantity", "first", "second", "change"], Fit::FirstAbove).numbers(2..5);
+        for d in chosen {
+            let change = d.change_pct().map_or_else(String::new, |change| format!("{change:+.1} %"));
+            let value = |value: &Value| match value {
+                Value::Number(number) => output::number(number.as_f64().unwrap_or(f64::NAN)),
+                Value::String(text) => text.clone(),
+                Value::Null => "–".to_owned(),
+                other => other.to_string(),
+            };
+            table.add(vec![d.about.clone(), d.quantity.clone(), value(&d.first), value(&d.second), change]);
+        }
+        output::print(&table.render(output::width()));
+    }
+    if !any {
+        output::print(&format!("\nNothing differs by {} % or more.", arguments.least));
+    }
+    for (count, place) in alone.into_iter().zip([&arguments.first, &arguments.second]) {
+        if count > 0 {
+            output::print(&format!("\n{count} values are in {} alone.", place.display()));
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Map<String, Value>>, Failure> {
+    let wrong = |why: String| Failure::new(format!("`{}`: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let value: Value = serde_json::from_str(&text)
+        .map_err(|error| wrong(format!("{error}; give a file that --json has written")))?;
+    let records = match value {
+        Value::Array(records) => records,
+        other => vec![other],
+    };
+    let object = |record: Value| match record {
+        Value::Object(fields) => Ok(fields),
+        _ => Err(wrong("it is no list of records; give a file that --json has written".into())),
+    };
+    records.into_iter().map(object).collect()
+}
+
+/// How what went in differs, in sentences.
+fn inputs(first: &[Map<String, Value>], second: &[Map<String, Value>]) -> Vec<String> {
+    let of = |records: &[Map<String, Value>]| {
+        records.iter().find_map(|record| record.get("provenance")).cloned().unwrap_or_default()
+    };
+    let (first, second) = (of(first), of(second));
+    let mut lines = Vec::new();
+    for (key, what) in [("version", "version"), ("seed", "seed")] {
+        if first[key] != second[key] {
+            lines.push(format!("{what}: {} and {}", first[key], second[key]));
+        }
+    }
+    let texts = |value: &Value| -> Vec<String> {
+        let all = value.as_array().into_iter().flatten();
+        all.filter_map(Value::as_str).map(ToOwned::to_owned).collect()
+    };
+    let changes = [texts(&first["changes"]), texts(&second["changes"])];
+    for (n, which) in ["first", "second"].into_iter().enumerate() {
+        let own = changes[n].iter().filter(|change| !changes[1 - n].contains(change));
+        lines.extend(own.map(|change| format!("changed in the {which} alone: {change}")));
+    }
+    let files = |value: &Value| -> BTreeMap<String, String> {
+        let all = value["files"].as_array().into_iter().flatten();
+        let pair =
+            |file: &Value| Some((file["name"].as_str()?.to_owned(), file["sha256"].as_str()?.to_owned()));
+        all.filter_map(pair).collect()
+    };
+    let (first, second) = (files(&first), files(&second));
+    for (name, digest) in &first {
+        match second.get(name) {
+            Some(other) if other == digest => {}
+            Some(_) => lines.push(format!("{name} has other contents in the second")),
+            None => lines.push(format!("{name} went into the first alone")),
+        }
+    }
+    let new = second.keys().filter(|name| !first.contains_key(*name));
+    lines.extend(new.map(|name| format!("{name} went into the second alone")));
+    lines
+}
+
+/// Values with what they are about, in the order of the records.
+type Values = Vec<((String, String, String), Value)>;
+
+fn values(records: &[Map<String, Value>]) -> Values {
+    let mut all = Vec::new();
+    for record in records {
+        let kind = record.get("kind").and_then(Value::as_str).unwrap_or("record").to_owned();
+        let is_about = |key: &str| key != "kind" && !VALUES.contains(&key) && !ASIDE.contains(&key);
+        let word = |(key, value): (&String, &Value)| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(format!("{key} {number}")),
+            Value::Bool(true) => Some(key.clone()),
+            _ => None,
+        };
+        let about: Vec<String> = record
+            .iter()
+            .filter(|(key, _)| is_about(key) && *key != "quantity" && *key != "unit")
+            .filter_map(word)
+            .collect();
+        let about = about.join(" ");
+        let text = |key: &str| record.get(key).and_then(Value::as_str).unwrap_or_default();
+        for key in VALUES.iter().filter(|key| record.contains_key(**key)) {
+            let quantity = match (*key, text("quantity")) {
+                ("value" | "simulated", quantity) if !quantity.is_empty() => {
+                    format!("{quantity} {}", text("unit")).trim().to_owned()
+                }
+                (key, _) => key.replace('_', " "),
+            };
+            all.push(((kind.clone(), about.clone(), quantity), record[*key].clone()));
+        }
+    }
+    all
+}
+
+/// What both have, and how many values each has alone.
+fn differences(first: &[Map<String, Value>], second: &[Map<String, Value>]) -> (Vec<Difference>, [usize; 2]) {
+    let (first, second) = (values(first), values(second));
+    // Records that repeat are told apart by how often they came before.
+    let numbered = |all: Values| {
+        let mut seen: BTreeMap<(String, String, String), usize> = BTreeMap::new();
+        let number = |(key, value): ((String, String, String), Value)| {
+            let count = seen.entry(key.clone()).or_default();
+            *count += 1;
+            ((key, *count), value)
+        };
+        all.into_iter().map(number).collect::<Vec<_>>()
+    };
+    let (first, mut second) = (numbered(first), numbered(second).into_iter().collect::<BTreeMap<_, _>>());
+    let mut both = Vec::new();
+    let mut alone = 0;
+    for ((key, count), value) in first {
+        match second.remove(&(key.clone(), count)) {
+            Some(other) => {
+                let (kind, about, quantity) = key;
+                both.push(Difference { kind, about, quantity, first: value, second: other });
+            }
+            None => alone += 1,
+        }
+    }
+    (both, [alone, second.len()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(rate: f64, change: &str) -> Vec<Map<String, Value>> {
+        let value = json!([
+            {"kind": "reading", "scenario": "x", "program": 0, "host": "a", "run": change, "quantity": "rate",
+             "unit": "Gbit/s", "value": rate, "provenance": {"seed": 1, "changes": [change], "files": [
+                {"kind": "machine", "name": "m.toml", "sha256": change}]}},
+            {"kind": "account", "host": "a", "account": "net/0", "part": "driver", "time_ns": 10.0 * rate},
+            {"kind": "binds", "host": "a", "sentence": "x"},
+        ]);
+        value.as_array().unwrap().iter().map(|record| record.as_object().unwrap().clone()).collect()
+    }
+
+    #[test]
+    fn records_of_the_same_place_are_held_against_each_other() {
+        let (first, second) = (records(10.0, "--set a=1"), records(15.0, "--set a=2"));
+        let (all, alone) = differences(&first, &second);
+        assert_eq!((all.len(), alone), (2, [0, 0]));
+        assert_eq!((all[0].quantity.as_str(), all[0].change_pct()), ("rate Gbit/s", Some(50.0)));
+        assert_eq!((all[1].kind.as_str(), all[1].about.as_str()), ("account", "net/0 a driver"));
+        let lines = inputs(&first, &second);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[2].contains("m.toml has other contents"));
+        let (same, _) = differences(&first, &first);
+        assert!(same.iter().all(|difference| !difference.is_shown(0.0)));
+    }
+
+    #[test]
+    fn what_one_has_alone_is_counted() {
+        let (all, alone) = differences(&records(1.0, "")[..1], &records(1.0, "")[1..]);
+        assert!(all.is_empty() && alone == [1, 1]);
+    }
+}

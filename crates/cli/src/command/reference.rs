@@ -1,0 +1,165 @@
+//! `nearfar reference` and `nearfar new`: what files may hold, and files to begin with.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use machine::{FileShape, file_shapes};
+
+use crate::failure::Failure;
+use crate::output::{Fit, TextTable};
+use crate::{Common, input, output};
+
+/// Show every key of machine, part, kernel and scenario files: meaning, unit, range, and what is if it is not given.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Editors that know JSON Schema check files as they are written: with the line
+  #:schema machine.schema.json
+at the top of a file, Taplo and its plugins do.
+
+Examples:
+  nearfar reference
+  nearfar reference scenario
+  nearfar reference nic --schema nic.schema.json
+  nearfar reference machine --markdown machine.md")]
+pub struct Arguments {
+    /// The kind of file; a list of all kinds if not given.
+    kind: Option<String>,
+    /// Write it as Markdown; - for the standard output.
+    #[arg(long, value_name = "FILE", requires = "kind", value_parser = output::file)]
+    markdown: Option<PathBuf>,
+    /// Write the JSON Schema of such files; - for the standard output.
+    #[arg(long, value_name = "FILE", requires = "kind", value_parser = output::file)]
+    schema: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let shapes = file_shapes();
+    let Some(kind) = &arguments.kind else {
+        let mut table = TextTable::new(["kind", "what it is"], Fit::Wrap);
+        shapes.iter().for_each(|shape| table.add(vec![shape.name.to_owned(), shape.about.to_owned()]));
+        output::print(&table.render(output::width()));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let shape = find(&shapes, kind)?;
+    let page = shape.markdown();
+    if let Some(path) = &arguments.markdown {
+        output::write(path, page.as_bytes())?;
+    }
+    if let Some(path) = &arguments.schema {
+        let text = serde_json::to_string_pretty(&shape.schema()).map_err(Failure::new)? + "\n";
+        output::write(path, text.as_bytes())?;
+    }
+    if arguments.markdown.is_none() && arguments.schema.is_none() {
+        output::print(page.trim_end());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn find<'a>(shapes: &'a [FileShape], kind: &str) -> Result<&'a FileShape, Failure> {
+    shapes.iter().find(|shape| shape.name == kind).ok_or_else(|| {
+        let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
+        let near = machine::nearest(kind, names.iter().copied());
+        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        Failure::new(format!(
+            "there is no kind of file called `{kind}`; {near}there are {}",
+            names.join(", ")
+        ))
+    })
+}
+
+/// Write a file to begin with: one of one's own that extends one that is there, or a scenario that runs.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  nearfar new nic my-nic.toml                 a NIC that is `modern` but for what you change
+  nearfar new machine my-box.toml --from dell-r730
+  nearfar new scenario my-test.toml && nearfar run my-test.toml")]
+pub struct New {
+    /// What kind of file.
+    #[arg(value_parser = KINDS)]
+    kind: String,
+    /// Where to write it; there must be no such file yet.
+    #[arg(value_parser = output::file)]
+    file: PathBuf,
+    /// The file to extend, by name.
+    #[arg(long, value_name = "NAME")]
+    from: Option<String>,
+}
+
+const KINDS: [&str; 7] = ["machine", "card", "nic", "drive", "switch", "kernel", "scenario"];
+
+/// Writes a template.
+pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
+    if arguments.file.exists() {
+        return Err(Failure::new(format!(
+            "`{}` is there already; name another file",
+            arguments.file.display()
+        )));
+    }
+    let stem = arguments.file.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = stem.ok_or_else(|| Failure::new("the path names no file"))?;
+    if arguments.file.extension().is_none_or(|extension| extension != "toml") {
+        return Err(Failure::new("a file ends in .toml: that tells its path from a name"));
+    }
+    let (folder, usual) = match arguments.kind.as_str() {
+        "machine" => ("machines", "dell-t430"),
+        "card" => ("machines/parts", "nfp6000"),
+        "nic" => ("machines/nics", "modern"),
+        "drive" => ("machines/drives", "optane-p4800x"),
+        "switch" => ("machines/switches", "pex8733"),
+        "kernel" => ("machines/kernels", "linux"),
+        _ => ("scenarios", "netperf"),
+    };
+    let library = input::library(common);
+    let from = arguments.from.as_deref().unwrap_or(usual);
+    let known = library.names(folder);
+    if !known.iter().any(|name| name == from) {
+        let near = machine::nearest(from, known.iter().map(String::as_str));
+        let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        let kind = &arguments.kind;
+        return Err(Failure::new(format!(
+            "there is no {kind} called `{from}`; {near}there are {}",
+            known.join(", ")
+        )));
+    }
+    let text = match folder {
+        "scenarios" => {
+            let text = machine::Doc::<machine::Scenario>::load(&library, from)?.text().to_owned();
+            let own = |line: &str| match line.starts_with("name = ") {
+                true => format!("name = \"{name}\""),
+                false => line.to_owned(),
+            };
+            text.lines().map(own).collect::<Vec<_>>().join("\n") + "\n"
+        }
+        _ => template(&arguments.kind, &name, from),
+    };
+    output::write(&arguments.file, text.as_bytes())?;
+    output::complain(&format!("written: {}", arguments.file.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn template(kind: &str, name: &str, from: &str) -> String {
+    format!(
+        "# Every key, with unit and range: nearfar reference {kind}\n\
+         # What stands here now:           nearfar machines {from}\n\
+         name = \"{name}\"\n\
+         summary = \"as {from}, but for what is said here\"\n\
+         extends = \"{from}\"\n\
+         \n\
+         # What differs, each figure with where it comes from; the line below shows the form.\n\
+         # {}\n",
+        example(kind)
+    )
+}
+
+/// A figure that is often changed.
+fn example(kind: &str) -> &'static str {
+    match kind {
+        "machine" => "host.llc.ddio_ways = { value = 4, source = \"assumed: twice as many\" }",
+        "card" => "dma_engine.tags = { value = 64, source = \"datasheet: ...\" }",
+        "nic" | "drive" => "controller.tags = { value = 64, source = \"datasheet: ...\" }",
+        "switch" => "link.width = { value = 8, source = \"datasheet: ...\" }",
+        _ => "cost.syscall = { value = \"300 cycles\", source = \"measured: ...\" }",
+    }
+}

@@ -1,0 +1,227 @@
+//! What a sweep gave: a row for each combination of values, a column for each quantity.
+
+use nearfar::counters::Binding;
+use results::Provenance;
+use results::claims::Sample;
+use results::report::{Chart, Curve, DataTable, Report, Scale, Section};
+
+use super::{Fit, TextTable, prose, width};
+
+/// A quantity.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Column {
+    /// What it is.
+    pub name: String,
+    /// Its unit; empty for a count.
+    pub unit: &'static str,
+}
+
+impl Column {
+    fn heading(&self) -> String {
+        [&self.name, self.unit].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// One combination of values with what it gave.
+struct Line {
+    values: Vec<(String, String)>,
+    cells: Vec<Option<f64>>,
+    binding: Option<Binding>,
+}
+
+/// A table of a sweep.
+pub struct Table {
+    title: String,
+    columns: Vec<Column>,
+    lines: Vec<Line>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub fn new(title: &str) -> Self {
+        Self { title: title.to_owned(), columns: Vec::new(), lines: Vec::new() }
+    }
+
+    /// Whether it has nothing to show.
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+
+    /// Adds what a combination of values gave.
+    pub fn add(&mut self, values: &[(String, String)], cells: Vec<(Column, f64)>, binding: Option<Binding>) {
+        let mut line = Line { values: values.to_vec(), cells: Vec::new(), binding };
+        for (column, value) in cells {
+            let known = self.columns.iter().position(|other| *other == column);
+            let place = known.unwrap_or_else(|| {
+                self.columns.push(column);
+                self.columns.len() - 1
+            });
+            line.cells.resize(line.cells.len().max(place + 1), None);
+            line.cells[place] = Some(value);
+        }
+        self.lines.push(line);
+    }
+
+    /// The table for the terminal: values, and how each differs from the first row's.
+    pub fn render(&self) -> String {
+        let (header, rows) = self.cells();
+        let labels = self.keys().len();
+        let columns = header.len();
+        let mut table = TextTable::new(header, Fit::Blocks(labels)).numbers(labels..columns);
+        rows.into_iter().for_each(|row| table.add(row));
+        let mut text = prose(&self.title) + "\n" + &table.render(width()) + "\n";
+        for line in &self.lines {
+            if let Some(binding) = &line.binding {
+                let values: Vec<String> =
+                    line.values.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
+                text += &(prose(&format!("  {}: {binding}", values.join(" "))) + "\n");
+            }
+        }
+        text
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.lines.first().map_or_else(Vec::new, |line| line.values.iter().map(|(key, _)| &**key).collect())
+    }
+
+    fn cells(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let keys = self.keys().into_iter().map(|key| short(key).to_owned());
+        let header = keys.chain(self.columns.iter().map(Column::heading)).collect();
+        let first = self.lines.first();
+        let row = |(n, line): (usize, &Line)| {
+            let cell = |column: usize| {
+                let of = |line: &Line| line.cells.get(column).copied().flatten();
+                let Some(value) = of(line) else { return "–".to_owned() };
+                let base = first.and_then(of).filter(|base| n > 0 && *base != 0.0);
+                let change = base.map_or_else(String::new, |base| {
+                    format!(" ({:+.1} %)", 100.0 * (value - base) / base.abs()).replace("+0.0 ", "0.0 ")
+                });
+                format!("{}{change}", super::number(value))
+            };
+            let values = line.values.iter().map(|(_, value)| value.clone());
+            values.chain((0..self.columns.len()).map(cell)).collect()
+        };
+        (header, self.lines.iter().enumerate().map(row).collect())
+    }
+
+    /// A chart for each quantity over the first key, a curve for each combination of the others; none if that key's values
+    /// are no numbers.
+    pub fn charts(&self) -> Vec<Chart> {
+        let firsts = self.lines.iter().map(|line| quantity(&line.values.first()?.1));
+        let Some(xs) = firsts.collect::<Option<Vec<_>>>() else { return Vec::new() };
+        if xs.windows(2).any(|pair| pair[0].1 != pair[1].1) {
+            return Vec::new();
+        }
+        let key = self.keys().first().map_or("", |key| *key);
+        let are_powers = xs.iter().all(|(x, _)| *x >= 1.0 && x.log2().fract() == 0.0);
+        let scale = if are_powers && xs.len() > 2 { Scale::Log2 } else { Scale::Linear };
+        let chart = |(place, column): (usize, &Column)| {
+            let mut curves: Vec<Curve> = Vec::new();
+            for (line, (x, _)) in self.lines.iter().zip(&xs) {
+                let Some(y) = line.cells.get(place).copied().flatten() else { continue };
+                let others = line.values[1..].iter().map(|(key, value)| format!("{}={value}", short(key)));
+                let label = others.collect::<Vec<_>>().join(" ");
+                let label = if label.is_empty() { column.name.clone() } else { label };
+                let sample = Sample { x: *x, y, low: None, high: None };
+                match curves.iter_mut().find(|curve| curve.label == label) {
+                    Some(curve) => curve.simulated.push(sample),
+                    None => curves.push(Curve { label, simulated: vec![sample], measured: Vec::new() }),
+                }
+            }
+            let unit = |unit: &str| if unit.is_empty() { String::new() } else { format!(" ({unit})") };
+            Chart {
+                id: format!("{}-{}", slug(&self.title), slug(&column.heading())),
+                title: column.name.clone(),
+                text: self.title.clone(),
+                x: (format!("{}{}", short(key), unit(xs.first().map_or("", |x| x.1))), scale),
+                y: (format!("{}{}", column.name, unit(column.unit)), Scale::Linear),
+                from_zero: column.unit.ends_with("bit/s"),
+                rings: String::new(),
+                curves,
+            }
+        };
+        let is_drawn = |chart: &Chart| chart.curves.iter().any(|curve| curve.simulated.len() > 1);
+        self.columns.iter().enumerate().map(chart).filter(is_drawn).collect()
+    }
+}
+
+/// The page of a sweep.
+pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
+    let sections = tables.iter().map(|table| {
+        let (header, rows) = table.cells();
+        let numbers_from = table.keys().len();
+        let title = "Every value, and how it differs from the first row's".to_owned();
+        let binds = table.lines.iter().filter_map(|line| {
+            let values: Vec<String> =
+                line.values.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
+            Some(format!("{}: {}.", values.join(" "), line.binding.as_ref()?))
+        });
+        Section {
+            title: table.title.clone(),
+            prose: binds.collect(),
+            charts: table.charts(),
+            tables: vec![DataTable { title, header, rows, numbers_from }],
+        }
+    });
+    Report {
+        title: title.to_owned(),
+        lead: vec!["One scenario, simulated for each of several values of a key.".into()],
+        sections: sections.collect(),
+        provenance: provenance.clone(),
+        ..Report::default()
+    }
+}
+
+/// The last two parts of a path: as much as tells keys apart.
+fn short(key: &str) -> &str {
+    let mut dots = key.rmatch_indices('.').map(|(place, _)| place);
+    dots.next();
+    dots.next().map_or(key, |place| &key[place + 1..])
+}
+
+/// A number and its unit.
+fn quantity(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim().trim_matches('"');
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, text[end..].trim()))
+}
+
+fn slug(text: &str) -> String {
+    text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new("a: pktgen");
+        for (tags, rate) in [("8", 10.0), ("16", 15.0), ("32", 15.5)] {
+            let column = Column { name: "packets".into(), unit: "Mpps" };
+            table.add(&[("host.a.device.0.tags".into(), tags.into())], vec![(column, rate)], None);
+        }
+        table
+    }
+
+    #[test]
+    fn rows_are_held_against_the_first() {
+        let text = table().render();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].contains("0.tags") && lines[1].contains("packets Mpps"), "{text}");
+        assert!(lines[3].ends_with("10") && lines[4].ends_with("15 (+50.0 %)"), "{text}");
+    }
+
+    #[test]
+    fn quantities_over_numbers_are_drawn_and_those_over_words_are_not() {
+        let charts = table().charts();
+        assert_eq!((charts.len(), charts[0].x.1), (1, Scale::Log2));
+        assert_eq!(charts[0].curves[0].simulated.len(), 3);
+        let mut words = Table::new("x");
+        for mode in ["off", "strict"] {
+            let column = Column { name: "rate".into(), unit: "Gbit/s" };
+            words.add(&[("host.a.iommu".into(), mode.into())], vec![(column, 1.0)], None);
+        }
+        assert!(words.charts().is_empty());
+        assert_eq!(quantity("\"20 us\""), Some((20.0, "us")));
+    }
+}

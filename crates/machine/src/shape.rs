@@ -1,0 +1,288 @@
+//! What files may hold: every key with its meaning and its form, told by what reads them.
+//!
+//! The same types read files and describe them, so that neither can say what the other does not.
+
+use std::fmt::Write as _;
+
+use crate::computer::ComputerScenario;
+use crate::doc::Kindred;
+use crate::drive::Drive;
+use crate::host::Machine;
+use crate::kernel::KernelFile;
+use crate::nic::Nic;
+use crate::part::Part;
+use crate::pcie_switch::PcieSwitch;
+use crate::scenario::Scenario;
+
+/// What a value may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shape {
+    /// One value of TOML.
+    Single(Single),
+    /// A value that says where it comes from: bare below a `source`, or a table with `value` and `source`.
+    Figure(Box<Shape>),
+    /// A table with these keys.
+    Table(Vec<Key>),
+    /// A list.
+    List(Box<Shape>),
+    /// A value or a list of them.
+    Several(Box<Shape>),
+    /// A table whose keys are names.
+    Named(Box<Shape>),
+    /// A table laid out as another file.
+    Changes,
+}
+
+/// One value of TOML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Single {
+    /// Its type in JSON's words: `string`, `integer`, `number`, `boolean`.
+    pub kind: &'static str,
+    /// What it is, in words: `a time with its unit`.
+    pub what: &'static str,
+    /// An example, as a file spells it; empty where the words say enough.
+    pub example: &'static str,
+    /// The least and the most that it can be, as a file spells them.
+    pub range: Option<(String, String)>,
+    /// All that it can be, where those are a handful.
+    pub choices: Vec<String>,
+}
+
+/// A key of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means, with its unit and what is if it is not given.
+    pub about: String,
+    /// Whether it has to be there.
+    pub required: bool,
+    /// What its value may be.
+    pub shape: Shape,
+}
+
+/// A kind of file.
+pub struct FileShape {
+    /// What it is called: `machine`, `scenario`.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// The keys at its top.
+    pub shape: Shape,
+    /// Whether it may extend another of its kind.
+    pub extends: bool,
+}
+
+fn of<T: Kindred>(name: &'static str, about: &'static str, extends: bool) -> FileShape {
+    FileShape { name, about, shape: T::shape(), extends }
+}
+
+/// Every kind of file.
+pub fn files() -> Vec<FileShape> {
+    vec![
+        of::<Machine>(
+            "machine",
+            "A computer without what is in its slots: sockets, caches, memory, root ports.",
+            true,
+        ),
+        of::<Part>("card", "A card with a DMA engine, as pcie-bench runs on.", true),
+        of::<Nic>("nic", "A network card.", true),
+        of::<Drive>("drive", "An NVMe drive.", true),
+        of::<PcieSwitch>("switch", "A PCIe switch.", true),
+        of::<KernelFile>("kernel", "An operating system's kernel: what its work costs.", true),
+        of::<Scenario>("bench-scenario", "pcie-bench on a machine with a card.", false),
+        of::<ComputerScenario>(
+            "scenario",
+            "Computers with devices, cables between them, and programs that run on them.",
+            false,
+        ),
+    ]
+}
+
+/// A doc comment from an attribute's text, `doc = " text"`; nothing of another attribute.
+pub(crate) fn about(attributes: &[&str]) -> String {
+    let line = |attribute: &&str| {
+        let text = attribute.trim().strip_prefix("doc")?.trim_start().strip_prefix('=')?.trim();
+        let text = text.trim_start_matches('r').trim_matches('#').strip_prefix('"')?.strip_suffix('"')?;
+        Some(text.replace("\\\"", "\"").replace("\\\\", "\\").trim().to_owned())
+    };
+    attributes.iter().filter_map(line).collect::<Vec<_>>().join(" ")
+}
+
+impl Shape {
+    /// In a few words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Single(single) => single.words(),
+            Self::Figure(inner) => format!("{}; a figure, with its source", inner.words()),
+            Self::Table(_) => "a table".to_owned(),
+            Self::List(inner) => format!("a list: {}", inner.words()),
+            Self::Several(inner) => format!("one or a list: {}", inner.words()),
+            Self::Named(inner) => format!("a table by name: {}", inner.words()),
+            Self::Changes => "a table laid out as the file that it changes".to_owned(),
+        }
+    }
+
+    /// The table within, if there is one.
+    fn table(&self) -> Option<&[Key]> {
+        match self {
+            Self::Table(keys) => Some(keys),
+            Self::List(inner) | Self::Named(inner) | Self::Several(inner) => inner.table(),
+            _ => None,
+        }
+    }
+
+    /// As a JSON Schema (draft 2020-12).
+    pub fn schema(&self) -> serde_json::Value {
+        use serde_json::json;
+        match self {
+            Self::Single(single) => single.schema(),
+            Self::Figure(inner) => {
+                let value = inner.schema();
+                let text = json!({"type": "string"});
+                json!({"anyOf": [value, {
+                    "type": "object", "required": ["value"], "additionalProperties": false,
+                    "properties": {
+                        "value": value, "source": text, "kind": text, "determined": text, "uncertainty": text,
+                        "without": text,
+                    },
+                }]})
+            }
+            Self::Table(keys) => {
+                let property = |key: &Key| {
+                    let mut schema = key.shape.schema();
+                    schema["description"] = key.about.clone().into();
+                    (key.name.to_owned(), schema)
+                };
+                let mut properties: serde_json::Map<String, serde_json::Value> =
+                    keys.iter().map(property).collect();
+                // Every table may say where its figures come from.
+                properties.entry("source").or_insert_with(|| json!({"type": "string"}));
+                let required: Vec<&str> =
+                    keys.iter().filter(|key| key.required).map(|key| key.name).collect();
+                json!({
+                    "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+                })
+            }
+            Self::List(inner) => json!({"type": "array", "items": inner.schema()}),
+            Self::Several(inner) => {
+                let one = inner.schema();
+                json!({"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]})
+            }
+            Self::Named(inner) => {
+                json!({"type": "object", "properties": {"source": {"type": "string"}}, "additionalProperties": inner.schema()})
+            }
+            Self::Changes => json!({"type": "object"}),
+        }
+    }
+}
+
+impl Single {
+    fn words(&self) -> String {
+        let mut text = self.what.to_owned();
+        if !self.choices.is_empty() {
+            let all: Vec<String> = self.choices.iter().map(|choice| format!("`{choice}`")).collect();
+            text = all.join(", ");
+        }
+        if !self.example.is_empty() {
+            let _ = write!(text, ", such as `\"{}\"`", self.example);
+        }
+        if let Some((least, most)) = &self.range {
+            let _ = write!(text, ", from {least} to {most}");
+        }
+        text
+    }
+
+    fn schema(&self) -> serde_json::Value {
+        let mut schema = serde_json::json!({"type": self.kind});
+        if !self.choices.is_empty() {
+            // Numbers among a few are numbers.
+            let choice = |choice: &String| -> serde_json::Value {
+                match self.kind {
+                    "string" => choice.as_str().into(),
+                    _ => serde_json::from_str(choice).unwrap_or_default(),
+                }
+            };
+            schema["enum"] = self.choices.iter().map(choice).collect();
+        }
+        if self.kind == "integer"
+            && let Some((least, most)) = &self.range
+            && let (Ok(least), Ok(most)) = (least.parse::<i64>(), most.parse::<i64>())
+        {
+            schema["minimum"] = least.into();
+            schema["maximum"] = most.into();
+        }
+        schema
+    }
+}
+
+impl FileShape {
+    /// The file's JSON Schema. One that may extend another need not say all itself.
+    pub fn schema(&self) -> serde_json::Value {
+        let mut schema = self.shape.schema();
+        schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+        schema["title"] = format!("nearfar {}", self.name).into();
+        schema["description"] = self.about.into();
+        if self.extends {
+            schema["properties"]["extends"] = serde_json::json!({
+                "type": "string", "description": "The file of the same kind that this one takes over, but for what it says itself",
+            });
+            let whole = schema.clone();
+            relax(&mut schema);
+            schema["if"] = serde_json::json!({"required": ["extends"]});
+            schema["else"] = serde_json::json!({"required": whole["required"]});
+        }
+        schema
+    }
+
+    /// The file's reference as Markdown: a table of keys for each table of the file.
+    pub fn markdown(&self) -> String {
+        let mut text = format!("# Keys of a {} file\n\n{}\n", self.name, self.about);
+        if self.extends {
+            text += "\n`extends = \"NAME\"` takes another file of the kind over, but for what this one says itself.\n";
+        }
+        tables(&mut text, "", &self.shape);
+        text
+    }
+}
+
+/// What a file lacks that extends another, that one has.
+fn relax(schema: &mut serde_json::Value) {
+    match schema {
+        serde_json::Value::Object(fields) => {
+            // A figure's own value is always there.
+            let is_figure = fields.get("properties").is_some_and(|keys| keys.get("determined").is_some());
+            if !is_figure {
+                fields.remove("required");
+            }
+            fields.values_mut().for_each(relax);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(relax),
+        _ => {}
+    }
+}
+
+fn tables(text: &mut String, path: &str, shape: &Shape) {
+    let Some(keys) = shape.table() else { return };
+    let title = if path.is_empty() { "At the top".to_owned() } else { format!("`{path}`") };
+    let _ = writeln!(text, "\n## {title}\n\n| Key | Meaning | Value |\n|---|---|---|");
+    for key in keys {
+        let cell = |text: &str| text.replace('|', "\\|");
+        let required = if key.required { " (required)" } else { "" };
+        let _ = writeln!(
+            text,
+            "| `{}`{required} | {} | {} |",
+            key.name,
+            cell(&key.about),
+            cell(&key.shape.words())
+        );
+    }
+    for key in keys {
+        let below = match &key.shape {
+            Shape::List(_) => format!("[[{}]]", crate::read::join(path.trim_matches(['[', ']']), key.name)),
+            Shape::Named(_) => crate::read::join(path, &format!("{}.NAME", key.name)),
+            _ => crate::read::join(path, key.name),
+        };
+        tables(text, &below, &key.shape);
+    }
+}
