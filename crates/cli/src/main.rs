@@ -167,8 +167,18 @@ mod tests {
                 .iter()
                 .try_for_each(|values| scenario(&arguments.scenario, "--over", values)),
             Command::Machines(arguments) => {
-                let folders =
-                    ["", "/parts", "/drives", "/nics", "/gpus", "/kernels"].map(|f| format!("machines{f}"));
+                let kinds = [
+                    "",
+                    "/parts",
+                    "/drives",
+                    "/nics",
+                    "/gpus",
+                    "/ntbs",
+                    "/clusters",
+                    "/switches",
+                    "/kernels",
+                ];
+                let folders = kinds.map(|f| format!("machines{f}"));
                 let known = |name: &String| {
                     let mut folders = folders.iter().map(String::as_str).chain(["scenarios"]);
                     folders.any(|folder| library.names(folder).contains(name))

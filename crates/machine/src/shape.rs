@@ -7,9 +7,11 @@ use std::fmt::Write as _;
 use crate::computer::ComputerScenario;
 use crate::doc::Kindred;
 use crate::drive::Drive;
+use crate::gpu::Gpu;
 use crate::host::Machine;
 use crate::kernel::KernelFile;
 use crate::nic::Nic;
+use crate::ntb::{ClusterSwitch, Ntb};
 use crate::part::Part;
 use crate::pcie_switch::PcieSwitch;
 use crate::scenario::Scenario;
@@ -88,6 +90,9 @@ pub fn files() -> Vec<FileShape> {
         of::<Part>("card", "A card with a DMA engine, as pcie-bench runs on.", true),
         of::<Nic>("nic", "A network card.", true),
         of::<Drive>("drive", "An NVMe drive.", true),
+        of::<Gpu>("gpu", "A GPU.", true),
+        of::<Ntb>("ntb", "An adapter with a non-transparent bridge.", true),
+        of::<ClusterSwitch>("cluster-switch", "A switch between NTB adapters.", true),
         of::<PcieSwitch>("switch", "A PCIe switch.", true),
         of::<KernelFile>("kernel", "An operating system's kernel: what its work costs.", true),
         of::<Scenario>("bench-scenario", "pcie-bench on a machine with a card.", false),

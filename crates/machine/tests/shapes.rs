@@ -2,8 +2,8 @@
 //! refuses.
 
 use machine::{
-    ComputerScenario, Doc, Drive, FileShape, KernelFile, Kindred, Library, Machine, Nic, Part, PcieSwitch,
-    Scenario, file_shapes,
+    ClusterSwitch, ComputerScenario, Doc, Drive, FileShape, Gpu, KernelFile, Kindred, Library, Machine, Nic,
+    Ntb, Part, PcieSwitch, Scenario, file_shapes,
 };
 use serde_json::{Value, json};
 
@@ -125,6 +125,9 @@ fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_ref
             "card" => ("machines/parts", check::<Part>),
             "nic" => ("machines/nics", check::<Nic>),
             "drive" => ("machines/drives", check::<Drive>),
+            "gpu" => ("machines/gpus", check::<Gpu>),
+            "ntb" => ("machines/ntbs", check::<Ntb>),
+            "cluster-switch" => ("machines/clusters", check::<ClusterSwitch>),
             "switch" => ("machines/switches", check::<PcieSwitch>),
             "kernel" => ("machines/kernels", check::<KernelFile>),
             "scenario" => ("scenarios", check::<ComputerScenario>),

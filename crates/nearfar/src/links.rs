@@ -59,6 +59,8 @@ impl LinkState {
                         DeviceFile::Nic(nic) => &nic.link,
                         DeviceFile::Drive(drive) => &drive.file.link,
                         DeviceFile::Card(card) => &card.link,
+                        DeviceFile::Gpu(gpu) => &gpu.link,
+                        DeviceFile::Ntb(ntb) => &ntb.link,
                     };
                     let endpoint = fabric.endpoint(device);
                     let config = endpoint.core.registers.config(FunctionIndex(0));

@@ -7,7 +7,7 @@ use std::time::Instant;
 use machine::{IommuMode, Sockets};
 use nearfar::compare::{Comparison, Known, Options, compare};
 use results::compare::{Overall, rows_table, sections, summary_markdown, summary_table};
-use results::report::{Report, Section};
+use results::report::{Fact, Report, Section};
 
 use crate::failure::Failure;
 use crate::output::complain;
@@ -195,7 +195,16 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
              are measured."
                 .into(),
         ];
-        let report = Report { title, lead, sections, provenance: provenance.clone(), ..Report::default() };
+        let facts = Overall::of(&all).into_iter().flat_map(|overall| {
+            let of = |what: &str| format!("{what} of |error|, {} {}", overall.counted, overall.what());
+            let fact = |value: f64, what| Fact { value: format!("{value:.1} %"), label: of(what) };
+            [fact(overall.median_pct, "median"), fact(overall.p90_pct, "90th percentile")]
+        });
+        let verdict = if within { "within" } else { "outside" };
+        let verdict = Fact { value: verdict.to_owned(), label: "the targets of every series".to_owned() };
+        let facts = std::iter::once(verdict).chain(facts).collect();
+        let provenance = provenance.clone();
+        let report = Report { title, lead, facts, sections, provenance, ..Report::default() };
         output::write(path, report.to_html().as_bytes())?;
         complain(&format!("report: {}", path.display()));
     }

@@ -283,6 +283,7 @@ fn on_computers(
                     });
                     table.add(values, cells.collect(), binding);
                 }
+                Err(_) if program.was_stopped => {}
                 Err(failure) => {
                     failed = true;
                     let why =

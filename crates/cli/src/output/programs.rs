@@ -12,7 +12,11 @@ use super::{Fit, TextTable, prose, width};
 pub fn program_rows(scenario: &str, done: &[Done]) -> Vec<serde_json::Value> {
     let row = |n: usize, program: &Done| {
         serde_json::json!({
-            "kind": if program.outcome.is_ok() { "reading" } else { "failure" },
+            "kind": match &program.outcome {
+                Ok(_) => "reading",
+                Err(_) if program.was_stopped => "stopped",
+                Err(_) => "failure",
+            },
             "scenario": scenario, "program": n, "host": program.host, "run": program.run,
             "took_ns": program.took.as_ns_f64(),
         })

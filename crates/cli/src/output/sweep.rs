@@ -141,8 +141,20 @@ impl Table {
             }
         };
         let is_drawn = |chart: &Chart| chart.curves.iter().any(|curve| curve.simulated.len() > 1);
-        self.columns.iter().enumerate().map(chart).filter(is_drawn).collect()
+        let all: Vec<Chart> = self.columns.iter().enumerate().map(chart).filter(is_drawn).collect();
+        // What is the same everywhere needs no picture, unless nothing changes at all.
+        match all.iter().any(changes) {
+            true => all.into_iter().filter(changes).collect(),
+            false => all,
+        }
     }
+}
+
+/// Whether what a chart shows differs by more than a thousandth.
+fn changes(chart: &Chart) -> bool {
+    let ys = || chart.curves.iter().flat_map(|curve| &curve.simulated).map(|sample| sample.y);
+    let (low, high) = (ys().fold(f64::INFINITY, f64::min), ys().fold(f64::NEG_INFINITY, f64::max));
+    high - low > 1e-3 * high.abs()
 }
 
 /// The page of a sweep.

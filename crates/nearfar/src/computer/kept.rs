@@ -163,6 +163,7 @@ impl Kept {
                 readings: kept.readings.into_iter().map(reading).collect(),
                 notes: kept.notes,
             }),
+            was_stopped: false,
         };
         let account = |kept: KeptAccount| {
             let part = |(part, ps): (String, u64)| (interned(&part), Duration::from_ps(ps));

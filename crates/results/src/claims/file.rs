@@ -58,7 +58,7 @@ pub enum ClaimFileError {
 pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
 /// The files of each paper's claims: its short name, the path in the repository, the text.
-const FILES: [(&str, &str, &str); 4] = [
+const FILES: [(&str, &str, &str); 6] = [
     ("pcie-bench", "published/pcie-bench.toml", include_str!("../../../../published/pcie-bench.toml")),
     (
         "pcie-bench",
@@ -67,6 +67,16 @@ const FILES: [(&str, &str, &str); 4] = [
     ),
     ("ioctopus", "published/ioctopus.toml", include_str!("../../../../published/ioctopus.toml")),
     ("kpio-wc", "published/kpio-wc.toml", include_str!("../../../../published/kpio-wc.toml")),
+    (
+        "device-lending",
+        "published/device-lending.toml",
+        include_str!("../../../../published/device-lending.toml"),
+    ),
+    (
+        "device-lending",
+        "published/device-lending-figures.csv",
+        include_str!("../../../../published/device-lending-figures.csv"),
+    ),
 ];
 
 impl ClaimFile {
@@ -104,11 +114,7 @@ impl ClaimFile {
     /// # Panics
     /// If these files, which are part of the program, are malformed.
     pub fn device_lending() -> Self {
-        Self::parse(
-            include_str!("../../../../published/device-lending.toml"),
-            include_str!("../../../../published/device-lending-figures.csv"),
-        )
-        .expect("published/device-lending.* are well-formed")
+        Self::parse(FILES[4].2, FILES[5].2).expect("published/device-lending.* are well-formed")
     }
 
     /// Every observed value that its claims and figures rest on.

@@ -39,9 +39,39 @@ pub fn sections(
     }
     let charts = files.iter().flat_map(|(file, rows)| charts(id, file, rows)).collect();
     [
-        Section { title: title.into(), prose, tables, ..Section::default() },
+        Section { title: title.into(), prose, tables, charts: residuals(id, rows) },
         Section { title: format!("Curves of {title}"), charts, ..Section::default() },
     ]
+}
+
+/// Errors over transfer size and over window: a ring for each row, a colour for each test.
+fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
+    [Along::Transfer, Along::Window]
+        .into_iter()
+        .map(|along| {
+            let mut curves: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+            for row in rows {
+                if let Some(error) = row.error_pct {
+                    curves.entry(row.test.to_string()).or_default().push(point(along.of(row), error));
+                }
+            }
+            let name = along.heading().trim_end_matches(" (bytes)").to_owned();
+            Chart {
+                id: format!("{id}-residuals-{}", name.replace(' ', "-")),
+                title: format!("Errors over {name}"),
+                text: "Simulated less measured, in per cent of measured: a ring for each row.".into(),
+                x: (along.heading().into(), Scale::Log2),
+                y: ("error (%)".into(), Scale::Linear),
+                from_zero: false,
+                rings: "a row".into(),
+                curves: curves
+                    .into_iter()
+                    .map(|(label, measured)| Curve { label, simulated: Vec::new(), measured })
+                    .collect(),
+            }
+        })
+        .filter(|chart| chart.curves.iter().any(|curve| curve.measured.len() >= LEAST_POINTS))
+        .collect()
 }
 
 fn percent(value: Option<f64>) -> String {

@@ -111,14 +111,19 @@ impl Overall {
         };
         errors.into_iter().filter_map(overall).collect()
     }
+
+    /// What was compared, in a word.
+    pub fn what(&self) -> &'static str {
+        match self.quantity {
+            Quantity::Median => "latencies",
+            Quantity::Bandwidth => "bandwidths",
+        }
+    }
 }
 
 impl core::fmt::Display for Overall {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let what = match self.quantity {
-            Quantity::Median => "latencies",
-            Quantity::Bandwidth => "bandwidths",
-        };
+        let what = self.what();
         let Self { counted, median_pct, p90_pct, .. } = self;
         write!(f, "{counted} {what}: median error {median_pct:.1} %, 90th percentile {p90_pct:.1} %")
     }

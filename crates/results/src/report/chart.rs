@@ -231,7 +231,7 @@ impl Chart {
             .margin_top(10)
             .margin_right(14)
             .x_label_area_size(52)
-            .y_label_area_size(70)
+            .y_label_area_size(84)
             .build_cartesian_2d(x, y)?;
         let font = ("sans-serif", 17).into_font().color(&TEXT);
         chart
@@ -367,6 +367,11 @@ fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     // Values of one sign begin at zero unless they all lie far from it.
     let span = (high - low).max(high.abs() * 0.02).max(1e-9);
     let (mut low, mut high) = (low, high);
+    // What hardly changes looks so.
+    if high - low < span {
+        let middle = (low + high) / 2.0;
+        (low, high) = (middle - span / 2.0, middle + span / 2.0);
+    }
     if low >= 0.0 && low < span * 1.5 {
         low = 0.0;
     }

@@ -57,14 +57,17 @@ pub(super) fn page(report: &Report) -> String {
     .into_string()
 }
 
-/// Sections with curves: pictures come first.
-fn drawn(report: &Report) -> impl Iterator<Item = &Section> {
-    report.sections.iter().filter(|section| !section.charts.is_empty())
+/// Whether a section comes before the statements: of a page with statements, those with curves; of others, all.
+fn is_first(report: &Report, section: &Section) -> bool {
+    report.claims.is_empty() || !section.charts.is_empty()
 }
 
-/// The others.
+fn drawn(report: &Report) -> impl Iterator<Item = &Section> {
+    report.sections.iter().filter(|section| is_first(report, section))
+}
+
 fn told(report: &Report) -> impl Iterator<Item = &Section> {
-    report.sections.iter().filter(|section| section.charts.is_empty())
+    report.sections.iter().filter(|section| !is_first(report, section))
 }
 
 /// What the page was made from.
