@@ -169,7 +169,7 @@ impl Nic {
         let fields = &mut state.flow;
         let table: &mut FlowTable = if is_switch { &mut self.switch_rules } else { &mut state.rules };
         // Of the internal switch's table a function sees its own part.
-        let part = if is_switch { switch_part } else { 0..u32::from(self.params.flow_rules) };
+        let part = if is_switch { switch_part.clone() } else { 0..u32::from(self.params.flow_rules) };
         let rule = part.start.checked_add(fields.rule).filter(|rule| part.contains(rule));
         let rule = rule.unwrap_or(u32::MAX);
         fields.result = match command & !flow::SWITCH {
