@@ -204,7 +204,9 @@ impl NvmLatency {
         let buffers =
             controller.buffers(cpu, bytes).map_err(|error| Failure::about("nvm-latency: buffers", error))?;
         let mut random = Random::new(environment.seed, 0);
-        let mut times = Histogram::<u64>::new(4).map_err(|error| Failure(error.to_string()))?;
+        // Up to a second, in nanoseconds.
+        let times = Histogram::<u64>::new_with_bounds(1, 1_000_000_000, 4);
+        let mut times = times.map_err(|error| Failure(error.to_string()))?;
         let places = (self.span / self.blocks).max(1);
         for n in 0..self.count {
             let place = if self.pattern == "random" { random.below(places) } else { n % places };

@@ -46,6 +46,8 @@ pub struct RootPortParams {
     pub reflects_peers: bool,
     /// How a device's read from a peer is done, where it is not sent on as it is.
     pub peer_reads: Option<PeerReads>,
+    /// From a peer's TLP having been looked up until it can go on the wire by the other port.
+    pub peer_latency: Duration,
     /// Most bytes of the writes into which it cuts a write to a peer, a power of two; as it is if `None`.
     pub peer_writes: Option<u32>,
     /// How long an access of a core waits for its completion; the base specification allows 50 us to 50 ms by default.
@@ -74,6 +76,7 @@ impl RootPortParams {
             inbound_completion_latency: Duration::ZERO,
             reflects_peers: false,
             peer_reads: None,
+            peer_latency: Duration::ZERO,
             peer_writes: None,
             completion_timeout: Duration::from_ms(50),
         }

@@ -277,7 +277,7 @@ impl Host {
         self.scratch.payload = bytes;
         let state = &self.ports[usize::from(to)];
         wires.tie(state.end, packet);
-        Copy { packet, port: to, at: start + state.params.outbound_latency }
+        Copy { packet, port: to, at: start + state.params.peer_latency }
     }
 
     /// Lets a copy leave.
@@ -301,7 +301,7 @@ impl Host {
             let packet =
                 wires.packets.encode(&Tlp { common: read.common, kind: TlpKind::MemoryRead(request) }, &[]);
             wires.tie(port.end, packet);
-            let leaves = read.start.max(now) + port.params.outbound_latency;
+            let leaves = read.start.max(now) + port.params.peer_latency;
             let generation = self.peers.generation.wrapping_add(1);
             self.peers.generation = generation;
             let number = read.first_piece + read.pieces.len() as u32;
@@ -422,7 +422,7 @@ impl Host {
         // Whoever asked is gone if the link went down since.
         wires.packets.hop_mut(packet).epoch = read.epoch;
         let there = self.cross((read.to, read.from), at.max(scheduler.now()), bytes.len() as u64);
-        let leaves = there + self.ports[usize::from(read.from)].params.outbound_latency;
+        let leaves = there + self.ports[usize::from(read.from)].params.peer_latency;
         scheduler.at(leaves, Event::Root(self.id, RootEvent::Send { port: read.from, packet }));
     }
 

@@ -87,7 +87,7 @@ fn check_drives(driver: &Placed<NvmeDriverEntry>, host: &HostSetup, wrong: &mut 
     let drives: Vec<&Drive> = drives.collect();
     let name = &host.name;
     if drives.is_empty() {
-        if host.disks.is_empty() {
+        if host.disks.is_empty() && !host.has_user_drives() {
             let help = "leave `nvme_driver` out, or add a `[[host.device]]` with `drive`";
             complain(wrong, driver, format!("host `{name}` has no drive"), help);
         }

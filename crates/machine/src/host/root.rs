@@ -136,6 +136,8 @@ record! {
         peer_read: Option<Figure<Bytes>>,
         /// Such reads under way at once; 32 if not given (assumed: as many as a device's that knows no extended tags).
         peer_reads: Option<Figure<Count>>,
+        /// From a TLP of a device for another one being looked up until it can go on the wire there; as `outbound_latency` if not given.
+        peer_latency: Option<Figure<Duration>>,
         /// Most bytes of the writes into which the root complex cuts a device's write to another one (bytes); it goes on as it is if
         /// not given.
         peer_write: Option<Figure<Bytes>>,

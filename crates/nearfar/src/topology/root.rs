@@ -45,6 +45,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
             largest: narrow(largest.value.get()),
             places: root.peer_reads.as_ref().map_or(32, |places| narrow(places.value.get())),
         }),
+        peer_latency: root.peer_latency.as_ref().unwrap_or(&root.outbound_latency).value,
         peer_writes: root.peer_write.as_ref().map(|largest| narrow(largest.value.get())),
         completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT),
     }

@@ -40,7 +40,10 @@ impl Rig {
             Box::pin(async move { told.complete(Rc::clone(&program).run(cpu, environment).await) })
         });
         let ended = self.computers.simulation().block_on(async move { done.wait().await });
-        ended.map_err(|error| error.to_string())?.map_err(|failure| format!("`{line}`: {failure}"))
+        let report = ended.map_err(|error| error.to_string())?;
+        // What a kernel has to say of it stands at the end of its log.
+        let last = || host.kernel.log().last().map_or_else(String::new, |(_, line)| format!(" (log: {line})"));
+        report.map_err(|failure| format!("`{line}`: {failure}{}", last()))
     }
 }
 
