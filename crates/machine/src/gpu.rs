@@ -38,6 +38,12 @@ record! {
             format!("{aperture} are no size of a BAR"),
             "a power of two from 1 MiB to 1 TiB",
         );
+        within.require(
+            !gpu.controller.poll_interval.value.is_zero() && !gpu.controller.acquire_interval.value.is_zero(),
+            "poll_interval",
+            "who looks without pause never gets anywhere",
+            "such as `100 ns`, and as much for `acquire_interval`",
+        );
         let engine = &gpu.copy_engine;
         let mut within = check.at("copy_engine");
         within.require_within("count", engine.count.value.get().into(), (1, 16), "copy engines are not possible");
@@ -88,6 +94,8 @@ record! {
         access: Figure<Duration>,
         /// A program's load from the GPU's own memory, past its caches.
         local_load: Figure<Duration>,
+        /// Between two looks of a program at memory that it waits for; they overlap.
+        poll_interval: Figure<Duration>,
     }
 }
 

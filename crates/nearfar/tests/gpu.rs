@@ -34,10 +34,10 @@ fn run(text: &str) -> Vec<Done> {
 #[test]
 fn copies_bring_every_byte_by_every_way() {
     let programs = [
-        "bandwidthTest --mode=range --start=1k --end=64k --verify",
+        "bandwidthTest --mode=range --start=1k --end=16k --verify",
         "gpu-copy --bytes=70000 --count=2 --verify",
         "gpu-copy --bytes=70000 --count=2 --through=read --verify",
-        "gpu-copy --bytes=2100000 --count=1 --through=ram --verify",
+        "gpu-copy --bytes=1100000 --count=1 --through=ram --verify",
     ];
     for (iommu, switches) in [("off", 1), ("off", 2), ("strict", 1), ("lazy", 2)] {
         for (done, program) in run(&text(iommu, switches, &programs)).iter().zip(programs) {

@@ -38,6 +38,8 @@ pub struct GpuParams {
     pub access: Duration,
     /// A load from its own memory, past its caches.
     pub local_load: Duration,
+    /// Between two looks of a program at memory that it waits for.
+    pub poll_interval: Duration,
     /// A register read, or a read through the aperture.
     pub register: Duration,
 }
@@ -63,6 +65,7 @@ impl GpuParams {
             launch: ns(1_000),
             access: ns(200),
             local_load: ns(300),
+            poll_interval: ns(100),
             register: ns(500),
         }
     }

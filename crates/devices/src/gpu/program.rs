@@ -1,5 +1,8 @@
 //! What runs on the GPU itself: loads and stores of its processors, to its own memory and by the bus.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use units::Duration;
 use wire::gpu::{Fault, Launch, Program};
 
@@ -32,8 +35,21 @@ impl Chip {
         self.store(to, &value.to_le_bytes());
     }
 
+    /// Looks at a word until it has come so far. Looks overlap: a program does not wait for one before it begins the next.
+    async fn wait_until(self: &Rc<Self>, polled: Side, value: u64) -> Result<(), Fault> {
+        let seen = Rc::new(Cell::new(Ok(0)));
+        loop {
+            let (me, told) = (Rc::clone(self), Rc::clone(&seen));
+            self.keep(self.port.spawn(async move { told.set(me.loaded(polled).await) }));
+            self.pause(self.params.poll_interval).await;
+            if seen.get()? >= value {
+                return Ok(());
+            }
+        }
+    }
+
     /// Runs a program to its end.
-    pub(super) async fn launch(&self, context: u16, launch: Launch) -> Result<(), Fault> {
+    pub(super) async fn launch(self: &Rc<Self>, context: u16, launch: Launch) -> Result<(), Fault> {
         self.pause(self.params.launch).await;
         if launch.program == Program::Busy {
             self.pause(Duration::from_ns(launch.count.into())).await;
@@ -47,7 +63,7 @@ impl Chip {
             if launch.program == Program::Ping {
                 self.stored(written, round).await;
             }
-            while self.loaded(polled).await? < round {}
+            self.wait_until(polled, round).await?;
             if launch.program == Program::Pong {
                 self.stored(written, round).await;
             }

@@ -53,6 +53,7 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
         launch: controller.launch.value,
         access: controller.access.value,
         local_load: controller.local_load.value,
+        poll_interval: controller.poll_interval.value,
         register: controller.register_read.value,
     }
 }

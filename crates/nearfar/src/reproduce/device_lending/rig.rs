@@ -42,7 +42,8 @@ impl Rig {
         let ended = self.computers.simulation().block_on(async move { done.wait().await });
         let report = ended.map_err(|error| error.to_string())?;
         // What a kernel has to say of it stands at the end of its log.
-        let last = || host.kernel.log().last().map_or_else(String::new, |(_, line)| format!(" (log: {line})"));
+        let last =
+            || host.kernel.log().last().map_or_else(String::new, |(_, line)| format!(" (log: {line})"));
         report.map_err(|failure| format!("`{line}`: {failure}{}", last()))
     }
 }
