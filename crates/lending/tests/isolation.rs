@@ -53,8 +53,6 @@ fn with_the_lenders_iommu_on_a_rogue_function_reaches_its_windows_alone() {
                     function: Default::default(),
                     address: Iova::new(at),
                     length: 64,
-                    engine: Default::default(),
-                    local: 0,
                     token: Default::default(),
                     attributes: Default::default(),
                 };

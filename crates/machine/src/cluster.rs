@@ -117,6 +117,8 @@ pub struct ClusterSetup {
     pub borrows: Vec<BorrowSetup>,
 }
 
+/// Most adapters of a cluster: a bit of a register stands for each.
+const MOST_ADAPTERS: usize = 64;
 /// Cable length where a scenario does not say it.
 const PROPAGATION: Duration = Duration::from_ns(10);
 /// Segments that a service takes for each neighbour's memory and registers.
@@ -135,6 +137,18 @@ pub fn adapter(host: &HostSetup, device: usize) -> Option<&Ntb> {
 /// A host's adapters, by the numbers of the devices.
 fn adapters(host: &HostSetup) -> impl Iterator<Item = (usize, &Ntb)> {
     (0..host.devices.len()).filter_map(|device| Some((device, adapter(host, device)?)))
+}
+
+/// The number of an adapter in the cluster: they are counted from 0 through all hosts.
+pub fn node(hosts: &[HostSetup], host: usize, device: usize) -> u8 {
+    let before: usize = hosts[..host].iter().map(|host| adapters(host).count()).sum();
+    (before + adapters(&hosts[host]).filter(|(other, _)| *other < device).count()) as u8
+}
+
+/// The PCI segment in which other hosts' kernels have what a host lends by its first adapter.
+pub(crate) fn segment(hosts: &[HostSetup], lender: usize) -> u16 {
+    let first = adapters(&hosts[lender]).next().map_or(0, |(device, _)| device);
+    u16::from(node(hosts, lender, first)) + 1
 }
 
 /// What goes wrong in finding, and what is right.
@@ -158,6 +172,11 @@ impl ClusterSetup {
                 doc.lay(changed)?;
             }
             found.switches.push((entry.name.value.clone(), doc.read()?));
+        }
+        let all = hosts.iter().flat_map(|host| adapters(host).map(move |(device, _)| (host, device)));
+        if let Some((host, _)) = all.clone().nth(MOST_ADAPTERS) {
+            let message = format!("there are {} NTB adapters", all.count());
+            return Err(host.complaint(message, Some(format!("{MOST_ADAPTERS} at most"))));
         }
         let mut lanes: BTreeMap<ClusterEnd, u32> = BTreeMap::new();
         for entry in cables {
@@ -312,6 +331,12 @@ impl ClusterSetup {
             return Err(of_function(
                 "an NTB adapter is not lent".to_owned(),
                 "it is what devices are lent by".to_owned(),
+            ));
+        }
+        if own.devices[found].vfs > 0 || own.devices[found].links.len() > 1 {
+            return Err(of_function(
+                "it has virtual functions or several links".to_owned(),
+                "a device without `vfs` and with one link".to_owned(),
             ));
         }
         if lender == by {

@@ -53,7 +53,7 @@ mod tree;
 
 pub use cluster::{
     BorrowEntry, BorrowSetup, ClusterEnd, ClusterSetup, ClusterSwitchEntry, DevicePlace, NtbCableEntry,
-    NtbCableSetup, adapter,
+    NtbCableSetup, adapter, node,
 };
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,

@@ -71,8 +71,7 @@ impl Endpoint {
                     .map(|(node, request)| (node, with_request(tlp, request)))
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => {
-                let place = usize::from(ntb::place_of(header.requester));
-                let requester = bridge.tables.borrow().remote.get(place).copied().flatten();
+                let requester = bridge.tables.borrow().remote.get(ntb::place_of(header.requester));
                 let own = Bdf::new_ari(bridge.params.node, 0);
                 requester
                     .ok_or(Refusal::UnknownRequester)
@@ -139,8 +138,8 @@ impl Endpoint {
                 })
             }
             TlpKind::Completion(header) | TlpKind::CompletionData(header) => own.and_then(|own| {
-                let place = usize::from(header.requester.ari_function());
-                let requester = bridge.tables.borrow().local.get(place).copied().flatten();
+                let place = header.requester.ari_function();
+                let requester = bridge.tables.borrow().local.get(place);
                 let requester = requester.ok_or(Refusal::UnknownRequester)?;
                 Ok(with_parties(&tlp, header, own, requester))
             }),

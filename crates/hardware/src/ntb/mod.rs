@@ -18,9 +18,11 @@ mod registers;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::Hash;
 use std::rc::Rc;
 
 use engine::Scheduler;
+use rustc_hash::FxHashMap;
 use units::{Duration, Time};
 use wire::ntb::{CableAddress, Segment};
 use wire::pcie::config::{ConfigError, PcieParams};
@@ -98,16 +100,60 @@ pub struct NtbCounters {
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub segments: Vec<Option<Segment>>,
-    pub local: Vec<Option<Bdf>>,
-    pub remote: Vec<Option<(u8, u8)>>,
+    pub local: Places<Bdf>,
+    pub remote: Places<(u8, u8)>,
+}
+
+/// A table of requesters, looked up by place and by who is in it.
+#[derive(Debug)]
+pub(crate) struct Places<T> {
+    entries: Vec<Option<T>>,
+    /// The first place of each.
+    places: FxHashMap<T, u8>,
+}
+
+impl<T: Copy + Eq + Hash> Places<T> {
+    fn new(count: u32) -> Self {
+        Self { entries: vec![None; count as usize], places: FxHashMap::default() }
+    }
+
+    /// Who is in a place.
+    pub fn get(&self, place: u8) -> Option<T> {
+        self.entries.get(usize::from(place)).copied().flatten()
+    }
+
+    /// Where somebody is.
+    pub fn place_of(&self, who: T) -> Option<u8> {
+        self.places.get(&who).copied()
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Software writes an entry.
+    pub fn set(&mut self, place: usize, who: Option<T>) {
+        self.entries[place] = who;
+        self.places.clear();
+        for (place, who) in self.entries.iter().enumerate().rev() {
+            if let Some(who) = who {
+                self.places.insert(*who, place as u8);
+            }
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.entries.fill(None);
+        self.places.clear();
+    }
 }
 
 impl Tables {
     pub fn new(params: &NtbParams) -> Self {
         Self {
             segments: vec![None; params.segments as usize],
-            local: vec![None; params.requesters as usize],
-            remote: vec![None; params.requesters as usize],
+            local: Places::new(params.requesters),
+            remote: Places::new(params.requesters),
         }
     }
 }
@@ -169,14 +215,12 @@ impl Bridge {
 
     /// The place of a requester of the own host.
     pub fn local_place(&self, requester: Bdf) -> Option<u8> {
-        let tables = self.tables.borrow();
-        tables.local.iter().position(|entry| *entry == Some(requester)).map(|place| place as u8)
+        self.tables.borrow().local.place_of(requester)
     }
 
     /// The place of a requester of another host.
     pub fn remote_place(&self, requester: (u8, u8)) -> Option<u8> {
-        let tables = self.tables.borrow();
-        tables.remote.iter().position(|entry| *entry == Some(requester)).map(|place| place as u8)
+        self.tables.borrow().remote.place_of(requester)
     }
 }
 

@@ -88,10 +88,10 @@ impl NtbDevice {
                     return half(words[(offset / 8) as usize]);
                 }
                 if let Some((index, _)) = place(at, regs::LOCAL_TABLE, 4, tables.local.len()) {
-                    return regs::local_entry(tables.local[index]);
+                    return regs::local_entry(tables.local.get(index as u8));
                 }
                 if let Some((index, _)) = place(at, regs::REMOTE_TABLE, 4, tables.remote.len()) {
-                    return regs::remote_entry(tables.remote[index]);
+                    return regs::remote_entry(tables.remote.get(index as u8));
                 }
                 let pad = place(at, regs::SCRATCHPADS, 4, self.scratchpads.len());
                 pad.map_or(0, |(index, _)| self.scratchpads[index])
@@ -109,9 +109,9 @@ impl NtbDevice {
                 if let Some((index, offset)) = place(at, regs::SEGMENT_TABLE, 16, self.targets.len()) {
                     self.write_segment(&mut tables, index, offset, value);
                 } else if let Some((index, _)) = place(at, regs::LOCAL_TABLE, 4, tables.local.len()) {
-                    tables.local[index] = regs::local_requester(value);
+                    tables.local.set(index, regs::local_requester(value));
                 } else if let Some((index, _)) = place(at, regs::REMOTE_TABLE, 4, tables.remote.len()) {
-                    tables.remote[index] = regs::remote_requester(value);
+                    tables.remote.set(index, regs::remote_requester(value));
                 } else if let Some((index, _)) = place(at, regs::SCRATCHPADS, 4, self.scratchpads.len()) {
                     self.scratchpads[index] = value;
                 }
@@ -151,8 +151,8 @@ impl Device for NtbDevice {
     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {
         let mut tables = self.tables.borrow_mut();
         tables.segments.fill(None);
-        tables.local.fill(None);
-        tables.remote.fill(None);
+        tables.local.clear();
+        tables.remote.clear();
         self.targets.fill(0);
         self.doorbell = 0;
         self.scratchpads.fill(0);

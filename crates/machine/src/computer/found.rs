@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use super::slot::{FoundLink, links_found};
 use super::{DeviceFile, DeviceSetup, DriveSetup, HostSetup};
-use crate::cluster::ClusterSetup;
+use crate::cluster::{self, ClusterSetup};
 use crate::nic::Nic;
 use crate::program::ProgramEntry;
 use crate::scalar::Count;
@@ -23,6 +23,8 @@ pub struct InterfaceSetup {
     pub port: (usize, usize, u8),
     /// The upstream link of the device by which it is reached.
     pub link: usize,
+    /// The PCI segment in which the kernel has it: 0 on the own fabric, another for what it has borrowed.
+    pub segment: u16,
     /// It is of a virtual function, or made of others: not of a physical function.
     pub is_virtual: bool,
     /// It is alone in a network namespace.
@@ -59,7 +61,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         };
         let namespaces = programs.iter().filter(runs_here).filter_map(|program| program.namespace.as_ref());
         let namespaces: Vec<&str> = namespaces.map(|name| name.value.as_str()).collect();
-        interfaces(number, all, &namespaces)
+        interfaces(number, all, cluster, &namespaces)
     });
     let networks: Vec<_> = networks.collect();
     let drives = |number| {
@@ -103,34 +105,47 @@ fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool) -> Vec<Dis
     controllers.iter().enumerate().filter(is_first).flat_map(of).collect()
 }
 
-/// Of a network device the link and the Ethernet port, the NIC, the address that is given, and whether it is of a virtual function.
-type Role<'a> = ((FoundLink, u8), &'a Nic, Option<&'a crate::Placed<(Ipv4Addr, u8)>>, bool);
+/// Of a network device the link and the Ethernet port, the NIC, the address that is given, whether it is of a virtual function, and its
+/// segment.
+type Role<'a> = ((FoundLink, u8), &'a Nic, Option<&'a crate::Placed<(Ipv4Addr, u8)>>, bool, u16);
 
-/// The network devices of the scenario's `number`th host: each NIC's ports, then the virtual functions of each.
+/// The network devices of the scenario's `number`th host: each NIC's ports, then the virtual functions of each, then what it borrows.
 ///
 /// Where a scenario gives no address, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1. The first device, and one that
 /// is alone in its namespace, find all of 10.0.0.0/16 at their link, others 10.0.`n`.0/24.
-fn interfaces(number: usize, hosts: &[HostSetup], namespaces: &[&str]) -> Vec<InterfaceSetup> {
+fn interfaces(
+    number: usize,
+    hosts: &[HostSetup],
+    cluster: &ClusterSetup,
+    namespaces: &[&str],
+) -> Vec<InterfaceSetup> {
     let host = &hosts[number];
-    let nics = || {
-        let found = links_found(hosts, number).into_iter();
-        found.filter_map(|link| {
-            let device = &hosts[link.host].devices[link.device];
-            let DeviceFile::Nic(nic) = &device.kind else { return None };
-            let ports = nic.controller.ports.value.get() as u8;
-            Some((link, &**nic, device, ports))
-        })
+    let nic = |link: FoundLink| {
+        let device = &hosts[link.host].devices[link.device];
+        let DeviceFile::Nic(nic) = &device.kind else { return None };
+        let ports = nic.controller.ports.value.get() as u8;
+        Some((link, &**nic, device, ports))
     };
-    let physical = nics().flat_map(|(link, nic, device, ports)| {
-        let of_link = device.ports.iter().skip(link.link * usize::from(ports));
-        (0..ports).zip(of_link).map(move |(port, said)| ((link, port), nic, said.address.as_ref(), false))
+    let is_own = |link: &FoundLink| !cluster.lends((link.host, link.device));
+    let nics = || links_found(hosts, number).into_iter().filter(is_own).filter_map(nic);
+    let ports = |(link, nic, device, ports): (FoundLink, _, &DeviceSetup, u8), segment| {
+        let of_link: Vec<_> = device.ports.iter().skip(link.link * usize::from(ports)).collect();
+        let each = (0..ports).zip(of_link);
+        let named = each.map(|(port, said)| ((link, port), nic, said.address.as_ref(), false, segment));
+        named.collect::<Vec<Role<'_>>>()
+    };
+    let physical = nics().flat_map(|found| ports(found, 0));
+    let borrowed = cluster.borrows.iter().filter(|borrow| borrow.by == number).flat_map(|borrow| {
+        let (lender, device) = borrow.function;
+        let segment = cluster::segment(hosts, lender);
+        nic(FoundLink { host: lender, device, link: 0 }).map_or_else(Vec::new, |found| ports(found, segment))
     });
     let virtual_functions = nics().flat_map(|(link, nic, device, ports)| {
         let of: &DeviceSetup = device;
-        let each = move |port| (0..of.vfs).map(move |_| ((link, port), nic, None, true));
+        let each = move |port| (0..of.vfs).map(move |_| ((link, port), nic, None, true, 0));
         (0..ports).flat_map(each)
     });
-    let named = |(n, ((link, port), nic, given, is_virtual)): (usize, Role<'_>)| {
+    let named = |(n, ((link, port), nic, given, is_virtual, segment)): (usize, Role<'_>)| {
         let (port, link) = ((link.host, link.device, port), link.link);
         let name = format!("eth{n}");
         let alone = namespaces.contains(&name.as_str());
@@ -139,9 +154,9 @@ fn interfaces(number: usize, hosts: &[HostSetup], namespaces: &[&str]) -> Vec<In
         let (address, prefix) = given.map_or_else(own, |given| given.value);
         let channels = channels(host, nic, is_virtual);
         let max_frame = nic.controller.max_frame.value;
-        InterfaceSetup { name, port, link, is_virtual, alone, address, prefix, channels, max_frame }
+        InterfaceSetup { name, port, link, segment, is_virtual, alone, address, prefix, channels, max_frame }
     };
-    physical.chain(virtual_functions).enumerate().map(named).collect()
+    physical.chain(virtual_functions).chain(borrowed).enumerate().map(named).collect()
 }
 
 /// Pairs of queues that the driver uses of a function.

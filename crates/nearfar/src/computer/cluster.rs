@@ -11,7 +11,7 @@ use hardware::endpoint::EndpointId;
 use hardware::link::LinkId;
 use hardware::ntb::CableEnd;
 use lending::{Counters, Lendable, LendingParams, Service};
-use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, adapter};
+use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, adapter, node};
 use platform::Error;
 use platform::device::PortIndex;
 use platform::pci::PciDriver;
@@ -19,16 +19,6 @@ use wire::pcie::Bdf;
 
 use super::{ComputerError, Computers, functions};
 use crate::topology;
-
-/// The number of an adapter in the cluster: they are counted from 1 through all hosts.
-pub(super) fn node(setup: &ComputerSetup, host: usize, device: usize) -> u8 {
-    let of = |host: usize| {
-        let own = &setup.hosts[host];
-        (0..own.devices.len()).filter(move |&device| adapter(own, device).is_some())
-    };
-    let before: usize = (0..host).map(|host| of(host).count()).sum();
-    (before + of(host).filter(|&other| other <= device).count()) as u8
-}
 
 /// The first adapter of a host, by which it lends and borrows.
 fn first(setup: &ComputerSetup, host: usize) -> Option<usize> {
@@ -87,7 +77,7 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
         let (lender, device) = borrow.function;
         Borrow {
             by: borrow.by,
-            node: first(setup, lender).map_or(0, |at| node(setup, lender, at)),
+            node: first(setup, lender).map_or(0, |at| node(&setup.hosts, lender, at)),
             device: devices[lender][device],
             name: borrow.name.value.clone(),
             at_once: borrow.from.is_zero(),
@@ -151,6 +141,11 @@ impl Lending {
             }
             Ok(())
         }
+    }
+
+    /// The adapter, once the kernel has found it.
+    pub fn adapter(&self) -> Option<Rc<Adapter>> {
+        self.adapter.borrow().clone()
     }
 
     /// What the service has done, and what it holds.

@@ -217,6 +217,11 @@ fn lending(
 }
 
 impl Computer {
+    /// The NTB adapter by which it lends and borrows, once its kernel has found it.
+    pub fn adapter(&self) -> Option<Rc<drivers::ntb::Adapter>> {
+        self.lending.as_ref().and_then(|lending| lending.adapter())
+    }
+
     /// What its service of lending has done, and what it holds, if it has one.
     pub fn lent(&self) -> Option<lending::Counters> {
         self.lending.as_ref().and_then(|lending| lending.counters())
@@ -329,7 +334,7 @@ impl Computers {
             let id = places[own].host;
             let plugged = |(n, device): (usize, &machine::DeviceSetup)| {
                 let seed = seed_of(host).part(&format!("device{n}"));
-                let node = cluster::node(setup, own, n);
+                let node = machine::node(&setup.hosts, own, n);
                 device::plug(&mut fabric, &places, own, (n, device, node), seed)
             };
             let devices = host.devices.iter().enumerate().map(plugged).collect::<Result<Vec<_>, _>>()?;
@@ -486,8 +491,10 @@ impl Computers {
     /// The network devices of a host whose devices are there.
     fn present(&self, host: &Computer) -> Vec<InterfaceSetup> {
         let connections = self.connections.borrow();
-        let is_there =
-            |interface: &&InterfaceSetup| connections.has_power((interface.port.0, interface.port.1));
+        let is_there = |interface: &&InterfaceSetup| {
+            // What is borrowed is started when it comes.
+            interface.segment == 0 && connections.has_power((interface.port.0, interface.port.1))
+        };
         host.interfaces.iter().filter(is_there).cloned().collect()
     }
 

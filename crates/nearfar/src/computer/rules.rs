@@ -22,8 +22,8 @@ const REACTION: Duration = Duration::from_ms(1);
 pub(super) struct Rules {
     hw: Handle<Fabric>,
     kernel: Weak<Kernel>,
-    /// Physical functions' network devices: the device, its link, which of the functions there, and the name.
-    places: Vec<(EndpointId, PortIndex, usize, String)>,
+    /// Physical functions' network devices: the segment, the device, its link, which of the functions there, and the name.
+    places: Vec<(u16, EndpointId, PortIndex, usize, String)>,
     interfaces: Vec<InterfaceSetup>,
     /// Of namespaces that have a device of their own.
     namespaces: BTreeMap<String, Rc<dyn KernelFace>>,
@@ -43,7 +43,7 @@ impl Rules {
         let place = |interface: &InterfaceSetup| {
             let (host, device, port) = interface.port;
             let link = PortIndex(interface.link as u8);
-            (endpoint(host, device), link, usize::from(port), interface.name.clone())
+            (interface.segment, endpoint(host, device), link, usize::from(port), interface.name.clone())
         };
         let physical = interfaces.iter().filter(|interface| !interface.is_virtual);
         Rc::new(Self {
@@ -64,15 +64,12 @@ impl Rules {
 
 impl NetRules for Rules {
     fn name(&self, of: FunctionAddress) -> Option<String> {
-        // Functions of another segment are other hosts'.
-        if of.segment.0 != 0 {
-            return None;
-        }
+        // Where functions of other hosts are, each host that lends has a segment.
         self.hw.with(|fabric, _| {
-            let is_there = |(device, link, n, _): &&(EndpointId, PortIndex, usize, String)| {
+            let is_there = |(segment, device, link, n, _): &&(u16, EndpointId, PortIndex, usize, String)| {
                 let registers = &fabric.endpoint(*device).core.registers;
                 let function = registers.physical_below(*link).nth(*n);
-                function.is_some_and(|function| registers.id(function) == of.bdf)
+                *segment == of.segment.0 && function.is_some_and(|function| registers.id(function) == of.bdf)
             };
             self.places.iter().find(is_there).map(|(.., name)| name.clone())
         })

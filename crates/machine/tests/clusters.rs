@@ -1,0 +1,141 @@
+//! Clusters of hosts with NTB adapters: what a scenario says is found, and what cannot be is told at its line with a remedy.
+
+use machine::{ClusterEnd, ComputerScenario, ComputerSetup, Diagnostics, Doc, Library};
+
+const GOOD: &str = include_str!("../../../scenarios/lend-nvme.toml");
+
+fn load(text: &str) -> Result<ComputerSetup, Diagnostics> {
+    let library = Library::built_in();
+    ComputerSetup::load(&library, &Doc::<ComputerScenario>::from_text(&library, "my.toml", text))
+}
+
+#[test]
+fn who_is_joined_and_who_borrows_is_found() {
+    let setup = load(GOOD).unwrap_or_else(|error| panic!("{}", error.render(false)));
+    let cluster = &setup.cluster;
+    assert_eq!(cluster.cables[0].ends, [ClusterEnd::Adapter(0, 1), ClusterEnd::Adapter(1, 1)]);
+    assert_eq!((cluster.cables[0].lanes, cluster.borrows[0].by, cluster.borrows[0].function), (8, 0, (1, 0)));
+    let disks =
+        |host: usize| setup.hosts[host].disks.iter().map(|disk| disk.name.as_str()).collect::<Vec<_>>();
+    assert_eq!((disks(0), disks(1)), (vec!["nvme0n1", "nvme1n1"], vec![]), "the lender's has the drive");
+}
+
+/// What is told if one line is another, or others follow: the message with its line, and what would be right.
+#[track_caller]
+fn refused(from: &str, to: &str, message: &str, line: &str, remedy: &str) {
+    assert!(GOOD.contains(from), "{from}");
+    let text = GOOD.replacen(from, to, 1);
+    let error = load(&text).expect_err("should be refused").render(false);
+    for part in [message, line, remedy] {
+        assert!(error.contains(part), "no `{part}` in\n{error}");
+    }
+}
+
+#[test]
+fn a_cable_to_nowhere() {
+    let cable = "ends = [\"a:n0\", \"b:n0\"]";
+    let known = "cables lead to `a:n0`, `b:n0`";
+    refused(cable, "ends = [\"a:n0\", \"b:n1\"]", "`b` has no NTB adapter `n1`", "n1\"]", known);
+    refused(cable, "ends = [\"a:n0\", \"b:ssd\"]", "`b` has no NTB adapter `ssd`", "ssd\"]", known);
+    refused(cable, "ends = [\"a:n0\", \"c:n0\"]", "there is no host `c`", "c:n0", known);
+    refused(
+        cable,
+        "ends = [\"a:n0\"]",
+        "a cable has two ends, not 1",
+        "ends",
+        "`ends = [\"a:n0\", \"b:n0\"]`",
+    );
+    refused(cable, "ends = [\"a:n0\", \"a:n0\"]", "both ends are at `a:n0`", "ends", "two adapters");
+}
+
+#[test]
+fn more_cables_than_an_adapter_has_ports_for() {
+    let cable = "[[ntb_cable]]\nname = \"cable\"\nends = [\"a:n0\", \"b:n0\"]\n";
+    let three = format!("{cable}{}{}", cable.replace("cable\"", "x\""), cable.replace("cable\"", "y\""));
+    refused(cable, &three, "the cables of `a:n0` take 24 lanes", "ends", "pxh830 has 16; `lanes`");
+    let wide = cable.replace("name = \"cable\"", "lanes = 16");
+    refused(cable, &format!("{wide}{wide}"), "take 32 lanes", "ends", "pxh830 has 16");
+}
+
+#[test]
+fn two_in_one_slot() {
+    refused(
+        "name = \"n0\"",
+        "name = \"n0\"\nslot = \"slot\"\n[[host.device]]\nname = \"x\"\nslot = \"slot\"\nntb = \"pxh830\"\n[[host.device]]\nname = \"y\"",
+        "is taken",
+        "slot = \"slot\"",
+        "line",
+    );
+}
+
+#[test]
+fn what_cannot_be_borrowed() {
+    let by = "by = \"a\"";
+    refused(by, "by = \"c\"", "there is no host `c`", "by", "the hosts are `a`, `b`");
+    refused(by, "by = \"b\"", "it is `b`'s own device", "by", "another host");
+    let function = "function = \"b:ssd\"";
+    refused(
+        function,
+        "function = \"b:hdd\"",
+        "`b` has no device called `hdd`",
+        "hdd",
+        "those with a name are",
+    );
+    refused(function, "function = \"b:n0\"", "an NTB adapter is not lent", "n0", "what devices are lent by");
+    refused(function, "function = \"ssd\"", "`ssd` names no host", "ssd", "such as `b:ssd`");
+    refused(
+        by,
+        "by = \"a\"\nfrom = \"2 ms\"\nuntil = \"1 ms\"",
+        "it is over before it has begun",
+        "until",
+        "later than",
+    );
+    let cable = "[[ntb_cable]]\nname = \"cable\"\nends = [\"a:n0\", \"b:n0\"]\n";
+    refused(cable, "", "no cable leads from `a` to `b`", "by", "a `[[ntb_cable]]` between");
+}
+
+#[test]
+fn tables_that_are_too_small() {
+    let few = "name = \"n0\"\nchange.requesters = 2";
+    let text = GOOD.replace("name = \"n0\"", few);
+    // Two drives at once: the root port's entry and two more.
+    let second = "[[host.device]]\nname = \"other\"\ndrive = \"optane-900p\"\n[[host.device]]\nname = \"n0\"";
+    let at = text.rfind("[[host.device]]\nname = \"n0\"").expect("b's adapter");
+    let text = format!("{}{second}{}", &text[..at], &text[at + "[[host.device]]\nname = \"n0\"".len()..]);
+    let text = text.replacen("[[program]]", "[[borrow]]\nfunction = \"b:other\"\nby = \"a\"\n[[program]]", 1);
+    let error = load(&text).expect_err("should be refused").render(false);
+    assert!(error.contains("the adapter of `b` has too few requesters for it"), "{error}");
+    assert!(error.contains("it needs 3 and pxh830 has 2"), "{error}");
+}
+
+#[test]
+fn a_window_larger_than_its_bar() {
+    refused(
+        "iommu = \"strict\"",
+        "iommu = \"strict\"\ndma_window = \"256 GiB\"",
+        "the adapter of `b` has too few segments for it",
+        "function",
+        "`dma_window` makes that less",
+    );
+    refused(
+        "iommu = \"strict\"",
+        "iommu = \"strict\"\ndma_window = \"3 GiB\"",
+        "a window of 3 GiB",
+        "3 GiB",
+        "a power of two",
+    );
+    refused(
+        "ntb = \"pxh830\"",
+        "ntb = \"pxh830\"\nchange.window = \"3 GiB\"",
+        "a window of 3 GiB",
+        "3 GiB",
+        "a power of two",
+    );
+    refused(
+        "ntb = \"pxh830\"",
+        "ntb = \"pxh830\"\nchange.segments = 48",
+        "48 segments",
+        "48",
+        "a power of two",
+    );
+}

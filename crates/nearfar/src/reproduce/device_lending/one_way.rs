@@ -1,0 +1,139 @@
+//! A word from one host's memory to another's (sections 7.2 and 7.4): two programs that write into each other's memory in turn, each
+//! of which looks at its own until the other's word is there. A round trip is two ways.
+
+use std::rc::Rc;
+
+use drivers::ntb::Adapter;
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::dma::Coherent;
+use platform::kernel::TaskParams;
+use platform::mmio::Mmio;
+use platform::sync::Completion;
+use units::Duration;
+
+use super::super::Options;
+use super::Values;
+use super::rig::Rig;
+use super::topology::{MACHINE, Scenario, adapter, borrower, cluster, host};
+
+/// Round trips that are timed.
+const ROUNDS: u64 = 64;
+/// Cycles of a turn of the loop that looks (assumed: a load that hits, a comparison and a branch).
+const LOOK: u64 = 6;
+/// How long a word may take before it is lost.
+const PATIENCE: Duration = Duration::from_ms(1);
+
+/// One side of the rally.
+struct Player {
+    own: Coherent,
+    there: Mmio,
+    serves: bool,
+}
+
+impl Player {
+    /// Plays to the end; how long it took.
+    async fn play(self, cpu: &Cpu) -> Result<Duration, Error> {
+        let began = cpu.now();
+        for number in 1..=ROUNDS {
+            if self.serves {
+                self.there.write_u64(cpu, 0, number);
+            }
+            let deadline = cpu.now() + PATIENCE;
+            while cpu.load_u64(self.own.cpu) != number {
+                cpu.cycles(LOOK).await;
+                if cpu.now() > deadline {
+                    return Err(Error::TimedOut);
+                }
+            }
+            if !self.serves {
+                self.there.write_u64(cpu, 0, number);
+            }
+        }
+        Ok(cpu.now().since(began))
+    }
+}
+
+/// Does something in a task of a host.
+fn task<T: 'static>(
+    rig: &Rig,
+    host: usize,
+    work: impl AsyncFnOnce(&Cpu) -> T + 'static,
+) -> impl Future<Output = T> + use<T> {
+    let done = Completion::new();
+    let told = done.clone();
+    let params = TaskParams::named("rally").on(CpuId(0));
+    rig.computers.hosts()[host].kernel.spawn(params, move |cpu| -> Async<'static, ()> {
+        Box::pin(async move { told.complete(work(&cpu).await) })
+    });
+    async move { done.wait().await }
+}
+
+/// Nanoseconds from one of two hosts to the other.
+fn rally(options: &Options, text: &str, hosts: [usize; 2]) -> Result<f64, String> {
+    let rig = Rig::boot(options, text)?;
+    let simulation = rig.computers.simulation();
+    let adapters: Vec<Rc<Adapter>> =
+        hosts.iter().filter_map(|&host| rig.computers.hosts()[host].adapter()).collect();
+    let [first, second] = &adapters[..] else { return Err("a host has no adapter".into()) };
+    let wait = |error: engine::Deadlock| error.to_string();
+    let mut memory = Vec::new();
+    for (adapter, host) in adapters.iter().zip(hosts) {
+        let dma = adapter.dma();
+        let own = task(&rig, host, async move |cpu: &Cpu| dma.alloc_coherent(cpu, 4096, None));
+        memory.push(simulation.block_on(own).map_err(wait)?.map_err(|error| error.to_string())?);
+    }
+    let mut ends = Vec::new();
+    // Who answers begins to look first.
+    for (n, (own, other)) in [(first, second), (second, first)].into_iter().enumerate().rev() {
+        let (own, node, target, mine) = (Rc::clone(own), other.node(), memory[1 - n].bus, memory[n]);
+        ends.push(task(&rig, hosts[n], async move |cpu: &Cpu| {
+            let there = own.remap(own.map(cpu, node, target.get(), 4096)?)?;
+            Player { own: mine, there, serves: n == 0 }.play(cpu).await
+        }));
+    }
+    let outcomes = simulation.block_on(async move {
+        let mut outcomes = Vec::new();
+        for end in ends {
+            outcomes.push(end.await);
+        }
+        outcomes
+    });
+    let outcomes: Result<Vec<Duration>, Error> = outcomes.map_err(wait)?.into_iter().collect();
+    let took = *outcomes.map_err(|error| error.to_string())?.last().expect("there are two");
+    Ok(took.as_ns_f64() / (2 * ROUNDS) as f64)
+}
+
+/// Two hosts back to back, and two of the cluster of three.
+pub fn run(options: &Options) -> Result<Values, String> {
+    let two = borrower()
+        + &host("lender", MACHINE, "off")
+        + &adapter("slot")
+        + &cluster(&["borrower", "lender"], &[]);
+    let three = Scenario::named("2L-P2P-SW").text();
+    Ok([
+        ("one-way/Rem-two".to_owned(), rally(options, &two, [0, 1])?),
+        ("one-way/Rem-three".to_owned(), rally(options, &three, [0, 2])?),
+    ]
+    .into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::options;
+    use super::*;
+
+    /// So much more in each adapter moves one way by twice as much.
+    #[test]
+    fn a_word_passes_each_adapter_once() {
+        let at = |latency: &str| {
+            let slow =
+                |text: String| text.replace("ntb = \"", &format!("change.latency = \"{latency}\"\nntb = \""));
+            let text = borrower() + &host("lender", MACHINE, "off") + &adapter("slot");
+            rally(&options(), &(slow(text) + &cluster(&["borrower", "lender"], &[])), [0, 1]).unwrap()
+        };
+        let (slow, fast) = (at("1150 ns"), at("150 ns"));
+        // Looks come a little sooner or later.
+        assert!((slow - fast - 2000.0).abs() < 10.0, "{slow} {fast}");
+    }
+}

@@ -1,0 +1,127 @@
+//! Devices lent between hosts of a scenario: programs use them, and see what becomes of cables, hosts and leases meanwhile.
+
+mod scenario;
+
+use nearfar::computer::{Done, run};
+use nearfar::progress::Silent;
+use scenario::{HEAD, host, loaded, program};
+use workloads::Report;
+
+const FIO: &str = "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=1 --runtime=1ms";
+
+fn with(devices: &str, iommu: &str) -> String {
+    format!("iommu = \"{iommu}\"\n{devices}[[host.device]]\nname = \"n\"\nntb = \"pxh830\"\n")
+}
+
+const DRIVE: &str = "[[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\n";
+
+/// Host `a` borrows the drive of `b`; what else there is follows.
+fn cluster(iommus: [&str; 2], borrow: &str, lines: &str) -> Vec<Done> {
+    let a = host("a", "dell-t430", &with("", iommus[0]));
+    let b = host("b", "dell-t430", &with(DRIVE, iommus[1]));
+    let cable = "[[ntb_cable]]\nname = \"cable\"\nends = [\"a:n\", \"b:n\"]\n";
+    let borrow = format!("[[borrow]]\nfunction = \"b:ssd\"\nby = \"a\"\n{borrow}\n");
+    let text = [HEAD, &a, &b, cable, &borrow, lines].concat();
+    run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn report<'d>(done: &'d [Done], run: &str) -> &'d Report {
+    let done =
+        done.iter().find(|done| done.run.starts_with(run)).unwrap_or_else(|| panic!("{run} in {done:?}"));
+    done.outcome.as_ref().unwrap_or_else(|failure| panic!("{run}: {failure}"))
+}
+
+fn latency(done: &[Done]) -> f64 {
+    report(done, "fio").get("read clat 50 %").unwrap_or_else(|| panic!("{done:?}"))
+}
+
+fn event(at: &str, deed: &str, what: &str) -> String {
+    format!("[[event]]\nat = \"{at}\"\ndo = \"{deed}\"\nwhat = \"{what}\"\n")
+}
+
+#[test]
+fn a_borrowed_drive_is_read_whatever_the_iommus_do() {
+    let own = [HEAD, &host("a", "dell-t430", DRIVE), &program("a", "0", FIO)].concat();
+    let own = latency(&run(&loaded(&own), &Silent).unwrap());
+    for iommus in [["off", "off"], ["strict", "off"], ["lazy", "strict"], ["pass-through", "strict"]] {
+        let lent = latency(&cluster(iommus, "", &program("a", "0", FIO)));
+        assert!(lent > own + 1.0 && lent < own + 6.0, "{iommus:?}: {lent} us, its own {own} us");
+    }
+}
+
+#[test]
+fn what_is_written_through_a_lease_is_read_back() {
+    let copy = "dd if=/dev/zero of=/dev/nvme0n1 bs=64k count=16 oflag=direct";
+    let done = cluster(["strict", "strict"], "", &program("a", "0", copy));
+    report(&done, "dd");
+}
+
+#[test]
+fn a_drive_comes_and_goes_while_programs_run() {
+    let at = |start: &str| format!("[[program]]\nhost = \"a\"\nstart = \"{start}\"\nrun = \"{FIO}\"\n");
+    let lease = "from = \"100 us\"\nuntil = \"300 ms\"";
+    let done = cluster(["strict", "off"], lease, &[at("150 ms"), at("600 ms")].concat());
+    report(&done, "borrow b:ssd");
+    report(&done, "return b:ssd");
+    let outcomes: Vec<bool> =
+        done.iter().filter(|done| done.run.starts_with("fio")).map(|done| done.outcome.is_ok()).collect();
+    assert_eq!(outcomes, [true, false], "{done:?}");
+}
+
+#[test]
+fn a_cable_that_is_cut_fails_what_is_under_way() {
+    let long = FIO.replace("1ms", "20ms");
+    let done = cluster(
+        ["strict", "strict"],
+        "",
+        &[program("a", "0", &long), event("2 ms", "cut", "cable")].concat(),
+    );
+    let fio = done.iter().find(|done| done.run.starts_with("fio")).unwrap();
+    assert!(fio.outcome.is_err(), "{fio:?}");
+    report(&done, "cut");
+}
+
+#[test]
+fn a_lender_that_loses_its_power_takes_the_drive_along() {
+    let long = FIO.replace("1ms", "20ms");
+    for deed in ["power-off"] {
+        let done =
+            cluster(["strict", "off"], "", &[program("a", "0", &long), event("2 ms", deed, "b")].concat());
+        let fio = done.iter().find(|done| done.run.starts_with("fio")).unwrap();
+        assert!(fio.outcome.is_err(), "{deed}: {fio:?}");
+    }
+}
+
+#[test]
+fn a_lender_whose_kernel_stops_is_noticed_in_time() {
+    // Its hardware goes on: I/O does too, until the borrower hears nothing of it any more.
+    let long = FIO.replace("1ms", "5ms");
+    let done =
+        cluster(["strict", "off"], "", &[program("a", "0", &long), event("1 ms", "crash", "b")].concat());
+    report(&done, "fio");
+}
+
+#[test]
+fn a_nic_serves_one_host_after_the_other() {
+    let a = host("a", "dell-t430", &with("", "strict"));
+    let b = host("b", "dell-t430", &with("[[host.device]]\nname = \"nic\"\nnic = \"modern\"\n", "strict"));
+    let c = scenario::host_with_nic("c");
+    let d = host("d", "dell-t430", &with("", "off"));
+    let cable = |ends: &str| format!("[[ntb_cable]]\nends = [{ends}]\n");
+    let cables =
+        [cable("\"a:n\", \"b:n\""), cable("\"d:n\", \"b:n\""), scenario::cable("b", "c", "")].concat();
+    let borrow = |by: &str, when: &str| format!("[[borrow]]\nfunction = \"b:nic\"\nby = \"{by}\"\n{when}\n");
+    let run_at = |host: &str, start: &str| {
+        let run = "netperf -H 10.0.0.3 -t TCP_RR -l 0.0005";
+        format!("[[program]]\nhost = \"{host}\"\ncpus = \"0\"\nstart = \"{start}\"\nrun = \"{run}\"\n")
+    };
+    let programs = [program("c", "0", "netserver"), run_at("a", "10 ms"), run_at("d", "700 ms")].concat();
+    let borrows = [borrow("a", "until = \"100 ms\""), borrow("d", "from = \"400 ms\"")].concat();
+    let text = [HEAD, &a, &b, &c, &d, &cables, &borrows, &programs].concat();
+    let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    let outcomes: Vec<_> =
+        done.iter().filter(|done| done.run.starts_with("netperf")).map(|done| done.outcome.is_ok()).collect();
+    assert_eq!(outcomes, [true, true], "{done:?}");
+    report(&done, "return b:nic");
+    report(&done, "borrow b:nic");
+}
