@@ -59,6 +59,7 @@ pub struct Ring {
     pub next: u16,
     pub done: u16,
     /// Descriptors in the device, each at its count modulo the size; those from `next` on that are there.
+    size: usize,
     cache: Vec<[u8; LEN]>,
     present: Vec<bool>,
     /// Completion entries that wait, in order, without owner bits.
@@ -91,8 +92,9 @@ impl Ring {
             fetched: 0,
             next: 0,
             done: 0,
-            cache: vec![[0; LEN]; cache],
-            present: vec![false; cache],
+            size: cache,
+            cache: Vec::new(),
+            present: Vec::new(),
             waiting: Vec::new(),
             written: 0,
             waiting_packets: 0,
@@ -107,10 +109,15 @@ impl Ring {
 
     /// Empties everything; notes of before mean nothing any more.
     pub fn restart(&mut self, running: bool) {
-        let fresh = Self::new(self.cache.len() as u16);
+        let fresh = Self::new(self.size as u16);
         let filled = Rc::clone(&self.filled);
         filled.clear();
         *self = Self { setup: self.setup, running, life: (self.life + 1) & 0xfff, filled, ..fresh };
+        if running {
+            // Most queues never run.
+            self.cache.resize(self.size, [0; LEN]);
+            self.present.resize(self.size, false);
+        }
     }
 
     /// Notes how full it is from `now` on.
@@ -157,9 +164,9 @@ impl Ring {
     /// The next descriptors to read, as count, address and number, if now is the time: a full batch, or whatever
     /// there is if the device has run dry (`hungry`).
     pub fn next_fetch(&mut self, batch: u16, hungry: bool) -> Option<(u16, u64, u16)> {
-        let room = self.cache.len() as u16 - self.held();
+        let room = self.size as u16 - self.held();
         let available = self.available();
-        let batch = batch.clamp(1, self.cache.len() as u16);
+        let batch = batch.clamp(1, self.size as u16);
         let wanted = available.min(batch).min(room);
         let is_time = wanted == batch || (hungry || self.held() == 0) && wanted > 0;
         if !self.running || !is_time {
@@ -175,7 +182,7 @@ impl Ring {
 
     /// Descriptors arrived.
     pub fn store(&mut self, count: u16, bytes: &[u8]) {
-        let mask = self.cache.len() - 1;
+        let mask = self.size - 1;
         for (n, descriptor) in bytes.chunks_exact(LEN).enumerate() {
             let at = (usize::from(count) + n) & mask;
             self.cache[at].copy_from_slice(descriptor);
@@ -187,7 +194,7 @@ impl Ring {
     /// The doorbell has been rung.
     pub fn take_inline(&mut self, count: u16, bytes: &[u8]) -> bool {
         let number = (bytes.len() / LEN) as u16;
-        let fits = self.held() + number <= self.cache.len() as u16;
+        let fits = self.held() + number <= self.size as u16;
         let is_next = self.fetched == count && self.tail == count.wrapping_add(number);
         if fits && is_next {
             self.fetched = self.tail;
@@ -201,13 +208,13 @@ impl Ring {
         if ahead >= self.held() {
             return None;
         }
-        let at = usize::from(self.next.wrapping_add(ahead)) & (self.cache.len() - 1);
+        let at = usize::from(self.next.wrapping_add(ahead)) & (self.size - 1);
         self.present[at].then(|| &self.cache[at])
     }
 
     /// Uses `number` descriptors that are there.
     pub fn consume(&mut self, number: u16) {
-        let mask = self.cache.len() - 1;
+        let mask = self.size - 1;
         for _ in 0..number {
             self.present[usize::from(self.next) & mask] = false;
             self.next = self.next.wrapping_add(1);
@@ -216,7 +223,7 @@ impl Ring {
 
     /// Whether as many descriptors as the cache holds are there; those on their way do not count.
     pub fn is_cache_full(&self) -> bool {
-        usize::from(self.held()) == self.cache.len() && self.present.iter().all(|&here| here)
+        usize::from(self.held()) == self.size && self.present.iter().all(|&here| here)
     }
 
     /// Completions that are written at once.

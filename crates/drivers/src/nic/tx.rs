@@ -39,6 +39,7 @@ pub(super) struct TxQueue {
     report_every: u16,
     max_fragments: u16,
     inline: Option<Inline>,
+    /// By place in the ring; none before the first packet, as many queues never have one.
     slots: RefCell<Vec<Slot>>,
     /// Descriptors written, told to the device, and done: counts.
     tail: Cell<u16>,
@@ -65,7 +66,6 @@ impl TxQueue {
         max_fragments: u16,
         inline: Option<Inline>,
     ) -> Self {
-        let slots = (0..ring.entries()).map(|_| Slot::default()).collect();
         Self {
             ring,
             dma,
@@ -74,7 +74,7 @@ impl TxQueue {
             report_every: report_every.max(1),
             max_fragments,
             inline,
-            slots: RefCell::new(slots),
+            slots: RefCell::default(),
             tail: Cell::new(0),
             rung: Cell::new(0),
             done: Cell::new(0),
@@ -150,6 +150,9 @@ impl TxQueue {
             self.stopped.set(true);
             self.flush(cpu);
             return Err(packet);
+        }
+        if self.slots.borrow().is_empty() {
+            self.slots.borrow_mut().resize_with(usize::from(self.ring.entries()), Slot::default);
         }
         let begin = cpu.now();
         cpu.work(self.costs.send);

@@ -57,11 +57,19 @@ pub(super) struct Victim {
 /// One 32-bit word for each line, its tag and its state together, so that a
 /// lookup touches one or two cache lines of the machine that runs this. Sets
 /// are padded to whole vectors of [`LANES`] words, in which lookups compare.
+///
+/// A set has its words from its first line on: most hosts of a large cluster use
+/// few of theirs, and those of all together should fit into real caches.
 #[derive(Clone, Debug)]
 pub(super) struct TagArray {
+    /// Block by block, the first of which is that of all sets without a line so far.
     words: Vec<u32>,
+    /// By set: its block.
+    blocks: Vec<u32>,
+    /// By block: its set.
+    sets: Vec<u32>,
     ways: usize,
-    /// Words from a set to the next.
+    /// Words of a block.
     stride: usize,
     /// Lines that there is room for.
     capacity: u32,
@@ -91,12 +99,14 @@ impl TagArray {
         let (sets, ways) = (geometry.sets(), usize::from(geometry.ways));
         let stride = ways.next_multiple_of(LANES);
         Self {
-            words: vec![0; sets as usize * stride],
+            words: vec![0; stride],
+            blocks: vec![0; sets as usize],
+            sets: vec![0],
             ways,
             stride,
             capacity: sets * ways as u32,
             index: Index::new(sets, geometry.index),
-            replacement: Replacement::new(geometry.replacement, sets as usize, ways, seed),
+            replacement: Replacement::new(geometry.replacement, ways, seed),
             occupied: 0,
         }
     }
@@ -107,9 +117,24 @@ impl TagArray {
         u32::MAX >> (32 - self.ways)
     }
 
-    /// Numbers that places may have, from 0.
-    pub(super) fn slots(&self) -> usize {
-        self.words.len()
+    /// The first word of a set.
+    #[inline]
+    fn base(&self, set: u32) -> usize {
+        self.blocks[set as usize] as usize * self.stride
+    }
+
+    /// Gives a set that gets its first line a block.
+    #[cold]
+    fn add_block(&mut self, set: u32) {
+        if self.words.len() == self.words.capacity() {
+            let more = (self.sets.len() / 2).max(16);
+            self.words.reserve_exact(more * self.stride);
+            self.sets.reserve_exact(more);
+        }
+        self.blocks[set as usize] = self.sets.len() as u32;
+        self.sets.push(set);
+        self.words.resize(self.words.len() + self.stride, 0);
+        self.replacement.add_set();
     }
 
     /// Lines present.
@@ -122,7 +147,7 @@ impl TagArray {
     #[inline]
     pub(super) fn probe(&self, line: u64) -> Probe {
         let (set, tag) = self.index.split(line);
-        let base = set as usize * self.stride;
+        let base = self.base(set);
         let key = tag << FLAG_BITS | VALID;
         let (vectors, _) = self.words[base..base + self.stride].as_chunks::<LANES>();
         // A line is in one way at most, so OR picks it without a branch on
@@ -150,7 +175,7 @@ impl TagArray {
     /// do not depend on each other, overlap there; lookups with all that follows on them do not.
     #[inline]
     pub(super) fn warm(&self, line: u64) -> (u32, Range<usize>) {
-        let first = self.index.split(line).0 as usize * self.stride;
+        let first = self.base(self.index.split(line).0);
         let end = first + self.stride;
         (self.words[first] ^ self.words[end - 1], first..end)
     }
@@ -158,15 +183,15 @@ impl TagArray {
     /// Notes a use for the replacement policy.
     #[inline]
     pub(super) fn used(&mut self, slot: Slot) {
-        let set = slot.index() / self.stride;
-        self.replacement.used(set, slot.index() - set * self.stride);
+        let block = slot.index() / self.stride;
+        self.replacement.used(block, slot.index() - block * self.stride);
     }
 
     /// As [`used`](Self::used), for the line that `probe` found.
     #[inline]
     pub(super) fn used_at(&mut self, probe: Probe, slot: Slot) {
-        let set = probe.set as usize;
-        self.replacement.used(set, slot.index() - set * self.stride);
+        let block = self.blocks[probe.set as usize] as usize;
+        self.replacement.used(block, slot.index() - block * self.stride);
     }
 
     /// The state bits of a present line.
@@ -186,20 +211,23 @@ impl TagArray {
     /// ways, and marks it used: its place, and the line that made room.
     #[inline]
     pub(super) fn insert(&mut self, probe: Probe, allowed: u32, flags: u32) -> (Slot, Option<Victim>) {
-        let set = probe.set as usize;
-        let base = set * self.stride;
+        if self.blocks[probe.set as usize] == 0 {
+            self.add_block(probe.set);
+        }
+        let block = self.blocks[probe.set as usize] as usize;
+        let base = block * self.stride;
         let empty = if self.occupied == self.capacity { None } else { self.empty_way(base, allowed) };
-        let way = empty.unwrap_or_else(|| self.replacement.victim(set, allowed));
+        let way = empty.unwrap_or_else(|| self.replacement.victim(block, allowed));
         let slot = Slot((base + way) as u32);
         let victim = match empty {
             Some(_) => {
                 self.occupied += 1;
                 None
             }
-            None => Some(Victim { line: self.line_at(set, slot), flags: self.flags(slot), slot }),
+            None => Some(Victim { line: self.line_at(probe.set, slot), flags: self.flags(slot), slot }),
         };
         self.words[slot.index()] = probe.tag << FLAG_BITS | VALID | flags;
-        self.replacement.used(set, way);
+        self.replacement.used(block, way);
         (slot, victim)
     }
 
@@ -238,8 +266,8 @@ impl TagArray {
 
     /// The line in an occupied place of `set`.
     #[inline]
-    fn line_at(&self, set: usize, slot: Slot) -> u64 {
-        self.index.join(set as u32, self.words[slot.index()] >> FLAG_BITS)
+    fn line_at(&self, set: u32, slot: Slot) -> u64 {
+        self.index.join(set, self.words[slot.index()] >> FLAG_BITS)
     }
 
     /// All lines present, with places and state bits, for checks.
@@ -247,7 +275,7 @@ impl TagArray {
         (0..self.words.len() as u32)
             .map(Slot)
             .filter(|s| self.words[s.index()] & VALID != 0)
-            .map(|s| (self.line_at(s.index() / self.stride, s), s, self.flags(s)))
+            .map(|s| (self.line_at(self.sets[s.index() / self.stride], s), s, self.flags(s)))
     }
 
     /// Number of the way that a place is in.

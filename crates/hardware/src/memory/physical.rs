@@ -6,12 +6,12 @@ use thiserror::Error;
 use units::{Bytes, HostPhysical};
 
 /// Bytes that are allocated together on first write.
-const CHUNK: u64 = 64 << 10;
+const CHUNK: u64 = 4 << 10;
 const CHUNK_SHIFT: u32 = CHUNK.trailing_zeros();
 /// Chunks of a page of the table of chunks, which itself is allocated on first write: a host's memory is large, what a
 /// run writes of it is small, and hosts are made by the thousand.
 const PAGE: usize = 1 << PAGE_SHIFT;
-const PAGE_SHIFT: u32 = 10;
+const PAGE_SHIFT: u32 = 11;
 
 /// An access to an address where no memory is installed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -31,7 +31,7 @@ struct Range {
     size: u64,
 }
 
-/// The bytes of one host's DRAM: zero until written, 64 KiB allocated at a time.
+/// The bytes of one host's DRAM: zero until written, 4 KiB allocated at a time.
 #[derive(Debug)]
 pub struct PhysicalMemory {
     ranges: Vec<Range>,
@@ -97,7 +97,12 @@ impl PhysicalMemory {
         while !rest.is_empty() {
             let (start, take) = piece(at, rest.len());
             let (now, later) = rest.split_at(take);
-            self.chunk_mut(at)[start..start + take].copy_from_slice(now);
+            match self.existing_mut(at) {
+                Some(chunk) => chunk[start..start + take].copy_from_slice(now),
+                // Kernels clear tables of megabytes of which a run uses a few entries.
+                None if now.iter().all(|&byte| byte == 0) => {}
+                None => self.chunk_mut(at)[start..start + take].copy_from_slice(now),
+            }
             rest = later;
             at += take as u64;
         }
@@ -186,7 +191,16 @@ impl PhysicalMemory {
         Some(&self.chunks[(slot as usize).checked_sub(1)?])
     }
 
+    /// The same, to write.
     #[inline]
+    fn existing_mut(&mut self, at: u64) -> Option<&mut [u8]> {
+        let page = self.pages.get((at >> (CHUNK_SHIFT + PAGE_SHIFT)) as usize)?.as_ref()?;
+        let slot = page[(at >> CHUNK_SHIFT) as usize % PAGE];
+        Some(&mut self.chunks[(slot as usize).checked_sub(1)?])
+    }
+
+    /// The chunk that holds `at`, made if there is none.
+    #[cold]
     fn chunk_mut(&mut self, at: u64) -> &mut [u8] {
         let page = (at >> (CHUNK_SHIFT + PAGE_SHIFT)) as usize;
         if page >= self.pages.len() {
@@ -240,8 +254,12 @@ mod tests {
     fn only_what_was_written_takes_space() {
         let mut memory = two_nodes_with_a_hole();
         memory.write_u64(HostPhysical::new(0xfffc), 0x1122_3344_5566_7788).unwrap();
-        assert_eq!(memory.resident(), Bytes::kib(128), "the word straddles two chunks");
+        assert_eq!(memory.resident(), Bytes::kib(8), "the word straddles two chunks");
         assert_eq!(memory.read_u32(HostPhysical::new(0x10000)), Ok(0x1122_3344));
+        memory.write(HostPhysical::new(0x2_0000), &[0; 0x1_0000]).unwrap();
+        assert_eq!(memory.resident(), Bytes::kib(8), "zeros are there already");
+        memory.write(HostPhysical::new(0x1_0000), &[0; 0x1_0000]).unwrap();
+        assert_eq!(memory.read_u32(HostPhysical::new(0x10000)), Ok(0), "and elsewhere they are written");
     }
 
     proptest! {

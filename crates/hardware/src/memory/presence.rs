@@ -13,16 +13,17 @@ pub(super) enum Presence {
 }
 
 impl Presence {
-    pub(super) fn new(slots: usize, cores: u16) -> Self {
-        if cores <= 16 { Self::Few(vec![0; slots]) } else { Self::Many(vec![0; slots]) }
+    /// No core anywhere.
+    pub(super) fn new(cores: u16) -> Self {
+        if cores <= 16 { Self::Few(Vec::new()) } else { Self::Many(Vec::new()) }
     }
 
     /// The cores of a place, one bit for each.
     #[inline]
     pub(super) fn get(&self, place: usize) -> u64 {
         match self {
-            Self::Few(sets) => sets[place].into(),
-            Self::Many(sets) => sets[place],
+            Self::Few(sets) => sets.get(place).copied().unwrap_or(0).into(),
+            Self::Many(sets) => sets.get(place).copied().unwrap_or(0),
         }
     }
 
@@ -36,8 +37,25 @@ impl Presence {
     #[inline]
     pub(super) fn replace(&mut self, place: usize, cores: u64) -> u64 {
         match self {
-            Self::Few(sets) => core::mem::replace(&mut sets[place], cores as u16).into(),
-            Self::Many(sets) => core::mem::replace(&mut sets[place], cores),
+            Self::Few(sets) => core::mem::replace(at(sets, place), cores as u16).into(),
+            Self::Many(sets) => core::mem::replace(at(sets, place), cores),
         }
     }
+}
+
+/// An item of a list that is as long as its last item that was wanted.
+#[inline]
+pub(super) fn at<T: Copy + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
+    if place >= list.len() {
+        lengthen(list, place);
+    }
+    &mut list[place]
+}
+
+#[cold]
+fn lengthen<T: Copy + Default>(list: &mut Vec<T>, place: usize) {
+    if place >= list.capacity() {
+        list.reserve_exact((place + 1 - list.len()).max(list.len() / 2));
+    }
+    list.resize(place + 1, T::default());
 }

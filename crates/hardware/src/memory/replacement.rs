@@ -2,7 +2,7 @@
 
 use super::params::ReplacementPolicy;
 
-/// The state of a replacement policy for all sets of a cache.
+/// The state of a replacement policy for sets of a cache.
 #[derive(Clone, Debug)]
 pub(super) struct Replacement {
     ways: usize,
@@ -20,14 +20,24 @@ enum State {
 }
 
 impl Replacement {
-    pub(super) fn new(policy: ReplacementPolicy, sets: usize, ways: usize, seed: u64) -> Self {
+    /// For one set.
+    pub(super) fn new(policy: ReplacementPolicy, ways: usize, seed: u64) -> Self {
         let state = match policy {
-            ReplacementPolicy::Lru => State::Lru(LastUses::new(sets, ways)),
-            ReplacementPolicy::NotRecentlyUsed => State::NotRecentlyUsed(vec![0; sets]),
-            ReplacementPolicy::TreePlru => State::TreePlru(Trees::new(sets, ways)),
+            ReplacementPolicy::Lru => State::Lru(LastUses { ways, now: 0, last: vec![0; ways] }),
+            ReplacementPolicy::NotRecentlyUsed => State::NotRecentlyUsed(vec![0]),
+            ReplacementPolicy::TreePlru => State::TreePlru(Trees::new(ways)),
             ReplacementPolicy::Random => State::Random(seed | 1),
         };
         Self { ways, state }
+    }
+
+    /// Adds a set behind those that there are.
+    pub(super) fn add_set(&mut self) {
+        match &mut self.state {
+            State::Lru(uses) => uses.last.resize(uses.last.len() + uses.ways, 0),
+            State::NotRecentlyUsed(bits) | State::TreePlru(Trees { bits, .. }) => bits.push(0),
+            State::Random(_) => {}
+        }
     }
 
     /// Forgets all uses. The random policy's sequence goes on.
@@ -97,10 +107,6 @@ struct LastUses {
 }
 
 impl LastUses {
-    fn new(sets: usize, ways: usize) -> Self {
-        Self { ways, now: 0, last: vec![0; sets * ways] }
-    }
-
     #[inline]
     fn used(&mut self, set: usize, way: usize) {
         if self.now == u32::MAX {
@@ -147,7 +153,8 @@ struct Trees {
 }
 
 impl Trees {
-    fn new(sets: usize, ways: usize) -> Self {
+    /// For one set.
+    fn new(ways: usize) -> Self {
         let path = |way: usize| {
             let (mut node, mut all, mut away) = (way + ways, 0, 0);
             while node > 1 {
@@ -158,7 +165,7 @@ impl Trees {
             }
             (all, away)
         };
-        Self { ways, bits: vec![0; sets], paths: (0..ways).map(path).collect() }
+        Self { ways, bits: vec![0], paths: (0..ways).map(path).collect() }
     }
 
     #[inline]
@@ -212,7 +219,7 @@ mod tests {
     /// Numbers of uses run out after some minutes of simulation: nothing shows.
     #[test]
     fn the_order_of_uses_outlives_their_numbers() {
-        let mut uses = LastUses::new(2, 4);
+        let mut uses = LastUses { ways: 4, now: 0, last: vec![0; 8] };
         uses.now = u32::MAX - 3;
         for way in [2, 0, 3, 1, 2] {
             uses.used(1, way);
@@ -232,7 +239,7 @@ mod tests {
         #[test]
         fn a_free_choice_is_the_one_among_all(uses in prop::collection::vec(0usize..16, 0..60), depth in 1u32..5) {
             let ways = 1 << depth;
-            let mut trees = Trees::new(1, ways);
+            let mut trees = Trees::new(ways);
             for way in uses {
                 trees.used(0, way % ways);
                 let victim = trees.victim(0, u32::MAX >> (32 - ways));
@@ -246,7 +253,7 @@ mod tests {
         fn a_victim_is_always_one_of_the_allowed_ways(
             policy in 0usize..4, uses in prop::collection::vec(0usize..16, 0..60), allowed in 1u32..0x1_0000,
         ) {
-            let mut replacement = Replacement::new(ALL[policy], 1, 16, 7);
+            let mut replacement = Replacement::new(ALL[policy], 16, 7);
             for way in uses {
                 replacement.used(0, way);
                 let victim = replacement.victim(0, allowed);

@@ -9,7 +9,7 @@
 use super::cache::{Probe, Slot, TagArray, Victim, flag};
 use super::home::Directory;
 use super::params::{EvictionNotice, Inclusion, SocketParams};
-use super::presence::Presence;
+use super::presence::{self, Presence};
 use super::regions::Regions;
 
 /// The caches of one core. The L2 includes the L1 and keeps the state of both.
@@ -73,12 +73,12 @@ impl Socket {
             let l2 = TagArray::new(&params.private.l2, seed ^ (core << 8 | 3));
             PrivateCaches {
                 l1: TagArray::new(&params.private.l1, seed ^ (core << 8 | 2)),
-                places: vec![Slot::default(); l2.slots()],
+                places: Vec::new(),
                 l2,
             }
         };
         Self {
-            presence: Presence::new(filter.as_ref().unwrap_or(&llc).slots(), params.cores),
+            presence: Presence::new(params.cores),
             llc,
             filter,
             regions: Regions::default(),
@@ -322,7 +322,8 @@ impl Socket {
         let caches = &mut self.cores[core];
         let all = caches.l2.all_ways();
         let (slot, victim) = caches.l2.insert(absent, all, state);
-        let place = core::mem::replace(&mut caches.places[slot.index()], held.llc.unwrap_or_default());
+        let place =
+            core::mem::replace(presence::at(&mut caches.places, slot.index()), held.llc.unwrap_or_default());
         if let Some(victim) = victim {
             if let Some(slot) = caches.l1.find(victim.line) {
                 caches.l1.remove(slot);

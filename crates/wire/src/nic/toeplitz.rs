@@ -2,6 +2,7 @@
 //!
 //! Source: Microsoft, "RSS hashing functions" and "Verifying the RSS hash calculation" (Windows driver documentation).
 
+use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use crate::ip::Flow;
@@ -21,13 +22,19 @@ pub const EXAMPLE_KEY: [u8; KEY_LEN] = [
 /// A key, made ready for hashing a byte at a time.
 #[derive(Clone)]
 pub struct Toeplitz {
-    /// For each place of the input, what each value of its byte adds.
-    table: Box<[[u32; 256]]>,
+    key: [u8; KEY_LEN],
+    /// For each place of the input, what each value of its byte adds; made for the first hash, as most functions never need one.
+    table: OnceCell<Box<[[u32; 256]]>>,
 }
 
 impl Toeplitz {
-    /// Makes a key ready.
+    /// Takes a key.
     pub fn new(key: &[u8; KEY_LEN]) -> Self {
+        Self { key: *key, table: OnceCell::new() }
+    }
+
+    #[cold]
+    fn make_table(key: &[u8; KEY_LEN]) -> Box<[[u32; 256]]> {
         // The 32 bits of the key that begin at a bit: a window that moves one bit for each bit of the input.
         let window = |bit: usize| {
             let five = (0..5).fold(0u64, |all, i| all << 8 | u64::from(key[bit / 8 + i]));
@@ -39,13 +46,14 @@ impl Toeplitz {
                 (0..8).filter(|bit| value >> (7 - bit) & 1 == 1).fold(0, |hash, bit| hash ^ windows[bit])
             })
         };
-        Self { table: (0..INPUT_LEN).map(row).collect() }
+        (0..INPUT_LEN).map(row).collect()
     }
 
     /// The hash of `input`, of which at most 36 bytes count.
     #[inline]
     pub fn hash(&self, input: &[u8]) -> u32 {
-        input.iter().zip(&self.table).fold(0, |hash, (&byte, row)| hash ^ row[usize::from(byte)])
+        let table = self.table.get_or_init(|| Self::make_table(&self.key));
+        input.iter().zip(table).fold(0, |hash, (&byte, row)| hash ^ row[usize::from(byte)])
     }
 
     /// The hash of a packet's addresses, and of its ports if `with_ports` and it has any.
