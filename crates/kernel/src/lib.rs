@@ -37,8 +37,8 @@ pub use block::{Block, BlockDevice, BlockParams};
 pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams, IommuDomain};
 pub use ground::{
-    DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables, MemoryGround,
-    Store, StoreMark,
+    CoreClocks, DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables,
+    MemoryGround, Store, StoreMark,
 };
 pub use irq::IrqCounters;
 pub use kernel::{Kernel, KernelParams};

@@ -22,11 +22,14 @@ use crate::sched::Task;
 enum Phase {
     /// Computing ahead of the clock, or waiting for something.
     Free,
-    /// The simulation catches up until then.
+    /// The simulation catches up until its core's clock says so.
     CatchingUp { end: Time },
     /// Stopped by something more urgent with so much left to do.
     Stopped { left: Duration },
 }
+
+/// From one look at the clock of a core that does not run to the next: well below what it takes to give it a core.
+const LOOK: Duration = Duration::from_ns(500);
 
 /// A policy of one's own: nobody else's can be meant.
 fn own(policy: Policy) -> Policy {
@@ -45,6 +48,8 @@ pub(crate) struct Context {
     /// Since when it has done so without being stopped by something more urgent.
     held_since: Cell<Option<Time>>,
     timer: RefCell<Option<Sleep<Fabric>>>,
+    /// What its core's clock said when it was last waited for.
+    seen: Cell<Time>,
     waker: RefCell<Option<Waker>>,
     part: Cell<Part>,
     /// What it has computed and not been booked, in order: time is booked when it has passed.
@@ -73,6 +78,7 @@ impl Context {
             holds: Cell::new(false),
             held_since: Cell::new(None),
             timer: RefCell::new(None),
+            seen: Cell::new(Time::ZERO),
             waker: RefCell::new(None),
             part: Cell::new(part),
             owed: RefCell::default(),
@@ -134,10 +140,15 @@ impl Context {
     fn left(&self) -> Duration {
         let catching_up = match self.phase.get() {
             Phase::Free => Duration::ZERO,
-            Phase::CatchingUp { end } => end.since(self.cores.now()),
+            Phase::CatchingUp { end } => end.since(self.clock()),
             Phase::Stopped { left } => left,
         };
         catching_up + self.ahead.get()
+    }
+
+    /// The clock of its core.
+    fn clock(&self) -> Time {
+        self.cores.clock(self.core.get())
     }
 
     /// Books what has passed of what it has computed, and the time for which it has held its core.
@@ -196,7 +207,7 @@ impl Context {
     /// Stops it where it is.
     pub fn pause(&self) {
         if let Phase::CatchingUp { end } = self.phase.get() {
-            self.phase.set(Phase::Stopped { left: end.since(self.cores.now()) });
+            self.phase.set(Phase::Stopped { left: end.since(self.clock()) });
             self.settle_account();
         }
         self.close_hold();
@@ -289,12 +300,12 @@ impl CpuOps for Context {
     }
 
     fn now(&self) -> Time {
-        let caught_up = match self.phase.get() {
-            Phase::Free => self.cores.now(),
-            Phase::CatchingUp { end } => end.max(self.cores.now()),
-            Phase::Stopped { left } => self.cores.now() + left,
+        let left = match self.phase.get() {
+            Phase::Free => Duration::ZERO,
+            Phase::CatchingUp { end } => end.since(self.clock()),
+            Phase::Stopped { left } => left,
         };
-        caught_up + self.ahead.get()
+        self.cores.now() + left + self.ahead.get()
     }
 
     fn work(&self, cycles: Cycles) {
@@ -396,7 +407,7 @@ impl CpuOps for Context {
     fn poll_sync(&self, context: &mut PollContext<'_>) -> Poll<()> {
         loop {
             let core = self.cores.get(self.core.get());
-            let now = self.cores.now();
+            let clock = self.clock();
             match self.phase.get() {
                 Phase::Free => {
                     let left = self.ahead.replace(Duration::ZERO);
@@ -418,10 +429,10 @@ impl CpuOps for Context {
                     }
                     self.phase.set(match left.is_zero() {
                         true => Phase::Free,
-                        false => Phase::CatchingUp { end: now + left },
+                        false => Phase::CatchingUp { end: clock + left },
                     });
                 }
-                Phase::CatchingUp { end } if now >= end => {
+                Phase::CatchingUp { end } if clock >= end => {
                     *self.timer.borrow_mut() = None;
                     self.phase.set(Phase::Free);
                     self.settle_account();
@@ -435,6 +446,10 @@ impl CpuOps for Context {
                             continue;
                         }
                     }
+                    // A clock that stands still is looked at again a little later.
+                    let stands = self.cores.has_clocks && self.seen.replace(clock) == clock;
+                    let least = if stands { LOOK } else { Duration::ZERO };
+                    let end = self.cores.now() + end.since(clock).max(least);
                     let until = match self.level {
                         Level::Task => end.min(self.cores.turn_ends(core)),
                         _ => end,

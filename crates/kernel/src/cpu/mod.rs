@@ -133,6 +133,8 @@ pub(crate) struct Cores {
     /// Whether somebody wants to know what the cores do, and who.
     pub is_watched: Cell<bool>,
     pub trace: RefCell<Trace<Ran>>,
+    /// Whether cores run at times only.
+    pub has_clocks: bool,
     /// Picoseconds of a cycle, times 2^32: no division for each piece of work.
     cycle_q32: u128,
 }
@@ -150,6 +152,7 @@ impl Cores {
         let cycle_q32 = (1_000_000_000_000 << 32) / u128::from(params.frequency.hz());
         Self {
             hw,
+            has_clocks: ground.core_clocks().is_some(),
             ground,
             params,
             costs,
@@ -168,6 +171,27 @@ impl Cores {
 
     pub fn now(&self) -> Time {
         self.hw.now()
+    }
+
+    /// The clock by which a core computes: the simulation's, unless the core runs at times only.
+    #[inline]
+    pub fn clock(&self, core: CpuId) -> Time {
+        if self.has_clocks { self.clock_of(core) } else { self.hw.now() }
+    }
+
+    #[cold]
+    fn clock_of(&self, core: CpuId) -> Time {
+        self.ground.core_clocks().map_or_else(|| self.hw.now(), |clocks| clocks.clock(core))
+    }
+
+    /// Lets whoever runs the core know whether it has something to do.
+    #[inline]
+    pub fn note_busy(&self, core: &Core) {
+        if self.has_clocks
+            && let Some(clocks) = self.ground.core_clocks()
+        {
+            clocks.set_busy(core.id, core.running().is_some());
+        }
     }
 
     /// A core that is at `when` stores to a device.

@@ -50,6 +50,20 @@ pub trait Ground: MemoryGround + DeviceGround + IommuGround {
 
     /// Sends interrupts to `sink` from now on; to nobody without.
     fn connect_interrupts(&self, sink: Option<InterruptSink>);
+
+    /// The clock of cores that do not always run, as those of a guest, which wait for cores of their host. None if they do.
+    fn core_clocks(&self) -> Option<&dyn CoreClocks> {
+        None
+    }
+}
+
+/// Cores that run at times only.
+pub trait CoreClocks {
+    /// For how long a core has run, as a time since its beginning.
+    fn clock(&self, core: CpuId) -> Time;
+
+    /// A core has something to do from now on, or has not.
+    fn set_busy(&self, core: CpuId, busy: bool);
 }
 
 /// Memory, as cores see it.

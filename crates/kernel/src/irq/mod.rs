@@ -259,6 +259,7 @@ impl Inner {
                 context.cycles(Part::Irq, costs.idle_exit);
             }
             core.raise(&context);
+            cores.note_busy(core);
             loop {
                 let next = inbox.pending.borrow_mut().pop_front();
                 inbox.serving.set(next);
@@ -272,6 +273,7 @@ impl Inner {
                 cpu.sync().await;
             }
             core.lower(Level::Hardirq);
+            cores.note_busy(core);
         }
     }
 

@@ -189,6 +189,7 @@ impl Inner {
             self.softirqs[usize::from(id.0)].notify.notified().await;
             let core = cores.get(id);
             core.raise(&context);
+            cores.note_busy(core);
             cpu.sync().await;
             let began = cpu.now();
             let (mut finished, mut rounds) = (self.poll_list(&cpu, id).await, 1);
@@ -199,6 +200,7 @@ impl Inner {
             }
             cpu.sync().await;
             core.lower(Level::Softirq);
+            cores.note_busy(core);
             if !finished {
                 let softirq = &self.softirqs[usize::from(id.0)];
                 softirq.deferred.set(true);

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use platform::cpu::CpuId;
+use platform::cpu::{CpuId, Part};
 use platform::irq::Irq;
+use platform::kernel::TaskId;
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
 use wire::pcie::{Bdf, FunctionAddress};
@@ -47,6 +48,13 @@ impl Kernel {
     pub fn task_times(&self) -> BTreeMap<String, TaskTimes> {
         self.inner.cores.settle_accounts();
         self.inner.tasks.by_name()
+    }
+
+    /// What a task that has not ended has computed so far on account of a part.
+    pub fn task_time(&self, task: TaskId, part: Part) -> Duration {
+        let Some(task) = self.inner.tasks.get(task) else { return Duration::ZERO };
+        task.context.settle_account();
+        task.times.borrow().of(part)
     }
 
     /// Busy time of a core by part.

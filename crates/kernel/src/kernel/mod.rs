@@ -115,6 +115,11 @@ impl Kernel {
         Rc::clone(&self.inner)
     }
 
+    /// What it stands on.
+    pub fn ground(&self) -> Rc<dyn Ground> {
+        Rc::clone(&self.inner.cores.ground)
+    }
+
     /// Network devices and what is above them.
     pub fn net(&self) -> &Net {
         &self.inner.net

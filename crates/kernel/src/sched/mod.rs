@@ -134,7 +134,10 @@ impl Cores {
     fn dispatch(&self, core: &Core) {
         debug_assert!(core.current.borrow().is_none());
         let first = self.pull(core).or_else(|| core.queue.borrow_mut().take_first());
-        let Some(next) = first.or_else(|| self.steal(core)) else { return };
+        let Some(next) = first.or_else(|| self.steal(core)) else {
+            self.note_busy(core);
+            return;
+        };
         next.state.set(State::Running);
         next.resched.set(false);
         next.turn_began.set(self.now());
@@ -143,6 +146,7 @@ impl Cores {
             next.context.cycles(Part::Scheduler, self.costs.context_switch);
         }
         *core.current.borrow_mut() = Some(Rc::clone(&next));
+        self.note_busy(core);
         if !next.polled.get() {
             next.context.wake();
         }

@@ -1,0 +1,205 @@
+//! Guests on a host with a drive: the same kernel and drivers, on cores that are tasks, in memory that is the host's.
+
+use std::rc::Rc;
+
+use devices::nvme::{MemoryMedia, Nvme, NvmeParams};
+use drivers::nvme::{NvmeDriver, NvmeOptions};
+use engine::{Seed, Simulation};
+use hardware::Fabric;
+use hardware::endpoint::EndpointParams;
+use hardware::iommu::{Iommu, IommuParams};
+use hardware::link::LinkParams;
+use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::root::RootPortParams;
+use kernel::{
+    BlockParams, CoreParams, DmaMode, DmaParams, InetParams, Kernel, KernelCosts, KernelParams, PciParams,
+    SchedParams,
+};
+use platform::Error;
+use platform::block::{BlockOp, Segment};
+use platform::cpu::{Async, Cpu, CpuId, Node};
+use platform::kernel::TaskParams;
+use platform::memory::Policy;
+use platform::storage::{IoCompletions, IoRequest};
+use platform::sync::Completion;
+use units::{Bytes, Duration, Frequency};
+use virt::{Vfio, VirtCosts, Vm, VmError, VmParams};
+use wire::pcie::{Generation, Width};
+
+fn params(mode: DmaMode) -> KernelParams {
+    KernelParams {
+        core: CoreParams::haswell(Frequency::mhz(2_500)),
+        costs: KernelCosts::linux(),
+        sched: SchedParams::linux(),
+        pci: PciParams::default(),
+        dma: DmaParams::linux(mode),
+        block: BlockParams::default(),
+        inet: InetParams::linux(),
+    }
+}
+
+struct Host {
+    // Dropped first: tasks hold what kernels hold.
+    simulation: Simulation<Fabric>,
+    kernel: Rc<Kernel>,
+    vfio: Rc<Vfio>,
+}
+
+/// A host with a drive, which is for guests if `passes`.
+fn host(mode: DmaMode, passes: bool) -> Host {
+    let mut memory = MemoryParams::example();
+    for socket in &mut memory.sockets {
+        socket.memory[0].size = Bytes::mib(512);
+    }
+    let iommus =
+        (0..2).map(|n| Iommu::new(IommuParams::default(), NodeId(n), Seed::new(7)).unwrap()).collect();
+    let mut fabric = Fabric::new();
+    let host = fabric.add_host(MemorySystem::new(&memory), iommus);
+    let port = RootPortParams { node: NodeId(0), ..RootPortParams::ideal() };
+    let link = fabric.add_root_port(host, port, LinkParams::example(Generation::Gen3, Width::X4), 0..=0);
+    let nvme = Nvme::new(NvmeParams::example(), Box::new(MemoryMedia::default())).unwrap();
+    fabric.add_endpoint(EndpointParams::ideal(256), &[link], Box::new(nvme));
+    let simulation = Simulation::new(fabric);
+    let kernel = Rc::new(Kernel::new(&simulation.handle(), host, params(mode)));
+    let vfio = Vfio::new(move |_| passes);
+    kernel.add_driver(Rc::clone(&vfio) as _);
+    kernel.add_driver(Rc::new(NvmeDriver::new(NvmeOptions::default())) as _);
+    simulation.block_on(kernel.boot()).expect("the host boots");
+    Host { simulation, kernel, vfio }
+}
+
+impl Host {
+    /// A guest of the host's cores that has booted.
+    fn guest(&self, name: &str, cores: &[u16]) -> Result<Rc<Vm>, VmError> {
+        let vm = VmParams {
+            name: name.to_owned(),
+            vcpus: cores.iter().map(|&core| vec![CpuId(core)]).collect(),
+            memory: Bytes::mib(64),
+            node: Node(0),
+            costs: VirtCosts::kvm(),
+            kernel: params(DmaMode::Off),
+        };
+        let vm = Vm::start(&self.simulation.handle(), &self.kernel, vm, self.vfio.claimed());
+        let vm = self.simulation.block_on(vm).expect("it is put together")?;
+        vm.kernel().add_driver(Rc::new(NvmeDriver::new(NvmeOptions::default())) as _);
+        self.simulation.block_on(vm.kernel().boot()).expect("the guest boots");
+        Ok(vm)
+    }
+
+    /// Runs a program on a core of a kernel to its end.
+    fn run<T: 'static>(
+        &self,
+        kernel: &Kernel,
+        on: u16,
+        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> T {
+        let result = start(kernel, on, program);
+        let ended = self.simulation.block_on(async move { result.wait().await });
+        ended.unwrap_or_else(|deadlock| panic!("{deadlock}: {:#?}", kernel.log()))
+    }
+}
+
+fn start<T: 'static>(
+    kernel: &Kernel,
+    on: u16,
+    program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+) -> Completion<T> {
+    let result = Completion::new();
+    let end = result.clone();
+    kernel.spawn(TaskParams::named("test").on(CpuId(on)), move |cpu| {
+        Box::pin(async move {
+            let value = program(cpu.clone()).await;
+            cpu.sync().await;
+            end.complete(value);
+        })
+    });
+    result
+}
+
+/// Writes to a drive, reads it back elsewhere, and says how long a read takes.
+fn write_and_read(host: &Host, kernel: &Rc<Kernel>) -> Duration {
+    let face = kernel.face();
+    host.run(kernel, 1, move |cpu| {
+        Box::pin(async move {
+            let file = face.open_block("/dev/nvme0n1").expect("the drive is found");
+            let at = face.alloc_pages(&cpu, 4, Policy::Local).unwrap().start;
+            let data: Vec<u8> = (0..32_768u32).map(|n| (n * 7 >> 3) as u8).collect();
+            cpu.store(at, &data);
+            let completions = IoCompletions::new();
+            let mut took = Duration::ZERO;
+            for (op, memory) in [(BlockOp::Write { fua: false }, at), (BlockOp::Read, at + 32_768)] {
+                let memory = vec![Segment { at: memory, length: 32_768 }];
+                let began = cpu.now();
+                file.submit(
+                    &cpu,
+                    vec![IoRequest { op, offset: 8192, length: 32_768, memory, token: 1 }],
+                    &completions,
+                );
+                assert_eq!(completions.next().await.result, Ok(()));
+                cpu.sync().await;
+                took = cpu.now().since(began);
+            }
+            let mut back = vec![0; 32_768];
+            cpu.load(at + 32_768, &mut back);
+            assert_eq!(back, data);
+            took
+        })
+    })
+}
+
+#[test]
+fn a_guest_boots_and_drives_what_is_passed_through() {
+    let native = host(DmaMode::PassThrough, false);
+    let alone = write_and_read(&native, &native.kernel);
+    let host = host(DmaMode::Strict, true);
+    assert!(host.kernel.face().open_block("/dev/nvme0n1").is_none(), "the host leaves it alone");
+    let vm = host.guest("x", &[2, 3]).unwrap();
+    assert_eq!(vm.kernel().pci().len(), 1, "{}", vm.kernel().pci_text());
+    let before = vm.exits();
+    let took = write_and_read(&host, vm.kernel());
+    let after = vm.exits();
+    assert_eq!((after.config, after.table), (before.config, before.table), "registers are the guest's own");
+    let interrupts = after.interrupt - before.interrupt;
+    assert!((1..=2).contains(&interrupts), "{after:?}");
+    assert!(before.config > 30 && before.table > 4, "{before:?}");
+    // Slower by its exits, some microseconds, and no more.
+    println!("a read of 32 KiB: {took} in a guest, {alone} natively; {before:?} {after:?}");
+    assert!(took > alone && took < alone + Duration::from_us(30), "{took}, alone {alone}");
+    assert_eq!(host.kernel.iommu_faults(), []);
+    assert_eq!(vm.pinned(), Bytes::mib(64));
+    assert!(vm.tlb_misses() > 0);
+}
+
+#[test]
+fn guests_that_share_a_core_take_turns() {
+    let host = host(DmaMode::Strict, false);
+    let work = Duration::from_ms(20);
+    let compute = move |cpu: Cpu| -> Async<'static, Duration> {
+        Box::pin(async move {
+            let began = cpu.now();
+            for _ in 0..200 {
+                cpu.stall(work / 200);
+                cpu.sync().await;
+            }
+            cpu.now().since(began)
+        })
+    };
+    let one = host.guest("one", &[2]).unwrap();
+    let alone = host.run(one.kernel(), 0, compute);
+    assert!(alone >= work && alone < work + work / 20, "{alone}");
+    let two = host.guest("two", &[2]).unwrap();
+    let both = [&one, &two].map(|vm| start(vm.kernel(), 0, compute));
+    for ended in both {
+        let took = host.simulation.block_on(async move { ended.wait().await }).unwrap();
+        assert!(took > work * 3 / 2 && took < work * 5 / 2, "{took}");
+    }
+    // What the guest thinks that it has computed is what its core has: what the other had is stolen.
+    assert!(one.kernel().busy() < work * 5 / 2, "{}", one.kernel().busy());
+}
+
+#[test]
+fn nothing_is_passed_through_without_an_iommu() {
+    let host = host(DmaMode::Off, true);
+    let refused = host.guest("x", &[2]).err();
+    assert!(matches!(refused, Some(VmError::Function(_, Error::NotSupported))), "{refused:?}");
+}
