@@ -359,7 +359,12 @@ impl<'a> Surroundings<'a> {
 
     fn move_task<'p>(&self, what: &'p Placed<String>, to: &'p Placed<String>) -> Result<Action, Wrong<'p>> {
         let program = self.program(&what.value).map_err(|why| (what, why))?;
-        let cpus = self.cores(self.programs[program].host, &to.value).map_err(|why| (to, why))?;
+        let ProgramSetup { host, vm, .. } = self.programs[program];
+        let cores = match vm {
+            None => self.stations.hosts[host].cores(),
+            Some(vm) => self.stations.hosts[host].vms[vm].vcpus.len() as u32,
+        };
+        let cpus = cpu_list(&to.value, cores).map_err(|message| (to, (message, cores_help(cores))))?;
         Ok(Action::MoveTask { program, cpus })
     }
 

@@ -58,7 +58,7 @@ pub use cluster::{
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
     FoundLink, HostEntry, HostSetup, InterfaceSetup, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup,
-    SlotSetup, TeamEntry, TeamMode, TeamSetup, links_found,
+    SlotSetup, TeamEntry, TeamMode, TeamSetup, VmEntry, VmSetup, links_found,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};

@@ -58,6 +58,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/events.toml",
     "scenarios/fio-randread.toml",
     "scenarios/fio-remote.toml",
+    "scenarios/fio-guest.toml",
     "scenarios/fio-switch.toml",
     "scenarios/gpu-peer.toml",
     "scenarios/iommu-window.toml",

@@ -76,6 +76,8 @@ pub struct ProgramSetup {
     pub name: Option<String>,
     /// Which of the hosts.
     pub host: usize,
+    /// Which of its virtual machines; itself if none.
+    pub vm: Option<usize>,
     /// The cores that it may run on; empty for all.
     pub cpus: Vec<u16>,
     /// Where its memory comes from.
@@ -108,19 +110,41 @@ impl ProgramSetup {
                 );
                 return None;
             }
-            Some(name) => match hosts.iter().position(|host| host.name == name.value) {
-                Some(host) => host,
+            Some(name) => {
+                let own = name.value.split('/').next().unwrap_or_default();
+                match hosts.iter().position(|host| host.name == own) {
+                    Some(host) => host,
+                    None => {
+                        let message = format!("there is no host `{own}`");
+                        wrong.push(Diagnostic::new(&name.place, message).help(known()));
+                        return None;
+                    }
+                }
+            }
+        };
+        let vm = match entry.host.as_ref().and_then(|name| Some((name, name.value.split_once('/')?.1))) {
+            None => None,
+            Some((place, name)) => match hosts[host].vms.iter().position(|vm| vm.name == name) {
+                Some(vm) => Some(vm),
                 None => {
-                    let message = format!("there is no host `{}`", name.value);
-                    wrong.push(Diagnostic::new(&name.place, message).help(known()));
+                    let names = crate::suggest::list(hosts[host].vms.iter().map(|vm| vm.name.as_str()));
+                    let help = match names.is_empty() {
+                        true => "add a `[[host.vm]]`".to_owned(),
+                        false => format!("there are {names}"),
+                    };
+                    let message = format!("host `{}` has no virtual machine `{name}`", hosts[host].name);
+                    wrong.push(Diagnostic::new(&place.place, message).help(help));
                     return None;
                 }
             },
         };
         let described = &hosts[host].machine.host;
-        let cores = hosts[host].cores();
+        let (cores, nodes) = match vm {
+            None => (hosts[host].cores(), described.sockets.value.get()),
+            Some(vm) => (hosts[host].vms[vm].vcpus.len() as u32, 1),
+        };
         if let Some(name) = &entry.namespace
-            && !hosts[host].interfaces.iter().any(|interface| interface.name == name.value)
+            && (vm.is_some() || !hosts[host].interfaces.iter().any(|interface| interface.name == name.value))
         {
             let message = format!("there is no network device `{}`", name.value);
             let help = crate::route::known(&hosts[host].interfaces);
@@ -139,10 +163,10 @@ impl ProgramSetup {
         };
         let memory = match &entry.memory {
             None => MemoryPolicy::Local,
-            Some(text) => match MemoryPolicy::parse(&text.value, described.sockets.value.get()) {
+            Some(text) => match MemoryPolicy::parse(&text.value, nodes) {
                 Ok(memory) => memory,
                 Err(message) => {
-                    let help = MemoryPolicy::help(described.sockets.value.get());
+                    let help = MemoryPolicy::help(nodes);
                     wrong.push(Diagnostic::new(&text.place, message).help(help));
                     return None;
                 }
@@ -151,7 +175,7 @@ impl ProgramSetup {
         let start = entry.start.unwrap_or(Duration::ZERO);
         let (run, namespace) = (entry.run.clone(), entry.namespace.clone());
         let name = entry.name.as_ref().map(|name| name.value.clone());
-        Some(Self { name, host, cpus, memory, run, start, namespace })
+        Some(Self { name, host, vm, cpus, memory, run, start, namespace })
     }
 }
 

@@ -66,7 +66,9 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
     let networks: Vec<_> = networks.collect();
     let drives = |number| {
         let found = links_found(all, number).into_iter();
-        let own = found.map(|link| (link.host, link.device)).filter(|&device| !cluster.lends(device));
+        let is_passed = |(host, device): (usize, usize)| all[host].passes(device);
+        let own = found.map(|link| (link.host, link.device));
+        let own = own.filter(move |&device| !cluster.lends(device) && !is_passed(device));
         // What is borrowed comes when the own devices are there.
         let borrowed = cluster.borrows.iter().filter(move |borrow| borrow.by == number);
         own.chain(borrowed.map(|borrow| borrow.function)).filter_map(|(host, device)| {
@@ -89,7 +91,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
 
 /// The block devices of controllers, of which it is known whose they are: one for each namespace of each controller, or of each
 /// drive (`as_one`), called as that of its first controller.
-fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool) -> Vec<DiskSetup> {
+pub(super) fn disks(controllers: &[((usize, usize), &DriveSetup)], as_one: bool) -> Vec<DiskSetup> {
     let is_first = |(n, (whose, _)): &(usize, &((usize, usize), &DriveSetup))| {
         !as_one || !controllers[..*n].iter().any(|(other, _)| other == whose)
     };

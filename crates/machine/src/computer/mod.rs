@@ -6,6 +6,7 @@
 //! | `device` | what is in a host's slots |
 //! | `slot` | which slot that is |
 //! | `found` | what its kernel will find there, by the names that it gives |
+//! | `vm` | its virtual machines |
 //! | `team` | network devices that are made of others |
 //! | `fit` | whether the drivers' settings are any for these devices |
 
@@ -14,6 +15,7 @@ mod fit;
 mod found;
 mod slot;
 mod team;
+mod vm;
 
 use std::collections::BTreeSet;
 
@@ -41,6 +43,7 @@ pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
 pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
 pub use team::{TeamEntry, TeamMode, TeamSetup};
+pub use vm::{VmEntry, VmSetup};
 
 record! {
     /// An experiment with computers as a scenario file describes it.
@@ -124,6 +127,8 @@ record! {
         device: Vec<DeviceEntry>,
         /// Network devices above others.
         team: Vec<TeamEntry>,
+        /// Its virtual machines.
+        vm: Vec<VmEntry>,
         /// Its routes beside those to the networks of its ports.
         route: Vec<RouteEntry>,
     }
@@ -200,6 +205,8 @@ pub struct HostSetup {
     pub devices: Vec<DeviceSetup>,
     /// Its network devices that are made of others.
     pub teams: Vec<TeamSetup>,
+    /// Its virtual machines.
+    pub vms: Vec<VmSetup>,
     /// Its routes.
     pub routes: Vec<RouteSetup>,
     /// The network devices that its kernel will find.
@@ -252,6 +259,7 @@ impl ComputerSetup {
         device::shared_backings(&hosts, &mut wrong);
         let cluster = (&scenario.cluster_switch[..], &scenario.ntb_cable[..], &scenario.borrow[..]);
         let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
+        vm::find(&scenario.host, &mut hosts, &mut wrong);
         found::find(&mut hosts, &scenario.program, &cluster);
         team::find(&scenario.host, &mut hosts, &mut wrong);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
@@ -287,6 +295,11 @@ impl ComputerSetup {
 }
 
 impl HostSetup {
+    /// Whether a device is passed through to one of its virtual machines.
+    pub fn passes(&self, device: usize) -> bool {
+        self.vms.iter().any(|vm| vm.devices.contains(&device))
+    }
+
     /// Whether programs drive its drives by themselves.
     pub fn has_user_drives(&self) -> bool {
         self.nvme_driver.as_ref().is_some_and(|driver| driver.user_space == Some(true))
@@ -365,6 +378,7 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         switches,
         devices,
         teams: Vec::new(),
+        vms: Vec::new(),
         routes: Vec::new(),
         interfaces: Vec::new(),
         disks: Vec::new(),

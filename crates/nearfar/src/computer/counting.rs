@@ -135,6 +135,9 @@ pub(super) fn reading(computers: &Computers, host: &Computer, setup: &HostSetup)
     let mut reading =
         computers.simulation().with(|fabric, _| Reading::of_hardware(fabric, host.host, &places, now));
     reading.add_kernel(&host.kernel, now);
+    for (vm, setup) in host.vms().iter().zip(&setup.vms) {
+        reading.add_vm(&setup.name, vm);
+    }
     reading
 }
 

@@ -295,7 +295,8 @@ impl<'a> Events<'a> {
     }
 
     fn kernel_of(&self, program: usize, computers: &Computers) -> Rc<Kernel> {
-        Rc::clone(&computers.hosts()[self.setup.programs[program].host].kernel)
+        let entry = &self.setup.programs[program];
+        computers.hosts()[entry.host].kernel_of(entry.vm)
     }
 
     fn power_off(&self, computers: &mut Computers, host: usize, why: &str) {
@@ -310,7 +311,7 @@ impl<'a> Events<'a> {
         if stopped.kernel.is_halted() {
             return;
         }
-        stopped.kernel.halt();
+        stopped.halt();
         let now = computers.simulation().now();
         let mut done = self.ended.done.borrow_mut();
         for (n, entry) in self.setup.programs.iter().enumerate().filter(|(_, entry)| entry.host == host) {

@@ -7,6 +7,7 @@
 //! | `device/` | one file for each kind of device: from its file to an endpoint in a slot |
 //! | `kept` | results that were simulated before |
 //! | `network` | cables and switches between them, captures |
+//! | `vms` | virtual machines of hosts |
 //! | `cluster` | cables between NTB adapters, and lending over them |
 //! | `traffic` | traffic sources at their ends |
 //! | `budget` | what a link to a NIC carried, by kind, beside the analytic model |
@@ -39,6 +40,7 @@ mod rules;
 mod run;
 mod traffic;
 mod tree;
+mod vms;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,6 +157,8 @@ pub struct Computer {
     pub nics: Vec<(EndpointId, NicHandle)>,
     /// What it lends and borrows by, if it has an NTB adapter.
     lending: Option<Rc<cluster::Lending>>,
+    /// Its virtual machines.
+    vms: Option<vms::HostVms>,
     /// Network devices that are to be made of others.
     teams: Vec<TeamParams>,
     /// Virtual functions that are to be enabled: device, port, how many.
@@ -197,6 +201,22 @@ fn boot(
     let rules = Rules::new(simulation.handle(), &kernel, interfaces, &namespaces, endpoint);
     kernel.net().set_rules(Rc::clone(&rules) as _);
     Ok((kernel, namespaces, rules))
+}
+
+/// What of virtual machines a host has, and its drivers with that for what is passed through.
+fn passing(
+    host: &machine::HostSetup,
+    simulation: &Simulation<Fabric>,
+    devices: &[EndpointId],
+    drivers: Vec<Rc<dyn PciDriver>>,
+) -> (Option<vms::HostVms>, Vec<Rc<dyn PciDriver>>) {
+    match vms::Vms::new(host, &simulation.handle(), devices) {
+        None => (None, drivers),
+        Some((vms, first)) => {
+            let own = vms::HostVms { setup: host.clone(), vms, running: RefCell::default() };
+            (Some(own), [first].into_iter().chain(drivers).collect())
+        }
+    }
 }
 
 /// What of lending a host has, and its drivers with those for that.
@@ -368,7 +388,8 @@ impl Computers {
         let boot =
             |(number, (host, id, devices, nics, switches)): (usize, (&machine::HostSetup, _, _, _, _))| {
                 let endpoint = |host: usize, device: usize| all[host][device];
-                let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers(host));
+                let (vms, drivers) = passing(host, &simulation, &all[number], drivers(host));
+                let (lending, drivers) = lending(setup, number, &simulation, &all[number], drivers);
                 let fresh = self::boot(setup, number, &simulation, (id, drivers), endpoint)?;
                 let (kernel, namespaces, rules) = fresh;
                 let (name, interfaces, routes) =
@@ -382,6 +403,7 @@ impl Computers {
                     devices,
                     nics,
                     lending,
+                    vms,
                     teams: device::teams(host)?,
                     vfs,
                     interfaces,
@@ -410,10 +432,13 @@ impl Computers {
         let drivers = device::drivers(&setup.hosts[number]);
         let endpoint = |host: usize, device: usize| self.hosts[host].devices[device];
         let own = &self.hosts[number].devices;
+        // Its virtual machines do not start again, and what is theirs stays so.
+        let (vms, drivers) = passing(&setup.hosts[number], &self.simulation, own, drivers);
         let (lending, drivers) = lending(setup, number, &self.simulation, own, drivers);
         let fresh = boot(setup, number, &self.simulation, (id, drivers), endpoint)?;
         let host = &mut self.hosts[number];
         host.lending.clone_from(&lending);
+        host.vms = vms;
         (host.kernel, host.namespaces, host.rules) = fresh;
         let (booted, rules, teams) = (host.kernel.boot(), Rc::clone(&host.rules), host.teams.clone());
         let (init, vfs, hw) = (host.init(), host.vfs.clone(), self.simulation.handle());
@@ -470,6 +495,7 @@ impl Computers {
             init.add_routes()?;
             host.rules.run();
         }
+        self.start_vms()?;
         self.start_lending()
     }
 

@@ -65,6 +65,16 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     let count = |is_it: fn(&DeviceFile) -> bool| {
         devices.iter().filter(|&&(of, device)| is_it(&setup.hosts[of].devices[device].kind)).count() as u32
     };
+    if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
+        return Premises {
+            cores: if entry.cpus.is_empty() { vm.vcpus.len() } else { entry.cpus.len() },
+            memory: vm.memory.get(),
+            disks: vm.disks.iter().map(disk).collect(),
+            links: Vec::new(),
+            gpus: 0,
+            user_drives: 0,
+        };
+    }
     Premises {
         cores: if entry.cpus.is_empty() { host.cores() as usize } else { entry.cpus.len() },
         memory: u64::from(described.sockets.value.get()).saturating_mul(described.dram.size.value.get()),

@@ -268,7 +268,10 @@ pub fn run_watched(
 /// Lets what programs wrote reach the drives that nobody has open any more.
 fn write_back(computers: &Computers) {
     let alive = computers.hosts().iter().filter(|host| !host.kernel.is_halted());
-    let drives: Vec<_> = alive.flat_map(|host| host.kernel.block().devices()).collect();
+    let guests =
+        |host: &Computer| host.vms().into_iter().map(|vm| Rc::clone(vm.kernel())).collect::<Vec<_>>();
+    let kernels = alive.flat_map(|host| [Rc::clone(&host.kernel)].into_iter().chain(guests(host)));
+    let drives: Vec<_> = kernels.flat_map(|kernel| kernel.block().devices()).collect();
     computers.simulation().run_while(|_| drives.iter().any(|drive| drive.is_closing()));
 }
 
@@ -318,8 +321,12 @@ fn start(
     let name = run.split_whitespace().next().unwrap_or_default();
     let policy = policy(entry.memory);
     let params = TaskParams { cpus: environment.cpus.clone(), policy, ..TaskParams::named(name) };
-    let (host_name, program, ended) = (host.name.clone(), Rc::clone(program), Rc::clone(ended));
-    host.kernel.spawn(params, move |cpu| {
+    let host_name = match entry.vm {
+        None => host.name.clone(),
+        Some(vm) => format!("{}/{}", host.name, setup.hosts[entry.host].vms[vm].name),
+    };
+    let (program, ended) = (Rc::clone(program), Rc::clone(ended));
+    host.kernel_of(entry.vm).spawn(params, move |cpu| {
         Box::pin(async move {
             if cpu.now() < at {
                 cpu.sleep_until(at).await;
@@ -354,7 +361,10 @@ fn start_source(
 
 /// What a program of `host` finds there.
 fn environment(host: &Computer, entry: &ProgramSetup, seed: u64) -> Environment {
-    let kernel = host.face(entry.namespace.as_ref().map(|name| name.value.as_str()));
+    let kernel = match entry.vm {
+        None => host.face(entry.namespace.as_ref().map(|name| name.value.as_str())),
+        vm => host.kernel_of(vm).face(),
+    };
     let cpus = match entry.cpus.is_empty() {
         true => (0..kernel.cpus()).map(CpuId).collect(),
         false => entry.cpus.iter().copied().map(CpuId).collect(),

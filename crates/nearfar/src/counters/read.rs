@@ -12,6 +12,7 @@ use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex};
 use platform::ethernet::EthernetPort;
 use units::{Bytes, Duration, Time};
+use virt::Vm;
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::nic::registers::counter;
 
@@ -147,6 +148,22 @@ impl Reading {
         let irqs = kernel.irq_counters();
         self.add("kernel/interrupts/handled".into(), Unit::Events, irqs.handled);
         self.add("kernel/interrupts/between-cores".into(), Unit::Events, irqs.between_cores);
+    }
+
+    /// Adds why a virtual machine was left, and how often.
+    pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm) {
+        let exits = vm.exits();
+        let fields = [
+            ("exits/config", exits.config),
+            ("exits/msix-table", exits.table),
+            ("exits/halt", exits.halt),
+            ("exits/interrupt", exits.interrupt),
+            ("exits/end-of-interrupt", exits.end_of_interrupt),
+            ("tlb-misses", vm.tlb_misses()),
+        ];
+        for (field, value) in fields {
+            self.add(format!("vm-{name}/{field}"), Unit::Events, value);
+        }
     }
 
     fn memory(&mut self, memory: &MemorySystem) {
