@@ -1,33 +1,3 @@
-//! Frames from arbitrary bytes: every parser gets the payload of the one before; what is filled in is right afterwards.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use wire::ethernet::{Arp, EthernetHeader, fcs_is_right};
-use wire::ip::dissect::Verdict;
-use wire::ip::{Dissection, IcmpEcho, Ipv4Header, TcpHeader, UdpHeader};
-
-fuzz_target!(|bytes: &[u8]| {
-    let _ = fcs_is_right(bytes);
-    if let Some(seen) = Dissection::of(bytes) {
-        let mut frame = bytes.to_vec();
-        seen.fill_network_checksum(&mut frame);
-        if seen.fill_transport_checksum(&mut frame) {
-            assert_eq!(seen.transport_verdict(&frame), Verdict::Right);
-        }
-        assert_ne!(seen.network_verdict(&frame), Verdict::Wrong);
-    }
-    let Ok((header, len)) = EthernetHeader::parse(bytes) else { return };
-    let _ = header.to_string();
-    let _ = Arp::parse(&bytes[len..]);
-    // Parsers are also fed what a wrong type would keep from them.
-    if let Ok((ip, ip_len)) = Ipv4Header::parse(&bytes[len..]) {
-        let payload = &bytes[len + ip_len..];
-        let _ = (ip.to_string(), IcmpEcho::parse(payload), UdpHeader::parse(payload));
-        let _ = UdpHeader::checksum_is_right(payload, ip.source, ip.destination);
-        if let Ok((tcp, tcp_len)) = TcpHeader::parse(payload) {
-            assert!(tcp_len <= payload.len());
-            let mut again = [0; 60];
-            let _ = (tcp.to_string(), tcp.emit(&mut again));
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzzing::ethernet_frame::run(bytes));

@@ -1,0 +1,44 @@
+//! Any fragments in any order and at any time: no piece of them leaks, none is doubled, memory stays within its bound.
+
+use std::net::Ipv4Addr;
+
+use crate::pieces::{Numbers, Piece};
+use inet::fragments::{Fate, FragmentKey, FragmentParams, Reassembly};
+use inet::tcp::Payload;
+use units::{Duration, Time};
+
+/// Tries `bytes`.
+pub fn run(bytes: &[u8]) {
+    let mut numbers = Numbers(bytes);
+    let params = FragmentParams { memory: u64::from(numbers.word()) * 4, ..FragmentParams::linux() };
+    let mut all = Reassembly::new(params);
+    let mut now = Time::ZERO;
+    while !numbers.0.is_empty() {
+        let what = numbers.byte();
+        let (offset, length) = (u32::from(numbers.word()), u32::from(numbers.word()));
+        let key = FragmentKey {
+            source: Ipv4Addr::LOCALHOST,
+            destination: Ipv4Addr::LOCALHOST,
+            protocol: what & 1,
+            identification: u16::from(what >> 1 & 3),
+        };
+        // Fields say no more than 13 bits of eights, and a packet no more than 16 of bytes.
+        let (offset, more) = ((offset & 0x1fff) * 8, what & 8 != 0);
+        let length = if what & 16 != 0 { length } else { length & 0x1f8 };
+        if let Fate::Whole(parts) = all.take(now, key, offset, more, Piece::new(length)) {
+            let total: u32 = parts.iter().map(Payload::len).sum();
+            assert_eq!(total, offset.max(total - length) + length);
+            parts.into_iter().for_each(Piece::give_back);
+        }
+        all.discarded().for_each(Piece::give_back);
+        assert!(all.memory() <= params.memory);
+        if what & 32 != 0 {
+            now += Duration::from_ms(u64::from(what) * 100);
+            all.timer(now);
+            all.discarded().for_each(Piece::give_back);
+        }
+    }
+    all.timer(now + params.time);
+    all.discarded().for_each(Piece::give_back);
+    assert_eq!(all.memory(), 0);
+}
