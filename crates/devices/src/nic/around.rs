@@ -12,11 +12,11 @@ use super::{Nic, subnets};
 /// Frames on their way, by the port that will have them.
 #[derive(Default)]
 pub struct Around {
-    ports: [Way; 2],
+    ports: [Round; 2],
 }
 
 #[derive(Default)]
-struct Way {
+struct Round {
     frames: VecDeque<(Time, Vec<u8>)>,
     /// When the last one's last byte has left.
     free: Time,

@@ -7,7 +7,6 @@ use wire::ip::Flow;
 use wire::nic::registers::{NO_VECTOR, feature};
 use wire::pcie::config::ConfigSpace;
 
-use super::kpio::KpioQueue;
 use super::params::{NicFunctionParams, NicParams};
 use super::ring::Ring;
 use super::rx::RxQueue;
@@ -82,7 +81,6 @@ pub struct NicFunction {
     pub flow: FlowRegisters,
     pub tx: Vec<TxQueue>,
     pub rx: Vec<RxQueue>,
-    pub kpio: Vec<KpioQueue>,
     /// Longest frame that stays in the device for the driver to fetch.
     pub longest_held: u16,
     pub vectors: Vec<Vector>,
@@ -100,7 +98,6 @@ impl NicFunction {
             Some(own) => (own.queues, own.queues, own.vectors),
             None => (params.tx_queues, params.rx_queues, params.vectors),
         };
-        let kpio = params.kpio.iter().filter(|_| physical.is_none());
         Self {
             params: function,
             physical,
@@ -116,7 +113,6 @@ impl NicFunction {
             flow: FlowRegisters::RESET,
             tx: (0..tx).map(|_| TxQueue::new(params.tx.cache)).collect(),
             rx: (0..rx).map(|_| RxQueue::new(params.rx.cache)).collect(),
-            kpio: kpio.flat_map(|k| (0..k.queues).map(|_| KpioQueue::new(k))).collect(),
             longest_held: 0,
             vectors: vec![Vector::default(); usize::from(vectors)],
         }
@@ -167,9 +163,7 @@ impl NicFunction {
         let lives: Vec<(u16, u16)> = (0..self.tx.len().max(self.rx.len()))
             .map(|n| (self.tx.get(n).map_or(0, |q| q.ring.life), self.rx.get(n).map_or(0, |q| q.ring.life)))
             .collect();
-        let kpio = std::mem::take(&mut self.kpio);
         *self = Self::new(params, self.params, self.physical, self.config.clone());
-        self.kpio = kpio;
         for (n, (tx, rx)) in lives.into_iter().enumerate() {
             if let Some(queue) = self.tx.get_mut(n) {
                 queue.ring.life = (tx + 1) & 0xfff;

@@ -11,7 +11,7 @@ use super::Nic;
 
 /// The receive window of an RX queue.
 #[derive(Default)]
-pub struct Held {
+pub struct ReceiveWindow {
     memory: Vec<u8>,
     /// By place, the count of the buffer whose frame was put there last.
     counts: Vec<Option<u16>>,
@@ -30,7 +30,7 @@ impl Nic {
             return false;
         }
         if rx.held.life != rx.ring.life || rx.held.counts.is_empty() {
-            rx.held = Held {
+            rx.held = ReceiveWindow {
                 memory: vec![0; kpio.window() as usize],
                 counts: vec![None; places],
                 life: rx.ring.life,

@@ -52,6 +52,7 @@ pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualPa
 use around::Around;
 use config::{physical, virtual_function, virtual_mac};
 use function::NicFunction;
+use kpio::Kpio;
 use mux::Mux;
 use rx::Receiver;
 use steering::FlowTable;
@@ -66,6 +67,8 @@ pub struct Nic {
     switch_rules: FlowTable,
     sender: Sender,
     receiver: Receiver,
+    /// Queues that take frames by programmed I/O.
+    kpio: Option<Kpio>,
     /// In front of each Ethernet port.
     muxes: Vec<Mux>,
     around: Around,
@@ -104,7 +107,10 @@ impl Nic {
             }
         }
         let handle = NicHandle::new(functions.len());
+        // Virtual functions come behind and have none.
+        let kpio = params.kpio.map(|kpio| Kpio::new(kpio, params.functions.len(), params.max_frame));
         let nic = Self {
+            kpio,
             switch_rules: FlowTable::new(params.switch_rules.saturating_mul(params.functions.len() as u16)),
             functions,
             sender: Sender::default(),
@@ -247,8 +253,7 @@ impl Device for Nic {
             Kind::TxPump => self.pump(bus),
             Kind::RxPump => self.rx_pump(bus),
             Kind::Vector => self.vector_due(bus, note.function, note.first.into()),
-            Kind::KpioPatience => self.kpio_patience_due(bus, note),
-            Kind::KpioReport => self.kpio_report_due(bus, note),
+            Kind::KpioPatience | Kind::KpioReport => self.kpio_due(bus, note),
             Kind::Mux => self.mux_due(bus, note.first),
             Kind::Loopback if note.second == switch::INSIDE => self.come_inside(bus),
             Kind::Loopback => self.come_round(bus, note.first),

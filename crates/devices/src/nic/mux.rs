@@ -89,13 +89,16 @@ impl Nic {
             mux.kpio_was_last = takes_kpio;
             if takes_kpio {
                 let Some((function, queue)) = mux.kpio.pop_front() else { continue };
-                let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-                // The queue was stopped meanwhile.
-                let Some(frame) = state.ready.pop_front() else { continue };
+                let kpio = self.kpio.as_mut();
+                let Some(frame) = kpio.and_then(|kpio| kpio.take_frame(function, queue)) else { continue };
                 let left = self.hand_on(bus, function, &frame.bytes, frame.at, 0);
                 self.handle.add(function, counter::KPIO_FRAMES, u64::from(left.is_some()));
                 self.mux_taken(bus, port, left);
-                self.kpio_left(bus, function, queue, frame);
+                if let Some(kpio) = &mut self.kpio {
+                    kpio.frame_left(function, queue, frame);
+                }
+                // Room for what waits in the port; and what was missing may not be any more.
+                self.kpio_goes_on(bus, function, queue);
             } else {
                 let Some(FromDma::Frame { function, bytes, held }) = mux.dma.pop_front() else { continue };
                 let left = self.hand_on(bus, function, &bytes, now, held);

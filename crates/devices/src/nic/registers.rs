@@ -8,6 +8,7 @@ use wire::nic::registers::{
 use wire::nic::toeplitz::KEY_LEN;
 
 use super::Nic;
+use super::kpio::{Changed, Kpio};
 use super::steering::FlowTable;
 
 /// A place in a block of registers that repeats: which one, and where in it.
@@ -21,12 +22,15 @@ impl Nic {
     /// Reads the 4 bytes at `at`.
     pub(super) fn register(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64) -> u32 {
         let functions = self.functions.len() as u32;
-        let kpio_limits = self.kpio_limits();
+        let kpio = self.kpio.as_ref().filter(|kpio| kpio.queues(function) > 0);
         let params = &self.params;
         let state = &mut self.functions[usize::from(function)];
         let features = state.features(params);
-        if let Some((queue, register)) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, state.kpio.len()) {
-            return self.kpio_register(function, queue, register);
+        if let Some(kpio) = kpio
+            && let Some((queue, register)) =
+                block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, kpio.queues(function))
+        {
+            return kpio.register(function, queue, register);
         }
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {
             return queue_register(&state.tx[queue].ring, register);
@@ -79,7 +83,7 @@ impl Nic {
             regs::EVENT_VECTOR => state.event_vector,
             regs::FUNCTION => u32::from(function) | functions << 8,
             regs::TSO_MAX => params.tso_max,
-            regs::KPIO if !state.kpio.is_empty() => kpio_limits,
+            regs::KPIO => kpio.map_or(0, Kpio::limits),
             regs::RX_HELD => state.longest_held.into(),
             regs::RSS_TYPES => state.rss.types,
             flow::SOURCE => le(&state.flow.source),
@@ -97,11 +101,18 @@ impl Nic {
 
     /// Writes the 4 bytes at `at`.
     pub(super) fn set_register(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, value: u32) {
-        let state = &mut self.functions[usize::from(function)];
-        if let Some((queue, register)) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, state.kpio.len()) {
-            self.set_kpio_register(bus, function, queue, register, value);
+        if let Some(kpio) = &mut self.kpio
+            && let Some((queue, register)) =
+                block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, kpio.queues(function))
+        {
+            match kpio.set_register(function, queue, register, value) {
+                Changed::Running => self.count_kpio(),
+                Changed::Armed => self.kpio_goes_on(bus, function, queue as u8),
+                Changed::Setting => {}
+            }
             return;
         }
+        let state = &mut self.functions[usize::from(function)];
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {
             self.set_queue_register(bus, function, queue as u8, true, register, value);
             return;
@@ -269,7 +280,10 @@ impl Nic {
         for queue in 0..rx {
             self.stop_queue(function, queue as u8, false);
         }
-        self.kpio_reset(function);
+        if let Some(kpio) = &mut self.kpio {
+            kpio.reset(function);
+            self.count_kpio();
+        }
         let state = &mut self.functions[usize::from(function)];
         state.reset(&self.params);
         self.watch_rings(usize::from(function));

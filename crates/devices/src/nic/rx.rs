@@ -18,7 +18,7 @@ use wire::nic::{Completion, RxDescriptor};
 
 use super::Nic;
 use super::completions::write;
-use super::held::Held;
+use super::held::ReceiveWindow;
 use super::ring::Ring;
 use super::steering::Placement;
 use super::token::{Kind, Note};
@@ -33,7 +33,7 @@ pub struct RxQueue {
     /// Frames that came for it.
     came: u32,
     /// Those that the driver is to fetch.
-    pub held: Held,
+    pub held: ReceiveWindow,
     /// Reads through other functions that must have come back before frames that wait for them are written, by number, and
     /// whose they are.
     fences: Vec<(u16, u8)>,
@@ -46,7 +46,7 @@ impl RxQueue {
             waiting: VecDeque::new(),
             is_listed: false,
             came: 0,
-            held: Held::default(),
+            held: ReceiveWindow::default(),
             fences: Vec::new(),
         }
     }

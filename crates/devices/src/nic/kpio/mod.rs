@@ -11,94 +11,215 @@ mod queue;
 mod registers;
 
 use platform::device::DeviceBus;
-use units::{Bytes, Duration, Time};
+use units::{BitRate, Bytes, Duration, Time};
 use wire::ethernet::HEADER_LEN;
 use wire::kpio::{Decoder, LINE, Outcome, framed};
 use wire::nic::registers::counter;
 
-use super::Nic;
 use super::completions::write;
+use super::params::KpioParams;
 use super::segment::{fill_checksums, finish};
 use super::token::{Kind, Note};
-pub use queue::{KpioQueue, Ready};
+use super::{Nic, NicHandle};
+use queue::KpioQueue;
+pub use queue::Ready;
+pub use registers::Changed;
 
-impl Nic {
-    /// The longest frame that fits into a kPIO queue.
-    fn kpio_longest(&self) -> usize {
-        let lines = self.params.kpio.map_or(0, |kpio| 1usize << kpio.log2_lines);
-        usize::from(self.params.max_frame).min((lines * LINE).saturating_sub(LINE)).min(framed::LONGEST)
+/// The part of a NIC that takes frames by programmed I/O. It knows queues and their lines; what becomes of whole frames, and who
+/// is interrupted, is the NIC's business.
+pub struct Kpio {
+    params: KpioParams,
+    /// Bytes of the longest frame that fits into a queue.
+    longest: usize,
+    /// By physical function.
+    functions: Vec<Vec<KpioQueue>>,
+    /// Buffers of frames that have left.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Kpio {
+    /// Queues that do not run, for so many functions of a NIC whose frames have at most `max_frame` bytes.
+    pub fn new(params: KpioParams, functions: usize, max_frame: u16) -> Self {
+        let lines = 1usize << params.log2_lines;
+        let longest = usize::from(max_frame).min((lines * LINE).saturating_sub(LINE)).min(framed::LONGEST);
+        let queues = || (0..params.queues).map(|_| KpioQueue::new(&params)).collect();
+        Self { params, longest, functions: (0..functions).map(|_| queues()).collect(), spare: Vec::new() }
     }
 
-    /// A write to the windows.
-    pub(super) fn kpio_write(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, data: &[u8]) {
-        let Some(params) = self.params.kpio else { return };
-        let (queue, mut at) = ((at / params.window()) as usize, at % params.window());
-        let Some(state) = self.functions[usize::from(function)].kpio.get_mut(queue).filter(|q| q.running)
-        else {
-            return;
-        };
+    /// How many queues a function has.
+    pub fn queues(&self, function: u8) -> usize {
+        self.functions.get(usize::from(function)).map_or(0, Vec::len)
+    }
+
+    /// How many of a function's queues run.
+    pub fn running(&self, function: usize) -> usize {
+        self.functions.get(function).map_or(0, |queues| queues.iter().filter(|queue| queue.running).count())
+    }
+
+    fn queue(&mut self, function: u8, queue: u8) -> &mut KpioQueue {
+        &mut self.functions[usize::from(function)][usize::from(queue)]
+    }
+
+    /// A write to a function's windows. Gives the queue that has something to do now.
+    pub fn write(&mut self, handle: &NicHandle, function: u8, at: u64, data: &[u8]) -> Option<u8> {
+        let (number, mut at) = ((at / self.params.window()) as usize, at % self.params.window());
+        let queues = self.functions.get_mut(usize::from(function))?;
+        let queue = queues.get_mut(number).filter(|queue| queue.running)?;
         let mut rest = data;
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.len().min(LINE - at as usize % LINE));
-            if state.holds(at) {
-                let mut bytes = self.sender.spare.pop().unwrap_or_default();
+            if queue.holds(at) {
+                let mut bytes = self.spare.pop().unwrap_or_default();
                 bytes.clear();
                 bytes.extend_from_slice(piece);
-                state.held.push_back((at, bytes));
+                queue.held.push_back((at, bytes));
             } else {
-                state.write(&self.handle, function, at, piece);
+                queue.write(handle, function, at, piece);
             }
             at += piece.len() as u64;
             rest = behind;
         }
-        self.kpio_drain(bus, function, queue as u8);
+        Some(number as u8)
     }
 
-    /// Decodes the lines that are there, and takes those that waited for room.
-    fn kpio_drain(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        let Some(params) = self.params.kpio else { return };
-        let ready_at = bus.now() + params.latency;
+    /// Decodes the lines of a queue that are there, and takes those that waited for room. Gives how many frames have become whole.
+    pub fn drain(&mut self, bus: &mut dyn DeviceBus, handle: &NicHandle, function: u8, number: u8) -> u64 {
+        let ready_at = bus.now() + self.params.latency;
         let (mut lines, mut frames) = (0, 0);
+        let Self { functions, spare, params, .. } = self;
+        let queue = &mut functions[usize::from(function)][usize::from(number)];
         loop {
-            let (more_lines, more_frames) = self.kpio_decode(function, queue, ready_at);
+            let (more_lines, more_frames) = queue.decode(ready_at, spare);
             (lines, frames) = (lines + more_lines, frames + more_frames);
-            let Self { functions, handle, sender, .. } = self;
-            let state = &mut functions[usize::from(function)].kpio[usize::from(queue)];
-            state.free_idle_lines();
-            if !state.take_held(handle, function, &mut sender.spare) {
+            queue.free_idle_lines();
+            if !queue.take_held(handle, function, spare) {
                 break;
             }
         }
-        self.handle.add(function, counter::KPIO_LINES, lines);
-        self.kpio_count(function, queue);
-        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        let is_missing = state.is_missing();
+        handle.add(function, counter::KPIO_LINES, lines);
+        queue.count(handle, function);
+        let is_missing = queue.is_missing();
         if lines > 0 || !is_missing {
-            state.stuck = None;
+            queue.stuck = None;
         }
         if is_missing {
-            state.stuck.get_or_insert(bus.now());
+            queue.stuck.get_or_insert(bus.now());
         }
-        if state.stuck.is_some() && !state.waits {
-            state.waits = true;
-            let note = Note::new(Kind::KpioPatience, state.life, function, queue);
+        if queue.stuck.is_some() && !queue.waits {
+            queue.waits = true;
+            let note = Note::new(Kind::KpioPatience, queue.life, function, number);
             bus.wake_at(bus.now() + params.patience, note.token());
         }
-        if frames > 0 {
-            let port = self.functions[usize::from(function)].port();
-            (0..frames).for_each(|_| self.mux_list(function, queue));
-            self.mux_pump(bus, port);
-        }
-        self.kpio_report(bus, function, queue);
+        frames
     }
 
+    /// A queue may have waited long enough for a line. Whether it has, and goes on without.
+    pub fn patience_due(&mut self, bus: &mut dyn DeviceBus, handle: &NicHandle, note: Note) -> bool {
+        let patience = self.params.patience;
+        let queue = self.queue(note.function, note.queue);
+        if queue.life != note.life {
+            return false;
+        }
+        queue.waits = false;
+        if !queue.is_missing() {
+            queue.stuck = None;
+        }
+        let Some(since) = queue.stuck else { return false };
+        // What is missing may wait for credits.
+        let due = since.max(queue.credits_back) + patience;
+        if due > bus.now() {
+            queue.waits = true;
+            bus.wake_at(due, note.token());
+            return false;
+        }
+        handle.add(note.function, counter::KPIO_WAITS, 1);
+        queue.stuck = None;
+        queue.give_up();
+        true
+    }
+
+    /// Takes a queue's oldest frame out; `None` if the queue was stopped meanwhile.
+    pub fn take_frame(&mut self, function: u8, queue: u8) -> Option<Ready> {
+        self.queue(function, queue).ready.pop_front()
+    }
+
+    /// A frame that was taken out of a queue has been handed to the wire: its lines are free.
+    pub fn frame_left(&mut self, function: u8, queue: u8, frame: Ready) {
+        let state = self.queue(function, queue);
+        state.lines.free(frame.end);
+        state.free_idle_lines();
+        self.spare.push(frame.bytes);
+    }
+
+    /// For how long a write to a function's windows that comes `now` waits in the port: until the frames that are in its way have
+    /// left, if the wire is free at `free`, has `rate` and nothing else takes their turns.
+    pub fn holds(&mut self, function: u8, at: u64, now: Time, free: Time, rate: BitRate) -> Duration {
+        let (number, at) = ((at / self.params.window()) as usize, at % self.params.window());
+        let queues = self.functions.get_mut(usize::from(function));
+        let queue = queues.and_then(|queues| queues.get_mut(number));
+        let Some(queue) = queue.filter(|queue| queue.running && queue.holds(at)) else {
+            return Duration::ZERO;
+        };
+        let wanted = queue.lines.wants_freed(at).unwrap_or(queue.lines.freed());
+        let mut leaves = free.max(now);
+        for frame in &queue.ready {
+            if frame.end.wrapping_sub(wanted) < 1 << 31 {
+                break;
+            }
+            leaves += rate.time_for(Bytes::new(frame.bytes.len() as u64));
+        }
+        // What waits in front of it has to go through the queue, too.
+        let waiting: u64 = queue.held.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let back = leaves + rate.time_for(Bytes::new(waiting));
+        queue.credits_back = queue.credits_back.max(back);
+        back.since(now)
+    }
+
+    /// Tells the driver of a queue's freed lines if there are enough, or later. Gives the vector of the interrupt that it waits
+    /// for, if that is due: it comes behind what is written.
+    pub fn report(&mut self, bus: &mut dyn DeviceBus, function: u8, number: u8) -> Option<u32> {
+        let delay = self.params.report_delay;
+        let queue = self.queue(function, number);
+        let unreported = queue.lines.freed().wrapping_sub(queue.reported);
+        if queue.is_due() {
+            queue.armed = None;
+            if unreported > 0 && queue.report_at != 0 {
+                queue.write_report(bus, function, number);
+            }
+            return Some(queue.vector);
+        }
+        if unreported == 0 || queue.report_at == 0 {
+            return None;
+        }
+        if unreported >= queue.report_every.max(1) || delay.is_zero() {
+            queue.write_report(bus, function, number);
+        } else if !queue.reports {
+            queue.reports = true;
+            let note = Note::new(Kind::KpioReport, queue.life, function, number);
+            bus.wake_at(bus.now() + delay, note.token());
+        }
+        None
+    }
+
+    /// Freed lines have waited long enough.
+    pub fn report_due(&mut self, bus: &mut dyn DeviceBus, note: Note) {
+        let queue = self.queue(note.function, note.queue);
+        if queue.life == note.life {
+            queue.reports = false;
+            if queue.lines.freed() != queue.reported {
+                queue.write_report(bus, note.function, note.queue);
+            }
+        }
+    }
+}
+
+impl KpioQueue {
     /// Decodes the lines that are there: how many, and how many frames came of them.
-    fn kpio_decode(&mut self, function: u8, queue: u8, ready_at: Time) -> (u64, u64) {
-        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        let is_short = state.has_short_lines();
+    fn decode(&mut self, ready_at: Time, spare: &mut Vec<Vec<u8>>) -> (u64, u64) {
+        let is_short = self.has_short_lines();
         let (mut lines, mut frames) = (0, 0);
         loop {
-            let KpioQueue { lines: memory, decoder, .. } = state;
+            let Self { lines: memory, decoder, .. } = self;
             let needs = |is_first: bool, begun: &[u8]| match &*decoder {
                 Decoder::Framed(decoder) if is_short => decoder.needs(is_first, begun),
                 _ => LINE,
@@ -112,135 +233,83 @@ impl Nic {
             if frame.len() < HEADER_LEN {
                 continue;
             }
-            let mut bytes = self.sender.spare.pop().unwrap_or_default();
+            let mut bytes = spare.pop().unwrap_or_default();
             bytes.clear();
             bytes.extend_from_slice(frame);
             if header.network_checksum || header.transport_checksum {
                 fill_checksums(&mut bytes, header.network_checksum, header.transport_checksum);
             }
             finish(&mut bytes);
-            state.ready.push_back(Ready { bytes, at: ready_at, end: state.lines.head() });
+            self.ready.push_back(Ready { bytes, at: ready_at, end: self.lines.head() });
             frames += 1;
         }
     }
 
     /// Brings the counters up to the decoder's.
-    fn kpio_count(&mut self, function: u8, queue: u8) {
-        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        let missing = match &state.decoder {
-            Decoder::Framed(decoder) => decoder.missing(),
-            Decoder::Signature(_) => 0,
-        };
-        let now = (state.dropped(), missing);
-        let before = std::mem::replace(&mut state.told, now);
-        self.handle.add(function, counter::KPIO_DROPPED, now.0 - before.0);
-        self.handle.add(function, counter::KPIO_MISSING, now.1 - before.1);
+    fn count(&mut self, handle: &NicHandle, function: u8) {
+        let now = (self.dropped(), self.missing());
+        let before = std::mem::replace(&mut self.told, now);
+        handle.add(function, counter::KPIO_DROPPED, now.0 - before.0);
+        handle.add(function, counter::KPIO_MISSING, now.1 - before.1);
     }
 
-    /// A queue may have waited long enough for a line.
-    pub(super) fn kpio_patience_due(&mut self, bus: &mut dyn DeviceBus, note: Note) {
-        let Some(params) = self.params.kpio else { return };
-        let state = &mut self.functions[usize::from(note.function)].kpio[usize::from(note.queue)];
-        if state.life != note.life {
-            return;
+    fn write_report(&mut self, bus: &mut dyn DeviceBus, function: u8, number: u8) {
+        self.reported = self.lines.freed();
+        let note = Note::new(Kind::KpioReport, self.life, function, number);
+        let request = write(function, self.report_at, 4, note.token());
+        bus.write(request, &self.reported.to_le_bytes());
+    }
+}
+
+impl Nic {
+    /// A write to the windows of kPIO.
+    pub(super) fn kpio_write(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, data: &[u8]) {
+        let Self { kpio, handle, .. } = self;
+        if let Some(queue) = kpio.as_mut().and_then(|kpio| kpio.write(handle, function, at, data)) {
+            self.kpio_goes_on(bus, function, queue);
         }
-        state.waits = false;
-        if !state.is_missing() {
-            state.stuck = None;
-        }
-        let Some(since) = state.stuck else { return };
-        // What is missing may wait for credits.
-        let due = since.max(state.credits_back) + params.patience;
-        if due > bus.now() {
-            state.waits = true;
-            bus.wake_at(due, note.token());
-            return;
-        }
-        self.handle.add(note.function, counter::KPIO_WAITS, 1);
-        state.stuck = None;
-        state.give_up();
-        self.kpio_drain(bus, note.function, note.queue);
     }
 
-    /// A queue's oldest frame has been handed to the wire.
-    pub(super) fn kpio_left(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, frame: Ready) {
-        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        state.lines.free(frame.end);
-        state.free_idle_lines();
-        self.sender.spare.push(frame.bytes);
-        // Room for what waits in the port; and what was missing may not be any more.
-        self.kpio_drain(bus, function, queue);
-    }
-
-    /// How long a write to the windows waits in the port: until the frames that are in its way have left, if nothing else
-    /// takes their turns.
-    pub(super) fn kpio_holds(&mut self, bus: &dyn DeviceBus, function: u8, at: u64) -> Duration {
-        let Some(params) = self.params.kpio else { return Duration::ZERO };
-        let (number, at) = ((at / params.window()) as usize, at % params.window());
-        let state = &self.functions[usize::from(function)];
-        let port = state.port();
-        let Some(queue) = state.kpio.get(number).filter(|queue| queue.running && queue.holds(at)) else {
-            return Duration::ZERO;
-        };
-        let wanted = queue.lines.wants_freed(at).unwrap_or(queue.lines.freed());
-        let mut leaves = self.mux_free(port).max(bus.now());
-        for frame in &queue.ready {
-            if frame.end.wrapping_sub(wanted) < 1 << 31 {
-                break;
-            }
-            leaves += self.params.rate.time_for(Bytes::new(frame.bytes.len() as u64));
+    /// A kPIO queue does what it can, and its frames go to the multiplexer.
+    pub(super) fn kpio_goes_on(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
+        let Self { kpio, handle, .. } = self;
+        let frames = kpio.as_mut().map_or(0, |kpio| kpio.drain(bus, handle, function, queue));
+        if frames > 0 {
+            let port = self.functions[usize::from(function)].port();
+            (0..frames).for_each(|_| self.mux_list(function, queue));
+            self.mux_pump(bus, port);
         }
-        // What waits in front of it has to go through the queue, too.
-        let waiting: u64 = queue.held.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        let back = leaves + self.params.rate.time_for(Bytes::new(waiting));
-        let state = &mut self.functions[usize::from(function)].kpio[number];
-        state.credits_back = state.credits_back.max(back);
-        back.since(bus.now())
-    }
-
-    /// Tells the driver of freed lines if there are enough, or later.
-    fn kpio_report(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        let delay = self.params.kpio.map(|kpio| kpio.report_delay).unwrap_or_default();
-        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        let unreported = state.lines.freed().wrapping_sub(state.reported);
-        if state.is_due() {
-            let vector = state.vector;
-            state.armed = None;
-            // The interrupt comes behind the write.
-            if unreported > 0 && state.report_at != 0 {
-                self.kpio_write_report(bus, function, queue);
-            }
+        if let Some(vector) = self.kpio.as_mut().and_then(|kpio| kpio.report(bus, function, queue)) {
             self.raise(bus, function, vector);
-            return;
-        }
-        if unreported == 0 || state.report_at == 0 {
-            return;
-        }
-        if unreported >= state.report_every.max(1) || delay.is_zero() {
-            self.kpio_write_report(bus, function, queue);
-        } else if !state.reports {
-            state.reports = true;
-            let note = Note::new(Kind::KpioReport, state.life, function, queue);
-            bus.wake_at(bus.now() + delay, note.token());
         }
     }
 
-    /// Freed lines have waited long enough.
-    pub(super) fn kpio_report_due(&mut self, bus: &mut dyn DeviceBus, note: Note) {
-        let state = &mut self.functions[usize::from(note.function)].kpio[usize::from(note.queue)];
-        if state.life == note.life {
-            state.reports = false;
-            if state.lines.freed() != state.reported {
-                self.kpio_write_report(bus, note.function, note.queue);
+    /// A timer of a kPIO queue ran out.
+    pub(super) fn kpio_due(&mut self, bus: &mut dyn DeviceBus, note: Note) {
+        let Self { kpio: Some(kpio), handle, .. } = self else { return };
+        match note.kind {
+            Kind::KpioPatience if kpio.patience_due(bus, handle, note) => {
+                self.kpio_goes_on(bus, note.function, note.queue);
             }
+            Kind::KpioReport => kpio.report_due(bus, note),
+            _ => {}
         }
     }
 
-    fn kpio_write_report(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        let state = &mut self.functions[usize::from(function)].kpio[usize::from(queue)];
-        state.reported = state.lines.freed();
-        let note = Note::new(Kind::KpioReport, state.life, function, queue);
-        let request = write(function, state.report_at, 4, note.token());
-        bus.write(request, &state.reported.to_le_bytes());
+    /// For how long a write to the windows waits in the port.
+    pub(super) fn kpio_holds(&mut self, bus: &dyn DeviceBus, function: u8, at: u64) -> Duration {
+        let free = self.mux_free(self.functions[usize::from(function)].port());
+        let rate = self.params.rate;
+        self.kpio.as_mut().map_or(Duration::ZERO, |kpio| kpio.holds(function, at, bus.now(), free, rate))
+    }
+
+    /// Notes how many queues run at each port.
+    pub(super) fn count_kpio(&mut self) {
+        let Some(kpio) = &self.kpio else { return };
+        for (port, mux) in self.muxes.iter_mut().enumerate() {
+            let functions = self.functions.iter().enumerate();
+            let here = functions.filter(|(_, function)| usize::from(function.port().0) == port);
+            mux.queues = here.map(|(number, _)| kpio.running(number)).sum::<usize>() as u16;
+        }
     }
 }

@@ -101,6 +101,14 @@ impl KpioQueue {
         self.unplaced + self.decoder.dropped().frames()
     }
 
+    /// Lines that the decoder knows to be missing; of the paper's format it cannot know.
+    pub(super) fn missing(&self) -> u64 {
+        match &self.decoder {
+            Decoder::Framed(decoder) => decoder.missing(),
+            Decoder::Signature(_) => 0,
+        }
+    }
+
     /// Takes a write that stays inside a line.
     pub(super) fn write(&mut self, handle: &NicHandle, function: u8, at: u64, piece: &[u8]) {
         if self.control & register::HOLD != 0 && self.lines.wants_freed(at).is_some() {

@@ -16,7 +16,7 @@ use crate::nic::token::{Kind, Note};
 
 /// A part of a packet that one read brings.
 #[derive(Clone, Copy)]
-struct Part {
+struct ReadPart {
     at: u32,
     length: u16,
     /// The function that reads it.
@@ -36,7 +36,7 @@ pub struct Job {
     descriptors: u16,
     report: bool,
     bytes: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<ReadPart>,
     /// Parts that are here without a gap, and their bytes.
     whole_parts: usize,
     whole_bytes: usize,
@@ -117,7 +117,7 @@ impl Nic {
                 let length = (fragment.length - done).min(self.params.read_chunk.max(64) as u16);
                 let note = Note::new(Kind::TxData, state.ring.life, function, queue)
                     .with(index, job.parts.len() as u16);
-                job.parts.push(Part { at, length, through, here: false, ended: false });
+                job.parts.push(ReadPart { at, length, through, here: false, ended: false });
                 job.outstanding += 1;
                 let address = fragment.address.wrapping_add(done.into());
                 bus.read(read(through, address, length.into(), note));
