@@ -23,7 +23,7 @@ use machine::{IommuMode, Machine, Part, Sockets};
 use results::pciebench::{BandwidthRow, Cdf, LatencyRow, Pattern, Row, Run, Test};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use units::{Bytes, Duration, Frequency, Time};
+use units::{Bytes, Duration, Frequency, Iova, Time};
 use wire::dma_engine as regs;
 use wire::pcie::Bdf;
 
@@ -33,7 +33,7 @@ use crate::trace::Recorder;
 use buffer::Buffer;
 pub use caches::Beginning;
 pub use length::Length;
-use start::{BAR0, FIRST_SLOT, Place, REGISTER_INTERVAL, Setup, start};
+use start::{BAR0, CardPlace, FIRST_SLOT, REGISTER_INTERVAL, Setup, start};
 use steady::Steady;
 
 /// A machine with a card, and what is where.
@@ -252,20 +252,15 @@ impl Bench {
         run.check().map_err(BenchError::Impossible)?;
         let seed = Seed::new(self.seed).part(&run.to_string());
         let preparation = self.preparation()?;
-        let socket = self.sockets.device;
-        let slot = machine::slot_of(&self.machine, socket)
-            .ok_or_else(|| BenchError::NoSlot { machine: self.machine.name.clone(), socket })?;
+        let slot = self.slot()?;
         let port = &self.machine.host.port[&slot];
-        let iommu_on = self.iommu != IommuMode::Off;
-        if iommu_on && self.machine.host.iommu.is_none() {
-            return Err(BenchError::NoIommu(self.machine.name.clone()));
-        }
-        let assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, caches.clone(), seed)?;
-        let Assembled { mut fabric, host, card, link, node, journal } = assembled;
+        let Assembled { mut fabric, host, card, link, node, journal } =
+            self.assembled(&slot, caches.clone(), seed)?;
         if let Some(recorder) = recorder {
             Recorder::tap(recorder, &mut fabric, link, &slot);
         }
-        let buffer = self.place_buffer(&mut fabric, host, node)?;
+        let mut buffer = self.free_buffer()?;
+        self.map(&mut fabric, host, node, buffer::FIRST_IOVA, &mut [(CARD, &mut buffer)])?;
         let address_seed = seed.component("addresses").u64();
         preparation.settle(&mut fabric.host_mut(host).memory, &buffer, run, address_seed);
         let simulation = Simulation::new(fabric);
@@ -317,19 +312,40 @@ impl Bench {
         })
     }
 
-    fn place_buffer(&self, fabric: &mut Fabric, host: HostId, node: NodeId) -> Result<Buffer, BenchError> {
-        let mut buffer = self.free_buffer()?;
+    /// The name of the card's slot.
+    fn slot(&self) -> Result<String, BenchError> {
+        let socket = self.sockets.device;
+        machine::slot_of(&self.machine, socket)
+            .ok_or_else(|| BenchError::NoSlot { machine: self.machine.name.clone(), socket })
+    }
+
+    /// The machine with its card in `slot`.
+    fn assembled(&self, slot: &str, caches: CacheState, seed: Seed) -> Result<Assembled, BenchError> {
+        let iommu_on = self.iommu != IommuMode::Off;
+        if iommu_on && self.machine.host.iommu.is_none() {
+            return Err(BenchError::NoIommu(self.machine.name.clone()));
+        }
+        Ok(topology::assemble(&self.machine, &self.card, slot, iommu_on, caches, seed)?)
+    }
+
+    /// Maps the buffer of each card, if the IOMMU is on.
+    fn map(
+        &self,
+        fabric: &mut Fabric,
+        host: HostId,
+        node: NodeId,
+        first: Iova,
+        cards: &mut [(Bdf, &mut Buffer)],
+    ) -> Result<(), BenchError> {
         let largest = match self.iommu {
-            IommuMode::Off => return Ok(buffer),
+            IommuMode::Off => return Ok(()),
             IommuMode::Pages4k => PageSize::Size4KiB,
             IommuMode::Superpages => PageSize::Size1GiB,
         };
         // The kernel allocates page tables at the IOMMU's socket.
         let tables = memory_ranges(&self.machine.host, u32::from(node.0));
-        buffer
-            .map(fabric, host, node, &tables, CARD, largest)
-            .map_err(|error| BenchError::Mapping(error.to_string()))?;
-        Ok(buffer)
+        buffer::map(fabric, host, node, &tables, first, cards, largest)
+            .map_err(|error| BenchError::Mapping(error.to_string()))
     }
 
     fn outcome(&self, run: &Run, journal: &Rc<RefCell<Journal>>, work: Work) -> Result<Outcome, BenchError> {

@@ -4,13 +4,9 @@
 //! translation pipeline (section 7 of the paper).
 
 use engine::Simulation;
-use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable, TableError};
-use hardware::iommu::{ContextEntry, DomainId, Iommu, PageSize, Permissions, TranslationType};
-use hardware::memory::PhysicalMemory;
 use results::claims::Aggressor;
 use results::pciebench::{Cache, Pattern, Run};
-use units::{Bytes, Duration, HostPhysical, Iova};
-use wire::dma_engine::{CHUNK_BYTES, CHUNKS};
+use units::{Bytes, Duration, Iova};
 use wire::pcie::Bdf;
 
 use super::*;
@@ -22,9 +18,7 @@ const NEIGHBOUR: Bdf = Bdf::new(NEIGHBOUR_BUS, 0, 0);
 /// Where firmware puts the second card's BAR 0.
 const NEIGHBOUR_BAR0: u64 = BAR0 + (1 << 20);
 /// First I/O virtual address of both buffers: domains do not see each other.
-const FIRST_IOVA: u64 = 0xf000_0000;
-/// Where page tables begin in a node's memory: clear of everything else that a run puts there.
-const FRAMES_FROM: u64 = 64 << 20;
+const FIRST_IOVA: Iova = Iova::new(0xf000_0000);
 /// How long the second card is at work before the run begins: many times its window's pages in accesses.
 const HEAD_START: Duration = Duration::from_us(100);
 
@@ -41,37 +35,17 @@ impl Bench {
     ) -> Result<Outcome, BenchError> {
         run.check().map_err(BenchError::Impossible)?;
         let seed = Seed::new(self.seed).part(&run.to_string());
-        let socket = self.sockets.device;
-        let slot = machine::slot_of(&self.machine, socket)
-            .ok_or_else(|| BenchError::NoSlot { machine: self.machine.name.clone(), socket })?;
+        let slot = self.slot()?;
         let port = &self.machine.host.port[&slot];
-        let iommu_on = self.iommu != IommuMode::Off;
-        if iommu_on && self.machine.host.iommu.is_none() {
-            return Err(BenchError::NoIommu(self.machine.name.clone()));
-        }
-        let caches = self.caches(&[], run)?;
-        let mut assembled = topology::assemble(&self.machine, &self.card, &slot, iommu_on, caches, seed)?;
+        let mut assembled = self.assembled(&slot, self.caches(&[], run)?, seed)?;
         let (second, _) = add_neighbour(&mut assembled, &self.machine, &self.card, &slot, seed)?;
         let Assembled { mut fabric, host, card, node, journal, .. } = assembled;
         let mut first_buffer = self.free_buffer()?;
-        let beside = CHUNK_BYTES * CHUNKS as u64;
-        let mut second_buffer = first_buffer.clone();
-        second_buffer.chunks = first_buffer.chunks.map(|chunk| chunk + beside);
-        second_buffer.addresses = second_buffer.chunks.map(|chunk| Iova::new(chunk.get()));
-        let largest = match self.iommu {
-            IommuMode::Off => None,
-            IommuMode::Pages4k => Some(PageSize::Size4KiB),
-            IommuMode::Superpages => Some(PageSize::Size1GiB),
-        };
-        if let Some(largest) = largest {
-            let tables = memory_ranges(&self.machine.host, u32::from(node.0));
-            let host = fabric.host_mut(host);
-            let both = [(CARD, &mut first_buffer), (NEIGHBOUR, &mut second_buffer)];
-            if let Some(iommu) = host.iommus.get_mut(node.index()) {
-                map_both(iommu, host.memory.bytes_mut(), tables[0].base + FRAMES_FROM, both, largest)
-                    .map_err(|error| BenchError::Mapping(error.to_string()))?;
-            }
-        }
+        let mut second_buffer = first_buffer.behind();
+        let mut both = [(CARD, &mut first_buffer), (NEIGHBOUR, &mut second_buffer)];
+        self.map(&mut fabric, host, node, FIRST_IOVA, &mut both)?;
+        // Nobody has walked the page tables yet: that is the second card's to do.
+        first_buffer.tables = 0..0;
         let address_seed = seed.component("addresses").u64();
         let preparation = self.preparation()?;
         preparation.settle(&mut fabric.host_mut(host).memory, &first_buffer, run, address_seed);
@@ -116,53 +90,10 @@ impl Bench {
     }
 }
 
-/// Maps each card's buffer in a domain of its own and switches the IOMMU on.
-fn map_both(
-    iommu: &mut Iommu,
-    memory: &mut PhysicalMemory,
-    frames_from: HostPhysical,
-    cards: [(Bdf, &mut Buffer); 2],
-    largest: PageSize,
-) -> Result<(), TableError> {
-    let mut frames = Frames(frames_from);
-    let contexts = ContextTables::new(memory, &mut frames)?;
-    for (number, (card, buffer)) in cards.into_iter().enumerate() {
-        let table = PageTable::new(memory, &mut frames, 4, iommu.features())?;
-        for (index, chunk) in buffer.chunks.iter().enumerate() {
-            let iova = Iova::new(FIRST_IOVA + index as u64 * CHUNK_BYTES);
-            let bytes = Bytes::new(CHUNK_BYTES);
-            table.map(memory, &mut frames, iova, *chunk, bytes, Permissions::READ_WRITE, largest)?;
-            buffer.addresses[index] = iova;
-        }
-        let entry = ContextEntry {
-            domain: DomainId(number as u16 + 1),
-            translation: TranslationType::Untranslated,
-            levels: table.levels(),
-            page_table: table.root(),
-            fault_processing_disabled: false,
-        };
-        contexts.set(memory, &mut frames, card, entry)?;
-    }
-    iommu.set_root_table(contexts.root());
-    iommu.set_enabled(true);
-    Ok(())
-}
-
-/// Frames one after the other.
-struct Frames(HostPhysical);
-
-impl FrameAllocator for Frames {
-    fn allocate_frame(&mut self) -> Option<HostPhysical> {
-        let frame = self.0;
-        self.0 = frame.checked_add(4096)?;
-        Some(frame)
-    }
-}
-
 /// As many transactions as the card's counter holds: it works without end.
 const ENDLESS: Effort = Effort { transactions: u32::MAX as u64, samples: u32::MAX as u64 };
 /// The place of the second card.
-const SECOND_SLOT: Place = Place { card: NEIGHBOUR, bar0: NEIGHBOUR_BAR0, port: 1 };
+const SECOND_SLOT: CardPlace = CardPlace { card: NEIGHBOUR, bar0: NEIGHBOUR_BAR0, port: 1 };
 
 #[cfg(test)]
 mod tests {

@@ -38,7 +38,7 @@ impl Setup {
         host: HostId,
         card: EndpointId,
         port: &machine::RootPort,
-        place: Place,
+        place: CardPlace,
     ) -> Self {
         let own = fabric.endpoint(card).core.registers.config(FunctionIndex(0));
         let root = &fabric.host(host).port(place.port).config;
@@ -66,7 +66,7 @@ impl Setup {
 
 /// Where a card is found: its address, its BAR 0 and the root port above it.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct CardPlace {
     /// Its address.
     pub card: Bdf,
     /// Where its BAR 0 is.
@@ -76,7 +76,7 @@ pub(super) struct Place {
 }
 
 /// The place of the card under test.
-pub(super) const FIRST_SLOT: Place = Place { card: CARD, bar0: BAR0, port: 0 };
+pub(super) const FIRST_SLOT: CardPlace = CardPlace { card: CARD, bar0: BAR0, port: 0 };
 
 /// Time between two register writes of the driver.
 pub(super) const REGISTER_INTERVAL: Duration = Duration::from_ns(20);
@@ -86,7 +86,7 @@ pub(super) const REGISTER_INTERVAL: Duration = Duration::from_ns(20);
 pub(super) fn start(
     simulation: &Simulation<Fabric>,
     host: HostId,
-    place: Place,
+    place: CardPlace,
     setup: Setup,
     buffer: &Buffer,
     run: &Run,
@@ -125,7 +125,7 @@ pub(super) fn start(
 }
 
 /// Configuration writes: BAR 0, memory space and bus mastering, payload and read request sizes, tags.
-fn configuration(place: Place, setup: Setup) -> Vec<(u16, u32)> {
+fn configuration(place: CardPlace, setup: Setup) -> Vec<(u16, u32)> {
     const COMMAND: u16 = 0x04;
     const BASE_ADDRESS_0: u16 = 0x10;
     const BASE_ADDRESS_1: u16 = 0x14;
