@@ -4,7 +4,7 @@ use wire::pcie::crc::{ecrc_is_right, write_ecrc};
 use wire::pcie::tlp::DIGEST_LEN;
 use wire::pcie::{FlowClass, OrderingKey, Tlp, TlpError};
 
-use crate::link::{Credits, Held};
+use crate::link::{Credits, ReceiveSpace};
 
 /// A TLP in flight, owned by whoever holds its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub struct Hop {
     /// LCRC as sent; only filled in where errors are injected, since it cannot fail elsewhere.
     pub lcrc: Option<u32>,
     /// Receive buffer that it occupies until it is consumed or sent on.
-    pub held: Option<Held>,
+    pub held: Option<ReceiveSpace>,
 }
 
 #[derive(Default)]
@@ -115,6 +115,9 @@ impl PacketPool {
     pub fn encode(&mut self, tlp: &Tlp, payload: &[u8]) -> PacketId {
         let id = self.allocate();
         let room = self.slots[id.0 as usize].encode(tlp);
+        if room.is_empty() {
+            return id;
+        }
         let (data, padding) = room.split_at_mut(payload.len().min(room.len()));
         data.copy_from_slice(&payload[..data.len()]);
         padding.fill(0);

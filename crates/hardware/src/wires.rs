@@ -6,7 +6,7 @@ use wire::pcie::Tlp;
 
 use crate::ethernet::Ethernet;
 use crate::event::Event;
-use crate::link::{Held, Link, LinkContext, LinkEnd, LinkId, LinkParams, Passed, Released};
+use crate::link::{Link, LinkContext, LinkEnd, LinkId, LinkParams, Passed, ReceiveSpace, Released};
 use crate::packet::{PacketId, PacketPool};
 
 /// The links and what is in flight on them.
@@ -172,7 +172,7 @@ impl Wires {
     }
 
     /// Frees receive buffer space at `at`.
-    pub fn release(&mut self, scheduler: &mut Scheduler<Event>, held: Held, at: Time) {
+    pub fn release(&mut self, scheduler: &mut Scheduler<Event>, held: ReceiveSpace, at: Time) {
         let mut cx = LinkContext { packets: &mut self.packets, scheduler };
         self.links[held.end.link.0 as usize].give_back(&mut cx, held, at);
     }

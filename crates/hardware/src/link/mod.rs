@@ -76,7 +76,7 @@ pub struct LinkEnd {
 
 /// Receive buffer space that a TLP takes at the end where it arrived.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct ReceiveSpace {
     /// Where.
     pub end: LinkEnd,
     /// Of which class.
@@ -105,7 +105,7 @@ pub struct LinkContext<'a> {
 }
 
 /// TLPs that were freed because nobody can be sent them any more, and the receive buffers they held.
-pub type Released = Vec<Held>;
+pub type Released = Vec<ReceiveSpace>;
 
 /// A link between two ports.
 pub struct Link {

@@ -5,7 +5,7 @@ use wire::pcie::FlowClass;
 
 use super::params::Credits;
 use super::receiver::Acceptance;
-use super::{DLLP_BYTES, Held, Link, LinkContext, LinkState, Released, Side, errors};
+use super::{DLLP_BYTES, Link, LinkContext, LinkState, ReceiveSpace, Released, Side, errors};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
@@ -78,7 +78,7 @@ impl Link {
 
     /// Frees the receive buffer that a TLP held at time `at`.
     #[inline]
-    pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: Held, at: Time) {
+    pub fn give_back(&mut self, cx: &mut LinkContext<'_>, held: ReceiveSpace, at: Time) {
         if held.epoch == self.epoch {
             self.release(cx, held.end.side, held.class, held.credits, at);
         }

@@ -3,7 +3,7 @@
 use wire::pcie::{Generation, Width};
 
 use super::transmitter::Replayable;
-use super::{Held, Link, LinkContext, LinkState, Released, Side};
+use super::{Link, LinkContext, LinkState, ReceiveSpace, Released, Side};
 use crate::detected::Detected;
 use crate::event::Event;
 use crate::packet::Summary;
@@ -47,7 +47,7 @@ impl Link {
             let again = cx.packets.duplicate(copy);
             let Summary { class, credits, .. } = cx.packets.summary(again);
             cx.packets.hop_mut(again).held =
-                Some(Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch });
+                Some(ReceiveSpace { end: self.end(side.opposite()), class, credits, epoch: self.epoch });
             let arrival = self.put_on_wire(cx, side, now, again, sequence, u64::from(wire_bytes));
             self.deliver_at(cx, side, again, arrival);
         }

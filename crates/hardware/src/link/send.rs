@@ -5,7 +5,7 @@ use wire::pcie::FlowClass;
 
 use super::params::Credits;
 use super::transmitter::Replayable;
-use super::{Held, Link, LinkContext, LinkEnd, LinkState, Released, Side};
+use super::{Link, LinkContext, LinkEnd, LinkState, ReceiveSpace, Released, Side};
 use crate::event::Event;
 use crate::packet::{PacketId, Summary};
 
@@ -52,7 +52,7 @@ impl Link {
         credits: Credits,
         released: &mut Released,
     ) -> Time {
-        let held = Held { end: self.end(side.opposite()), class, credits, epoch: self.epoch };
+        let held = ReceiveSpace { end: self.end(side.opposite()), class, credits, epoch: self.epoch };
         if let Some(before) = cx.packets.hop_mut(packet).held.replace(held) {
             released.push(before);
         }

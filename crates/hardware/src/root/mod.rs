@@ -18,7 +18,7 @@ use wire::pcie::config::ConfigSpace;
 use wire::pcie::{Bdf, Generation, TlpKind, Width};
 
 pub use inbound::INTERRUPT_RANGE;
-pub use outbound::{Access as CoreAccess, OutboundError};
+pub use outbound::{CoreAccess, OutboundError};
 pub use params::RootPortParams;
 pub use peer::PeerReads;
 pub use power::{Entry, IdleState, PackageController, Power, PowerParams};

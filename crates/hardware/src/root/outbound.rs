@@ -17,7 +17,7 @@ use crate::packet::PacketId;
 use crate::wires::Wires;
 
 /// A core's access to a device that has been sent.
-pub struct Access {
+pub struct CoreAccess {
     /// Resolves to the bytes read; a write to configuration space resolves to none.
     pub data: Completion<Vec<u8>>,
 }
@@ -95,11 +95,6 @@ impl Host {
         });
     }
 
-    /// Forgets all windows of `port` that begin in the given range.
-    pub fn remove_windows(&mut self, base: HostPhysical, length: u64) {
-        self.outbound.windows.retain(|w| w.base < base.get() || w.base >= base.get() + length);
-    }
-
     pub(super) fn window(&self, address: HostPhysical, length: usize) -> Result<u8, OutboundError> {
         let crosses = address.offset_in(4096) + length as u64 > 4096;
         if crosses || length == 0 {
@@ -119,17 +114,17 @@ impl Host {
         core: CoreId,
         address: HostPhysical,
         length: usize,
-    ) -> Result<Access, OutboundError> {
+    ) -> Result<CoreAccess, OutboundError> {
         let port = self.window(address, length)?;
         if !self.link_is_up(wires, port) {
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; length]);
-            return Ok(Access { data });
+            return Ok(CoreAccess { data });
         }
         let requester = self.ports[usize::from(port)].id;
         let request = MemoryRequest::for_bytes(requester, 0, address.get(), length as u32);
         let tlp = Tlp::new(TlpKind::MemoryRead(request));
-        Ok(Access { data: self.ask(wires, scheduler, (core, port), tlp, None) })
+        Ok(CoreAccess { data: self.ask(wires, scheduler, (core, port), tlp, None) })
     }
 
     /// A core writes `data` to a device's BAR in one TLP, past what else it stores. Returns when it can leave the root
@@ -170,7 +165,7 @@ impl Host {
         core: CoreId,
         target: Bdf,
         register: u16,
-    ) -> Access {
+    ) -> CoreAccess {
         self.config_request(scheduler, wires, core, target, register, None)
     }
 
@@ -185,7 +180,7 @@ impl Host {
         register: u16,
         value: u32,
         byte_enables: u8,
-    ) -> Access {
+    ) -> CoreAccess {
         self.config_request(scheduler, wires, core, target, register, Some((value, byte_enables)))
     }
 
@@ -197,15 +192,17 @@ impl Host {
         target: Bdf,
         register: u16,
         write: Option<(u32, u8)>,
-    ) -> Access {
+    ) -> CoreAccess {
         if target.bus() == 0 {
-            return Access { data: self.root_port_access(scheduler, wires, core, target, register, write) };
+            return CoreAccess {
+                data: self.root_port_access(scheduler, wires, core, target, register, write),
+            };
         }
         let port = self.ports.iter().position(|port| port.buses.contains(&target.bus()));
         let Some(port) = port.filter(|&p| self.link_is_up(wires, p as u8)) else {
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; 4]);
-            return Access { data };
+            return CoreAccess { data };
         };
         // The bus right behind the port is addressed with type 0, buses beyond it with type 1.
         let is_next_bus = *self.ports[port].buses.start() == target.bus();
@@ -213,7 +210,7 @@ impl Host {
             // There is one device at the end of a link (base spec 7.3.1).
             let (completer, data) = oneshot();
             completer.complete(vec![0xff; 4]);
-            return Access { data };
+            return CoreAccess { data };
         }
         let request = ConfigRequest {
             requester: self.ports[port].id,
@@ -228,7 +225,7 @@ impl Host {
             None => TlpKind::ConfigRead(request),
         };
         let value = write.map(|(value, _)| value);
-        Access { data: self.ask(wires, scheduler, (core, port as u8), Tlp::new(kind), value) }
+        CoreAccess { data: self.ask(wires, scheduler, (core, port as u8), Tlp::new(kind), value) }
     }
 
     pub(super) fn send_outbound(
