@@ -222,6 +222,18 @@ fn shape() -> impl Strategy<Value = Shape> {
     (0u8..4, 1u16..=64, 0u8..2, any::<bool>(), any::<bool>())
 }
 
+/// Credits of any number, or endless, of which the largest TLP finds enough.
+fn limits() -> impl Strategy<Value = CreditLimits> {
+    let class = || {
+        prop::option::weighted(0.8, (1u32..8, 16u32..64).prop_map(|(header, data)| Credits { header, data }))
+    };
+    (class(), class(), class()).prop_map(|(posted, non_posted, completion)| CreditLimits {
+        posted,
+        non_posted,
+        completion,
+    })
+}
+
 fn traffic() -> impl Strategy<Value = Vec<(bool, Shape)>> {
     prop::collection::vec((any::<bool>(), shape()), 1..80)
 }
@@ -232,10 +244,11 @@ proptest! {
     /// Being told before saves events and changes nothing else.
     #[test]
     fn what_is_planned_arrives_as_if_it_were_sent_at_its_time(
-        traffic in traffic(), gaps in prop::collection::vec((0u64..60_000, 1u64..400_000), 80), hold_ns in 0u64..500,
+        traffic in traffic(), limits in limits(),
+        gaps in prop::collection::vec((0u64..60_000, 1u64..400_000), 80), hold_ns in 0u64..500,
     ) {
         let [told, untold] = [true, false].map(|plans| {
-            let mut bench = Bench { plans, ..Bench::new(small_credits(), Duration::from_ns(hold_ns)) };
+            let mut bench = Bench { plans, ..Bench::new(limits, Duration::from_ns(hold_ns)) };
             let (mut now, mut leaves) = (Time::from_ps(1), [Time::ZERO; 2]);
             for (number, (&(up, shape), &(gap, delay))) in traffic.iter().zip(&gaps).enumerate() {
                 let side = if up { Side::Downstream } else { Side::Upstream };
