@@ -43,8 +43,7 @@
 //! 2. After each event or timer, every task that it made ready runs until it waits again, before the
 //!    next event, even one for the same instant. Tasks run in the order in which they were woken. A
 //!    task that is woken twice before its turn runs once.
-//! 3. Whoever waits for a [`Semaphore`], [`Mutex`], [`Notify`] or [`channel`] is served in the order in
-//!    which the waiting began.
+//! 3. Whoever waits for a [`Notify`] is served in the order in which the waiting began.
 //! 4. A wake-up through a waker that is not the task's own (a combinator such as `FuturesUnordered`) takes
 //!    effect at the executor's next step, behind the wake-ups of the step that made it.
 //! 5. Spawned tasks and aborted tasks take their turn on the same queue as woken ones.
@@ -59,24 +58,22 @@
 //! [`Oneshots`] (`tests/allocation.rs` counts). A [`oneshot`] made alone is one allocation; a task is
 //! four at its start. `benches/` measures times.
 
+mod notify;
 mod oneshot;
 mod queue;
 mod simulation;
 mod task;
 mod wheel;
 
-pub mod histogram;
 pub mod rng;
 pub mod steady;
-pub mod sync;
 pub mod trace;
 
-pub use histogram::Histogram;
+pub use notify::Notify;
 pub use oneshot::{Completer, Completion, Oneshots, oneshot};
 pub use queue::{EventKey, Scheduler};
 pub use rng::{Rng, Seed};
 pub use simulation::{Deadlock, Handle, Simulation, Sleep, World};
 pub use steady::SteadyMean;
-pub use sync::{Mutex, Notify, Semaphore, Signal, channel, unbounded};
 pub use task::{Cancelled, JoinHandle, yield_now};
 pub use trace::Trace;

@@ -1,6 +1,6 @@
 //! In steady state nothing is allocated.
 
-use engine::{Completer, Oneshots, Scheduler, Semaphore, Simulation, World, channel};
+use engine::{Completer, Notify, Oneshots, Scheduler, Simulation, World};
 use std::rc::Rc;
 use units::{Duration, Time};
 
@@ -19,29 +19,29 @@ impl World for Memory {
 }
 
 #[test]
-fn events_sleeps_requests_and_permits_need_no_memory() {
+fn events_sleeps_requests_and_notifications_need_no_memory() {
     let simulation = Simulation::new(Memory::default());
-    let permits = Rc::new(Semaphore::new(3));
-    let (sender, mut receiver) = channel(4);
+    let turn = Rc::new(Notify::new());
+    turn.notify_one();
     for i in 0..8 {
-        let (handle, permits, sender) = (simulation.handle(), Rc::clone(&permits), sender.clone());
+        let (handle, turn) = (simulation.handle(), Rc::clone(&turn));
         simulation.spawn(async move {
             loop {
-                let _permit = permits.acquire(1).await;
+                turn.notified().await;
                 let answer = handle.with(|memory, scheduler| {
                     let (completer, completion) = memory.oneshots.pair();
                     memory.requests.push_back(completer);
                     scheduler.after(Duration::from_ns(80), ());
                     completion
                 });
-                sender.send(answer.await.unwrap()).await.unwrap();
+                answer.await.unwrap();
+                turn.notify_one();
                 // Now and then beyond the near wheel.
                 handle.sleep(Duration::from_ns(7 * i)).await;
                 handle.sleep(Duration::from_us(i)).await;
             }
         });
     }
-    simulation.spawn(async move { while receiver.recv().await.is_some() {} });
     simulation.run_until(Time::ZERO + Duration::from_ms(1));
     let before = simulation.processed();
     let counted = allocation_counter::measure(|| simulation.run_until(Time::ZERO + Duration::from_ms(11)));

@@ -11,22 +11,27 @@ macro_rules! address {
 
         impl $name {
             /// The address with this number.
+            #[inline]
             pub const fn new(address: u64) -> Self {
                 Self(address)
             }
             /// The number of this address.
+            #[inline]
             pub const fn get(self) -> u64 {
                 self.0
             }
             /// The last multiple of `alignment` (a power of two) at or before this address.
+            #[inline]
             pub const fn align_down(self, alignment: u64) -> Self {
                 Self(self.0 & !(alignment - 1))
             }
             /// The distance from the last multiple of `alignment` (a power of two).
+            #[inline]
             pub const fn offset_in(self, alignment: u64) -> u64 {
                 self.0 & (alignment - 1)
             }
             /// The address `bytes` further on, or `None` past the end of the space.
+            #[inline]
             pub const fn checked_add(self, bytes: u64) -> Option<Self> {
                 match self.0.checked_add(bytes) {
                     Some(address) => Some(Self(address)),
@@ -36,12 +41,14 @@ macro_rules! address {
         }
         impl Add<u64> for $name {
             type Output = Self;
+            #[inline]
             fn add(self, bytes: u64) -> Self {
                 Self(self.0 + bytes)
             }
         }
         impl Sub for $name {
             type Output = u64;
+            #[inline]
             fn sub(self, rhs: Self) -> u64 {
                 self.0 - rhs.0
             }

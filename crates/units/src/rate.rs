@@ -25,18 +25,22 @@ pub struct Cycles(u64);
 
 impl BitRate {
     /// `n` bits per second.
+    #[inline]
     pub const fn from_bits_per_s(n: u64) -> Self {
         Self(n)
     }
     /// `n` Gbit/s.
+    #[inline]
     pub const fn gbit_per_s(n: u64) -> Self {
         Self(n * 1_000_000_000)
     }
     /// Bits per second.
+    #[inline]
     pub const fn bits_per_s(self) -> u64 {
         self.0
     }
     /// Gbit/s, for reports.
+    #[inline]
     pub fn as_gbit_per_s_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -44,11 +48,13 @@ impl BitRate {
     ///
     /// # Panics
     /// If the rate is zero.
+    #[inline]
     pub const fn time_for(self, amount: Bytes) -> Duration {
         let bits = amount.get() as u128 * 8;
         Duration::from_ps((bits * PS_PER_S).div_ceil(self.0 as u128) as u64)
     }
     /// The rate at which `amount` passed in `time`; zero if no time passed.
+    #[inline]
     pub fn of(amount: Bytes, time: Duration) -> Self {
         Self((amount.get() as u128 * 8 * PS_PER_S).checked_div(time.as_ps() as u128).unwrap_or(0) as u64)
     }
@@ -56,29 +62,30 @@ impl BitRate {
 
 impl ByteRate {
     /// `n` bytes per second.
+    #[inline]
     pub const fn from_bytes_per_s(n: u64) -> Self {
         Self(n)
     }
     /// `n` GB/s (10^9 bytes per second).
+    #[inline]
     pub const fn gb_per_s(n: u64) -> Self {
         Self(n * 1_000_000_000)
     }
     /// Bytes per second.
+    #[inline]
     pub const fn bytes_per_s(self) -> u64 {
         self.0
-    }
-    /// GB/s, for reports.
-    pub fn as_gb_per_s_f64(self) -> f64 {
-        self.0 as f64 / 1e9
     }
     /// How long `amount` takes at this rate, rounded up to a picosecond.
     ///
     /// # Panics
     /// If the rate is zero.
+    #[inline]
     pub const fn time_for(self, amount: Bytes) -> Duration {
         Duration::from_ps((amount.get() as u128 * PS_PER_S).div_ceil(self.0 as u128) as u64)
     }
     /// The rate at which `amount` passed in `time`; zero if no time passed.
+    #[inline]
     pub fn of(amount: Bytes, time: Duration) -> Self {
         Self((amount.get() as u128 * PS_PER_S).checked_div(time.as_ps() as u128).unwrap_or(0) as u64)
     }
@@ -86,14 +93,17 @@ impl ByteRate {
 
 impl Frequency {
     /// `n` hertz.
+    #[inline]
     pub const fn from_hz(n: u64) -> Self {
         Self(n)
     }
     /// `n` MHz.
+    #[inline]
     pub const fn mhz(n: u64) -> Self {
         Self(n * 1_000_000)
     }
     /// Hertz.
+    #[inline]
     pub const fn hz(self) -> u64 {
         self.0
     }
@@ -101,11 +111,13 @@ impl Frequency {
     ///
     /// # Panics
     /// If the frequency is zero.
+    #[inline]
     pub const fn time_for(self, cycles: Cycles) -> Duration {
         let half = self.0 as u128 / 2;
         Duration::from_ps(((cycles.0 as u128 * PS_PER_S + half) / self.0 as u128) as u64)
     }
     /// How many whole cycles of this clock fit into `time`.
+    #[inline]
     pub const fn cycles_in(self, time: Duration) -> Cycles {
         Cycles((time.as_ps() as u128 * self.0 as u128 / PS_PER_S) as u64)
     }
@@ -113,10 +125,12 @@ impl Frequency {
 
 impl Cycles {
     /// `n` cycles.
+    #[inline]
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
     /// The number of cycles.
+    #[inline]
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -124,23 +138,27 @@ impl Cycles {
 
 impl Add for Cycles {
     type Output = Self;
+    #[inline]
     fn add(self, rhs: Self) -> Self {
         Self(self.0 + rhs.0)
     }
 }
 impl AddAssign for Cycles {
+    #[inline]
     fn add_assign(&mut self, rhs: Self) {
         self.0 += rhs.0;
     }
 }
 impl Sub for Cycles {
     type Output = Self;
+    #[inline]
     fn sub(self, rhs: Self) -> Self {
         Self(self.0 - rhs.0)
     }
 }
 impl Mul<u64> for Cycles {
     type Output = Self;
+    #[inline]
     fn mul(self, rhs: u64) -> Self {
         Self(self.0 * rhs)
     }

@@ -13,30 +13,32 @@ impl Bytes {
     pub const ZERO: Self = Self(0);
 
     /// `n` bytes.
+    #[inline]
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
     /// `n` KiB (1,024 bytes each).
+    #[inline]
     pub const fn kib(n: u64) -> Self {
         Self(n << 10)
     }
     /// `n` MiB.
+    #[inline]
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
     /// `n` GiB.
+    #[inline]
     pub const fn gib(n: u64) -> Self {
         Self(n << 30)
     }
     /// The number of bytes.
+    #[inline]
     pub const fn get(self) -> u64 {
         self.0
     }
-    /// The number of bytes as an index into memory of this machine.
-    pub const fn as_usize(self) -> usize {
-        self.0 as usize
-    }
     /// How many pieces of at most `piece` bytes this amount needs.
+    #[inline]
     pub const fn div_ceil(self, piece: Self) -> u64 {
         self.0.div_ceil(piece.0)
     }
@@ -44,46 +46,54 @@ impl Bytes {
 
 impl Add for Bytes {
     type Output = Self;
+    #[inline]
     fn add(self, rhs: Self) -> Self {
         Self(self.0 + rhs.0)
     }
 }
 impl AddAssign for Bytes {
+    #[inline]
     fn add_assign(&mut self, rhs: Self) {
         self.0 += rhs.0;
     }
 }
 impl Sub for Bytes {
     type Output = Self;
+    #[inline]
     fn sub(self, rhs: Self) -> Self {
         Self(self.0 - rhs.0)
     }
 }
 impl SubAssign for Bytes {
+    #[inline]
     fn sub_assign(&mut self, rhs: Self) {
         self.0 -= rhs.0;
     }
 }
 impl Mul<u64> for Bytes {
     type Output = Self;
+    #[inline]
     fn mul(self, rhs: u64) -> Self {
         Self(self.0 * rhs)
     }
 }
 impl Div for Bytes {
     type Output = u64;
+    #[inline]
     fn div(self, rhs: Self) -> u64 {
         self.0 / rhs.0
     }
 }
 impl Div<u64> for Bytes {
     type Output = Self;
+    #[inline]
     fn div(self, rhs: u64) -> Self {
         Self(self.0 / rhs)
     }
 }
 impl Rem for Bytes {
     type Output = Self;
+    #[inline]
     fn rem(self, rhs: Self) -> Self {
         Self(self.0 % rhs.0)
     }

@@ -22,18 +22,22 @@ impl Time {
     pub const NEVER: Self = Self(u64::MAX);
 
     /// The instant `ps` picoseconds after the simulation began.
+    #[inline]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
     /// Picoseconds since the simulation began.
+    #[inline]
     pub const fn as_ps(self) -> u64 {
         self.0
     }
     /// Nanoseconds since the simulation began, for reports.
+    #[inline]
     pub fn as_ns_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
     /// Time passed since `earlier`, or zero if `earlier` lies in the future.
+    #[inline]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
@@ -41,6 +45,7 @@ impl Time {
     /// with that resolution shows.
     ///
     /// A zero `tick` is a clock without a resolution and changes nothing.
+    #[inline]
     pub const fn truncated_to(self, tick: Duration) -> Self {
         if tick.0 == 0 { self } else { Self(self.0 - self.0 % tick.0) }
     }
@@ -51,44 +56,47 @@ impl Duration {
     pub const ZERO: Self = Self(0);
 
     /// A duration of `ps` picoseconds.
+    #[inline]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
     /// A duration of `ns` nanoseconds.
+    #[inline]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns * 1_000)
     }
     /// A duration of `us` microseconds.
+    #[inline]
     pub const fn from_us(us: u64) -> Self {
         Self(us * 1_000_000)
     }
     /// A duration of `ms` milliseconds.
+    #[inline]
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms * 1_000_000_000)
     }
-    /// The nearest whole picosecond to `ns` nanoseconds.
-    ///
-    /// Negative and not-a-number values become zero.
-    pub fn from_ns_f64(ns: f64) -> Self {
-        Self((ns * 1e3).round() as u64)
-    }
     /// The length in picoseconds.
+    #[inline]
     pub const fn as_ps(self) -> u64 {
         self.0
     }
     /// The length in nanoseconds, for reports.
+    #[inline]
     pub fn as_ns_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
     /// The length in seconds, for rates.
+    #[inline]
     pub fn as_s_f64(self) -> f64 {
         self.0 as f64 / 1e12
     }
     /// The difference, or zero if `other` is longer.
+    #[inline]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
     /// Whether this is no time at all.
+    #[inline]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -96,63 +104,74 @@ impl Duration {
 
 impl Add<Duration> for Time {
     type Output = Time;
+    #[inline]
     fn add(self, rhs: Duration) -> Time {
         Time(self.0 + rhs.0)
     }
 }
 impl AddAssign<Duration> for Time {
+    #[inline]
     fn add_assign(&mut self, rhs: Duration) {
         self.0 += rhs.0;
     }
 }
 impl Sub<Duration> for Time {
     type Output = Time;
+    #[inline]
     fn sub(self, rhs: Duration) -> Time {
         Time(self.0 - rhs.0)
     }
 }
 impl Sub for Time {
     type Output = Duration;
+    #[inline]
     fn sub(self, rhs: Time) -> Duration {
         Duration(self.0 - rhs.0)
     }
 }
 impl Add for Duration {
     type Output = Self;
+    #[inline]
     fn add(self, rhs: Self) -> Self {
         Self(self.0 + rhs.0)
     }
 }
 impl AddAssign for Duration {
+    #[inline]
     fn add_assign(&mut self, rhs: Self) {
         self.0 += rhs.0;
     }
 }
 impl Sub for Duration {
     type Output = Self;
+    #[inline]
     fn sub(self, rhs: Self) -> Self {
         Self(self.0 - rhs.0)
     }
 }
 impl SubAssign for Duration {
+    #[inline]
     fn sub_assign(&mut self, rhs: Self) {
         self.0 -= rhs.0;
     }
 }
 impl Mul<u64> for Duration {
     type Output = Self;
+    #[inline]
     fn mul(self, rhs: u64) -> Self {
         Self(self.0 * rhs)
     }
 }
 impl Div<u64> for Duration {
     type Output = Self;
+    #[inline]
     fn div(self, rhs: u64) -> Self {
         Self(self.0 / rhs)
     }
 }
 impl Div for Duration {
     type Output = u64;
+    #[inline]
     fn div(self, rhs: Self) -> u64 {
         self.0 / rhs.0
     }

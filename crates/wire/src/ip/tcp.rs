@@ -35,8 +35,6 @@ impl TcpFlags {
     pub const PSH: Self = Self(1 << 3);
     /// The acknowledgement number counts.
     pub const ACK: Self = Self(1 << 4);
-    /// The urgent pointer counts.
-    pub const URG: Self = Self(1 << 5);
     /// ECN echo.
     pub const ECE: Self = Self(1 << 6);
     /// Congestion window reduced.

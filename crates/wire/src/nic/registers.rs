@@ -103,8 +103,6 @@ pub mod flow {
 
 /// The RSS table: 4 bytes an entry, the RX queue.
 pub const RSS_TABLE: u64 = 0x1000;
-/// Most entries of the RSS table.
-pub const RSS_MOST: u64 = 1024;
 /// Pending bits of MSI-X.
 pub const MSIX_PENDING: u32 = 0x7000;
 /// MSI-X table.

@@ -13,8 +13,6 @@ pub struct AsyncEvent {
 
 /// Type: error status.
 pub const ERROR: u8 = 0;
-/// Type: SMART and health.
-pub const HEALTH: u8 = 1;
 /// Type: notice.
 pub const NOTICE: u8 = 2;
 
@@ -25,8 +23,6 @@ impl AsyncEvent {
     pub const INVALID_DOORBELL_VALUE: Self = Self { kind: ERROR, information: 1, log: super::log::ERROR };
     /// The controller failed for good.
     pub const PERSISTENT_ERROR: Self = Self { kind: ERROR, information: 3, log: super::log::ERROR };
-    /// The temperature is beyond a threshold.
-    pub const TEMPERATURE: Self = Self { kind: HEALTH, information: 1, log: super::log::SMART };
     /// A namespace appeared, went, or changed.
     pub const NAMESPACE_CHANGED: Self =
         Self { kind: NOTICE, information: 0, log: super::log::CHANGED_NAMESPACES };

@@ -13,8 +13,6 @@ pub const ONCS_COMPARE: u16 = 1 << 0;
 pub const ONCS_DATASET: u16 = 1 << 2;
 /// Optional command (ONCS): Write Zeroes.
 pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
-/// Optional event (OAES): Namespace Attribute Notices.
-pub const OAES_NAMESPACES: u32 = 1 << 8;
 /// SGLs (SGLS): supported, at any alignment.
 pub const SGLS_SUPPORTED: u32 = 1;
 /// SGLs (SGLS): the bit bucket descriptor is supported.

@@ -26,8 +26,6 @@ pub const CMBLOC: u64 = 0x38;
 pub const CMBSZ: u64 = 0x3c;
 /// Controller Memory Buffer Memory Space Control, 64 bits.
 pub const CMBMSC: u64 = 0x50;
-/// Controller Memory Buffer Status.
-pub const CMBSTS: u64 = 0x58;
 /// First of the doorbells.
 pub const DOORBELLS: u64 = 0x1000;
 /// Version 1.4.

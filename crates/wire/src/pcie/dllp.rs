@@ -96,16 +96,6 @@ impl Scale {
         }
     }
 
-    /// Credit counters of headers count modulo 2 to the power of this.
-    pub const fn header_bits(self) -> u32 {
-        8 + self.shift()
-    }
-
-    /// Credit counters of data count modulo 2 to the power of this.
-    pub const fn data_bits(self) -> u32 {
-        12 + self.shift()
-    }
-
     /// The smallest scale that can advertise `credits` headers (at most 127, 508 or 2032; base spec table 3-2).
     pub const fn for_headers(credits: u32) -> Option<Self> {
         match credits {
@@ -178,12 +168,12 @@ impl FlowControl {
         }
     }
 
-    /// Header credits, modulo 2 to [`Scale::header_bits`].
+    /// Header credits, modulo 2 to the width of its field.
     pub const fn header_credits(&self) -> u32 {
         (self.header as u32) << self.header_scale.shift()
     }
 
-    /// Data credits, modulo 2 to [`Scale::data_bits`].
+    /// Data credits, modulo 2 to the width of its field.
     pub const fn data_credits(&self) -> u32 {
         (self.data as u32) << self.data_scale.shift()
     }

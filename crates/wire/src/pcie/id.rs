@@ -20,49 +20,51 @@ pub struct Bdf(u16);
 
 impl Bdf {
     /// From the 16 bits of an ID field.
+    #[inline]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
     /// From bus, device (0 to 31) and function (0 to 7); higher bits of device and function are dropped.
+    #[inline]
     pub const fn new(bus: u8, device: u8, function: u8) -> Self {
         Self((bus as u16) << 8 | ((device & 0x1f) as u16) << 3 | (function & 7) as u16)
     }
 
     /// From bus and the 8-bit function number of an ARI device.
+    #[inline]
     pub const fn new_ari(bus: u8, function: u8) -> Self {
         Self((bus as u16) << 8 | function as u16)
     }
 
     /// The 16 bits of the ID field.
+    #[inline]
     pub const fn bits(self) -> u16 {
         self.0
     }
 
     /// Bus number.
+    #[inline]
     pub const fn bus(self) -> u8 {
         (self.0 >> 8) as u8
     }
 
     /// Device number, 0 to 31, when ARI is not in use.
+    #[inline]
     pub const fn device(self) -> u8 {
         (self.0 >> 3) as u8 & 0x1f
     }
 
     /// Function number, 0 to 7, when ARI is not in use.
+    #[inline]
     pub const fn function(self) -> u8 {
         self.0 as u8 & 7
     }
 
     /// Function number, 0 to 255, of an ARI device.
+    #[inline]
     pub const fn ari_function(self) -> u8 {
         self.0 as u8
-    }
-
-    /// The ID `offset` further on, as SR-IOV computes those of its virtual
-    /// functions (First VF Offset and VF Stride): it may carry into the bus number.
-    pub const fn plus(self, offset: u16) -> Self {
-        Self(self.0.wrapping_add(offset))
     }
 }
 

@@ -32,6 +32,7 @@ impl Generation {
     pub const ALL: [Self; 5] = [Self::Gen1, Self::Gen2, Self::Gen3, Self::Gen4, Self::Gen5];
 
     /// The generation with number 1 to 5.
+    #[inline]
     pub const fn from_number(n: u8) -> Option<Self> {
         match n {
             1..=5 => Some(Self::ALL[n as usize - 1]),
@@ -40,11 +41,13 @@ impl Generation {
     }
 
     /// 1 to 5: also the code of Max Link Speed and Current Link Speed.
+    #[inline]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
     /// Transfers per second on one lane, in megatransfers (10^6).
+    #[inline]
     pub const fn mt_per_s(self) -> u64 {
         match self {
             Self::Gen1 => 2_500,
@@ -56,6 +59,7 @@ impl Generation {
     }
 
     /// The encoding and framing used at this speed.
+    #[inline]
     pub const fn framing(self) -> Framing {
         match self {
             Self::Gen1 | Self::Gen2 => Framing::Symbols,
@@ -94,11 +98,13 @@ impl Width {
     pub const ALL: [Self; 7] = [Self::X1, Self::X2, Self::X4, Self::X8, Self::X12, Self::X16, Self::X32];
 
     /// The width of this many lanes.
+    #[inline]
     pub fn from_lanes(lanes: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|w| w.lanes() == lanes)
     }
 
     /// Lanes: also the code of Maximum and Negotiated Link Width.
+    #[inline]
     pub const fn lanes(self) -> u8 {
         self as u8
     }
@@ -180,6 +186,7 @@ impl Framing {
     }
 
     /// Bits of data in so many bits on a lane: 8 in 10, or 128 in 130.
+    #[inline]
     pub const fn encoding(self) -> (u64, u64) {
         match self {
             Self::Symbols => (8, 10),

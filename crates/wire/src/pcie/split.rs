@@ -22,6 +22,7 @@ pub struct Pieces {
 }
 
 impl Pieces {
+    #[inline]
     fn new(addr: u64, len: u64, max: u32, boundary: u64) -> Self {
         let max = u64::from(max).clamp(4, PAGE) & !3;
         Self { next: addr, left: len, max, boundary }

@@ -35,8 +35,6 @@ use header::{
 };
 use std::fmt;
 
-/// Longest header, in bytes.
-pub const MAX_HEADER_LEN: usize = 16;
 /// Length of the TLP digest (ECRC), in bytes.
 pub const DIGEST_LEN: usize = 4;
 /// Bytes that one unit of data credit stands for (base spec 2.6.1).

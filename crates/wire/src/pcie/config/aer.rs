@@ -45,8 +45,6 @@ pub mod uncorrectable {
     pub const FLOW_CONTROL: u32 = 1 << 13;
     /// Completion timeout.
     pub const COMPLETION_TIMEOUT: u32 = 1 << 14;
-    /// Completer abort.
-    pub const COMPLETER_ABORT: u32 = 1 << 15;
     /// Completion that nobody asked for.
     pub const UNEXPECTED_COMPLETION: u32 = 1 << 16;
     /// More received than credits allowed.

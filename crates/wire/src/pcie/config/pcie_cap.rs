@@ -56,8 +56,6 @@ pub const CAPABILITIES_2_TEN_BIT_COMPLETER: u32 = 1 << 16;
 pub const CAPABILITIES_2_TEN_BIT_REQUESTER: u32 = 1 << 17;
 /// Device control 2: ID-based ordering may be used for requests.
 pub const CONTROL_2_IDO_REQUESTS: u16 = 1 << 8;
-/// Device control 2: ID-based ordering may be used for completions.
-pub const CONTROL_2_IDO_COMPLETIONS: u16 = 1 << 9;
 /// Device control 2: 10-bit tags may be used.
 pub const CONTROL_2_TEN_BIT_TAGS: u16 = 1 << 12;
 /// Device capabilities 2: a downstream port can pass configuration requests to all functions of an ARI device.

@@ -12,10 +12,6 @@ pub const STATUS: u16 = 0x1a;
 
 /// Control: power is off.
 pub const CONTROL_POWER_OFF: u16 = 1 << 10;
-/// Status: the attention button was pressed.
-pub const STATUS_ATTENTION_BUTTON: u16 = 1 << 0;
-/// Status: power fault.
-pub const STATUS_POWER_FAULT: u16 = 1 << 1;
 /// Status: something was put in or taken out.
 pub const STATUS_PRESENCE_CHANGED: u16 = 1 << 3;
 /// Status: the last command has been carried out.

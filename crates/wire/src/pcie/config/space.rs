@@ -311,11 +311,6 @@ impl ConfigSpace {
         self.command(header::COMMAND_MEMORY)
     }
 
-    /// I/O Space Enable.
-    pub fn io_enabled(&self) -> bool {
-        self.command(header::COMMAND_IO)
-    }
-
     /// Bus Master Enable: the function, or what is below the bridge, may send requests.
     pub fn bus_master_enabled(&self) -> bool {
         self.command(header::COMMAND_BUS_MASTER)

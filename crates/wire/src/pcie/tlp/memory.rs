@@ -75,12 +75,6 @@ impl MemoryRequest {
         self.byte_range().1.max(1) as u16
     }
 
-    /// Whether no byte is enabled.
-    #[inline]
-    pub fn is_zero_length(&self) -> bool {
-        self.length_dw == 1 && self.first_be == 0
-    }
-
     /// 12 below 4 GiB, 16 above.
     #[inline]
     pub fn header_len(&self) -> usize {

@@ -164,12 +164,6 @@ impl Message {
         Self::plain(requester, Routing::ToRootComplex, code)
     }
 
-    /// Set_Slot_Power_Limit; its one doubleword of data holds the limit.
-    pub const fn set_slot_power_limit(requester: Bdf) -> Self {
-        let message = Self::plain(requester, Routing::Local, MessageCode::SET_SLOT_POWER_LIMIT);
-        Self { length_dw: 1, ..message }
-    }
-
     /// Vendor-defined (base spec 2.2.8.6): vendor ID in bytes 10 and 11, the vendor's own in 12 to 15.
     pub const fn vendor(
         requester: Bdf,
@@ -189,15 +183,6 @@ impl Message {
             Routing::ById => Some(Bdf::from_bits(u16::from_be_bytes([self.content[0], self.content[1]]))),
             _ => None,
         }
-    }
-
-    /// The same message, routed by ID to `target`.
-    pub const fn to_target(mut self, target: Bdf) -> Self {
-        let [hi, lo] = target.bits().to_be_bytes();
-        self.routing = Routing::ById;
-        self.content[0] = hi;
-        self.content[1] = lo;
-        self
     }
 
     #[inline]
