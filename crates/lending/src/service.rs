@@ -424,11 +424,6 @@ impl Service {
         })
     }
 
-    /// Where a function of another node is found here while it is borrowed.
-    pub fn address_of(node: u8, function: Bdf) -> FunctionAddress {
-        borrower::address(node, function)
-    }
-
     fn as_task<T: 'static, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, W>
     where
         W: AsyncFnOnce(&Rc<Self>, &Cpu) -> Result<T, Error> + 'static,

@@ -203,13 +203,6 @@ impl Cpu {
     }
 
     /// Loads a little-endian word.
-    pub fn load_u16(&self, at: PhysAddr) -> u16 {
-        let mut bytes = [0; 2];
-        self.load(at, &mut bytes);
-        u16::from_le_bytes(bytes)
-    }
-
-    /// Loads a little-endian word.
     pub fn load_u32(&self, at: PhysAddr) -> u32 {
         let mut bytes = [0; 4];
         self.load(at, &mut bytes);
@@ -227,11 +220,6 @@ impl Cpu {
     #[inline]
     pub fn store(&self, at: PhysAddr, from: &[u8]) {
         self.0.store(at, from);
-    }
-
-    /// Stores a little-endian word.
-    pub fn store_u16(&self, at: PhysAddr, value: u16) {
-        self.store(at, &value.to_le_bytes());
     }
 
     /// Stores a little-endian word.

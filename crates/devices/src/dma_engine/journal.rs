@@ -57,10 +57,4 @@ impl Journal {
             (seen >= wanted).then_some(latency)
         })
     }
-
-    /// Mean latency in nanoseconds.
-    pub fn mean_ns(&self) -> f64 {
-        let sum: f64 = self.latencies.iter().map(|(l, &n)| l.as_ns_f64() * n as f64).sum();
-        sum / self.samples().max(1) as f64
-    }
 }

@@ -153,11 +153,6 @@ impl Iommu {
         self.enabled = enabled;
     }
 
-    /// Whether DMA remapping is enabled.
-    pub const fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
     /// Where the root table is (root table address register). Software must invalidate the context cache
     /// and the IOTLB afterwards.
     pub const fn set_root_table(&mut self, root_table: HostPhysical) {
@@ -167,11 +162,6 @@ impl Iommu {
     /// The fault recording registers and counts.
     pub const fn faults(&self) -> &FaultLog {
         &self.faults
-    }
-
-    /// The fault recording registers, for the kernel's fault handler.
-    pub const fn faults_mut(&mut self) -> &mut FaultLog {
-        &mut self.faults
     }
 
     /// Counts since the beginning.

@@ -239,11 +239,6 @@ impl MemorySystem {
         }
     }
 
-    /// Empties the caches of one socket, without time or traffic.
-    pub fn flush_node(&mut self, node: NodeId) {
-        self.sockets[node.index()].clear();
-    }
-
     /// Sends `bytes` of a message that is not a memory access (an interrupt, a
     /// doorbell) from one node to another: when it arrives.
     pub fn charge_interconnect(

@@ -196,11 +196,6 @@ impl<P: Payload> Connection<P> {
         self.sender.una().clamp(1, self.sender.end()) - 1
     }
 
-    /// Lets small segments wait for more data, or no longer.
-    pub fn set_cork(&mut self, corked: bool) {
-        self.sender.set_cork(corked);
-    }
-
     /// Sends what there is at once, or waits as Nagle's algorithm does.
     pub fn set_no_delay(&mut self, no_delay: bool) {
         self.sender.set_no_delay(no_delay);

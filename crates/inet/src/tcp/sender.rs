@@ -78,8 +78,6 @@ pub(super) struct Sender {
     end: u64,
     /// Nothing more will be written.
     finished: bool,
-    /// Small segments wait for more data.
-    corked: bool,
     /// Small segments do not wait for acknowledgements.
     no_delay: bool,
     peer_mss: u16,
@@ -123,7 +121,6 @@ impl Sender {
             nxt: 0,
             end: 1,
             finished: false,
-            corked: false,
             no_delay: params.no_delay,
             // RFC 9293, 3.7.1, until the peer says otherwise.
             peer_mss: 536,
@@ -239,10 +236,6 @@ impl Sender {
     /// Whether no acknowledgement is waited for.
     pub fn is_idle(&self) -> bool {
         self.resend_at.is_none()
-    }
-
-    pub fn set_cork(&mut self, corked: bool) {
-        self.corked = corked;
     }
 
     pub fn set_no_delay(&mut self, no_delay: bool) {
@@ -646,7 +639,7 @@ impl Sender {
         if length == 0 || self.finished {
             return true;
         }
-        !self.corked && (self.no_delay || self.small_end <= self.una)
+        self.no_delay || self.small_end <= self.una
     }
 
     /// Nothing is under way that an acknowledgement could answer: the window is asked for now and then.

@@ -1,0 +1,113 @@
+//! Nothing public is there for nobody: the compiler warns of what is private and unused, this test of the rest.
+//!
+//! Names are counted, not resolved: an item that shares its name with another one is not found while that is used. What is
+//! found is unused for certain.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What somebody will name before long, and who.
+const TO_COME: &[(&str, &str)] = &[("moved_requests", "counters of drives with several paths")];
+
+/// Words of a file of Rust, comments and re-exports left out.
+struct File {
+    path: PathBuf,
+    /// The code that is built into the program, and the file's own tests behind it.
+    code: Vec<String>,
+    tests: Vec<String>,
+}
+
+fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() && !path.ends_with("target") {
+            rust_files(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Words in the order in which they stand, without comments.
+fn words(text: &str) -> Vec<String> {
+    let code: String =
+        text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut words: Vec<String> = Vec::new();
+    let mut rest = code.as_str();
+    while let Some(start) = rest.find(|c| is_word(c) || c == ';') {
+        let length = rest[start..].find(|c| !is_word(c)).unwrap_or(rest.len() - start).max(1);
+        words.push(rest[start..start + length].to_owned());
+        rest = &rest[start + length..];
+    }
+    words
+}
+
+/// Leaves out what is only exported again.
+fn without_exports(words: Vec<String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        if word == "use" && kept.last().is_some_and(|last| last == "pub") {
+            words.by_ref().find(|word| word == ";");
+        } else if word != ";" {
+            kept.push(word);
+        }
+    }
+    kept
+}
+
+fn files() -> Vec<File> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let mut paths = Vec::new();
+    rust_files(&root.join("crates"), &mut paths);
+    rust_files(&root.join("fuzz/fuzz_targets"), &mut paths);
+    let file = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a file of the repository");
+        let path = path.strip_prefix(root).expect("below the root").to_owned();
+        let is_code = path.components().nth(2).is_some_and(|part| part.as_os_str() == "src");
+        let is_test = !is_code
+            || path.ends_with("tests.rs")
+            || path.components().any(|part| part.as_os_str() == "tests");
+        let end = if is_test { 0 } else { text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len()) };
+        let (code, tests) = text.split_at(end);
+        let [code, tests] = [code, tests].map(|text| without_exports(words(text)));
+        File { path, code, tests }
+    };
+    paths.into_iter().map(file).collect()
+}
+
+/// The names of public items, with their kinds.
+fn public(code: &[String]) -> impl Iterator<Item = (&str, &str)> {
+    const KINDS: [&str; 7] = ["fn", "struct", "enum", "trait", "type", "const", "static"];
+    code.iter().enumerate().filter(|(_, word)| *word == "pub").filter_map(move |(at, _)| {
+        // `pub const fn name`, `pub async fn name`.
+        let behind = &code[at + 1..];
+        let place = behind.iter().take(3).rposition(|word| KINDS.contains(&word.as_str()))?;
+        let modifiers = ["const", "async", "unsafe"];
+        let is_item = behind[..place].iter().all(|word| modifiers.contains(&word.as_str()));
+        is_item.then(|| Some((behind[place].as_str(), behind.get(place + 1)?.as_str())))?
+    })
+}
+
+#[test]
+fn every_public_item_is_named_somewhere() {
+    let files = files();
+    let mut named: BTreeMap<&str, usize> = BTreeMap::new();
+    for word in files.iter().flat_map(|file| file.code.iter().chain(&file.tests)) {
+        *named.entry(word).or_default() += 1;
+    }
+    let mut defined: BTreeMap<&str, Vec<&Path>> = BTreeMap::new();
+    for file in &files {
+        public(&file.code).for_each(|(_, name)| defined.entry(name).or_default().push(&file.path));
+    }
+    assert!(defined.len() > 1_000, "public items are found");
+    let is_to_come = |name: &str| TO_COME.iter().any(|(known, _)| *known == name);
+    let is_unused =
+        |(name, places): &(&&str, &Vec<&Path>)| named[**name] <= places.len() && !is_to_come(name);
+    let unused: Vec<_> = defined.iter().filter(is_unused).collect();
+    assert!(unused.is_empty(), "public and named nowhere else, take it out: {unused:#?}");
+}
