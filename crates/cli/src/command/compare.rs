@@ -73,6 +73,9 @@ pub struct Arguments {
     /// standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
+    /// Write every row as CSV; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    csv: Option<PathBuf>,
     /// Write each directory's summary as JSON: families with errors, targets and verdicts, artefacts, misses.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     summary_json: Option<PathBuf>,
@@ -121,6 +124,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     };
     let outputs = [
         ("--json", arguments.json.as_deref()),
+        ("--csv", arguments.csv.as_deref()),
         ("--summary-json", arguments.summary_json.as_deref()),
         ("--markdown", arguments.markdown.as_deref()),
         ("--report", arguments.report.as_deref()),
@@ -184,6 +188,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     provenance.files.extend(folders);
     if !to_stdout {
         output::heading(&provenance);
+    }
+    if let Some(path) = &arguments.csv {
+        output::with_origin(path, output::csv(&rows).as_bytes(), &provenance)?;
     }
     output::records(arguments.json.as_deref(), rows, &provenance)?;
     output::records(arguments.summary_json.as_deref(), summaries, &provenance)?;

@@ -29,6 +29,9 @@ pub struct Arguments {
     /// published/README.md has all keys); - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     json: Option<PathBuf>,
+    /// Write verdicts as CSV, a line for each of the same rows; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    csv: Option<PathBuf>,
     /// Write a report of one HTML page for each paper into this folder.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     report: Option<PathBuf>,
@@ -53,12 +56,15 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         only: arguments.only.clone(),
     };
     let seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
+    let outputs = [("--json", arguments.json.as_deref()), ("--csv", arguments.csv.as_deref())];
+    output::apart(&outputs)?;
+    let to_stdout = outputs.iter().any(|(_, path)| output::is_stdout(*path));
     let (mut all, mut provenance) = (Vec::new(), Provenance::default());
     for seed in seeds {
         let began = Instant::now();
         let done = reproduce::reproduce(seed, &options, progress::of(common).as_ref())?;
         provenance = output::provenance(arguments.seed, &[], &options.library);
-        if !output::is_stdout(arguments.json.as_deref()) {
+        if !to_stdout {
             output::heading(&provenance);
             show(&done, (!common.quiet).then_some(began));
         }
@@ -72,7 +78,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     let (claims, points) =
         (all.iter().flat_map(Reproduction::claims), all.iter().flat_map(Reproduction::points));
-    output::records(arguments.json.as_deref(), rows(claims, points)?, &provenance)?;
+    let rows = rows(claims, points)?;
+    if let Some(path) = &arguments.csv {
+        output::with_origin(path, output::csv(&rows).as_bytes(), &provenance)?;
+    }
+    output::records(arguments.json.as_deref(), rows, &provenance)?;
     let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
         crate::output::complain(&format!("outside its tolerance: {}", claim.id));
