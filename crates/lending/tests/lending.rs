@@ -6,7 +6,10 @@ use common::Cluster;
 use common::copiers::MAGIC;
 use kernel::DmaMode;
 use platform::Error;
+use platform::device::{Device, DeviceBus, Function, PortIndex, Reset};
 use units::Duration;
+use wire::pcie::config::{ConfigSpace, PcieParams};
+use wire::pcie::{Generation, Width};
 
 const MODES: [DmaMode; 4] = [DmaMode::Off, DmaMode::PassThrough, DmaMode::Strict, DmaMode::Lazy];
 
@@ -43,6 +46,11 @@ fn a_borrowed_device_works_under_every_iommu_and_leaves_nothing() {
             }
             let now = cluster.service(0).counters().messages + cluster.service(1).counters().messages;
             assert_eq!(now, said, "no message belongs to I/O");
+            // Software that forwards an access, as a configuration access, would show.
+            let copier = cluster.copier(0);
+            cluster.run(0, move |cpu| Box::pin(async move { copier.device.config_read(&cpu, 0).await }));
+            let now = cluster.service(0).counters().messages + cluster.service(1).counters().messages;
+            assert_eq!(now, said + 2);
             assert_eq!(cluster.service(1).leases(), [(cluster.function(1, 0), 1)]);
             assert_eq!(cluster.isolated(1), usize::from(lender != DmaMode::Off));
             for host in 0..2 {
@@ -177,4 +185,24 @@ fn a_device_that_is_pulled_out_of_the_lender_is_gone_for_the_borrower() {
     cluster.run_for(Duration::from_ms(500));
     assert!(copier.gone.get() && copier.removed.get());
     assert_eq!((cluster.foreign(0), cluster.service(1).leases().len()), (0, 0));
+}
+
+/// A device that can interrupt by its pin alone.
+struct Legacy;
+
+impl Device for Legacy {
+    fn functions(&self) -> Vec<Function> {
+        let pcie = PcieParams::endpoint(Generation::Gen3, Width::X8);
+        let config = ConfigSpace::endpoint(0x1af4, 0x00c9, 0x08_8000).interrupt_pin(1).bar64(0, 4096, false);
+        vec![Function { port: PortIndex(0), config: config.pcie(pcie).build().unwrap() }]
+    }
+    fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {}
+}
+
+#[test]
+fn legacy_interrupts_are_not_lent() {
+    let modes = [DmaMode::Off, DmaMode::Off];
+    let cluster = Cluster::with_devices(&modes, 0, 32, |_| vec![Box::new(Legacy)]);
+    assert_eq!(cluster.borrow(0, 1, 0), Err(Error::NotSupported));
+    assert_eq!(cluster.service(1).leases(), []);
 }

@@ -173,9 +173,9 @@ impl ClusterSetup {
             }
             found.switches.push((entry.name.value.clone(), doc.read()?));
         }
-        let all = hosts.iter().flat_map(|host| adapters(host).map(move |(device, _)| (host, device)));
-        if let Some((host, _)) = all.clone().nth(MOST_ADAPTERS) {
-            let message = format!("there are {} NTB adapters", all.count());
+        let all: Vec<&HostSetup> = hosts.iter().flat_map(|host| adapters(host).map(move |_| host)).collect();
+        if let Some(host) = all.get(MOST_ADAPTERS) {
+            let message = format!("there are {} NTB adapters", all.len());
             return Err(host.complaint(message, Some(format!("{MOST_ADAPTERS} at most"))));
         }
         let mut lanes: BTreeMap<ClusterEnd, u32> = BTreeMap::new();

@@ -6,7 +6,7 @@ use platform::Error;
 use platform::cpu::Cpu;
 use platform::pci::{ChannelState, PciDevice, PciDriver};
 use wire::pcie::FunctionAddress;
-use wire::pcie::config::header;
+use wire::pcie::config::{header, pcie_cap};
 
 use super::Function;
 use super::backend::{Backend, OWN_SEGMENT};
@@ -35,6 +35,11 @@ impl Inner {
             return Err(Error::Busy);
         }
         let function = self.discover(cpu, at, way, None).await.ok_or(Error::NoDevice)?;
+        if let Some(pcie) = function.pcie {
+            // Whoever lends it has set its sizes: they come back after a reset.
+            let control = function.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;
+            function.max_payload.set(pcie_cap::size_bytes(control >> 5));
+        }
         let command = function.backend.read_u16(cpu, header::COMMAND).await;
         let on = command | header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE;
         function.backend.write_u16(cpu, header::COMMAND, on).await;

@@ -21,6 +21,7 @@ use kernel::{DmaMode, Kernel};
 use lending::{Lendable, LendingParams, Service};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
+use platform::device::Device;
 use platform::kernel::TaskParams;
 use platform::pci::PciDriver;
 use platform::sync::Completion;
@@ -92,6 +93,16 @@ impl Cluster {
     }
 
     pub fn with_requesters(modes: &[DmaMode], copiers: usize, requesters: u32) -> Self {
+        Self::with_devices(modes, copiers, requesters, |_| Vec::new())
+    }
+
+    /// With other devices of each host behind its copiers, which it lends too.
+    pub fn with_devices(
+        modes: &[DmaMode],
+        copiers: usize,
+        requesters: u32,
+        others: impl Fn(usize) -> Vec<Box<dyn Device>>,
+    ) -> Self {
         let mut fabric = Fabric::new();
         let port = RootPortParams {
             peer_reads: Some(PeerReads { largest: 64, places: 32 }),
@@ -120,7 +131,11 @@ impl Cluster {
                     EndpointParams { completion_timeout: Duration::from_ms(20), ..EndpointParams::ideal(64) };
                 fabric.add_endpoint(core, &[slot], Box::new(copier))
             });
-            let own = own.collect();
+            let mut own: Vec<EndpointId> = own.collect();
+            for other in others(n) {
+                let slot = fabric.add_root_port(host, port.clone(), copiers::link(), 0..=0);
+                own.push(fabric.add_endpoint(EndpointParams::ideal(8), &[slot], other));
+            }
             parts.push((host, mode, adapter, own));
         }
         let mut cables = Vec::new();

@@ -130,17 +130,12 @@ fn interfaces(
     };
     let is_own = |link: &FoundLink| !cluster.lends((link.host, link.device));
     let nics = || links_found(hosts, number).into_iter().filter(is_own).filter_map(nic);
-    let ports = |(link, nic, device, ports): (FoundLink, _, &DeviceSetup, u8), segment| {
-        let of_link: Vec<_> = device.ports.iter().skip(link.link * usize::from(ports)).collect();
-        let each = (0..ports).zip(of_link);
-        let named = each.map(|(port, said)| ((link, port), nic, said.address.as_ref(), false, segment));
-        named.collect::<Vec<Role<'_>>>()
-    };
-    let physical = nics().flat_map(|found| ports(found, 0));
+    let physical = nics().flat_map(|found| ports_of(found, 0));
     let borrowed = cluster.borrows.iter().filter(|borrow| borrow.by == number).flat_map(|borrow| {
         let (lender, device) = borrow.function;
         let segment = cluster::segment(hosts, lender);
-        nic(FoundLink { host: lender, device, link: 0 }).map_or_else(Vec::new, |found| ports(found, segment))
+        nic(FoundLink { host: lender, device, link: 0 })
+            .map_or_else(Vec::new, |found| ports_of(found, segment))
     });
     let virtual_functions = nics().flat_map(|(link, nic, device, ports)| {
         let of: &DeviceSetup = device;
@@ -159,6 +154,16 @@ fn interfaces(
         InterfaceSetup { name, port, link, segment, is_virtual, alone, address, prefix, channels, max_frame }
     };
     physical.chain(virtual_functions).chain(borrowed).enumerate().map(named).collect()
+}
+
+/// A NIC's link as a kernel comes by it, its device, and how many Ethernet ports it has there.
+type NicLink<'a> = (FoundLink, &'a Nic, &'a DeviceSetup, u8);
+
+/// The network devices of the Ethernet ports of a NIC's link.
+fn ports_of((link, nic, device, ports): NicLink<'_>, segment: u16) -> Vec<Role<'_>> {
+    let of_link = device.ports.iter().skip(link.link * usize::from(ports));
+    let each = (0..ports).zip(of_link);
+    each.map(|(port, said)| ((link, port), nic, said.address.as_ref(), false, segment)).collect()
 }
 
 /// Pairs of queues that the driver uses of a function.

@@ -55,11 +55,11 @@ impl Player {
 }
 
 /// Does something in a task of a host.
-fn task<T: 'static>(
+fn task<T: 'static, W: AsyncFnOnce(&Cpu) -> T + 'static>(
     rig: &Rig,
     host: usize,
-    work: impl AsyncFnOnce(&Cpu) -> T + 'static,
-) -> impl Future<Output = T> + use<T> {
+    work: W,
+) -> impl Future<Output = T> + use<T, W> {
     let done = Completion::new();
     let told = done.clone();
     let params = TaskParams::named("rally").on(CpuId(0));
