@@ -9,8 +9,10 @@ use workloads::Report;
 
 const FIO: &str = "fio --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=1 --runtime=1ms";
 
+/// Without an IOMMU all of the borrower's memory is in the lender's window.
 fn with(devices: &str, iommu: &str) -> String {
-    format!("iommu = \"{iommu}\"\n{devices}[[host.device]]\nname = \"n\"\nntb = \"pxh830\"\n")
+    let memory = "change.host.dram.size = \"8 GiB\"";
+    format!("iommu = \"{iommu}\"\n{memory}\n{devices}[[host.device]]\nname = \"n\"\nntb = \"pxh830\"\n")
 }
 
 const DRIVE: &str = "[[host.device]]\nname = \"ssd\"\ndrive = \"optane-900p\"\n";
