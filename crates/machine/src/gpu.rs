@@ -90,7 +90,7 @@ record! {
         acquire_interval: Figure<Duration>,
         /// From a launch's command until the program's first instruction.
         launch: Figure<Duration>,
-        /// From a program's load or store until its request is at the link.
+        /// From a program's load or store until its request is at the link, and from a load's answer there to the program.
         access: Figure<Duration>,
         /// A program's load from the GPU's own memory, past its caches.
         local_load: Figure<Duration>,

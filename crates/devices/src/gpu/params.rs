@@ -34,7 +34,7 @@ pub struct GpuParams {
     pub acquire_interval: Duration,
     /// From a launch's command until the program's first instruction, and from its last to the next command.
     pub launch: Duration,
-    /// From an instruction's load or store until the request is at the link.
+    /// From an instruction's load or store until the request is at the link, and from a load's answer there to the instruction.
     pub access: Duration,
     /// A load from its own memory, past its caches.
     pub local_load: Duration,

@@ -22,7 +22,9 @@ impl Chip {
             }
             Side::Bus(_) => {
                 self.pause(self.params.access).await;
-                self.load(from).await
+                let value = self.load(from).await?;
+                self.pause(self.params.access).await;
+                Ok(value)
             }
         }
     }

@@ -70,7 +70,8 @@ impl PciDriver for GpuDriver {
         Box::pin(async move {
             let _part = cpu.book(Part::Driver);
             let registers = device.ioremap_bar(REGISTER_BAR, MemoryType::Uncached)?;
-            let aperture = device.bar(MEMORY_BAR).ok_or(Error::NoDevice)?;
+            // Where cores find it, whatever is between, is where peers are told that it is.
+            let aperture = device.ioremap_bar(MEMORY_BAR, MemoryType::WriteCombining)?;
             device.set_master(cpu, true).await;
             let dma = device.dma();
             dma.set_mask(64)?;
@@ -81,14 +82,14 @@ impl PciDriver for GpuDriver {
                 return Err(Error::NoDevice);
             }
             let info =
-                GpuInfo { memory, aperture: aperture.length.min(memory), copy_engines: copy_engines as u8 };
+                GpuInfo { memory, aperture: aperture.length().min(memory), copy_engines: copy_engines as u8 };
             let gpu = Rc::new_cyclic(|me| Gpu {
                 me: me.clone(),
                 kernel: device.kernel(),
                 device,
                 dma,
                 registers,
-                aperture: aperture.start,
+                aperture: aperture.address(),
                 info,
                 memory: RefCell::new(Ranges::new(memory)),
                 contexts: RefCell::new(vec![None; regs::CONTEXTS.into()]),

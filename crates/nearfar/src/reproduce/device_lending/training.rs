@@ -22,7 +22,7 @@ const FORWARD_US: u32 = 18_300;
 const TRAINED_US: u32 = 54_900;
 /// What a core takes to decode, scale and hand over an image (fitted by hand: Figure 21, NatLoc; that Keras prepares images with one
 /// thread, and that the GPUs wait for them, is assumed: the paper's epochs get longer with slower GPUs).
-const PREPARE_US: u32 = 85_000;
+const PREPARE_US: u32 = 88_500;
 
 /// The lender with the chassis, in which both GPUs, the drive and the adapter are below one switch; and for the remote runs the
 /// borrower, where the drive is its own.
