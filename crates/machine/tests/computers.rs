@@ -294,3 +294,37 @@ fn what_is_wrong_with_an_event_is_said_with_place_and_remedy() {
         assert!(said.contains(place) && said.contains(words), "{lines}: {said}");
     }
 }
+
+/// A host with a drive of a name, and a virtual machine with these lines.
+fn with_vm(host: &str, vm: &str) -> Result<ComputerSetup, String> {
+    load(&format!(
+        "name = \"x\"\nsummary = \"x\"\n\n[[host]]\nname = \"a\"\nmachine = \"dell-t430\"\n{host}\n\n[[host.device]]\n\
+         name = \"disk\"\ndrive = \"optane-900p\"\n\n[[host.vm]]\nname = \"x\"\n{vm}\n\n[[program]]\nhost = \"a/x\"\nrun = \"stream\"\n"
+    ))
+}
+
+#[test]
+fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
+    let vm = "vcpus = \"10-12\"\nmemory = \"1 GiB\"\ndevices = [\"disk\"]";
+    let setup = with_vm("iommu = \"strict\"", vm).unwrap();
+    let (host, guest) = (&setup.hosts[0], &setup.hosts[0].vms[0]);
+    assert_eq!((&guest.vcpus[..], guest.node, &guest.devices[..]), (&[10, 11, 12][..], 1, &[0][..]));
+    assert_eq!((host.disks.len(), guest.disks[0].name.as_str()), (0, "nvme0n1"));
+    assert_eq!((setup.programs[0].host, setup.programs[0].vm), (0, Some(0)));
+    for (vm, line, words) in [
+        (vm.replace("10-12", "20"), "x.toml:14:", "there is no core 20"),
+        (vm.replace("1 GiB", "3 MiB"), "x.toml:15:", "a multiple of 2 MiB"),
+        (vm.replace("1 GiB", "1 TiB"), "x.toml:15:", "so that the host has some, too"),
+        (vm.replace("\"disk\"", "\"dusk\""), "x.toml:16:", "there are `disk`"),
+        (vm.replace("\"disk\"", "\"disk\", \"disk\""), "x.toml:16:", "passed through already"),
+        (format!("{vm}\nnode = 2"), "x.toml:17:", "from 0 to 1"),
+    ] {
+        let wrong = with_vm("iommu = \"strict\"", &vm).expect_err(&vm);
+        assert!(wrong.contains(line) && wrong.contains(words), "{vm}: {wrong}");
+    }
+    let wrong = with_vm("", vm).expect_err("without an IOMMU");
+    assert!(wrong.contains("give the host `iommu = \"strict\"`"), "{wrong}");
+    let other = GOOD.replace("host = \"a\"", "host = \"a/x\"");
+    let wrong = load(&other).expect_err("no such guest");
+    assert!(wrong.contains("has no virtual machine `x`") && wrong.contains("[[host.vm]]"), "{wrong}");
+}

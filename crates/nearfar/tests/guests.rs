@@ -1,0 +1,50 @@
+//! Programs in virtual machines, from a scenario on.
+
+mod scenario;
+
+use nearfar::computer::{run, run_counted};
+use nearfar::progress::Silent;
+use scenario::{HEAD, host, loaded, program};
+
+const FIO: &str = "fio --name=x --filename=/dev/nvme0n1 --rw=randread --bs=4k --iodepth=1 --runtime=1ms";
+
+/// A host with a drive and lines of its own.
+fn with_drive(lines: &str) -> String {
+    let drive =
+        format!("iommu = \"strict\"\n[[host.device]]\nname = \"disk\"\ndrive = \"optane-900p\"\n{lines}");
+    HEAD.to_owned() + &host("a", "dell-t430", &drive)
+}
+
+fn guest(devices: &str) -> String {
+    format!("[[host.vm]]\nname = \"x\"\nvcpus = \"2-3\"\nmemory = \"256 MiB\"\ndevices = [{devices}]\n")
+}
+
+#[test]
+fn fio_in_a_guest_pays_for_its_exits() {
+    let latency = |text: &str| {
+        let done = run_counted(&loaded(text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+        let report = done.done[0].outcome.as_ref().unwrap_or_else(|failure| panic!("{failure}"));
+        let names: Vec<_> = report.readings.iter().map(|reading| reading.name()).collect();
+        let mean = report.get("read clat mean").unwrap_or_else(|| panic!("{names:?}"));
+        (mean, report.get("read requests").unwrap(), done)
+    };
+    let (native, ..) = latency(&(with_drive("") + &program("a", "0", FIO)));
+    let (guest, requests, done) = latency(&(with_drive(&guest("\"disk\"")) + &program("a/x", "0", FIO)));
+    // An exit for the interrupt, one for its end, one as nothing was left to do, and the way through the host's handler.
+    let more = guest - native;
+    assert!((1.0..12.0).contains(&more), "{guest} us in a guest, {native} natively");
+    assert_eq!(done.done[0].host, "a/x");
+    let counters = done.counted[0].window.host("a").unwrap();
+    assert_eq!((counters.of("vm-x/exits/config"), counters.of("vm-x/exits/msix-table")), (0, 0));
+    let interrupts = counters.of("vm-x/exits/interrupt") as f64;
+    assert!((interrupts / requests - 1.0).abs() < 0.1, "{interrupts} for {requests}");
+}
+
+/// A guest goes with its host, and a host keeps what it has not passed through.
+#[test]
+fn a_guest_ends_with_its_host() {
+    let event = "[[event]]\nat = \"300 us\"\ndo = \"power-off\"\nwhat = \"a\"\n";
+    let text = with_drive(&guest("\"disk\"")) + &program("a/x", "0", FIO) + event;
+    let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
+    assert!(done[0].was_stopped, "{done:?}");
+}
