@@ -16,6 +16,9 @@ const ELEMENTS: u64 = 8 << 20;
 const CLIENTS: u16 = 14;
 /// Objects of each client: enough to exceed the caches together, and few enough to be put there in some milliseconds.
 const OBJECTS: u16 = 3;
+/// PageRank: 2^18 nodes with 16 edges each, 17 MB of edges that lie in memory. One iteration reads each once, as of a graph that
+/// no cache holds.
+const GRAPH: &str = "pr -g 18 -k 16 -i 1";
 /// Threads of PageRank on each socket.
 const RANKERS: u16 = 8;
 
@@ -154,7 +157,7 @@ pub fn ranks(bench: &Bench, beside: Option<(Organisation, &str)>) -> Result<Valu
     rig.pass(Duration::from_us(500));
     let rankers: Vec<u16> =
         (0..2).flat_map(|socket| (0..RANKERS).map(move |n| bench.core(socket, n))).collect();
-    let running = rig.start(0, &rankers, "pr -g 16 -k 16 -i 2")?;
+    let running = rig.start(0, &rankers, GRAPH)?;
     let bytes = || -> u64 {
         let devices = rig.host(0).kernel.net().devices();
         devices.iter().map(|device| device.counters().rx_bytes + device.counters().tx_bytes).sum()
