@@ -108,7 +108,10 @@ pub fn scenario(
     option: &str,
     changes: &[(String, String)],
 ) -> Result<Loaded, Failure> {
-    if std::path::Path::new(name).is_dir() && !library.names("scenarios").iter().any(|known| known == name) {
+    if !name.ends_with(".toml")
+        && std::path::Path::new(name).is_dir()
+        && !library.names("scenarios").iter().any(|known| known == name)
+    {
         return Err(Failure::new(format!(
             "`{name}` is a folder; name a scenario's file in it, or a scenario that `nearfar machines` lists"
         )));

@@ -51,7 +51,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
         (&["--sockets", "s0-s0-s1"][..], "lat_dma_sweep_wrrd_rnd_64.csv"),
     ] {
         let written = ["1", "2", "5"].map(|jobs| {
-            let output = folder.join(jobs);
+            let output = folder.join(format!("{jobs}-{file}"));
             let fixed = ["bench", "--machine", "dell-t430", "--short", "--files", file, "--jobs", jobs, "-o"];
             let done = nearfar(&[&fixed[..], &[output.to_str().unwrap()], setting].concat());
             assert!(done.status.success(), "{}", text(&done.stderr));

@@ -16,7 +16,8 @@ pub enum Fit {
     Wrap,
     /// The last column, sentences, goes below the rest of its row.
     LastBelow,
-    /// The first column, names, goes above the rest of its row, once for rows that follow each other.
+    /// The first column, names, goes above the rest of its row, once for rows that follow each other; where the rest is too
+    /// wide, as [`Self::Blocks`].
     FirstAbove,
     /// The columns go in several tables one below the other, each of which begins with the first so many.
     Blocks(usize),
@@ -75,7 +76,9 @@ impl TextTable {
                     name.into_iter().chain([line.to_owned()]).collect()
                 })
             }
-            Fit::Blocks(labels) => {
+            // Names above do not help where the rest is too wide by itself.
+            Fit::Blocks(_) | Fit::FirstAbove => {
+                let labels = if let Fit::Blocks(labels) = self.fit { labels } else { 1 };
                 let blocks = self.blocks(labels, width);
                 blocks
                     .iter()

@@ -274,6 +274,16 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
     if keys.iter().any(|key| doc.has(key).unwrap_or(false)) {
         return Ok(None);
     }
+    // What it extends is of its kind.
+    let extends = doc.text().lines().find_map(|line| {
+        let value = line.strip_prefix("extends")?.trim_start().strip_prefix('=')?;
+        value.split('"').nth(1)
+    });
+    if let Some(kind) = extends.and_then(|extended| {
+        KINDS.iter().find(|kind| library.names(kind.folder).iter().any(|known| known == extended))
+    }) {
+        return Ok(Some(kind));
+    }
     // What a file is, it shows by what can read it; a wrong one is what has least against it.
     let mut best: Option<(usize, &FileKind)> = None;
     for kind in KINDS {

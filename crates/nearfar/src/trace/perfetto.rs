@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use results::Provenance;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 use units::Time;
 
@@ -40,7 +40,6 @@ pub fn trace(timeline: &Timeline, provenance: &Provenance) -> String {
         places.push(place);
     }
     for (slice, end) in timeline.slices.iter().zip(ends(timeline)) {
-        let details = slice.details.iter().map(|(name, value)| (*name, value.as_str()));
         out.add(&Complete {
             ph: 'X',
             cat: "nearfar",
@@ -49,7 +48,7 @@ pub fn trace(timeline: &Timeline, provenance: &Provenance) -> String {
             tid: places[slice.track].1,
             ts: microseconds(slice.begin),
             dur: microseconds_between(slice.begin, end),
-            args: details.collect(),
+            args: &slice.details,
         });
     }
     for (id, slices) in timeline.stories().into_iter().filter(|(_, slices)| slices.len() > 1) {
@@ -106,7 +105,13 @@ struct Complete<'a> {
     tid: usize,
     ts: f64,
     dur: f64,
-    args: BTreeMap<&'a str, &'a str>,
+    #[serde(serialize_with = "pairs")]
+    args: &'a [(&'static str, String)],
+}
+
+/// Names with values as an object.
+fn pairs<S: Serializer>(pairs: &&[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 /// A step of a story.
