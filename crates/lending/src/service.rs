@@ -13,7 +13,7 @@ use platform::sync::Completion;
 use units::Duration;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use crate::borrower::{self, Borrower};
+use crate::borrower::Borrower;
 use crate::lender::{Lender, LenderDriver, Offers};
 use crate::mail::{Asked, Mail, NODES};
 use crate::message::{Reply, Request};
