@@ -45,10 +45,8 @@ const fn hash(name: &str) -> u64 {
     hash
 }
 
-/// SplitMix64's step (Steele et al. 2014), a random number without state: one bit changed on the way in changes half of those that
-/// come out.
-#[inline]
-pub const fn mix(x: u64) -> u64 {
+/// SplitMix64's step: one bit changed on the way in changes half of those that come out.
+const fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,7 +1,5 @@
 //! Which part of the window each transaction touches.
 
-use engine::rng::mix;
-
 /// The offsets that a test touches, one after the other.
 ///
 /// As pcie-bench picks them: the window is divided into units, the transfer
@@ -53,6 +51,14 @@ impl Addresses {
 
 /// Requests keep within such blocks of addresses.
 const PAGE: u64 = 4096;
+
+/// A good hash of a counter (SplitMix64's finaliser, Steele et al. 2014): a random number without state.
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
 
 #[cfg(test)]
 mod tests {
