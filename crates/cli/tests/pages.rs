@@ -66,6 +66,6 @@ fn pages_are_drawn_at_any_width_and_need_nothing_else() {
 }
 
 needs::tests!(
-    Need::Program("chromium");
+    Need::LargeProgram("chromium");
     pages_are_drawn_at_any_width_and_need_nothing_else,
 );

@@ -16,6 +16,8 @@ pub enum Need {
     Data,
     /// A program that answers to `--version`, by its name.
     Program(&'static str),
+    /// A program that is too large to be asked for: where it is absent a test is ignored, whatever is required.
+    LargeProgram(&'static str),
 }
 
 /// The folder of measured data: `$NEARFAR_DATA`, or `shared` beside the repository.
@@ -41,7 +43,7 @@ impl Need {
                 "there are no measured directories in `{}`; set NEARFAR_DATA to the folder that has `measured/pcie-bench`",
                 data().display()
             )),
-            Self::Program(name) => {
+            Self::Program(name) | Self::LargeProgram(name) => {
                 let mut command = Command::new(name);
                 command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
                 command.status().is_err().then(|| format!("`{name}` is not installed"))
@@ -54,7 +56,7 @@ impl Need {
     fn kind(self) -> String {
         match self {
             Self::Data => "measured data".to_owned(),
-            Self::Program(name) => name.to_owned(),
+            Self::Program(name) | Self::LargeProgram(name) => name.to_owned(),
         }
     }
 }
@@ -79,7 +81,7 @@ fn fate(missing: Option<String>, required: bool) -> Fate {
 pub fn run(need: Need, tests: Vec<(&'static str, fn())>) -> ExitCode {
     let required =
         std::env::var_os("NEARFAR_REQUIRE_DATA").is_some_and(|value| !value.is_empty() && value != "0");
-    let fate = fate(need.missing(), required);
+    let fate = fate(need.missing(), required && !matches!(need, Need::LargeProgram(_)));
     let trials = tests.into_iter().map(|(name, test)| {
         let failure = if let Fate::Fail(what) = &fate { Some(what.clone()) } else { None };
         let body = move || match failure {
