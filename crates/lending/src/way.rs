@@ -104,7 +104,6 @@ impl Backend for Way {
 
     fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps> {
         let (base, length) = self.window;
-        let _ = own.set_mask(bits_of(length).min(32));
         Rc::new(WindowDma { own, base, length, peers: Rc::clone(&self.peers) })
     }
 
