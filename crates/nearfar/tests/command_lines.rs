@@ -19,7 +19,7 @@ fn check(run: &str) -> Result<(), String> {
 #[test]
 fn what_cannot_be_is_refused_at_its_line() {
     for (run, words) in [
-        ("sleep 1", "the programs are dd, ethtool, fio"),
+        ("sleep 1", "the programs are bandwidthTest, dd, ethtool"),
         // ping
         ("ping -c 0 10.0.0.2", "1..=65535"),
         ("ping -m 0 10.0.0.2", "unexpected argument '-m'"),
@@ -50,6 +50,10 @@ fn what_cannot_be_is_refused_at_its_line() {
         ("fio --rwmixread=70 --size=1m", "--rw=randrw"),
         ("fio --fsync=8 --size=1m", "--fsync=0"),
         ("fio --iodepth=65536 --bs=64m --runtime=1ms", "bytes of memory"),
+        // GPUs, and a drive of a program's own
+        ("bandwidthTest", "there is no GPU 0"),
+        ("gpu-copy --through=net", "peer, read, ram"),
+        ("nvm-latency", "`user_space = true`"),
         // dd
         ("dd if=/dev/zero of=/dev/null", "give count="),
         ("dd if=/dev/zero of=/dev/null count=0", "nothing is to be copied"),
@@ -224,7 +228,14 @@ proptest::proptest! {
         let line = [&[workloads::PROGRAMS[program].name], &words[..]].concat().join(" ");
         let disk = workloads::Disk { name: "nvme0n2".into(), bytes: 16 << 20, block: 512 };
         let link = workloads::Link { name: "eth0".into(), queues: 4, max_frame: 1514, has_carrier: true };
-        let premises = workloads::Premises { cores: 4, memory: 1 << 30, disks: vec![disk], links: vec![link], gpus: 2, user_drives: 1 };
+        let premises = workloads::Premises {
+            cores: 4,
+            memory: 1 << 30,
+            disks: vec![disk],
+            links: vec![link],
+            gpus: 2,
+            user_drives: 1,
+        };
         let refused = workloads::parse(&line).and_then(|program| program.check(&premises)).err();
         proptest::prop_assert!(refused.is_none_or(|refused| !refused.message.is_empty()));
     }

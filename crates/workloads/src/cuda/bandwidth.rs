@@ -130,8 +130,11 @@ impl Program for BandwidthTest {
     fn check(&self, premises: &Premises) -> Result<(), Refused> {
         premises.gpu("bandwidthTest", self.device)?;
         let message = format!("bandwidthTest: there is no size from {} to {}", self.start, self.end);
-        let step = "`--start` of at least 1, `--end` no less, `--increment` not 0";
-        let is_possible = self.start > 0 && self.end >= self.start && self.increment != Some(0);
+        let step =
+            "`--start` of at least 1, `--end` no less, `--increment` not 0, no more than a thousand of them";
+        let few =
+            self.increment.is_none_or(|step| step > 0 && self.end.saturating_sub(self.start) / step < 1000);
+        let is_possible = self.start > 0 && self.end >= self.start && few;
         Refused::unless(self.mode == "quick" || is_possible, message, step)?;
         premises.holds("bandwidthTest", "buffers", self.sizes().into_iter().max().unwrap_or(0).into())
     }

@@ -72,7 +72,7 @@ struct Replica {
 impl GpuTrain {
     /// Bytes of a step's images for one GPU.
     fn share(&self) -> u64 {
-        u64::from(self.batch / self.gpus) * self.tensor
+        u64::from(self.batch / self.gpus.max(1)).saturating_mul(self.tensor)
     }
 
     /// Reads and prepares a worker's images of a step.

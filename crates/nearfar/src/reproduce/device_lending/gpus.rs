@@ -10,10 +10,10 @@ const SMALLEST: u64 = 1 << 10;
 const LARGEST: [u64; 2] = [64 << 20, 128 << 20];
 /// Largest size that is simulated.
 pub const SIMULATED: u64 = 4 << 20;
-/// Bytes that are copied for a size of Figure 12 at most, beyond the first two copies.
-const BYTES: u64 = 8 << 20;
+/// Bytes that are copied for a size of Figure 12 at most.
+const BYTES: u64 = 4 << 20;
 /// Round trips of a ping-pong; the paper has 100,000, whose mean is no other.
-const ROUND_TRIPS: u32 = 2_000;
+const ROUND_TRIPS: u32 = 500;
 
 /// Which way a copy between host and GPU goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +63,7 @@ pub fn copies(options: &Options, scenario: &Scenario) -> Result<Values, String> 
     let rig = Rig::boot(options, &scenario.text())?;
     let through = if scenario.through_ram { "ram" } else { "peer" };
     let time = |size: u64| {
-        let count = (BYTES / size).clamp(2, 16);
+        let count = (BYTES / size).clamp(1, 16);
         let report = rig.run(0, &format!("gpu-copy --bytes={size} --count={count} --through={through}"))?;
         Ok((size, size as f64 / of(&report, "bandwidth")? / 1e3))
     };
