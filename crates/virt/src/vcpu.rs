@@ -122,6 +122,8 @@ impl Vcpu {
                     cpu.cycles(costs.inject + costs.exit).await;
                     board.deliver(number, vector);
                 }
+                // The guest takes them before it is looked whether it has something to do.
+                engine::yield_now().await;
             }
             if own.busy.get() {
                 let wait = own.notify.notified();

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use hardware::Fabric;
 use machine::{ComputerSetup, DeviceFile, HostSetup};
 use platform::cpu::CpuId;
 use platform::irq::Irq;
+use units::Time;
 
 use super::run::Observer;
 use super::{Computer, Computers};
@@ -117,9 +119,8 @@ pub fn device_names(host: &HostSetup) -> Vec<String> {
 }
 
 /// What a host has counted so far.
-pub(super) fn reading(computers: &Computers, host: &Computer, setup: &HostSetup) -> Reading {
+pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostSetup) -> Reading {
     let names = device_names(setup);
-    let now = computers.simulation().now();
     let handle = |endpoint| host.nics.iter().find(|(of, _)| *of == endpoint).map(|(_, handle)| handle);
     let places: Vec<Place<'_>> = names
         .iter()
@@ -132,8 +133,7 @@ pub(super) fn reading(computers: &Computers, host: &Computer, setup: &HostSetup)
             Place { name, endpoint, nic }
         })
         .collect();
-    let mut reading =
-        computers.simulation().with(|fabric, _| Reading::of_hardware(fabric, host.host, &places, now));
+    let mut reading = Reading::of_hardware(fabric, host.host, &places, now);
     reading.add_kernel(&host.kernel, now);
     for (vm, setup) in host.vms().iter().zip(&setup.vms) {
         reading.add_vm(&setup.name, vm);
@@ -164,9 +164,11 @@ impl<'a> Counting<'a> {
     }
 
     fn moment(&self, computers: &Computers) -> (Moment, Arrivals) {
-        let hosts = computers.hosts().iter().zip(&self.setup.hosts);
-        let readings = hosts.map(|(host, setup)| (host.name.clone(), reading(computers, host, setup)));
-        let moment = Moment::new(computers.simulation().now(), readings.collect());
+        let (hosts, now) = (computers.hosts().iter().zip(&self.setup.hosts), computers.simulation().now());
+        let readings = computers.simulation().with(|fabric, _| {
+            hosts.map(|(host, setup)| (host.name.clone(), reading(fabric, now, host, setup))).collect()
+        });
+        let moment = Moment::new(now, readings);
         let arrivals = |host: &Computer| {
             host.kernel.interrupts().into_iter().map(|(irq, _, _, count)| (irq, count)).collect()
         };

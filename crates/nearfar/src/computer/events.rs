@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use ::kernel::Kernel;
 use engine::Seed;
+use hardware::Fabric;
 use hardware::link::ErrorInjector;
 use machine::{
     Action, ComputerSetup, Condition, EventCounter, LinkPlace, MemoryPolicy, NetCounter, Placed, Setting,
@@ -124,7 +125,8 @@ impl<'a> Events<'a> {
         name: &Placed<String>,
     ) -> Result<f64, ComputerError> {
         let setup = &self.setup.hosts[host];
-        let reading = reading(computers, &computers.hosts()[host], setup);
+        let (own, now) = (&computers.hosts()[host], computers.simulation().now());
+        let reading = computers.simulation().with(|fabric, _| reading(fabric, now, own, setup));
         if let Some(amount) = reading.amount(&name.value) {
             return Ok(amount);
         }
@@ -139,8 +141,15 @@ impl<'a> Events<'a> {
             known = all.iter().map(|counter| counter.place()).collect();
             known.dedup();
         }
+        // The most alike ones come first.
+        let alike = |known: &&str| known.chars().zip(name.value.chars()).take_while(|(a, b)| a == b).count();
+        known.sort_by_key(|known| std::cmp::Reverse(alike(known)));
+        known.truncate(8);
         let message = format!("host `{}` has no counter `{}`", setup.name, name.value);
-        let help = format!("there are {}; `nearfar run --counters` shows all that change", known.join(", "));
+        let help = format!(
+            "there are {} and others; `nearfar run --counters` shows all that change",
+            known.join(", ")
+        );
         Err(ComputerError::Files(name.complaint(message, Some(help))))
     }
 
@@ -154,13 +163,13 @@ impl<'a> Events<'a> {
     }
 
     /// Whether something is to happen now.
-    pub fn are_due(&self, computers: &Computers) -> bool {
+    pub fn are_due(&self, computers: &Computers, fabric: &Fabric) -> bool {
         let now = computers.simulation().now();
         if now >= self.next_look.get() && !self.conditions.borrow().is_empty() {
             self.next_look.set(now + LOOK);
             let mut due = self.due.borrow_mut();
             self.conditions.borrow_mut().retain(|waiting| {
-                let holds = self.value(computers, waiting) > waiting.condition.more_than;
+                let holds = self.value(computers, fabric, waiting) > waiting.condition.more_than;
                 if holds {
                     due.push(Due::Event(waiting.event));
                 }
@@ -171,7 +180,7 @@ impl<'a> Events<'a> {
     }
 
     /// What a counter says; nothing if there is no such device any more.
-    fn value(&self, computers: &Computers, waiting: &Waiting<'_>) -> f64 {
+    fn value(&self, computers: &Computers, fabric: &Fabric, waiting: &Waiting<'_>) -> f64 {
         let Condition { host, counter, .. } = waiting.condition;
         let own = &computers.hosts()[*host];
         match counter {
@@ -187,7 +196,8 @@ impl<'a> Events<'a> {
                 value as f64
             }
             EventCounter::Published(name) => {
-                let amount = reading(computers, own, &self.setup.hosts[*host]).amount(&name.value);
+                let now = computers.simulation().now();
+                let amount = reading(fabric, now, own, &self.setup.hosts[*host]).amount(&name.value);
                 amount.unwrap_or_default() - waiting.began
             }
         }

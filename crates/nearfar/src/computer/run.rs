@@ -234,7 +234,7 @@ pub fn run_watched(
         let before = seen;
         let next = starts.last().map_or(Time::NEVER, |&(at, _)| at);
         let mut count = 0u32;
-        computers.simulation().run_while(|_| {
+        computers.simulation().run_while(|fabric| {
             count += 1;
             if count % EVENTS_A_LOOK == 0 {
                 progress.simulated(computers.simulation().now().since(started), length);
@@ -242,10 +242,11 @@ pub fn run_watched(
             ended.done.borrow().len() == before
                 && computers.simulation().now() < next
                 && !observer.has_enough()
-                && !events.are_due(&computers)
+                && !events.are_due(&computers, fabric)
         });
         let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
-        if is_quiet && !events.are_due(&computers) {
+        let are_due = || computers.simulation().with(|fabric, _| events.are_due(&computers, fabric));
+        if is_quiet && !are_due() {
             if observer.has_enough() {
                 break;
             }
