@@ -333,7 +333,12 @@ impl Rig {
         self.computers.simulation().with(|fabric, _| fabric.host(id).counters().device_write_bytes)
     }
 
-    /// Bytes that have crossed between the first host's sockets for DMA.
+    /// Bytes that have crossed between the first host's sockets, both ways.
+    pub fn crossed_for_all(&self) -> u64 {
+        self.counts(&[]).link
+    }
+
+    /// Those for DMA.
     pub fn crossed(&self) -> u64 {
         self.counts(&[]).link_dma
     }

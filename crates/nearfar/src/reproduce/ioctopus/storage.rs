@@ -89,14 +89,16 @@ pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, Stri
         rig.start(0, &cores, &line)?;
     }
     rig.pass(WARMING);
-    let (written, crossed) = (rig.written_by_devices(), rig.crossed());
+    let (written, crossed, all) = (rig.written_by_devices(), rig.crossed(), rig.crossed_for_all());
     let (rate, batches) = measure(&rig);
+    let ns = BATCH.as_ns_f64() * batches as f64;
     let bytes = (rig.written_by_devices() - written) as f64;
     let place = format!("{}/{instances}", drives.name());
     Ok(Values::from([
         (format!("fio-gbyte/{place}"), rate.0),
         (format!("fio-interval/{place}"), 100.0 * rate.1 / rate.0),
         (format!("fio-batches/{place}"), batches as f64),
+        (format!("fio-link/{place}"), (rig.crossed_for_all() - all) as f64 / ns),
         (format!("fio-crossed/{place}"), 100.0 * (rig.crossed() - crossed) as f64 / bytes),
     ]))
 }

@@ -5,10 +5,10 @@ use units::Duration;
 use super::Values;
 use super::rig::{Bench, Organisation, Rates, Rig, Running};
 
-/// Time of a batch.
-const BATCH: Duration = Duration::from_us(25);
+/// Time of a batch: packets and who reads them take turns of up to a millisecond.
+const BATCH: Duration = Duration::from_us(100);
 /// Batches at most.
-const BATCHES: usize = 160;
+const BATCHES: usize = 100;
 /// The core of the process and of the interrupts.
 pub const CORE: u16 = 0;
 /// Adaptive coalescing, as the paper has it.
