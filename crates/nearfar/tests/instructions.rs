@@ -16,7 +16,7 @@ use nearfar::computer;
 use nearfar::progress::Silent;
 use needs::Need;
 use results::pciebench::{Cache, Pattern, Run, Test};
-use scenario::{HEAD, cable, host_with_drive, host_with_nic, loaded, program, two_hosts};
+use scenario::{HEAD, cable, host, host_with_drive, host_with_nic, loaded, program, two_hosts};
 use units::Bytes;
 
 /// The compiler with which the counts below were taken. Others may differ by some percent.
@@ -76,6 +76,38 @@ const WORK: [Work; 4] = [
         allowed: ALLOWED,
     },
 ];
+
+/// The same segments by a NIC's driver alone, and by a team above the functions of an octoNIC: the latter may take a tenth more.
+const BY_NIC: Work = Work {
+    name: "segments-nic",
+    unit: "segment received by a NIC",
+    lengths: [300, 600],
+    run: |us| segments_by("[[host.device]]\nnic = \"connectx4\"\nslot = \"slot\"\nchange.link.width = 8", us),
+    before: 0.0,
+    allowed: 0.0,
+};
+const BY_OCTO: Work = Work {
+    name: "segments-octo",
+    unit: "segment received by an octoNIC",
+    run: |us| {
+        let octo = "[[host.device]]\nname = \"nic\"\nnic = \"connectx4-octo\"\n\
+                    links = [{ slot = \"slot\", lanes = 8 }, { slot = \"slot-socket1\", lanes = 8 }]\n\
+                    [[host.team]]\nname = \"team0\"\nmode = \"octo\"\nmembers = [\"nic:0\", \"nic:1\"]";
+        segments_by(octo, us)
+    },
+    ..BY_NIC
+};
+const ALLOWED_FOR_OCTO: f64 = 0.10;
+
+/// Segments that a host receives with packets that follow their reader.
+fn segments_by(device: &str, us: u64) -> u64 {
+    let seconds = us as f64 / 1e6;
+    let lines = format!("change_kernel.steering = {{ rfs = true, arfs = true }}\n{device}");
+    let text = [HEAD, &host("b", "dell-t430", &lines), &host_with_nic("a"), &cable("a", "b", "")].concat()
+        + &program("b", "0", "netserver")
+        + &program("a", "0", &format!("netperf -H 10.0.0.1 -t TCP_STREAM -l {seconds}"));
+    (reading(&text, "received") / 1448.0) as u64
+}
 
 /// 64 B reads of a card, the IOMMU off.
 fn tlps(transactions: u64) -> u64 {
@@ -153,10 +185,15 @@ fn counted(work: &Work, length: u64) -> (u64, u64) {
     }
 }
 
+/// Instructions for one.
+fn of_one(work: &Work) -> f64 {
+    let [few, many] = work.lengths.map(|length| counted(work, length));
+    (many.0 - few.0) as f64 / (many.1 - few.1) as f64
+}
+
 /// Counts what one takes and holds it against what it took before.
 fn judge(work: &Work) {
-    let [few, many] = work.lengths.map(|length| counted(work, length));
-    let now = (many.0 - few.0) as f64 / (many.1 - few.1) as f64;
+    let now = of_one(work);
     let change = now / work.before - 1.0;
     let said = format!(
         "{now:.0} instructions for a {}, {:+.1} % against {}",
@@ -195,9 +232,17 @@ fn a_read_of_a_drive() {
     judge(&WORK[3]);
 }
 
+fn an_octo_nics_segment() {
+    let [nic, octo] = [&BY_NIC, &BY_OCTO].map(of_one);
+    println!("{octo:.0} instructions for a {}, {nic:.0} for one {}", BY_OCTO.unit, BY_NIC.unit);
+    assert!(octo <= (1.0 + ALLOWED_FOR_OCTO) * nic, "{octo:.0} against {nic:.0}");
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let work = arguments.first().and_then(|name| WORK.iter().find(|work| work.name == *name));
+    let work = arguments
+        .first()
+        .and_then(|name| WORK.iter().chain([&BY_NIC, &BY_OCTO]).find(|work| work.name == *name));
     if let (Some(work), Some(Ok(length))) = (work, arguments.get(1).map(|length| length.parse())) {
         println!("{}", (work.run)(length));
         return ExitCode::SUCCESS;
@@ -207,6 +252,7 @@ fn main() -> ExitCode {
         ("a_packet_sent", a_packet_sent),
         ("a_segment_received", a_segment_received),
         ("a_read_of_a_drive", a_read_of_a_drive),
+        ("an_octo_nics_segment", an_octo_nics_segment),
     ];
     needs::run(Need::Program("valgrind"), tests)
 }
