@@ -96,7 +96,7 @@ enum State {
     Free,
     /// It is being lent or taken back.
     Changing,
-    Lent(Lease),
+    Lent(Box<Lease>),
 }
 
 /// A function that is held to be lent.
@@ -232,7 +232,7 @@ impl Lender {
         held.state.replace(State::Changing);
         let made = Lease::new(cpu, service, &held, to, window).await;
         let (state, terms) = match made {
-            Ok((lease, terms)) => (State::Lent(lease), Ok(terms)),
+            Ok((lease, terms)) => (State::Lent(Box::new(lease)), Ok(terms)),
             Err(error) => (State::Free, Err(error)),
         };
         held.state.replace(state);

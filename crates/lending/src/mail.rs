@@ -40,8 +40,11 @@ struct Peer {
     /// One asks at a time.
     turn: Semaphore,
     /// Who waits for the reply to that number.
-    waiting: RefCell<Option<(u32, Completion<Result<Reply, Error>>)>>,
+    waiting: RefCell<Option<(u32, Answer)>>,
 }
+
+/// Resolves when a reply has come, or it is known that none will.
+type Answer = Completion<Result<Reply, Error>>;
 
 /// A request that has come.
 pub(crate) struct Asked {
