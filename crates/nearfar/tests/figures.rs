@@ -27,6 +27,7 @@ const REST: &[(&str, &str)] = &[
     ("host.root_complex.completion_split.largest_from", "1985 B"),
     ("host.root_complex.completion_split.largest", "256 B"),
     ("host.root_complex.completion_split.odd_multiple_as_largest", "512 B"),
+    ("host.llc.streaming_waits", "true"),
     ("host.llc.inclusion", "non-inclusive"),
     ("host.llc.snoop_filter_size", "4 MiB"),
     ("host.llc.snoop_filter_ways", "16"),

@@ -6,7 +6,7 @@ use super::coherence::Intent;
 use super::counters::{CacheUser, Cause};
 use super::prefetch::Into;
 use super::system::MemorySystem;
-use units::{HostPhysical, Time};
+use units::{Duration, HostPhysical, Time};
 
 /// A line that a core's L2 has.
 #[derive(Clone, Copy)]
@@ -39,15 +39,24 @@ impl MemorySystem {
         }
     }
 
+    /// Lets lines pass a core's L2 from `at` on: when they begin to.
+    #[inline]
+    fn through_l2<const TIMED: bool>(&mut self, at: Time, n: usize, core: usize, takes: Duration) -> Time {
+        if TIMED && !takes.is_zero() { self.paths[self.first_core[n] + core].reserve(at, takes) } else { at }
+    }
+
     /// Looks a line up in a core's private caches. Answers with a hit, or with what the lookup in the L2 found.
+    ///
+    /// A line that the core `writes` leaves the L1 again some day.
     fn private_hit<const TIMED: bool>(
         &mut self,
         now: Time,
         n: usize,
         core: usize,
         line: u64,
+        writes: bool,
     ) -> Result<Hit, Probe> {
-        let params = &self.params.sockets[n].private;
+        let params = self.params.sockets[n].private;
         let caches = &mut self.sockets[n].cores[core];
         let l2 = caches.l2.probe(line);
         let counters = &mut self.counters.nodes[n].private;
@@ -64,7 +73,8 @@ impl MemorySystem {
         }
         caches.l2.used_at(l2, slot);
         caches.fill_l1(line);
-        let ready = if TIMED { self.arrivals[n].wait(line, now, now + params.l2_hit) } else { now };
+        let passes = self.through_l2::<TIMED>(now, n, core, params.l1_transfer * if writes { 2 } else { 1 });
+        let ready = if TIMED { self.arrivals[n].wait(line, now, passes + params.l2_hit) } else { now };
         Ok(Hit { ready, slot, flags, first: false })
     }
 
@@ -131,7 +141,9 @@ impl MemorySystem {
         if self.sockets[n].owned(held, Some(core)) {
             return;
         }
-        let access = self.fill_l2_to_read::<true>(at, n, core, home, (line, absent), Cause::Prefetch);
+        let transfer = self.params.sockets[n].private.l2_transfer;
+        let passes = self.through_l2::<true>(at, n, core, transfer);
+        let access = self.fill_l2_to_read::<true>(passes, n, core, home, (line, absent), Cause::Prefetch);
         self.arrives::<true>(at, n, core, line, access.ready);
     }
 
@@ -144,7 +156,7 @@ impl MemorySystem {
         line: u64,
         cause: Cause,
     ) -> Access {
-        let absent = match self.private_hit::<TIMED>(now, n, core, line) {
+        let absent = match self.private_hit::<TIMED>(now, n, core, line, false) {
             Ok(hit) => {
                 if !hit.first {
                     self.fetch_ahead::<TIMED>(now, n, core, line, false);
@@ -153,8 +165,10 @@ impl MemorySystem {
             }
             Err(absent) => absent,
         };
+        let private = self.params.sockets[n].private;
         let asked = self.queued::<TIMED>(now, n, core);
-        let access = self.fill_l2_to_read::<TIMED>(asked, n, core, home, (line, absent), cause);
+        let passes = self.through_l2::<TIMED>(asked, n, core, private.l1_transfer + private.l2_transfer);
+        let access = self.fill_l2_to_read::<TIMED>(passes, n, core, home, (line, absent), cause);
         self.sockets[n].cores[core].fill_l1(line);
         self.arrives::<TIMED>(asked, n, core, line, access.ready);
         self.fetch_ahead::<TIMED>(asked, n, core, line, true);
@@ -213,13 +227,16 @@ impl MemorySystem {
         home: NodeId,
         line: u64,
     ) -> Access {
-        let hit = self.private_hit::<TIMED>(now, n, core, line);
+        let private = self.params.sockets[n].private;
+        let hit = self.private_hit::<TIMED>(now, n, core, line, true);
         if let Ok(Hit { ready, slot, flags, first }) = hit
             && flags & flag::EXCLUSIVE != 0
         {
             if flags & flag::DIRTY == 0 {
                 let held = self.sockets[n].held_by(core, slot, line);
                 self.sockets[n].own(core, slot, held);
+                // It leaves the L2 again.
+                self.through_l2::<TIMED>(now, n, core, private.l2_transfer);
             }
             if !first {
                 self.fetch_ahead::<TIMED>(now, n, core, line, false);
@@ -229,7 +246,9 @@ impl MemorySystem {
         let llc = self.params.sockets[n].llc;
         let to = NodeId(n as u8);
         let asked = self.queued::<TIMED>(now, n, core);
-        let mut access = Access { ready: asked + llc.core_hit, source: Source::Llc };
+        let passes =
+            self.through_l2::<TIMED>(asked, n, core, (private.l1_transfer + private.l2_transfer) * 2);
+        let mut access = Access { ready: passes + llc.core_hit, source: Source::Llc };
         let probe = self.sockets[n].llc.probe(line);
         let mut held = self.sockets[n].held_at(probe.slot(), line);
         if held.any() {
@@ -305,10 +324,12 @@ impl MemorySystem {
             self.snoop::<false>(at, from, home, line, Intent::Own);
             return Access { ready: now, source };
         }
-        let at = self.net.line_or_nothing(at, (from, home), Cause::Core, &mut self.counters);
-        let at = self.snoop::<true>(at, from, home, line, Intent::Own).at;
+        let there = self.net.line_or_nothing(at, (from, home), Cause::Core, &mut self.counters);
+        let snooped = self.snoop::<true>(there, from, home, line, Intent::Own).at;
         self.counters.nodes[home.index()].dram_written.add(Cause::Core, super::LINE);
-        Access { ready: self.dram[home.index()].write(at, line), source }
+        let accepted = self.dram[home.index()].write(snooped, line);
+        let waits = self.params.sockets[n].llc.streaming_waits;
+        Access { ready: if waits { accepted } else { there + accepted.since(snooped) }, source }
     }
 
     fn core_flushes<const TIMED: bool>(&mut self, now: Time, n: usize, home: NodeId, line: u64) -> Access {

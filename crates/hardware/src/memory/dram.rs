@@ -12,11 +12,14 @@ pub(super) struct Dram {
     params: DramParams,
     /// Time for which a line occupies its channel.
     service: Duration,
-    /// How far ahead a channel may be booked before a write has to wait.
+    /// What a batch of writes takes of its channel.
+    batch: Duration,
+    /// How far ahead a batch may be booked before a write has to wait.
     write_backlog: Duration,
     /// Lines on a channel before the next one follows.
     interleave: u64,
     channels: Vec<Server>,
+    writes: Vec<Writes>,
     /// For each bank of each rank: when it can open a row.
     banks: Vec<Server>,
     /// For each rank of each channel: the refresh near the last access.
@@ -25,6 +28,15 @@ pub(super) struct Dram {
     rows: Vec<OpenRow>,
     /// Where in the spread of latencies an access falls.
     rng: Rng,
+}
+
+/// Writes to a channel: they wait until they are a batch, as each turn of the bus from reads to writes and back costs time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Writes {
+    /// Those that wait.
+    waiting: u16,
+    /// When the last batch begins.
+    begins: Time,
 }
 
 /// A refresh of a rank, in picoseconds since the beginning.
@@ -78,9 +90,11 @@ impl Dram {
         Self {
             params: *params,
             service,
+            batch: service * u64::from(params.write_batch) + params.write_turnaround,
             write_backlog: service * u64::from(params.write_queue),
             interleave: params.interleave.get() / LINE,
             channels: vec![Server::default(); usize::from(params.channels)],
+            writes: vec![Writes::default(); usize::from(params.channels)],
             banks: vec![Server::default(); units * usize::from(params.banks)],
             refreshes: (0..units as u64)
                 .map(|unit| if staggered { (interval * unit / units as u64, unit) } else { (0, 0) })
@@ -122,8 +136,13 @@ impl Dram {
         let place = self.place(line);
         self.latency(at, line, place.bank);
         // The queue absorbs refreshes; only bandwidth can fill it for long.
-        let begins = self.channels[place.channel].reserve(at, self.service);
-        at + begins.since(at).saturating_sub(self.write_backlog)
+        let writes = &mut self.writes[place.channel];
+        writes.waiting += 1;
+        if writes.waiting == self.params.write_batch {
+            writes.waiting = 0;
+            writes.begins = self.channels[place.channel].reserve(at, self.batch);
+        }
+        at + writes.begins.since(at).saturating_sub(self.write_backlog)
     }
 
     /// Channel, rank and bank of a line. Upper bits are added in, as controllers do, so that power-of-two strides
@@ -295,6 +314,23 @@ mod tests {
         assert!(accepted[..33].iter().all(|&t| t == 0));
         assert_eq!(accepted[33], 4_000, "one service of 64 B at 16 GB/s");
         assert_eq!(accepted[39], 28_000);
+    }
+
+    #[test]
+    fn writes_wait_for_a_batch_around_which_the_channel_rests() {
+        let batch = DramParams { write_batch: 4, write_turnaround: Duration::from_ns(20), ..params() };
+        let mut dram = Dram::new(&DramParams { channels: 1, refresh: None, ..batch }, rng());
+        let read = |dram: &mut Dram, line| dram.read(Time::ZERO, line).as_ps();
+        // Each in a bank of its own.
+        let bank = |n: u64| n << 14;
+        (0..3).for_each(|n| assert_eq!(dram.write(Time::ZERO, bank(n)), Time::ZERO));
+        assert_eq!(read(&mut dram, bank(3)), 70_000, "three writes wait");
+        dram.write(Time::ZERO, bank(4));
+        assert_eq!(
+            read(&mut dram, bank(5)),
+            70_000 + 4_000 + 4 * 4_000 + 20_000,
+            "behind the read and the batch"
+        );
     }
 
     proptest! {

@@ -40,6 +40,8 @@ pub struct MemorySystem {
     pub(super) first_core: Vec<usize>,
     /// By core number: what its L2 asks for ahead, where the machine's do.
     pub(super) prefetchers: Vec<Option<Prefetcher>>,
+    /// By core number: what lines keep busy that pass its L2.
+    pub(super) paths: Vec<Server>,
     /// By node: lines on their way to its caches.
     pub(super) arrivals: Vec<Arrivals>,
     pub(super) counters: MemoryCounters,
@@ -95,6 +97,7 @@ impl MemorySystem {
                 .iter()
                 .flat_map(|s| (0..s.cores).map(|_| s.private.prefetch.as_ref().map(Prefetcher::new)))
                 .collect(),
+            paths: vec![Server::default(); params.sockets.iter().map(|s| usize::from(s.cores)).sum()],
             arrivals: vec![Arrivals::new(); params.sockets.len()],
             params: params.clone(),
             net,
@@ -163,7 +166,7 @@ impl MemorySystem {
         self.next_pass = clock + PASSES;
         self.dram.iter_mut().for_each(|dram| dram.pass(clock));
         self.net.pass(clock);
-        self.ports.iter_mut().for_each(|port| port.pass(clock));
+        self.ports.iter_mut().chain(&mut self.paths).for_each(|server| server.pass(clock));
     }
 
     /// Lines that one [`announce`](Self::announce) covers.

@@ -487,3 +487,39 @@ fn a_core_that_reads_what_a_remote_device_wrote_costs_what_the_policy_says() {
     assert_eq!(traffic(RemoteWrite::ToHomeMemory, SnoopMode::Broadcast), (1, 1));
     assert_eq!(traffic(RemoteWrite::AllocateAtHomeSocket, SnoopMode::Directory), (0, 0));
 }
+
+/// What core 0's loads of line after line in node 0 that all begin at once take, in ps, the lines being in its L2 or the LLC.
+fn loads_at_once(params: &MemoryParams, lines: std::ops::Range<u64>, warm: Agent) -> Vec<u64> {
+    let mut memory = MemorySystem::new(params);
+    lines.clone().for_each(|line| memory.touch(warm, at(line * 64), false));
+    let mut load = |line: u64| memory.core(Time::ZERO, CoreId(0), at(line * 64), CoreOp::Load).ready.as_ps();
+    lines.map(&mut load).collect()
+}
+
+#[test]
+fn lines_pass_an_l2_one_after_the_other() {
+    let mut params = MemoryParams::example();
+    let (l1, l2) = (Duration::from_ns(3), Duration::from_ns(4));
+    for socket in &mut params.sockets {
+        (socket.private.l1_transfer, socket.private.l2_transfer) = (l1, l2);
+    }
+    let from_llc = loads_at_once(&params, 0..4, Agent::Core(CoreId(1)));
+    let after: Vec<u64> = from_llc.iter().map(|ready| ready - from_llc[0]).collect();
+    assert_eq!(after, [0, 7_000, 14_000, 21_000]);
+    // 1,024 lines are too many for the L1 and few enough for the L2: the first 512 have left it.
+    let all = loads_at_once(&params, 0..1024, Agent::Core(CoreId(0)));
+    assert_eq!(all[1] - all[0], 3_000);
+}
+
+#[test]
+fn a_streaming_store_is_posted_where_it_does_not_wait_for_other_sockets() {
+    let store = |waits| {
+        let mut params = MemoryParams::example();
+        params.interconnect.snoop = SnoopMode::Broadcast;
+        params.sockets[0].llc.streaming_waits = waits;
+        MemorySystem::new(&params).core(Time::ZERO, CoreId(0), at(0), CoreOp::StreamingStore).ready.as_ps()
+    };
+    assert_eq!(store(false), 20_000, "as far as the LLC");
+    // There and back over a link of 30 ns and 16 GB/s, and the other socket's look-up.
+    assert_eq!(store(true), 20_000 + 2 * 30_500 + 20_000);
+}

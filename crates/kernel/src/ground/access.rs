@@ -81,16 +81,14 @@ impl Accesses<'_> {
         let access = self.host.memory.core(begin, self.id, line, op);
         let mut done = access.ready;
         if access.source != Source::OwnCache || done > begin + self.own {
-            let begin = fetch(&mut self.misses, self.host, self.scheduler, self.id, begin, &mut done);
-            self.host.line_fill(self.id, begin, done);
+            fetch(&mut self.misses, self.host, self.scheduler, self.id, begin, &mut done);
         }
         let after = stores.back().copied().unwrap_or(Time::ZERO);
         stores.push_back(done.max(data).max(after));
         self.now += self.issue;
     }
 
-    /// Lets lines that combine know which buffers the loads have taken: the core waits for its loads, but such a line may
-    /// want a buffer meanwhile.
+    /// Lets lines that combine know which buffers these accesses have taken: such a line may want one meanwhile.
     fn note_fills(&mut self) {
         for (begin, ready) in self.misses.iter().flat_map(FillBuffers::fetched) {
             self.host.line_fill(self.id, begin, ready);
@@ -121,6 +119,7 @@ impl HostGround {
                 announce(&accesses.host.memory, accesses.id, n, line, at.0 + from.len() as u64);
                 accesses.store(line, op, Time::ZERO);
             }
+            accesses.note_fills();
             accesses.now
         })
     }
@@ -181,6 +180,7 @@ impl MemoryGround for HostGround {
                 accesses.store(line, CoreOp::Store, accesses.loaded);
             }
             sources.for_each(|source| accesses.load(source));
+            accesses.note_fills();
             accesses.now.max(accesses.loaded)
         })
     }
@@ -221,7 +221,7 @@ impl MemoryGround for HostGround {
 }
 
 /// Lets a line that was looked up at `begin`, and not found, and that is there at `ready`, take a fill buffer; the first one
-/// asks which are free, and may have to wait. Returns when it begins.
+/// asks which are free, and may have to wait.
 fn fetch(
     misses: &mut Option<FillBuffers>,
     host: &mut Host,
@@ -229,7 +229,7 @@ fn fetch(
     core: CoreId,
     mut begin: Time,
     ready: &mut Time,
-) -> Time {
+) {
     let buffers = misses.get_or_insert_with(|| {
         let buffers = host.fill_buffers(scheduler, core, begin);
         let wait = buffers.free_at().since(begin);
@@ -238,5 +238,4 @@ fn fetch(
         buffers
     });
     buffers.fetch(begin, *ready);
-    begin
 }

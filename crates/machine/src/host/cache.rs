@@ -130,12 +130,18 @@ record! {
         replacement: Figure<Replacement>,
         /// Load-to-use latency of a hit.
         hit: Figure<Duration>,
+        /// For how long a line on its way between this cache and the next level keeps the L2 busy. Never if not given.
+        transfer: Option<Figure<Duration>>,
     }
     check |cache: &PrivateCache, check: &mut Check<'_>| {
         check.require_bytes("size", cache.size.value, (Bytes::new(LINE), Bytes::mib(64)));
         CacheGeometry { size: cache.size.value, ways: cache.ways.value.get() }.check(check);
         let quick = cache.hit.value <= Duration::from_ms(1);
         check.require(quick, "hit", format!("{} are no hit in a cache", cache.hit.value), "1 ms at most");
+        if let Some(transfer) = &cache.transfer {
+            let quick = transfer.value <= Duration::from_ms(1);
+            check.require(quick, "transfer", format!("{} for a line", transfer.value), "1 ms at most");
+        }
         tree_needs_power_of_two(cache.replacement.value, cache.ways.value, check);
     }
 }
@@ -238,6 +244,8 @@ record! {
         device_commit: Figure<Duration>,
         /// For how long one access of a device occupies the root complex's port into the LLC.
         device_service: Figure<Duration>,
+        /// Whether a core's streaming store waits until its line's home node has asked all caches; no if not given.
+        streaming_waits: Option<Figure<bool>>,
         /// What asking the core that owns a line (modified or exclusive) adds.
         core_snoop: Figure<Duration>,
         /// How long the socket takes to answer a home node's snoop, the links not included.

@@ -42,6 +42,10 @@ record! {
         row_idle: Option<Figure<Duration>>,
         /// Writes that a channel's queue holds before the next one has to wait.
         write_queue: Figure<Count>,
+        /// Writes that leave the queue one behind the other. 1 if not given.
+        write_batch: Option<Figure<Count>>,
+        /// tRTW and tWTR: for how long a channel rests around each such batch. None if not given.
+        write_turnaround: Option<Figure<Duration>>,
     }
     check check_dram
 }
@@ -53,6 +57,14 @@ fn check_dram(dram: &Dram, check: &mut Check<'_>) {
     check.require_within("channels", count(&dram.channels), (1, 64), "channels of a node are not modelled");
     check.require_within("ranks", count(&dram.ranks), (1, 64), "ranks of a channel are not modelled");
     check.require_within("write_queue", count(&dram.write_queue), (1, 65_535), "writes are too many");
+    if let Some(batch) = &dram.write_batch {
+        let most = count(&dram.write_queue).max(1);
+        check.require_within("write_batch", count(batch), (1, most), "writes do not leave the queue at once");
+    }
+    if let Some(rests) = &dram.write_turnaround {
+        let quick = rests.value <= Duration::from_ms(1);
+        check.require(quick, "write_turnaround", format!("{} for a turn", rests.value), "1 ms at most");
+    }
     check.require_within("banks", count(&dram.banks), (1, 64), "banks of a rank are not modelled");
     check.require(
         dram.banks.value.get().is_power_of_two(),
@@ -152,8 +164,10 @@ record! {
         bandwidth: Figure<ByteRate>,
         /// Latency of one direction of a link, serialisation not included.
         latency: Figure<Duration>,
-        /// Bytes of a message without data, and of the header of one with data.
+        /// Bytes of a message without data.
         header: Figure<Bytes>,
+        /// Bytes that one with data takes beside them. As `header` if not given.
+        data_header: Option<Figure<Bytes>>,
         /// What the home node's agent adds to a request from another node.
         home_agent: Figure<Duration>,
         /// Which sockets a home node asks before it answers.
@@ -171,6 +185,9 @@ record! {
     }
     check |interconnect: &Interconnect, check: &mut Check<'_>| {
         check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are no header");
+        if let Some(header) = &interconnect.data_header {
+            check.require_within("data_header", header.value.get(), (1, 4096), "B are no header");
+        }
         let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
         check.require(
             wrong.is_none(),

@@ -65,6 +65,10 @@ fn private(cache: &machine::PrivateCache) -> CacheGeometry {
     }
 }
 
+fn transfer(cache: &machine::PrivateCache) -> Duration {
+    cache.transfer.as_ref().map_or(Duration::ZERO, |figure| figure.value)
+}
+
 fn socket(host: &Host, node: u32) -> SocketParams {
     SocketParams {
         cores: narrow(host.core.count.value.get()),
@@ -73,6 +77,8 @@ fn socket(host: &Host, node: u32) -> SocketParams {
             l1_hit: host.l1.hit.value,
             l2: private(&host.l2),
             l2_hit: host.l2.hit.value,
+            l1_transfer: transfer(&host.l1),
+            l2_transfer: transfer(&host.l2),
             prefetch: host.prefetch.as_ref().map(|prefetch| PrefetchParams {
                 super_queue: narrow(prefetch.super_queue.value.get()),
                 streams: narrow(prefetch.streams.value.get()),
@@ -129,6 +135,7 @@ fn llc(host: &Host) -> LlcParams {
         device_commit: llc.device_commit.value,
         device_service: llc.device_service.value,
         core_snoop: llc.core_snoop.value,
+        streaming_waits: llc.streaming_waits.as_ref().is_some_and(|waits| waits.value),
         snoop_lookup: llc.snoop_lookup.value,
         remote_home_hit: llc.remote_home_hit.value,
         ddio: DdioParams {
@@ -169,6 +176,8 @@ fn dram(dram: &machine::Dram) -> DramParams {
             _ => None,
         },
         write_queue: narrow(dram.write_queue.value.get()),
+        write_batch: dram.write_batch.as_ref().map_or(1, |batch| narrow(batch.value.get())),
+        write_turnaround: dram.write_turnaround.as_ref().map_or(Duration::ZERO, |figure| figure.value),
     }
 }
 
@@ -177,6 +186,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
         return InterconnectParams {
             links: Vec::new(),
             header: Bytes::new(8),
+            data_header: Bytes::new(8),
             home_agent: Duration::ZERO,
             snoop: SnoopMode::Broadcast,
             io_directory_cache: 0,
@@ -190,6 +200,7 @@ fn interconnect(host: &Host) -> InterconnectParams {
     InterconnectParams {
         links: params.links.value.iter().map(link).collect(),
         header: params.header.value,
+        data_header: params.data_header.as_ref().unwrap_or(&params.header).value,
         home_agent: params.home_agent.value,
         io_directory_cache: params
             .io_directory_cache

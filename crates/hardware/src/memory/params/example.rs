@@ -17,6 +17,8 @@ impl MemoryParams {
                 l1_hit: Duration::from_ns(2),
                 l2: cache(Bytes::kib(256), 8, SetIndex::Plain),
                 l2_hit: Duration::from_ns(5),
+                l1_transfer: Duration::ZERO,
+                l2_transfer: Duration::ZERO,
                 prefetch: None,
             },
             llc: LlcParams {
@@ -29,6 +31,7 @@ impl MemoryParams {
                 device_commit: Duration::from_ns(10),
                 device_service: Duration::from_ns(2),
                 core_snoop: Duration::from_ns(18),
+                streaming_waits: true,
                 snoop_lookup: Duration::from_ns(20),
                 remote_home_hit: Duration::ZERO,
                 ddio: DdioParams {
@@ -55,6 +58,8 @@ impl MemoryParams {
                 }),
                 row_buffer: None,
                 write_queue: 32,
+                write_batch: 1,
+                write_turnaround: Duration::ZERO,
             },
             memory: vec![MemoryRange { base: HostPhysical::new(base), size: Bytes::gib(1) }],
         };
@@ -67,6 +72,7 @@ impl MemoryParams {
                     latency: Duration::from_ns(30),
                 }],
                 header: Bytes::new(8),
+                data_header: Bytes::new(8),
                 home_agent: Duration::from_ns(5),
                 snoop: SnoopMode::Directory,
                 io_directory_cache: 64,

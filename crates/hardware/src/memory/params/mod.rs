@@ -115,6 +115,10 @@ pub struct PrivateParams {
     pub l2: CacheGeometry,
     /// Load-to-use latency of an L2 hit.
     pub l2_hit: Duration,
+    /// For how long a line that passes between L1 and L2, in either direction, keeps the L2 busy; zero for never.
+    pub l1_transfer: Duration,
+    /// For how long one that passes between L2 and LLC does.
+    pub l2_transfer: Duration,
     /// What the L2 has under way and asks for ahead; `None` where nothing limits the former and it does not do the latter.
     pub prefetch: Option<PrefetchParams>,
 }
@@ -186,6 +190,9 @@ pub struct LlcParams {
     /// Time for which one access of a device or of a page walker occupies the
     /// root complex's port into the LLC; zero for a port that never queues.
     pub device_service: Duration,
+    /// Whether a core's streaming store waits until its line's home node has asked all caches. Otherwise it is posted: the LLC
+    /// takes it over.
+    pub streaming_waits: bool,
     /// What asking the core that owns a line adds.
     pub core_snoop: Duration,
     /// How long this socket takes to answer a home node's snoop, the links not included.
@@ -240,6 +247,10 @@ pub struct DramParams {
     pub row_buffer: Option<RowBufferParams>,
     /// Writes that a channel's queue holds before the next one has to wait.
     pub write_queue: u16,
+    /// Writes that leave the queue one behind the other, at most as many as it holds.
+    pub write_batch: u16,
+    /// For how long a channel rests around each batch, as its bus turns from reads to writes and back.
+    pub write_turnaround: Duration,
 }
 
 /// DRAM refresh: each rank is unavailable for a while at regular intervals.
@@ -272,8 +283,10 @@ pub struct InterconnectParams {
     /// The links. Parallel links between two sockets are one entry with the
     /// sum of their bandwidths.
     pub links: Vec<InterconnectLink>,
-    /// Bytes on the link of a message without data, and of the header of one with data.
+    /// Bytes on the link of a message without data.
     pub header: Bytes,
+    /// Bytes that a message with data takes beside them.
+    pub data_header: Bytes,
     /// What the home node's agent adds to a request from another node.
     pub home_agent: Duration,
     /// Which sockets a home node asks before it answers.

@@ -127,6 +127,9 @@ impl DramParams {
         })?;
         ensure(place, self.channel_bandwidth.bytes_per_s() > 0, || "needs a bandwidth".into())?;
         ensure(place, self.write_queue > 0, || "a write queue of 0 accepts no write".into())?;
+        ensure(place, (1..=self.write_queue).contains(&self.write_batch), || {
+            format!("{} writes do not leave a queue of {} at once", self.write_batch, self.write_queue)
+        })?;
         if let Some(r) = &self.refresh {
             ensure(&format!("{place}.refresh"), r.duration < r.interval, || {
                 format!("a refresh of {} does not end within its interval of {}", r.duration, r.interval)
