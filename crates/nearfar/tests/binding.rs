@@ -146,3 +146,27 @@ fn of_a_stream() {
     let (binds, _) = run(&text("").replace("TCP_STREAM", "TCP_RR"), "transactions");
     assert_eq!(binds, None);
 }
+
+/// A load of memory at random waits for row and channel, of the other socket's for the interconnect, too, and one of what an L1 holds
+/// for neither.
+#[test]
+fn loads_that_wait_for_each_other_show_where_memory_is() {
+    let latency = |line: &str, memory: &str| {
+        let text = [
+            scenario::HEAD,
+            &host("a", "dell-t430", ""),
+            &program("a", "0", line),
+            &format!("memory = \"{memory}\"\n"),
+        ];
+        let done = computer::run(&loaded(&text.concat()), &Silent).unwrap();
+        done[0].outcome.as_ref().unwrap().get("latency").unwrap()
+    };
+    let [local, remote] = ["node0", "node1"].map(|node| latency("lat_mem_rd -t 64 2048", node));
+    assert!((80.0..100.0).contains(&local), "{local} ns");
+    assert!(
+        (45.0..65.0).contains(&(remote - local)),
+        "{remote} ns, {local} of them without the interconnect"
+    );
+    let near = latency("lat_mem_rd 1 4096", "node0");
+    assert!(near < 25.0, "{near} ns from the caches");
+}

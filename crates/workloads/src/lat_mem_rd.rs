@@ -1,0 +1,105 @@
+//! lmbench's `lat_mem_rd`: how long a load takes whose address the load before brought.
+
+use std::rc::Rc;
+
+use platform::cpu::{Async, Cpu};
+use platform::kernel::Kernel;
+use platform::memory::{Pages, PhysAddr, Policy};
+
+use crate::premises::{Premises, Refused};
+use crate::program::{Environment, Failure, Program, Report};
+use crate::random::Random;
+
+/// Memory is taken in pieces of this order (2 MiB).
+const ORDER: u8 = 9;
+/// Loads between two looks at the clock.
+const TURN: usize = 64;
+
+/// Measures the latency of loads that wait for each other.
+#[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
+#[command(name = "lat_mem_rd")]
+pub struct LatMemRd {
+    /// Places in random order, so that no prefetcher and no open row helps.
+    #[arg(short = 't')]
+    thrash: bool,
+    /// Memory to walk through, in MiB.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=4096))]
+    size: u64,
+    /// Bytes from place to place.
+    #[arg(default_value_t = 64, value_parser = clap::value_parser!(u64).range(8..=4096))]
+    stride: u64,
+}
+
+impl LatMemRd {
+    /// The places, each where the one before points.
+    fn chain(&self, pieces: &[Pages], seed: u64) -> Vec<PhysAddr> {
+        let piece = 4096 << ORDER;
+        let places = (self.size << 20) / self.stride;
+        let place = |n: u64| pieces[(n * self.stride / piece) as usize].start + n * self.stride % piece;
+        let mut order: Vec<PhysAddr> = (0..places).map(place).collect();
+        if self.thrash {
+            Random::new(seed, 0).shuffle(&mut order);
+        }
+        order
+    }
+
+    /// Follows the chain once from its first place.
+    async fn walk(&self, cpu: &Cpu, first: PhysAddr, places: usize) -> PhysAddr {
+        let mut at = first;
+        for n in 1..=places {
+            at = PhysAddr(cpu.load_u64(at));
+            if n % TURN == 0 {
+                cpu.sync().await;
+            }
+        }
+        at
+    }
+}
+
+impl Program for LatMemRd {
+    fn check(&self, premises: &Premises) -> Result<(), Refused> {
+        Refused::unless(
+            self.stride.is_power_of_two(),
+            "lat_mem_rd: a stride divides a page",
+            "a power of two",
+        )?;
+        premises.holds("lat_mem_rd", "its memory", u128::from(self.size) << 20)
+    }
+
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move {
+            let Environment { kernel, seed, .. } = environment;
+            let mut pieces = Vec::new();
+            let taken = (0..(self.size << 20).div_ceil(4096 << ORDER)).try_for_each(|_| {
+                pieces.push(kernel.alloc_pages(&cpu, ORDER, Policy::Task)?);
+                Ok(())
+            });
+            let free = |kernel: &dyn Kernel| pieces.iter().for_each(|&pages| kernel.free_pages(&cpu, pages));
+            if let Err(error) = taken {
+                free(&*kernel);
+                return Err(Failure::about("malloc", error));
+            }
+            let order = self.chain(&pieces, seed);
+            for (n, &at) in order.iter().enumerate() {
+                cpu.store_u64(at, order[(n + 1) % order.len()].0);
+                if n % TURN == 0 {
+                    cpu.sync().await;
+                }
+            }
+            // The first round finds what the stores have left in the caches.
+            let half = order.len() / 2;
+            let middle = self.walk(&cpu, order[0], half).await;
+            cpu.sync().await;
+            let began = cpu.now();
+            let end = self.walk(&cpu, middle, order.len() - half).await;
+            let took = cpu.now().since(began);
+            free(&*kernel);
+            if end != order[0] {
+                return Err(Failure("the chain does not lead back to its beginning".into()));
+            }
+            let mut report = Report::default();
+            report.add("latency", "ns", took.as_ns_f64() / (order.len() - half) as f64);
+            Ok(report)
+        })
+    }
+}
