@@ -143,7 +143,7 @@ costs! {
     /// Linux's `tcp_v4_rcv` takes some hundred instructions).
     tcp_input = 600,
     /// Cycles of TCP for a packet to send (assumed: as much).
-    tcp_output = 2300,
+    tcp_output = 1900,
     /// Cycles of UDP for a received datagram, and once more for its reader (assumed).
     udp_input = 200,
     /// Cycles of UDP for a datagram to send (assumed).
@@ -162,7 +162,7 @@ costs! {
     /// Cycles to try to merge a request with the one before it (assumed).
     block_merge = 40,
     /// A line that the kernel copies from and to its caches; what it misses comes on top.
-    copy_line = 6,
+    copy_line = 10,
     /// Cycles to find or insert a page of the page cache, and its accounting (assumed: two tree look-ups).
     cache_page = 150,
     /// Cycles to put an unmapped range onto a lazy flush queue (assumed).

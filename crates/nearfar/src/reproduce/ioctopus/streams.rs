@@ -51,11 +51,13 @@ pub fn send(bench: &Bench, organisation: Organisation, buffer: u32, tso: bool) -
     settled(&rig, &running)
 }
 
-/// Rates of a stream under way, once windows have grown and its packets have found their way.
+/// Until windows have grown, packets have found their way, and rings and queues have gone round.
+const SETTLED: Duration = Duration::from_ms(4);
+
+/// Rates of a stream that begins.
 pub fn settled(rig: &Rig, running: &Running) -> Result<Rates, String> {
-    rig.pass(Duration::from_us(500));
     rig.forget_the_beginning();
-    rig.pass(Duration::from_us(100));
+    rig.pass(SETTLED);
     let rates = rig.measure(&[CORE], BATCH, BATCHES);
     match running.try_take() {
         Some(Err(failure)) => Err(failure.to_string()),
