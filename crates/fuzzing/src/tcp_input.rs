@@ -6,9 +6,6 @@ use inet::tcp::{Connection, Payload, State, TcpParams};
 use units::{Duration, Time};
 use wire::ip::{TcpFlags, TcpHeader, TcpOptions, tcp::SackBlocks};
 
-/// The least data of a segment that is full: the smallest that is sent, 64 B, less the longest options.
-const SMALLEST_PIECE: u64 = 64 - 40;
-
 /// A segment near what the connection expects, or anywhere.
 fn segment(numbers: &mut Numbers<'_>, (next, acknowledged): (u32, u32)) -> TcpHeader {
     let near = |numbers: &mut Numbers<'_>, to: u32| to.wrapping_add_signed(i32::from(numbers.word() as i16));
@@ -52,7 +49,6 @@ pub fn run(bytes: &[u8]) {
     };
     let mut acknowledged = initial;
     let mut next = peer;
-    let mut written = 0;
     while !numbers.0.is_empty() {
         match numbers.byte() % 10 {
             0..=4 => {
@@ -68,11 +64,7 @@ pub fn run(bytes: &[u8]) {
                 all.timer(now);
             }
             6 => now += Duration::from_us(u64::from(numbers.word())),
-            7 if all.may_write() => {
-                let bytes = u64::from(numbers.word());
-                all.write(bytes);
-                written += bytes;
-            }
+            7 if all.may_write() => all.write(numbers.word().into()),
             8 => {
                 if let Some(mut piece) = all.read(now) {
                     let most = u32::from(numbers.byte());
@@ -94,9 +86,7 @@ pub fn run(bytes: &[u8]) {
             },
             _ => {}
         }
-        // A window's worth, cut by the device. What it sends or sends again in one call is no more than it was given, in pieces
-        // that leave room for options in the smallest segment.
-        let most = 100 + written / SMALLEST_PIECE;
+        // A window's worth, cut by the device.
         let limit = if numbers.byte() & 1 == 0 { 0 } else { 65_000 };
         // A peer may ask for segments of 24 bytes (64 less 40 of options) and open its window wide: no more of them than
         // what was written fills, each sent once more at most, and a few without data.
