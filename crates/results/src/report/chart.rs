@@ -306,7 +306,7 @@ impl Told {
         let text = self.text.replace('&', "&amp;").replace('<', "&lt;");
         let (x, y) = self.at;
         format!(
-            "<circle cx=\"{x}\" cy=\"{y}\" r=\"9\" fill=\"#fff\" fill-opacity=\"0\"><title>{text}</title></circle>\n"
+            "<circle cx=\"{x}\" cy=\"{y}\" r=\"9\" fill=\"none\" pointer-events=\"all\"><title>{text}</title></circle>\n"
         )
     }
 }
