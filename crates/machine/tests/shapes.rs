@@ -89,7 +89,8 @@ fn check<T: Kindred>(shape: &FileShape, name: &str) -> usize {
     let mut all = Vec::new();
     paths(&whole, &[], &mut all);
     let mut refused = 0;
-    for path in &all {
+    // What a table says of its sources is read where a figure needs it.
+    for path in all.iter().filter(|path| path.last().is_none_or(|key| key != "source")) {
         for change in
             [json!({"no": {"such": 1}}), json!(true), json!("no such thing"), json!(-1), Value::Null]
         {
@@ -139,7 +140,7 @@ fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_ref
         let of_kind =
             |name: &String| folder != "scenarios" || is_computers(name) == (shape.name == "scenario");
         let names: Vec<String> = library.names(folder).into_iter().filter(of_kind).collect();
-        // All are valid; the changes of two are enough.
+        // All are valid; the changes of one are enough.
         let schema = shape.schema();
         for name in &names {
             let text = match folder {
@@ -152,7 +153,7 @@ fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_ref
             };
             assert!(is_valid(&parsed(&text), &schema), "{folder}/{name} is not as its schema has it");
         }
-        let refused: usize = names.iter().take(2).map(|name| check(&shape, name)).sum();
+        let refused: usize = names.iter().take(1).map(|name| check(&shape, name)).sum();
         assert!(refused > 20, "{}: {refused}", shape.name);
     }
 }
