@@ -21,6 +21,9 @@ fn is_valid(value: &Value, schema: &Value) -> bool {
         Some("object") => value.is_object(),
         other => panic!("{other:?} in {schema}"),
     };
+    if !of_type {
+        return false;
+    }
     let among = schema["enum"].as_array().is_none_or(|all| all.contains(value));
     let within = match (schema["minimum"].as_i64(), schema["maximum"].as_i64(), value.as_i64()) {
         (Some(least), Some(most), Some(value)) => (least..=most).contains(&value),
@@ -30,7 +33,7 @@ fn is_valid(value: &Value, schema: &Value) -> bool {
         let enough = items.len() as u64 >= schema["minItems"].as_u64().unwrap_or(0);
         enough && items.iter().all(|item| is_valid(item, &schema["items"]))
     });
-    of_type && among && within && items && value.as_object().is_none_or(|_| are_keys_valid(value, schema))
+    among && within && items && value.as_object().is_none_or(|_| are_keys_valid(value, schema))
 }
 
 fn are_keys_valid(value: &Value, schema: &Value) -> bool {
