@@ -95,7 +95,7 @@ impl Booked {
         let mut packets = (0, 0);
         // What passes a device above others passes these as well.
         let is_above = |name: &str| host.teams.iter().any(|team| team.name == name);
-        for device in host.kernel.net().devices().iter().filter(|device| !is_above(&device.name())) {
+        for device in host.kernel.net().devices().iter().filter(|device| !is_above(device.name())) {
             let counters = device.counters();
             packets.0 += counters.tx_packets + counters.rx_packets;
             packets.1 += counters.tx_bytes + counters.rx_bytes;
