@@ -15,8 +15,11 @@ pub mod scenario_toml;
 pub mod tcp_input;
 pub mod tlp_parse;
 
+/// What tries an input.
+pub type Target = fn(&[u8]);
+
 /// All of them, by name.
-pub const TARGETS: [(&str, fn(&[u8])); 10] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("config_access", config_access::run),
     ("dllp_parse", dllp_parse::run),
     ("ethernet_frame", ethernet_frame::run),

@@ -168,7 +168,7 @@ mod tests {
             let effort = Length::Exactly(Effort { samples: 60, transactions: 300 });
             let job = |(index, &run)| Job { bench: &bench, run, before: &runs[..index], effort };
             let jobs: Vec<Job<'_>> = runs.iter().enumerate().map(job).collect();
-            let groups = alike(&jobs).len();
+            let groups = alike(&beginnings(&jobs)).len();
             assert!(warming == 1 || groups == caches.len(), "{groups} groups");
             for (job, together) in jobs.iter().zip(run_all(&jobs, "", &Silent)) {
                 assert_eq!(together.unwrap().row, run(job).unwrap().row);

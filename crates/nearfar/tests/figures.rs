@@ -5,8 +5,8 @@ use engine::Seed;
 use hardware::memory::MemorySystem;
 use machine::{Diagnostics, Doc, Kindred, Library, Listed, Machine, Part};
 use nearfar::topology::{
-    ALL_LANES, assemble, endpoint_params, firmware_params, iommu_params, link_params, memory_params,
-    negotiate, power_params, root_port_params, store_params,
+    ALL_LANES, assemble, card_params, iommu_params, link_params, memory_params, negotiate, power_params,
+    root_port_params, store_params,
 };
 
 /// What no shipped machine has: a snoop filter, open rows, every kind of idle state, a package controller, timeouts.
@@ -193,9 +193,10 @@ fn built(machine: &Machine, card: &Part) -> String {
         let payload = port.mps_bytes.value.get().min(card.link.mps_bytes.value.get());
         text += &format!("{:?}", root_port_params(host, port, payload));
         text += &format!("{:?}", link_params(port, &card.link, generation, width));
-        text += &format!("{:?}", firmware_params(card, generation, width));
+        let long_header = host.root_complex.long_header_bytes();
+        text += &format!("{:?}", card_params(card, (generation, width), 127.0, long_header));
     }
-    text + &format!("{:?}", endpoint_params(card, 127.0, host.root_complex.long_header_bytes()))
+    text
 }
 
 /// Changes each figure of `doc`: what `show` builds must change with it.

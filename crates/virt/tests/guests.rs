@@ -123,7 +123,7 @@ fn write_and_read(host: &Host, kernel: &Rc<Kernel>) -> Duration {
         Box::pin(async move {
             let file = face.open_block("/dev/nvme0n1").expect("the drive is found");
             let at = face.alloc_pages(&cpu, 4, Policy::Local).unwrap().start;
-            let data: Vec<u8> = (0..32_768u32).map(|n| (n * 7 >> 3) as u8).collect();
+            let data: Vec<u8> = (0..32_768u32).map(|n| ((n * 7) >> 3) as u8).collect();
             cpu.store(at, &data);
             let completions = IoCompletions::new();
             let mut took = Duration::ZERO;

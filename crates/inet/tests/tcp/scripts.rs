@@ -3,7 +3,7 @@
 //! A line is a time in milliseconds and one of
 //! - `< FLAGS FROM:TO [ack N] [win N] [mss N] [sackOK] [wscale N] [sack A-B ...]`: a segment arrives,
 //! - `> FLAGS FROM:TO [ack N] [win N] [sack A-B ...]`: a segment is sent then; what is not named is not compared,
-//! - `write N`, `read`, `finish`, `close`, `abort`, `cork`, `uncork`: the program's calls,
+//! - `write N`, `read`, `finish`, `close`, `abort`: the program's calls,
 //! - `state NAME`: where the connection is.
 //!
 //! Numbers count from each side's SYN. Everything that is sent must stand in the script, at its time. `connect` or `listen`
@@ -174,8 +174,6 @@ impl Script {
             "finish" => tcp.finish(),
             "close" => tcp.close(self.now),
             "abort" => tcp.abort(),
-            "cork" => tcp.set_cork(true),
-            "uncork" => tcp.set_cork(false),
             "state" => assert_eq!(format!("{:?}", tcp.state()), word),
             _ => panic!("no call is called {call}"),
         }
@@ -310,19 +308,6 @@ fn small_writes_wait_for_the_acknowledgement_of_the_first() {
         4 write 100
         5 < . 1:1 ack 101 win 60000
         5 > P. 101:301",
-    );
-}
-
-#[test]
-fn a_cork_holds_what_is_small_until_it_is_drawn() {
-    opened(
-        "
-        2 cork
-        2 write 1500
-        2 > . 1:1001
-        3 < . 1:1 ack 1001 win 60000
-        4 uncork
-        4 > P. 1001:1501",
     );
 }
 

@@ -1,4 +1,5 @@
-//! What benchmarks of whole computers share.
+//! What benchmarks of whole computers share; each uses a part of it.
+#![allow(dead_code)]
 
 use nearfar::computer;
 use nearfar::progress::Silent;

@@ -47,10 +47,21 @@ pub fn plug(
     rng: Rng,
 ) -> Result<(EndpointId, Rc<RefCell<Journal>>), TopologyError> {
     let ps_per_wire_byte = fabric.wires.link(link).wire_time_per_byte_ps();
+    let (core, params) = card_params(part, (generation, width), ps_per_wire_byte, long_header_penalty);
+    let (device, journal) =
+        DmaEngine::new(params, rng).map_err(|error| TopologyError::Card(error.to_string()))?;
+    Ok((fabric.add_endpoint(core, &[link], Box::new(device)), journal))
+}
+
+/// What a card is made of, as for [`plug`].
+pub fn card_params(
+    part: &Part,
+    (generation, width): (Generation, Width),
+    ps_per_wire_byte: f64,
+    long_header_penalty: u64,
+) -> (EndpointParams, DmaEngineParams) {
     let mover = mover_params(part, ps_per_wire_byte, long_header_penalty);
-    let (device, journal) = DmaEngine::new(firmware_params(part, mover, generation, width), rng)
-        .map_err(|error| TopologyError::Card(error.to_string()))?;
-    Ok((fabric.add_endpoint(endpoint_params(part), &[link], Box::new(device)), journal))
+    (endpoint_params(part), firmware_params(part, mover, generation, width))
 }
 
 /// The card's PCIe core.

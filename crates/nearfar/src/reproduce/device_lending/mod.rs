@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     pub(super) fn options() -> Options {
-        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1 }
+        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
     }
 
     /// Every value that a claim names is one that a run gives, or one of which it is said why not.
