@@ -148,7 +148,7 @@ fn ones_own_files_are_shown() {
     let cases = [
         (
             "part.toml",
-            "extends = \"nfp6000\"\nname = \"mine\"\ndma_engine.tags = { value = 64, source = \"assumed: more\" }\n",
+            "extends = \"nfp6000\"\nname = \"mine\"\ndma_engine.tags = { value = 16, source = \"assumed: fewer\" }\n",
             "dma_engine.tags",
         ),
         ("nic.toml", "extends = \"modern\"\nname = \"mine\"\n", "rx."),

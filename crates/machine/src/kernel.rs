@@ -146,6 +146,8 @@ record! {
     pub struct InetFile {
         /// Whether TCP uses explicit congestion notification.
         ecn: Figure<Ecn>,
+        /// Whether a segment that is not full waits while the device has others of its connection.
+        autocorking: Figure<bool>,
         /// Bytes that fragments may take that wait for others of their packets.
         fragment_memory: Figure<Bytes>,
         /// How long they wait.

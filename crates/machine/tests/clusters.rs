@@ -61,7 +61,7 @@ fn more_cables_than_an_adapter_has_ports_for() {
 fn two_in_one_slot() {
     refused(
         "name = \"n0\"",
-        "name = \"n0\"\nslot = \"slot\"\n[[host.device]]\nname = \"x\"\nslot = \"slot\"\nntb = \"pxh830\"\n[[host.device]]\nname = \"y\"",
+        "name = \"n0\"\nslot = \"slot\"\nntb = \"pxh830\"\n[[host.device]]\nname = \"x\"\nslot = \"slot\"",
         "is taken",
         "slot = \"slot\"",
         "line",

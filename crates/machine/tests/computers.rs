@@ -86,7 +86,7 @@ fn what_is_wrong_is_said_with_place_and_remedy() {
         ),
         ("run = ", "memory = \"node2\"\nrun = ", "x.toml:23:", "there is no node 2"),
         ("run = ", "memory = \"far\"\nrun = ", "x.toml:23:", "`preferred node1`"),
-        ("iommu = \"strict\"", "nvme_driver.queue_entries = 1", "x.toml:8:", "2 to 4096"),
+        ("iommu = \"strict\"", "nvme_driver.queue_entries = 1", "x.toml:8:", "from 3 to 4096"),
         (
             "change.media.channels = 3",
             "backing = \"b.img\"\n[[host.device]]\ndrive = \"pm1725a\"\nbacking = \"b.img\"",
@@ -312,12 +312,12 @@ fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
     assert_eq!((host.disks.len(), guest.disks[0].name.as_str()), (0, "nvme0n1"));
     assert_eq!((setup.programs[0].host, setup.programs[0].vm), (0, Some(0)));
     for (vm, line, words) in [
-        (vm.replace("10-12", "20"), "x.toml:14:", "there is no core 20"),
-        (vm.replace("1 GiB", "3 MiB"), "x.toml:15:", "a multiple of 2 MiB"),
-        (vm.replace("1 GiB", "1 TiB"), "x.toml:15:", "so that the host has some, too"),
-        (vm.replace("\"disk\"", "\"dusk\""), "x.toml:16:", "there are `disk`"),
-        (vm.replace("\"disk\"", "\"disk\", \"disk\""), "x.toml:16:", "passed through already"),
-        (format!("{vm}\nnode = 2"), "x.toml:17:", "from 0 to 1"),
+        (vm.replace("10-12", "20"), "x.toml:15:", "there is no core 20"),
+        (vm.replace("1 GiB", "3 MiB"), "x.toml:16:", "a multiple of 2 MiB"),
+        (vm.replace("1 GiB", "1 TiB"), "x.toml:16:", "so that the host has some, too"),
+        (vm.replace("\"disk\"", "\"dusk\""), "x.toml:17:", "there are `disk`"),
+        (vm.replace("\"disk\"", "\"disk\", \"disk\""), "x.toml:17:", "passed through already"),
+        (format!("{vm}\nnode = 2"), "x.toml:18:", "from 0 to 1"),
     ] {
         let wrong = with_vm("iommu = \"strict\"", &vm).expect_err(&vm);
         assert!(wrong.contains(line) && wrong.contains(words), "{vm}: {wrong}");

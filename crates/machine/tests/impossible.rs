@@ -208,7 +208,7 @@ fn devices_are_possible() {
     for (figures, words) in [
         ("ports = 3", "from 1 to 2"),
         ("queue_pairs = 65535", "from 1 to 2047"),
-        ("queue_entries = 1", "from 2 to 65536"),
+        ("queue_entries = 1", "from 3 to 65536"),
         ("max_transfer = \"5 KiB\"", "a power of two from 4 KiB"),
         ("capacity = \"1000 B\"", "a multiple of"),
     ] {

@@ -187,13 +187,15 @@ fn one_block_device_takes_the_port_of_the_submitters_socket() {
         })
     };
     // The first requests set up what each core has; then none crosses.
-    for core in [0, 10, 0, 10] {
+    for (round, core) in [0, 10, 0, 10].into_iter().enumerate() {
         let began = crossed();
         let all = (0..20).map(|n| write(n, n as u8)).chain((0..20).map(read)).collect();
         let found = access_on(&computers, host, "nvme0n1", Some(core), all);
         assert!(found.iter().all(Result::is_ok), "{found:?}");
         assert_eq!(found[39], Ok(pattern(19)));
-        assert_eq!(crossed() - began, 0, "by core {core}");
+        if round > 1 {
+            assert_eq!(crossed() - began, 0, "by core {core}");
+        }
     }
 }
 

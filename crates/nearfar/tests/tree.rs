@@ -121,7 +121,7 @@ fn kernels_find_what_the_files_say() {
                 found.iter().map(|one| (one.name(), u32::from(one.limits().rx_queues))).collect();
             let named: Vec<_> = said.interfaces.iter().map(|one| (one.name.as_str(), one.channels)).collect();
             // A team stands for its members, and has the queues of all.
-            let of_team = |name: &str| name.starts_with("team");
+            let of_team = |name: &str| name.starts_with("team") || name.starts_with("bond");
             if named.iter().any(|(name, _)| of_team(name)) {
                 assert!(named.iter().all(|(name, _)| found.iter().any(|(own, _)| own == name)), "{text}");
                 continue;

@@ -162,9 +162,9 @@ fn a_guest_boots_and_drives_what_is_passed_through() {
     let interrupts = after.interrupt - before.interrupt;
     assert!((1..=2).contains(&interrupts), "{after:?}");
     assert!(before.config > 30 && before.table > 4, "{before:?}");
-    // Slower by its exits, some microseconds, and no more.
+    // Slower by its exits, some microseconds, and no more; most of it is the drive's.
     println!("a read of 32 KiB: {took} in a guest, {alone} natively; {before:?} {after:?}");
-    assert!(took > alone && took < alone + Duration::from_us(30), "{took}, alone {alone}");
+    assert!(took >= alone && took < alone + Duration::from_us(30), "{took}, alone {alone}");
     assert_eq!(host.kernel.iommu_faults(), []);
     assert_eq!(vm.pinned(), Bytes::mib(64));
     assert!(vm.tlb_misses() > 0);

@@ -279,7 +279,7 @@ fn a_reset_forgets_everything_and_lets_nothing_out() {
             Command::Release { at: host(SEMAPHORES), value: 1 },
         ],
     );
-    gpu.bench.run_for(Duration::from_us(5));
+    gpu.bench.run_for(Duration::from_us(2));
     gpu.bench.reset(Reset::Hot);
     gpu.run();
     assert_eq!((gpu.word(SEMAPHORES), gpu.local(0, 64)), (0, vec![0; 64]));

@@ -43,6 +43,7 @@ pub struct Setup {
     pub faults: Option<FaultParams>,
     pub steering: SteeringParams,
     pub ecn: EcnMode,
+    pub autocorking: bool,
     /// Puts a switch that marks at so many waiting bytes between the hosts, its second port of this speed.
     pub marking_switch: Option<(u32, BitRate)>,
     pub nic: fn(&mut NicParams),
@@ -67,6 +68,7 @@ impl Default for Setup {
             faults: None,
             steering: SteeringParams::linux(),
             ecn: EcnMode::Accept,
+            autocorking: true,
             marking_switch: None,
             nic: |_| {},
             stores: StoreParams::ideal(),
@@ -197,7 +199,12 @@ impl Pair {
                 pci: PciParams::default(),
                 dma: DmaParams::linux(setup.mode),
                 block: kernel::BlockParams::default(),
-                inet: InetParams { steering: setup.steering, ecn: setup.ecn, ..InetParams::linux() },
+                inet: InetParams {
+                    steering: setup.steering,
+                    ecn: setup.ecn,
+                    autocorking: setup.autocorking,
+                    ..InetParams::linux()
+                },
             };
             let kernel = Kernel::new(&simulation.handle(), host, params);
             setup.others.iter().for_each(|other| kernel.add_driver(Rc::clone(other)));

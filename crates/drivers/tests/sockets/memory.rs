@@ -68,7 +68,8 @@ fn small_segments_keep_no_more_memory_than_the_socket_may() {
     // Half of the memory is reckoned to be payload.
     const RECEIVE: u32 = 16 << 10;
     for (piece, length) in [(1, 1_500), (300, 60_000)] {
-        let pair = connected(&Setup { mode: DmaMode::Strict, ..Setup::default() });
+        let setup = Setup { mode: DmaMode::Strict, autocorking: false, ..Setup::default() };
+        let pair = connected(&setup);
         let before = pair.mapped(1);
         let data = bytes(length, 5);
         let (expected, face) = (data.clone(), pair.hosts[1].kernel.face());

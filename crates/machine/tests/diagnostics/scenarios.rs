@@ -42,7 +42,7 @@ fn unknown_machine() {
             4 | machine = "dell-t340"
               |           ^^^^^^^^^^^
               |
-              = help: did you mean `dell-t430`? there are `dell-r730`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `fujitsu-tx1310`, `i5-2400s`, `supermicro-e5-2637v3`, `xeon-8160`; or give the path of a .toml file"#]],
+              = help: did you mean `dell-t430`? there are `dell-r730`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `dolphin-e5-1650v4`, `dolphin-e5-2603v4`, `fujitsu-tx1310`, `i5-2400s`, `supermicro-e5-2637v3`, `xeon-8160`; or give the path of a .toml file"#]],
     );
 }
 
@@ -85,17 +85,17 @@ fn a_wrong_change_of_the_machine() {
         "[change.host.llc]\nddio_wayz = 4\nways = 7\n\n[pcie_bench]",
         expect![[r#"
             error: `size`: 25 MiB do not divide into sets of 7 lines
-              --> machines/dell-t430.toml:55:18
+              --> machines/dell-t430.toml:57:18
                |
-            55 | size = { value = "25 MiB", source = "datasheet: Intel ARK, Xeon E5-2630 v4" }
+            57 | size = { value = "25 MiB", source = "datasheet: Intel ARK, Xeon E5-2630 v4" }
                |                  ^^^^^^^^
                |
                = help: a multiple of 448 B (7 ways of 64 B)
 
             error: `slices`: 25 MiB with 7 ways do not divide into 10 slices
-              --> machines/dell-t430.toml:57:20
+              --> machines/dell-t430.toml:59:20
                |
-            57 | slices = { value = 10, source = "datasheet: capacity / 2.5 MiB" }
+            59 | slices = { value = 10, source = "datasheet: capacity / 2.5 MiB" }
                |                    ^^
                |
                = help: from 1 to 16; `size` is `slices` x a power of two x 448 B (`ways` x 64 B)
@@ -106,7 +106,7 @@ fn a_wrong_change_of_the_machine() {
             8 | ddio_wayz = 4
               | ^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
     );
 }
 
@@ -157,7 +157,7 @@ fn a_key_set_that_is_not_there() {
             1 | host.llc.ddioways=4
               | ^^^^^^^^^^^^^^^^^ not a key of this table
               |
-              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
+              = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
     );
 }
 

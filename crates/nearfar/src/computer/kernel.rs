@@ -68,6 +68,7 @@ fn inet(file: &KernelFile) -> InetParams {
             Ecn::Accept => EcnMode::Accept,
             Ecn::Ask => EcnMode::Ask,
         },
+        autocorking: inet.autocorking.value,
         fragments: FragmentParams {
             memory: inet.fragment_memory.value.get(),
             time: inet.fragment_time.value,

@@ -149,5 +149,9 @@ pub const BY_HAND: &[(&str, &str)] = &[
     ("host.iommu.iotlb.ways", "rows of random pages do not tell it"),
     ("host.dram.access_spread", "shows among the samples of a row, not in its median or mean"),
     ("host.dram.row_idle", "one cold latency row and one cold bandwidth row bound it from either side"),
+    (
+        "host.dram.write_batch",
+        "bandwidths of cores fix it, of other machines; no row of pcie-bench mixes enough",
+    ),
     ("host.power", UNREPEATED),
 ];

@@ -255,6 +255,17 @@ impl KpioQueue {
     /// # Errors
     /// Gives it back if there is no room, perhaps for its rest; the channel is woken when there is.
     pub fn send(&self, cpu: &Cpu, channel: u16, packet: Packet) -> Result<u64, Packet> {
+        let length = packet.length();
+        if !self.write(cpu, channel, &packet) {
+            return Err(packet);
+        }
+        // Whoever waits for this may send at once, here again.
+        packet.release(cpu);
+        Ok(length.into())
+    }
+
+    /// Writes a packet, or what there is room for; whether it was all.
+    fn write(&self, cpu: &Cpu, channel: u16, packet: &Packet) -> bool {
         let length = packet.length() as usize;
         let mut frame = self.frame.borrow_mut();
         if packet.segment > 0 {
@@ -268,7 +279,7 @@ impl KpioQueue {
             while let Some((begin, end)) = cutter.place(next) {
                 if !self.has_room(cpu, channel, headers.len() + end - begin) {
                     self.cut.borrow_mut().insert(channel, next);
-                    return Err(packet);
+                    return false;
                 }
                 data.resize(end - begin, 0);
                 packet.load_from(cpu, begin, &mut data);
@@ -278,7 +289,7 @@ impl KpioQueue {
             }
         } else {
             if !self.has_room(cpu, channel, length) {
-                return Err(packet);
+                return false;
             }
             frame.clear();
             frame.resize(length, 0);
@@ -286,8 +297,7 @@ impl KpioQueue {
             let transport = matches!(packet.checksum, Checksum::Offload { .. });
             self.send_frame(cpu, &mut frame, (false, transport));
         }
-        packet.release(cpu);
-        Ok(length as u64)
+        true
     }
 
     /// Whether a frame fits; if not, the channel is woken when it does.

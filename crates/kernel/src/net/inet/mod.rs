@@ -63,6 +63,8 @@ const LAST_PORT: u16 = 60_999;
 pub struct InetParams {
     /// Whether TCP uses explicit congestion notification.
     pub ecn: EcnMode,
+    /// Whether a segment that is not full waits while the device has others of its connection (Linux: `tcp_autocorking`).
+    pub autocorking: bool,
     /// Bounds of fragments that wait for others.
     pub fragments: FragmentParams,
     /// How received packets find the cores of those who read them.
@@ -72,7 +74,12 @@ pub struct InetParams {
 impl InetParams {
     /// Linux's defaults.
     pub const fn linux() -> Self {
-        Self { ecn: EcnMode::Accept, fragments: FragmentParams::linux(), steering: SteeringParams::linux() }
+        Self {
+            ecn: EcnMode::Accept,
+            autocorking: true,
+            fragments: FragmentParams::linux(),
+            steering: SteeringParams::linux(),
+        }
     }
 }
 

@@ -62,10 +62,14 @@ impl TcpSocket {
     }
 
     /// Sends what a program has written last. If the device has packets of the connection, the rest that fills none waits until
-    /// one has gone, as the program may write more until then (Linux: `tcp_autocorking`, on since 3.14).
+    /// one has gone, as the program may write more until then (Linux: `tcp_autocorking`, on since 3.14), if it is set so.
     pub(super) fn push_rest(&self, cpu: &Cpu, stack: &Stack) {
         let rest = self.connection.borrow().unsent();
-        if rest > 0 && rest < self.whole_packet(stack) && waits_below(&self.flow) > 0 {
+        if stack.params.autocorking
+            && rest > 0
+            && rest < self.whole_packet(stack)
+            && waits_below(&self.flow) > 0
+        {
             self.held_back.set(true);
         } else {
             self.push(cpu);
