@@ -256,7 +256,7 @@ impl KpioQueue {
     /// Gives it back if there is no room, perhaps for its rest; the channel is woken when there is.
     pub fn send(&self, cpu: &Cpu, channel: u16, packet: Packet) -> Result<u64, Packet> {
         let length = packet.length();
-        if !self.write(cpu, channel, &packet) {
+        if !self.write_packet(cpu, channel, &packet) {
             return Err(packet);
         }
         // Whoever waits for this may send at once, here again.
@@ -265,7 +265,7 @@ impl KpioQueue {
     }
 
     /// Writes a packet, or what there is room for; whether it was all.
-    fn write(&self, cpu: &Cpu, channel: u16, packet: &Packet) -> bool {
+    fn write_packet(&self, cpu: &Cpu, channel: u16, packet: &Packet) -> bool {
         let length = packet.length() as usize;
         let mut frame = self.frame.borrow_mut();
         if packet.segment > 0 {
