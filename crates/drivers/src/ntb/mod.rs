@@ -188,7 +188,9 @@ impl Adapter {
     ) -> Result<Mapping, Error> {
         let bytes = self.segment_bytes;
         let start = target & !(bytes - 1);
-        let count = (target + length.max(1) - start).div_ceil(bytes) as usize;
+        // An address that a device which is gone has told reads as all ones.
+        let end = target.checked_add(length.max(1)).ok_or(Error::Invalid)?;
+        let count = (end - start).div_ceil(bytes) as usize;
         let first = self.segments.borrow_mut().take_row(count, |n| {
             let target = if registers { 0 } else { start + n as u64 * bytes };
             Segment { node, registers, target }
