@@ -12,8 +12,10 @@ const MACHINE: &str = "dolphin-e5-2603v4";
 fn text(iommu: &str, switches: usize, programs: &[&str]) -> String {
     let mut text = HEAD.to_owned() + &host("a", MACHINE, &format!("iommu = \"{iommu}\""));
     for n in 0..switches {
-        text +=
-            &format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"dolphin-board\"\nslot = \"slot.{n}\"\n");
+        text += &format!(
+            "[[host.switch]]\nname = \"sw{n}\"\npart = \"dolphin-board\"\nslot = \"{}\"\n",
+            ["slot", "slot.1"][n]
+        );
     }
     for n in 0..2 {
         let (switch, port) = if switches == 1 { (0, n + 1) } else { (n, 1) };
