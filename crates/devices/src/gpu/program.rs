@@ -9,6 +9,10 @@ use wire::gpu::{Fault, Launch, Program};
 use super::Chip;
 use super::copy::Side;
 
+/// Loads of a program that are under way at once (assumed: one for each thread of a warp). Without a bound, a far memory would be
+/// asked more often than it answers, and later and later.
+const LOOKS: u32 = 32;
+
 impl Chip {
     /// A program's load of a word, past the caches.
     async fn loaded(&self, from: Side) -> Result<u64, Fault> {
@@ -39,10 +43,16 @@ impl Chip {
 
     /// Looks at a word until it has come so far. Looks overlap: a program does not wait for one before it begins the next.
     async fn wait_until(self: &Rc<Self>, polled: Side, value: u64) -> Result<(), Fault> {
-        let seen = Rc::new(Cell::new(Ok(0)));
+        let (seen, under_way) = (Rc::new(Cell::new(Ok(0))), Rc::new(Cell::new(0)));
         loop {
-            let (me, told) = (Rc::clone(self), Rc::clone(&seen));
-            self.keep(self.port.spawn(async move { told.set(me.loaded(polled).await) }));
+            if under_way.get() < LOOKS {
+                let (me, told, left) = (Rc::clone(self), Rc::clone(&seen), Rc::clone(&under_way));
+                left.set(left.get() + 1);
+                self.keep(self.port.spawn(async move {
+                    told.set(me.loaded(polled).await);
+                    left.set(left.get() - 1);
+                }));
+            }
             self.pause(self.params.poll_interval).await;
             if seen.get()? >= value {
                 return Ok(());

@@ -86,7 +86,8 @@ fn runs() -> Vec<Run> {
 /// A machine, part or scenario file that is wrong.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::device_lending();
-    let runs = runs();
+    let mut runs = runs();
+    runs.retain(|run| options.only.as_ref().is_none_or(|part| run.name.contains(part)));
     progress.begin("device-lending", runs.len() as u64);
     let outcome = |run: &Run| {
         let outcome = (run.run)(options);
@@ -98,7 +99,9 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let observed: Values = outcomes.iter().flatten().flatten().map(|(k, v)| (k.clone(), *v)).collect();
     let mut evidence = Evidence::default();
     for key in file.observed() {
-        let why = || why_not(&key).unwrap_or("its run failed").to_owned();
+        let failed =
+            if options.only.is_some() { "its run was not asked for, or failed" } else { "its run failed" };
+        let why = || why_not(&key).unwrap_or(failed).to_owned();
         let value = observed.get(&key).copied().ok_or_else(why);
         evidence.observed.insert(key, value);
     }
