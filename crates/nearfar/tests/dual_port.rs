@@ -1,5 +1,7 @@
 //! Drives with two ports: both paths lead to the same blocks, and one that goes leaves the other.
 
+use std::ops::Range;
+
 use hardware::memory::Cause;
 use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer::{Computer, Computers};
@@ -45,6 +47,42 @@ fn access(
     what: Vec<(BlockOp, u64, Vec<u8>)>,
 ) -> Vec<Result<Vec<u8>, Error>> {
     access_on(computers, host, device, None, what)
+}
+
+/// Writes pages of the first disk while the port of the host's drive that it came by first goes; tells how many fail.
+fn write_while_a_port_goes(
+    computers: &Computers,
+    host: &Computer,
+    params: TaskParams,
+    pages: Range<u64>,
+) -> Completion<u32> {
+    let (drive, remove) = (host.devices[0], computers.simulation().handle());
+    let (face, done) = (host.kernel.face(), Completion::new());
+    let told = done.clone();
+    host.kernel.spawn(params, move |cpu| {
+        Box::pin(async move {
+            let memory = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
+            let file = face.open_block("nvme0n1").unwrap();
+            let completions = IoCompletions::new();
+            let memory = vec![Segment { at: memory.start, length: 4096 }];
+            let request = |n: u64| IoRequest {
+                op: WRITE,
+                offset: n * 4096,
+                length: 4096,
+                memory: memory.clone(),
+                token: n,
+            };
+            file.submit(&cpu, pages.clone().map(request).collect(), &completions);
+            cpu.sleep(Duration::from_us(10)).await;
+            remove.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(0)));
+            let mut failed = 0;
+            for _ in pages {
+                failed += u32::from(completions.next().await.result.is_err());
+            }
+            told.complete(failed);
+        })
+    });
+    done
 }
 
 /// The same on a core.
@@ -117,33 +155,8 @@ fn a_path_that_goes_leaves_the_other_and_comes_back() {
     assert!(access(&computers, host, "nvme0n1", vec![write(1, 1)])[0].is_ok());
     // Writes by both paths while the first goes.
     let drive = host.devices[0];
-    let remove = computers.simulation().handle();
     let under_way: Vec<_> = (0..40).map(|n| write(100 + n, n as u8)).collect();
-    let (face, done) = (host.kernel.face(), Completion::new());
-    let told = done.clone();
-    host.kernel.spawn(TaskParams::named("remover"), move |cpu| {
-        Box::pin(async move {
-            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
-            let file = face.open_block("nvme0n1").unwrap();
-            let completions = IoCompletions::new();
-            let memory = vec![Segment { at: pages.start, length: 4096 }];
-            let request = |n: u64| IoRequest {
-                op: WRITE,
-                offset: n * 4096,
-                length: 4096,
-                memory: memory.clone(),
-                token: n,
-            };
-            file.submit(&cpu, (10_000..10_032).map(request).collect(), &completions);
-            cpu.sleep(Duration::from_us(10)).await;
-            remove.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(0)));
-            let mut failed = 0;
-            for _ in 0..32 {
-                failed += u32::from(completions.next().await.result.is_err());
-            }
-            told.complete(failed);
-        })
-    });
+    let done = write_while_a_port_goes(&computers, host, TaskParams::named("remover"), 10_000..10_032);
     let other = access(&computers, host, "nvme1n1", under_way);
     assert!(other.iter().all(Result::is_ok), "the other path does not notice: {:?}", host.kernel.log());
     let failed = computers.simulation().block_on(async move { done.wait().await }).unwrap();
@@ -205,32 +218,8 @@ fn one_block_device_outlives_a_port() {
     let computers = computers(AS_ONE, BOTH);
     let [host] = computers.hosts() else { panic!("one host") };
     let drive = host.devices[0];
-    let handle = computers.simulation().handle();
-    let (face, done) = (host.kernel.face(), Completion::new());
-    let told = done.clone();
-    host.kernel.spawn(TaskParams::named("writer").on(CpuId(0)), move |cpu| {
-        Box::pin(async move {
-            let pages = face.alloc_pages(&cpu, 0, Policy::Local).unwrap();
-            let file = face.open_block("nvme0n1").unwrap();
-            let completions = IoCompletions::new();
-            let memory = vec![Segment { at: pages.start, length: 4096 }];
-            let request = |n: u64| IoRequest {
-                op: WRITE,
-                offset: n * 4096,
-                length: 4096,
-                memory: memory.clone(),
-                token: n,
-            };
-            file.submit(&cpu, (0..64).map(request).collect(), &completions);
-            cpu.sleep(Duration::from_us(10)).await;
-            handle.with(|fabric, scheduler| fabric.remove_path(scheduler, drive, PortIndex(0)));
-            let mut failed = 0;
-            for _ in 0..64 {
-                failed += u32::from(completions.next().await.result.is_err());
-            }
-            told.complete(failed);
-        })
-    });
+    let params = TaskParams::named("writer").on(CpuId(0));
+    let done = write_while_a_port_goes(&computers, host, params, 0..64);
     let failed = computers.simulation().block_on(async move { done.wait().await }).unwrap();
     assert_eq!(failed, 0, "{:?}", host.kernel.log());
     let all = [write(3, 9), read(3)];

@@ -78,34 +78,51 @@ pub struct MoverBusy {
 
 /// What moves the data of one port's DMA inside a device. It knows a request by the token that the device gave it.
 ///
-/// The core asks in order of time, once for each step of a request.
+/// The core asks in order of time, once for each step of a request. A step that a device does not have takes no time.
 pub trait DataMover {
     /// From a request's reaching the device's engine until its first TLP can be sent.
-    fn start_latency(&self, dma: &Dma) -> Duration;
+    fn start_latency(&self, _dma: &Dma) -> Duration {
+        Duration::ZERO
+    }
 
     /// Takes a completion of a read, which has come at `now`. Returns when it has left the receive buffer.
-    fn completion(&mut self, now: Time, dma: &Dma, read: &mut Progress, arrival: &Arrival) -> Time;
+    fn completion(&mut self, now: Time, _dma: &Dma, read: &mut Progress, _arrival: &Arrival) -> Time {
+        read.in_place = now;
+        now
+    }
 
     /// All completions of a request have come and left the receive buffer at `drained`. Returns when its tag can be used again.
-    fn answered(&mut self, dma: &Dma, read: &Progress, request: &Answered, drained: Time) -> Time;
+    fn answered(&mut self, _dma: &Dma, _read: &Progress, _request: &Answered, drained: Time) -> Time {
+        drained
+    }
 
     /// When the device knows that a read is complete, of which the last completion came at `now`.
-    fn read_known(&self, now: Time, dma: &Dma, read: &Progress) -> Time;
+    fn read_known(&self, now: Time, _dma: &Dma, _read: &Progress) -> Time {
+        now
+    }
 
     /// When the data of a write that is taken in hand at `now` has been fetched.
-    fn fetch(&mut self, now: Time, dma: &Dma) -> Time;
+    fn fetch(&mut self, now: Time, _dma: &Dma) -> Time {
+        now
+    }
 
     /// When a posted TLP that is `ready` leaves, and when the next one can.
-    fn send(&mut self, ready: Time, tlp: &Outgoing) -> (Time, Time);
+    fn send(&mut self, ready: Time, _tlp: &Outgoing) -> (Time, Time) {
+        (ready, ready)
+    }
 
     /// When the device knows that a write has left which was taken in hand at `now` and is `gone` then.
-    fn write_known(&self, now: Time, dma: &Dma, gone: Time) -> Time;
+    fn write_known(&self, _now: Time, _dma: &Dma, gone: Time) -> Time {
+        gone
+    }
 
     /// How long its stages have worked so far.
-    fn busy(&self) -> MoverBusy;
+    fn busy(&self) -> MoverBusy {
+        MoverBusy::default()
+    }
 
     /// Forgets what is under way; how long it has worked stays.
-    fn reset(&mut self);
+    fn reset(&mut self) {}
 }
 
 /// Hands data straight between link and device, in no time.
@@ -116,38 +133,7 @@ pub struct Direct {
 }
 
 impl DataMover for Direct {
-    fn start_latency(&self, _: &Dma) -> Duration {
-        Duration::ZERO
-    }
-
-    fn completion(&mut self, now: Time, _: &Dma, read: &mut Progress, _: &Arrival) -> Time {
-        read.in_place = now;
-        now
-    }
-
-    fn answered(&mut self, _: &Dma, _: &Progress, _: &Answered, drained: Time) -> Time {
-        drained
-    }
-
     fn read_known(&self, now: Time, _: &Dma, _: &Progress) -> Time {
         now + self.read_use
     }
-
-    fn fetch(&mut self, now: Time, _: &Dma) -> Time {
-        now
-    }
-
-    fn send(&mut self, ready: Time, _: &Outgoing) -> (Time, Time) {
-        (ready, ready)
-    }
-
-    fn write_known(&self, _: Time, _: &Dma, gone: Time) -> Time {
-        gone
-    }
-
-    fn busy(&self) -> MoverBusy {
-        MoverBusy::default()
-    }
-
-    fn reset(&mut self) {}
 }

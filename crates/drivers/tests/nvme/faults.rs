@@ -334,6 +334,9 @@ proptest! {
         setup.options.queue_entries = depth;
         let machine = Machine::new(&setup);
         let controller = machine.controller();
+        // Before anything can take the drive away. Both namespaces go through the same queues.
+        let (first, second) = (machine.file(), machine.kernel.face().open_block("nvme0n2").unwrap());
+        let at = machine.memory(64, 1);
         for (after, kind) in faults {
             machine.control.inject(Fault { queue: None, opcode: Some(READ_OPCODE), after, kind: KINDS[kind] });
         }
@@ -344,13 +347,10 @@ proptest! {
                 hw.with(|fabric, scheduler| fabric.remove_device(scheduler, drive));
             });
         }
-        let at = machine.memory(64, 1);
         let completions = IoCompletions::new();
         let ended = Rc::new(RefCell::new(BTreeMap::<u64, u32>::new()));
-        // Both namespaces go through the same queues.
-        let second = machine.kernel.face().open_block("nvme0n2").unwrap();
         for (n, &(core, block, blocks, write, other)) in plans.iter().enumerate() {
-            let file = if other { Rc::clone(&second) } else { machine.file() };
+            let file = Rc::clone(if other { &second } else { &first });
             let completions = Rc::clone(&completions);
             machine.kernel.spawn(TaskParams::named("submitter").on(platform::cpu::CpuId(core)), move |cpu| {
                 Box::pin(async move {

@@ -5,6 +5,7 @@ mod device_lending;
 mod ioctopus;
 mod kpio_wc;
 mod pcie_bench;
+mod runs;
 
 use std::path::PathBuf;
 

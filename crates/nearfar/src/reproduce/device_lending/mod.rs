@@ -21,18 +21,13 @@ mod rig;
 mod topology;
 mod training;
 
-use std::collections::BTreeMap;
-
 use machine::Diagnostics;
-use rayon::prelude::*;
-use results::claims::{ClaimFile, Evidence};
+use results::claims::ClaimFile;
 
+use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use topology::{CHASSIS, ONE_GPU, TWO_GPUS};
-
-/// Values by the names that claims use.
-type Values = BTreeMap<String, f64>;
 
 /// What gives values.
 type Experiment = Box<dyn Fn(&Options) -> Result<Values, String> + Sync + Send>;
@@ -88,41 +83,23 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let file = ClaimFile::device_lending();
     let mut runs = runs();
     runs.retain(|run| options.only.as_ref().is_none_or(|part| run.name.contains(part)));
-    progress.begin("device-lending", runs.len() as u64);
-    let outcome = |run: &Run| {
-        let outcome = (run.run)(options);
-        progress.step(&run.name);
-        outcome
-    };
-    let outcomes: Vec<Result<Values, String>> = runs.par_iter().with_max_len(1).map(outcome).collect();
-    progress.end();
-    let observed: Values = outcomes.iter().flatten().flatten().map(|(k, v)| (k.clone(), *v)).collect();
-    let mut evidence = Evidence::default();
-    for key in file.observed() {
-        let failed =
-            if options.only.is_some() { "its run was not asked for, or failed" } else { "its run failed" };
-        let why = || why_not(&key).unwrap_or(failed).to_owned();
-        let value = observed.get(&key).copied().ok_or_else(why);
-        evidence.observed.insert(key, value);
-    }
-    let ran = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    let failed = runs
-        .iter()
-        .zip(&outcomes)
-        .filter_map(|(run, outcome)| outcome.as_ref().err().map(|reason| format!("{}: {reason}.", run.name)));
-    let mut notes: Vec<String> = failed.collect();
+    let made = all::make("device-lending", &runs, progress, |run| &run.name, |run| (run.run)(options));
+    let failed =
+        if options.only.is_some() { "its run was not asked for, or failed" } else { "its run failed" };
+    let evidence = all::evidence(&file, &made.values, |key| why_not(key).unwrap_or(failed).to_owned());
+    let mut notes = made.failed;
     notes.push(format!(
         "Copies of more than {} MiB are composed: each further byte takes as long as those between the two largest sizes \
          that were simulated.",
         gpus::SIMULATED >> 20
     ));
-    if let Some(scale) = observed.get("training/scale") {
+    if let Some(scale) = made.values.get("training/scale") {
         notes.push(format!(
             "The epoch of training is composed from one step of each of its two passes, times {scale:.0}; what else is assumed \
              stands in training.rs."
         ));
     }
-    Ok(Reproduction::new("Device Lending, simulated", file, evidence, ran, Vec::new(), notes))
+    Ok(Reproduction::new("Device Lending, simulated", file, evidence, made.count, Vec::new(), notes))
 }
 
 #[cfg(test)]

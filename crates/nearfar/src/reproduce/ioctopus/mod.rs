@@ -13,19 +13,14 @@ mod storage;
 mod streams;
 mod trends;
 
-use std::collections::BTreeMap;
-
 use machine::Diagnostics;
-use rayon::prelude::*;
-use results::claims::{ClaimFile, Evidence};
+use results::claims::ClaimFile;
 
+use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use rig::{Bench, Organisation};
 use storage::Drives;
-
-/// Values by the names that claims use.
-type Values = BTreeMap<String, f64>;
 
 /// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9); the paper's axes are lost.
 const BUFFERS: [u32; 7] = [64, 256, 1024, 1500, 4096, 16384, 65536];
@@ -184,36 +179,20 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let file = ClaimFile::ioctopus();
     let is_wanted = |run: &Run| options.only.as_ref().is_none_or(|only| run.name.contains(only));
     let runs: Vec<Run> = runs().into_iter().filter(is_wanted).collect();
-    progress.begin("ioctopus", runs.len() as u64);
     let bench = Bench::new(options);
-    let outcome = |run: &Run| {
-        let outcome = bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
-        progress.step(&run.name);
-        outcome
-    };
-    let outcomes: Vec<Result<Values, String>> = runs.par_iter().with_max_len(1).map(outcome).collect();
-    progress.end();
-    let mut observed: Values = outcomes.iter().flatten().flatten().map(|(k, v)| (k.clone(), *v)).collect();
+    let run = |run: &Run| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
+    let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
+    let mut observed = made.values;
     observed.extend(derived(&observed));
-    let mut evidence = Evidence::default();
-    for key in file.observed() {
-        let why = || match &options.only {
-            Some(only) => format!("only experiments with `{only}` were to run"),
-            None => "its run failed".to_owned(),
-        };
-        let value = observed.get(&key).copied().ok_or_else(why);
-        evidence.observed.insert(key, value);
-    }
-    let ran = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    let failed = runs
-        .iter()
-        .zip(&outcomes)
-        .filter_map(|(run, outcome)| outcome.as_ref().err().map(|reason| format!("{}: {reason}.", run.name)));
-    let mut notes: Vec<String> = failed.collect();
+    let evidence = all::evidence(&file, &observed, |_| match &options.only {
+        Some(only) => format!("only experiments with `{only}` were to run"),
+        None => "its run failed".to_owned(),
+    });
+    let mut notes = made.failed;
     if options.only.is_some() {
         notes.extend(observed.iter().map(|(name, value)| format!("{name} = {value:.4}")));
     }
-    Ok(Reproduction::new("IOctopus, simulated", file, evidence, ran, Vec::new(), notes))
+    Ok(Reproduction::new("IOctopus, simulated", file, evidence, made.count, Vec::new(), notes))
 }
 
 #[cfg(test)]

@@ -19,17 +19,12 @@ mod streams;
 mod urgency;
 mod window;
 
-use std::collections::BTreeMap;
-
 use machine::Diagnostics;
-use rayon::prelude::*;
 use results::claims::{ClaimFile, Evidence};
 
+use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
-
-/// Values by the names that claims use.
-type Values = BTreeMap<String, f64>;
 
 /// An experiment: a simulation or several, and the values that it gives.
 struct Experiment {
@@ -73,22 +68,12 @@ const EXPERIMENTS: [Experiment; 15] = [
 /// A machine, part or scenario file that is wrong.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::kpio_wc();
-    progress.begin("kpio-wc", EXPERIMENTS.len() as u64);
-    let outcomes: Vec<Result<Values, String>> = EXPERIMENTS
-        .par_iter()
-        .with_max_len(1)
-        .map(|experiment| {
-            let outcome = (experiment.run)(options);
-            progress.step(experiment.name);
-            outcome
-        })
-        .collect();
-    progress.end();
+    let made = all::make("kpio-wc", &EXPERIMENTS, progress, |run| run.name, |run| (run.run)(options));
     let mut evidence = Evidence::default();
     for key in file.observed() {
         let of = |experiment: &&Experiment| experiment.keys.iter().any(|start| key.starts_with(start));
         let place = EXPERIMENTS.iter().position(|experiment| of(&experiment));
-        let value = match place.map(|place| &outcomes[place]) {
+        let value = match place.map(|place| &made.outcomes[place]) {
             Some(Ok(values)) => {
                 values.get(&key).copied().ok_or_else(|| "the experiment does not give it".to_owned())
             }
@@ -97,14 +82,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
         };
         evidence.observed.insert(key, value);
     }
-    let ran = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-    let failed = EXPERIMENTS.iter().zip(&outcomes).filter_map(|(experiment, outcome)| {
-        outcome.as_ref().err().map(|reason| format!("{}: {reason}.", experiment.name))
-    });
-    let mut notes: Vec<String> = failed.collect();
+    let (observed, mut notes) = (made.values, made.failed);
     let mut sections = Vec::new();
-    let observed: Values =
-        outcomes.iter().flatten().flatten().map(|(key, value)| (key.clone(), *value)).collect();
     for (name, section) in [
         ("readings", readings::section(options, &observed)),
         ("assumed figures", assumed::section(options, &observed)),
@@ -117,5 +96,5 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
             Err(reason) => notes.push(format!("{name}: {reason}.")),
         }
     }
-    Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, ran, sections, notes))
+    Ok(Reproduction::new("kPIO+WC, simulated", file, evidence, made.count, sections, notes))
 }

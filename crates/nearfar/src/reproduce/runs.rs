@@ -1,0 +1,57 @@
+//! A paper's runs: all of them, what they gave, and what its claims take of that.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use results::claims::{ClaimFile, Evidence};
+
+use crate::progress::Progress;
+
+/// Values by the names that claims use.
+pub(super) type Values = BTreeMap<String, f64>;
+
+/// Runs that have been made.
+pub(super) struct Made {
+    /// What each gave, or why it gave nothing.
+    pub outcomes: Vec<Result<Values, String>>,
+    /// What all of them gave.
+    pub values: Values,
+    /// How many gave anything.
+    pub count: usize,
+    /// A sentence for each that gave nothing.
+    pub failed: Vec<String>,
+}
+
+/// Makes a paper's runs, as many at once as there are cores.
+pub(super) fn make<R: Sync>(
+    paper: &str,
+    runs: &[R],
+    progress: &dyn Progress,
+    name: fn(&R) -> &str,
+    make: impl Fn(&R) -> Result<Values, String> + Sync,
+) -> Made {
+    progress.begin(paper, runs.len() as u64);
+    let outcome = |run: &R| {
+        let outcome = make(run);
+        progress.step(name(run));
+        outcome
+    };
+    let outcomes: Vec<Result<Values, String>> = runs.par_iter().with_max_len(1).map(outcome).collect();
+    progress.end();
+    let values = outcomes.iter().flatten().flatten().map(|(key, value)| (key.clone(), *value)).collect();
+    let count = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let why = |outcome: &Result<Values, String>| outcome.as_ref().err().cloned();
+    let failed = runs.iter().zip(&outcomes).filter_map(|(run, outcome)| Some((name(run), why(outcome)?)));
+    let failed = failed.map(|(name, reason)| format!("{name}: {reason}.")).collect();
+    Made { outcomes, values, count, failed }
+}
+
+/// What claims take of values; of what is not among them `why` says the reason.
+pub(super) fn evidence(file: &ClaimFile, values: &Values, why: impl Fn(&str) -> String) -> Evidence {
+    let mut evidence = Evidence::default();
+    for key in file.observed() {
+        let value = values.get(&key).copied().ok_or_else(|| why(&key));
+        evidence.observed.insert(key, value);
+    }
+    evidence
+}
