@@ -54,6 +54,17 @@ impl From<nearfar::computer::ComputerError> for Failure {
     }
 }
 
+impl From<nearfar::experiment::ExperimentError> for Failure {
+    fn from(error: nearfar::experiment::ExperimentError) -> Self {
+        use nearfar::experiment::ExperimentError;
+        match error {
+            ExperimentError::Files(diagnostics) => diagnostics.into(),
+            ExperimentError::Computer(error) => error.into(),
+            other => Self::new(other),
+        }
+    }
+}
+
 impl From<nearfar::trace::computers::TraceError> for Failure {
     fn from(error: nearfar::trace::computers::TraceError) -> Self {
         match error {

@@ -1,6 +1,7 @@
 //! What several commands take, and how it is spelt.
 
-use machine::{ComputerScenario, ComputerSetup, Doc, IommuMode, Library, Scenario, Setup, Sockets};
+use machine::{IommuMode, Library, Sockets};
+use nearfar::experiment::Experiment;
 use results::pciebench::Sockets as NamedSockets;
 
 use crate::Common;
@@ -12,15 +13,6 @@ pub fn setting(text: &str) -> Result<(String, String), String> {
         .split_once('=')
         .ok_or("write PATH=VALUE, such as host.llc.ddio_ways=4 or host.dram.access=\"70 ns\"")?;
     Ok((path.trim().to_owned(), value.trim().to_owned()))
-}
-
-/// The table in which a scenario with a machine and a card states what the machine's or the card's file calls `key`.
-fn table_in_scenario(key: &str) -> Option<&'static str> {
-    match key.split('.').next().unwrap_or(key) {
-        "host" => Some("change"),
-        "dma_engine" | "link" => Some("change_card"),
-        _ => None,
-    }
 }
 
 /// `KEY=VALUES`: values apart by commas that are not within brackets or quotes, and ranges of them.
@@ -93,41 +85,19 @@ fn range(first: &str, rest: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// A scenario with its machines and devices.
-pub enum Loaded {
-    /// Programs on computers.
-    Computers(Box<ComputerSetup>),
-    /// pcie-bench on a machine with a card.
-    Bench(Box<Setup>),
-}
-
 /// The scenario of that name or path with changes that `option` of the command line asks for.
 pub fn scenario(
     library: &Library,
     name: &str,
     option: &str,
     changes: &[(String, String)],
-) -> Result<Loaded, Failure> {
-    if !name.ends_with(".toml")
-        && std::path::Path::new(name).is_dir()
-        && !library.names("scenarios").iter().any(|known| known == name)
-    {
-        return Err(Failure::new(format!(
-            "`{name}` is a folder; name a scenario's file in it, or a scenario that `nearfar machines` lists"
-        )));
-    }
-    let mut doc = Doc::<ComputerScenario>::load(library, name)?;
-    if doc.has("host")? {
-        changes.iter().try_for_each(|(path, value)| doc.set_by(option, None, path, value))?;
-        let mut setup = ComputerSetup::load(library, &doc)?;
+) -> Result<Experiment, Failure> {
+    let mut experiment = Experiment::load(library, name, option, changes)?;
+    if let Experiment::Computers(setup) = &mut experiment {
         let provenance = crate::output::provenance(setup.seed, &[(option, changes)], library);
         setup.network.comment = provenance.lines().join("\n");
-        nearfar::computer::check(&setup)?;
-        return Ok(Loaded::Computers(Box::new(setup)));
     }
-    let mut doc = Doc::<Scenario>::load(library, name)?;
-    changes.iter().try_for_each(|(key, value)| doc.set_by(option, table_in_scenario(key), key, value))?;
-    Ok(Loaded::Bench(Box::new(Setup::load(library, &doc)?)))
+    Ok(experiment)
 }
 
 /// A number or `all`.

@@ -55,12 +55,10 @@ struct Common {
     quiet: bool,
 }
 
-/// Where results are kept.
-fn cache_folder() -> Option<std::path::PathBuf> {
-    let set =
-        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(std::path::PathBuf::from);
-    let user = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    set("NEARFAR_CACHE").or_else(|| Some(user()?.join("nearfar")))
+/// Keeps results where they usually are, told from those of other programs by this one's own bytes.
+fn keep_results() -> Option<()> {
+    let program = std::fs::read(std::env::current_exe().ok()?).ok()?;
+    nearfar::cache::keep_in(&nearfar::cache::usual_folder()?, files::sha256(&program)).ok()
 }
 
 #[derive(Subcommand)]
@@ -93,9 +91,9 @@ fn main() -> ExitCode {
         crate::output::complain(&format!("error: --library: there is no folder `{}`", folder.display()));
         return ExitCode::from(2);
     }
-    if let Some(folder) = cache_folder().filter(|_| !common.no_cache) {
+    if !common.no_cache {
         // Without it everything is simulated: no reason to complain.
-        let _ = nearfar::cache::keep_in(&folder);
+        let _ = keep_results();
     }
     let done = match command {
         Command::Bench(arguments) => command::bench::run(&common, &arguments),
@@ -163,7 +161,7 @@ mod tests {
             Command::Run(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Trace(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Tree(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
-            Command::Sweep(arguments) => command::sweep::combinations(&arguments.over)
+            Command::Sweep(arguments) => nearfar::experiment::combinations(&arguments.over)
                 .iter()
                 .try_for_each(|values| scenario(&arguments.scenario, "--over", values)),
             Command::Machines(arguments) => {

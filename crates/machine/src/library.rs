@@ -85,6 +85,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     folders: Arc<Vec<PathBuf>>,
+    texts: Arc<BTreeMap<String, String>>,
     used: Arc<Mutex<Used>>,
 }
 
@@ -95,6 +96,9 @@ pub struct Used {
     pub files: BTreeMap<String, (&'static str, String)>,
     /// What files change in others, as `FILE: OTHER: path = value`.
     pub changes: BTreeSet<String>,
+    /// Text of the files that did not come with the program: a library [with these texts](Library::with_texts) finds
+    /// the same where they are not.
+    pub texts: BTreeMap<String, String>,
 }
 
 /// A name under which nothing was found.
@@ -129,13 +133,22 @@ impl Library {
     pub fn with_folder(&self, folder: impl Into<PathBuf>) -> Self {
         let mut folders = vec![folder.into()];
         folders.extend(self.folders.iter().cloned());
-        Self { folders: Arc::new(folders), used: Arc::clone(&self.used) }
+        Self { folders: Arc::new(folders), ..self.clone() }
+    }
+
+    /// Finds these texts, each under the path of its file, before anything on disk: `machines/NAME.toml` for what is asked
+    /// for by its name.
+    #[must_use]
+    pub fn with_texts(&self, texts: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut all = BTreeMap::clone(&self.texts);
+        all.extend(texts);
+        Self { texts: Arc::new(all), ..self.clone() }
     }
 
     /// The same files, for whoever searches them: what is read through it is not kept.
     #[must_use]
     pub fn aside(&self) -> Self {
-        Self { folders: Arc::clone(&self.folders), used: Arc::default() }
+        Self { used: Arc::default(), ..self.clone() }
     }
 
     /// What was read through this library and its clones so far.
@@ -164,8 +177,9 @@ impl Library {
             self.folders.iter().filter_map(|root| std::fs::read_dir(root.join(folder)).ok()).flatten();
         let on_disk = on_disk.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let name = |file: String| file.strip_suffix(".toml").map(ToOwned::to_owned);
+        let in_hand = self.texts.keys().filter_map(|path| path.strip_prefix(&prefix)).map(ToOwned::to_owned);
         let names: BTreeSet<String> =
-            built_in.chain(on_disk).filter_map(name).filter(|n| !n.contains('/')).collect();
+            built_in.chain(in_hand).chain(on_disk).filter_map(name).filter(|n| !n.contains('/')).collect();
         names.into_iter().collect()
     }
 
@@ -180,7 +194,16 @@ impl Library {
     ) -> Result<Arc<Source>, Missing> {
         let source = self.search(name, from, folder, what)?;
         self.keep(what, &source.name, &source.text);
+        if !BUILT_IN.iter().any(|(path, text)| *path == source.name && *text == source.text) {
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            used.texts.insert(source.name.clone(), source.text.clone());
+        }
         Ok(source)
+    }
+
+    fn text(&self, name: &str) -> Option<Arc<Source>> {
+        let text = self.texts.get(name)?.clone();
+        Some(Arc::new(Source { name: name.to_owned(), text }))
     }
 
     fn search(
@@ -193,12 +216,20 @@ impl Library {
         let is_path = name.ends_with(".toml") || name.contains(['/', '\\']);
         if is_path {
             let beside = from.and_then(|from| Path::new(from).parent()).map(|folder| folder.join(name));
-            let path = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(name));
-            return read(&path);
+            let is_there =
+                |path: &PathBuf| self.texts.contains_key(&path.display().to_string()) || path.exists();
+            let path = beside.filter(is_there).unwrap_or_else(|| PathBuf::from(name));
+            return self.text(&path.display().to_string()).map_or_else(|| read(&path), Ok);
         }
         let relative = format!("{folder}/{name}.toml");
+        if let Some(source) = self.text(&relative) {
+            return Ok(source);
+        }
         for root in self.folders.iter() {
             let path = root.join(&relative);
+            if let Some(source) = self.text(&path.display().to_string()) {
+                return Ok(source);
+            }
             // What is no file is told rather than passed over.
             if path.symlink_metadata().is_ok() {
                 return read(&path);

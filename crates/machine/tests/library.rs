@@ -153,3 +153,22 @@ fn the_nearest_machine_is_found() {
     }
     assert_eq!(find_card(&library, "NFP6000-1.2GHz").unwrap().read().unwrap().name, "nfp6000");
 }
+
+/// What was read is enough to read the same where the files are not.
+#[test]
+fn texts_that_were_read_stand_for_their_files() {
+    let folder = std::env::temp_dir().join(format!("nearfar-texts-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("machines")).unwrap();
+    let mine = "name = \"mine\"\nextends = \"theirs.toml\"\nsummary = \"one of mine\"\n";
+    let theirs = Doc::<Machine>::load(&Library::built_in(), "dell-t430").unwrap().text().to_owned();
+    std::fs::write(folder.join("machines/mine.toml"), mine).unwrap();
+    std::fs::write(folder.join("machines/theirs.toml"), theirs).unwrap();
+    let library = Library::built_in().with_folder(&folder);
+    let here = Doc::<Machine>::load(&library, "mine").unwrap().read().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let elsewhere = Library::built_in().with_folder(&folder).with_texts(library.used().texts);
+    assert_eq!(Doc::<Machine>::load(&elsewhere, "mine").unwrap().read().unwrap(), here);
+    let named = Library::built_in().with_texts([("machines/x.toml".to_owned(), "nonsense".to_owned())]);
+    assert!(Doc::<Machine>::load(&named, "x").unwrap().read().is_err());
+    assert!(named.names("machines").contains(&"x".to_owned()));
+}

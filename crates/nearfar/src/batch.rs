@@ -56,10 +56,14 @@ pub fn run_all(jobs: &[Job<'_>], what: &str, progress: &dyn Progress) -> Vec<Res
         .with_max_len(1)
         .flat_map(|group| {
             let first = &jobs[group[0]];
-            let caches = first.bench.caches(first.before, &first.run);
+            let caches = match progress.is_awaited() {
+                true => first.bench.caches(first.before, &first.run),
+                false => Err(BenchError::Unwanted),
+            };
             let outcome = |&index: &usize| {
                 let job = &jobs[index];
                 let outcome = match &caches {
+                    _ if !progress.is_awaited() => Err(BenchError::Unwanted),
                     Ok(caches) => job.bench.run_from(caches, &job.run, job.effort),
                     // Each run says itself what is wrong.
                     Err(_) => run(job),

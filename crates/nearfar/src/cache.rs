@@ -9,8 +9,8 @@ use std::fmt::Debug;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use serde::Serialize;
@@ -26,40 +26,51 @@ const SPEED: &str = "speed";
 const DIGEST: usize = 64;
 
 /// The process's cache; none unless somebody asks for one.
-static CACHE: OnceLock<Cache> = OnceLock::new();
+static CACHE: RwLock<Option<Arc<Cache>>> = RwLock::new(None);
+
+fn cache() -> Option<Arc<Cache>> {
+    CACHE.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
 
 struct Cache {
     folder: PathBuf,
-    /// Digest of the program's own bytes.
+    /// What tells this program from others that give other results.
     program: String,
     found: AtomicU64,
     added: AtomicU64,
 }
 
-/// Keeps results in a folder from now on, for the whole process, and finds those that are there.
+/// Keeps results in a folder from now on, for the whole process, and finds those that are there of the same `program`: a
+/// digest of what the simulator is made of, so that another one's results are not taken for its own.
 ///
 /// # Errors
-/// If the folder cannot be made, or the program cannot read itself.
-pub fn keep_in(folder: &Path) -> io::Result<()> {
-    let _ = CACHE.set(Cache::in_folder(folder)?);
+/// If the folder cannot be made.
+pub fn keep_in(folder: &Path, program: String) -> io::Result<()> {
+    let cache = Cache::in_folder(folder, program)?;
+    *CACHE.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(cache));
     Ok(())
+}
+
+/// Where results are kept if nobody says otherwise: `$NEARFAR_CACHE`, or `nearfar` in the user's folder of caches.
+pub fn usual_folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let user = || set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    set("NEARFAR_CACHE").or_else(|| Some(user()?.join("nearfar")))
 }
 
 /// How many results were found, and how many were added.
 pub fn used() -> (u64, u64) {
-    CACHE
-        .get()
-        .map_or((0, 0), |cache| (cache.found.load(Ordering::Relaxed), cache.added.load(Ordering::Relaxed)))
+    cache().map_or((0, 0), |cache| (cache.found.load(Ordering::Relaxed), cache.added.load(Ordering::Relaxed)))
 }
 
 /// The key of what depends on these, told apart by `kind`; nothing without a cache.
 pub(crate) fn key(kind: &str, depends_on: &[&str]) -> Option<String> {
-    Some(CACHE.get()?.key(kind, depends_on))
+    Some(cache()?.key(kind, depends_on))
 }
 
 /// What a value shows of itself, digested: of those that hold all that a simulation depends on. Nothing without a cache.
 pub(crate) fn digest(value: &impl Debug) -> String {
-    match CACHE.get() {
+    match cache() {
         Some(_) => files::sha256(format!("{value:?}").as_bytes()),
         None => String::new(),
     }
@@ -67,20 +78,19 @@ pub(crate) fn digest(value: &impl Debug) -> String {
 
 /// What was kept under a key.
 pub(crate) fn get<T: DeserializeOwned>(key: Option<&str>) -> Option<T> {
-    CACHE.get()?.get(key?)
+    cache()?.get(key?)
 }
 
 /// Keeps a value under a key. That it cannot be kept is no error: it is simulated again.
 pub(crate) fn put<T: Serialize>(key: Option<&str>, value: &T) {
-    if let (Some(cache), Some(key)) = (CACHE.get(), key) {
+    if let (Some(cache), Some(key)) = (cache(), key) {
         let _ = cache.put(key, value);
     }
 }
 
 impl Cache {
-    fn in_folder(folder: &Path) -> io::Result<Self> {
+    fn in_folder(folder: &Path, program: String) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let program = files::sha256(&fs::read(std::env::current_exe()?)?);
         Ok(Self { folder: folder.to_owned(), program, found: AtomicU64::new(0), added: AtomicU64::new(0) })
     }
 
@@ -122,20 +132,20 @@ impl Cache {
 /// How much was simulated in a second the last time that somebody waited, in what [`Progress`](crate::progress::Progress)
 /// weighs steps by; nothing without a cache, or the first time.
 pub fn speed() -> Option<f64> {
-    let text = fs::read_to_string(CACHE.get()?.folder.join(SPEED)).ok()?;
+    let text = fs::read_to_string(cache()?.folder.join(SPEED)).ok()?;
     text.trim().parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
 }
 
 /// Keeps how much was simulated in a second.
 pub fn keep_speed(weight_per_s: f64) {
-    if let Some(cache) = CACHE.get() {
+    if let Some(cache) = cache() {
         let _ = fs::write(cache.folder.join(SPEED), format!("{weight_per_s:.0}\n"));
     }
 }
 
 /// Lets what was used longest ago go, if there is too much and something was added.
 pub fn tidy() {
-    let Some(cache) = CACHE.get().filter(|cache| cache.added.load(Ordering::Relaxed) > 0) else { return };
+    let Some(cache) = cache().filter(|cache| cache.added.load(Ordering::Relaxed) > 0) else { return };
     tidy_folder(&cache.folder, MOST_BYTES, LEFT_BYTES);
 }
 
@@ -169,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_and_what_is_broken_is_not() {
         let folder = std::env::temp_dir().join(format!("nearfar-cache-{}", std::process::id()));
-        let cache = Cache::in_folder(&folder).unwrap();
+        let cache = Cache::in_folder(&folder, "this program".into()).unwrap();
         let (a, b) = (cache.key("test", &["a"]), cache.key("test", &["b"]));
         assert_eq!(cache.get::<Vec<f64>>(&a), None);
         cache.put(&a, &vec![0.1, f64::INFINITY]).unwrap();

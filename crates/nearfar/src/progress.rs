@@ -16,6 +16,10 @@ pub trait Progress: Sync {
     fn simulated(&self, _passed: Duration, _of: Option<Duration>) {}
     /// The work is over.
     fn end(&self) {}
+    /// Whether somebody still waits for what comes out. If not, the work ends before long with an error that says so.
+    fn is_awaited(&self) -> bool {
+        true
+    }
 }
 
 /// Nobody wants to know.
@@ -23,3 +27,12 @@ pub trait Progress: Sync {
 pub struct Silent;
 
 impl Progress for Silent {}
+
+/// A part of a piece of work, of which nobody wants to know by itself.
+pub(crate) struct Part<'a>(pub &'a dyn Progress);
+
+impl Progress for Part<'_> {
+    fn is_awaited(&self) -> bool {
+        self.0.is_awaited()
+    }
+}

@@ -7,7 +7,7 @@ use machine::{Doc, IommuMode, Machine, Part, Sockets};
 use nearfar::bench::Bench;
 use nearfar::compare::apply;
 use nearfar::suite::{self, Suite};
-use results::pciebench::{ResultFile, Row, to_dat, write_file};
+use results::pciebench::{to_dat, write_file};
 
 use crate::failure::Failure;
 use crate::{Common, input, output, progress};
@@ -89,9 +89,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     check_folder(&folder, &setup)?;
     output::folder(&folder.to_string_lossy())
         .map_err(|why| Failure::new(format!("`{}`: {why}", folder.display())))?;
-    let Suite { files, half_widths, skipped } = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
+    let done = suite::measure(&bench, &plan, progress::of(common).as_ref())?;
     let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];
     let provenance = output::provenance(arguments.seed, &changes, &library);
+    let rows = nearfar::records::of_suite(&done);
+    let Suite { files, skipped, .. } = done;
     for file in &files {
         write_file(&folder, file)
             .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", folder.display())))?;
@@ -104,8 +106,6 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let mut made_from = serde_json::to_value(&provenance).map_err(Failure::new)?;
     made_from["setup"] = setup.into();
     output::json(Some(&folder.join(PROVENANCE)), &made_from)?;
-    let rows: Vec<_> =
-        files.iter().zip(&half_widths).flat_map(|(file, widths)| json_rows(file, widths)).collect();
     let count = rows.len();
     output::records(arguments.json.as_deref(), rows, &provenance)?;
     for file in skipped {
@@ -136,9 +136,4 @@ fn check_folder(folder: &Path, setup: &str) -> Result<(), Failure> {
     };
     let folder = folder.display();
     Err(Failure::new(format!("`{folder}` holds {of}; name another folder with -o, or remove it first")))
-}
-
-fn json_rows(file: &ResultFile, half_widths: &[f64]) -> Vec<serde_json::Value> {
-    let of = |((index, row), &width): ((usize, Row), &f64)| output::row(&file.name, index + 1, &row, width);
-    file.rows().into_iter().enumerate().zip(half_widths).map(of).collect()
 }

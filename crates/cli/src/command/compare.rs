@@ -171,14 +171,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             "problems": comparison.problems, "within": comparison.summary.within(), "summary": comparison.summary,
             "overall": Overall::of([&comparison.summary]),
         }));
-        for (row, (artefact, cause)) in comparison.rows.iter().zip(&comparison.reasons) {
-            let mut value = serde_json::to_value(row).map_err(Failure::new)?;
-            value["directory"] = serde_json::json!(comparison.path.display().to_string());
-            value["machine"] = serde_json::json!(comparison.machine);
-            value["artefact"] = serde_json::json!(artefact);
-            value["cause"] = serde_json::json!(cause);
-            rows.push(value);
-        }
+        rows.extend(nearfar::records::of_comparison(&comparison));
     }
     if all.len() > 1 && !to_stdout {
         let lines: Vec<String> = Overall::of(&all).iter().map(ToString::to_string).collect();

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use machine::{ComputerSetup, Library};
+use nearfar::experiment::Experiment;
 use nearfar::links::LinkState;
-use nearfar::{computer, scenario};
+use nearfar::{computer, records, scenario};
 use results::Provenance;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::input::Loaded;
 use crate::{Common, input, output, progress};
 
 /// Run a scenario: an experiment on a machine with a card, or programs on computers.
@@ -70,8 +70,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     ])?;
     let library = input::library(common);
     let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
-        Loaded::Computers(setup) => return on_computers(common, arguments, &library, &setup),
-        Loaded::Bench(setup) => setup,
+        Experiment::Computers(setup) => return on_computers(common, arguments, &library, &setup),
+        Experiment::Bench(setup) => setup,
     };
     if arguments.accounting || arguments.folded.is_some() {
         return Err(Failure::new(
@@ -81,16 +81,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let seed = setup.scenario.seed.unwrap_or(1);
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
-    let mut rows: Vec<_> = done
-        .iter()
-        .enumerate()
-        .map(|(i, d)| output::row(&setup.scenario.name, i + 1, &d.outcome.row, d.outcome.half_width))
-        .collect();
-    for (row, done) in (1..).zip(&done) {
-        let about = serde_json::json!({ "file": setup.scenario.name, "row": row });
-        rows.extend(output::binding_rows(&done.outcome.window, "", &about));
-        rows.extend(output::counter_rows(&done.outcome.window, &about));
-    }
+    let rows = records::of_bench(&setup, &done);
     write(arguments, rows, &provenance)?;
     if arguments.prints() {
         output::heading(&provenance);
@@ -129,18 +120,8 @@ fn on_computers(
 ) -> Result<ExitCode, Failure> {
     let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], library);
     let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
+    let rows = records::of_computers(setup, &counts, arguments.accounting);
     let computer::Counts { done, accounts, counted, links } = counts;
-    let mut rows = output::program_rows(&setup.name, &done);
-    for counted in &counted {
-        let about = serde_json::json!({ "scenario": setup.name, "program": counted.program });
-        let own = done.iter().find(|done| done.number == Some(counted.program)).map_or("", |done| &done.host);
-        rows.extend(output::binding_rows(&counted.window, own, &about));
-        rows.extend(output::counter_rows(&counted.window, &about));
-    }
-    if arguments.accounting {
-        rows.extend(output::account_rows(&setup.name, &accounts));
-    }
-    rows.extend(links.iter().map(output::link_row));
     if let Some(path) = &arguments.folded {
         output::with_origin(path, output::folded(&accounts).as_bytes(), &provenance)?;
     }

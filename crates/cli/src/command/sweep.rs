@@ -8,13 +8,13 @@ use machine::{ComputerSetup, Library, Setup};
 use nearfar::batch::{Job, run_all};
 use nearfar::bench::{Bench, Outcome};
 use nearfar::computer::Counts;
-use nearfar::{computer, scenario};
+use nearfar::experiment::{Combination, Experiment, combinations};
+use nearfar::{computer, records, scenario};
 use results::Provenance;
 use results::pciebench::{Row, Run};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::input::Loaded;
 use crate::output::sweep::{Column, Table};
 use crate::{Common, input, output, progress};
 
@@ -57,9 +57,6 @@ pub struct Arguments {
     plot: Option<PathBuf>,
 }
 
-/// One value for each key.
-pub type Combination = Vec<(String, String)>;
-
 /// A combination of values, and what it makes of the scenario.
 struct Variant {
     values: Combination,
@@ -99,8 +96,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let (mut variants, mut computers) = (Vec::new(), Vec::new());
     for values in combinations(&arguments.over) {
         match load(&library, arguments, &values)? {
-            Loaded::Computers(setup) => computers.push((values, setup)),
-            Loaded::Bench(setup) => {
+            Experiment::Computers(setup) => computers.push((values, setup)),
+            Experiment::Bench(setup) => {
                 let (bench, runs) = (scenario::bench_of(&setup), scenario::runs_of(&setup));
                 variants.push(Variant { values, bench, runs, setup });
             }
@@ -127,7 +124,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 }
 
 /// The scenario with what is the same for all, and one combination of values.
-fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Result<Loaded, Failure> {
+fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Result<Experiment, Failure> {
     // What is wrong with what all have is told as theirs.
     if !arguments.set.is_empty() {
         input::scenario(library, &arguments.scenario, "--set", &arguments.set)?;
@@ -179,11 +176,8 @@ fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant]) -> Res
     let mut rows = Vec::new();
     for (variant, outcomes) in &all {
         for outcome in outcomes {
-            let number = rows.len() + 1;
-            let mut row = output::row(&arguments.scenario, number, &outcome.row, outcome.half_width);
-            let binding = outcome.window.binding("");
-            row["binds"] = binding.what.as_ref().map(|(_, what)| what.kind.name()).into();
-            with_values(&mut row, &variant.values);
+            let mut row = records::of_swept_run(&arguments.scenario, rows.len() + 1, outcome);
+            records::add_values(&mut row, &variant.values);
             rows.push(row);
         }
     }
@@ -255,19 +249,13 @@ fn on_computers(
     let (mut text, mut rows, mut failed) = (String::new(), Vec::new(), false);
     let mut tables: BTreeMap<(usize, String), Table> = BTreeMap::new();
     for ((values, setup), counts) in variants.iter().zip(all) {
-        let Counts { done, accounts, counted, .. } = counts?;
-        let mut own = output::program_rows(&setup.name, &done);
-        for counted in &counted {
-            let host = done.iter().find(|done| done.number == Some(counted.program));
-            let host = host.map_or("", |done| &*done.host);
-            let about = json!({ "scenario": setup.name, "program": counted.program });
-            own.extend(output::binding_rows(&counted.window, host, &about).into_iter().take(1));
-        }
+        let counts = counts?;
+        let mut own = records::of_swept_computers(setup, &counts, arguments.accounting);
+        own.iter_mut().for_each(|row| records::add_values(row, values));
+        let Counts { done, accounts, counted, .. } = counts;
         if arguments.accounting {
-            own.extend(output::account_rows(&setup.name, &accounts));
             text += &format!("\n{}\n{}", label(values), output::account_table(&accounts));
         }
-        own.iter_mut().for_each(|row| with_values(row, values));
         rows.extend(own);
         for (place, program) in done.iter().enumerate() {
             let table = tables
@@ -304,21 +292,6 @@ fn on_computers(
     })
 }
 
-/// Puts a combination's values into a record.
-fn with_values(row: &mut Value, values: &Combination) {
-    for (key, value) in values {
-        row[key.as_str()] = typed(value);
-    }
-}
-
-/// A value as JSON has it: numbers and truth values as what they are, text without its quotes.
-fn typed(value: &str) -> Value {
-    match serde_json::from_str::<Value>(value) {
-        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::String(_) | Value::Array(_))) => value,
-        _ => value.into(),
-    }
-}
-
 /// Says of a key that has several values if every row is the same whichever it takes: it is perhaps not the key that was meant.
 fn tell_without_effect(arguments: &Arguments, rows: &[Value]) {
     for (key, values) in arguments.over.iter().filter(|(_, values)| values.len() > 1) {
@@ -348,21 +321,4 @@ fn tell_without_effect(arguments: &Arguments, rows: &[Value]) {
 /// What stands before the results of a combination.
 fn label(values: &[(String, String)]) -> String {
     values.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
-}
-
-/// Every combination of the values, the last key's varying fastest.
-pub fn combinations(over: &[(String, Vec<String>)]) -> Vec<Combination> {
-    let mut all = vec![Vec::new()];
-    for (key, values) in over {
-        let longer = |before: &Combination| {
-            let with = |value: &String| {
-                let mut longer = before.clone();
-                longer.push((key.clone(), value.clone()));
-                longer
-            };
-            values.iter().map(with).collect::<Vec<_>>()
-        };
-        all = all.iter().flat_map(longer).collect();
-    }
-    all
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use nearfar::experiment::Experiment;
 use nearfar::scenario::runs_of;
 use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{
@@ -12,7 +13,6 @@ use results::Provenance;
 use units::Duration;
 
 use crate::failure::Failure;
-use crate::input::Loaded;
 use crate::{Common, input, output, progress};
 
 /// Show what passes a link, packet by packet, as a PCIe analyser does.
@@ -84,17 +84,17 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         ("--perfetto", perfetto.as_deref()),
     ])?;
     let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
-        Loaded::Computers(_) if arguments.run.is_some() => {
+        Experiment::Computers(_) if arguments.run.is_some() => {
             let message = "--run is for scenarios with pcie-bench: on computers, all programs run together";
             return Err(Failure::new(message));
         }
-        Loaded::Computers(setup) => {
+        Experiment::Computers(setup) => {
             let progress = progress::of(common);
             let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
             let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
             return show(arguments, &setup.summary, &seen.capture, &provenance, || seen.timeline());
         }
-        Loaded::Bench(setup) => setup,
+        Experiment::Bench(setup) => setup,
     };
     let runs = runs_of(&setup);
     let number = arguments.run.unwrap_or(1);

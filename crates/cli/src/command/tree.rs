@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::computer::{self, SysNode};
+use nearfar::experiment::Experiment;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
-use crate::input::Loaded;
 use crate::{Common, input, output};
 
 /// Boot the hosts of a scenario and show their devices, interrupts, queues and nodes, as sysfs does.
@@ -45,7 +45,8 @@ fn json(folder: &SysNode) -> Value {
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let Loaded::Computers(setup) = input::scenario(&library, &arguments.scenario, "--set", &arguments.set)?
+    let Experiment::Computers(setup) =
+        input::scenario(&library, &arguments.scenario, "--set", &arguments.set)?
     else {
         return Err(Failure::new(format!(
             "{} has a machine with a card, on which no kernel runs; `tree` is for scenarios with computers, such as pktgen",

@@ -1,68 +1,9 @@
 //! Counters of a window, in short and in full.
 
 use nearfar::counters::{Counter, HostCounters, Unit, Window};
+use nearfar::records::{of_network, rate};
 
 use super::{Fit, TextTable, width};
-
-/// Every counter of a window, one row for each, with its rate and, of bytes, what multiple of the network's payload it is.
-pub fn counter_rows(window: &Window, about: &serde_json::Value) -> Vec<serde_json::Value> {
-    let mut rows = Vec::new();
-    for host in &window.hosts {
-        for counter in &host.counters {
-            let mut row = about.clone();
-            row["kind"] = "counter".into();
-            row["host"] = host.host.clone().into();
-            row["counter"] = counter.name.clone().into();
-            row["unit"] = counter.unit.name().into();
-            row["value"] = counter.amount().into();
-            row["per_s"] = rate(counter, window).into();
-            if let Some(multiple) = of_network(counter, host) {
-                row["of_network"] = multiple.into();
-            }
-            rows.push(row);
-        }
-    }
-    rows
-}
-
-/// What binds, and how full every resource was.
-pub fn binding_rows(window: &Window, own: &str, about: &serde_json::Value) -> Vec<serde_json::Value> {
-    let binding = window.binding(own);
-    let mut binds = about.clone();
-    binds["kind"] = "binds".into();
-    let what = binding.what.as_ref();
-    binds["host"] = what.map(|(host, _)| host.clone()).into();
-    binds["place"] = what.map(|(_, resource)| resource.place.clone()).into();
-    binds["resource"] = what.map(|(_, resource)| resource.kind.name()).into();
-    binds["share_pct"] = what.map(|(_, resource)| 100.0 * resource.share).into();
-    binds["sentence"] = binding.to_string().into();
-    let mut rows = vec![binds];
-    for host in &window.hosts {
-        rows.extend(host.resources.iter().filter(|resource| resource.share > 0.0).map(|resource| {
-            let mut row = about.clone();
-            row["kind"] = "resource".into();
-            row["host"] = host.host.clone().into();
-            row["place"] = resource.place.clone().into();
-            row["resource"] = resource.kind.name().into();
-            row["share_pct"] = (100.0 * resource.share).into();
-            row
-        }));
-    }
-    rows
-}
-
-/// Bytes or events a second; of times, the share.
-fn rate(counter: &Counter, window: &Window) -> f64 {
-    match counter.unit {
-        Unit::Bytes | Unit::Events => counter.value as f64 / window.length.as_s_f64(),
-        Unit::Time | Unit::Held => counter.value as f64 / window.length.as_ps() as f64,
-    }
-}
-
-fn of_network(counter: &Counter, host: &HostCounters) -> Option<f64> {
-    let network = host.network_bytes();
-    (counter.unit == Unit::Bytes && network > 0).then(|| counter.value as f64 / network as f64)
-}
 
 /// All counters of a window as a table.
 pub fn counter_table(window: &Window) -> String {

@@ -16,11 +16,11 @@ use results::provenance::{Input, command_line};
 use nearfar::bench::Bench;
 use nearfar::links::LinkState;
 
-pub use counters::{binding_rows, counter_rows, counter_summary, counter_table};
+pub use counters::{counter_summary, counter_table};
 pub use programs::number;
-pub use programs::{account_rows, account_table, folded, program_rows, program_table};
+pub use programs::{account_table, folded, program_table};
 pub use results::table::{Fit, TextTable};
-pub use rows::{outcome_table, row};
+pub use rows::outcome_table;
 
 use crate::failure::Failure;
 
@@ -244,15 +244,6 @@ pub fn prose(text: &str) -> String {
 /// What each link agreed on, a line for each.
 pub fn link_lines(links: &[LinkState]) -> String {
     prose(&links.iter().map(|link| format!("link {link}")).collect::<Vec<_>>().join("\n"))
-}
-
-/// The same as a record.
-pub fn link_row(link: &LinkState) -> serde_json::Value {
-    serde_json::json!({
-        "kind": "link", "place": link.place, "generation": link.generation as u8, "lanes": link.width.lanes(),
-        "mps_bytes": link.max_payload, "mrrs_bytes": link.max_read_request,
-        "held_back": link.is_held_back(),
-    })
 }
 
 /// Sockets and IOMMU in words.

@@ -8,43 +8,6 @@ use workloads::Reading;
 
 use super::{Fit, TextTable, prose, width};
 
-/// What programs of a scenario measured, one row for each reading and each failure.
-pub fn program_rows(scenario: &str, done: &[Done]) -> Vec<serde_json::Value> {
-    let row = |n: usize, program: &Done| {
-        serde_json::json!({
-            "kind": match &program.outcome {
-                Ok(_) => "reading",
-                Err(_) if program.was_stopped => "stopped",
-                Err(_) => "failure",
-            },
-            "scenario": scenario, "program": n, "host": program.host, "run": program.run,
-            "took_ns": program.took.as_ns_f64(),
-        })
-    };
-    let mut rows = Vec::new();
-    for (n, program) in done.iter().enumerate() {
-        match &program.outcome {
-            Ok(report) => rows.extend(report.readings.iter().map(|reading| {
-                let mut row = row(n, program);
-                row["quantity"] = reading.name().into();
-                if let Some(way) = reading.way {
-                    row["direction"] = way.direction.into();
-                    row["model"] = way.is_model.into();
-                }
-                row["unit"] = reading.unit.into();
-                row["value"] = reading.value.into();
-                row
-            })),
-            Err(failure) => {
-                let mut row = row(n, program);
-                row[if program.was_stopped { "stopped" } else { "error" }] = failure.to_string().into();
-                rows.push(row);
-            }
-        }
-    }
-    rows
-}
-
 /// What programs of a scenario measured, program by program.
 pub fn program_table(done: &[Done]) -> String {
     let mut text = String::new();
@@ -120,22 +83,6 @@ fn link_table(readings: &[Reading]) -> String {
             .add([format!("  {way}")].into_iter().chain(kinds.iter().map(|kind| cell(way, *kind))).collect());
     }
     table.render(width()) + "\n"
-}
-
-/// Where the cores' time went, one row for each part of each account.
-pub fn account_rows(scenario: &str, accounts: &[Account]) -> Vec<serde_json::Value> {
-    let mut rows = Vec::new();
-    for account in accounts {
-        rows.extend(account.parts.iter().filter(|(_, time)| !time.is_zero()).map(|(part, time)| {
-            serde_json::json!({
-                "kind": "account", "scenario": scenario, "host": account.host, "account": account.name, "tasks": account.tasks,
-                "switches": account.switches, "migrations": account.migrations,
-                "part": part, "time_ns": time.as_ns_f64(), "share_pct": account.share_pct(*time),
-                "ns_per_packet": account.ns_per_packet(*time), "ps_per_byte": account.ps_per_byte(*time),
-            })
-        }));
-    }
-    rows
 }
 
 /// Where the cores' time went: a line for each account, a column for each part that took any. Idle time stands apart.

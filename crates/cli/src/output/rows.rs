@@ -5,40 +5,6 @@ use results::pciebench::{Row, Run};
 
 use super::{Fit, TextTable, width};
 
-/// A row of results as JSON, with the half-width of the 95 % confidence interval of its mean latency or goodput, relative.
-pub fn row(file: &str, number: usize, row: &Row, half_width: f64) -> serde_json::Value {
-    let run = row.run();
-    let mut value = serde_json::json!({
-        "kind": "row", "file": file, "row": number, "test": run.test, "pattern": run.pattern, "cache": run.cache,
-        "window_bytes": run.window.get(), "transfer_bytes": run.transfer.get(),
-        "host_offset": run.host_offset, "device_offset": run.device_offset,
-    });
-    match row {
-        Row::Latency(row) => {
-            let ns = &row.ns;
-            let fields = [
-                ("median", ns.median),
-                ("average", ns.average),
-                ("minimum", ns.minimum),
-                ("maximum", ns.maximum),
-                ("p95", ns.p95),
-                ("p999", ns.p999),
-            ];
-            for (name, number) in fields {
-                value[format!("{name}_ns")] = number.into();
-            }
-            value["samples"] = row.samples.into();
-        }
-        Row::Bandwidth(row) => {
-            value["goodput_gbit_per_s"] = row.gbit_per_s.into();
-            value["transactions_per_s"] = row.transactions_per_s.into();
-        }
-    }
-    // What one sample leaves open is no number: null.
-    value["half_width_pct"] = (100.0 * half_width).into();
-    value
-}
-
 /// Runs with what they gave; a column that is empty throughout is left out.
 pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcome)>) -> String {
     let rows: Vec<_> = rows.collect();

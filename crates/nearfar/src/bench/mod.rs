@@ -70,6 +70,9 @@ impl Default for Effort {
 /// Why a run cannot be simulated.
 #[derive(Debug, Error)]
 pub enum BenchError {
+    /// Nobody waits for the result any more.
+    #[error("the run was given up: nobody waits for it any more")]
+    Unwanted,
     /// The machine cannot be put together.
     #[error(transparent)]
     Topology(#[from] TopologyError),

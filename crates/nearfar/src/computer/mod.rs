@@ -84,6 +84,9 @@ pub use tree::{configuration, tree};
 /// Why computers cannot be simulated.
 #[derive(Debug, Error)]
 pub enum ComputerError {
+    /// Nobody waits for the result any more.
+    #[error("the run was given up: nobody waits for it any more")]
+    Unwanted,
     /// The files do not say what is needed.
     #[error(transparent)]
     Files(#[from] Diagnostics),

@@ -1,6 +1,6 @@
 //! A scenario's programs, run together.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use engine::Seed;
@@ -17,7 +17,7 @@ use super::programs::programs;
 use super::traffic::TrafficSource;
 use super::{Account, Accounting, Computer, ComputerError, Computers, Counted, Counting, PacketCosts};
 use crate::links::{LinkState, Links};
-use crate::progress::{Progress, Silent};
+use crate::progress::{Part, Progress};
 
 /// Events between two looks at how far the simulation is: less than a tenth of a second.
 const EVENTS_A_LOOK: u32 = 1 << 16;
@@ -80,7 +80,7 @@ pub fn run_all(
 ) -> Vec<Result<Counts, ComputerError>> {
     progress.begin(what, setups.len() as u64);
     let one = |setup: &&ComputerSetup| {
-        let done = run_counted(setup, &Silent);
+        let done = run_counted(setup, &Part(progress));
         progress.step(&setup.name);
         done
     };
@@ -106,6 +106,13 @@ pub struct Counts {
     pub counted: Vec<Counted>,
     /// The links to devices, as they were negotiated.
     pub links: Vec<LinkState>,
+}
+
+impl Counts {
+    /// The host of the scenario's program with this number.
+    pub fn host_of(&self, program: usize) -> &str {
+        self.done.iter().find(|done| done.number == Some(program)).map_or("", |done| &done.host)
+    }
 }
 
 /// As [`run`], with where the cores' time went and what was counted meanwhile.
@@ -233,17 +240,22 @@ pub fn run_watched(
         events.happen(&mut computers)?;
         let before = seen;
         let next = starts.last().map_or(Time::NEVER, |&(at, _)| at);
-        let mut count = 0u32;
+        let (mut count, is_awaited) = (0u32, Cell::new(progress.is_awaited()));
         computers.simulation().run_while(|fabric| {
             count += 1;
             if count % EVENTS_A_LOOK == 0 {
                 progress.simulated(computers.simulation().now().since(started), length);
+                is_awaited.set(progress.is_awaited());
             }
-            ended.done.borrow().len() == before
+            is_awaited.get()
+                && ended.done.borrow().len() == before
                 && computers.simulation().now() < next
                 && !observer.has_enough()
                 && !events.are_due(&computers, fabric)
         });
+        if !is_awaited.get() {
+            return Err(ComputerError::Unwanted);
+        }
         let is_quiet = ended.done.borrow().len() == before && computers.simulation().now() < next;
         let are_due = || computers.simulation().with(|fabric, _| events.are_due(&computers, fabric));
         if is_quiet && !are_due() {

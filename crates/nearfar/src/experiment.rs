@@ -1,0 +1,207 @@
+//! A scenario of either kind, found by its name, changed and made ready to run.
+
+use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Scenario, Setup};
+
+use crate::batch::{Job, run_all};
+use crate::bench::BenchError;
+use crate::computer::{self, ComputerError};
+use crate::progress::Progress;
+use crate::records::{self, Record};
+use crate::scenario;
+
+/// Changes of a scenario: dotted paths with values as TOML spells them.
+pub type Changes = [(String, String)];
+/// One value for each key that is swept.
+pub type Combination = Vec<(String, String)>;
+
+/// A scenario with the machines and devices that it names.
+#[derive(Clone, Debug)]
+pub enum Experiment {
+    /// Programs on computers.
+    Computers(Box<ComputerSetup>),
+    /// pcie-bench on a machine with a card.
+    Bench(Box<Setup>),
+}
+
+/// Why there is no experiment, or nothing came of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// A file is wrong, or is not there.
+    #[error(transparent)]
+    Files(#[from] Diagnostics),
+    /// A run of pcie-bench cannot be simulated.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// Computers cannot be simulated.
+    #[error(transparent)]
+    Computer(#[from] ComputerError),
+    /// Shares of the cores' time are asked for where there is no kernel.
+    #[error(
+        "where the cores' time went is known of scenarios with computers: this one has a machine with a card, on which no kernel runs"
+    )]
+    NoKernel,
+}
+
+/// The table in which a scenario with a machine and a card states what the machine's or the card's file calls `key`.
+fn table_in_scenario(key: &str) -> Option<&'static str> {
+    match key.split('.').next().unwrap_or(key) {
+        "host" => Some("change"),
+        "dma_engine" | "link" => Some("change_card"),
+        _ => None,
+    }
+}
+
+impl Experiment {
+    /// The scenario of that name or path with changes, which complaints call by the `option` that makes them.
+    ///
+    /// # Errors
+    /// What is wrong with the scenario, with the files that it names, or with the changes.
+    pub fn load(
+        library: &Library,
+        name: &str,
+        option: &str,
+        changes: &Changes,
+    ) -> Result<Self, ExperimentError> {
+        if !name.ends_with(".toml")
+            && std::path::Path::new(name).is_dir()
+            && !library.names("scenarios").iter().any(|known| known == name)
+        {
+            let message = format!("`{name}` is a folder");
+            let help = "name a scenario's file in it, or a scenario that `nearfar machines` lists";
+            return Err(Diagnostics::about(name, message, Some(help.into())).into());
+        }
+        let mut doc = Doc::<ComputerScenario>::load(library, name)?;
+        if doc.has("host")? {
+            changes.iter().try_for_each(|(path, value)| doc.set_by(option, None, path, value))?;
+            let setup = ComputerSetup::load(library, &doc)?;
+            computer::check(&setup)?;
+            return Ok(Self::Computers(Box::new(setup)));
+        }
+        let mut doc = Doc::<Scenario>::load(library, name)?;
+        changes.iter().try_for_each(|(key, value)| doc.set_by(option, table_in_scenario(key), key, value))?;
+        Ok(Self::Bench(Box::new(Setup::load(library, &doc)?)))
+    }
+
+    /// What its scenario is for.
+    pub fn summary(&self) -> &str {
+        match self {
+            Self::Computers(setup) => &setup.summary,
+            Self::Bench(setup) => &setup.scenario.summary,
+        }
+    }
+
+    /// Seed of everything random.
+    pub fn seed(&self) -> u64 {
+        match self {
+            Self::Computers(setup) => setup.seed,
+            Self::Bench(setup) => setup.scenario.seed.unwrap_or(1),
+        }
+    }
+
+    /// Runs it: every record of what came out, counters included.
+    ///
+    /// # Errors
+    /// If it cannot be simulated. A program that fails is a record.
+    pub fn run(&self, accounting: bool, progress: &dyn Progress) -> Result<Vec<Record>, ExperimentError> {
+        match self {
+            Self::Bench(_) if accounting => Err(ExperimentError::NoKernel),
+            Self::Bench(setup) => Ok(records::of_bench(setup, &scenario::run(setup, progress)?)),
+            Self::Computers(setup) => {
+                let counts = computer::run_counted(setup, progress)?;
+                Ok(records::of_computers(setup, &counts, accounting))
+            }
+        }
+    }
+}
+
+/// Runs the points of a sweep on all cores: for each, in their order, the records that `nearfar sweep` writes, with the
+/// point's values.
+///
+/// # Errors
+/// The first point that cannot be simulated.
+pub fn sweep(
+    points: &[(Combination, Experiment)],
+    accounting: bool,
+    progress: &dyn Progress,
+) -> Result<Vec<Vec<Record>>, ExperimentError> {
+    let what = points.first().map_or("", |(_, first)| first.name());
+    let mut benches = Vec::new();
+    let mut computers = Vec::new();
+    for (_, experiment) in points {
+        match experiment {
+            Experiment::Bench(_) if accounting => return Err(ExperimentError::NoKernel),
+            Experiment::Bench(setup) => {
+                benches.push((
+                    scenario::bench_of(setup),
+                    scenario::runs_of(setup),
+                    scenario::length_of(setup),
+                ));
+            }
+            Experiment::Computers(setup) => computers.push(&**setup),
+        }
+    }
+    let jobs: Vec<Job<'_>> = benches
+        .iter()
+        .flat_map(|(bench, runs, effort)| {
+            runs.iter().map(|&run| Job { bench, run, before: &[], effort: *effort })
+        })
+        .collect();
+    let mut outcomes = match jobs.is_empty() {
+        true => Vec::new(),
+        false => run_all(&jobs, what, progress),
+    }
+    .into_iter();
+    let mut counts = match computers.is_empty() {
+        true => Vec::new(),
+        false => computer::run_all(&computers, what, progress),
+    }
+    .into_iter();
+    let mut benches = benches.iter();
+    let mut number = 0;
+    let mut all = Vec::new();
+    for (values, experiment) in points {
+        let mut own = Vec::new();
+        match experiment {
+            Experiment::Bench(setup) => {
+                let (_, runs, _) = benches.next().expect("one for each");
+                for outcome in outcomes.by_ref().take(runs.len()) {
+                    number += 1;
+                    own.push(records::of_swept_run(&setup.scenario.name, number, &outcome?));
+                }
+            }
+            Experiment::Computers(setup) => {
+                let counts = counts.next().expect("one for each")?;
+                own = records::of_swept_computers(setup, &counts, accounting);
+            }
+        }
+        own.iter_mut().for_each(|record| records::add_values(record, values));
+        all.push(own);
+    }
+    Ok(all)
+}
+
+impl Experiment {
+    fn name(&self) -> &str {
+        match self {
+            Self::Computers(setup) => &setup.name,
+            Self::Bench(setup) => &setup.scenario.name,
+        }
+    }
+}
+
+/// Every combination of the values of keys, the last key's varying fastest.
+pub fn combinations(over: &[(String, Vec<String>)]) -> Vec<Combination> {
+    let mut all = vec![Vec::new()];
+    for (key, values) in over {
+        let longer = |before: &Combination| {
+            let with = |value: &String| {
+                let mut longer = before.clone();
+                longer.push((key.clone(), value.clone()));
+                longer
+            };
+            values.iter().map(with).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}

@@ -1,0 +1,266 @@
+//! What came out as records: what `--json` and `--csv` write and what Python gets. Their keys are described in
+//! docs/outputs.md.
+
+use machine::{ComputerSetup, Setup};
+use results::pciebench::Row;
+use serde_json::{Value, json};
+
+use crate::bench::Outcome;
+use crate::compare::Comparison;
+use crate::computer::{Account, Counts, Done};
+use crate::counters::{Counter, HostCounters, Unit, Window};
+use crate::experiment::Combination;
+use crate::links::LinkState;
+use crate::scenario;
+use crate::suite::Suite;
+
+/// A record: an object with a `kind`.
+pub type Record = Value;
+
+/// Every record of a scenario with pcie-bench.
+pub fn of_bench(setup: &Setup, done: &[scenario::Done]) -> Vec<Record> {
+    let name = &setup.scenario.name;
+    let mut records: Vec<_> = (1..)
+        .zip(done)
+        .map(|(number, done)| row(name, number, &done.outcome.row, done.outcome.half_width))
+        .collect();
+    for (row, done) in (1..).zip(done) {
+        let about = json!({ "file": name, "row": row });
+        records.extend(binding_rows(&done.outcome.window, "", &about));
+        records.extend(counter_rows(&done.outcome.window, &about));
+    }
+    records
+}
+
+/// Every record of a scenario with computers.
+pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) -> Vec<Record> {
+    let mut records = program_rows(&setup.name, &counts.done);
+    for counted in &counts.counted {
+        let about = json!({ "scenario": setup.name, "program": counted.program });
+        records.extend(binding_rows(&counted.window, counts.host_of(counted.program), &about));
+        records.extend(counter_rows(&counted.window, &about));
+    }
+    if accounting {
+        records.extend(account_rows(&setup.name, &counts.accounts));
+    }
+    records.extend(counts.links.iter().map(link_row));
+    records
+}
+
+/// The record of one run of pcie-bench in a sweep, with what binds.
+pub fn of_swept_run(scenario: &str, number: usize, outcome: &Outcome) -> Record {
+    let mut record = row(scenario, number, &outcome.row, outcome.half_width);
+    let binding = outcome.window.binding("");
+    record["binds"] = binding.what.as_ref().map(|(_, what)| what.kind.name()).into();
+    record
+}
+
+/// The records of one run of computers in a sweep: what programs measured, what binds, and the cores' time if asked for.
+pub fn of_swept_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) -> Vec<Record> {
+    let mut records = program_rows(&setup.name, &counts.done);
+    for counted in &counts.counted {
+        let about = json!({ "scenario": setup.name, "program": counted.program });
+        let binding = binding_rows(&counted.window, counts.host_of(counted.program), &about);
+        records.extend(binding.into_iter().take(1));
+    }
+    if accounting {
+        records.extend(account_rows(&setup.name, &counts.accounts));
+    }
+    records
+}
+
+/// Every row of a suite.
+pub fn of_suite(suite: &Suite) -> Vec<Record> {
+    let files = suite.files.iter().zip(&suite.half_widths);
+    let rows = files.flat_map(|(file, widths)| {
+        let numbered = (1..).zip(file.rows()).zip(widths);
+        numbered.map(|((number, of), &width)| row(&file.name, number, &of, width))
+    });
+    rows.collect()
+}
+
+/// Every row of a directory compared, with the artefact that leaves it out and the known cause of its error.
+pub fn of_comparison(comparison: &Comparison) -> Vec<Record> {
+    let rows = comparison.rows.iter().zip(&comparison.reasons);
+    rows.filter_map(|(row, (artefact, cause))| {
+        let mut value = serde_json::to_value(row).ok()?;
+        value["directory"] = comparison.path.display().to_string().into();
+        value["machine"] = comparison.machine.clone().into();
+        value["artefact"] = json!(artefact);
+        value["cause"] = json!(cause);
+        Some(value)
+    })
+    .collect()
+}
+
+/// A row of results as JSON, with the half-width of the 95 % confidence interval of its mean latency or goodput, relative.
+fn row(file: &str, number: usize, row: &Row, half_width: f64) -> Record {
+    let run = row.run();
+    let mut value = json!({
+        "kind": "row", "file": file, "row": number, "test": run.test, "pattern": run.pattern, "cache": run.cache,
+        "window_bytes": run.window.get(), "transfer_bytes": run.transfer.get(),
+        "host_offset": run.host_offset, "device_offset": run.device_offset,
+    });
+    match row {
+        Row::Latency(row) => {
+            let ns = &row.ns;
+            let fields = [
+                ("median", ns.median),
+                ("average", ns.average),
+                ("minimum", ns.minimum),
+                ("maximum", ns.maximum),
+                ("p95", ns.p95),
+                ("p999", ns.p999),
+            ];
+            for (name, number) in fields {
+                value[format!("{name}_ns")] = number.into();
+            }
+            value["samples"] = row.samples.into();
+        }
+        Row::Bandwidth(row) => {
+            value["goodput_gbit_per_s"] = row.gbit_per_s.into();
+            value["transactions_per_s"] = row.transactions_per_s.into();
+        }
+    }
+    // What one sample leaves open is no number: null.
+    value["half_width_pct"] = (100.0 * half_width).into();
+    value
+}
+
+/// What programs of a scenario measured, one row for each reading and each failure.
+fn program_rows(scenario: &str, done: &[Done]) -> Vec<Record> {
+    let row = |n: usize, program: &Done| {
+        json!({
+            "kind": match &program.outcome {
+                Ok(_) => "reading",
+                Err(_) if program.was_stopped => "stopped",
+                Err(_) => "failure",
+            },
+            "scenario": scenario, "program": n, "host": program.host, "run": program.run,
+            "took_ns": program.took.as_ns_f64(),
+        })
+    };
+    let mut rows = Vec::new();
+    for (n, program) in done.iter().enumerate() {
+        match &program.outcome {
+            Ok(report) => rows.extend(report.readings.iter().map(|reading| {
+                let mut row = row(n, program);
+                row["quantity"] = reading.name().into();
+                if let Some(way) = reading.way {
+                    row["direction"] = way.direction.into();
+                    row["model"] = way.is_model.into();
+                }
+                row["unit"] = reading.unit.into();
+                row["value"] = reading.value.into();
+                row
+            })),
+            Err(failure) => {
+                let mut row = row(n, program);
+                row[if program.was_stopped { "stopped" } else { "error" }] = failure.to_string().into();
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+/// Every counter of a window, one row for each, with its rate and, of bytes, what multiple of the network's payload it is.
+fn counter_rows(window: &Window, about: &Value) -> Vec<Record> {
+    let mut rows = Vec::new();
+    for host in &window.hosts {
+        for counter in &host.counters {
+            let mut row = about.clone();
+            row["kind"] = "counter".into();
+            row["host"] = host.host.clone().into();
+            row["counter"] = counter.name.clone().into();
+            row["unit"] = counter.unit.name().into();
+            row["value"] = counter.amount().into();
+            row["per_s"] = rate(counter, window).into();
+            if let Some(multiple) = of_network(counter, host) {
+                row["of_network"] = multiple.into();
+            }
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// What binds, and how full every resource was.
+fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
+    let binding = window.binding(own);
+    let mut binds = about.clone();
+    binds["kind"] = "binds".into();
+    let what = binding.what.as_ref();
+    binds["host"] = what.map(|(host, _)| host.clone()).into();
+    binds["place"] = what.map(|(_, resource)| resource.place.clone()).into();
+    binds["resource"] = what.map(|(_, resource)| resource.kind.name()).into();
+    binds["share_pct"] = what.map(|(_, resource)| 100.0 * resource.share).into();
+    binds["sentence"] = binding.to_string().into();
+    let mut rows = vec![binds];
+    for host in &window.hosts {
+        rows.extend(host.resources.iter().filter(|resource| resource.share > 0.0).map(|resource| {
+            let mut row = about.clone();
+            row["kind"] = "resource".into();
+            row["host"] = host.host.clone().into();
+            row["place"] = resource.place.clone().into();
+            row["resource"] = resource.kind.name().into();
+            row["share_pct"] = (100.0 * resource.share).into();
+            row
+        }));
+    }
+    rows
+}
+
+/// Bytes or events a second; of times, the share.
+pub fn rate(counter: &Counter, window: &Window) -> f64 {
+    match counter.unit {
+        Unit::Bytes | Unit::Events => counter.value as f64 / window.length.as_s_f64(),
+        Unit::Time | Unit::Held => counter.value as f64 / window.length.as_ps() as f64,
+    }
+}
+
+/// How many times the network's payload a counter of bytes is; nothing of others, or without a network.
+pub fn of_network(counter: &Counter, host: &HostCounters) -> Option<f64> {
+    let network = host.network_bytes();
+    (counter.unit == Unit::Bytes && network > 0).then(|| counter.value as f64 / network as f64)
+}
+
+/// Where the cores' time went, one row for each part of each account.
+fn account_rows(scenario: &str, accounts: &[Account]) -> Vec<Record> {
+    let mut rows = Vec::new();
+    for account in accounts {
+        rows.extend(account.parts.iter().filter(|(_, time)| !time.is_zero()).map(|(part, time)| {
+            json!({
+                "kind": "account", "scenario": scenario, "host": account.host, "account": account.name, "tasks": account.tasks,
+                "switches": account.switches, "migrations": account.migrations,
+                "part": part, "time_ns": time.as_ns_f64(), "share_pct": account.share_pct(*time),
+                "ns_per_packet": account.ns_per_packet(*time), "ps_per_byte": account.ps_per_byte(*time),
+            })
+        }));
+    }
+    rows
+}
+
+/// What a link agreed on.
+fn link_row(link: &LinkState) -> Record {
+    json!({
+        "kind": "link", "place": link.place, "generation": link.generation as u8, "lanes": link.width.lanes(),
+        "mps_bytes": link.max_payload, "mrrs_bytes": link.max_read_request,
+        "held_back": link.is_held_back(),
+    })
+}
+
+/// Puts a combination's values into a record.
+pub fn add_values(row: &mut Record, values: &Combination) {
+    for (key, value) in values {
+        row[key.as_str()] = typed(value);
+    }
+}
+
+/// A value as JSON has it: numbers and truth values as what they are, text without its quotes.
+fn typed(value: &str) -> Value {
+    match serde_json::from_str::<Value>(value) {
+        Ok(value @ (Value::Number(_) | Value::Bool(_) | Value::String(_) | Value::Array(_))) => value,
+        _ => value.into(),
+    }
+}
