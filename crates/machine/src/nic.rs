@@ -24,6 +24,8 @@ record! {
         tx: NicPath,
         /// Receiving.
         rx: NicPath,
+        /// Flow control at its Ethernet ports, where it is on.
+        flow_control: Option<NicFlowControl>,
         /// Queues for programmed I/O, where it has them.
         kpio: Option<NicKpio>,
         /// Virtual functions (SR-IOV), where it can have them.
@@ -59,6 +61,12 @@ record! {
                 format!("{count} virtual functions for each of {ports} ports"),
                 "all functions together at most 256",
             );
+        }
+        if let Some(own) = &nic.flow_control {
+            let (stop, go_on, memory) = (own.stop.value, own.go_on.value, nic.rx.memory.value);
+            let of = &mut check.at("flow_control");
+            of.require(stop < memory, "stop", format!("`rx.memory` is {memory}, and full before"), "less than `rx.memory`");
+            of.require(go_on < stop, "go_on", format!("asked to stop from {stop} on"), "less than `stop`");
         }
         let table = nic.controller.rss_entries.value.get();
         check.at("controller").require(
@@ -185,6 +193,16 @@ record! {
         /// Whether its firmware knows which function each queue is of, so that a rule that names a queue names the function, too;
         /// otherwise its internal switch has rules of its own.
         global_rules: Option<Figure<bool>>,
+    }
+}
+
+record! {
+    /// When a NIC asks the other end of its cable to send nothing (IEEE 802.3, annex 31B).
+    pub struct NicFlowControl {
+        /// Received bytes in its memory from which on it asks.
+        stop: Figure<Bytes>,
+        /// Bytes at which it takes that back.
+        go_on: Figure<Bytes>,
     }
 }
 

@@ -19,6 +19,7 @@
 mod around;
 mod completions;
 mod config;
+mod flow_control;
 mod function;
 mod handle;
 mod held;
@@ -46,11 +47,13 @@ use units::Duration;
 use wire::nic::registers::{INLINE_BAR, KPIO_BAR, event, feature};
 use wire::pcie::config::ConfigError;
 
+pub use flow_control::FlowControl;
 pub use handle::NicHandle;
 pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
 
 use around::Around;
 use config::{physical, virtual_function, virtual_mac};
+use flow_control::Asked;
 use function::NicFunction;
 use kpio::Kpio;
 use mux::Mux;
@@ -71,6 +74,8 @@ pub struct Nic {
     kpio: Option<Kpio>,
     /// In front of each Ethernet port.
     muxes: Vec<Mux>,
+    /// Of the other end of each port's cable.
+    asked: Vec<Asked>,
     around: Around,
     inside: switch::Inside,
     handle: NicHandle,
@@ -116,6 +121,7 @@ impl Nic {
             sender: Sender::default(),
             receiver: Receiver::default(),
             muxes: (0..params.ports).map(|_| Mux::default()).collect(),
+            asked: vec![Asked::default(); usize::from(params.ports)],
             around: Around::default(),
             inside: switch::Inside::default(),
             handle: handle.clone(),
@@ -168,6 +174,7 @@ impl Device for Nic {
                 self.forget_sending();
                 self.forget_receiving();
                 self.muxes.iter_mut().for_each(|mux| *mux = Mux::default());
+                self.asked.fill(Asked::default());
                 self.around = Around::default();
                 self.inside.clear();
             }
@@ -237,7 +244,10 @@ impl Device for Nic {
     fn write_done(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let Some(note) = Note::of(token) else { return };
         match note.kind {
-            Kind::RxData => self.rx_written(note),
+            Kind::RxData => {
+                self.rx_written(note);
+                self.let_go_on(bus);
+            }
             Kind::TxCompletion => self.completion_written(bus, note, true),
             Kind::RxCompletion => self.completion_written(bus, note, false),
             _ => {}

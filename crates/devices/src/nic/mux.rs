@@ -2,7 +2,8 @@
 //! I/O take turns, one each. Those of different kPIO queues leave in the order in which they became whole, so that a
 //! flow whose sender moves to another core, and so to another queue, stays in order.
 //!
-//! It is in the way only while a function of the port has a kPIO queue that runs. Then a frame is handed to the wire
+//! It is in the way only while a function of the port has a kPIO queue that runs, or with flow control: a pause stops what has not
+//! been handed on. Then a frame is handed to the wire
 //! when the one before it has left, and completions of DMA wait until their frame has been handed on.
 
 use std::collections::VecDeque;
@@ -35,6 +36,8 @@ pub struct Mux {
     pub queues: u16,
     /// When the wire takes the next frame.
     free: Time,
+    /// Until when the other end of the cable wants no frame.
+    paused: Time,
     wake: Option<Time>,
 }
 
@@ -42,12 +45,18 @@ impl Nic {
     /// Whether frames of a port go through its multiplexer.
     pub(super) fn is_muxed(&self, port: EthernetPort) -> bool {
         let mux = &self.muxes[usize::from(port.0)];
-        mux.queues > 0 || !mux.dma.is_empty()
+        self.params.flow_control.is_some() || mux.queues > 0 || !mux.dma.is_empty()
     }
 
     /// When a port's wire takes the next frame.
     pub(super) fn mux_free(&self, port: EthernetPort) -> Time {
         self.muxes[usize::from(port.0)].free
+    }
+
+    /// The other end of the cable wants no frame until then.
+    pub(super) fn mux_pause(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, until: Time) {
+        self.muxes[usize::from(port.0)].paused = until;
+        self.mux_due(bus, port.0.into());
     }
 
     /// Something from DMA waits for its turn.
@@ -76,8 +85,8 @@ impl Nic {
             if mux.dma.is_empty() && mux.kpio.is_empty() {
                 return;
             }
-            if mux.free > now {
-                let at = mux.free;
+            let at = mux.free.max(mux.paused);
+            if at > now {
                 if mux.wake.is_none_or(|set| set > at || set <= now) {
                     mux.wake = Some(at);
                     let note = Note::new(Kind::Mux, 0, 0, 0).with(port.0.into(), 0);

@@ -8,6 +8,8 @@ use wire::nic::registers::feature;
 use wire::pcie::config::PcieParams;
 use wire::pcie::{Generation, Width};
 
+use super::flow_control::FlowControl;
+
 /// A NIC.
 #[derive(Clone, Debug)]
 pub struct NicParams {
@@ -41,6 +43,8 @@ pub struct NicParams {
     pub flow_rules: u16,
     /// Rules of the internal switch that steer flows to functions, for each physical function. All together number at most 65535.
     pub switch_rules: u16,
+    /// Flow control at the Ethernet ports, if it is on.
+    pub flow_control: Option<FlowControl>,
     /// Sending.
     pub tx: PathParams,
     /// Receiving.
@@ -196,6 +200,7 @@ impl NicParams {
             rss_entries: 128,
             flow_rules: 8192,
             switch_rules: 8192,
+            flow_control: None,
             tx,
             rx,
             read_chunk: 4096,

@@ -88,6 +88,13 @@ pub struct Receiver {
     next_fence: u16,
 }
 
+impl Receiver {
+    /// Bytes of frames in the device.
+    pub fn held(&self) -> u32 {
+        self.held
+    }
+}
+
 /// Whether a frame found its buffers.
 enum Placed {
     Yes,
@@ -100,8 +107,7 @@ enum Placed {
 impl Nic {
     /// A frame came from the wire.
     pub(super) fn receive(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
-        let Some(first) = self.functions.iter().position(|f| f.port() == port) else { return };
-        let first = first as u8;
+        let Some(first) = self.function_of(port) else { return };
         if !fcs_is_right(frame) {
             self.handle.add(first, counter::RX_FCS_ERRORS, 1);
             return;
@@ -110,7 +116,16 @@ impl Nic {
             self.handle.add(first, counter::RX_LENGTH_ERRORS, 1);
             return;
         }
+        if self.take_control_frame(bus, port, first, frame) {
+            return;
+        }
         self.distribute(bus, port, &frame[..frame.len() - FCS_LEN], None);
+        self.ask_to_stop(bus, port, first);
+    }
+
+    /// The first function of an Ethernet port.
+    pub(super) fn function_of(&self, port: EthernetPort) -> Option<u8> {
+        self.functions.iter().position(|f| f.port() == port).map(|first| first as u8)
     }
 
     /// Gives a frame to a function: to the queue that a rule or the hash says. What it writes for it is not seen before all that a

@@ -1,8 +1,10 @@
 //! Frames of all sizes, in all fragments, in all completion modes.
 
+use devices::nic::FlowControl;
 use platform::device::FunctionIndex;
+use platform::ethernet::EthernetPort;
 use units::Duration;
-use wire::ethernet::{BETWEEN_FRAMES, fcs_is_right};
+use wire::ethernet::{BETWEEN_FRAMES, HEADER_LEN, Pause, fcs_is_right};
 use wire::nic::TxDescriptor;
 use wire::nic::completion::{FAILED, Kind};
 use wire::nic::registers::{counter, queue};
@@ -167,6 +169,71 @@ fn a_slow_host_overflows_the_devices_memory() {
     let received = std::iter::from_fn(|| rx.receive(&mut bench)).count() as u64;
     let dropped = handles[1].counter(F0, counter::RX_OVERFLOW);
     assert!(dropped > 10 && received + dropped == 60, "{received} received, {dropped} dropped");
+}
+
+/// Sends 400 frames to a host that takes a tenth of the wire's speed. Gives what arrived, what was dropped, and requests to pause.
+fn to_a_slow_host(flow_control: Option<FlowControl>) -> (Vec<u32>, u64, u64) {
+    let params = |n| NicParams { flow_control, ..NicParams::modern(mac(n)) };
+    let mut slow = params(2);
+    slow.rx.memory = 128 << 10;
+    let (mut bench, handles) = pair_of(params(1), slow);
+    bench.world.write_ps_per_byte = 2_000;
+    enable(&mut bench, 0, 0, 0);
+    enable(&mut bench, 1, 0, 0);
+    let mut tx = Queue::start(&mut bench, (0, 0, 0, true), 6, queue::TO_RING);
+    let mut rx = Queue::start(&mut bench, (1, 0, 0, false), 8, queue::TO_RING);
+    rx.give(&mut bench, 255);
+    let (mut next, mut arrived) = (0, Vec::new());
+    for _ in 0..1_000 {
+        while next < 400 && tx.room() > 0 {
+            tx.send(&mut bench, &frame(1, mac(2), 1000, next), 2000, TxDescriptor::default());
+            next += 1;
+        }
+        tx.ring_doorbell(&mut bench);
+        bench.run_for(Duration::from_us(1));
+        while tx.poll(&mut bench).is_some() {}
+        while let Some((frame, _)) = rx.receive(&mut bench) {
+            arrived.push(u32::from_le_bytes(*frame[HEADER_LEN..].first_chunk().unwrap()));
+        }
+        rx.give(&mut bench, rx.room());
+    }
+    let [sender, receiver] = handles;
+    let pauses = sender.counter(F0, counter::RX_PAUSES);
+    assert_eq!(receiver.counter(F0, counter::TX_PAUSES), pauses);
+    (arrived, receiver.counter(F0, counter::RX_OVERFLOW), pauses)
+}
+
+#[test]
+fn with_flow_control_a_slow_host_loses_nothing() {
+    let (arrived, dropped, pauses) = to_a_slow_host(None);
+    assert!(dropped > 100 && pauses == 0, "{dropped} dropped");
+    assert_eq!(arrived.len() as u64 + dropped, 400);
+
+    let (arrived, dropped, pauses) = to_a_slow_host(Some(FlowControl { stop: 32 << 10, go_on: 16 << 10 }));
+    assert_eq!((arrived, dropped), ((0..400).collect(), 0));
+    assert!(pauses >= 4 && pauses % 2 == 0, "each is taken back: {pauses}");
+}
+
+#[test]
+fn a_pause_stops_a_sender_for_its_time() {
+    let on = NicParams {
+        flow_control: Some(FlowControl { stop: 32 << 10, go_on: 16 << 10 }),
+        ..NicParams::modern(mac(1))
+    };
+    for (params, sends) in [(on, false), (NicParams::modern(mac(1)), true)] {
+        let (mut bench, _) = pair_of(params, NicParams::modern(mac(2)));
+        enable(&mut bench, 0, 0, 0);
+        let mut tx = Queue::start(&mut bench, (0, 0, 0, true), 6, queue::TO_RING);
+        // 1000 quanta of 512 bits last 12.8 us at 40 Gbit/s.
+        let pause = Pause { quanta: 1000 }.frame(mac(2));
+        bench.with(0, |nic, bus| nic.frame_received(bus, EthernetPort(0), &pause));
+        tx.send(&mut bench, &frame(1, mac(2), 1000, 0), 2000, TxDescriptor::default());
+        tx.ring_doorbell(&mut bench);
+        bench.run_for(Duration::from_us(12));
+        assert_eq!(bench.world.sent.len(), usize::from(sends));
+        bench.run_for(Duration::from_us(2));
+        assert_eq!(bench.world.sent.len(), 1);
+    }
 }
 
 #[test]

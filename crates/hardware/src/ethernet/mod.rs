@@ -4,7 +4,8 @@
 //! queue is the time by which a cable is ahead of the clock. What a frame takes of a cable is preamble, frame
 //! and inter-frame gap (IEEE 802.3, clause 4). Receivers store and forward: a frame arrives with its last bit.
 //!
-//! There is no flow control (PAUSE): who sends faster than the receiver takes loses frames, counted there.
+//! Flow control (PAUSE) is the stations' business; switches have none. Without it, who sends faster than the receiver takes loses
+//! frames, counted there.
 
 mod cable;
 mod capture;

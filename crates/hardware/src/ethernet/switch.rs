@@ -117,6 +117,11 @@ impl Switch {
         };
         let from = self.first_of(from);
         self.learn(now, from, header.source);
+        if header.ether_type == EtherType::CONTROL {
+            // For the port alone, which has no flow control.
+            self.counters.filtered += 1;
+            return;
+        }
         let ready = now + self.params.latency;
         match self.port_of(now, header.destination) {
             Some(port) if port == from => self.counters.filtered += 1,

@@ -37,6 +37,8 @@ struct Writes {
     waiting: u16,
     /// When the last batch begins.
     begins: Time,
+    /// How long it waits for the channel.
+    waits: Duration,
 }
 
 /// A refresh of a rank, in picoseconds since the beginning.
@@ -141,8 +143,10 @@ impl Dram {
         if writes.waiting == self.params.write_batch {
             writes.waiting = 0;
             writes.begins = self.channels[place.channel].reserve(at, self.batch);
+            writes.waits = writes.begins.since(at);
         }
-        at + writes.begins.since(at).saturating_sub(self.write_backlog)
+        // A batch that begins late because a core is ahead of the clock keeps nobody waiting now.
+        at + writes.begins.since(at).min(writes.waits).saturating_sub(self.write_backlog)
     }
 
     /// Channel, rank and bank of a line. Upper bits are added in, as controllers do, so that power-of-two strides
@@ -314,6 +318,14 @@ mod tests {
         assert!(accepted[..33].iter().all(|&t| t == 0));
         assert_eq!(accepted[33], 4_000, "one service of 64 B at 16 GB/s");
         assert_eq!(accepted[39], 28_000);
+    }
+
+    #[test]
+    fn writes_of_later_times_keep_no_earlier_write_waiting() {
+        let mut dram = Dram::new(&DramParams { channels: 1, refresh: None, ..params() }, rng());
+        let later = Time::ZERO + Duration::from_us(20);
+        (0..16).for_each(|line| assert_eq!(dram.write(later, line), later));
+        assert_eq!(dram.write(Time::ZERO, 16), Time::ZERO);
     }
 
     #[test]

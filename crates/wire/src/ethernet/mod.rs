@@ -3,12 +3,14 @@
 pub mod address;
 pub mod arp;
 mod fcs;
+mod pause;
 
 use std::fmt;
 
 pub use address::MacAddr;
 pub use arp::{Arp, ArpOperation};
 pub use fcs::{append_fcs, fcs, fcs_is_right};
+pub use pause::Pause;
 
 use crate::malformed::Malformed;
 
@@ -34,6 +36,8 @@ impl EtherType {
     pub const ARP: Self = Self(0x0806);
     /// A VLAN tag (C-TAG).
     pub const VLAN: Self = Self(0x8100);
+    /// Control of the link (IEEE 802.3, clause 31).
+    pub const CONTROL: Self = Self(0x8808);
     /// IPv6.
     pub const IPV6: Self = Self(0x86dd);
     /// For experiments (IEEE 802, local experimental EtherType 1).

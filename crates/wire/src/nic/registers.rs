@@ -369,8 +369,12 @@ pub mod counter {
     pub const WRITTEN_BACK: usize = 28;
     /// Received frames that stayed in the device for the driver to fetch.
     pub const RX_HELD: usize = 29;
+    /// Requests to send nothing that were received (IEEE 802.3, annex 31B).
+    pub const RX_PAUSES: usize = 30;
+    /// Such requests that were sent, and those that took them back.
+    pub const TX_PAUSES: usize = 31;
     /// How many there are.
-    pub const COUNT: usize = 30;
+    pub const COUNT: usize = 32;
     /// What each is called.
     pub const NAMES: [&str; COUNT] = [
         "tx-frames",
@@ -403,5 +407,7 @@ pub mod counter {
         "fetched",
         "written-back",
         "rx-held",
+        "rx-pauses",
+        "tx-pauses",
     ];
 }

@@ -1,6 +1,8 @@
 //! NICs.
 
-use devices::nic::{KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams};
+use devices::nic::{
+    FlowControl, KpioParams, NicFunctionParams, NicHandle, NicParams, PathParams, VirtualParams,
+};
 use drivers::nic::{Ending, Flow, HeldParams, InlineParams, Loads, NicDriverParams, Select, Stores};
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::root::HostId;
@@ -98,6 +100,10 @@ pub fn nic_params(
         rss_entries: count(&controller.rss_entries) as u16,
         flow_rules: rules,
         switch_rules: rules,
+        flow_control: nic.flow_control.as_ref().map(|own| FlowControl {
+            stop: own.stop.value.get() as u32,
+            go_on: own.go_on.value.get() as u32,
+        }),
         tx: path(&nic.tx),
         rx: path(&nic.rx),
         read_chunk: controller.read_chunk.value.get() as u32,

@@ -6,7 +6,7 @@ use units::Duration;
 
 use super::Values;
 use super::rig::{self, Bench, Organisation, Rig};
-use super::streams::{CORE, DRIVER, receiving};
+use super::streams::{self, CORE, DRIVER, receiving};
 
 const BATCH: Duration = Duration::from_us(40);
 const BATCHES: usize = 45;
@@ -38,13 +38,8 @@ fn load_interconnect(bench: &Bench, rig: &Rig, instances: u16) -> Result<(), Str
 /// A received stream beside instances of STREAM (Figure 11).
 pub fn throughput(bench: &Bench, organisation: Organisation, instances: u16) -> Result<Values, String> {
     let (rig, running) = receiving(bench, organisation, 65536)?;
-    rig.pass(Duration::from_us(500));
     load_interconnect(bench, &rig, instances)?;
-    rig.pass(Duration::from_us(300));
-    let rates = rig.measure(&[CORE], BATCH, BATCHES);
-    if running.try_take().is_some() {
-        return Err("the stream ended early".to_owned());
-    }
+    let rates = streams::settled(&rig, &running)?;
     let place = format!("{}/{instances}", organisation.name());
     let each = [
         ("gbit", rates.gbit),

@@ -38,7 +38,7 @@ struct Run {
 
 /// Shares of SET requests (Figure 10), and instances of STREAM (Figures 11 and 12).
 const SETS: [u32; 6] = [0, 20, 40, 60, 80, 100];
-const INSTANCES: [u16; 7] = [0, 2, 4, 6, 8, 10, 12];
+const INSTANCES: [u16; 10] = [0, 2, 4, 6, 8, 10, 12, 16, 20, 24];
 
 /// All runs, the longest first.
 fn runs() -> Vec<Run> {
