@@ -5,7 +5,7 @@ DATA := $(or $(NEARFAR_DATA),../shared)
 # What `make demo` compares, if it is there.
 MEASURED := $(DATA)/measured/pcie-bench/nfp6000-1.2GHz_bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0
 
-.PHONY: all build demo test bench lint fmt clean tools
+.PHONY: all build demo test test-python bench bench-peers lint fmt clean tools
 
 all: build
 
@@ -32,6 +32,28 @@ demo: build
 test: tools lint
 	cargo test --workspace --no-run
 	cargo test --workspace --quiet
+	@$(MAKE) --no-print-directory test-python
+
+# The Python module, built as the tests are, in an environment of its own below target/.
+VENV := target/venv
+HAS_PYTHON := python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+
+# What the module's tests ask, from the package index.
+$(VENV)/installed: python/pyproject.toml
+	python3 -m venv $(VENV)
+	$(VENV)/bin/python tools/requirements.py python/pyproject.toml test > $(VENV)/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check maturin -r $(VENV)/requirements.txt
+	touch $@
+
+test-python: tools
+	@if ! $(HAS_PYTHON); then \
+		echo "ignored: the tests of the Python module. They take Python 3.11 or newer with venv (Debian: python3-venv)."; \
+	elif ! $(MAKE) --no-print-directory $(VENV)/installed; then \
+		echo "ignored: the tests of the Python module. What they ask cannot be installed."; test -z "$$CI"; \
+	else \
+		VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --quiet --profile dev --manifest-path python/Cargo.toml && \
+		$(VENV)/bin/python -m pytest --quiet python/tests; \
+	fi
 
 lint: tools
 	@cargo fmt --version >/dev/null 2>&1 || { echo "missing: rustfmt. Install it with: rustup component add rustfmt"; exit 1; }
@@ -51,6 +73,11 @@ bench: build
 	else \
 		echo "Skipped timing a comparison: no directory $(MEASURED) (set NEARFAR_DATA)."; \
 	fi
+
+# Others that simulate PCIe or events, from the package index, on the same streams.
+bench-peers: build $(VENV)/installed
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check cocotbext-pcie simpy
+	$(VENV)/bin/python tools/peers $(NEARFAR)
 
 clean:
 	cargo clean

@@ -64,11 +64,12 @@ fn files() -> Vec<File> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let mut paths = Vec::new();
     rust_files(&root.join("crates"), &mut paths);
+    rust_files(&root.join("python/src"), &mut paths);
     rust_files(&root.join("fuzz/fuzz_targets"), &mut paths);
     let file = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a file of the repository");
         let path = path.strip_prefix(root).expect("below the root").to_owned();
-        let is_code = path.components().nth(2).is_some_and(|part| part.as_os_str() == "src");
+        let is_code = path.components().skip(1).take(2).any(|part| part.as_os_str() == "src");
         let is_test = !is_code
             || path.ends_with("tests.rs")
             || path.components().any(|part| part.as_os_str() == "tests");

@@ -451,13 +451,26 @@ impl Change {
     fn write(&self, document: &mut toml_edit::Table, is_figure: bool) {
         let (last, tables) = self.path.split_last().expect("paths are not empty");
         let mut table: &mut dyn toml_edit::TableLike = document;
-        for key in tables {
+        let mut tables = tables.iter();
+        while let Some(key) = tables.next() {
             let fresh = || {
                 let mut table = toml_edit::Table::new();
                 table.set_implicit(true);
                 toml_edit::Item::Table(table)
             };
-            match table.entry(key).or_insert_with(fresh).as_table_like_mut() {
+            let inner = match table.entry(key).or_insert_with(fresh) {
+                toml_edit::Item::ArrayOfTables(items) => {
+                    let wanted = tables.next().map_or("", String::as_str);
+                    let named = |item: &toml_edit::Table| {
+                        item.get("name").and_then(|name| name.as_str()) == Some(wanted)
+                    };
+                    let number = wanted.parse().ok().filter(|&number: &usize| number < items.len());
+                    let at = number.or_else(|| items.iter().position(named));
+                    at.and_then(|at| items.get_mut(at)).map(|item| item as &mut dyn toml_edit::TableLike)
+                }
+                item => item.as_table_like_mut(),
+            };
+            match inner {
                 Some(inner) => table = inner,
                 None => return,
             }

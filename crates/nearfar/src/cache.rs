@@ -51,6 +51,11 @@ pub fn keep_in(folder: &Path, program: String) -> io::Result<()> {
     Ok(())
 }
 
+/// Keeps nothing from now on, and finds nothing.
+pub fn keep_nothing() {
+    *CACHE.write().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
 /// Where results are kept if nobody says otherwise: `$NEARFAR_CACHE`, or `nearfar` in the user's folder of caches.
 pub fn usual_folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

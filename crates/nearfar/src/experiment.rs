@@ -4,6 +4,7 @@ use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Scenar
 
 use crate::batch::{Job, run_all};
 use crate::bench::BenchError;
+use crate::cache;
 use crate::computer::{self, ComputerError};
 use crate::progress::Progress;
 use crate::records::{self, Record};
@@ -43,7 +44,7 @@ pub enum ExperimentError {
 }
 
 /// The table in which a scenario with a machine and a card states what the machine's or the card's file calls `key`.
-fn table_in_scenario(key: &str) -> Option<&'static str> {
+pub fn table_in_scenario(key: &str) -> Option<&'static str> {
     match key.split('.').next().unwrap_or(key) {
         "host" => Some("change"),
         "dma_engine" | "link" => Some("change_card"),
@@ -178,6 +179,28 @@ pub fn sweep(
         all.push(own);
     }
     Ok(all)
+}
+
+/// The key under which a point's records are kept; nothing without a cache, or of what leaves something beside its results.
+pub fn key((values, experiment): &(Combination, Experiment), accounting: bool) -> Option<String> {
+    let digest = match experiment {
+        Experiment::Bench(setup) => cache::digest(setup),
+        Experiment::Computers(setup) => computer::key(setup)?,
+    };
+    cache::key("records", &[&digest, &format!("{values:?}"), if accounting { "accounting" } else { "" }])
+}
+
+/// The records of a sweep's point that were [kept](keep) before.
+pub fn known(key: &str) -> Option<Vec<Record>> {
+    let text: String = cache::get(Some(key))?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Keeps the records of a sweep's point that was run elsewhere.
+pub fn keep(key: &str, records: &[Record]) {
+    if let Ok(text) = serde_json::to_string(records) {
+        cache::put(Some(key), &text);
+    }
 }
 
 impl Experiment {

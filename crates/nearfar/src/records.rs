@@ -1,8 +1,10 @@
 //! What came out as records: what `--json` and `--csv` write and what Python gets. Their keys are described in
 //! docs/outputs.md.
 
-use machine::{ComputerSetup, Setup};
+use machine::{ComputerSetup, Library, Setup};
+use results::Provenance;
 use results::pciebench::Row;
+use results::provenance::Input;
 use serde_json::{Value, json};
 
 use crate::bench::Outcome;
@@ -14,16 +16,35 @@ use crate::links::LinkState;
 use crate::scenario;
 use crate::suite::Suite;
 
+/// What results are made from: by which version and command, what was changed beside what files change, and the files that
+/// were read through `library`.
+pub fn made_from(
+    version: String,
+    command: String,
+    seed: u64,
+    changes: Vec<String>,
+    library: &Library,
+) -> Provenance {
+    let used = library.used();
+    let input =
+        |(name, (kind, sha256)): (String, (&str, String))| Input { kind: kind.to_owned(), name, sha256 };
+    Provenance {
+        version,
+        command,
+        seed,
+        changes: changes.into_iter().chain(used.changes).collect(),
+        files: used.files.into_iter().map(input).collect(),
+    }
+}
+
 /// A record: an object with a `kind`.
 pub type Record = Value;
 
 /// Every record of a scenario with pcie-bench.
 pub fn of_bench(setup: &Setup, done: &[scenario::Done]) -> Vec<Record> {
     let name = &setup.scenario.name;
-    let mut records: Vec<_> = (1..)
-        .zip(done)
-        .map(|(number, done)| row(name, number, &done.outcome.row, done.outcome.half_width))
-        .collect();
+    let mut records: Vec<_> =
+        (1..).zip(done).map(|(number, done)| of_outcome(name, number, &done.outcome)).collect();
     for (row, done) in (1..).zip(done) {
         let about = json!({ "file": name, "row": row });
         records.extend(binding_rows(&done.outcome.window, "", &about));
@@ -47,9 +68,16 @@ pub fn of_computers(setup: &ComputerSetup, counts: &Counts, accounting: bool) ->
     records
 }
 
+/// A row with how many TLPs passed the card's link for it, preparations included.
+fn of_outcome(file: &str, number: usize, outcome: &Outcome) -> Record {
+    let mut record = row(file, number, &outcome.row, outcome.half_width);
+    record["tlps"] = outcome.tlps.into();
+    record
+}
+
 /// The record of one run of pcie-bench in a sweep, with what binds.
 pub fn of_swept_run(scenario: &str, number: usize, outcome: &Outcome) -> Record {
-    let mut record = row(scenario, number, &outcome.row, outcome.half_width);
+    let mut record = of_outcome(scenario, number, outcome);
     let binding = outcome.window.binding("");
     record["binds"] = binding.what.as_ref().map(|(_, what)| what.kind.name()).into();
     record

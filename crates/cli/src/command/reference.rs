@@ -126,11 +126,9 @@ pub fn new(common: &Common, arguments: &New) -> Result<ExitCode, Failure> {
     let text = match folder {
         "scenarios" => {
             let text = machine::Doc::<machine::Scenario>::load(&library, from)?.text().to_owned();
-            let own = |line: &str| match line.starts_with("name = ") {
-                true => format!("name = \"{name}\""),
-                false => line.to_owned(),
-            };
-            text.lines().map(own).collect::<Vec<_>>().join("\n") + "\n"
+            // The first name is the scenario's; those of hosts and devices follow.
+            let old = text.lines().find(|line| line.starts_with("name = ")).unwrap_or_default();
+            text.replacen(old, &format!("name = \"{name}\""), 1)
         }
         _ => template(&arguments.kind, &name, from),
     };

@@ -15,6 +15,7 @@ use results::provenance::{Input, command_line};
 
 use nearfar::bench::Bench;
 use nearfar::links::LinkState;
+use nearfar::records::made_from;
 
 pub use counters::{counter_summary, counter_table};
 pub use programs::number;
@@ -46,7 +47,6 @@ pub fn unwritten() -> Option<Failure> {
 
 /// What everything that a command writes is made from: changes are options with what each sets.
 pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &Library) -> Provenance {
-    let used = library.used();
     let option = |(option, all): &(&str, &[(String, String)])| {
         let change = |(path, value): &(String, String)| {
             format!("{option} {}", command_line([format!("{path}={value}")]))
@@ -59,17 +59,8 @@ pub fn provenance(seed: u64, changes: &[(&str, &[(String, String)])], library: &
         None => env!("CARGO_PKG_VERSION").to_owned(),
     };
     let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    Provenance {
-        version,
-        command: command_line(std::iter::once("nearfar".to_owned()).chain(words)),
-        seed,
-        changes: changes.iter().flat_map(option).chain(used.changes).collect(),
-        files: used
-            .files
-            .into_iter()
-            .map(|(name, (kind, sha256))| Input { kind: kind.to_owned(), name, sha256 })
-            .collect(),
-    }
+    let command = command_line(std::iter::once("nearfar".to_owned()).chain(words));
+    made_from(version, command, seed, changes.iter().flat_map(option).collect(), library)
 }
 
 /// A folder of measured files among what went in.

@@ -15,7 +15,7 @@ use crate::counters::Window;
 use crate::links::LinkState;
 
 /// The key of a scenario's results. None of one that leaves something beside them: captures, or blocks in a file.
-pub(super) fn key(setup: &ComputerSetup) -> Option<String> {
+pub(crate) fn key(setup: &ComputerSetup) -> Option<String> {
     let keeps = |device: &DeviceFile| matches!(device, DeviceFile::Drive(drive) if drive.backing.is_some());
     let mut devices = setup.hosts.iter().flat_map(|host| &host.devices);
     if !setup.network.captures.is_empty() || devices.any(|device| keeps(&device.kind)) {

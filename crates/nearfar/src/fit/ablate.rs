@@ -150,6 +150,10 @@ pub fn ablate(
             }
             verdict = if worse.is_empty() { Verdict::Sum } else { Verdict::Needed };
         }
+        // Runs that were given up show nothing.
+        if !progress.is_awaited() {
+            return Err(FitError::Unwanted);
+        }
         if verdict != Verdict::Needed {
             tried = without;
         }

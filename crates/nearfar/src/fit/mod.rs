@@ -54,6 +54,9 @@ pub struct Options {
 /// Why nothing can be fitted.
 #[derive(Debug, Error)]
 pub enum FitError {
+    /// Nobody waits for the result any more.
+    #[error("the fit was given up: nobody waits for it any more")]
+    Unwanted,
     /// A directory cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -64,8 +64,8 @@ pub fn card_params(
     (endpoint_params(part), firmware_params(part, mover, generation, width))
 }
 
-/// The card's PCIe core.
-fn endpoint_params(part: &Part) -> EndpointParams {
+/// A card's PCIe core.
+pub fn endpoint_params(part: &Part) -> EndpointParams {
     let engine = &part.dma_engine;
     EndpointParams {
         tags: narrow(engine.tags.value.get()),

@@ -1,0 +1,69 @@
+//! Every command of the guide runs, from the first page to the last, and what its sentences name is there.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/src");
+
+/// The guide's pages, with their texts.
+fn pages() -> Vec<(PathBuf, String)> {
+    let entries = std::fs::read_dir(PAGES).expect("the guide is there");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).expect("text"))).collect()
+}
+
+/// The command lines of a page's blocks.
+fn commands(text: &str) -> Vec<Vec<&str>> {
+    let mut is_block = false;
+    let mut all = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            // Blocks in a language are no command lines.
+            is_block = !is_block && line == "```";
+        } else if let Some(rest) = line.strip_prefix("nearfar ").filter(|_| is_block) {
+            all.push(rest.split_whitespace().collect());
+        }
+    }
+    all
+}
+
+#[test]
+fn every_command_of_the_guide_runs() {
+    let mut count = 0;
+    for (page, text) in pages() {
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join("guide").join(page.file_stem().expect("a name"));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        for words in commands(&text) {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+            let output = command.args(&words).args(["--no-cache", "--quiet"]).current_dir(&folder).output();
+            let output = output.expect("the program starts");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{}: nearfar {}: {said}", page.display(), words.join(" "));
+            count += 1;
+        }
+    }
+    assert!(count >= 25, "the guide has {count} commands");
+}
+
+#[test]
+fn every_page_is_in_the_table_of_contents_and_every_link_leads_somewhere() {
+    let pages = pages();
+    let contents =
+        &pages.iter().find(|(path, _)| path.ends_with("SUMMARY.md")).expect("a table of contents").1;
+    for (path, text) in &pages {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        assert!(
+            name == "SUMMARY.md" || contents.contains(&format!("({name})")),
+            "{name} is not in SUMMARY.md"
+        );
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().expect("never empty");
+            let is_there = file.is_empty() || file.contains("://") || Path::new(PAGES).join(file).exists();
+            assert!(is_there, "{name}: there is no {link}");
+        }
+    }
+}

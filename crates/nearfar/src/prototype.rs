@@ -1,0 +1,366 @@
+//! A prototype of a device in a slot of a host, and a driver that does what its author tells it: registers read and written
+//! by a core, memory that both see, interrupts.
+//!
+//! The device is anything that implements [`platform::device::Device`]. Its PCIe core, with tags and link, is that of a
+//! card's part file; root complex, caches and IOMMU are the machine's.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use hardware::Fabric;
+use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Part};
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::device::{Device, Reset};
+use platform::dma::Coherent;
+use platform::irq::{Affinity, IrqReturn};
+use platform::kernel::TaskParams;
+use platform::memory::PhysAddr;
+use platform::mmio::{MemoryType, Mmio};
+use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
+use platform::sync::Completion;
+use units::{Duration, Time};
+
+use crate::computer::{ComputerError, Computers};
+use crate::topology;
+
+/// Where a prototype is plugged in.
+#[derive(Clone, Debug)]
+pub struct Socket<'a> {
+    /// The machine, by name or path.
+    pub machine: &'a str,
+    /// The card whose link and PCIe core the prototype has, by name or path.
+    pub card: &'a str,
+    /// What the host's IOMMU does: `off`, `strict`, `lazy`, as `host.iommu` of a scenario.
+    pub iommu: &'a str,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// Why a prototype does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum PrototypeError {
+    /// The machine or the card is not as its file says.
+    #[error(transparent)]
+    Files(#[from] Diagnostics),
+    /// The host does not boot.
+    #[error(transparent)]
+    Computer(#[from] ComputerError),
+    /// The driver did not find it.
+    #[error("the host's kernel does not find the device: does it say a vendor and a device number?")]
+    NotFound,
+    /// The device has no such register region.
+    #[error("the device has no BAR {0}")]
+    NoBar(u8),
+    /// An access beyond the end.
+    #[error("{length} bytes at {offset:#x} are beyond the end of BAR {bar}, which has {size}")]
+    Beyond {
+        /// The BAR.
+        bar: u8,
+        /// Where the access begins.
+        offset: u64,
+        /// Its bytes.
+        length: u64,
+        /// The BAR's bytes.
+        size: u64,
+    },
+    /// The device has no such vector.
+    #[error("the device has interrupt vectors 0 to {most}, none with the number {vector}")]
+    NoVector {
+        /// Asked for.
+        vector: u16,
+        /// The last one.
+        most: i32,
+    },
+    /// The kernel refuses.
+    #[error("the kernel refuses: {0}")]
+    Kernel(Error),
+    /// What the core waits for does not happen.
+    #[error("nothing came of it: {0} of simulated time passed, or nothing is left to happen")]
+    Hangs(Duration),
+}
+
+/// A host that has booted, with the prototype in a slot.
+pub struct Prototype {
+    computers: Computers,
+    bound: Rc<Bound>,
+    has_failed: Rc<Cell<bool>>,
+}
+
+/// What the driver holds.
+#[derive(Default)]
+struct Bound {
+    device: RefCell<Option<PciDevice>>,
+    bars: RefCell<Vec<Option<Mmio>>>,
+    interrupts: RefCell<Vec<u64>>,
+}
+
+struct Driver {
+    ids: [PciMatch; 1],
+    bound: Rc<Bound>,
+}
+
+impl PciBinding for Bound {
+    fn remove<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            let device = self.device.borrow_mut().take();
+            if let Some(device) = device {
+                device.free_irqs(cpu).await;
+            }
+        })
+    }
+}
+
+impl PciDriver for Driver {
+    fn name(&self) -> &'static str {
+        "prototype"
+    }
+
+    fn ids(&self) -> &[PciMatch] {
+        &self.ids
+    }
+
+    fn probe<'a>(&'a self, cpu: &'a Cpu, device: PciDevice) -> Async<'a, Result<Rc<dyn PciBinding>, Error>> {
+        Box::pin(async move {
+            let map = |bar| device.ioremap_bar(bar, MemoryType::Uncached).ok();
+            *self.bound.bars.borrow_mut() = (0..6).map(map).collect();
+            device.set_master(cpu, true).await;
+            device.dma().set_mask(64)?;
+            // A device need not have interrupts.
+            let irqs = device.alloc_irqs(cpu, 1, 32, Affinity::Spread).await.unwrap_or_default();
+            *self.bound.interrupts.borrow_mut() = vec![0; irqs.len()];
+            for (vector, irq) in irqs.into_iter().enumerate() {
+                let bound = Rc::clone(&self.bound);
+                let handler = Rc::new(move |_: &Cpu| {
+                    bound.interrupts.borrow_mut()[vector] += 1;
+                    IrqReturn::Handled
+                });
+                device.request_irq(irq, "prototype", handler, None)?;
+            }
+            *self.bound.device.borrow_mut() = Some(device);
+            Ok(Rc::clone(&self.bound) as Rc<dyn PciBinding>)
+        })
+    }
+}
+
+impl Prototype {
+    /// Boots a host with the device in its first slot. `has_failed` says at any time that the device cannot go on: whoever
+    /// waits for it does not wait any longer.
+    ///
+    /// # Errors
+    /// If the files are wrong, or the host does not find the device.
+    pub fn new(
+        library: &Library,
+        socket: &Socket<'_>,
+        device: Box<dyn Device>,
+        has_failed: Rc<Cell<bool>>,
+    ) -> Result<Self, PrototypeError> {
+        let Socket { machine, card, iommu, seed } = socket;
+        let text = format!(
+            "name = \"prototype\"\nsummary = \"A prototype of a device\"\nseed = {seed}\n\
+             [[host]]\nname = \"a\"\nmachine = {machine:?}\niommu = {iommu:?}\n\
+             [[host.device]]\ncard = {card:?}\n"
+        );
+        let doc = Doc::<ComputerScenario>::from_text(library, "prototype", &text);
+        let setup = ComputerSetup::load(library, &doc)?;
+        let part: Part = Doc::load(library, card)?.read()?;
+        let identity = device.functions().first().map(|function| {
+            let word = function.config.dword(0);
+            PciMatch::device(word as u16, (word >> 16) as u16)
+        });
+        let bound = Rc::new(Bound::default());
+        let ids = [identity.ok_or(PrototypeError::NotFound)?];
+        let driver = Rc::new(Driver { ids, bound: Rc::clone(&bound) });
+        let computers = Computers::with_drivers(&setup, |_| vec![Rc::clone(&driver) as Rc<dyn PciDriver>])?;
+        let card = computers.hosts()[0].devices[0];
+        computers.simulation().with(|fabric: &mut Fabric, scheduler| {
+            let spare = fabric.add_spare(topology::endpoint_params(&part), device);
+            fabric.exchange_device(scheduler, card, spare);
+            fabric.reset_device(scheduler, spare, Reset::Fundamental);
+        });
+        computers.boot()?;
+        let prototype = Self { computers, bound, has_failed };
+        match prototype.bound.device.borrow().is_some() || prototype.has_failed.get() {
+            true => Ok(prototype),
+            false => Err(PrototypeError::NotFound),
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.computers.simulation().now()
+    }
+
+    /// Events simulated so far.
+    pub fn events(&self) -> u64 {
+        self.computers.simulation().processed()
+    }
+
+    /// Lets `time` pass.
+    pub fn run_for(&self, time: Duration) {
+        let until = self.now() + time;
+        self.go_on(until, || false);
+    }
+
+    /// Simulates until `is_over`, the device has failed, or `until`; whether it is over.
+    fn go_on(&self, until: Time, is_over: impl Fn() -> bool) -> bool {
+        let simulation = self.computers.simulation();
+        simulation.run_while(|_| !is_over() && !self.has_failed.get() && simulation.now() < until);
+        is_over()
+    }
+
+    /// Does something on the first core, and gives it back with how long it took.
+    fn on_core<T: 'static>(
+        &self,
+        work: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+    ) -> Result<(T, Duration), PrototypeError> {
+        /// Longer than any completion timeout.
+        const PATIENCE: Duration = Duration::from_ms(100);
+        let done = Completion::new();
+        let (told, taken) = (done.clone(), RefCell::new(None));
+        self.computers.hosts()[0].kernel.spawn(TaskParams::named("prototype").on(CpuId(0)), move |cpu| {
+            Box::pin(async move {
+                let began = cpu.now();
+                let outcome = work(cpu.clone()).await;
+                cpu.sync().await;
+                told.complete((outcome, cpu.now().since(began)));
+            })
+        });
+        self.go_on(self.now() + PATIENCE, || {
+            let mut taken = taken.borrow_mut();
+            if taken.is_none() {
+                *taken = done.try_take();
+            }
+            taken.is_some()
+        });
+        taken.into_inner().ok_or(PrototypeError::Hangs(PATIENCE))
+    }
+
+    fn bar(&self, bar: u8, offset: u64, length: u64) -> Result<Mmio, PrototypeError> {
+        let bars = self.bound.bars.borrow();
+        let found = bars.get(usize::from(bar)).cloned().flatten().ok_or(PrototypeError::NoBar(bar))?;
+        match offset.checked_add(length).is_some_and(|end| end <= found.length()) {
+            true => Ok(found),
+            false => Err(PrototypeError::Beyond { bar, offset, length, size: found.length() }),
+        }
+    }
+
+    /// Reads registers, and says how long the core waited for them.
+    ///
+    /// # Errors
+    /// A place that there is not; a device that does not answer.
+    pub fn read(&self, bar: u8, offset: u64, length: u32) -> Result<(Vec<u8>, Duration), PrototypeError> {
+        let registers = self.bar(bar, offset, length.into())?;
+        self.on_core(move |cpu| {
+            Box::pin(async move {
+                let mut data = vec![0; length as usize];
+                registers.read(&cpu, offset, &mut data).await;
+                data
+            })
+        })
+    }
+
+    /// Writes registers, and says how long that held the core. The write is posted: it may still be on its way.
+    ///
+    /// # Errors
+    /// A place that there is not.
+    pub fn write(&self, bar: u8, offset: u64, data: Vec<u8>) -> Result<Duration, PrototypeError> {
+        let registers = self.bar(bar, offset, data.len() as u64)?;
+        let work = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move { registers.write(&cpu, offset, &data) })
+        };
+        self.on_core(work).map(|((), took)| took)
+    }
+
+    /// Memory that core and device see.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn allocate(&self, length: u64) -> Result<Coherent, PrototypeError> {
+        let device = self.bound.device.borrow().clone().ok_or(PrototypeError::NotFound)?;
+        let work = move |cpu: Cpu| -> Async<'static, Result<Coherent, Error>> {
+            Box::pin(async move { device.dma().alloc_coherent(&cpu, length, None) })
+        };
+        self.on_core(work)?.0.map_err(PrototypeError::Kernel)
+    }
+
+    /// What the core finds in memory, and how long that takes it.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn load(&self, at: PhysAddr, length: u32) -> Result<(Vec<u8>, Duration), PrototypeError> {
+        self.on_core(move |cpu| {
+            Box::pin(async move {
+                let mut data = vec![0; length as usize];
+                cpu.load_long(at, &mut data).await;
+                data
+            })
+        })
+    }
+
+    /// Lets the core write memory, and says how long that takes it.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn store(&self, at: PhysAddr, data: Vec<u8>) -> Result<Duration, PrototypeError> {
+        let work = move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move { cpu.store_long(at, &data).await })
+        };
+        self.on_core(work).map(|((), took)| took)
+    }
+
+    /// How many interrupts of a vector have come so far.
+    ///
+    /// # Errors
+    /// A vector that there is not.
+    pub fn interrupts(&self, vector: u16) -> Result<u64, PrototypeError> {
+        let all = self.bound.interrupts.borrow();
+        let most = all.len() as i32 - 1;
+        all.get(usize::from(vector)).copied().ok_or(PrototypeError::NoVector { vector, most })
+    }
+
+    /// Waits until more than `seen` interrupts of a vector have come, for at most so long; whether they have.
+    ///
+    /// # Errors
+    /// A vector that there is not.
+    pub fn wait_for_interrupt(
+        &self,
+        vector: u16,
+        seen: u64,
+        longest: Duration,
+    ) -> Result<bool, PrototypeError> {
+        self.interrupts(vector)?;
+        Ok(self.go_on(self.now() + longest, || self.bound.interrupts.borrow()[usize::from(vector)] > seen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use devices::dma_engine::DmaEngine;
+    use engine::Seed;
+
+    /// Any device can be plugged in: here the card's own, whose registers answer.
+    #[test]
+    fn a_device_is_found_and_its_registers_answer() {
+        let library = Library::built_in();
+        let part: Part = Doc::load(&library, "ideal").unwrap().read().unwrap();
+        let agreed = (wire::pcie::Generation::Gen3, wire::pcie::Width::X8);
+        let (_, params) = topology::card_params(&part, agreed, 127.0, 0);
+        let (device, _) = DmaEngine::new(params, Seed::new(1).component("card")).unwrap();
+        let socket = Socket { machine: "dell-t430", card: "ideal", iommu: "off", seed: 1 };
+        let prototype = Prototype::new(&library, &socket, Box::new(device), Rc::default()).unwrap();
+        let memory = prototype.allocate(4096).unwrap();
+        prototype.store(memory.cpu, vec![7; 64]).unwrap();
+        assert_eq!(prototype.load(memory.cpu, 64).unwrap().0, [7; 64]);
+        let (data, took) = prototype.read(0, 0, 4).unwrap();
+        assert_eq!(data.len(), 4);
+        assert!(took > Duration::from_ns(300) && took < Duration::from_us(3), "{took}");
+        assert!(matches!(prototype.read(5, 0, 4), Err(PrototypeError::NoBar(5))));
+        assert!(matches!(prototype.read(0, u64::MAX, 4), Err(PrototypeError::Beyond { .. })));
+        assert!(prototype.interrupts(99).is_err() && prototype.events() > 0);
+        let before = prototype.now();
+        prototype.run_for(Duration::from_us(5));
+        assert!(prototype.now() >= before + Duration::from_us(5));
+    }
+}

@@ -1,0 +1,56 @@
+"""PCIe host I/O simulated in software.
+
+>>> import nearfar
+>>> results = nearfar.sweep("latency-by-size", {"dma_engine.tags": [8, 16, 32]})
+>>> polars.DataFrame(results.rows)
+
+- Files: `Machine`, `Part`, `Scenario` and others, loaded by name (`Machine.names()`), changed and built in code.
+- Runs: `run`, `sweep`, `bench`, `compare`, `fit`, `ablate`, `trace`. With `client`, a Dask cluster does the work.
+- What comes out: `Results`, whose tables polars, pandas and pyarrow take without a copy.
+- `Device` and `Prototype`: a device written in Python, in a slot of a simulated host.
+- What goes wrong: `InputError` with file, line and what would be right; `RunError`; `ClusterError` and `VersionError`.
+
+Results that were simulated once are kept in `$NEARFAR_CACHE`, or in `nearfar` in the user's folder of caches, and not simulated
+again; `nearfar.cache(None)` switches that off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from . import _nearfar
+from ._nearfar import Bus, Table
+from .devices import Device, Memory, Prototype
+from .errors import ClusterError, Error, InputError, Problem, RunError, VersionError
+from .files import Cluster, Drive, Figure, File, Gpu, Kernel, Machine, Nic, Ntb, Part, Scenario, Switch
+from .results import Results
+from .running import Comparison, Fit, ablate, bench, compare, fit, run, sweep, trace
+from .values import Library
+
+__version__: str = _nearfar.VERSION
+__build__: str = _nearfar.BUILD
+
+
+def cache(folder: str | os.PathLike[str] | None) -> None:
+    """Keeps results in a folder from now on, for the whole process; `None` keeps nothing and finds nothing."""
+    if folder is None:
+        _nearfar.keep_nothing()
+    else:
+        _nearfar.keep_in(os.fspath(folder))
+
+
+def cache_used() -> tuple[int, int]:
+    """How many results were found where they are kept, and how many were added."""
+    return _nearfar.kept()
+
+
+# Without a folder everything is simulated: no reason to complain.
+with contextlib.suppress(OSError):
+    _nearfar.keep_in(None)
+
+__all__ = [
+    "Bus", "Cluster", "ClusterError", "Comparison", "Device", "Drive", "Error", "Figure", "File", "Fit", "Gpu", "InputError",
+    "Kernel", "Library", "Machine", "Memory", "Nic", "Ntb", "Part", "Problem", "Prototype", "Results", "RunError", "Scenario",
+    "Switch", "Table", "VersionError", "ablate", "bench", "cache", "cache_used", "compare", "fit", "run", "sweep", "trace",
+]

@@ -1,0 +1,125 @@
+"""Sweeps over a Dask cluster give what local ones give."""
+
+import os
+import signal
+import socket
+
+import nearfar
+import pytest
+from conftest import QUICK
+from distributed import Client, LocalCluster
+from nearfar import _nearfar, cluster
+
+OVER = {"dma_engine.tags": list(range(1, 25))}
+
+
+@pytest.fixture(scope="module")
+def local():
+    """Two processes of one thread each."""
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as workers:
+        yield workers
+
+
+@pytest.fixture
+def client(local):
+    with Client(local) as client:
+        yield client
+
+
+def test_results_are_those_of_local_threads_to_the_bit(client):
+    machine = nearfar.Machine.load("dell-t430").copy("mine")
+    machine["host.llc.ddio_ways"] = 8
+    scenario = nearfar.Scenario.load("latency-by-size").change({"machine": machine, **QUICK})
+    nearfar.cache(None)
+    assert nearfar.sweep(scenario, OVER, client=client) == nearfar.sweep(scenario, OVER)
+    programs = {"host.a.iommu": ["off", "strict"]}
+    assert nearfar.sweep("dd-verify", programs, client=client) == nearfar.sweep("dd-verify", programs)
+
+
+def test_what_is_finished_is_not_repeated(client):
+    told = []
+    first = nearfar.sweep("latency-by-size", OVER, QUICK, client=client, progress=lambda *state: told.append(state))
+    assert told[-1][1] == told[-1][2]
+    more = {"dma_engine.tags": [*OVER["dma_engine.tags"], 25]}
+    told.clear()
+    again = nearfar.sweep("latency-by-size", more, QUICK, client=client, progress=lambda *state: told.append(state))
+    assert told[-1][1:3] == (1, 1), "one point was new"
+    assert again.to_dicts()[: len(first)] == first.to_dicts()
+
+
+def test_a_worker_that_is_killed_costs_only_its_points():
+    over = {"dma_engine.tags": list(range(1, 33)), "host.llc.ddio_ways": [1, 2]}
+    nearfar.cache(None)
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as workers, Client(workers) as client:
+        victim = next(iter(client.run(os.getpid).values()))
+        killed = []
+
+        def kill(what, done, steps, last):
+            if done >= 3 and not killed:
+                killed.append(done)
+                os.kill(victim, signal.SIGKILL)
+
+        results = nearfar.sweep("latency-by-size", over, QUICK, client=client, progress=kill)
+    assert killed and results == nearfar.sweep("latency-by-size", over, QUICK)
+
+
+def test_a_worker_with_another_nearfar_is_refused(client):
+    def other():
+        from nearfar import _nearfar
+
+        _nearfar.BUILD = "f" * 64
+
+    def same(build):
+        from nearfar import _nearfar
+
+        _nearfar.BUILD = build
+
+    victim = next(iter(client.scheduler_info()["workers"]))
+    client.run(other, workers=[victim])
+    try:
+        with pytest.raises(nearfar.VersionError, match=victim.replace(".", r"\.")):
+            nearfar.sweep("latency-by-size", OVER, QUICK, client=client)
+        # One that comes later is refused by what it is to do.
+        late = client.submit(cluster.work, _nearfar.BUILD, "sweep", [], {}, (), workers=[victim], pure=False)
+        with pytest.raises(nearfar.VersionError):
+            late.result()
+    finally:
+        client.run(same, _nearfar.BUILD, workers=[victim])
+
+
+def test_a_scheduler_that_is_not_there_is_told(monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT_S", 1)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(nearfar.ClusterError, match="no scheduler"):
+            nearfar.sweep("latency-by-size", OVER, QUICK, client=address)
+    with pytest.raises(nearfar.ClusterError, match="distributed.Client"):
+        nearfar.sweep("latency-by-size", OVER, QUICK, client=7)
+
+
+def test_a_client_that_is_closed_in_the_middle_is_told(local):
+    client = Client(local)
+
+    def close(what, done, steps, last):
+        client.close()
+
+    with pytest.raises(nearfar.ClusterError):
+        nearfar.sweep("latency-by-size", OVER, QUICK, client=client, progress=close)
+    with pytest.raises(nearfar.ClusterError, match="closed"):
+        nearfar.sweep("latency-by-size", {"dma_engine.tags": [31]}, QUICK, client=client)
+    done = nearfar.cache_used()[1]
+    assert done > 0, "what was done is kept"
+
+
+def test_what_is_wrong_is_told_before_anything_is_sent(client):
+    with pytest.raises(nearfar.InputError, match="tagz"):
+        nearfar.sweep("latency-by-size", {"dma_engine.tagz": [1, 2]}, client=client)
+
+
+def test_directories_are_compared_each_by_a_task(client, measured):
+    nearfar.cache(None)
+    arguments = {"files": "lat_cmd_sweep", "sample": 4}
+    there = nearfar.compare(measured, measured, client=client, **arguments)
+    here = nearfar.compare(measured, measured, **arguments)
+    assert there == here and there.notes == here.notes and len(there) > 0
