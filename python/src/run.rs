@@ -307,7 +307,6 @@ fn options(
 #[pyfunction]
 #[pyo3(signature = (library, folders, base, figures, name, seed, command, jobs=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
-#[expect(clippy::type_complexity, reason = "Python takes them apart")]
 pub fn fit(
     py: Python<'_>,
     library: &Library,
