@@ -11,7 +11,7 @@ use drivers::ntb::{Adapter, Mapping};
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::dma::Coherent;
-use platform::mmio::Mmio;
+use platform::mmio::{MemoryType, Mmio};
 use platform::sync::{Completion, Semaphore, until};
 use units::Duration;
 use wire::ntb as regs;
@@ -106,7 +106,8 @@ impl Mail {
             THERE => self.adapter.map(cpu, node, at, LENGTH),
             _ => Err(Error::Refused),
         };
-        let connected = mapped.and_then(|segment| Ok((segment, self.adapter.remap(segment)?)));
+        let connected =
+            mapped.and_then(|segment| Ok((segment, self.adapter.remap(segment, MemoryType::Uncached)?)));
         let (memory_segment, memory) = match connected {
             Ok(connected) => connected,
             Err(error) => {

@@ -90,11 +90,15 @@ record! {
         acquire_interval: Figure<Duration>,
         /// From a launch's command until the program's first instruction.
         launch: Figure<Duration>,
-        /// From a program's load or store until its request is at the link, and from a load's answer there to the program.
+        /// From a program's load until its request is at the link, and from its answer there to the program.
         access: Figure<Duration>,
-        /// A program's load from the GPU's own memory, past its caches.
+        /// From a program's store until its write is at the link.
+        store: Figure<Duration>,
+        /// A program's load from the GPU's own memory.
         local_load: Figure<Duration>,
-        /// Between two looks of a program at memory that it waits for; they overlap.
+        /// From a write of others at the link until the GPU's programs see it in its memory.
+        incoming: Figure<Duration>,
+        /// Between two looks of a program at its GPU's own memory; they overlap. By the bus, each waits for the last one's answer.
         poll_interval: Figure<Duration>,
     }
 }

@@ -21,6 +21,7 @@ const REST: &[(&str, &str)] = &[
     ("host.root_complex.peer_read", "64 B"),
     ("host.root_complex.peer_reads", "16"),
     ("host.root_complex.peer_write", "64 B"),
+    ("host.root_complex.peer_write_interval", "8 ns"),
     ("host.root_complex.peer_latency", "40 ns"),
     ("host.port.slot.retrain_time", "20 us"),
     ("host.port.slot-socket1.retrain_time", "20 us"),

@@ -34,10 +34,14 @@ pub struct GpuParams {
     pub acquire_interval: Duration,
     /// From a launch's command until the program's first instruction, and from its last to the next command.
     pub launch: Duration,
-    /// From an instruction's load or store until the request is at the link, and from a load's answer there to the instruction.
+    /// From an instruction's load until the request is at the link, and from its answer there to the instruction.
     pub access: Duration,
-    /// A load from its own memory, past its caches.
+    /// From an instruction's store until its write is at the link.
+    pub store: Duration,
+    /// A load from its own memory.
     pub local_load: Duration,
+    /// From a write of others at the link until its programs see it in its memory.
+    pub incoming: Duration,
     /// Between two looks of a program at memory that it waits for.
     pub poll_interval: Duration,
     /// A register read, or a read through the aperture.
@@ -64,7 +68,9 @@ impl GpuParams {
             acquire_interval: ns(500),
             launch: ns(1_000),
             access: ns(200),
+            store: ns(200),
             local_load: ns(300),
+            incoming: ns(100),
             poll_interval: ns(100),
             register: ns(500),
         }

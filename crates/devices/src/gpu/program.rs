@@ -1,6 +1,5 @@
 //! What runs on the GPU itself: loads and stores of its processors, to its own memory and by the bus.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use units::Duration;
@@ -9,55 +8,38 @@ use wire::gpu::{Fault, Launch, Program};
 use super::Chip;
 use super::copy::Side;
 
-/// Loads of a program that are under way at once (assumed: one for each thread of a warp). Without a bound, a far memory would be
-/// asked more often than it answers, and later and later.
-const LOOKS: u32 = 32;
-
 impl Chip {
-    /// A program's load of a word, past the caches.
+    /// A program's load of a word by the bus.
     async fn loaded(&self, from: Side) -> Result<u64, Fault> {
-        match from {
-            Side::Local(_) => {
-                let half = self.params.local_load / 2;
-                self.pause(half).await;
-                let value = self.load(from).await?;
-                self.pause(half).await;
-                Ok(value)
-            }
-            Side::Bus(_) => {
-                self.pause(self.params.access).await;
-                let value = self.load(from).await?;
-                self.pause(self.params.access).await;
-                Ok(value)
-            }
-        }
+        self.pause(self.params.access).await;
+        let value = self.load(from).await?;
+        self.pause(self.params.access).await;
+        Ok(value)
     }
 
     /// A program's store of a word.
     async fn stored(&self, to: Side, value: u64) {
         if let Side::Bus(_) = to {
-            self.pause(self.params.access).await;
+            self.pause(self.params.store).await;
         }
         self.store(to, &value.to_le_bytes());
     }
 
-    /// Looks at a word until it has come so far. Looks overlap: a program does not wait for one before it begins the next.
-    async fn wait_until(self: &Rc<Self>, polled: Side, value: u64) -> Result<(), Fault> {
-        let (seen, under_way) = (Rc::new(Cell::new(Ok(0))), Rc::new(Cell::new(0)));
-        loop {
-            if under_way.get() < LOOKS {
-                let (me, told, left) = (Rc::clone(self), Rc::clone(&seen), Rc::clone(&under_way));
-                left.set(left.get() + 1);
-                self.keep(self.port.spawn(async move {
-                    told.set(me.loaded(polled).await);
-                    left.set(left.get() - 1);
-                }));
-            }
-            self.pause(self.params.poll_interval).await;
-            if seen.get()? >= value {
-                return Ok(());
-            }
+    /// Looks at a word until it has come so far. By the bus, the next look begins when the last has brought its answer; threads of
+    /// a program look at the GPU's own memory in turn.
+    async fn wait_until(&self, polled: Side, value: u64) -> Result<(), Fault> {
+        if let Side::Bus(_) = polled {
+            while self.loaded(polled).await? < value {}
+            return Ok(());
         }
+        let half = self.params.local_load / 2;
+        self.pause(half).await;
+        while self.load(polled).await? < value {
+            self.pause(self.params.poll_interval).await;
+        }
+        // Others wrote it, and their bytes take their time to where programs look.
+        self.pause(self.params.incoming + half).await;
+        Ok(())
     }
 
     /// Runs a program to its end.

@@ -167,16 +167,16 @@ impl Adapter {
     /// [`Error::NoSpace`] if no segment is free.
     pub fn map_registers(&self, cpu: &Cpu, node: u8) -> Result<(Mmio, Mapping), Error> {
         let mapping = self.map_segments(cpu, node, true, (0, regs::SHARED_END))?;
-        Ok((self.remap(mapping)?, mapping))
+        Ok((self.remap(mapping, MemoryType::Uncached)?, mapping))
     }
 
-    /// A mapped range for cores.
+    /// A mapped range for cores, as memory of a type.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is not one of the window.
-    pub fn remap(&self, mapping: Mapping) -> Result<Mmio, Error> {
+    pub fn remap(&self, mapping: Mapping, kind: MemoryType) -> Result<Mmio, Error> {
         let offset = mapping.at.0 - self.window.start.0;
-        self.device.ioremap(regs::WINDOW_BAR, offset, mapping.length, MemoryType::Uncached)
+        self.device.ioremap(regs::WINDOW_BAR, offset, mapping.length, kind)
     }
 
     fn map_segments(

@@ -50,6 +50,8 @@ pub struct RootPortParams {
     pub peer_latency: Duration,
     /// Most bytes of the writes into which it cuts a write to a peer, a power of two; as it is if `None`.
     pub peer_writes: Option<u32>,
+    /// Least interval between two of those pieces that came by one port.
+    pub peer_write_interval: Duration,
     /// How long an access of a core waits for its completion; the base specification allows 50 us to 50 ms by default.
     pub completion_timeout: Duration,
 }
@@ -78,6 +80,7 @@ impl RootPortParams {
             peer_reads: None,
             peer_latency: Duration::ZERO,
             peer_writes: None,
+            peer_write_interval: Duration::ZERO,
             completion_timeout: Duration::from_ms(50),
         }
     }

@@ -205,6 +205,8 @@ impl Host {
                 wires.packets.hop_mut(copy.packet).held = held;
             }
             self.send_copy(scheduler, copy);
+            let own = &mut self.ports[usize::from(what.port)];
+            own.last_to_peer += own.params.peer_write_interval;
             if length == 0 {
                 break;
             }

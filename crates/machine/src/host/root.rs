@@ -141,6 +141,8 @@ record! {
         /// Most bytes of the writes into which the root complex cuts a device's write to another one (bytes); it goes on as it is if
         /// not given.
         peer_write: Option<Figure<Bytes>>,
+        /// Least interval between two writes to peers, each of such a piece; none if not given.
+        peer_write_interval: Option<Figure<Duration>>,
         /// How long ports wait for the completion of a core's access; 50 ms unless given (PCIe Base Specification 6.0,
         /// 7.5.3.16: 50 us to 50 ms where the registers leave it to the port).
         completion_timeout: Option<Figure<Duration>>,

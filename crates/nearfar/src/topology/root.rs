@@ -46,6 +46,7 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
             places: root.peer_reads.as_ref().map_or(32, |places| narrow(places.value.get())),
         }),
         peer_latency: root.peer_latency.as_ref().unwrap_or(&root.outbound_latency).value,
+        peer_write_interval: root.peer_write_interval.as_ref().map_or(Duration::ZERO, |own| own.value),
         peer_writes: root.peer_write.as_ref().map(|largest| narrow(largest.value.get())),
         completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT),
     }

@@ -52,7 +52,9 @@ pub fn gpu_params(gpu: &Gpu, generation: Generation, width: Width) -> GpuParams 
         acquire_interval: controller.acquire_interval.value,
         launch: controller.launch.value,
         access: controller.access.value,
+        store: controller.store.value,
         local_load: controller.local_load.value,
+        incoming: controller.incoming.value,
         poll_interval: controller.poll_interval.value,
         register: controller.register_read.value,
     }

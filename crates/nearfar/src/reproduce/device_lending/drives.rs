@@ -3,14 +3,15 @@
 use super::super::Options;
 use super::Values;
 use super::rig::{Rig, of};
-use super::topology::{MACHINE, adapter, cluster, device, host};
+use super::topology::{MACHINE, adapter, cluster, device, host, switch};
 
 /// Programs drive the drives.
 const OWN: &str = "[host.nvme_driver]\nuser_space = true\n";
 
-/// The drive in a slot, and programs that drive it by themselves.
+/// The drive below a switch on the board, as all that the paper shows of lenders (Figures 9 and 11), and programs that drive it by
+/// themselves.
 fn drive() -> String {
-    device("drive", "drive = \"optane-900p\"", "slot")
+    switch(0) + &device("drive", "drive = \"optane-900p\"", "sw0:1")
 }
 
 /// Reads by the first host.
@@ -32,8 +33,11 @@ pub fn local(options: &Options) -> Result<Values, String> {
 
 /// From a host back to back with it.
 pub fn remote(options: &Options) -> Result<Values, String> {
-    let borrower = host("borrower", MACHINE, "strict") + OWN + &adapter("slot");
-    let lender = host("lender", MACHINE, "off") + &drive() + &adapter("slot.1");
-    let text = borrower + &lender + &cluster(&["borrower", "lender"], &["lender:drive"]);
+    let lender = host("lender", MACHINE, "off") + &drive() + &adapter("sw0:2");
+    let text = host("borrower", MACHINE, "strict")
+        + OWN
+        + &adapter("slot")
+        + &lender
+        + &cluster(&["borrower", "lender"], &["lender:drive"]);
     reads(options, &text, "NatRem")
 }

@@ -8,7 +8,7 @@ use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::dma::Coherent;
 use platform::kernel::TaskParams;
-use platform::mmio::Mmio;
+use platform::mmio::{MemoryType, Mmio};
 use platform::sync::Completion;
 use units::Duration;
 
@@ -32,12 +32,19 @@ struct Player {
 }
 
 impl Player {
+    /// Writes a word there, and does not leave it in a core's buffer: SISCI, by which programs use these adapters, maps memory of
+    /// others as write-combining.
+    fn send(&self, cpu: &Cpu, number: u64) {
+        self.there.write_u64(cpu, 0, number);
+        cpu.sfence();
+    }
+
     /// Plays to the end; how long it took.
     async fn play(self, cpu: &Cpu) -> Result<Duration, Error> {
         let began = cpu.now();
         for number in 1..=ROUNDS {
             if self.serves {
-                self.there.write_u64(cpu, 0, number);
+                self.send(cpu, number);
             }
             let deadline = cpu.now() + PATIENCE;
             while cpu.load_u64(self.own.cpu) != number {
@@ -47,7 +54,7 @@ impl Player {
                 }
             }
             if !self.serves {
-                self.there.write_u64(cpu, 0, number);
+                self.send(cpu, number);
             }
         }
         Ok(cpu.now().since(began))
@@ -88,7 +95,7 @@ fn rally(options: &Options, text: &str, hosts: [usize; 2]) -> Result<f64, String
     for (n, (own, other)) in [(first, second), (second, first)].into_iter().enumerate().rev() {
         let (own, node, target, mine) = (Rc::clone(own), other.node(), memory[1 - n].bus, memory[n]);
         ends.push(task(&rig, hosts[n], async move |cpu: &Cpu| {
-            let there = own.remap(own.map(cpu, node, target.get(), 4096)?)?;
+            let there = own.remap(own.map(cpu, node, target.get(), 4096)?, MemoryType::WriteCombining)?;
             Player { own: mine, there, serves: n == 0 }.play(cpu).await
         }));
     }

@@ -77,7 +77,7 @@ pub fn host(name: &str, machine: &str, iommu: &str) -> String {
 }
 
 /// A switch of a host, in its `n`th slot.
-fn switch(n: usize) -> String {
+pub fn switch(n: usize) -> String {
     let slot = ["slot", "slot.1"][n];
     format!("[[host.switch]]\nname = \"sw{n}\"\npart = \"{SWITCH}\"\nslot = \"{slot}\"\n")
 }
