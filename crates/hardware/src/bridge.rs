@@ -25,7 +25,7 @@ pub(crate) fn forwards_ari(config: &ConfigSpace) -> bool {
 }
 
 /// Shows whether the link below the port is active.
-pub(crate) fn show_link(config: &mut ConfigSpace, active: bool) {
+pub fn show_link(config: &mut ConfigSpace, active: bool) {
     let Some(pcie) = config.pcie_offset() else { return };
     let bit = u32::from(pcie_cap::LINK_STATUS_ACTIVE) << 16;
     config.update(pcie + pcie_cap::LINK_CONTROL, bit, if active { bit } else { 0 });
@@ -53,7 +53,7 @@ pub(crate) fn target_speed(config: &ConfigSpace, fastest: Generation) -> Generat
 }
 
 /// Changes slot status; says whether the slot is to interrupt for it (base spec 6.7.3.4).
-pub(crate) fn change_slot_status(config: &mut ConfigSpace, clear: u16, set: u16) -> bool {
+pub fn change_slot_status(config: &mut ConfigSpace, clear: u16, set: u16) -> bool {
     /// Slot control: interrupts at all; and for a changed link, whose status bit is another.
     const INTERRUPTS: u16 = 1 << 5;
     const LINK_ENABLE: u16 = 1 << 12;

@@ -5,7 +5,7 @@
 //! wants something to happen plugs a device model into it, or lets a core of a
 //! host access one.
 
-mod bridge;
+pub mod bridge;
 pub mod core;
 mod detected;
 mod enables;

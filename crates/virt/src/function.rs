@@ -1,87 +1,52 @@
-//! What a guest sees of a function that is passed through: a configuration space of its own, BARs at its own addresses, and an MSI-X
-//! table whose entries are messages to its own cores. Registers behind the BARs are the function's.
+//! What a guest sees of a function: a configuration space of its own, BARs at its own addresses, and messages to its own cores.
+//! Functions that are passed through have it, and paravirtual ones.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
-use platform::Error;
-use platform::cpu::Cpu;
 use platform::memory::{PAGE, PhysAddr};
-use platform::pci::{BarRange, PciDevice};
-use wire::pcie::config::caps::id;
-use wire::pcie::config::header;
 use wire::pcie::config::msix::{ENTRY_LEN, ENTRY_MASKED, MsixLayout};
-use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams};
-use wire::pcie::{Bdf, Generation, Width};
+use wire::pcie::config::{BarKind, ConfigEffect, ConfigSpace, ResetKind};
 
-/// Where an access of a guest to a device leads.
-pub enum Target {
-    /// To a register, at an address of the host.
-    Register(PhysAddr),
-    /// To a byte of the MSI-X table, or of what else is in its pages: the hypervisor answers.
-    Table(u64),
+/// A write that a guest takes for an interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuestMessage {
+    /// Where to: the core is in it.
+    pub address: u64,
+    /// What: the vector.
+    pub data: u32,
 }
 
-/// A function that is passed through.
-pub struct Passed {
-    /// Where the guest finds it.
-    pub at: Bdf,
-    /// The host's function.
-    pub device: PciDevice,
-    config: RefCell<ConfigSpace>,
-    bars: [Option<BarRange>; 6],
-    layout: Option<MsixLayout>,
-    /// The guest's entries: address, data, control; and whether an interrupt waits for its mask.
-    table: RefCell<Vec<([u32; 4], bool)>>,
+/// An entry of the MSI-X table.
+#[derive(Clone, Copy)]
+struct Entry {
+    /// Address, data, control.
+    words: [u32; 4],
+    /// An interrupt waits for its mask.
+    waits: bool,
 }
 
-impl Passed {
-    /// A function of the host, with what the guest is to see of it.
-    ///
-    /// # Errors
-    /// [`Error::NotSupported`] if its registers make no sense.
-    pub async fn new(cpu: &Cpu, at: Bdf, device: PciDevice) -> Result<Self, Error> {
-        let identity = device.identity();
-        let mut config = ConfigSpace::endpoint(identity.vendor, identity.device, identity.class)
-            .revision(identity.revision)
-            .subsystem(identity.subsystem_vendor, identity.subsystem);
-        let mut bars = [None; 6];
-        for n in 0..6u8 {
-            let Some(range) = device.bar(n) else { continue };
-            let register = device.config_read(cpu, header::BAR0 + 4 * u16::from(n)).await;
-            config = match register >> 1 & 3 {
-                2 => config.bar64(n, range.length, range.prefetchable),
-                _ => config.bar32(n, range.length, range.prefetchable),
-            };
-            bars[usize::from(n)] = Some(range);
-        }
-        config = config.power_management().pcie(PcieParams::endpoint(Generation::Gen3, Width::X4));
-        let layout = match device.capability(id::MSIX) {
-            None => None,
-            Some(at) => {
-                let mut words = [0; 3];
-                for (n, word) in (0..).zip(&mut words) {
-                    *word = device.config_read(cpu, at + 4 * n).await;
-                }
-                Some(MsixLayout::read(&|offset| words[usize::from((offset - at) / 4) % 3], at))
-            }
-        };
-        if let Some(layout) = layout {
-            config = config.msix(layout);
-        }
-        let vectors = layout.map_or(0, |layout| layout.vectors);
-        Ok(Self {
-            at,
-            device,
-            config: RefCell::new(config.build().map_err(|_| Error::NotSupported)?),
-            bars,
-            layout,
-            table: RefCell::new(vec![([0, 0, 0, ENTRY_MASKED], false); vectors.into()]),
-        })
+impl Entry {
+    const RESET: Self = Self { words: [0, 0, 0, ENTRY_MASKED], waits: false };
+
+    fn is_masked(&self) -> bool {
+        self.words[3] & ENTRY_MASKED != 0
     }
+}
 
-    /// Interrupts that it can send.
-    pub fn vectors(&self) -> u16 {
-        self.layout.map_or(0, |layout| layout.vectors)
+/// A function as a guest sees it.
+pub struct GuestFunction {
+    config: RefCell<ConfigSpace>,
+    layout: Option<MsixLayout>,
+    table: RefCell<Vec<Entry>>,
+}
+
+impl GuestFunction {
+    /// One with these registers. Its table is where they say.
+    pub fn new(config: ConfigSpace) -> Self {
+        let layout = config.msix_layout();
+        let vectors = layout.map_or(0, |layout| layout.vectors);
+        Self { config: RefCell::new(config), layout, table: RefCell::new(vec![Entry::RESET; vectors.into()]) }
     }
 
     /// What the guest reads of its configuration space.
@@ -94,56 +59,124 @@ impl Passed {
         self.config.borrow_mut().write(register, value, enables)
     }
 
-    /// Where an access to an address leads.
-    pub fn target(&self, address: PhysAddr, length: usize) -> Option<Target> {
-        let (bar, offset) = self.config.borrow().find_bar(address.0, length as u32)?;
-        if let Some(layout) = self.layout.filter(|layout| layout.table_bar == bar) {
-            let start = u64::from(layout.table_offset);
-            let end = (start + layout.table_len()).next_multiple_of(PAGE);
-            if (start / PAGE * PAGE..end).contains(&offset) {
-                return Some(Target::Table(offset.wrapping_sub(start)));
-            }
-        }
-        Some(Target::Register(self.bars[usize::from(bar)]?.start + offset))
+    /// The registers' part of a reset.
+    pub fn reset(&self, kind: ResetKind) {
+        self.config.borrow_mut().reset(kind);
+        self.table.borrow_mut().fill(Entry::RESET);
     }
 
-    /// Reads bytes of the table.
+    /// Whether the guest lets it send requests.
+    pub fn is_master(&self) -> bool {
+        self.config.borrow().bus_master_enabled()
+    }
+
+    /// Where the guest has put a BAR of memory, and its bytes; `None` while memory is disabled.
+    pub fn bar(&self, bar: u8) -> Option<(PhysAddr, u64)> {
+        let config = self.config.borrow();
+        let bar = config.bar(bar).filter(|bar| config.memory_enabled() && bar.kind != BarKind::Io)?;
+        Some((PhysAddr(bar.address), bar.size))
+    }
+
+    /// The BAR with the MSI-X table, and the pages of it that hold the table.
+    pub fn table_pages(&self) -> Option<(u8, Range<u64>)> {
+        let layout = self.layout?;
+        let start = u64::from(layout.table_offset);
+        let end = (start + layout.table_len()).next_multiple_of(PAGE);
+        Some((layout.table_bar, start / PAGE * PAGE..end))
+    }
+
+    /// Reads bytes of the table's BAR.
     pub fn table_read(&self, offset: u64, into: &mut [u8]) {
         let table = self.table.borrow();
+        let start = self.layout.map_or(0, |layout| layout.table_offset.into());
         for (n, byte) in into.iter_mut().enumerate() {
-            let at = offset.wrapping_add(n as u64);
+            let at = (offset + n as u64).wrapping_sub(start);
             let entry = table.get((at / ENTRY_LEN) as usize);
-            *byte = entry.map_or(0, |(entry, _)| {
-                entry[(at % ENTRY_LEN / 4) as usize].to_le_bytes()[(at % 4) as usize]
+            *byte = entry.map_or(0, |entry| {
+                entry.words[(at % ENTRY_LEN / 4) as usize].to_le_bytes()[(at % 4) as usize]
             });
         }
     }
 
-    /// Writes bytes of the table; gives the vector whose interrupt need not wait any more.
+    /// Writes bytes of the table's BAR; gives the vector whose entry that is.
     pub fn table_write(&self, offset: u64, from: &[u8]) -> Option<u16> {
         let mut table = self.table.borrow_mut();
+        let start = self.layout.map_or(0, |layout| layout.table_offset.into());
         for (n, &byte) in from.iter().enumerate() {
-            let at = offset.wrapping_add(n as u64);
-            let Some((entry, _)) = table.get_mut((at / ENTRY_LEN) as usize) else { continue };
-            let word = &mut entry[(at % ENTRY_LEN / 4) as usize];
+            let at = (offset + n as u64).wrapping_sub(start);
+            let Some(entry) = table.get_mut((at / ENTRY_LEN) as usize) else { continue };
+            let word = &mut entry.words[(at % ENTRY_LEN / 4) as usize];
             let mut bytes = word.to_le_bytes();
             bytes[(at % 4) as usize] = byte;
             *word = u32::from_le_bytes(bytes);
         }
-        let vector = (offset / ENTRY_LEN) as usize;
-        let (entry, waits) = table.get_mut(vector)?;
-        (entry[3] & ENTRY_MASKED == 0 && std::mem::take(waits)).then_some(vector as u16)
+        let vector = (offset.wrapping_sub(start) / ENTRY_LEN) as usize;
+        (vector < table.len()).then_some(vector as u16)
     }
 
-    /// The core and the vector that the guest has given one of the function's interrupts. One that is masked waits.
-    pub fn message(&self, number: u16) -> Option<(u16, u8)> {
-        let (enabled, unmasked) = self.config.borrow().msix_enabled();
-        let mut table = self.table.borrow_mut();
-        let (entry, waits) = table.get_mut(usize::from(number)).filter(|_| enabled)?;
-        if !unmasked || entry[3] & ENTRY_MASKED != 0 {
-            *waits = true;
-            return None;
+    /// Whether the guest has enabled messages by the table.
+    pub fn uses_table(&self) -> bool {
+        self.config.borrow().msix_enabled().0
+    }
+
+    /// How many interrupts the guest has made use of: with MSI-X, those up to the last that is not masked.
+    pub fn vectors(&self) -> u16 {
+        let config = self.config.borrow();
+        if self.uses_table() {
+            let last = self.table.borrow().iter().rposition(|entry| !entry.is_masked());
+            return last.map_or(0, |last| last as u16 + 1);
         }
-        Some(((entry[0] >> 12 & 0xff) as u16, entry[2] as u8))
+        config.msi().filter(|msi| msi.enabled).map_or(0, |msi| msi.vectors.into())
+    }
+
+    /// The message of one of the function's interrupts, masked or not; `None` if the guest has not enabled it.
+    pub fn target(&self, number: u16) -> Option<GuestMessage> {
+        let config = self.config.borrow();
+        if self.uses_table() {
+            let table = self.table.borrow();
+            let words = table.get(usize::from(number))?.words;
+            return Some(GuestMessage {
+                address: u64::from(words[1]) << 32 | u64::from(words[0]),
+                data: words[2],
+            });
+        }
+        let msi = config.msi().filter(|msi| msi.enabled && number < msi.vectors.into())?;
+        let data = msi.data & !(u16::from(msi.vectors) - 1) | number;
+        Some(GuestMessage { address: msi.address, data: data.into() })
+    }
+
+    /// The message of one of the function's interrupts that is to be sent now. One that is masked waits.
+    pub fn message(&self, number: u16) -> Option<GuestMessage> {
+        let message = self.target(number)?;
+        match self.is_held(number) {
+            true => {
+                if let Some(entry) = self.table.borrow_mut().get_mut(usize::from(number)) {
+                    entry.waits = true;
+                }
+                None
+            }
+            false => Some(message),
+        }
+    }
+
+    /// Whether the guest has masked one of the function's interrupts.
+    pub fn is_held(&self, number: u16) -> bool {
+        let config = self.config.borrow();
+        match config.msix_enabled() {
+            (true, unmasked) => {
+                let table = self.table.borrow();
+                !unmasked || table.get(usize::from(number)).is_none_or(Entry::is_masked)
+            }
+            _ => config.msi().is_some_and(|msi| msi.mask >> number.min(31) & 1 != 0),
+        }
+    }
+
+    /// An interrupt that has waited for its mask and need not any more, if there is one. It waits no longer.
+    pub fn take_waiting(&self) -> Option<u16> {
+        let waits = |n: u16| self.table.borrow()[usize::from(n)].waits;
+        let vectors = self.table.borrow().len() as u16;
+        let free = (0..vectors).find(|&n| waits(n) && !self.is_held(n))?;
+        self.table.borrow_mut()[usize::from(free)].waits = false;
+        Some(free)
     }
 }

@@ -6,18 +6,18 @@ use engine::{Completion, oneshot};
 use kernel::{
     CoreClocks, DeviceGround, Ground, InterruptSink, Inventory, IommuGround, MemoryGround, Store, StoreMark,
 };
-use platform::cpu::{CpuId, Node};
+use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
-use wire::pcie::config::ConfigEffect;
 
-use crate::function::{Passed, Target};
+use crate::bus::{Found, Target};
+use crate::exits::Exit;
 use crate::vcpu::{Request, Vcpu};
-use crate::vm::{Board, Exit};
+use crate::vm::Machine;
 
 /// A guest's ground.
-pub struct GuestGround(pub Rc<Board>);
+pub struct GuestGround(pub Rc<Machine>);
 
 impl GuestGround {
     fn vcpu(&self, core: CpuId) -> &Vcpu {
@@ -34,23 +34,17 @@ impl GuestGround {
         length: u64,
         mut access: impl FnMut(usize, CpuId, Time, PhysAddr, u64) -> Time,
     ) -> (Time, bool) {
-        let (memory, vcpu) = (&self.0.memory, self.vcpu(core));
-        let own = vcpu.core();
+        let own = self.vcpu(core).core();
         let mut done = 0;
         while done < length {
-            let Some((place, room)) = memory.place(at + done) else { return (now, false) };
+            let place;
+            (now, place) = self.0.translate(core, own, now, at + done);
+            let Some((place, room)) = place else { return (now, false) };
             let piece = room.min(length - done);
-            now = vcpu.tlb.look_up(memory, &*self.0.host, own, now, at + done);
             now = access(done as usize, own, now, place, piece);
             done += piece;
         }
         (now, true)
-    }
-
-    /// The function that has a device's address, and where an access to it leads.
-    fn target(&self, at: PhysAddr, length: usize) -> Option<(Rc<Passed>, Target)> {
-        let functions = self.0.functions.borrow();
-        functions.iter().find_map(|function| Some((Rc::clone(function), function.target(at, length)?)))
     }
 
     /// Asks the hypervisor for what `work` gives.
@@ -58,11 +52,12 @@ impl GuestGround {
         &self,
         core: CpuId,
         exit: Exit,
-        work: impl AsyncFnOnce(&platform::cpu::Cpu) -> Vec<u8> + 'static,
+        in_user_space: bool,
+        work: impl AsyncFnOnce(&Cpu) -> Vec<u8> + 'static,
     ) -> Completion<Vec<u8>> {
         let (completer, answer) = oneshot();
-        let emulate = self.0.costs.emulate;
-        let work = Box::new(move |cpu: platform::cpu::Cpu| -> platform::cpu::Async<'static, ()> {
+        let emulate = if in_user_space { self.0.costs.emulate } else { 0 };
+        let work = Box::new(move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
                 cpu.cycles(emulate).await;
                 completer.complete(work(&cpu).await);
@@ -75,13 +70,12 @@ impl GuestGround {
 
 impl Ground for GuestGround {
     fn inventory(&self) -> Inventory {
-        let blocks = self.0.memory.blocks();
-        let ranges = blocks.iter().map(|block| (PhysAddr(block.guest.get()), block.host.len()));
-        Inventory { cores: vec![Node(0); self.0.vcpus.len()], memory: vec![ranges.collect()] }
+        let cores = self.0.vcpus.iter().map(|vcpu| self.0.node_of(vcpu)).collect();
+        Inventory { cores, memory: self.0.memory.ranges() }
     }
 
     fn connect_interrupts(&self, sink: Option<InterruptSink>) {
-        *self.0.sink.borrow_mut() = sink;
+        self.0.connect(sink);
     }
 
     fn core_clocks(&self) -> Option<&dyn CoreClocks> {
@@ -92,6 +86,10 @@ impl Ground for GuestGround {
 impl CoreClocks for GuestGround {
     fn clock(&self, core: CpuId) -> Time {
         self.0.clock(usize::from(core.0))
+    }
+
+    fn runs(&self, core: CpuId) -> bool {
+        self.vcpu(core).is_in_guest()
     }
 
     fn set_busy(&self, core: CpuId, busy: bool) {
@@ -136,14 +134,15 @@ impl MemoryGround for GuestGround {
         length: u64,
         step: Duration,
     ) -> Time {
-        let (host, memory, vcpu) = (&self.0.host, &self.0.memory, self.vcpu(core));
+        let host = &self.0.host;
         let copied = self.pieces(core, now, to, length, |offset, own, mut now, place, piece| {
             let mut done = 0;
             while done < piece {
                 let source = from + (offset as u64 + done);
-                let Some((source_place, room)) = memory.place(source) else { break };
+                let source_place;
+                (now, source_place) = self.0.translate(core, own, now, source);
+                let Some((source_place, room)) = source_place else { break };
                 let part = room.min(piece - done);
-                now = vcpu.tlb.look_up(memory, &**host, own, now, source);
                 now = host.copy(own, now, (place + done, source_place), part, step);
                 done += part;
             }
@@ -166,12 +165,7 @@ impl MemoryGround for GuestGround {
     }
 
     fn is_memory(&self, at: PhysAddr, length: u64) -> bool {
-        let mut done = 0;
-        while done < length {
-            let Some((_, room)) = self.0.memory.place(at + done) else { return false };
-            done += room;
-        }
-        true
+        self.0.memory.is_memory(at, length)
     }
 
     fn peek(&self, at: PhysAddr, into: &mut [u8]) -> bool {
@@ -215,9 +209,8 @@ impl DeviceGround for GuestGround {
             Store::Flush(address) => (address, &[0]),
             Store::Barrier => return host.store_to_device(own, when, Store::Barrier),
         };
-        match self.target(PhysAddr(address), bytes.len()) {
-            None => {}
-            Some((_, Target::Register(at))) => host.store_to_device(
+        match self.0.bus.target(PhysAddr(address), bytes.len() as u64) {
+            Some(Target::Host(at)) => host.store_to_device(
                 own,
                 when,
                 match store {
@@ -228,18 +221,15 @@ impl DeviceGround for GuestGround {
                     Store::Barrier => Store::Barrier,
                 },
             ),
-            Some((function, Target::Table(offset))) => {
-                if matches!(store, Store::Flush(_)) {
-                    return;
-                }
-                let (board, bytes) = (Rc::clone(&self.0), bytes.to_vec());
-                drop(self.ask(core, Exit::Table, async move |cpu| {
-                    if let Some(vector) = function.table_write(offset, &bytes) {
-                        board.raise(&function, vector, cpu);
-                    }
+            _ if matches!(store, Store::Flush(_)) => {}
+            Some(Target::Hypervisor(device, bar, offset)) => {
+                let (bytes, in_user_space) = (bytes.to_vec(), !device.is_kernels(bar, offset));
+                drop(self.ask(core, Exit::Mmio, in_user_space, async move |cpu| {
+                    device.write(cpu, bar, offset, &bytes).await;
                     Vec::new()
                 }));
             }
+            None => drop(self.ask(core, Exit::Unmapped, true, async move |_| Vec::new())),
         }
     }
 
@@ -270,20 +260,29 @@ impl DeviceGround for GuestGround {
     }
 
     fn read_device(&self, core: CpuId, at: PhysAddr, length: usize) -> Option<Completion<Vec<u8>>> {
-        match self.target(at, length)? {
-            (_, Target::Register(at)) => self.0.host.read_device(self.vcpu(core).core(), at, length),
-            (function, Target::Table(offset)) => Some(self.ask(core, Exit::Table, async move |_| {
-                let mut bytes = vec![0; length];
-                function.table_read(offset, &mut bytes);
-                bytes
-            })),
+        match self.0.bus.target(at, length as u64) {
+            Some(Target::Host(at)) => self.0.host.read_device(self.vcpu(core).core(), at, length),
+            Some(Target::Hypervisor(device, bar, offset)) => {
+                let in_user_space = !device.is_kernels(bar, offset);
+                Some(self.ask(core, Exit::Mmio, in_user_space, async move |cpu| {
+                    let mut bytes = vec![0xff; length];
+                    device.read(cpu, bar, offset, &mut bytes).await;
+                    bytes
+                }))
+            }
+            None => Some(self.ask(core, Exit::Unmapped, true, async move |_| vec![0xff; length])),
         }
     }
 
     fn config_read(&self, core: CpuId, function: Bdf, register: u16) -> Completion<Vec<u8>> {
-        let found = self.0.function(function);
-        self.ask(core, Exit::Config, async move |_| {
-            found.map_or(u32::MAX, |found| found.config_read(register)).to_le_bytes().to_vec()
+        let found = self.0.bus.find(function);
+        self.ask(core, Exit::Config, true, async move |cpu| {
+            let value = match found {
+                Some(Found::Port(port)) => port.config_read(register),
+                Some(Found::Device(_, device)) => device.config_read(cpu, register).await,
+                None => u32::MAX,
+            };
+            value.to_le_bytes().to_vec()
         })
     }
 
@@ -295,15 +294,19 @@ impl DeviceGround for GuestGround {
         value: u32,
         enables: u8,
     ) -> Completion<Vec<u8>> {
-        let found = self.0.function(function);
-        self.ask(core, Exit::Config, async move |cpu| {
-            let Some(found) = found else { return Vec::new() };
-            for effect in found.config_write(register, value, enables) {
-                match effect {
-                    ConfigEffect::BusMaster(on) => found.device.set_master(cpu, on).await,
-                    ConfigEffect::FunctionLevelReset => drop(found.device.reset(cpu).await),
-                    _ => {}
+        let machine = Rc::clone(&self.0);
+        self.ask(core, Exit::Config, true, async move |cpu| {
+            match machine.bus.find(function) {
+                Some(Found::Port(port)) => {
+                    if let Some(message) = port.config_write(register, value, enables) {
+                        machine.send(cpu, message);
+                    }
                 }
+                Some(Found::Device(slot, device)) => {
+                    device.config_write(cpu, register, value, enables).await;
+                    machine.bus.remap(slot);
+                }
+                None => {}
             }
             Vec::new()
         })
@@ -313,8 +316,8 @@ impl DeviceGround for GuestGround {
         Some(Node(0))
     }
 
-    fn has_way(&self, _: Bdf, _: PhysAddr, _: u64) -> bool {
-        false
+    fn has_way(&self, _: Bdf, at: PhysAddr, length: u64) -> bool {
+        self.0.bus.is_registers(at, length)
     }
 }
 

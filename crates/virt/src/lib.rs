@@ -5,27 +5,40 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `vm` | a virtual machine: put together, started, counted |
+//! | `vm` | a virtual machine: put together, started, paused, reset, killed |
 //! | `vcpu` | a core of a guest: a task of the host that runs it and deals with its exits |
-//! | `memory` | guest-physical memory: where it is, the tables that say so, and a core's translations of it |
-//! | `function` | the configuration space, BARs and interrupts that a guest sees of a function passed through |
-//! | `vfio` | the host's driver for functions that are passed through |
+//! | `memory` | guest-physical memory: where it is, the tables that say so, who holds it there, and a core's translations of it |
+//! | `bus` | the functions that a guest finds, and where accesses to their registers lead |
+//! | `port` | the root ports and slots that they are below |
+//! | `function` | the configuration space, BARs and messages that a guest sees of a function |
+//! | `interrupts` | the way of interrupts into a guest |
+//! | `vfio` | functions that are passed through, by the host or by who mediates others |
 //! | `ground` | what the guest's kernel stands on |
+//! | `exits` | why guests are left, counted |
 //! | `costs` | what exits cost |
 //!
 //! # What is left out
 //! The guest's own page tables: a miss of the TLB reads the host's tables alone, where a real one reads up to 24 entries for both
 //! (facts of the architecture; what the guest's add is mostly cached). TLB entries are of 2 MiB, as those of a kernel's own
-//! mapping are. Interrupts between cores of a guest cost no exit.
+//! mapping are. Interrupts between cores of a guest cost no exit. A guest has no legacy interrupts.
 
+mod bus;
 mod costs;
+mod exits;
 mod function;
 mod ground;
+mod interrupts;
 mod memory;
+mod port;
 mod vcpu;
 mod vfio;
 mod vm;
 
+pub use bus::{BarPart, Behind, GuestDevice};
 pub use costs::VirtCosts;
-pub use vfio::Vfio;
-pub use vm::{Exits, Vm, VmError, VmParams};
+pub use exits::{Exit, Exits};
+pub use function::{GuestFunction, GuestMessage};
+pub use interrupts::GuestInterrupts;
+pub use memory::{Block, GuestMemory, GuestNode};
+pub use vfio::{HostFunction, Signal, Vfio, VfioDevice};
+pub use vm::{Vm, VmError, VmParams};

@@ -5,25 +5,25 @@ use std::rc::{Rc, Weak};
 
 use engine::Handle;
 use hardware::Fabric;
-use kernel::{Ground, InterruptSink, IommuDomain, Kernel, KernelParams};
+use kernel::{Ground, InterruptSink, Kernel, KernelParams};
 use platform::Error;
 use platform::cpu::{Cpu, CpuId, Node, Part};
-use platform::dma::Direction;
-use platform::irq::{Affinity, IrqReturn};
 use platform::kernel::TaskParams;
+use platform::memory::PhysAddr;
 use platform::pci::PciDevice;
 use platform::sync::Completion;
-use units::{Bytes, Iova, Time};
-use wire::pcie::Bdf;
+use units::{Bytes, Cycles, Duration, Frequency, Time};
+use wire::pcie::FunctionAddress;
 
+use crate::bus::{Bus, GuestDevice};
 use crate::costs::VirtCosts;
-use crate::function::Passed;
+use crate::exits::{Exit, ExitCounter, Exits};
+use crate::function::GuestMessage;
 use crate::ground::GuestGround;
-use crate::memory::GuestMemory;
+use crate::interrupts::{self, GuestInterrupts};
+use crate::memory::{GuestMemory, GuestNode};
 use crate::vcpu::Vcpu;
-
-/// The guest's first function: those below are a PC's own.
-const FIRST_SLOT: u8 = 3;
+use crate::vfio::{Assigned, Container, HostFunction, VfioDevice};
 
 /// What a virtual machine is made of.
 #[derive(Clone, Debug)]
@@ -32,10 +32,12 @@ pub struct VmParams {
     pub name: String,
     /// Its cores: for each, the host's cores that it may use.
     pub vcpus: Vec<Vec<CpuId>>,
-    /// Its memory, a multiple of 2 MiB.
-    pub memory: Bytes,
-    /// The node of the host that the memory is from.
-    pub node: Node,
+    /// Its memory, node by node.
+    pub nodes: Vec<GuestNode>,
+    /// Slots that are empty at first, for functions that come while it runs.
+    pub slots: u8,
+    /// How much of it devices may hold where it is (Linux: `RLIMIT_MEMLOCK`); all of it if not said.
+    pub pin_limit: Option<Bytes>,
     /// What exits cost.
     pub costs: VirtCosts,
     /// What its kernel is booted with.
@@ -48,7 +50,7 @@ pub enum VmError {
     /// There is not so much memory at the node.
     Memory(Error),
     /// A function cannot be passed through: without an IOMMU that translates, nothing keeps it from the host's memory.
-    Function(wire::pcie::FunctionAddress, Error),
+    Function(FunctionAddress, Error),
 }
 
 impl std::fmt::Display for VmError {
@@ -65,67 +67,36 @@ impl std::fmt::Display for VmError {
 
 impl std::error::Error for VmError {}
 
-/// Why a guest was left.
+/// What a machine's cores are to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Exit {
-    /// An access to configuration space.
-    Config,
-    /// An access to an MSI-X table.
-    Table,
-    /// Nothing to do.
-    Halt,
-    /// A device's interrupt.
-    Interrupt,
-    /// The end of one.
-    EndOfInterrupt,
+pub enum Wanted {
+    /// Run.
+    Run,
+    /// Stand still until told otherwise.
+    Pause,
+    /// End for good.
+    End,
 }
 
-/// How often a guest was left, and why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Exits {
-    /// For accesses to configuration space.
-    pub config: u64,
-    /// For accesses to MSI-X tables.
-    pub table: u64,
-    /// As a core had nothing to do.
-    pub halt: u64,
-    /// For devices' interrupts.
-    pub interrupt: u64,
-    /// For the ends of interrupts.
-    pub end_of_interrupt: u64,
-}
-
-/// What the parts of a virtual machine share.
-pub struct Board {
+/// The parts of a virtual machine, each with its own state, and what leads from one to the other.
+pub struct Machine {
     pub hw: Handle<Fabric>,
     pub host: Rc<dyn Ground>,
     host_kernel: Weak<Kernel>,
+    frequency: Frequency,
     pub costs: VirtCosts,
-    pub memory: GuestMemory,
+    pub memory: Rc<GuestMemory>,
     pub vcpus: Vec<Vcpu>,
-    pub functions: RefCell<Vec<Rc<Passed>>>,
-    pub sink: RefCell<Option<InterruptSink>>,
-    exits: Cell<Exits>,
+    pub bus: Bus,
+    pub exits: ExitCounter,
+    pub wanted: Cell<Wanted>,
+    /// The guest's kernel.
+    guest: RefCell<Weak<Kernel>>,
+    sink: RefCell<Option<InterruptSink>>,
+    sent: Cell<u64>,
 }
 
-impl Board {
-    /// The function that the guest finds at an address.
-    pub fn function(&self, at: Bdf) -> Option<Rc<Passed>> {
-        self.functions.borrow().iter().find(|function| function.at == at).cloned()
-    }
-
-    pub fn count(&self, exit: Exit) {
-        let mut exits = self.exits.get();
-        match exit {
-            Exit::Config => exits.config += 1,
-            Exit::Table => exits.table += 1,
-            Exit::Halt => exits.halt += 1,
-            Exit::Interrupt => exits.interrupt += 1,
-            Exit::EndOfInterrupt => exits.end_of_interrupt += 1,
-        }
-        self.exits.set(exits);
-    }
-
+impl Machine {
     /// For how long a vCPU has computed.
     pub fn clock(&self, number: usize) -> Time {
         let vcpu = &self.vcpus[number];
@@ -136,6 +107,51 @@ impl Board {
         vcpu.clock.get()
     }
 
+    /// As [`GuestMemory::translate`]; a page that is met while it is being moved costs the guest an exit.
+    pub fn translate(
+        &self,
+        core: CpuId,
+        own: CpuId,
+        now: Time,
+        at: PhysAddr,
+    ) -> (Time, Option<(PhysAddr, u64)>) {
+        let before = self.memory.violations();
+        let (now, place) = self.memory.translate(usize::from(core.0), own, now, at);
+        if self.memory.violations() == before {
+            return (now, place);
+        }
+        self.exits.count(Exit::Violation);
+        (now + self.time_for(self.costs.exit), place)
+    }
+
+    /// The guest's node that a vCPU belongs to: the one whose memory is where its core is.
+    pub fn node_of(&self, vcpu: &Vcpu) -> Node {
+        let host = self.host_kernel.upgrade().map(|kernel| kernel.face().node_of(vcpu.home()));
+        let near = self.memory.ranges().iter().position(|ranges| {
+            host.is_some() && ranges.first().and_then(|&(at, _)| self.memory.node_of(at)) == host
+        });
+        Node(near.unwrap_or(0) as u8)
+    }
+
+    /// Puts a kernel on it.
+    fn boot(self: &Rc<Self>, params: &KernelParams) -> Rc<Kernel> {
+        let kernel = Rc::new(Kernel::on(&self.hw, Rc::new(GuestGround(Rc::clone(self))), params.clone()));
+        *self.guest.borrow_mut() = Rc::downgrade(&kernel);
+        kernel
+    }
+
+    /// A vCPU has entered the guest: what has waited for it goes on.
+    pub fn entered(&self, number: usize) {
+        if let Some(kernel) = self.guest.borrow().upgrade() {
+            kernel.core_runs(CpuId(number as u16));
+        }
+    }
+
+    /// Who takes the guest's interrupts from now on.
+    pub fn connect(&self, sink: Option<InterruptSink>) {
+        *self.sink.borrow_mut() = sink;
+    }
+
     /// The guest's core is interrupted.
     pub fn deliver(&self, number: usize, vector: u8) {
         if let Some(sink) = &mut *self.sink.borrow_mut() {
@@ -143,30 +159,40 @@ impl Board {
         }
     }
 
-    /// A function's interrupt has come to the host's core `cpu`: the guest's core that it is for is told, if the guest wants it.
-    pub fn raise(self: &Rc<Self>, function: &Passed, vector: u16, cpu: &Cpu) {
-        let Some((core, vector)) = function.message(vector) else { return };
-        let number = usize::from(core);
+    /// The guest's core that a message goes to; the first if there is no such core.
+    pub fn core_of(&self, message: GuestMessage) -> usize {
+        Some(interrupts::core_of(message)).filter(|&core| core < self.vcpus.len()).unwrap_or(0)
+    }
+
+    /// A message for the guest, sent by the host's core `cpu`: the vCPU that it is for is told.
+    pub fn send(self: &Rc<Self>, cpu: &Cpu, message: GuestMessage) {
+        let number = interrupts::core_of(message);
         let Some(vcpu) = self.vcpus.get(number) else { return };
-        vcpu.interrupt(vector);
+        self.sent.set(self.sent.get() + 1);
+        vcpu.interrupt(interrupts::vector_of(message));
         if vcpu.is_halted() || vcpu.core() == cpu.id() {
             return vcpu.kick();
         }
         // It runs elsewhere: that core is interrupted, and leaves the guest.
-        let (board, arrives) = (Rc::clone(self), cpu.now() + self.costs.kick);
+        let (machine, arrives) = (Rc::clone(self), cpu.now() + self.time_for(self.costs.kick));
         self.hw.spawn(async move {
-            board.hw.sleep_until(arrives).await;
-            board.vcpus[number].kick();
+            machine.hw.sleep_until(arrives).await;
+            machine.vcpus[number].kick();
         });
+    }
+
+    /// Cycles of the host's cores.
+    fn time_for(&self, cycles: u64) -> Duration {
+        self.frequency.time_for(Cycles::new(cycles))
     }
 }
 
 /// A virtual machine.
 pub struct Vm {
-    board: Rc<Board>,
-    kernel: Rc<Kernel>,
-    /// Where its functions' requests lead.
-    domains: RefCell<Vec<IommuDomain>>,
+    machine: Rc<Machine>,
+    kernel: RefCell<Rc<Kernel>>,
+    params: KernelParams,
+    container: Rc<Container>,
 }
 
 impl Vm {
@@ -181,20 +207,12 @@ impl Vm {
         params: VmParams,
         functions: Vec<PciDevice>,
     ) -> impl Future<Output = Result<Rc<Self>, VmError>> + use<> {
-        let done = Completion::new();
-        let (hw, told, kernel) = (hw.clone(), done.clone(), Rc::downgrade(host));
-        let task = TaskParams {
-            cpus: params.vcpus.iter().flatten().copied().collect(),
-            ..TaskParams::named(format!("qemu-{}", params.name))
-        };
-        host.spawn(task, move |cpu| {
-            Box::pin(async move {
-                let _part = cpu.book(Part::Virt);
-                let Some(host) = kernel.upgrade() else { return };
-                told.complete(Self::build(&hw, &host, &cpu, params, functions).await);
-            })
-        });
-        async move { done.wait().await }
+        let cpus = params.vcpus.iter().flatten().copied().collect();
+        let hw = hw.clone();
+        let emulator = TaskParams { cpus, ..TaskParams::named(format!("qemu-{}", params.name)) };
+        in_task(host, emulator, async move |host: Rc<Kernel>, cpu: &Cpu| {
+            Self::build(&hw, &host, cpu, params, functions).await
+        })
     }
 
     async fn build(
@@ -204,91 +222,199 @@ impl Vm {
         params: VmParams,
         functions: Vec<PciDevice>,
     ) -> Result<Rc<Self>, VmError> {
-        let ground = host.ground();
-        let memory = GuestMemory::new(&*host.face(), &*ground, cpu, params.memory, params.node);
-        let board = Rc::new(Board {
+        let memory = GuestMemory::new(host, cpu, &params.nodes, params.vcpus.len(), params.pin_limit);
+        let memory = Rc::new(memory.map_err(VmError::Memory)?);
+        let home = |cpus: &Vec<CpuId>| cpus.first().copied().unwrap_or(CpuId(0));
+        let machine = Rc::new(Machine {
             hw: hw.clone(),
-            host: ground,
+            host: host.ground(),
             host_kernel: Rc::downgrade(host),
+            frequency: params.kernel.core.frequency,
             costs: params.costs,
-            memory: memory.map_err(VmError::Memory)?,
-            vcpus: params.vcpus.iter().map(|_| Vcpu::new(params.costs.tlb)).collect(),
-            functions: RefCell::default(),
+            memory: Rc::clone(&memory),
+            vcpus: params.vcpus.iter().map(|cpus| Vcpu::new(home(cpus))).collect(),
+            bus: Bus::new(params.slots),
+            exits: ExitCounter::default(),
+            wanted: Cell::new(Wanted::Run),
+            guest: RefCell::default(),
             sink: RefCell::default(),
-            exits: Cell::default(),
+            sent: Cell::new(0),
         });
-        let mut domains = Vec::new();
-        for (n, device) in (FIRST_SLOT..).zip(functions) {
+        let container = Container::new(host, &memory);
+        let kernel = machine.boot(&params.kernel);
+        let vm = Rc::new(Self { machine, kernel: RefCell::new(kernel), params: params.kernel, container });
+        for device in functions {
             let at = device.address();
-            let passed = pass_through(host, cpu, &board, Bdf::new(0, n, 0), device, &params.vcpus);
-            domains.push(passed.await.map_err(|error| VmError::Function(at, error))?);
+            if let Err(error) = vm.pass_through(cpu, device).await {
+                vm.close(cpu).await;
+                return Err(VmError::Function(at, error));
+            }
         }
-        let kernel = Kernel::on(hw, Rc::new(GuestGround(Rc::clone(&board))), params.kernel);
         for (n, cpus) in params.vcpus.into_iter().enumerate() {
             let task = TaskParams { cpus, ..TaskParams::named(format!("{}-vcpu{n}", params.name)) };
-            let own = Rc::clone(&board);
+            let own = Rc::clone(&vm.machine);
             let id = host.spawn(task, move |cpu| Box::pin(Vcpu::run(own, n, cpu)));
-            board.vcpus[n].task.set(Some(id));
+            vm.machine.vcpus[n].task.set(Some(id));
         }
-        Ok(Rc::new(Self { board, kernel: Rc::new(kernel), domains: RefCell::new(domains) }))
+        Ok(vm)
+    }
+
+    /// Gives it a function of the host, which [`Vfio`](crate::Vfio) has claimed, in a slot whose number it gives: its requests lead
+    /// to the guest's memory at the guest's addresses, and its interrupts to the guest.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is somebody else's,
+    /// [`Error::NoMemory`] if the guest's memory cannot be held, [`Error::NoSpace`] if the guest's bus is full.
+    pub async fn pass_through(&self, cpu: &Cpu, device: PciDevice) -> Result<u8, Error> {
+        let device = HostFunction::open(cpu, &self.container, device, self.machine.costs.eventfd)?;
+        self.assign(cpu, device).await
+    }
+
+    /// Gives it a function that somebody mediates, in a slot whose number it gives.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if its registers make no sense, [`Error::NoSpace`] if the guest's bus is full.
+    pub async fn assign(&self, cpu: &Cpu, device: Rc<dyn VfioDevice>) -> Result<u8, Error> {
+        let assigned = Assigned::new(cpu, &self.machine, Rc::clone(&device)).await;
+        let at = assigned.and_then(|assigned| self.plug(cpu, assigned));
+        if at.is_err() {
+            device.close(cpu).await;
+        }
+        at
+    }
+
+    /// Puts any function into a slot that is empty, whose number it gives; the guest is told. Without one it makes one, which the
+    /// guest's kernel finds when it boots.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there is no room for one.
+    pub fn plug(&self, cpu: &Cpu, device: Rc<dyn GuestDevice>) -> Result<u8, Error> {
+        let (slot, message) = self.machine.bus.plug(device)?;
+        if let Some(message) = message {
+            self.machine.send(cpu, message);
+        }
+        Ok(slot)
+    }
+
+    /// Takes the function in a slot away without asking the guest, which is told.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there is none.
+    pub async fn unplug(&self, cpu: &Cpu, slot: u8) -> Result<(), Error> {
+        let (device, message) = self.machine.bus.unplug(slot).ok_or(Error::NoDevice)?;
+        device.close(cpu).await;
+        if let Some(message) = message {
+            self.machine.send(cpu, message);
+        }
+        Ok(())
     }
 
     /// Its kernel.
-    pub fn kernel(&self) -> &Rc<Kernel> {
-        &self.kernel
+    pub fn kernel(&self) -> Rc<Kernel> {
+        Rc::clone(&self.kernel.borrow())
+    }
+
+    /// Its memory.
+    pub fn memory(&self) -> &Rc<GuestMemory> {
+        &self.machine.memory
+    }
+
+    /// The way of messages to it.
+    pub fn interrupts(&self) -> GuestInterrupts {
+        GuestInterrupts::new(&self.machine)
     }
 
     /// How often it was left, and why.
     pub fn exits(&self) -> Exits {
-        self.board.exits.get()
+        self.machine.exits.get()
     }
 
-    /// Misses of its cores' TLBs.
-    pub fn tlb_misses(&self) -> u64 {
-        self.board.vcpus.iter().map(|vcpu| vcpu.tlb.misses()).sum()
+    /// Interrupts of functions that were handed to it.
+    pub fn interrupts_forwarded(&self) -> u64 {
+        self.machine.sent.get()
     }
 
-    /// Bytes of the host's memory that stay where they are because its functions reach them.
-    pub fn pinned(&self) -> Bytes {
-        let is_reached = !self.domains.borrow().is_empty();
-        let all = self.board.memory.blocks().iter().map(|block| block.host.len()).sum();
-        Bytes::new(if is_reached { all } else { 0 })
+    /// Requests of its functions that were refused.
+    pub fn dma_faults(&self) -> u64 {
+        self.container.faults()
+    }
+
+    /// Its cores stand still, and nothing that comes for it is lost. What its functions have under way goes on.
+    pub fn pause(&self) {
+        self.want(Wanted::Pause);
+    }
+
+    /// Its cores go on.
+    pub fn resume(&self) {
+        self.want(Wanted::Run);
+    }
+
+    fn want(&self, wanted: Wanted) {
+        if self.machine.wanted.get() != Wanted::End {
+            self.machine.wanted.set(wanted);
+            self.machine.vcpus.iter().for_each(Vcpu::kick);
+        }
+    }
+
+    /// Ends it at once, as when its process is killed: its functions are reset and reach nothing of it, its memory is the host's
+    /// again. The future ends when that is done, and need not be polled for it to happen.
+    pub fn kill(self: &Rc<Self>) -> impl Future<Output = ()> + use<> {
+        self.want(Wanted::End);
+        self.kernel().halt();
+        let vm = Rc::clone(self);
+        self.in_task("kill", async move |_, cpu: &Cpu| {
+            for vcpu in &vm.machine.vcpus {
+                vcpu.ended.wait().await;
+            }
+            vm.close(cpu).await;
+        })
+    }
+
+    /// Resets it: its kernel is gone where it stood, its functions are reset, its memory stays. A new kernel has not booted yet, and
+    /// has no drivers. The future ends when that is done, and need not be polled for it to happen.
+    pub fn reset(self: &Rc<Self>) -> impl Future<Output = ()> + use<> {
+        self.kernel().halt();
+        self.machine.vcpus.iter().for_each(Vcpu::forget);
+        let vm = Rc::clone(self);
+        self.in_task("reset", async move |_, cpu: &Cpu| {
+            for device in vm.machine.bus.devices() {
+                device.reset(cpu).await;
+            }
+            vm.machine.bus.reset();
+            vm.machine.vcpus.iter().for_each(Vcpu::forget);
+            vm.kernel.replace(vm.machine.boot(&vm.params));
+        })
+    }
+
+    async fn close(&self, cpu: &Cpu) {
+        for device in self.machine.bus.devices() {
+            device.close(cpu).await;
+        }
+        self.machine.memory.close(cpu);
+    }
+
+    fn in_task<W>(&self, what: &str, work: W) -> impl Future<Output = ()> + use<W>
+    where
+        W: AsyncFnOnce(Rc<Kernel>, &Cpu) + 'static,
+    {
+        let host = self.machine.host_kernel.upgrade().expect("a guest does not outlive its host");
+        in_task(&host, TaskParams::named(format!("qemu-{what}")), work)
     }
 }
 
-/// Lets a guest have a function: its requests lead to the guest's memory at the guest's addresses, and its interrupts to the guest.
-async fn pass_through(
-    host: &Rc<Kernel>,
-    cpu: &Cpu,
-    board: &Rc<Board>,
-    at: Bdf,
-    device: PciDevice,
-    vcpus: &[Vec<CpuId>],
-) -> Result<IommuDomain, Error> {
-    let domain = host.iommu_domain(device.node())?;
-    for block in board.memory.blocks() {
-        let iova = Iova::new(block.guest.get());
-        domain.map_at(cpu, iova, block.host.start, block.host.len(), Direction::Bidirectional)?;
-    }
-    domain.attach(cpu, device.address())?;
-    let passed = Rc::new(Passed::new(cpu, at, device.clone()).await?);
-    if passed.vectors() > 0 {
-        // One for each core and one more, as drivers want.
-        let most = passed.vectors().min(vcpus.len() as u16 + 1);
-        let affinity = Affinity::Cpus(vcpus.iter().filter_map(|cpus| cpus.first().copied()).collect());
-        let irqs = device.alloc_irqs(cpu, 1, most, affinity).await?;
-        for (vector, irq) in (0u16..).zip(irqs) {
-            let (board, function) = (Rc::downgrade(board), Rc::downgrade(&passed));
-            let handler = Rc::new(move |cpu: &Cpu| {
-                if let Some((board, function)) = board.upgrade().zip(function.upgrade()) {
-                    cpu.work(board.costs.eventfd);
-                    board.raise(&function, vector, cpu);
-                }
-                IrqReturn::Handled
-            });
-            device.request_irq(irq, "vfio-msix", handler, None)?;
-        }
-    }
-    board.functions.borrow_mut().push(passed);
-    Ok(domain)
+/// Does work in a task of a host; the future ends with what came of it.
+fn in_task<T: 'static, W>(host: &Rc<Kernel>, task: TaskParams, work: W) -> impl Future<Output = T> + use<T, W>
+where
+    W: AsyncFnOnce(Rc<Kernel>, &Cpu) -> T + 'static,
+{
+    let done = Completion::new();
+    let (told, kernel) = (done.clone(), Rc::downgrade(host));
+    host.spawn(task, move |cpu| {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Virt);
+            let Some(host) = kernel.upgrade() else { return };
+            told.complete(work(host, &cpu).await);
+        })
+    });
+    async move { done.wait().await }
 }

@@ -184,6 +184,12 @@ impl Cores {
         self.ground.core_clocks().map_or_else(|| self.hw.now(), |clocks| clocks.clock(core))
     }
 
+    /// Whether a core runs now.
+    #[inline]
+    pub fn runs(&self, core: CpuId) -> bool {
+        !self.has_clocks || self.ground.core_clocks().is_none_or(|clocks| clocks.runs(core))
+    }
+
     /// Lets whoever runs the core know whether it has something to do.
     #[inline]
     pub fn note_busy(&self, core: &Core) {

@@ -62,6 +62,9 @@ pub trait CoreClocks {
     /// For how long a core has run, as a time since its beginning.
     fn clock(&self, core: CpuId) -> Time;
 
+    /// Whether a core runs now. One that does not computes nothing until [`Kernel::core_runs`](crate::Kernel::core_runs).
+    fn runs(&self, core: CpuId) -> bool;
+
     /// A core has something to do from now on, or has not.
     fn set_busy(&self, core: CpuId, busy: bool);
 }

@@ -107,6 +107,13 @@ impl Kernel {
         })
     }
 
+    /// A core of a [ground whose cores run at times only](crate::CoreClocks) runs from now on.
+    pub fn core_runs(&self, core: CpuId) {
+        if let Some(context) = self.inner.cores.get(core).running() {
+            context.wake();
+        }
+    }
+
     /// Does `work` in a task of its own; the future ends with what came of it.
     fn as_task<W>(&self, name: &str, work: W) -> impl Future<Output = Result<(), Error>> + use<W>
     where

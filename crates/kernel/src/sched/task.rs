@@ -196,6 +196,8 @@ impl TaskFuture {
                 }
                 State::Runnable => return Poll::Pending,
                 State::Ended => return Poll::Ready(()),
+                // Its core may have been put aside by whoever runs that.
+                State::Running if !cores.runs(context.core.get()) => return Poll::Pending,
                 State::Running => {}
             }
             if self.settling {

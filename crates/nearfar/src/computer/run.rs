@@ -281,8 +281,7 @@ pub fn run_watched(
 /// Lets what programs wrote reach the drives that nobody has open any more.
 fn write_back(computers: &Computers) {
     let alive = computers.hosts().iter().filter(|host| !host.kernel.is_halted());
-    let guests =
-        |host: &Computer| host.vms().into_iter().map(|vm| Rc::clone(vm.kernel())).collect::<Vec<_>>();
+    let guests = |host: &Computer| host.vms().into_iter().map(|vm| vm.kernel()).collect::<Vec<_>>();
     let kernels = alive.flat_map(|host| [Rc::clone(&host.kernel)].into_iter().chain(guests(host)));
     let drives: Vec<_> = kernels.flat_map(|kernel| kernel.block().devices()).collect();
     computers.simulation().run_while(|_| drives.iter().any(|drive| drive.is_closing()));

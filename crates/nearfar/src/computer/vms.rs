@@ -10,7 +10,7 @@ use machine::{HostSetup, VmSetup};
 use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
 use platform::pci::{PciDevice, PciDriver};
-use virt::{Vfio, VirtCosts, Vm, VmParams};
+use virt::{GuestNode, Vfio, VirtCosts, Vm, VmParams};
 
 use super::{Computer, ComputerError, Computers, device, functions, kernel};
 
@@ -61,9 +61,9 @@ fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
     Ok(VmParams {
         name: vm.name.clone(),
         vcpus: vm.vcpus.iter().map(|&core| vec![CpuId(core)]).collect(),
-        memory: vm.memory,
-        node: Node(vm.node),
-        costs: VirtCosts::kvm(),
+        nodes: vec![GuestNode { memory: vm.memory, host: Node(vm.node) }],
+        pin_limit: None,
+        costs: VirtCosts::linux(),
         kernel: ::kernel::KernelParams { dma, ..own },
     })
 }
@@ -107,7 +107,7 @@ impl Computer {
     /// The kernel of one of its virtual machines, or its own.
     pub fn kernel_of(&self, vm: Option<usize>) -> Rc<Kernel> {
         match vm.and_then(|vm| self.vms().get(vm).cloned()) {
-            Some(vm) => Rc::clone(vm.kernel()),
+            Some(vm) => vm.kernel(),
             None => Rc::clone(&self.kernel),
         }
     }

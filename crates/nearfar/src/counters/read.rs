@@ -12,7 +12,7 @@ use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex};
 use platform::ethernet::EthernetPort;
 use units::{Bytes, Duration, Time};
-use virt::Vm;
+use virt::{Exit, Vm};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::nic::registers::counter;
 
@@ -153,13 +153,14 @@ impl Reading {
     /// Adds why a virtual machine was left, and how often.
     pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm) {
         let exits = vm.exits();
+        for exit in Exit::ALL {
+            self.add(format!("vm-{name}/exits/{}", exit.name()), Unit::Events, exits.of(exit));
+        }
         let fields = [
-            ("exits/config", exits.config),
-            ("exits/msix-table", exits.table),
-            ("exits/halt", exits.halt),
-            ("exits/interrupt", exits.interrupt),
-            ("exits/end-of-interrupt", exits.end_of_interrupt),
-            ("tlb-misses", vm.tlb_misses()),
+            ("interrupts/forwarded", vm.interrupts_forwarded()),
+            ("tlb-misses", vm.memory().tlb_misses()),
+            ("pages-moved", vm.memory().moved()),
+            ("dma-faults", vm.dma_faults()),
         ];
         for (field, value) in fields {
             self.add(format!("vm-{name}/{field}"), Unit::Events, value);

@@ -1,0 +1,208 @@
+//! A function that is passed through, on the guest's bus.
+
+use std::cell::Cell;
+use std::rc::{Rc, Weak};
+
+use platform::Error;
+use platform::cpu::{Async, Cpu};
+use wire::pcie::config::caps::id;
+use wire::pcie::config::msix::MsixLayout;
+use wire::pcie::config::{ConfigEffect, ConfigSpace, PcieParams, ResetKind, header, msi, pcie_cap};
+use wire::pcie::{Generation, Width};
+
+use super::VfioDevice;
+use crate::bus::{BarPart, Behind, GuestDevice};
+use crate::function::GuestFunction;
+use crate::vm::Machine;
+
+/// A function that is passed through. The guest's accesses to its registers reach it; those to its configuration space and to its
+/// MSI-X table are answered here, and have it done what they ask for.
+pub struct Assigned {
+    me: Weak<Self>,
+    device: Rc<dyn VfioDevice>,
+    guest: GuestFunction,
+    machine: Weak<Machine>,
+    /// Interrupts that the device was asked for.
+    used: Cell<u16>,
+}
+
+impl Assigned {
+    /// A function with what the guest is to see of it.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if its registers make no sense.
+    pub(crate) async fn new(
+        cpu: &Cpu,
+        machine: &Rc<Machine>,
+        device: Rc<dyn VfioDevice>,
+    ) -> Result<Rc<Self>, Error> {
+        let guest = GuestFunction::new(shown(cpu, &*device).await?);
+        let machine = Rc::downgrade(machine);
+        Ok(Rc::new_cyclic(|me| Self { me: Weak::clone(me), device, guest, machine, used: Cell::new(0) }))
+    }
+
+    /// An interrupt has come, to the core `cpu`.
+    fn signal(&self, cpu: &Cpu, number: u16) {
+        if let Some((machine, message)) = self.machine.upgrade().zip(self.guest.message(number)) {
+            machine.send(cpu, message);
+        }
+    }
+
+    /// Lets as many interrupts come as the guest has enabled.
+    async fn set_interrupts(&self, cpu: &Cpu) {
+        let Some(machine) = self.machine.upgrade() else { return };
+        let wanted = self.guest.vectors();
+        if self.used.replace(wanted) != wanted {
+            let target = |n| self.guest.target(n).map_or(0, |message| machine.core_of(message));
+            let cores = (0..wanted).map(|n| machine.vcpus[target(n)].home()).collect();
+            let me = Weak::clone(&self.me);
+            let signal = Rc::new(move |cpu: &Cpu, number| {
+                if let Some(me) = me.upgrade() {
+                    me.signal(cpu, number);
+                }
+            });
+            // With fewer than it wants, a guest lacks those that come last.
+            let _ = self.device.set_interrupts(cpu, cores, signal).await;
+        }
+        while let Some(number) = self.guest.take_waiting() {
+            self.signal(cpu, number);
+        }
+    }
+
+    /// The guest resets it.
+    async fn reset_function(&self, cpu: &Cpu) {
+        self.used.set(0);
+        let _ = self.device.reset(cpu).await;
+        self.guest.reset(ResetKind::Function);
+        self.device.bars_moved(cpu, &[]);
+    }
+}
+
+impl GuestDevice for Assigned {
+    fn config_read<'a>(&'a self, _: &'a Cpu, register: u16) -> Async<'a, u32> {
+        Box::pin(async move { self.guest.config_read(register) })
+    }
+
+    fn config_write<'a>(&'a self, cpu: &'a Cpu, register: u16, value: u32, enables: u8) -> Async<'a, ()> {
+        Box::pin(async move {
+            for effect in self.guest.config_write(register, value, enables) {
+                match effect {
+                    ConfigEffect::BusMaster(on) => self.device.set_master(cpu, on).await,
+                    ConfigEffect::FunctionLevelReset => self.reset_function(cpu).await,
+                    ConfigEffect::Msi | ConfigEffect::Msix { .. } => self.set_interrupts(cpu).await,
+                    ConfigEffect::MemoryEnable(_) | ConfigEffect::BarMoved { .. } => {
+                        self.device.bars_moved(cpu, &self.bars());
+                    }
+                    _ => {}
+                }
+            }
+        })
+    }
+
+    fn bars(&self) -> Vec<BarPart> {
+        let mut parts = Vec::new();
+        for bar in 0..6 {
+            let Some((guest, length)) = self.guest.bar(bar) else { continue };
+            let table = self.guest.table_pages().filter(|(of, _)| *of == bar).map(|(_, pages)| pages);
+            let registers = self.device.registers(bar);
+            let mut add = |from: u64, to: u64, is_table: bool| {
+                let behind = match registers {
+                    Some(host) if !is_table => Behind::Host(host + from),
+                    _ => Behind::Hypervisor(bar, from),
+                };
+                if from < to {
+                    parts.push(BarPart { guest: guest + from, length: to - from, behind });
+                }
+            };
+            match table {
+                None => add(0, length, false),
+                Some(pages) => {
+                    add(0, pages.start, false);
+                    add(pages.start, pages.end.min(length), true);
+                    add(pages.end, length, false);
+                }
+            }
+        }
+        parts
+    }
+
+    fn read<'a>(&'a self, _: &'a Cpu, bar: u8, offset: u64, into: &'a mut [u8]) -> Async<'a, ()> {
+        Box::pin(async move {
+            match self.guest.table_pages() {
+                Some((of, pages)) if of == bar && pages.contains(&offset) => {
+                    self.guest.table_read(offset, into);
+                }
+                _ => into.fill(0xff),
+            }
+        })
+    }
+
+    fn write<'a>(&'a self, cpu: &'a Cpu, bar: u8, offset: u64, from: &'a [u8]) -> Async<'a, ()> {
+        Box::pin(async move {
+            let is_table =
+                self.guest.table_pages().is_some_and(|(of, pages)| of == bar && pages.contains(&offset));
+            if is_table && self.guest.table_write(offset, from).is_some() && self.guest.uses_table() {
+                self.set_interrupts(cpu).await;
+            }
+        })
+    }
+
+    fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            self.reset_function(cpu).await;
+            self.guest.reset(ResetKind::Fundamental);
+        })
+    }
+
+    fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            self.used.set(0);
+            self.device.close(cpu).await;
+        })
+    }
+}
+
+/// The configuration space that a guest is shown: the function's identity, BARs and messages, and nothing that it could harm others
+/// with.
+async fn shown(cpu: &Cpu, device: &dyn VfioDevice) -> Result<ConfigSpace, Error> {
+    let identity = device.identity();
+    let mut config = ConfigSpace::endpoint(identity.vendor, identity.device, identity.class)
+        .revision(identity.revision)
+        .subsystem(identity.subsystem_vendor, identity.subsystem);
+    for n in 0..6u8 {
+        let Some(range) = device.bar(n) else { continue };
+        let register = device.config_read(cpu, header::BAR0 + 4 * u16::from(n)).await;
+        // A virtual function has its BARs without registers: there is room for a wide one where no other follows.
+        let is_free = n < 5 && device.bar(n + 1).is_none();
+        config = match register >> 1 & 3 {
+            2 => config.bar64(n, range.length, range.prefetchable),
+            _ if register == 0 && is_free => config.bar64(n, range.length, range.prefetchable),
+            _ => config.bar32(n, range.length, range.prefetchable),
+        };
+    }
+    config = config.power_management().pcie(link(cpu, device).await);
+    if let Some(at) = device.capability(id::MSIX) {
+        let mut words = [0; 3];
+        for (n, word) in (0..).zip(&mut words) {
+            *word = device.config_read(cpu, at + 4 * n).await;
+        }
+        config = config.msix(MsixLayout::read(&|offset| words[usize::from((offset - at) / 4) % 3], at));
+    } else if let Some(at) = device.capability(id::MSI) {
+        let control = device.config_read(cpu, at).await >> (8 * u32::from(msi::CONTROL));
+        config = config.msi(1 << (control >> 1 & 7).min(5));
+    }
+    config.build().map_err(|_| Error::NotSupported)
+}
+
+/// Its link, as the guest is shown it.
+async fn link(cpu: &Cpu, device: &dyn VfioDevice) -> PcieParams {
+    let known = match device.capability(id::PCI_EXPRESS) {
+        None => None,
+        Some(at) => {
+            let link = device.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
+            Generation::from_number(link as u8 & 0xf).zip(Width::from_lanes((link >> 4) as u8 & 0x3f))
+        }
+    };
+    let (generation, width) = known.unwrap_or((Generation::Gen3, Width::X4));
+    PcieParams::endpoint(generation, width)
+}

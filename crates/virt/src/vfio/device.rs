@@ -1,0 +1,174 @@
+//! What a hypervisor does with a function that it passes through.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::irq::{Affinity, IrqReturn};
+use platform::memory::PhysAddr;
+use platform::pci::{BarRange, Identity, PciDevice};
+
+use super::Container;
+use crate::bus::BarPart;
+
+/// Told which of a function's interrupts has come, by the core that it came to.
+pub type Signal = Rc<dyn Fn(&Cpu, u16)>;
+
+/// What a hypervisor does with a function that it passes through (Linux: the calls of a VFIO device's file). Functions of the host
+/// are such ([`HostFunction`]); whoever mediates a function of another kind is asked the same.
+pub trait VfioDevice {
+    /// What it is.
+    fn identity(&self) -> Identity;
+
+    /// Reads a doubleword of its configuration space: what the guest is shown is made after it.
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32>;
+
+    /// Where a capability is.
+    fn capability(&self, id: u8) -> Option<u16>;
+
+    /// What a BAR asks for.
+    fn bar(&self, bar: u8) -> Option<BarRange>;
+
+    /// Where the host's cores find a BAR, while they do.
+    fn registers(&self, bar: u8) -> Option<PhysAddr>;
+
+    /// The guest lets it send requests, or does not.
+    fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()>;
+
+    /// Resets it. It sends no requests and no interrupts afterwards.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if it cannot be reset alone, [`Error::NoDevice`] if it is gone.
+    fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
+
+    /// Lets its interrupts come to `signal`, the n-th by the n-th of these cores; none without cores.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if there are fewer, [`Error::NoDevice`] if it is gone.
+    fn set_interrupts<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        cores: Vec<CpuId>,
+        signal: Signal,
+    ) -> Async<'a, Result<(), Error>>;
+
+    /// The guest sees its BARs there now: other functions of the guest may reach them.
+    fn bars_moved(&self, cpu: &Cpu, parts: &[BarPart]);
+
+    /// The guest has it no longer: it is reset, and reaches nothing of the guest.
+    fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
+}
+
+/// A function of the host.
+pub struct HostFunction {
+    device: PciDevice,
+    container: Rc<Container>,
+    has_interrupts: Cell<bool>,
+    eventfd: u64,
+}
+
+impl HostFunction {
+    /// Lets a function's requests lead where the container's do. To signal an interrupt takes its handler `eventfd` cycles.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is somebody else's,
+    /// [`Error::NoMemory`] if the guest's memory cannot be held.
+    pub fn open(
+        cpu: &Cpu,
+        container: &Rc<Container>,
+        device: PciDevice,
+        eventfd: u64,
+    ) -> Result<Rc<Self>, Error> {
+        container.attach(cpu, &device)?;
+        let container = Rc::clone(container);
+        Ok(Rc::new(Self { device, container, has_interrupts: Cell::new(false), eventfd }))
+    }
+
+    async fn free_interrupts(&self, cpu: &Cpu) {
+        if self.has_interrupts.replace(false) {
+            self.device.free_irqs(cpu).await;
+        }
+    }
+}
+
+impl VfioDevice for HostFunction {
+    fn identity(&self) -> Identity {
+        self.device.identity()
+    }
+
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32> {
+        self.device.config_read(cpu, register)
+    }
+
+    fn capability(&self, id: u8) -> Option<u16> {
+        self.device.capability(id)
+    }
+
+    fn bar(&self, bar: u8) -> Option<BarRange> {
+        self.device.bar(bar)
+    }
+
+    fn registers(&self, bar: u8) -> Option<PhysAddr> {
+        self.device.bar(bar).filter(|_| self.device.is_present()).map(|range| range.start)
+    }
+
+    fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()> {
+        self.device.set_master(cpu, on)
+    }
+
+    fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.free_interrupts(cpu).await;
+            if !self.device.is_present() {
+                return Err(Error::NoDevice);
+            }
+            self.device.set_master(cpu, false).await;
+            let done = self.device.reset(cpu).await;
+            // A reset by the kernel leaves the function as its driver had it.
+            self.device.set_master(cpu, false).await;
+            done
+        })
+    }
+
+    fn set_interrupts<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        cores: Vec<CpuId>,
+        signal: Signal,
+    ) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.free_interrupts(cpu).await;
+            if cores.is_empty() {
+                return Ok(());
+            }
+            let (count, eventfd) = (cores.len() as u16, self.eventfd);
+            let irqs = self.device.alloc_irqs(cpu, 1, count, Affinity::Cpus(cores)).await?;
+            self.has_interrupts.set(true);
+            let got = irqs.len() as u16;
+            for (number, irq) in (0u16..).zip(irqs) {
+                let signal = Rc::clone(&signal);
+                let handler = Rc::new(move |cpu: &Cpu| {
+                    cpu.work(eventfd);
+                    signal(cpu, number);
+                    IrqReturn::Handled
+                });
+                self.device.request_irq(irq, "vfio", handler, None)?;
+            }
+            if got < count { Err(Error::NoSpace) } else { Ok(()) }
+        })
+    }
+
+    fn bars_moved(&self, cpu: &Cpu, parts: &[BarPart]) {
+        self.container.set_bars(cpu, self.device.address(), parts);
+    }
+
+    fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            // Out of reach first, so that nothing of it meets memory that is somebody else's by then.
+            self.container.detach(cpu, self.device.address());
+            // One that cannot be reset is left as it is: without a domain it reaches nothing.
+            let _ = self.reset(cpu).await;
+        })
+    }
+}
