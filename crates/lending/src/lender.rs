@@ -9,6 +9,7 @@ use kernel::IommuDomain;
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::dma::Direction;
+use platform::irq::{Affinity, IrqReturn};
 use platform::memory::{PAGE, PhysAddr};
 use platform::pci::{ChannelState, PciBinding, PciDevice, PciDriver, PciMatch, Recovery};
 use units::Iova;
@@ -22,6 +23,11 @@ use crate::service::Service;
 /// Where a host's interrupt controllers take messages (Intel SDM volume 3, message signalled interrupts), and how many bytes that
 /// is.
 pub(crate) const MESSAGES: (u64, u64) = (0xfee0_0000, 1 << 20);
+/// Where a guest's memory begins, below and above the hole for devices (the PC's, which every guest has).
+pub(crate) const LOW_MEMORY: u64 = 0;
+pub(crate) const HIGH_MEMORY: u64 = 4 << 30;
+/// Cycles of a handler that passes an interrupt on, beside its write (assumed: finding out whose it is).
+const FORWARD: u64 = 200;
 /// Register of the expansion ROM's address.
 const ROM: u16 = 0x30;
 
@@ -34,8 +40,12 @@ struct Lease {
     to: u8,
     /// The function's place among the adapter's requesters.
     place: u8,
-    /// What it reaches: the borrower's addresses, and its interrupt controllers.
-    windows: [Mapping; 2],
+    /// What it reaches: the borrower's addresses, and its interrupt controllers; or a guest's memory.
+    windows: Vec<Mapping>,
+    /// It is a guest's.
+    for_guest: bool,
+    /// Its interrupts come to this host, and are passed on.
+    forwards: bool,
     /// Where the IOMMU lets it reach them alone.
     domain: Option<IommuDomain>,
     /// Functions that it reaches, and what of windows and of the IOMMU that takes.
@@ -208,7 +218,7 @@ impl Lender {
         self.held.borrow().values().filter(is).count()
     }
 
-    /// Lends a function to a node, which it is to reach `window` bytes of.
+    /// Lends a function to a node, which it is to reach `window` bytes of; for a guest there it reaches nothing yet.
     ///
     /// # Errors
     /// [`Error::Busy`] if somebody has it, [`Error::NotSupported`] if it has no interrupt messages, [`Error::NoSpace`] if a table of the
@@ -219,7 +229,7 @@ impl Lender {
         service: &Service,
         to: u8,
         function: Bdf,
-        window: u64,
+        window: Option<u64>,
     ) -> Result<Terms, Error> {
         let held = self.held(function)?;
         if !matches!(*held.state.borrow(), State::Free) {
@@ -265,9 +275,107 @@ impl Lender {
         {
             service.log(format!("{function} cannot be reset: {error}"));
         }
+        if lease.forwards {
+            held.device.free_irqs(cpu).await;
+        }
         lease.end(cpu, &service.adapter);
         held.state.replace(State::Free);
         Ok(())
+    }
+
+    /// Lets a guest's function reach the guest's memory: `low` and `high` bytes in a row from `at` of the borrower's addresses.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if it does already, [`Error::NoSpace`] if the window is too small.
+    pub fn open(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (to, function): (u8, Bdf),
+        memory: (u64, u64, u64),
+    ) -> Result<(), Error> {
+        self.lease(to, function, |lease, _| lease.open(cpu, &service.adapter, memory))
+    }
+
+    /// Passes so many of a function's interrupts on to its borrower, from bit `first` of the doorbell on; none if `count` is 0. Gives
+    /// how many there are.
+    pub async fn forward(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (to, function): (u8, Bdf),
+        (first, count): (u8, u8),
+    ) -> Result<u8, Error> {
+        let held = self.held(function)?;
+        let forwarded = self.lease(to, function, |lease, _| match lease.for_guest {
+            true => Ok(std::mem::take(&mut lease.forwards)),
+            false => Err(Error::NotPermitted),
+        })?;
+        if forwarded {
+            held.device.free_irqs(cpu).await;
+        }
+        if count == 0 {
+            return Ok(0);
+        }
+        let irqs = held.device.alloc_irqs(cpu, 1, count.into(), Affinity::Spread).await?;
+        // The lease may have ended meanwhile.
+        if self.lease(to, function, |lease, _| Ok(lease.forwards = true)).is_err() {
+            held.device.free_irqs(cpu).await;
+            return Err(Error::NotPermitted);
+        }
+        let granted = irqs.len() as u8;
+        for (bit, irq) in (first..).zip(irqs) {
+            let service = service.me();
+            let handler = Rc::new(move |cpu: &Cpu| {
+                if let Some(service) = service.upgrade() {
+                    cpu.work(FORWARD);
+                    service.ring(cpu, to, bit);
+                }
+                IrqReturn::Handled
+            });
+            held.device.request_irq(irq, "lender", handler, None)?;
+        }
+        Ok(granted)
+    }
+
+    /// A doubleword of the configuration space of a function that is lent, whoever has it.
+    pub async fn inspect(&self, cpu: &Cpu, function: Bdf, register: u16) -> Result<u32, Error> {
+        let held = self.held(function)?;
+        Ok(held.device.config_read(cpu, register & !3).await)
+    }
+
+    /// Where its BARs are here.
+    pub fn describe(&self, function: Bdf) -> Result<Bars, Error> {
+        Ok(self.held(function)?.own_bars())
+    }
+
+    /// Lets a function that a guest has reach a BAR of another that it has, where the guest sees it.
+    pub fn join_guest(
+        &self,
+        cpu: &Cpu,
+        service: &Service,
+        (to, function): (u8, Bdf),
+        (peer, bar): (Peer, u8),
+        (there, seen): ((u64, u64), u64),
+    ) -> Result<(), Error> {
+        let there = match peer.node == service.adapter.node() {
+            false => there,
+            true => {
+                let held = self.held(peer.function)?;
+                if held.to() != Some(to) {
+                    return Err(Error::NotPermitted);
+                }
+                held.own_bars().get(usize::from(bar)).copied().ok_or(Error::Invalid)?
+            }
+        };
+        self.lease(to, function, |lease, _| {
+            if !lease.for_guest {
+                return Err(Error::NotPermitted);
+            }
+            let joined = lease.reach(cpu, &service.adapter, peer.node, there, Some(seen))?;
+            lease.peers.entry(peer).or_default().push(joined);
+            Ok(())
+        })
     }
 
     /// Lets a function that a node has reach another that it has.
@@ -437,7 +545,7 @@ impl Lease {
         service: &Service,
         held: &Held,
         to: u8,
-        window: u64,
+        window: Option<u64>,
     ) -> Result<(Self, Terms), Error> {
         let (device, adapter) = (&held.device, &*service.adapter);
         // The registers of BARs as they are, from which the borrower goes on.
@@ -447,19 +555,29 @@ impl Lease {
         }
         *held.bars.borrow_mut() = registers;
         let place = adapter.add_local(cpu, device.address().bdf)?;
-        let memory = adapter.map(cpu, to, 0, window);
-        let memory = memory.inspect_err(|_| adapter.remove_local(cpu, place))?;
-        let messages = adapter.map(cpu, to, MESSAGES.0, MESSAGES.1).inspect_err(|_| {
-            adapter.unmap(cpu, memory);
-            adapter.remove_local(cpu, place);
-        })?;
-        let (peers, guests) = (BTreeMap::new(), Vec::new());
-        let windows = [memory, messages];
-        let shown = Shown::default();
-        let mut lease = Self { to, place, windows, domain: None, peers, guests, shown };
-        let isolated = lease.isolate(cpu, service, device).and_then(|domain| {
+        let mut lease = Self {
+            to,
+            place,
+            windows: Vec::new(),
+            for_guest: window.is_none(),
+            forwards: false,
+            domain: None,
+            peers: BTreeMap::new(),
+            guests: Vec::new(),
+            shown: Shown::default(),
+        };
+        let reaches = window.map(|window| [(0, window), MESSAGES]);
+        let mapped = reaches.into_iter().flatten().try_for_each(|(at, length)| {
+            lease.windows.push(adapter.map(cpu, to, at, length)?);
+            Ok(())
+        });
+        let isolated = mapped.and_then(|()| lease.isolate(cpu, service, device)).and_then(|domain| {
             lease.domain = domain;
-            Shown::new(cpu, service, device)
+            match lease.for_guest && lease.domain.is_none() {
+                // Nothing would keep it from what is not the guest's.
+                true => Err(Error::NotSupported),
+                false => Shown::new(cpu, service, device),
+            }
         });
         match isolated {
             Ok(shown) => lease.shown = shown,
@@ -470,8 +588,8 @@ impl Lease {
         }
         let command = u32::from(header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE);
         device.config_write(cpu, header::COMMAND, command, 3).await;
-        let bars = lease.shown.bars;
-        let terms = Terms { place, window: memory.at.0, messages: messages.at.0, bars };
+        let (bars, window) = (lease.shown.bars, |n: usize| lease.windows.get(n).map_or(0, |own| own.at.0));
+        let terms = Terms { place, window: window(0), messages: window(1), bars };
         Ok((lease, terms))
     }
 
@@ -508,20 +626,9 @@ impl Lease {
         let mut found = Bars::default();
         let mut reach = || {
             for (own, &(at, length)) in found.iter_mut().zip(&bars).filter(|(_, (_, length))| *length > 0) {
-                let window = match peer.node == adapter.node() {
-                    true => None,
-                    false => Some(adapter.map(cpu, peer.node, at, length)?),
-                };
-                let here = window.map_or(PhysAddr(at), |window| window.at);
-                joined.push(Joined { window, mapped: None });
-                if let (Some(domain), Some(last)) = (&self.domain, joined.last_mut()) {
-                    // The IOMMU knows pages.
-                    let (start, end) = (here.align_down(PAGE), (here.0 + length).next_multiple_of(PAGE));
-                    let (iova, pages) = (Iova::new(start.0), end - start.0);
-                    domain.map_at(cpu, iova, start, pages, Direction::Bidirectional)?;
-                    last.mapped = Some((iova, pages));
-                }
-                *own = (here.0, length);
+                let one = self.reach(cpu, adapter, peer.node, (at, length), None)?;
+                *own = (one.window.map_or(at, |window| window.at.0), length);
+                joined.push(one);
             }
             Ok(())
         };
@@ -531,6 +638,52 @@ impl Lease {
             self.unreach(cpu, adapter, peer);
         }
         reached.map(|()| found)
+    }
+
+    /// Lets the function reach `length` bytes from `at` of this host or of another; where the IOMMU is on, at the address `seen`, or
+    /// at their own.
+    fn reach(
+        &self,
+        cpu: &Cpu,
+        adapter: &Adapter,
+        node: u8,
+        (at, length): (u64, u64),
+        seen: Option<u64>,
+    ) -> Result<Joined, Error> {
+        let window = match node == adapter.node() {
+            true => None,
+            false => Some(adapter.map(cpu, node, at, length)?),
+        };
+        let here = window.map_or(PhysAddr(at), |window| window.at);
+        let Some(domain) = &self.domain else { return Ok(Joined { window, mapped: None }) };
+        // The IOMMU knows pages.
+        let (start, end) = (here.align_down(PAGE), (here.0 + length).next_multiple_of(PAGE));
+        let (iova, pages) = (Iova::new(seen.map_or(start.0, |seen| seen & !(PAGE - 1))), end - start.0);
+        match domain.map_at(cpu, iova, start, pages, Direction::Bidirectional) {
+            Ok(()) => Ok(Joined { window, mapped: Some((iova, pages)) }),
+            Err(error) => {
+                window.into_iter().for_each(|window| adapter.unmap(cpu, window));
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets it reach a guest's memory at the guest's addresses.
+    fn open(&mut self, cpu: &Cpu, adapter: &Adapter, (at, low, high): (u64, u64, u64)) -> Result<(), Error> {
+        let Some(domain) = self.domain.as_ref().filter(|_| self.for_guest) else {
+            return Err(Error::NotPermitted);
+        };
+        if !self.windows.is_empty() {
+            return Err(Error::Busy);
+        }
+        let bytes = low.checked_add(high).ok_or(Error::Invalid)?;
+        let window = adapter.map(cpu, self.to, at, bytes)?;
+        self.windows.push(window);
+        let parts = [(LOW_MEMORY, window.at, low), (HIGH_MEMORY, window.at + low, high)];
+        let parts = parts.into_iter().filter(|(.., length)| *length > 0);
+        parts.into_iter().try_for_each(|(guest, at, length)| {
+            domain.map_at(cpu, Iova::new(guest), at, length, Direction::Bidirectional)
+        })
     }
 
     /// Lets neither of the two reach the other any more.

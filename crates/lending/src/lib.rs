@@ -13,14 +13,19 @@
 //! | `service` | a host's service, and what it does when a neighbour goes |
 //! | `lender` | the functions that it lends, and their leases |
 //! | `borrower` | the functions that it has borrowed |
+//! | `mediated` | functions that guests borrow |
+//! | `doorbell` | bits of the adapter's doorbell that belong to guests' interrupts |
 //! | `way` | the way to a borrowed function: what the kernel and the driver's DMA API use |
 
 mod borrower;
+mod doorbell;
 mod lender;
 mod mail;
+mod mediated;
 mod message;
 mod service;
 mod way;
 
 pub use lender::{LenderDriver, Offers};
+pub use mediated::Mediated;
 pub use service::{Counters, Lendable, LendingParams, Service};

@@ -195,6 +195,14 @@ impl Mail {
         self.written.set(self.written.get() + 1);
     }
 
+    /// Rings bits of another node's doorbell, if it has been talked to.
+    pub fn ring(&self, cpu: &Cpu, node: u8, bits: u32) {
+        let peer = self.peers.borrow().get(&node).cloned();
+        if let Some(peer) = peer {
+            peer.registers.write_u32(cpu, regs::DOORBELL, bits);
+        }
+    }
+
     /// Answers a request.
     pub async fn answer(&self, cpu: &Cpu, node: u8, sequence: u32, reply: Reply) {
         if let Ok(peer) = self.connect(cpu, node).await {

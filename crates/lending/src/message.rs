@@ -34,6 +34,19 @@ pub(crate) enum Request {
     Join { function: Bdf, peer: Peer, bars: Bars },
     /// To let neither of the two reach the other any more.
     Part { function: Bdf, peer: Peer },
+    /// A doubleword of the configuration space of a function that is lent, whoever has it: what it is.
+    Inspect { function: Bdf, register: u16 },
+    /// Where its BARs are, likewise.
+    Describe { function: Bdf },
+    /// To have a function for a guest: it reaches nothing yet.
+    BorrowForGuest { function: Bdf },
+    /// To let it reach a guest's memory at the guest's addresses: below and above the hole for devices, both in a row from `at` of
+    /// the asker's addresses.
+    Open { function: Bdf, at: u64, low: u64, high: u64 },
+    /// To have its interrupts ring the asker's doorbell from bit `first` on; no more interrupts if there are 0.
+    Interrupts { function: Bdf, first: u8, count: u8 },
+    /// To let a function that a guest has reach a BAR of another, which its lender says to be `there`, where the guest sees it.
+    JoinGuest { function: Bdf, peer: Peer, bar: u8, there: (u64, u64), seen: u64 },
 }
 
 /// BARs: where, and how long; 0 for none.
@@ -181,6 +194,32 @@ impl Request {
                 (words[1], words[2]) = (bits(function), peer.bits());
                 10
             }
+            Self::Inspect { function, register } => {
+                (words[1], words[2]) = (bits(function), register.into());
+                11
+            }
+            Self::Describe { function } => {
+                words[1] = bits(function);
+                12
+            }
+            Self::BorrowForGuest { function } => {
+                words[1] = bits(function);
+                13
+            }
+            Self::Open { function, at, low, high } => {
+                words[1] = bits(function);
+                words[2..5].copy_from_slice(&[at, low, high]);
+                14
+            }
+            Self::Interrupts { function, first, count } => {
+                (words[1], words[2]) = (bits(function), u64::from(first) | u64::from(count) << 8);
+                15
+            }
+            Self::JoinGuest { function, peer, bar, there: (at, length), seen } => {
+                words[1] = bits(function);
+                words[2..7].copy_from_slice(&[peer.bits(), bar.into(), at, length, seen]);
+                16
+            }
         };
         words[0] = head(sequence, kind);
         words
@@ -205,6 +244,18 @@ impl Request {
             8 => Self::Admit { function: of, peer: Peer::from_bits(words[2]), place: words[3] as u8 },
             9 => Self::Join { function: of, peer: Peer::from_bits(words[2]), bars: bars(&words[4..]) },
             10 => Self::Part { function: of, peer: Peer::from_bits(words[2]) },
+            11 => Self::Inspect { function: of, register: words[2] as u16 },
+            12 => Self::Describe { function: of },
+            13 => Self::BorrowForGuest { function: of },
+            14 => Self::Open { function: of, at: words[2], low: words[3], high: words[4] },
+            15 => Self::Interrupts { function: of, first: words[2] as u8, count: (words[2] >> 8) as u8 },
+            16 => Self::JoinGuest {
+                function: of,
+                peer: Peer::from_bits(words[2]),
+                bar: words[3] as u8,
+                there: (words[4], words[5]),
+                seen: words[6],
+            },
             _ => return None,
         })
     }
@@ -304,6 +355,24 @@ mod tests {
                 bars
             }),
             (functions(), peers()).prop_map(|(function, peer)| Request::Part { function, peer }),
+            (functions(), any::<u16>())
+                .prop_map(|(function, register)| Request::Inspect { function, register }),
+            functions().prop_map(|function| Request::Describe { function }),
+            functions().prop_map(|function| Request::BorrowForGuest { function }),
+            (functions(), any::<[u64; 3]>()).prop_map(|(function, [at, low, high])| Request::Open {
+                function,
+                at,
+                low,
+                high
+            }),
+            (functions(), any::<[u8; 2]>()).prop_map(|(function, [first, count])| Request::Interrupts {
+                function,
+                first,
+                count
+            }),
+            (functions(), peers(), any::<u8>(), any::<(u64, u64)>(), any::<u64>()).prop_map(
+                |(function, peer, bar, there, seen)| Request::JoinGuest { function, peer, bar, there, seen }
+            ),
         ]
     }
 

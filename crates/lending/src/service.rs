@@ -14,8 +14,10 @@ use units::Duration;
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::borrower::Borrower;
+use crate::doorbell::Doorbell;
 use crate::lender::{Lender, LenderDriver, Offers};
 use crate::mail::{Asked, Mail, NODES};
+use crate::mediated::AllMediated;
 use crate::message::{Reply, Request};
 
 /// How a service works.
@@ -51,8 +53,10 @@ pub struct Counters {
     pub lent: usize,
     /// Of those, such as the IOMMU lets reach their windows alone.
     pub isolated: usize,
-    /// Functions that are borrowed.
+    /// Functions that are borrowed, those of guests included.
     pub borrowed: usize,
+    /// Interrupts of functions that guests of other nodes have, which were passed on.
+    pub forwarded: u64,
     /// Of the adapter: segments, own requesters, requesters of others in use.
     pub in_use: [usize; 3],
 }
@@ -67,10 +71,15 @@ pub struct Service {
     mail: Mail,
     lender: Rc<Lender>,
     borrower: Borrower,
+    /// Functions that guests have, or may have.
+    pub(crate) mediated: AllMediated,
+    pub(crate) doorbell: Doorbell,
     /// What requests of other nodes' cores are called here.
     aliases: RefCell<BTreeMap<u8, Bdf>>,
     /// Somebody asks whether the others are still there.
     beats: Cell<bool>,
+    /// Interrupts passed on.
+    forwarded: Cell<u64>,
 }
 
 /// What a host needs before its service can start: a driver for the functions that it lends.
@@ -140,8 +149,11 @@ impl Service {
             mail,
             lender,
             borrower: Borrower::default(),
+            mediated: AllMediated::default(),
+            doorbell: Doorbell::default(),
             aliases: RefCell::default(),
             beats: Cell::new(false),
+            forwarded: Cell::new(0),
         });
         service.admit_neighbours(cpu).await?;
         let me = Rc::downgrade(&service);
@@ -187,7 +199,8 @@ impl Service {
             messages: self.mail.written.get(),
             lent: self.lender.leases().len(),
             isolated: self.lender.isolated(),
-            borrowed: self.borrower.count(),
+            borrowed: self.borrower.count() + self.mediated.all().len(),
+            forwarded: self.forwarded.get(),
             in_use: self.adapter.in_use(),
         }
     }
@@ -195,6 +208,17 @@ impl Service {
     /// Who has which function.
     pub fn leases(&self) -> Vec<(Bdf, u8)> {
         self.lender.leases()
+    }
+
+    /// Itself, for those that it may outlive.
+    pub(crate) fn me(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
+    }
+
+    /// Rings a bit of another node's doorbell, if that is there.
+    pub(crate) fn ring(&self, cpu: &Cpu, node: u8, bit: u8) {
+        self.forwarded.set(self.forwarded.get() + 1);
+        self.mail.ring(cpu, node, 1 << bit);
     }
 
     pub(crate) async fn ask(&self, cpu: &Cpu, node: u8, request: Request) -> Result<Reply, Error> {
@@ -221,6 +245,7 @@ impl Service {
         if bits & wire::ntb::LINK_CHANGED != 0 {
             self.cables_changed(cpu).await;
         }
+        self.doorbell.ring(cpu, bits);
         for asked in self.mail.collect(cpu) {
             let me = self.me.upgrade();
             if let (Some(kernel), Some(me)) = (self.kernel(), me) {
@@ -244,7 +269,9 @@ impl Service {
 
     /// A node is no longer there: what it has lent is gone, what it has borrowed comes back. Done in a task of its own.
     fn lost(&self, node: u8) {
-        if self.borrower.from(node).is_empty() && self.lender.lent_to(node).is_empty() {
+        let mediated = self.mediated.from(node);
+        if self.borrower.from(node).is_empty() && self.lender.lent_to(node).is_empty() && mediated.is_empty()
+        {
             return;
         }
         let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
@@ -254,6 +281,7 @@ impl Service {
                 for function in me.borrower.from(node) {
                     let _ = me.borrower.give_back(&cpu, &me, (node, function), true).await;
                 }
+                mediated.iter().for_each(|mediated| mediated.lost(&cpu));
                 for function in me.lender.lent_to(node) {
                     let _ = me.lender.take_back(&cpu, &me, node, function).await;
                 }
@@ -275,7 +303,7 @@ impl Service {
         match request {
             Request::Check { function, lent } => {
                 let holds = match lent {
-                    true => self.borrower.has(node, function),
+                    true => self.borrower.has(node, function) || self.mediated.has(node, function),
                     false => lender.lent_to(node).contains(&function),
                 };
                 if holds { Ok(Reply::Done) } else { Err(Error::NoDevice) }
@@ -284,12 +312,8 @@ impl Service {
                 let (function, to) = lender.offer(n.into()).ok_or(Error::NoDevice)?;
                 Ok(Reply::Offer { function, to })
             }
-            Request::Borrow { function, window } => {
-                let terms = lender.lend(cpu, self, node, function, window).await?;
-                self.log(format!("{function} is lent to node {node}"));
-                self.beat();
-                Ok(Reply::Lent(terms))
-            }
+            Request::Borrow { function, window } => self.lend(cpu, node, function, Some(window)).await,
+            Request::BorrowForGuest { function } => self.lend(cpu, node, function, None).await,
             Request::Return { function } => {
                 lender.take_back(cpu, self, node, function).await?;
                 self.log(format!("{function} is back from node {node}"));
@@ -312,12 +336,39 @@ impl Service {
                 lender.part(cpu, self, (node, function), peer)?;
                 Ok(Reply::Done)
             }
+            Request::Inspect { function, register } => {
+                lender.inspect(cpu, function, register).await.map(Reply::Value)
+            }
+            Request::Describe { function } => lender.describe(function).map(Reply::Bars),
+            Request::Open { function, at, low, high } => {
+                lender.open(cpu, self, (node, function), (at, low, high))?;
+                Ok(Reply::Done)
+            }
+            Request::Interrupts { function, first, count } => {
+                let granted = lender.forward(cpu, self, (node, function), (first, count)).await?;
+                Ok(Reply::Value(granted.into()))
+            }
+            Request::JoinGuest { function, peer, bar, there, seen } => {
+                lender.join_guest(cpu, self, (node, function), (peer, bar), (there, seen))?;
+                Ok(Reply::Done)
+            }
             Request::Revoke { function } => {
-                self.borrower.give_back(cpu, self, (node, function), true).await?;
+                match self.mediated.of(node, function) {
+                    Some(mediated) => mediated.lost(cpu),
+                    None => self.borrower.give_back(cpu, self, (node, function), true).await?,
+                }
                 self.log(format!("node {node} has taken {function} back"));
                 Ok(Reply::Done)
             }
         }
+    }
+
+    /// Lends a function to a node, or to a guest there.
+    async fn lend(&self, cpu: &Cpu, node: u8, function: Bdf, window: Option<u64>) -> Result<Reply, Error> {
+        let terms = self.lender.lend(cpu, self, node, function, window).await?;
+        self.log(format!("{function} is lent to node {node}"));
+        self.beat();
+        Ok(Reply::Lent(terms))
     }
 
     /// Takes a function that is lent back, whatever its borrower is doing; nothing if nobody has it.
@@ -331,7 +382,7 @@ impl Service {
     }
 
     /// As long as there are leases, asks their other sides now and then whether they are still there.
-    fn beat(&self) {
+    pub(crate) fn beat(&self) {
         let (Some(kernel), Some(me)) = (self.kernel(), self.me.upgrade()) else { return };
         if self.beats.replace(true) {
             return;
@@ -340,7 +391,8 @@ impl Service {
             Box::pin(async move {
                 loop {
                     cpu.sleep(me.params.heartbeat).await;
-                    let (lent, borrowed) = (me.lender.leases(), me.borrower.all());
+                    let (lent, mut borrowed) = (me.lender.leases(), me.borrower.all());
+                    borrowed.extend(me.mediated.all());
                     if lent.is_empty() && borrowed.is_empty() {
                         break;
                     }
@@ -363,9 +415,10 @@ impl Service {
             Err(Error::NoDevice) if lent => {
                 let _ = self.lender.take_back(cpu, self, node, function).await;
             }
-            Err(Error::NoDevice) => {
-                let _ = self.borrower.give_back(cpu, self, (node, function), true).await;
-            }
+            Err(Error::NoDevice) => match self.mediated.of(node, function) {
+                Some(mediated) => mediated.lost(cpu),
+                None => drop(self.borrower.give_back(cpu, self, (node, function), true).await),
+            },
             Err(_) => {
                 self.mail.disconnect(cpu, node);
                 self.lost(node);
@@ -424,7 +477,7 @@ impl Service {
         })
     }
 
-    fn as_task<T: 'static, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, W>
+    pub(crate) fn as_task<T: 'static, W>(&self, work: W) -> impl Future<Output = Result<T, Error>> + use<T, W>
     where
         W: AsyncFnOnce(&Rc<Self>, &Cpu) -> Result<T, Error> + 'static,
     {

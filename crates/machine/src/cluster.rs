@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::computer::{DeviceFile, HostSetup};
+use crate::computer::{DeviceFile, DmaMode, HostSetup};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::doc::Doc;
 use crate::library::Library;
@@ -52,7 +52,7 @@ record! {
     pub struct BorrowEntry {
         /// The device: `b:gpu0` for the device `gpu0` of host `b`.
         function: Placed<String>,
-        /// The host that has it.
+        /// Who has it: a host, or `a/x` for the virtual machine `x` of host `a`.
         by: Placed<String>,
         /// From when on; from before the programs start if not given.
         from: Option<Duration>,
@@ -98,12 +98,34 @@ pub struct BorrowSetup {
     pub name: Placed<String>,
     /// The device.
     pub function: DevicePlace,
-    /// The host that has it.
+    /// The host that has it, or whose virtual machine does.
     pub by: usize,
+    /// That virtual machine.
+    pub vm: Option<usize>,
     /// From when on, counted from when programs start; zero for before that.
     pub from: Duration,
     /// Until when.
     pub until: Option<Duration>,
+}
+
+impl BorrowSetup {
+    /// Whether a host itself has it.
+    pub fn is_by_host(&self, host: usize) -> bool {
+        self.by == host && self.vm.is_none()
+    }
+
+    /// Whether a virtual machine of a host has it.
+    pub fn is_by_vm(&self, host: usize, vm: usize) -> bool {
+        self.by == host && self.vm == Some(vm)
+    }
+
+    /// Bytes of the borrower's memory that it reaches.
+    fn reached(&self, hosts: &[HostSetup]) -> Bytes {
+        match self.vm {
+            Some(vm) => hosts[self.by].vms[vm].memory,
+            None => hosts[self.by].reached_by_borrowed(),
+        }
+    }
 }
 
 /// A scenario's cluster.
@@ -306,9 +328,21 @@ impl ClusterSetup {
         let host = |name: &str| hosts.iter().position(|own| own.name == name);
         let of_by = |message: String, help: String| (&entry.by, (message, help));
         let of_function = |message: String, help: String| (&entry.function, (message, help));
-        let by = host(&entry.by.value).ok_or_else(|| {
-            of_by(format!("there is no host `{}`", entry.by.value), format!("the hosts are {}", names()))
+        let (host_name, vm_name) = match entry.by.value.split_once('/') {
+            Some((host, vm)) => (host, Some(vm)),
+            None => (entry.by.value.as_str(), None),
+        };
+        let by = host(host_name).ok_or_else(|| {
+            of_by(format!("there is no host `{host_name}`"), format!("the hosts are {}", names()))
         })?;
+        let vm = vm_name.map(|name| hosts[by].vm(name).map_err(|(message, help)| of_by(message, help)));
+        let vm = vm.transpose()?;
+        if vm.is_some() && !hosts[by].translates() {
+            return Err(of_by(
+                "the host's IOMMU does not make one row of a guest's memory".to_owned(),
+                "give the host `iommu = \"strict\"`".to_owned(),
+            ));
+        }
         let (lender, device) = entry.function.value.split_once(':').ok_or_else(|| {
             of_function(format!("`{}` names no host", entry.function.value), "such as `b:ssd`".to_owned())
         })?;
@@ -333,13 +367,24 @@ impl ClusterSetup {
                 "it is what devices are lent by".to_owned(),
             ));
         }
+        if vm.is_some() && own.iommu == DmaMode::Off {
+            let message =
+                format!("without an IOMMU of `{}` nothing keeps it from what is not the guest's", own.name);
+            return Err(of_function(message, "give the lender `iommu = \"strict\"`".to_owned()));
+        }
+        if own.passes(found) {
+            return Err(of_function(
+                "it is passed through to a virtual machine of its host".to_owned(),
+                "another device, or not both".to_owned(),
+            ));
+        }
         if own.devices[found].vfs > 0 || own.devices[found].links.len() > 1 {
             return Err(of_function(
                 "it has virtual functions or several links".to_owned(),
                 "a device without `vfs` and with one link".to_owned(),
             ));
         }
-        if lender == by {
+        if lender == by && vm.is_none() {
             return Err(of_by(
                 format!("it is `{}`'s own device", entry.by.value),
                 "another host, or no `[[borrow]]`".to_owned(),
@@ -359,6 +404,7 @@ impl ClusterSetup {
             name: entry.function.clone(),
             function: (lender, found),
             by,
+            vm,
             from: entry.from.unwrap_or(Duration::ZERO),
             until: entry.until,
         })
@@ -410,12 +456,10 @@ impl ClusterSetup {
                 [lender, by].map(|host| adapters(&hosts[host]).next().expect("it has an adapter"));
             let requesters = |ntb: &Ntb| u64::from(ntb.requesters.value.get());
             let bytes = |ntb: &Ntb| ntb.window.value.get() / u64::from(ntb.segments.value.get());
-            let reached = hosts[by].reached_by_borrowed();
+            let reached = borrow.reached(hosts);
             let segments = others()
                 .filter(|other| other.function.0 == lender)
-                .map(|other| {
-                    hosts[other.by].reached_by_borrowed().get().div_ceil(bytes(at_lender)) + LEASE_SEGMENTS
-                })
+                .map(|other| other.reached(hosts).get().div_ceil(bytes(at_lender)) + LEASE_SEGMENTS)
                 .sum::<u64>()
                 + MAIL_SEGMENTS * self.neighbours(hosts, lender);
             let problems = [

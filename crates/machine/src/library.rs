@@ -65,6 +65,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/kpio-ping.toml",
     "scenarios/kpio-send.toml",
     "scenarios/latency-by-size.toml",
+    "scenarios/lend-guest.toml",
     "scenarios/lend-nvme.toml",
     "scenarios/more-ddio.toml",
     "scenarios/netperf.toml",

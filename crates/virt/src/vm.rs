@@ -275,12 +275,31 @@ impl Vm {
     /// # Errors
     /// [`Error::NotSupported`] if its registers make no sense, [`Error::NoSpace`] if the guest's bus is full.
     pub async fn assign(&self, cpu: &Cpu, device: Rc<dyn VfioDevice>) -> Result<u8, Error> {
-        let assigned = Assigned::new(cpu, &self.machine, Rc::clone(&device)).await;
+        // A machine resets what is put into it before its guest finds it, as QEMU's do. One that cannot be reset alone is taken as it is.
+        let assigned = match device.reset(cpu).await {
+            Ok(()) | Err(Error::NotSupported) => Assigned::new(cpu, &self.machine, Rc::clone(&device)).await,
+            Err(error) => Err(error),
+        };
         let at = assigned.and_then(|assigned| self.plug(cpu, assigned));
         if at.is_err() {
             device.close(cpu).await;
         }
         at
+    }
+
+    /// As [`assign`](Self::assign), in a task of the host's: the future need not be polled for it to happen.
+    pub fn add(
+        self: &Rc<Self>,
+        device: Rc<dyn VfioDevice>,
+    ) -> impl Future<Output = Result<u8, Error>> + use<> {
+        let vm = Rc::clone(self);
+        self.in_task("add", async move |_, cpu: &Cpu| vm.assign(cpu, device).await)
+    }
+
+    /// As [`unplug`](Self::unplug), likewise.
+    pub fn remove(self: &Rc<Self>, slot: u8) -> impl Future<Output = Result<(), Error>> + use<> {
+        let vm = Rc::clone(self);
+        self.in_task("remove", async move |_, cpu: &Cpu| vm.unplug(cpu, slot).await)
     }
 
     /// Puts any function into a slot that is empty, whose number it gives; the guest is told. Without one it makes one, which the
@@ -317,6 +336,11 @@ impl Vm {
     /// Its memory.
     pub fn memory(&self) -> &Rc<GuestMemory> {
         &self.machine.memory
+    }
+
+    /// What its hypervisor's parts cost.
+    pub fn costs(&self) -> VirtCosts {
+        self.machine.costs
     }
 
     /// The way of messages to it.
@@ -393,9 +417,9 @@ impl Vm {
         self.machine.memory.close(cpu);
     }
 
-    fn in_task<W>(&self, what: &str, work: W) -> impl Future<Output = ()> + use<W>
+    fn in_task<T: 'static, W>(&self, what: &str, work: W) -> impl Future<Output = T> + use<T, W>
     where
-        W: AsyncFnOnce(Rc<Kernel>, &Cpu) + 'static,
+        W: AsyncFnOnce(Rc<Kernel>, &Cpu) -> T + 'static,
     {
         let host = self.machine.host_kernel.upgrade().expect("a guest does not outlive its host");
         in_task(&host, TaskParams::named(format!("qemu-{what}")), work)

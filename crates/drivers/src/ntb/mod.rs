@@ -219,6 +219,11 @@ impl Adapter {
         }
     }
 
+    /// Lets a range lead nowhere, and keeps it.
+    pub fn sever(&self, cpu: &Cpu, mapping: Mapping) {
+        (mapping.first..mapping.first + mapping.count).for_each(|index| self.write_segment(cpu, index, None));
+    }
+
     /// Lets a requester of this host ask other nodes; gives its place in the table. As often as it is added it has to be
     /// removed.
     ///

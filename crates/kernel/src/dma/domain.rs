@@ -118,6 +118,34 @@ impl Domain {
         entered.map(|()| iova + lead)
     }
 
+    /// Maps blocks of whole pages in a row.
+    pub fn map_row(
+        &self,
+        kernel: &Inner,
+        cpu: &Cpu,
+        blocks: &[(PhysAddr, u64)],
+        permissions: Permissions,
+    ) -> Result<Iova, Error> {
+        let pages = blocks.iter().map(|(_, length)| length / PAGE).sum();
+        let taken = self.space.borrow_mut().take(cpu.id(), pages, 1 << (48 - 12));
+        let (page, _) = taken.ok_or(Error::NoMemory)?;
+        cpu.work(kernel.cores.costs.iova_slow);
+        let (row, mut done) = (Iova::new(page * PAGE), 0);
+        for &(at, length) in blocks {
+            if let Err(error) = self.enter(kernel, cpu, (row + done, at), length / PAGE, permissions) {
+                // Nobody has used any of it.
+                let _ = kernel.cores.ground.edit(|memory| {
+                    let mut all = kernel.pages.borrow_mut();
+                    self.table.unmap(memory, &mut all.frames(self.unit.node), row, Bytes::new(done))
+                });
+                self.space.borrow_mut().give(cpu.id(), page, pages);
+                return Err(error);
+            }
+            done += length;
+        }
+        Ok(row)
+    }
+
     /// Maps whole pages from `at` at an address of the caller's choice.
     ///
     /// # Errors

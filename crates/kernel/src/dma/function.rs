@@ -121,6 +121,22 @@ impl FunctionDma {
         domain
     }
 
+    /// As [`Kernel::map_row`](crate::Kernel::map_row).
+    pub fn map_row(&self, cpu: &Cpu, blocks: &[(PhysAddr, u64)]) -> Result<Iova, Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let domain = self.domain(&kernel, cpu)?.ok_or(Error::NotSupported)?;
+        domain.map_row(&kernel, cpu, blocks, permissions(Direction::Bidirectional))
+    }
+
+    /// As [`Kernel::unmap_row`](crate::Kernel::unmap_row).
+    pub fn unmap_row(&self, cpu: &Cpu, row: Iova, length: u64) {
+        let domain = self.domain.borrow().clone();
+        if let Some((kernel, domain)) = self.kernel.upgrade().zip(domain) {
+            let _ = domain.unmap(&kernel, cpu, row, length);
+            domain.flush_all(&kernel, cpu);
+        }
+    }
+
     /// Lets requests that come as `requester` lead where the function's own do.
     ///
     /// # Errors

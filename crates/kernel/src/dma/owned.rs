@@ -25,6 +25,24 @@ pub struct IommuDomain {
 }
 
 impl Kernel {
+    /// Lets a function reach whole pages that are here and there as one row of addresses, beside what its driver maps (Linux:
+    /// `dma_map_sg` where an IOMMU translates).
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] where addresses are not translated, [`Error::NoDevice`], [`Error::NoMemory`].
+    pub fn map_row(&self, cpu: &Cpu, at: FunctionAddress, blocks: &[(PhysAddr, u64)]) -> Result<Iova, Error> {
+        let _part = cpu.book(Part::Dma);
+        self.inner().pci.function(at).ok_or(Error::NoDevice)?.dma_api().map_row(cpu, blocks)
+    }
+
+    /// Takes a row back; it is out of reach at once.
+    pub fn unmap_row(&self, cpu: &Cpu, at: FunctionAddress, row: Iova, length: u64) {
+        let _part = cpu.book(Part::Dma);
+        if let Some(function) = self.inner().pci.function(at) {
+            function.dma_api().unmap_row(cpu, row, length);
+        }
+    }
+
     /// An empty domain behind the IOMMU of a node.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use kernel::{DmaMode, Kernel};
 use lending::{Lendable, LendingParams, Service};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
-use platform::device::Device;
+use platform::device::{Device, Dma};
 use platform::kernel::TaskParams;
 use platform::pci::PciDriver;
 use platform::sync::Completion;
@@ -244,6 +244,34 @@ impl Cluster {
     /// Functions of a host that its IOMMU lets reach the windows of a lease.
     pub fn isolated(&self, host: usize) -> usize {
         self.service(host).counters().isolated
+    }
+
+    /// Lets the first copier of a host write a line to an address of its own choice.
+    pub fn writes_to(&self, host: usize, at: u64) {
+        let device = self.hosts[host].copiers[0];
+        self.simulation.with(|fabric, scheduler| {
+            fabric.with_device(scheduler, device, |_, bus| {
+                let request = Dma {
+                    function: Default::default(),
+                    address: Iova::new(at),
+                    length: 64,
+                    token: Default::default(),
+                    attributes: Default::default(),
+                };
+                bus.write(request, &[0xee; 64]);
+            });
+        });
+    }
+
+    /// Bytes that devices have written to the memory of all hosts, but for messages between services.
+    pub fn written(&self) -> u64 {
+        let of = |host: usize| {
+            let id = self.hosts[host].host;
+            let bytes = self.simulation.with(|fabric, _| fabric.host(id).counters().device_write_bytes);
+            (bytes, 128 * self.service(host).counters().messages)
+        };
+        let all: Vec<(u64, u64)> = (0..self.hosts.len()).map(of).collect();
+        all.iter().map(|(bytes, _)| bytes).sum::<u64>() - all.iter().map(|(_, sent)| sent).sum::<u64>()
     }
 
     pub fn word(&self, host: usize, at: u64) -> u64 {

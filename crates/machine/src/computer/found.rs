@@ -70,7 +70,7 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         let own = found.map(|link| (link.host, link.device));
         let own = own.filter(move |&device| !cluster.lends(device) && !is_passed(device));
         // What is borrowed comes when the own devices are there.
-        let borrowed = cluster.borrows.iter().filter(move |borrow| borrow.by == number);
+        let borrowed = cluster.borrows.iter().filter(move |borrow| borrow.is_by_host(number));
         own.chain(borrowed.map(|borrow| borrow.function)).filter_map(|(host, device)| {
             match &all[host].devices[device].kind {
                 DeviceFile::Drive(drive) => Some(((host, device), &**drive)),
@@ -84,6 +84,28 @@ pub(super) fn find(hosts: &mut [HostSetup], programs: &[ProgramEntry], cluster: 
         false => disks(&drives(number).collect::<Vec<_>>(), as_one(number)),
     };
     let disks: Vec<_> = (0..all.len()).map(disks).collect();
+    // A guest finds what is passed through to it and what it borrows.
+    let guest_disks = |number: usize, vm: usize| {
+        let borrows = cluster.borrows.iter().filter(move |borrow| borrow.is_by_vm(number, vm));
+        let own = all[number].vms[vm].devices.iter().map(|&device| (number, device));
+        let drives = own.chain(borrows.map(|borrow| borrow.function)).filter_map(|at| {
+            match &all[at.0].devices[at.1].kind {
+                DeviceFile::Drive(drive) => Some((at, &**drive)),
+                _ => None,
+            }
+        });
+        match all[number].has_user_drives() {
+            true => Vec::new(),
+            false => self::disks(&drives.collect::<Vec<_>>(), false),
+        }
+    };
+    let of_guests: Vec<Vec<_>> =
+        (0..all.len()).map(|n| (0..all[n].vms.len()).map(|vm| guest_disks(n, vm)).collect()).collect();
+    for (host, disks) in hosts.iter_mut().zip(of_guests) {
+        for (vm, disks) in host.vms.iter_mut().zip(disks) {
+            vm.disks = disks;
+        }
+    }
     for (host, (interfaces, disks)) in hosts.iter_mut().zip(networks.into_iter().zip(disks)) {
         (host.interfaces, host.disks) = (interfaces, disks);
     }
@@ -131,7 +153,7 @@ fn interfaces(
     let is_own = |link: &FoundLink| !cluster.lends((link.host, link.device));
     let nics = || links_found(hosts, number).into_iter().filter(is_own).filter_map(nic);
     let physical = nics().flat_map(|found| ports_of(found, 0));
-    let borrowed = cluster.borrows.iter().filter(|borrow| borrow.by == number).flat_map(|borrow| {
+    let borrowed = cluster.borrows.iter().filter(|borrow| borrow.is_by_host(number)).flat_map(|borrow| {
         let (lender, device) = borrow.function;
         let segment = cluster::segment(hosts, lender);
         nic(FoundLink { host: lender, device, link: 0 })

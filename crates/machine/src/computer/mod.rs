@@ -258,8 +258,8 @@ impl ComputerSetup {
         }
         device::shared_backings(&hosts, &mut wrong);
         let cluster = (&scenario.cluster_switch[..], &scenario.ntb_cable[..], &scenario.borrow[..]);
-        let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
         vm::find(&scenario.host, &mut hosts, &mut wrong);
+        let cluster = ClusterSetup::find(library, &hosts, cluster, &mut wrong)?;
         found::find(&mut hosts, &scenario.program, &cluster);
         team::find(&scenario.host, &mut hosts, &mut wrong);
         for (entry, host) in scenario.host.iter().zip(&mut hosts) {
@@ -298,6 +298,23 @@ impl HostSetup {
     /// Whether a device is passed through to one of its virtual machines.
     pub fn passes(&self, device: usize) -> bool {
         self.vms.iter().any(|vm| vm.devices.contains(&device))
+    }
+
+    /// The number of its virtual machine of a name; what to say where there is none.
+    pub(crate) fn vm(&self, name: &str) -> Result<usize, (String, String)> {
+        self.vms.iter().position(|vm| vm.name == name).ok_or_else(|| {
+            let names = crate::suggest::list(self.vms.iter().map(|vm| vm.name.as_str()));
+            let help = match names.is_empty() {
+                true => "give the host a `[[host.vm]]`".to_owned(),
+                false => format!("it has {names}"),
+            };
+            (format!("`{}` has no virtual machine `{name}`", self.name), help)
+        })
+    }
+
+    /// Whether its IOMMU gives out addresses.
+    pub fn translates(&self) -> bool {
+        matches!(self.iommu, DmaMode::Strict | DmaMode::Lazy)
     }
 
     /// Whether programs drive its drives by themselves.

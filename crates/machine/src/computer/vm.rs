@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::found::{DiskSetup, disks};
+use super::found::DiskSetup;
 use super::{DeviceFile, DmaMode, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::check_name;
@@ -110,7 +110,7 @@ fn one(
         wrong.push(Diagnostic::new(&vm.memory.place, message).help("less, so that the host has some, too"));
         return None;
     }
-    let (mut devices, mut drives) = (Vec::new(), Vec::new());
+    let mut devices = Vec::new();
     for name in &vm.devices {
         let known = || host.devices.iter().filter_map(|device| device.name.as_deref());
         let Some(number) = host.devices.iter().position(|device| device.name.as_ref() == Some(&name.value))
@@ -133,11 +133,8 @@ fn one(
                 "without an IOMMU nothing keeps it from the host's memory",
                 "give the host `iommu = \"strict\"`",
             )),
-            DeviceFile::Drive(drive) if device.links.len() == 1 => {
-                drives.push(((0, number), &**drive));
-                None
-            }
-            _ => Some(("only drives with one link can be passed through", "name a drive")),
+            DeviceFile::Drive(_) | DeviceFile::Gpu(_) if device.links.len() == 1 => None,
+            _ => Some(("only drives and GPUs with one link can be passed through", "name one of those")),
         };
         if let Some((message, help)) = refused {
             wrong.push(Diagnostic::new(&name.place, format!("`{}`: {message}", name.value)).help(help));
@@ -145,7 +142,14 @@ fn one(
         }
         devices.push(number);
     }
-    let disks = disks(&drives, false);
     let (name, place) = (vm.name.value.clone(), vm.name.clone());
-    Some(VmSetup { name, vcpus, memory: vm.memory.value, node: node as u8, devices, disks, place })
+    Some(VmSetup {
+        name,
+        vcpus,
+        memory: vm.memory.value,
+        node: node as u8,
+        devices,
+        disks: Vec::new(),
+        place,
+    })
 }

@@ -1,6 +1,6 @@
 //! Cables between hosts' NTB adapters, and the services that lend devices over them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use ::kernel::Kernel;
@@ -13,8 +13,10 @@ use hardware::ntb::CableEnd;
 use lending::{Counters, Lendable, LendingParams, Service};
 use machine::{ClusterEnd, ComputerSetup, DmaMode, Ntb, adapter, node};
 use platform::Error;
+use platform::cpu::Async;
 use platform::device::PortIndex;
 use platform::pci::PciDriver;
+use virt::Vm;
 use wire::pcie::Bdf;
 
 use super::{ComputerError, Computers, functions};
@@ -60,15 +62,18 @@ pub(super) fn connect(
 
 /// A borrowing of a scenario.
 pub(super) struct Borrow {
-    /// The borrower.
-    by: usize,
+    /// The borrower, and which of its virtual machines.
+    pub by: usize,
+    pub vm: Option<usize>,
+    /// Where that has it.
+    slot: Rc<Cell<Option<u8>>>,
     /// The lender's number in the cluster, and the device.
     node: u8,
     device: EndpointId,
     /// What the scenario calls it.
     name: String,
     /// It begins before programs start.
-    at_once: bool,
+    pub at_once: bool,
 }
 
 /// The borrowings of a scenario.
@@ -77,6 +82,8 @@ pub(super) fn borrows(setup: &ComputerSetup, devices: &[Vec<EndpointId>]) -> Vec
         let (lender, device) = borrow.function;
         Borrow {
             by: borrow.by,
+            vm: borrow.vm,
+            slot: Rc::default(),
             node: first(setup, lender).map_or(0, |at| node(&setup.hosts, lender, at)),
             device: devices[lender][device],
             name: borrow.name.value.clone(),
@@ -167,7 +174,13 @@ impl Computers {
                 })?;
             }
         }
-        for (n, borrow) in self.borrows.iter().enumerate().filter(|(_, borrow)| borrow.at_once) {
+        self.borrow_at_once(|borrow| borrow.vm.is_none())
+    }
+
+    /// Borrows what is there from the beginning, of those that are asked for.
+    pub(super) fn borrow_at_once(&self, is_asked: impl Fn(&Borrow) -> bool) -> Result<(), ComputerError> {
+        let all = self.borrows.iter().enumerate();
+        for (n, borrow) in all.filter(|(_, borrow)| borrow.at_once && is_asked(borrow)) {
             let borrowed = self.simulation.block_on(self.borrow(n))?;
             borrowed.map_err(|problem| ComputerError::Lending {
                 host: self.hosts[borrow.by].name.clone(),
@@ -180,21 +193,52 @@ impl Computers {
 
     /// The borrower's service, and the function as the lender calls it.
     fn parties(&self, number: usize) -> Result<(Rc<Service>, u8, Bdf), Error> {
-        let Borrow { by, node, device, .. } = self.borrows[number];
+        let Borrow { by, node, device, .. } = &self.borrows[number];
+        let (by, node, device) = (*by, *node, *device);
         let service = self.hosts[by].lending.as_ref().and_then(|own| own.service.borrow().clone());
         let all = self.simulation.with(|fabric, _| functions(fabric, device, PortIndex(0)));
         Ok((service.ok_or(Error::NoDevice)?, node, *all.first().ok_or(Error::NoDevice)?))
     }
 
-    /// Lets a scenario's `number`th borrowing begin, at once; the future ends when a driver has had its chance.
-    pub(super) fn borrow(&self, number: usize) -> impl Future<Output = Result<(), Error>> + use<> {
-        let asked = self.parties(number).map(|(service, node, function)| service.borrow(node, function));
-        async move { asked?.await.map(drop) }
+    /// The virtual machine that has a borrowing, if it is one's.
+    fn borrowing_vm(&self, number: usize) -> Option<Result<Rc<Vm>, Error>> {
+        let Borrow { by, vm, .. } = &self.borrows[number];
+        vm.map(|vm| self.hosts[*by].vms().get(vm).cloned().ok_or(Error::NoDevice))
+    }
+
+    /// Lets a scenario's `number`th borrowing begin, at once; the future ends when a driver has had its chance, or a guest been told.
+    pub(super) fn borrow(&self, number: usize) -> Async<'static, Result<(), Error>> {
+        let parties = self.parties(number);
+        match self.borrowing_vm(number) {
+            None => {
+                let asked = parties.map(|(service, node, function)| service.borrow(node, function));
+                Box::pin(async move { asked?.await.map(drop) })
+            }
+            Some(vm) => {
+                let slot = Rc::clone(&self.borrows[number].slot);
+                Box::pin(async move {
+                    let ((service, node, function), vm) = (parties?, vm?);
+                    let memory = Rc::clone(vm.memory());
+                    let mediated = service.mediate(node, function, memory, vm.costs().eventfd).await?;
+                    slot.set(Some(vm.add(mediated).await?));
+                    Ok(())
+                })
+            }
+        }
     }
 
     /// Lets it end.
-    pub(super) fn give_back(&self, number: usize) -> impl Future<Output = Result<(), Error>> + use<> {
-        let asked = self.parties(number).map(|(service, node, function)| service.give_back(node, function));
-        async move { asked?.await }
+    pub(super) fn give_back(&self, number: usize) -> Async<'static, Result<(), Error>> {
+        match self.borrowing_vm(number) {
+            None => {
+                let parties = self.parties(number);
+                let asked = parties.map(|(service, node, function)| service.give_back(node, function));
+                Box::pin(async move { asked?.await })
+            }
+            Some(vm) => {
+                let slot = self.borrows[number].slot.take();
+                Box::pin(async move { vm?.remove(slot.ok_or(Error::Invalid)?).await })
+            }
+        }
     }
 }

@@ -287,8 +287,8 @@ impl<'a> Events<'a> {
         };
         let host = self.setup.hosts[borrow.by].name.clone();
         let outcome: Async<'static, Result<(), Error>> = match begins {
-            true => Box::pin(computers.borrow(n)),
-            false => Box::pin(computers.give_back(n)),
+            true => computers.borrow(n),
+            false => computers.give_back(n),
         };
         let (clock, ended, began) =
             (computers.simulation().handle(), Rc::clone(&self.ended), computers.simulation().now());

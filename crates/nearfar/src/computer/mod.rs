@@ -499,8 +499,8 @@ impl Computers {
             init.add_routes()?;
             host.rules.run();
         }
-        self.start_vms()?;
-        self.start_lending()
+        self.start_lending()?;
+        self.start_vms()
     }
 
     /// Lets the hardware follow what is connected and has power.

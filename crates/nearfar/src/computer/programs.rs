@@ -60,10 +60,19 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     };
     let found = machine::links_found(&setup.hosts, entry.host).into_iter();
     let own = found.map(|at| (at.host, at.device)).filter(|&device| !setup.cluster.lends(device));
-    let borrowed = setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host);
-    let devices: Vec<_> = own.chain(borrowed.map(|borrow| borrow.function)).collect();
+    let borrowed =
+        setup.cluster.borrows.iter().filter(|borrow| borrow.by == entry.host && borrow.vm == entry.vm);
+    let borrowed = borrowed.map(|borrow| borrow.function);
+    let devices: Vec<_> = match entry.vm {
+        Some(vm) => host.vms[vm].devices.iter().map(|&device| (entry.host, device)).chain(borrowed).collect(),
+        None => own.filter(|&(of, device)| !setup.hosts[of].passes(device)).chain(borrowed).collect(),
+    };
     let count = |is_it: fn(&DeviceFile) -> bool| {
         devices.iter().filter(|&&(of, device)| is_it(&setup.hosts[of].devices[device].kind)).count() as u32
+    };
+    let user_drives = match host.has_user_drives() {
+        true => count(|kind| matches!(kind, DeviceFile::Drive(_))),
+        false => 0,
     };
     if let Some(vm) = entry.vm.map(|vm| &host.vms[vm]) {
         return Premises {
@@ -71,8 +80,8 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
             memory: vm.memory.get(),
             disks: vm.disks.iter().map(disk).collect(),
             links: Vec::new(),
-            gpus: 0,
-            user_drives: 0,
+            gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
+            user_drives,
         };
     }
     Premises {
@@ -81,9 +90,6 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
         disks: host.disks.iter().map(disk).collect(),
         links: host.interfaces.iter().map(link).collect(),
         gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
-        user_drives: match host.has_user_drives() {
-            true => count(|kind| matches!(kind, DeviceFile::Drive(_))),
-            false => 0,
-        },
+        user_drives,
     }
 }

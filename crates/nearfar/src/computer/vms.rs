@@ -14,6 +14,9 @@ use virt::{GuestNode, Vfio, VirtCosts, Vm, VmParams};
 
 use super::{Computer, ComputerError, Computers, device, functions, kernel};
 
+/// Slots of a guest that are empty at first, for what it borrows while it runs (assumed: as many as device managers leave free).
+const HOT_SLOTS: u8 = 4;
+
 /// What of virtual machines a host has.
 pub(super) struct Vms {
     /// By which the host keeps functions that are passed through.
@@ -62,6 +65,7 @@ fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
         name: vm.name.clone(),
         vcpus: vm.vcpus.iter().map(|&core| vec![CpuId(core)]).collect(),
         nodes: vec![GuestNode { memory: vm.memory, host: Node(vm.node) }],
+        slots: HOT_SLOTS,
         pin_limit: None,
         costs: VirtCosts::linux(),
         kernel: ::kernel::KernelParams { dma, ..own },
@@ -72,7 +76,7 @@ impl Computers {
     /// Starts the hosts' virtual machines, one after the other, and boots them.
     pub(super) fn start_vms(&self) -> Result<(), ComputerError> {
         let hw = self.simulation.handle();
-        for host in &self.hosts {
+        for (number, host) in self.hosts.iter().enumerate() {
             let Some(own) = &host.vms else { continue };
             for (n, vm) in own.setup.vms.iter().enumerate() {
                 let functions = own.vms.functions(&hw, n);
@@ -80,11 +84,12 @@ impl Computers {
                 let started = self.simulation.block_on(started)?;
                 let started =
                     started.map_err(|error| vm.complaint(format!("it does not start: {error}"), None))?;
+                own.running.borrow_mut().push(Rc::clone(&started));
+                self.borrow_at_once(|borrow| borrow.by == number && borrow.vm == Some(n))?;
                 device::drivers(&own.setup)
                     .into_iter()
                     .for_each(|driver| started.kernel().add_driver(driver));
                 self.simulation.block_on(started.kernel().boot())?;
-                own.running.borrow_mut().push(started);
             }
         }
         Ok(())

@@ -160,7 +160,6 @@ impl Reading {
             ("interrupts/forwarded", vm.interrupts_forwarded()),
             ("tlb-misses", vm.memory().tlb_misses()),
             ("pages-moved", vm.memory().moved()),
-            ("dma-faults", vm.dma_faults()),
         ];
         for (field, value) in fields {
             self.add(format!("vm-{name}/{field}"), Unit::Events, value);

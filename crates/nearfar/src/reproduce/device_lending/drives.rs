@@ -3,7 +3,7 @@
 use super::super::Options;
 use super::Values;
 use super::rig::{Rig, of};
-use super::topology::{MACHINE, adapter, cluster, device, host, switch};
+use super::topology::{MACHINE, adapter, cluster_by, device, guest, host, switch};
 
 /// Programs drive the drives.
 const OWN: &str = "[host.nvme_driver]\nuser_space = true\n";
@@ -33,11 +33,21 @@ pub fn local(options: &Options) -> Result<Values, String> {
 
 /// From a host back to back with it.
 pub fn remote(options: &Options) -> Result<Values, String> {
-    let lender = host("lender", MACHINE, "off") + &drive() + &adapter("sw0:2");
+    lent(options, "off", ("", "borrower"), "NatRem")
+}
+
+/// From a virtual machine of that host.
+pub fn remote_guest(options: &Options) -> Result<Values, String> {
+    lent(options, "strict", (&guest(&[]), "borrower/x"), "VMRem")
+}
+
+fn lent(options: &Options, iommu: &str, (guest, by): (&str, &str), name: &str) -> Result<Values, String> {
+    let lender = host("lender", MACHINE, iommu) + &drive() + &adapter("sw0:2");
     let text = host("borrower", MACHINE, "strict")
         + OWN
         + &adapter("slot")
+        + guest
         + &lender
-        + &cluster(&["borrower", "lender"], &["lender:drive"]);
-    reads(options, &text, "NatRem")
+        + &cluster_by(&["borrower", "lender"], &["lender:drive"], by);
+    reads(options, &text, name)
 }

@@ -27,23 +27,23 @@ impl Rig {
         Ok(Self { computers })
     }
 
-    /// Runs a program on the first core of a host to its end.
+    /// Runs a program on the first core of a host, or of its virtual machine if it has one, to its end.
     pub fn run(&self, host: usize, line: &str) -> Result<Report, String> {
         let program = workloads::parse(line).map_err(|refused| refused.to_string())?;
         let host = &self.computers.hosts()[host];
+        let kernel = host.kernel_of((!host.vms().is_empty()).then_some(0));
         let cpus = vec![CpuId(0)];
-        let environment = Environment { kernel: host.kernel.face(), cpus: cpus.clone(), seed: 1 };
+        let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1 };
         let done = Completion::new();
         let told = done.clone();
         let params = TaskParams { cpus, ..TaskParams::named(line) };
-        host.kernel.spawn(params, move |cpu| {
+        kernel.spawn(params, move |cpu| {
             Box::pin(async move { told.complete(Rc::clone(&program).run(cpu, environment).await) })
         });
         let ended = self.computers.simulation().block_on(async move { done.wait().await });
         let report = ended.map_err(|error| error.to_string())?;
         // What a kernel has to say of it stands at the end of its log.
-        let last =
-            || host.kernel.log().last().map_or_else(String::new, |(_, line)| format!(" (log: {line})"));
+        let last = || kernel.log().last().map_or_else(String::new, |(_, line)| format!(" (log: {line})"));
         report.map_err(|failure| format!("`{line}`: {failure}{}", last()))
     }
 }

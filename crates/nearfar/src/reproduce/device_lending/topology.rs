@@ -30,6 +30,10 @@ pub enum Place {
     TwoLenders,
     /// Both below one switch of an expansion chassis of the lender, with the adapter (Figures 15 and 20).
     Chassis,
+    /// The same, in a virtual machine of the lender.
+    OwnGuest,
+    /// The same, in a virtual machine of the borrower.
+    RemoteGuest,
 }
 
 const fn scenario(name: &'static str, place: Place, through_ram: bool, iommu: bool) -> Scenario {
@@ -62,6 +66,14 @@ pub const TWO_GPUS: [Scenario; 11] = [
 pub const CHASSIS: [Scenario; 2] = [
     scenario("NatRem-P2P-IOMMU", Place::Chassis, false, true),
     scenario("NatRem-RAM-IOMMU", Place::Chassis, true, true),
+];
+
+/// Those of Table 2 in a virtual machine.
+pub const IN_GUESTS: [Scenario; 4] = [
+    scenario("VMLoc-P2P", Place::OwnGuest, false, true),
+    scenario("VMLoc-RAM", Place::OwnGuest, true, true),
+    scenario("VMRem-P2P", Place::RemoteGuest, false, true),
+    scenario("VMRem-RAM", Place::RemoteGuest, true, true),
 ];
 
 /// The machine.
@@ -105,6 +117,11 @@ pub fn adapter(slot: &str) -> String {
     device("ntb", "ntb = \"pxh830\"", slot)
 }
 
+/// A virtual machine of a host, of four cores and 8 GiB as in section 7.5, with these of the host's devices.
+pub fn guest(devices: &[&str]) -> String {
+    format!("[[host.vm]]\nname = \"x\"\nvcpus = \"0-3\"\nmemory = \"8 GiB\"\ndevices = {devices:?}\n")
+}
+
 /// A host that borrows, its adapter right at its root.
 pub fn borrower() -> String {
     host("borrower", MACHINE, "strict") + &adapter("slot")
@@ -112,9 +129,14 @@ pub fn borrower() -> String {
 
 /// Cables between each two of these hosts, and what the borrower has.
 pub fn cluster(hosts: &[&str], borrowed: &[&str]) -> String {
+    cluster_by(hosts, borrowed, "borrower")
+}
+
+/// The same for another borrower.
+pub fn cluster_by(hosts: &[&str], borrowed: &[&str], by: &str) -> String {
     let pairs = hosts.iter().enumerate().flat_map(|(n, a)| hosts[n + 1..].iter().map(move |b| (a, b)));
     let cable = |(a, b)| format!("[[ntb_cable]]\nends = [\"{a}:ntb\", \"{b}:ntb\"]\n");
-    let borrow = |function| format!("[[borrow]]\nfunction = \"{function}\"\nby = \"borrower\"\n");
+    let borrow = |function| format!("[[borrow]]\nfunction = \"{function}\"\nby = \"{by}\"\n");
     pairs.map(cable).chain(borrowed.iter().map(borrow)).collect()
 }
 
@@ -159,12 +181,19 @@ impl Scenario {
                 let cluster = cluster(&["borrower", "lender", "other"], &["lender:gpu0", "other:gpu1"]);
                 borrower() + &lender + &third + &cluster
             }
-            Place::Chassis => {
+            Place::Chassis | Place::OwnGuest | Place::RemoteGuest => {
                 let gpu =
                     |n: u32| device(&format!("gpu{n}"), "gpu = \"k40c\"", &format!("chassis:{}", n + 1));
-                let lender = [lender("lender"), chassis(), gpu(0), gpu(1), adapter("chassis:3")].concat();
-                let cluster = cluster(&["borrower", "lender"], &["lender:gpu0", "lender:gpu1"]);
-                borrower() + &lender + &cluster
+                let lender = [lender("lender"), chassis(), gpu(0), gpu(1)].concat();
+                let (hosts, lent) = (["borrower", "lender"], ["lender:gpu0", "lender:gpu1"]);
+                match self.place {
+                    Place::OwnGuest => lender + &guest(&["gpu0", "gpu1"]),
+                    Place::RemoteGuest => {
+                        let borrower = borrower() + &guest(&[]);
+                        borrower + &lender + &adapter("chassis:3") + &cluster_by(&hosts, &lent, "borrower/x")
+                    }
+                    _ => borrower() + &lender + &adapter("chassis:3") + &cluster(&hosts, &lent),
+                }
             }
         }
     }

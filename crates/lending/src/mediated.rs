@@ -1,0 +1,580 @@
+//! Functions that guests borrow (Linux: VFIO mediated devices).
+//!
+//! The host offers its guests functions of other nodes that nobody has borrowed yet. A guest's reset of one borrows it; when the
+//! guest lets it be master of its bus, the guest's memory is found, held, and made one row of addresses for the lender's window by the
+//! IOMMU here, while the lender's IOMMU has it where the guest sees it. Interrupts come by the lender's handler and a doorbell.
+//! It goes back when the guest ends or the function is taken from it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use drivers::ntb::Mapping;
+use kernel::Kernel;
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId};
+use platform::memory::PhysAddr;
+use platform::pci::{BarRange, Identity};
+use platform::sync::Semaphore;
+use units::Iova;
+use virt::{BarPart, Behind, GuestMemory, Signal, VfioDevice};
+use wire::pcie::Bdf;
+use wire::pcie::config::caps::{Walk, id};
+use wire::pcie::config::{header, pcie_cap};
+
+use crate::doorbell::Heard;
+use crate::lender::{HIGH_MEMORY, LOW_MEMORY};
+use crate::message::{Bars, Peer, Reply, Request, Terms};
+use crate::service::Service;
+
+/// What a guest's memory is pinned by: the pieces that its tables have.
+const PIECE: u64 = 2 << 20;
+
+/// Those of a host.
+#[derive(Default)]
+pub(crate) struct AllMediated {
+    all: RefCell<Vec<Rc<Mediated>>>,
+    /// One at a time changes who reaches whom.
+    joining: OneAtATime,
+}
+
+struct OneAtATime(Semaphore);
+
+impl Default for OneAtATime {
+    fn default() -> Self {
+        Self(Semaphore::new(1))
+    }
+}
+
+impl AllMediated {
+    /// The one that has a function.
+    pub fn of(&self, node: u8, function: Bdf) -> Option<Rc<Mediated>> {
+        let is = |mediated: &&Rc<Mediated>| mediated.of == Peer { node, function } && mediated.is_borrowed();
+        self.all.borrow().iter().find(is).cloned()
+    }
+
+    pub fn has(&self, node: u8, function: Bdf) -> bool {
+        self.of(node, function).is_some()
+    }
+
+    /// Those that have functions of a node.
+    pub fn from(&self, node: u8) -> Vec<Rc<Mediated>> {
+        let is = |mediated: &&Rc<Mediated>| mediated.of.node == node && mediated.is_borrowed();
+        self.all.borrow().iter().filter(is).cloned().collect()
+    }
+
+    /// All functions that guests have: from which node, and which there.
+    pub fn all(&self) -> Vec<(u8, Bdf)> {
+        let all = self.all.borrow();
+        all.iter().filter(|m| m.is_borrowed()).map(|m| (m.of.node, m.of.function)).collect()
+    }
+
+    fn forget(&self, gone: &Mediated) {
+        self.all.borrow_mut().retain(|mediated| !std::ptr::eq(&**mediated, gone));
+    }
+}
+
+/// A guest's memory, held, and in a row of the adapter's addresses: a root complex that reads from its peers by itself does so
+/// under its own name, so that a domain of the function's own would not do here. The lender's IOMMU keeps it within.
+#[derive(Default)]
+struct Opened {
+    held: Vec<(PhysAddr, u64)>,
+    row: Option<(Iova, u64)>,
+    admitted: Option<Bdf>,
+}
+
+/// A function that is borrowed.
+struct Borrowed {
+    /// Its place in the lender's table, and what its requests are called here.
+    place: u8,
+    alias: Bdf,
+    bars: [Option<Mapping>; 6],
+    opened: Option<Opened>,
+    /// Bits of the doorbell.
+    bits: Option<(u8, u8)>,
+    /// Where the guest sees its BARs.
+    seen: Vec<(u8, u64, u64)>,
+    /// Others that it reaches, and where.
+    reaches: BTreeMap<Peer, Vec<(u8, u64, u64)>>,
+}
+
+/// A function of another node that a guest has, or may have.
+pub struct Mediated {
+    me: Weak<Self>,
+    service: Weak<Service>,
+    of: Peer,
+    identity: Identity,
+    bars: Bars,
+    capabilities: Vec<(u8, u16)>,
+    memory: Rc<GuestMemory>,
+    /// Cycles of a handler that tells the hypervisor.
+    eventfd: u64,
+    borrowed: RefCell<Option<Borrowed>>,
+    /// The lender has it no more for this guest.
+    is_lost: Cell<bool>,
+}
+
+impl Service {
+    /// Offers a function of another node to a guest with this memory, which nobody has borrowed by that. To tell the guest of an
+    /// interrupt takes a handler `eventfd` cycles. In a task of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if it is not to be lent, [`Error::Unreachable`] if no cable leads there.
+    pub fn mediate(
+        &self,
+        node: u8,
+        function: Bdf,
+        memory: Rc<GuestMemory>,
+        eventfd: u64,
+    ) -> impl Future<Output = Result<Rc<Mediated>, Error>> + use<> {
+        self.as_task(async move |me: &Rc<Self>, cpu: &Cpu| {
+            let mediated = Mediated::new(cpu, me, Peer { node, function }, memory, eventfd).await?;
+            me.mediated.all.borrow_mut().push(Rc::clone(&mediated));
+            Ok(mediated)
+        })
+    }
+}
+
+impl Mediated {
+    async fn new(
+        cpu: &Cpu,
+        service: &Rc<Service>,
+        of: Peer,
+        memory: Rc<GuestMemory>,
+        eventfd: u64,
+    ) -> Result<Rc<Self>, Error> {
+        let read = async |register| match service.ask(cpu, of.node, inspect(of, register)).await? {
+            Reply::Value(value) => Ok(value),
+            _ => Err(Error::Io),
+        };
+        let Reply::Bars(bars) =
+            service.ask(cpu, of.node, Request::Describe { function: of.function }).await?
+        else {
+            return Err(Error::Io);
+        };
+        let (ids, class, subsystem) = (read(0).await?, read(8).await?, read(0x2c).await?);
+        let identity = Identity {
+            vendor: ids as u16,
+            device: (ids >> 16) as u16,
+            subsystem_vendor: subsystem as u16,
+            subsystem: (subsystem >> 16) as u16,
+            class: class >> 8,
+            revision: class as u8,
+        };
+        let (mut capabilities, mut walk) = (Vec::new(), Walk::standard());
+        while let Some(register) = walk.wants() {
+            capabilities.extend(walk.take(read(register).await?).map(|found| (found.id as u8, found.offset)));
+        }
+        Ok(Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            service: Rc::downgrade(service),
+            of,
+            identity,
+            bars,
+            capabilities,
+            memory,
+            eventfd,
+            borrowed: RefCell::default(),
+            is_lost: Cell::new(false),
+        }))
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.borrowed.borrow().is_some() && !self.is_lost.get()
+    }
+
+    async fn ask(&self, cpu: &Cpu, request: Request) -> Result<Reply, Error> {
+        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        match self.is_lost.get() {
+            true => Err(Error::NoDevice),
+            false => service.ask(cpu, self.of.node, request).await,
+        }
+    }
+
+    /// Borrows it for the guest.
+    async fn borrow(&self, cpu: &Cpu) -> Result<(), Error> {
+        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        let function = self.of.function;
+        let asked = service.ask(cpu, self.of.node, Request::BorrowForGuest { function }).await;
+        // A hypervisor takes this for a function that cannot be reset alone.
+        let asked =
+            asked.map_err(|error| if error == Error::NotSupported { Error::NotPermitted } else { error })?;
+        let Reply::Lent(terms) = asked else { return Err(Error::Io) };
+        let mapped = self.map_bars(cpu, &service, &terms);
+        match mapped {
+            Ok(borrowed) => {
+                *self.borrowed.borrow_mut() = Some(borrowed);
+                self.is_lost.set(false);
+                service.beat();
+                Ok(())
+            }
+            Err(error) => {
+                let _ = service.ask(cpu, self.of.node, Request::Return { function }).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn map_bars(&self, cpu: &Cpu, service: &Service, terms: &Terms) -> Result<Borrowed, Error> {
+        let adapter = &service.adapter;
+        let alias = adapter.add_remote(cpu, self.of.node, terms.place)?;
+        let mut borrowed = Borrowed {
+            place: terms.place,
+            alias,
+            bars: [None; 6],
+            opened: None,
+            bits: None,
+            seen: Vec::new(),
+            reaches: BTreeMap::new(),
+        };
+        for (own, &(at, length)) in borrowed.bars.iter_mut().zip(&terms.bars) {
+            if length == 0 {
+                continue;
+            }
+            match adapter.map(cpu, self.of.node, at, length) {
+                Ok(mapping) => *own = Some(mapping),
+                Err(error) => {
+                    self.release(cpu, service, borrowed);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(borrowed)
+    }
+
+    /// Finds the guest's memory, holds it, and lets the function reach it.
+    async fn open(&self, cpu: &Cpu) -> Result<(), Error> {
+        let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+        let alias = match &*self.borrowed.borrow() {
+            Some(borrowed) if borrowed.opened.is_none() => borrowed.alias,
+            Some(_) => return Ok(()),
+            None => return Err(Error::NoDevice),
+        };
+        let kernel = service.kernel().ok_or(Error::NoDevice)?;
+        let mut opened = Opened::default();
+        let filled = opened.fill(cpu, &service, &kernel, &self.memory, alias);
+        let (at, low, high) = match filled {
+            Ok(found) => found,
+            Err(error) => {
+                opened.close(cpu, &service, &self.memory);
+                return Err(error);
+            }
+        };
+        let request = Request::Open { function: self.of.function, at, low, high };
+        let asked = self.ask(cpu, request).await;
+        let unused = match (&mut *self.borrowed.borrow_mut(), asked.is_ok()) {
+            (Some(borrowed), true) => borrowed.opened.replace(opened),
+            _ => Some(opened),
+        };
+        if let Some(unused) = unused {
+            unused.close(cpu, &service, &self.memory);
+        }
+        asked.map(drop)
+    }
+
+    /// Ends its interrupts here.
+    fn silence(&self) {
+        let bits = self.borrowed.borrow_mut().as_mut().and_then(|borrowed| borrowed.bits.take());
+        if let (Some(bits), Some(service)) = (bits, self.service.upgrade()) {
+            service.doorbell.give(bits);
+        }
+    }
+
+    /// Gives back all that it has of this host.
+    fn release(&self, cpu: &Cpu, service: &Service, borrowed: Borrowed) {
+        if let Some(opened) = borrowed.opened {
+            opened.close(cpu, service, &self.memory);
+        }
+        borrowed.bits.into_iter().for_each(|bits| service.doorbell.give(bits));
+        for mapping in borrowed.bars.into_iter().flatten() {
+            service.adapter.unmap(cpu, mapping);
+        }
+        service.adapter.remove_remote(cpu, borrowed.alias);
+    }
+
+    /// The lender has it no longer for this guest, or is gone: it reaches nothing here, and the guest nothing of it. Its windows stay
+    /// taken until the guest has let go, so that they lead nowhere else.
+    pub(crate) fn lost(&self, cpu: &Cpu) {
+        if !self.is_borrowed() {
+            return;
+        }
+        self.is_lost.set(true);
+        self.silence();
+        let Some(service) = self.service.upgrade() else { return };
+        let mut borrowed = self.borrowed.borrow_mut();
+        let Some(borrowed) = borrowed.as_mut() else { return };
+        if let Some(opened) = borrowed.opened.take() {
+            opened.close(cpu, &service, &self.memory);
+        }
+        borrowed.bars.iter().flatten().for_each(|mapping| service.adapter.sever(cpu, *mapping));
+        service.log(format!("{} of node {} is lost to its guest", self.of.function, self.of.node));
+    }
+
+    /// Gives it back; nothing of it is left.
+    async fn give_back(&self, cpu: &Cpu) {
+        let Some(service) = self.service.upgrade() else { return };
+        if self.is_borrowed() {
+            // The lender's end first: the function is quiet before its ways are taken from it.
+            let _ = self.ask(cpu, Request::Return { function: self.of.function }).await;
+        }
+        let borrowed = self.borrowed.borrow_mut().take();
+        if let Some(borrowed) = borrowed {
+            self.release(cpu, &service, borrowed);
+        }
+        self.is_lost.set(false);
+    }
+
+    /// Others that the same guest has.
+    fn others(&self, service: &Service) -> Vec<Rc<Self>> {
+        let all = service.mediated.all.borrow();
+        let is_other = |other: &&Rc<Self>| {
+            Rc::ptr_eq(&other.memory, &self.memory) && other.of != self.of && other.is_borrowed()
+        };
+        all.iter().filter(is_other).cloned().collect()
+    }
+
+    /// Lets functions of the guest reach each other's BARs where the guest sees them, in a task of its own.
+    fn join_others(&self) {
+        let (Some(service), Some(me)) = (self.service.upgrade(), self.me.upgrade()) else { return };
+        drop(service.as_task(async move |service: &Rc<Service>, cpu: &Cpu| {
+            service.mediated.joining.0.acquire().await;
+            for other in me.others(service) {
+                for (source, target) in [(&me, &other), (&other, &me)] {
+                    if let Err(error) = source.join(cpu, service, target).await {
+                        service.log(format!("{:?} does not reach {:?}: {error}", source.of, target.of));
+                    }
+                }
+            }
+            service.mediated.joining.0.release();
+            Ok(())
+        }));
+    }
+
+    /// Lets it reach another where the guest sees that now.
+    async fn join(&self, cpu: &Cpu, service: &Service, target: &Self) -> Result<(), Error> {
+        let seen = target.borrowed.borrow().as_ref().map(|there| there.seen.clone()).unwrap_or_default();
+        let (place, before) = match &*self.borrowed.borrow() {
+            Some(own) if own.opened.is_some() => (own.place, own.reaches.get(&target.of).cloned()),
+            _ => return Ok(()),
+        };
+        if before.as_ref().is_some_and(|before| *before == seen) {
+            return Ok(());
+        }
+        if before.is_some() {
+            self.ask(cpu, Request::Part { function: self.of.function, peer: target.of }).await?;
+            if self.of.node != target.of.node {
+                target.ask(cpu, Request::Part { function: target.of.function, peer: self.of }).await?;
+            }
+        }
+        if let Some(own) = self.borrowed.borrow_mut().as_mut() {
+            own.reaches.insert(target.of, Vec::new());
+        }
+        let mut there = Bars::default();
+        if self.of.node != target.of.node && !seen.is_empty() {
+            let admit = Request::Admit { function: target.of.function, peer: self.of, place };
+            let Reply::Bars(bars) = service.ask(cpu, target.of.node, admit).await? else {
+                return Err(Error::Io);
+            };
+            there = bars;
+        }
+        for &(bar, at, length) in &seen {
+            let there = (there[usize::from(bar)].0, length);
+            let (function, peer) = (self.of.function, target.of);
+            self.ask(cpu, Request::JoinGuest { function, peer, bar, there, seen: at }).await?;
+        }
+        if let Some(own) = self.borrowed.borrow_mut().as_mut() {
+            own.reaches.insert(target.of, seen);
+        }
+        Ok(())
+    }
+}
+
+fn inspect(of: Peer, register: u16) -> Request {
+    Request::Inspect { function: of.function, register: register & !3 }
+}
+
+impl Opened {
+    /// Holds what memory there is from where a PC has it, low and high, as long as there is more, and makes it a row; gives where
+    /// that begins, and the bytes of both.
+    fn fill(
+        &mut self,
+        cpu: &Cpu,
+        service: &Service,
+        kernel: &Kernel,
+        memory: &GuestMemory,
+        alias: Bdf,
+    ) -> Result<(u64, u64, u64), Error> {
+        let (mut found, mut blocks) = ([0; 2], Vec::new());
+        for (found, begin) in found.iter_mut().zip([LOW_MEMORY, HIGH_MEMORY]) {
+            loop {
+                let at = PhysAddr(begin + *found);
+                match memory.pin(at, PIECE) {
+                    Ok(pinned) => blocks.extend(pinned.into_iter().map(|block| (block.host, block.length))),
+                    // There is no more.
+                    Err(Error::Invalid) => break,
+                    Err(error) => return Err(error),
+                }
+                self.held.push((at, PIECE));
+                *found += PIECE;
+            }
+        }
+        let row = kernel.map_row(cpu, service.adapter.address(), &blocks)?;
+        self.row = Some((row, found[0] + found[1]));
+        service.adapter.admit(cpu, alias)?;
+        self.admitted = Some(alias);
+        Ok((row.get(), found[0], found[1]))
+    }
+
+    fn close(self, cpu: &Cpu, service: &Service, memory: &GuestMemory) {
+        if let Some(alias) = self.admitted {
+            service.adapter.dismiss(cpu, alias);
+        }
+        if let (Some((row, length)), Some(kernel)) = (self.row, service.kernel()) {
+            kernel.unmap_row(cpu, service.adapter.address(), row, length);
+        }
+        self.held.into_iter().for_each(|(at, length)| memory.unpin(at, length));
+    }
+}
+
+impl VfioDevice for Mediated {
+    fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32> {
+        Box::pin(async move {
+            match self.ask(cpu, inspect(self.of, register)).await {
+                Ok(Reply::Value(value)) => value,
+                _ => u32::MAX,
+            }
+        })
+    }
+
+    fn capability(&self, id: u8) -> Option<u16> {
+        self.capabilities.iter().find(|(known, _)| *known == id).map(|(_, at)| *at)
+    }
+
+    fn bar(&self, bar: u8) -> Option<BarRange> {
+        let &(at, length) = self.bars.get(usize::from(bar)).filter(|(_, length)| *length > 0)?;
+        Some(BarRange { start: PhysAddr(at), length, prefetchable: length > 1 << 20 })
+    }
+
+    fn registers(&self, bar: u8) -> Option<PhysAddr> {
+        let borrowed = self.borrowed.borrow();
+        Some(borrowed.as_ref().filter(|_| !self.is_lost.get())?.bars.get(usize::from(bar))?.as_ref()?.at)
+    }
+
+    fn set_master<'a>(&'a self, cpu: &'a Cpu, on: bool) -> Async<'a, ()> {
+        Box::pin(async move {
+            if on && let Err(error) = self.open(cpu).await {
+                if let Some(service) = self.service.upgrade() {
+                    let (function, node) = (self.of.function, self.of.node);
+                    service
+                        .log(format!("a guest's memory is not opened to {function} of node {node}: {error}"));
+                }
+                return;
+            }
+            let command = header::COMMAND_MEMORY | if on { header::COMMAND_BUS_MASTER } else { 0 };
+            let value = u32::from(command | header::COMMAND_INTX_DISABLE);
+            let (function, register) = (self.of.function, header::COMMAND);
+            let _ = self.ask(cpu, Request::ConfigWrite { function, register, value, enables: 3 }).await;
+            if on {
+                self.join_others();
+            }
+        })
+    }
+
+    fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            if !self.is_borrowed() {
+                self.give_back(cpu).await;
+                return self.borrow(cpu).await;
+            }
+            self.set_interrupts(cpu, Vec::new(), Rc::new(|_, _| {})).await?;
+            let function = self.of.function;
+            let at = self.capability(id::PCI_EXPRESS).ok_or(Error::NotSupported)?;
+            let register = at + pcie_cap::DEVICE_CONTROL;
+            let value = u32::from(pcie_cap::CONTROL_FLR);
+            self.ask(cpu, Request::ConfigWrite { function, register, value, enables: 3 }).await?;
+            self.set_master(cpu, false).await;
+            Ok(())
+        })
+    }
+
+    fn set_interrupts<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        cores: Vec<CpuId>,
+        signal: Signal,
+    ) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let function = self.of.function;
+            let service = self.service.upgrade().ok_or(Error::NoDevice)?;
+            let had = self.borrowed.borrow().as_ref().is_some_and(|borrowed| borrowed.bits.is_some());
+            if had {
+                self.ask(cpu, Request::Interrupts { function, first: 0, count: 0 }).await?;
+                self.silence();
+            }
+            if cores.is_empty() {
+                return Ok(());
+            }
+            if !self.is_borrowed() {
+                return Err(Error::NoDevice);
+            }
+            let eventfd = self.eventfd;
+            let listener = |n: usize| -> Heard {
+                let signal = Rc::clone(&signal);
+                Rc::new(move |cpu: &Cpu| {
+                    cpu.work(eventfd);
+                    signal(cpu, n as u16);
+                })
+            };
+            let (first, count) = service.doorbell.take((0..cores.len()).map(listener).collect())?;
+            let asked = self.ask(cpu, Request::Interrupts { function, first, count }).await;
+            let granted = match asked {
+                Ok(Reply::Value(granted)) => Ok(granted as usize),
+                Ok(_) => Err(Error::Io),
+                Err(error) => Err(error),
+            };
+            match self.borrowed.borrow_mut().as_mut() {
+                Some(borrowed) if granted.is_ok() => borrowed.bits = Some((first, count)),
+                _ => service.doorbell.give((first, count)),
+            }
+            if granted? < cores.len() { Err(Error::NoSpace) } else { Ok(()) }
+        })
+    }
+
+    fn bars_moved(&self, _: &Cpu, parts: &[BarPart]) {
+        {
+            let mut borrowed = self.borrowed.borrow_mut();
+            let Some(borrowed) = borrowed.as_mut() else { return };
+            let bar_of = |host: PhysAddr| {
+                let of = |own: &Mapping| host.0 >= own.at.0 && host.0 < own.at.0 + own.length;
+                borrowed.bars.iter().position(|own| own.as_ref().is_some_and(of))
+            };
+            // A BAR with holes is reached up to its first.
+            let mut seen: Vec<(u8, u64, u64)> = Vec::new();
+            for part in parts {
+                let Behind::Host(host) = part.behind else { continue };
+                let Some(bar) = bar_of(host) else { continue };
+                if borrowed.bars[bar].is_some_and(|own| own.at == host) {
+                    seen.push((bar as u8, part.guest.0, part.length));
+                }
+            }
+            if borrowed.seen == seen {
+                return;
+            }
+            borrowed.seen = seen;
+        }
+        self.join_others();
+    }
+
+    fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(async move {
+            self.give_back(cpu).await;
+            if let Some(service) = self.service.upgrade() {
+                service.mediated.forget(self);
+            }
+        })
+    }
+}
