@@ -319,7 +319,11 @@ impl Lender {
         }
         let irqs = held.device.alloc_irqs(cpu, 1, count.into(), Affinity::Spread).await?;
         // The lease may have ended meanwhile.
-        if self.lease(to, function, |lease, _| Ok(lease.forwards = true)).is_err() {
+        let kept = self.lease(to, function, |lease, _| {
+            lease.forwards = true;
+            Ok(())
+        });
+        if kept.is_err() {
             held.device.free_irqs(cpu).await;
             return Err(Error::NotPermitted);
         }
