@@ -1,5 +1,6 @@
 //! What the program's commands do, for Python.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use machine::{Doc, Machine, Part, Sockets};
@@ -129,8 +130,9 @@ pub fn sweep(
     })
 }
 
-/// Looks at the points of a sweep without running them: the key under which the records of each are kept, those that are
-/// known, what results will be made from, and the texts of all files that did not come with the program.
+/// Looks at a sweep without running it: the key under which the records of each point are kept, those that are known, what
+/// results will be made from, and the texts of all files that did not come with the program. Every value is tried with the
+/// first of the other keys, so that what is wrong is told here; what does not fit together is told by who runs the point.
 #[pyfunction]
 #[expect(clippy::type_complexity, reason = "Python takes them apart")]
 pub fn look(
@@ -144,12 +146,28 @@ pub fn look(
 ) -> PyResult<(Vec<Option<String>>, Vec<Option<Records>>, String, Changes)> {
     let files = library.files();
     watched(py, None, None, |_| {
-        let points = points(&files, scenario, &changes, over)?;
-        let seed = points.first().map_or(1, |(_, first)| first.seed());
-        let keys: Vec<Option<String>> =
-            points.par_iter().map(|point| experiment::key(point, accounting)).collect();
+        let first = over.first().cloned().unwrap_or_default();
+        let mut tried: Vec<Combination> = vec![first.clone()];
+        for (place, (key, value)) in first.iter().enumerate() {
+            let mut seen = BTreeSet::from([value]);
+            for point in &over {
+                if seen.insert(&point[place].1) {
+                    let mut one = first.clone();
+                    one[place] = (key.clone(), point[place].1.clone());
+                    tried.push(one);
+                }
+            }
+        }
+        let tried = points(&files, scenario, &changes, tried)?;
+        let seed = tried.first().map_or(1, |(_, first)| first.seed());
+        let texts: Changes = files.used().texts.into_iter().collect();
+        let is_kept = tried.iter().all(|(_, experiment)| experiment.is_repeatable());
+        let common = format!("{scenario:?} {changes:?} {texts:?} {accounting}");
+        let key = |point: &Combination| {
+            is_kept.then(|| experiment::key(&[&common, &format!("{point:?}")])).flatten()
+        };
+        let keys: Vec<Option<String>> = over.par_iter().map(key).collect();
         let known = keys.par_iter().map(|key| Some(experiment::known(key.as_deref()?)?.into())).collect();
-        let texts = files.used().texts.into_iter().collect();
         Ok((keys, known, made_from(command, seed, &changes, &files), texts))
     })
 }

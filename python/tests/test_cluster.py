@@ -23,6 +23,7 @@ def local():
 @pytest.fixture
 def client(local):
     with Client(local) as client:
+        client.run(nearfar.cache, None)
         yield client
 
 
@@ -123,3 +124,17 @@ def test_directories_are_compared_each_by_a_task(client, measured):
     there = nearfar.compare(measured, measured, client=client, **arguments)
     here = nearfar.compare(measured, measured, **arguments)
     assert there == here and there.notes == here.notes and len(there) > 0
+
+
+def test_ablation_goes_on_from_what_it_found_and_is_not_stopped_with_a_false_verdict(client, measured, tmp_path):
+    arguments = {"figures": ["host.llc.acquire"], "refit": ["host.dram.refresh_duration"], "state": tmp_path / "state"}
+
+    def stop(*state):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError):
+        nearfar.ablate([measured], progress=stop, **arguments)
+    assert not list((tmp_path / "state").glob("*.json")), "what was not seen to its end says nothing"
+    there = nearfar.ablate([measured], client=client, **arguments)
+    assert there.to_dicts()[0]["verdict"] == "needed"
+    assert nearfar.ablate([measured], **arguments) == there, "from its file"

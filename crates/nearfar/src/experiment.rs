@@ -99,6 +99,14 @@ impl Experiment {
         }
     }
 
+    /// Whether it leaves nothing beside its records, so that they can stand for it when it is to be run again.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Self::Computers(setup) => computer::is_repeatable(setup),
+            Self::Bench(_) => true,
+        }
+    }
+
     /// Runs it: every record of what came out, counters included.
     ///
     /// # Errors
@@ -181,13 +189,9 @@ pub fn sweep(
     Ok(all)
 }
 
-/// The key under which a point's records are kept; nothing without a cache, or of what leaves something beside its results.
-pub fn key((values, experiment): &(Combination, Experiment), accounting: bool) -> Option<String> {
-    let digest = match experiment {
-        Experiment::Bench(setup) => cache::digest(setup),
-        Experiment::Computers(setup) => computer::key(setup)?,
-    };
-    cache::key("records", &[&digest, &format!("{values:?}"), if accounting { "accounting" } else { "" }])
+/// The key under which records that depend on this alone are kept; nothing without a cache.
+pub fn key(depends_on: &[&str]) -> Option<String> {
+    cache::key("records", depends_on)
 }
 
 /// The records of a sweep's point that were [kept](keep) before.

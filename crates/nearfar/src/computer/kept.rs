@@ -14,11 +14,16 @@ use crate::cache;
 use crate::counters::Window;
 use crate::links::LinkState;
 
-/// The key of a scenario's results. None of one that leaves something beside them: captures, or blocks in a file.
-pub(crate) fn key(setup: &ComputerSetup) -> Option<String> {
+/// Whether a scenario leaves nothing beside its results: no captures, no blocks in a file.
+pub(crate) fn is_repeatable(setup: &ComputerSetup) -> bool {
     let keeps = |device: &DeviceFile| matches!(device, DeviceFile::Drive(drive) if drive.backing.is_some());
     let mut devices = setup.hosts.iter().flat_map(|host| &host.devices);
-    if !setup.network.captures.is_empty() || devices.any(|device| keeps(&device.kind)) {
+    setup.network.captures.is_empty() && !devices.any(|device| keeps(&device.kind))
+}
+
+/// The key of a scenario's results. None of one that leaves something beside them.
+pub(super) fn key(setup: &ComputerSetup) -> Option<String> {
+    if !is_repeatable(setup) {
         return None;
     }
     let mut setup = setup.clone();

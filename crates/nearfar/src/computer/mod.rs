@@ -76,7 +76,7 @@ pub(crate) use accounting::part_name;
 pub use accounting::{Account, Accounting};
 pub use counting::{Arrival, Counted, Counting, device_names};
 pub(crate) use device::{nic_driver, nic_driver_params};
-pub(crate) use kept::key;
+pub(crate) use kept::is_repeatable;
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
 pub use run::{Counts, Done, Observer, run, run_all, run_counted, run_watched};
