@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -86,12 +88,25 @@ def refuse(worker: str, found: Any, wanted: str) -> None:
         )
 
 
+@functools.cache
+def keep_memory() -> None:
+    """Lets the C library keep memory between points, as it does by itself: Dask starts workers with a setting that gives back
+    whatever is free, and each simulation would fetch its tables from the system anew. The figures are those that glibc adapts
+    to (mallopt(3): the largest dynamic threshold for mmap, and twice that for trimming)."""
+    trim_threshold, mmap_threshold, largest = -1, -3, 32 << 20
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(mmap_threshold, largest)
+        mallopt(trim_threshold, 2 * largest)
+
+
 def work(wanted: str, function: str, folders: list[str], texts: dict[str, str], arguments: tuple) -> Any:
     """What a worker does: one of the simulator's functions, on one thread."""
     if wanted != _nearfar.BUILD:
         from distributed import get_worker
 
         refuse(get_worker().address, _nearfar.BUILD, wanted)
+    keep_memory()
     library = _nearfar.Library(folders, list(texts.items()))
     done = getattr(_nearfar, function)(library, *arguments, 1, None)
     return packed(done)
