@@ -7,6 +7,7 @@ of real time, and instructions for each TLP where valgrind counts them; starting
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ card = "nfp6000"
 test = "{test}"
 pattern = "seq"
 cache = "cold"
-window = "8 KiB"
+window = ["8 KiB", "16 KiB", "32 KiB", "64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB"]
 transfer = "{size} B"
 """
 
@@ -36,6 +37,13 @@ def seconds(command, environment=None):
     if done.returncode:
         raise RuntimeError(f"{command[0]}: {done.stderr[-500:]}{done.stdout[-500:]}")
     return time.perf_counter() - began, done.stdout
+
+
+def processor_seconds(command):
+    """What a command with one thread takes of a core: others on the machine do not count."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    seconds(command)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def instructions(command):
@@ -51,15 +59,15 @@ def instructions(command):
 
 
 def nearfar(program, kind, size, folder):
-    """A stream's bandwidth, less a single read on the same machine: what it takes to start and to prepare caches."""
+    """Streams over several windows, less single reads of the same: what it takes to start and to prepare caches."""
     test = {"read": "BW_RD", "write": "BW_WR"}[kind]
     commands = []
     for name, test, more in (("stream", test, ""), ("start", "LAT_RD", "samples = 1")):
         file = Path(folder) / f"{name}.toml"
         file.write_text(SCENARIO.format(test=test, size=size) + more)
         commands.append([program, "--no-cache", "--quiet", "--jobs", "1", "run", str(file), "--json", "-"])
-    tlps = [json.loads(seconds(command)[1])[0]["tlps"] for command in commands]
-    took = [min(seconds(command)[0] for _ in range(3)) for command in commands]
+    tlps = [sum(row.get("tlps", 0) for row in json.loads(seconds(command)[1])) for command in commands]
+    took = [min(processor_seconds(command) for _ in range(3)) for command in commands]
     counted = [instructions(command) for command in commands]
     more = tlps[0] - tlps[1]
     return more / (took[0] - took[1]), None if None in counted else (counted[0] - counted[1]) / more
@@ -72,7 +80,7 @@ def cocotb(kind, size, folder):
     build = Path(folder) / "circuit"
     circuit = Path(folder) / "top.v"
     circuit.write_text("`timescale 1ns/1ps\nmodule top; endmodule\n")
-    environment = {**os.environ, "STREAM": json.dumps([kind, size, folder]), "PYTHONPATH": str(HERE)}
+    environment = {**os.environ, "STREAM": json.dumps([kind, size, folder]), "PYTHONPATH": str(HERE), "COCOTB_LOG_LEVEL": "WARNING"}
     program = f"""
 from cocotb_tools.runner import get_runner
 runner = get_runner("icarus")
@@ -80,7 +88,10 @@ runner.build(sources=[{str(circuit)!r}], hdl_toplevel="top", build_dir={str(buil
 runner.test(hdl_toplevel="top", test_module="cocotb_stream", build_dir={str(build)!r}, test_dir={str(folder)!r})
 """
     seconds([sys.executable, "-c", program], environment)
-    return json.loads((Path(folder) / "rate.json").read_text())
+    rate = Path(folder) / "rate.json"
+    told = json.loads(rate.read_text())
+    rate.unlink()
+    return told
 
 
 def simpy(size):

@@ -6,7 +6,7 @@ import time
 
 import cocotb
 from cocotb.triggers import Event
-from cocotbext.pcie.core import MemoryEndpoint, RootComplex
+from cocotbext.pcie.core import Device, MemoryEndpoint, RootComplex
 
 COUNT = 1500
 """DMA requests."""
@@ -16,7 +16,8 @@ TAGS = 32
 @cocotb.test()
 async def stream(dut):
     kind, size, folder = json.loads(os.environ["STREAM"])
-    root, device = RootComplex(), MemoryEndpoint()
+    root, device = RootComplex(), Device()
+    device.append_function(MemoryEndpoint())
     root.make_port().connect(device)
     await root.enumerate()
     function = root.find_device(device.functions[0].pcie_id)
