@@ -40,10 +40,11 @@ pub use ground::{
     CoreClocks, DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables,
     MemoryGround, Store, StoreMark,
 };
-pub use irq::IrqCounters;
+pub use irq::{GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub use kernel::{Kernel, KernelParams};
 pub use mm::NodeMemory;
 pub use net::{EcnMode, FragmentParams, InetParams, Net, NetDevice, NetRules, Protocols, SteeringParams};
 pub use pci::{Backend, ErrorCounters, FunctionInfo, Message, PciParams, TreeText};
+pub use sched::TaskWatcher;
 pub use sys::SysNode;
 pub use tasks::{TaskInfo, TaskTimes};

@@ -28,6 +28,8 @@ record! {
         team_cost: BTreeMap<String, Figure<Cycles>>,
         /// What pieces of the NVMe driver cost.
         nvme_cost: BTreeMap<String, Figure<Cycles>>,
+        /// What a guest's being left costs, and what follows.
+        virt_cost: BTreeMap<String, Figure<Cycles>>,
         /// How it reads ahead and caches blocks.
         block: BlockFile,
         /// How it shares cores.

@@ -38,7 +38,7 @@ pub use bus::{BarPart, Behind, GuestDevice};
 pub use costs::VirtCosts;
 pub use exits::{Exit, Exits};
 pub use function::{GuestFunction, GuestMessage};
-pub use interrupts::GuestInterrupts;
+pub use interrupts::{GuestInterrupts, InterruptSupport};
 pub use memory::{Block, GuestMemory, GuestNode};
 pub use vfio::{HostFunction, Signal, Vfio, VfioDevice};
 pub use vm::{Vm, VmError, VmParams};

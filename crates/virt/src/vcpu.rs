@@ -5,16 +5,18 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
 
 use engine::Notify;
+use kernel::{GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR, TaskWatcher};
 use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::kernel::TaskId;
 use platform::sync::Completion;
 use units::{Duration, Time};
 
 use crate::exits::Exit;
+use crate::interrupts::{InterruptSupport, Postbox};
 use crate::vm::{Machine, Wanted};
 
 /// For how long a vCPU computes before it looks whether others want its core: as Linux's tick.
@@ -41,18 +43,22 @@ pub struct Vcpu {
     halted: Cell<bool>,
     /// It is in the guest, which computes.
     in_guest: Cell<bool>,
+    /// An interrupt of the host has made it leave the guest.
+    left: Cell<bool>,
     requests: RefCell<VecDeque<Request>>,
-    /// Vectors that the guest is to be interrupted with.
-    interrupts: RefCell<VecDeque<u8>>,
+    pub postbox: Postbox,
     notify: Notify,
     /// What its clock said last.
     pub clock: Cell<Time>,
+    /// Since when somebody else has had its core.
+    put_aside: Cell<Option<Time>>,
+    stolen: Cell<Duration>,
     /// Its task has ended.
     pub ended: Completion<()>,
 }
 
 impl Vcpu {
-    pub fn new(home: CpuId) -> Self {
+    pub fn new(home: CpuId, postbox: Postbox) -> Self {
         Self {
             task: Cell::new(None),
             home,
@@ -60,10 +66,13 @@ impl Vcpu {
             busy: Cell::new(false),
             halted: Cell::new(true),
             in_guest: Cell::new(false),
+            left: Cell::new(false),
             requests: RefCell::default(),
-            interrupts: RefCell::default(),
+            postbox,
             notify: Notify::new(),
             clock: Cell::new(Time::ZERO),
+            put_aside: Cell::new(None),
+            stolen: Cell::new(Duration::ZERO),
             ended: Completion::new(),
         }
     }
@@ -88,6 +97,11 @@ impl Vcpu {
         self.halted.get()
     }
 
+    /// For how long it has waited for a core that somebody else had.
+    pub fn stolen(&self) -> Duration {
+        self.stolen.get()
+    }
+
     /// The guest has something for it to do, or not.
     pub fn set_busy(&self, busy: bool) {
         if self.busy.replace(busy) != busy {
@@ -101,24 +115,21 @@ impl Vcpu {
         self.notify.notify_one();
     }
 
-    /// The guest is to be interrupted; [`kick`](Self::kick) lets it notice.
-    pub fn interrupt(&self, vector: u8) {
-        let mut interrupts = self.interrupts.borrow_mut();
-        // One that is pending stays pending once.
-        if !interrupts.contains(&vector) {
-            interrupts.push_back(vector);
-        }
-    }
-
     /// Lets it look what there is to do.
     pub fn kick(&self) {
+        self.notify.notify_one();
+    }
+
+    /// The guest is left for an interrupt of the host.
+    pub fn leave(&self) {
+        self.left.set(true);
         self.notify.notify_one();
     }
 
     /// What it had to do is nobody's any more: the guest has been reset.
     pub fn forget(&self) {
         self.requests.borrow_mut().clear();
-        self.interrupts.borrow_mut().clear();
+        self.postbox.take();
         self.busy.set(false);
     }
 
@@ -126,12 +137,18 @@ impl Vcpu {
         self.requests.borrow_mut().pop_front()
     }
 
+    fn set_in_guest(&self, machine: &Rc<Machine>, number: usize, inside: bool) {
+        if self.in_guest.replace(inside) != inside {
+            machine.set_guest(number, self.core(), inside);
+        }
+    }
+
     /// Runs a guest's core until the machine ends.
     pub async fn run(machine: Rc<Machine>, number: usize, cpu: Cpu) {
         let own = &machine.vcpus[number];
         *own.cpu.borrow_mut() = Some(cpu.clone());
         own.halted.set(false);
-        let costs = machine.costs;
+        let (costs, in_software) = (machine.costs, machine.support == InterruptSupport::Software);
         loop {
             match machine.wanted.get() {
                 Wanted::Run => {}
@@ -150,44 +167,112 @@ impl Vcpu {
                 work(cpu.clone()).await;
                 cpu.sync().await;
             }
-            if !own.interrupts.borrow().is_empty() {
+            let is_injected = in_software && own.postbox.is_pending();
+            if own.left.take() || is_injected {
+                let _virt = cpu.book(Part::Virt);
+                machine.exits.count(Exit::Interrupt);
+                cpu.cycles(costs.exit).await;
+            }
+            if is_injected {
                 let _virt = cpu.book(Part::Virt);
                 // One exit brings all that wait, and each is ended by another one.
-                let vectors: Vec<u8> = own.interrupts.borrow_mut().drain(..).collect();
-                machine.exits.count(Exit::Interrupt);
-                cpu.work(costs.exit);
-                for vector in vectors {
+                for vector in machine.take_posted(number) {
                     machine.exits.count(Exit::EndOfInterrupt);
                     cpu.cycles(costs.inject + costs.exit).await;
                     machine.deliver(number, vector);
                 }
-                // The guest takes them before it is looked whether it has something to do.
-                own.in_guest.set(true);
-                engine::yield_now().await;
-                own.in_guest.set(false);
             }
+            own.set_in_guest(&machine, number, true);
+            if !in_software {
+                machine.take_posted(number).into_iter().for_each(|vector| machine.deliver(number, vector));
+            }
+            // The guest takes them before it is looked whether it has something to do.
+            engine::yield_now().await;
             if own.busy.get() {
-                own.in_guest.set(true);
                 machine.entered(number);
                 let wait = own.notify.notified();
                 let tick = machine.hw.sleep(TICK);
                 cpu.stall_on(either(wait, tick)).await;
-                own.in_guest.set(false);
+                own.set_in_guest(&machine, number, false);
                 // Others may want the core.
                 cpu.sync().await;
             } else {
-                let virt = cpu.book(Part::Virt);
-                machine.exits.count(Exit::Halt);
-                cpu.cycles(costs.exit).await;
-                drop(virt);
-                own.halted.set(true);
-                own.notify.notified().await;
-                own.halted.set(false);
-                cpu.sync().await;
+                own.set_in_guest(&machine, number, false);
+                own.halt(&machine, &cpu).await;
             }
         }
         own.halted.set(true);
         own.ended.complete(());
+    }
+
+    /// The guest has nothing for it to do: it gives its core away until there is something.
+    async fn halt(&self, machine: &Machine, cpu: &Cpu) {
+        let virt = cpu.book(Part::Virt);
+        machine.exits.count(Exit::Halt);
+        cpu.cycles(machine.costs.exit).await;
+        if machine.support != InterruptSupport::Software {
+            let core = cpu.id();
+            self.postbox.change(cpu, |descriptor| {
+                descriptor.notification_vector = POSTED_WAKEUP_VECTOR;
+                descriptor.destination = core.0.into();
+                descriptor.suppressed = false;
+            });
+            cpu.sync().await;
+        }
+        drop(virt);
+        if self.postbox.is_pending() || self.busy.get() || machine.wanted.get() != Wanted::Run {
+            return;
+        }
+        self.halted.set(true);
+        self.notify.notified().await;
+        self.halted.set(false);
+        cpu.sync().await;
+    }
+}
+
+/// Keeps a vCPU's postbox and its account of stolen time while its task gets a core and loses it.
+pub struct Watcher(pub Weak<Machine>, pub usize);
+
+impl TaskWatcher for Watcher {
+    fn runs(&self, cpu: &Cpu) {
+        let Some(machine) = self.0.upgrade() else { return };
+        let vcpu = &machine.vcpus[self.1];
+        if let Some(since) = vcpu.put_aside.take() {
+            vcpu.stolen.set(vcpu.stolen.get() + machine.hw.now().since(since));
+        }
+        if machine.support != InterruptSupport::Software {
+            let _part = cpu.book(Part::Virt);
+            vcpu.postbox.change(cpu, |descriptor| {
+                descriptor.suppressed = false;
+                descriptor.destination = cpu.id().0.into();
+                descriptor.notification_vector = POSTED_VECTOR;
+            });
+        }
+    }
+
+    fn stops(&self, cpu: &Cpu, preempted: bool) {
+        let Some(machine) = self.0.upgrade().filter(|_| preempted) else { return };
+        let vcpu = &machine.vcpus[self.1];
+        vcpu.put_aside.set(Some(machine.hw.now()));
+        if machine.support != InterruptSupport::Software {
+            let _part = cpu.book(Part::Virt);
+            vcpu.postbox.change(cpu, |descriptor| descriptor.suppressed = true);
+        }
+    }
+}
+
+/// A core that is in a guest.
+pub struct InGuest(pub Weak<Machine>, pub usize);
+
+impl GuestMode for InGuest {
+    fn interrupt(&self, vector: u8) -> bool {
+        let Some(machine) = self.0.upgrade() else { return false };
+        if vector == POSTED_VECTOR && machine.support != InterruptSupport::Software {
+            machine.take_posted(self.1).into_iter().for_each(|vector| machine.deliver(self.1, vector));
+            return true;
+        }
+        machine.vcpus[self.1].leave();
+        false
     }
 }
 

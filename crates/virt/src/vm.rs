@@ -5,11 +5,12 @@ use std::rc::{Rc, Weak};
 
 use engine::Handle;
 use hardware::Fabric;
-use kernel::{Ground, InterruptSink, Kernel, KernelParams};
+use hardware::iommu::PostedDescriptor;
+use kernel::{Ground, GuestMode, InterruptSink, Kernel, KernelParams};
 use platform::Error;
 use platform::cpu::{Cpu, CpuId, Node, Part};
 use platform::kernel::TaskParams;
-use platform::memory::PhysAddr;
+use platform::memory::{Pages, PhysAddr, Policy};
 use platform::pci::PciDevice;
 use platform::sync::Completion;
 use units::{Bytes, Cycles, Duration, Frequency, Time};
@@ -20,9 +21,9 @@ use crate::costs::VirtCosts;
 use crate::exits::{Exit, ExitCounter, Exits};
 use crate::function::GuestMessage;
 use crate::ground::GuestGround;
-use crate::interrupts::{self, GuestInterrupts};
+use crate::interrupts::{self, GuestInterrupts, InterruptSupport, Postbox};
 use crate::memory::{GuestMemory, GuestNode};
-use crate::vcpu::Vcpu;
+use crate::vcpu::{InGuest, Vcpu, Watcher};
 use crate::vfio::{Assigned, Container, HostFunction, VfioDevice};
 
 /// What a virtual machine is made of.
@@ -38,6 +39,8 @@ pub struct VmParams {
     pub slots: u8,
     /// How much of it devices may hold where it is (Linux: `RLIMIT_MEMLOCK`); all of it if not said.
     pub pin_limit: Option<Bytes>,
+    /// How the host's processor and IOMMU help with its interrupts.
+    pub interrupts: InterruptSupport,
     /// What exits cost.
     pub costs: VirtCosts,
     /// What its kernel is booted with.
@@ -87,13 +90,18 @@ pub struct Machine {
     pub costs: VirtCosts,
     pub memory: Rc<GuestMemory>,
     pub vcpus: Vec<Vcpu>,
+    /// The memory of their postboxes.
+    postboxes: Pages,
     pub bus: Bus,
     pub exits: ExitCounter,
     pub wanted: Cell<Wanted>,
     /// The guest's kernel.
     guest: RefCell<Weak<Kernel>>,
     sink: RefCell<Option<InterruptSink>>,
-    sent: Cell<u64>,
+    pub support: InterruptSupport,
+    /// Interrupts that the guest has taken: of the hypervisor, of the IOMMU.
+    forwarded: Cell<u64>,
+    posted: Cell<u64>,
 }
 
 impl Machine {
@@ -168,17 +176,51 @@ impl Machine {
     pub fn send(self: &Rc<Self>, cpu: &Cpu, message: GuestMessage) {
         let number = interrupts::core_of(message);
         let Some(vcpu) = self.vcpus.get(number) else { return };
-        self.sent.set(self.sent.get() + 1);
-        vcpu.interrupt(interrupts::vector_of(message));
-        if vcpu.is_halted() || vcpu.core() == cpu.id() {
+        let notification = vcpu.postbox.post(cpu, interrupts::vector_of(message));
+        if vcpu.is_halted() {
             return vcpu.kick();
         }
-        // It runs elsewhere: that core is interrupted, and leaves the guest.
-        let (machine, arrives) = (Rc::clone(self), cpu.now() + self.time_for(self.costs.kick));
-        self.hw.spawn(async move {
-            machine.hw.sleep_until(arrives).await;
-            machine.vcpus[number].kick();
-        });
+        // On a core that is in the host it looks by itself when it enters the guest.
+        if vcpu.core() == cpu.id() {
+            return if self.support == InterruptSupport::Software {
+                vcpu.kick()
+            };
+        }
+        if self.support == InterruptSupport::Software {
+            // It runs elsewhere: that core is interrupted, and leaves the guest.
+            let (machine, arrives) = (Rc::clone(self), cpu.now() + self.time_for(self.costs.kick));
+            self.hw.spawn(async move {
+                machine.hw.sleep_until(arrives).await;
+                machine.vcpus[number].kick();
+            });
+        } else if let Some((core, vector)) = notification
+            && let Some(host) = self.host_kernel.upgrade()
+        {
+            host.send_vector(cpu, CpuId(core as u16), vector);
+        }
+    }
+
+    /// Takes what is noted for a vCPU.
+    pub fn take_posted(&self, number: usize) -> Vec<u8> {
+        let taken = self.vcpus[number].postbox.take();
+        let forwarded = taken.iter().filter(|(_, forwarded)| *forwarded).count() as u64;
+        self.forwarded.set(self.forwarded.get() + forwarded);
+        self.posted.set(self.posted.get() + taken.len() as u64 - forwarded);
+        taken.into_iter().map(|(vector, _)| vector).collect()
+    }
+
+    /// A vCPU on a core of the host enters the guest, or leaves it.
+    pub fn set_guest(self: &Rc<Self>, number: usize, core: CpuId, inside: bool) {
+        if let Some(host) = self.host_kernel.upgrade() {
+            let guest = inside.then(|| Rc::new(InGuest(Rc::downgrade(self), number)) as Rc<dyn GuestMode>);
+            host.set_guest(core, guest);
+        }
+    }
+
+    /// Something is posted for a vCPU that has given its core away.
+    fn wake_posted(&self) {
+        let waits = |vcpu: &&Vcpu| vcpu.is_halted() && vcpu.postbox.is_pending();
+        self.vcpus.iter().filter(waits).for_each(Vcpu::kick);
     }
 
     /// Cycles of the host's cores.
@@ -224,22 +266,40 @@ impl Vm {
     ) -> Result<Rc<Self>, VmError> {
         let memory = GuestMemory::new(host, cpu, &params.nodes, params.vcpus.len(), params.pin_limit);
         let memory = Rc::new(memory.map_err(VmError::Memory)?);
-        let home = |cpus: &Vec<CpuId>| cpus.first().copied().unwrap_or(CpuId(0));
+        let postboxes = (params.vcpus.len() * PostedDescriptor::BYTES) as u64;
+        let node = params.nodes.first().map_or(Node(0), |node| node.host);
+        let postboxes =
+            host.face().alloc_pages(cpu, Pages::order_for(postboxes.max(1)), Policy::Preferred(node));
+        let postboxes = postboxes.map_err(VmError::Memory)?;
+        let ground = host.ground();
+        let vcpu = |(n, cpus): (usize, &Vec<CpuId>)| {
+            let at = postboxes.start + (n * PostedDescriptor::BYTES) as u64;
+            Vcpu::new(cpus.first().copied().unwrap_or(CpuId(0)), Postbox::new(at, &ground))
+        };
         let machine = Rc::new(Machine {
             hw: hw.clone(),
-            host: host.ground(),
+            host: Rc::clone(&ground),
             host_kernel: Rc::downgrade(host),
             frequency: params.kernel.core.frequency,
             costs: params.costs,
             memory: Rc::clone(&memory),
-            vcpus: params.vcpus.iter().map(|cpus| Vcpu::new(home(cpus))).collect(),
+            vcpus: params.vcpus.iter().enumerate().map(vcpu).collect(),
+            postboxes,
             bus: Bus::new(params.slots),
             exits: ExitCounter::default(),
             wanted: Cell::new(Wanted::Run),
             guest: RefCell::default(),
             sink: RefCell::default(),
-            sent: Cell::new(0),
+            support: params.interrupts,
+            forwarded: Cell::new(0),
+            posted: Cell::new(0),
         });
+        let woken = Rc::downgrade(&machine);
+        host.on_posted_wakeup(Rc::new(move |_| {
+            if let Some(machine) = woken.upgrade() {
+                machine.wake_posted();
+            }
+        }));
         let container = Container::new(host, &memory);
         let kernel = machine.boot(&params.kernel);
         let vm = Rc::new(Self { machine, kernel: RefCell::new(kernel), params: params.kernel, container });
@@ -254,6 +314,7 @@ impl Vm {
             let task = TaskParams { cpus, ..TaskParams::named(format!("{}-vcpu{n}", params.name)) };
             let own = Rc::clone(&vm.machine);
             let id = host.spawn(task, move |cpu| Box::pin(Vcpu::run(own, n, cpu)));
+            host.watch_task(id, Rc::new(Watcher(Rc::downgrade(&vm.machine), n)));
             vm.machine.vcpus[n].task.set(Some(id));
         }
         Ok(vm)
@@ -353,9 +414,19 @@ impl Vm {
         self.machine.exits.get()
     }
 
-    /// Interrupts of functions that were handed to it.
+    /// Interrupts that it has taken from the hypervisor.
     pub fn interrupts_forwarded(&self) -> u64 {
-        self.machine.sent.get()
+        self.machine.forwarded.get()
+    }
+
+    /// Interrupts of devices that it has taken without the host.
+    pub fn interrupts_posted(&self) -> u64 {
+        self.machine.posted.get()
+    }
+
+    /// For how long its cores have waited for a core that somebody else had.
+    pub fn stolen(&self) -> Duration {
+        self.machine.vcpus.iter().map(Vcpu::stolen).sum()
     }
 
     /// Requests of its functions that were refused.
@@ -415,6 +486,9 @@ impl Vm {
             device.close(cpu).await;
         }
         self.machine.memory.close(cpu);
+        if let Some(host) = self.machine.host_kernel.upgrade() {
+            host.face().free_pages(cpu, self.machine.postboxes);
+        }
     }
 
     fn in_task<T: 'static, W>(&self, what: &str, work: W) -> impl Future<Output = T> + use<T, W>

@@ -26,12 +26,19 @@ pub struct Features {
     pub pages_2mib: bool,
     /// 1 GiB leaves exist.
     pub pages_1gib: bool,
+    /// Interrupts can be posted to guests.
+    pub posts_interrupts: bool,
 }
 
 impl Features {
     /// All there is, with 52 address bits.
-    pub const ALL: Self =
-        Self { host_address_bits: 52, five_level: true, pages_2mib: true, pages_1gib: true };
+    pub const ALL: Self = Self {
+        host_address_bits: 52,
+        five_level: true,
+        pages_2mib: true,
+        pages_1gib: true,
+        posts_interrupts: true,
+    };
 
     /// Address bits at or above the host's width, in the positions of a table's address field or above.
     const fn beyond_host(self) -> u64 {
@@ -48,8 +55,8 @@ impl Features {
 
 impl From<&IommuParams> for Features {
     fn from(p: &IommuParams) -> Self {
-        let IommuParams { host_address_bits, five_level, pages_2mib, pages_1gib, .. } = *p;
-        Self { host_address_bits, five_level, pages_2mib, pages_1gib }
+        let IommuParams { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts, .. } = *p;
+        Self { host_address_bits, five_level, pages_2mib, pages_1gib, posts_interrupts }
     }
 }
 

@@ -156,22 +156,124 @@ impl SourceCheck {
     }
 }
 
+/// What becomes of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Delivery {
+    /// An interrupt of the host's cores.
+    Core(Interrupt),
+    /// One of a guest's core, noted for it in memory.
+    Posted(PostedInterrupt),
+}
+
+impl From<Interrupt> for Delivery {
+    fn from(interrupt: Interrupt) -> Self {
+        Self::Core(interrupt)
+    }
+}
+
+/// An interrupt for a guest's core (VT-d specification, 5.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PostedInterrupt {
+    /// The [descriptor](PostedDescriptor) of the guest's core, aligned to 64 bytes.
+    pub descriptor: HostPhysical,
+    /// The guest's vector.
+    pub vector: u8,
+    /// The guest's core is notified even while that is suppressed.
+    pub urgent: bool,
+}
+
+/// How an interrupt posted to a guest's core is noted: 64 bytes in memory that IOMMU, processor and hypervisor share (VT-d
+/// specification, 9.11).
+///
+/// ```text
+/// bytes  0 to 31  a bit for each vector that is posted
+///       32        bit 0 a notification is outstanding, bit 1 notifications are suppressed
+///       34        notification vector
+///       36 to 39  notification destination: the APIC ID of the core that the guest's core is on
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PostedDescriptor {
+    /// Vectors that are posted, a bit for each.
+    pub requests: [u64; 4],
+    /// A notification is outstanding: no other is sent.
+    pub outstanding: bool,
+    /// No notifications are sent.
+    pub suppressed: bool,
+    /// The vector that notifies.
+    pub notification_vector: u8,
+    /// The core that is notified.
+    pub destination: u32,
+}
+
+impl PostedDescriptor {
+    /// Bytes, and their alignment.
+    pub const BYTES: usize = 64;
+
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        for (into, word) in bytes.chunks_exact_mut(8).zip(self.requests) {
+            into.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[32] = u8::from(self.outstanding) | u8::from(self.suppressed) << 1;
+        bytes[34] = self.notification_vector;
+        bytes[36..40].copy_from_slice(&self.destination.to_le_bytes());
+        bytes
+    }
+
+    /// Reads its bytes.
+    pub fn decode(bytes: &[u8; Self::BYTES]) -> Self {
+        let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 * n + byte]));
+        Self {
+            requests: std::array::from_fn(word),
+            outstanding: bytes[32] & 1 != 0,
+            suppressed: bytes[32] & 2 != 0,
+            notification_vector: bytes[34],
+            destination: u32::from_le_bytes([bytes[36], bytes[37], bytes[38], bytes[39]]),
+        }
+    }
+
+    /// Notes an interrupt; gives the notification that is to be sent.
+    pub fn post(&mut self, vector: u8, urgent: bool) -> Option<Interrupt> {
+        self.requests[usize::from(vector / 64)] |= 1 << (vector % 64);
+        if self.outstanding || self.suppressed && !urgent {
+            return None;
+        }
+        self.outstanding = true;
+        let (destination, vector) = (self.destination, self.notification_vector);
+        Some(Interrupt { destination, vector, ..Interrupt::default() })
+    }
+
+    /// Takes what has been noted, lowest vector first.
+    pub fn take(&mut self) -> impl Iterator<Item = u8> + use<> {
+        self.outstanding = false;
+        let requests = std::mem::take(&mut self.requests);
+        (0..=u8::MAX).filter(move |v| requests[usize::from(v / 64)] >> (v % 64) & 1 != 0)
+    }
+}
+
 /// An interrupt remapping table entry.
 ///
 /// ```text
 /// low   63:32 destination, 23:16 vector, 7:5 delivery mode, 4 level, 3 redirection hint, 2 logical,
 ///       1 fault processing disabled, 0 present
 /// high  19:18 source check, 17:16 its qualifier, 15:0 source
+/// posted:
+/// low   63:38 descriptor 31:6, 23:16 vector, 15 = 1, 14 urgent, 1 and 0 as above
+/// high  63:32 descriptor 63:32, 19:0 as above
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct InterruptEntry {
     /// What becomes of the message.
-    pub interrupt: Interrupt,
+    pub delivery: Delivery,
     /// Who may send it.
     pub source: SourceCheck,
     /// Faults are counted, but not recorded.
     pub fault_processing_disabled: bool,
 }
+
+/// Set in an entry that posts.
+const POSTED: u64 = 1 << 15;
 
 impl InterruptEntry {
     /// The words of an absent entry.
@@ -179,44 +281,59 @@ impl InterruptEntry {
 
     /// The entry's two words, low first. Without `x2apic`, destinations have 8 bits, in 47:40.
     pub const fn encode(self, x2apic: bool) -> [u64; 2] {
-        let i = self.interrupt;
-        let destination = if x2apic { i.destination as u64 } else { (i.destination as u64 & 0xff) << 8 };
-        let low = 1
-            | (self.fault_processing_disabled as u64) << 1
-            | (i.logical as u64) << 2
-            | (i.redirection_hint as u64) << 3
-            | (i.level as u64) << 4
-            | i.delivery.encode() << 5
-            | (i.vector as u64) << 16
-            | destination << 32;
-        let high = match self.source {
-            SourceCheck::None => 0,
-            SourceCheck::Function { source, ignored } => {
-                let qualifier = match ignored {
-                    0 => 0,
-                    0b100 => 1,
-                    0b110 => 2,
-                    _ => 3,
-                };
-                1 << 18 | qualifier << 16 | source.bits() as u64
+        let (low, above) = match self.delivery {
+            Delivery::Core(i) => {
+                let destination =
+                    if x2apic { i.destination as u64 } else { (i.destination as u64 & 0xff) << 8 };
+                let low = (i.logical as u64) << 2
+                    | (i.redirection_hint as u64) << 3
+                    | (i.level as u64) << 4
+                    | i.delivery.encode() << 5
+                    | (i.vector as u64) << 16
+                    | destination << 32;
+                (low, 0)
             }
-            SourceCheck::Buses { first, last } => 2 << 18 | (first as u64) << 8 | last as u64,
+            Delivery::Posted(p) => {
+                let at = p.descriptor.get();
+                let low =
+                    (p.urgent as u64) << 14 | POSTED | (p.vector as u64) << 16 | (at & 0xffff_ffc0) << 32;
+                (low, at >> 32 << 32)
+            }
         };
+        let low = low | 1 | (self.fault_processing_disabled as u64) << 1;
+        let high = above
+            | match self.source {
+                SourceCheck::None => 0,
+                SourceCheck::Function { source, ignored } => {
+                    let qualifier = match ignored {
+                        0 => 0,
+                        0b100 => 1,
+                        0b110 => 2,
+                        _ => 3,
+                    };
+                    1 << 18 | qualifier << 16 | source.bits() as u64
+                }
+                SourceCheck::Buses { first, last } => 2 << 18 | (first as u64) << 8 | last as u64,
+            };
         [low, high]
     }
 
-    /// Reads an entry. Posted interrupts (bit 15) are not supported and count as reserved.
+    /// Reads an entry. Where an IOMMU cannot post (`posts`), the bit that asks for it counts as reserved.
     ///
     /// # Errors
     /// The fault that a message over this entry meets.
-    pub const fn decode([low, high]: [u64; 2], x2apic: bool) -> Result<Self, FaultReason> {
+    pub const fn decode([low, high]: [u64; 2], x2apic: bool, posts: bool) -> Result<Self, FaultReason> {
         if low & 1 == 0 {
             return Err(FaultReason::InterruptNotPresent);
         }
+        let is_posted = posts && low & POSTED != 0;
         let reserved_destination = if x2apic { 0 } else { 0xffff_00ff << 32 };
-        let delivery = DeliveryMode::decode(low >> 5);
-        let reserved = low & (0xff00_f000 | reserved_destination) != 0 || high >> 20 != 0;
-        let (false, Some(delivery)) = (reserved, delivery) else {
+        let mode = DeliveryMode::decode(low >> 5);
+        let reserved = match is_posted {
+            true => low & 0x3f_ff00_30fc != 0 || high & 0xfff0_0000 != 0,
+            false => low & (0xff00_f000 | reserved_destination) != 0 || high >> 20 != 0,
+        };
+        let (false, Some(mode)) = (reserved, mode) else {
             return Err(FaultReason::InterruptEntryReserved);
         };
         let source = match high >> 18 & 3 {
@@ -228,15 +345,25 @@ impl InterruptEntry {
             2 => SourceCheck::Buses { first: (high >> 8) as u8, last: high as u8 },
             _ => return Err(FaultReason::InterruptEntryReserved),
         };
-        let interrupt = Interrupt {
-            destination: if x2apic { (low >> 32) as u32 } else { (low >> 40) as u32 & 0xff },
-            logical: low & 4 != 0,
-            redirection_hint: low & 8 != 0,
-            delivery,
-            level: low & 16 != 0,
-            vector: (low >> 16) as u8,
+        let vector = (low >> 16) as u8;
+        let delivery = if is_posted {
+            let at = low >> 32 & 0xffff_ffc0 | high >> 32 << 32;
+            Delivery::Posted(PostedInterrupt {
+                descriptor: HostPhysical::new(at),
+                vector,
+                urgent: low & 1 << 14 != 0,
+            })
+        } else {
+            Delivery::Core(Interrupt {
+                destination: if x2apic { (low >> 32) as u32 } else { (low >> 40) as u32 & 0xff },
+                logical: low & 4 != 0,
+                redirection_hint: low & 8 != 0,
+                delivery: mode,
+                level: low & 16 != 0,
+                vector,
+            })
         };
-        Ok(Self { interrupt, source, fault_processing_disabled: low & 2 != 0 })
+        Ok(Self { delivery, source, fault_processing_disabled: low & 2 != 0 })
     }
 }
 
@@ -259,7 +386,7 @@ pub struct InterruptOutcome {
     /// When it goes on, or is refused.
     pub ready: Time,
     /// What is delivered, or why nothing is. The fault has been counted and recorded.
-    pub outcome: Result<Interrupt, Fault>,
+    pub outcome: Result<Delivery, Fault>,
 }
 
 /// An entry as cached.
@@ -331,15 +458,17 @@ impl Iommu {
         requester: Bdf,
         message: MsiMessage,
         memory: &mut M,
-    ) -> (Time, Result<Interrupt, FaultReason>, bool) {
+    ) -> (Time, Result<Delivery, FaultReason>, bool) {
         if !is_interrupt_address(message.address) {
             return (at, Err(FaultReason::InterruptRange), true);
         }
-        let Some(table) = self.interrupts.table else { return (at, compatibility(message), true) };
+        let Some(table) = self.interrupts.table else {
+            return (at, compatibility(message).map(Delivery::Core), true);
+        };
         let index = match message.index() {
             Ok(Some(index)) => index,
             Ok(None) if table.allow_compatibility && !table.x2apic => {
-                return (at, compatibility(message), true);
+                return (at, compatibility(message).map(Delivery::Core), true);
             }
             Ok(None) => return (at, Err(FaultReason::CompatibilityInterruptBlocked), true),
             Err(reason) => return (at, Err(reason), true),
@@ -358,7 +487,7 @@ impl Iommu {
                 let Some(words) = words else {
                     return (ready, Err(FaultReason::InterruptTableUnreachable), true);
                 };
-                let entry = match InterruptEntry::decode(words, table.x2apic) {
+                let entry = match InterruptEntry::decode(words, table.x2apic, self.params.posts_interrupts) {
                     Ok(entry) => entry,
                     // The bit counts even in an entry that is absent.
                     Err(reason) => return (ready, Err(reason), words[0] & 2 == 0),
@@ -374,7 +503,7 @@ impl Iommu {
         if !entry.source.allows(requester) {
             return (at, Err(FaultReason::InterruptSourceRejected), record);
         }
-        (at, Ok(entry.interrupt), record)
+        (at, Ok(entry.delivery), record)
     }
 
     /// Forgets `2^mask` naturally aligned entries from an index, or all.
@@ -419,18 +548,31 @@ mod tests {
         fn every_index_can_be_asked_for(index: u16, x2apic: bool) {
             prop_assert_eq!(MsiMessage::remappable(index, false).index(), Ok(Some(index.into())));
             let entry = InterruptEntry {
-                interrupt: Interrupt { destination: u32::from(index) & 0xff, vector: index as u8, ..Default::default() },
+                delivery: Interrupt { destination: u32::from(index) & 0xff, vector: index as u8, ..Default::default() }.into(),
                 source: SourceCheck::Function { source: Bdf::from_bits(index), ignored: 0b110 },
                 fault_processing_disabled: false,
             };
-            prop_assert_eq!(InterruptEntry::decode(entry.encode(x2apic), x2apic), Ok(entry));
+            prop_assert_eq!(InterruptEntry::decode(entry.encode(x2apic), x2apic, false), Ok(entry));
         }
 
         #[test]
-        fn any_words_decode_or_fault(low: u64, high: u64, x2apic: bool) {
-            if let Ok(entry) = InterruptEntry::decode([low, high], x2apic) {
-                prop_assert_eq!(InterruptEntry::decode(entry.encode(x2apic), x2apic), Ok(entry));
+        fn any_words_decode_or_fault(low: u64, high: u64, x2apic: bool, posts: bool) {
+            if let Ok(entry) = InterruptEntry::decode([low, high], x2apic, posts) {
+                prop_assert_eq!(InterruptEntry::decode(entry.encode(x2apic), x2apic, posts), Ok(entry));
             }
+        }
+
+        /// All that is posted is taken once, and whoever takes it has been notified once, unless that was suppressed.
+        #[test]
+        fn what_is_posted_is_taken(vectors in prop::collection::vec(32u8.., 0..40), suppressed: bool) {
+            let place = PostedDescriptor { suppressed, notification_vector: 0xf2, destination: 3, ..Default::default() };
+            let mut descriptor = PostedDescriptor::decode(&place.encode());
+            let notified = vectors.iter().filter(|&&vector| descriptor.post(vector, false).is_some()).count();
+            prop_assert_eq!(notified, usize::from(!vectors.is_empty() && !suppressed));
+            let mut descriptor = PostedDescriptor::decode(&descriptor.encode());
+            let wanted: std::collections::BTreeSet<u8> = vectors.into_iter().collect();
+            prop_assert_eq!(descriptor.take().collect::<std::collections::BTreeSet<_>>(), wanted);
+            prop_assert_eq!(descriptor, place);
         }
     }
 }

@@ -46,7 +46,8 @@ pub use fault::{Fault, FaultLog, FaultReason};
 pub use format::{ContextEntry, Features, PageEntry, RootEntry, TranslationType};
 pub use ids::{Access, AddressType, DomainId, PageSize, Permissions};
 pub use interrupt::{
-    DeliveryMode, Interrupt, InterruptEntry, InterruptOutcome, InterruptTable, MsiMessage, SourceCheck,
+    Delivery, DeliveryMode, Interrupt, InterruptEntry, InterruptOutcome, InterruptTable, MsiMessage,
+    PostedDescriptor, PostedInterrupt, SourceCheck,
 };
 pub use invalidation::{ContextScope, Descriptor, Scope};
 pub use memory::{WalkMemory, WalkRead};

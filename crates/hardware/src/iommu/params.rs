@@ -179,6 +179,8 @@ pub struct IommuParams {
     pub status_write_latency: Duration,
     /// From an interrupt request until its remapping table entry is known, on a cache hit (time).
     pub interrupt_hit_latency: Duration,
+    /// Whether it can post interrupts to guests (capability PI; Broadwell and later Xeon E5 and Scalable).
+    pub posts_interrupts: bool,
 }
 
 impl Default for IommuParams {
@@ -213,6 +215,7 @@ impl Default for IommuParams {
             drain_latency: Duration::ZERO,
             status_write_latency: Duration::from_ns(100),
             interrupt_hit_latency: Duration::ZERO,
+            posts_interrupts: false,
         }
     }
 }

@@ -185,6 +185,8 @@ pub struct RootCounters {
     pub damaged: u64,
     /// Interrupt messages delivered.
     pub interrupts: u64,
+    /// Interrupt messages noted for guests.
+    pub posted_interrupts: u64,
     /// Interrupt messages that interrupt remapping refused, or that make no sense.
     pub blocked_interrupts: u64,
     /// Accesses of cores that no completion answered in time; they read all ones.

@@ -11,9 +11,9 @@ use super::{Host, InterruptMessage, RootEvent, RootPortParams};
 use crate::bridge;
 use crate::detected::Detected;
 use crate::event::Event;
-use crate::iommu::{Interrupt, MsiMessage};
+use crate::iommu::{Delivery, Interrupt, MsiMessage, PostedDescriptor, PostedInterrupt};
 use crate::link::{LinkEnd, Side};
-use crate::memory::{Cause, CoreId, NodeId};
+use crate::memory::{Cause, CoreId, Coverage, NodeId};
 use crate::wires::Wires;
 
 /// The data of an interrupt message (base spec 6.1.4: a write of one doubleword).
@@ -72,8 +72,11 @@ impl Host {
         if let Some(iommu) = self.iommus.get_mut(from.index()).filter(|iommu| iommu.remaps_interrupts()) {
             let remapped = iommu.remap_interrupt(now, requester, message, &mut self.memory);
             match remapped.outcome {
-                Ok(interrupt) => {
+                Ok(Delivery::Core(interrupt)) => {
                     self.send_interrupt(scheduler, remapped.ready.max(now), from, requester, interrupt);
+                }
+                Ok(Delivery::Posted(posted)) => {
+                    self.post_interrupt(scheduler, remapped.ready.max(now), from, requester, posted);
                 }
                 Err(_) => self.counters.blocked_interrupts += 1,
             }
@@ -81,6 +84,34 @@ impl Host {
             self.send_interrupt(scheduler, now, from, requester, interrupt);
         } else {
             self.counters.blocked_interrupts += 1;
+        }
+    }
+
+    /// An interrupt for a guest's core is noted in its descriptor, which the IOMMU reads, changes and writes at once; who is to be
+    /// notified is.
+    fn post_interrupt(
+        &mut self,
+        scheduler: &mut Scheduler<Event>,
+        at: Time,
+        from: NodeId,
+        requester: Bdf,
+        posted: PostedInterrupt,
+    ) {
+        let place = posted.descriptor;
+        let mut bytes = [0; PostedDescriptor::BYTES];
+        if self.memory.bytes().read(place, &mut bytes).is_err() {
+            self.counters.blocked_interrupts += 1;
+            return;
+        }
+        let read = self.memory.dma_read(at, from, place);
+        let done = self.memory.dma_write(read.ready, from, place, Coverage::FullLine).ready;
+        let mut descriptor = PostedDescriptor::decode(&bytes);
+        let notification = descriptor.post(posted.vector, posted.urgent);
+        // It was read there.
+        let _ = self.memory.bytes_mut().write(place, &descriptor.encode());
+        self.counters.posted_interrupts += 1;
+        if let Some(interrupt) = notification {
+            self.send_interrupt(scheduler, done, from, requester, interrupt);
         }
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use platform::Error;
 use platform::cpu::{Cpu, Node, Part};
 use platform::lock::SpinLock;
-use platform::memory::{Pages, Policy};
+use platform::memory::{Pages, PhysAddr, Policy};
 use units::Iova;
 use wire::pcie::Bdf;
 
@@ -15,8 +15,9 @@ use super::numbers::Numbers;
 use crate::ground::IommuTables;
 use crate::ground::convert;
 use crate::ground::formats::{
-    ContextEntry, ContextScope, ContextTables, DeliveryMode, Descriptor, DomainId, Features, FrameAllocator,
-    Interrupt, InterruptEntry, InterruptTable, MsiMessage, Scope, SourceCheck, TranslationType,
+    ContextEntry, ContextScope, ContextTables, Delivery, DeliveryMode, Descriptor, DomainId, Features,
+    FrameAllocator, Interrupt, InterruptEntry, InterruptTable, MsiMessage, PostedInterrupt, Scope,
+    SourceCheck, TranslationType,
 };
 use crate::irq::Line;
 use crate::kernel::Inner;
@@ -130,13 +131,21 @@ impl Unit {
             Some(index) => index,
             None => self.entries.take()?,
         };
-        let entry = InterruptEntry {
-            interrupt: Interrupt {
+        let delivery = match line.posted.get() {
+            Some((descriptor, vector)) => Delivery::Posted(PostedInterrupt {
+                descriptor: convert::physical(descriptor),
+                vector,
+                urgent: false,
+            }),
+            None => Delivery::Core(Interrupt {
                 destination: u32::from(line.cpu.get().0),
                 delivery: DeliveryMode::Fixed,
                 vector: line.vector.get(),
                 ..Interrupt::default()
-            },
+            }),
+        };
+        let entry = InterruptEntry {
+            delivery,
             source: SourceCheck::Function { source, ignored: 0 },
             fault_processing_disabled: false,
         };
@@ -241,6 +250,28 @@ impl Inner {
         line.remapped.set(Some(index));
         line.unit.set(unit.index);
         Ok(())
+    }
+
+    /// Lets a line's interrupt be noted for a guest's core from now on, in its descriptor under its vector, or arrive at the host
+    /// again without one.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if it is not remapped by an IOMMU that can do so.
+    pub fn post_line(
+        &self,
+        cpu: &Cpu,
+        line: &Line,
+        function: &Function,
+        to: Option<(PhysAddr, u8)>,
+    ) -> Result<(), Error> {
+        let posts = self.unit_of(function.node).is_some_and(|unit| unit.features.posts_interrupts);
+        if !posts || line.remapped.get().is_none() {
+            return Err(Error::NotSupported);
+        }
+        if line.posted.replace(to) == to {
+            return Ok(());
+        }
+        self.remap_line(cpu, line, function)
     }
 
     /// Takes a line's remapping entry away.

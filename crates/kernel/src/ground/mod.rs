@@ -23,8 +23,9 @@ pub use host::HostGround;
 pub(crate) mod formats {
     pub use hardware::iommu::tables::{ContextTables, FrameAllocator, PageTable};
     pub use hardware::iommu::{
-        ContextEntry, ContextScope, DeliveryMode, Descriptor, DomainId, Features, Interrupt, InterruptEntry,
-        InterruptTable, MsiMessage, PageSize, Permissions, Scope, SourceCheck, TranslationType,
+        ContextEntry, ContextScope, Delivery, DeliveryMode, Descriptor, DomainId, Features, Interrupt,
+        InterruptEntry, InterruptTable, MsiMessage, PageSize, Permissions, PostedInterrupt, Scope,
+        SourceCheck, TranslationType,
     };
 }
 

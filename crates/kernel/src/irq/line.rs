@@ -6,6 +6,7 @@ use std::rc::Rc;
 use platform::cpu::CpuId;
 use platform::irq::{Irq, IrqHandler, IrqMoved};
 use platform::kernel::TaskId;
+use platform::memory::PhysAddr;
 use platform::sync::WaitQueue;
 
 use super::{FIRST_VECTOR, IPI_VECTOR};
@@ -20,6 +21,8 @@ pub(crate) struct Line {
     pub before: RefCell<Vec<(CpuId, u8)>>,
     /// Its entry in the interrupt remapping table, where there is one.
     pub remapped: Cell<Option<u16>>,
+    /// The guest's core that it is noted for there, by its descriptor and its vector.
+    pub posted: Cell<Option<(PhysAddr, u8)>>,
     /// The IOMMU whose table that is.
     pub unit: Cell<usize>,
     pub handler: RefCell<Option<IrqHandler>>,
@@ -41,6 +44,7 @@ impl Line {
             vector: Cell::new(vector),
             before: RefCell::default(),
             remapped: Cell::new(None),
+            posted: Cell::new(None),
             unit: Cell::new(0),
             handler: RefCell::new(None),
             thread: RefCell::new(None),

@@ -3,6 +3,7 @@
 //! Every core has its vectors; an interrupt number has a place in one core's table, its handler, and a message that
 //! its function was told to send. Deferred work ([`softirq`]) runs behind the handlers.
 
+mod guest;
 mod line;
 mod softirq;
 
@@ -12,13 +13,16 @@ use std::rc::Rc;
 
 use engine::Notify;
 use platform::Error;
-use platform::cpu::{Barrier, CpuId, CpuOps as _, Part};
+use platform::cpu::{Barrier, Cpu, CpuId, CpuOps as _, Part};
 use platform::irq::{Irq, IrqHandler, IrqReturn, IrqThread};
 use platform::kernel::TaskParams;
 use platform::sync::WaitQueue;
 
+pub use guest::{GuestMode, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub(crate) use line::{Line, Vectors};
 pub(crate) use softirq::{NapiState, Softirq};
+
+use guest::Guests;
 
 use crate::cpu::{Context, Level};
 use crate::ground::InterruptSink;
@@ -73,6 +77,10 @@ pub(crate) struct Irqs {
     next: Cell<u32>,
     counters: Cell<IrqCounters>,
     lost: Rc<Cell<u64>>,
+    /// By core: the guest that it is in.
+    guests: Rc<Guests>,
+    /// Told when a guest's core is to be woken.
+    wakeups: RefCell<Vec<Rc<dyn Fn(&Cpu)>>>,
 }
 
 impl Irqs {
@@ -84,13 +92,17 @@ impl Irqs {
             next: Cell::new(1),
             counters: Cell::default(),
             lost: Rc::default(),
+            guests: Rc::new(Guests::new(cores)),
+            wakeups: RefCell::default(),
         }
     }
 
     /// The cores' interrupt controllers, as those see them who send interrupts.
     pub fn controller(&self) -> InterruptSink {
         let (inboxes, lost) = (self.inboxes.clone(), Rc::clone(&self.lost));
+        let guests = Rc::clone(&self.guests);
         Box::new(move |core, vector| match inboxes.get(core as usize) {
+            Some(_) if guests.takes(core as usize, vector) => {}
             Some(inbox) => inbox.put(vector),
             None => lost.set(lost.get() + 1),
         })
@@ -155,6 +167,8 @@ impl Irqs {
     }
 
     pub fn clear(&self) {
+        self.guests.clear();
+        self.wakeups.take();
         self.lines.borrow_mut().clear();
     }
 
@@ -278,18 +292,29 @@ impl Inner {
     }
 
     /// Interrupts another core.
-    pub fn send_ipi(&self, cpu: &platform::cpu::Cpu, to: CpuId) {
+    pub fn send_ipi(&self, cpu: &Cpu, to: CpuId) {
+        self.send_vector(cpu, to, IPI_VECTOR);
+    }
+
+    /// Interrupts another core with a vector.
+    pub fn send_vector(&self, cpu: &Cpu, to: CpuId, vector: u8) {
         let costs = self.cores.costs;
         cpu.work(costs.ipi_send);
         let arrives = cpu.now() + self.cores.time_for(costs.ipi_transit);
         let (cores, inbox) = (Rc::clone(&self.cores), Rc::clone(&self.irqs.inboxes[usize::from(to.0)]));
+        let guests = Rc::clone(&self.irqs.guests);
         self.cores.hw.spawn(async move {
             cores.hw.sleep_until(arrives).await;
-            inbox.put(IPI_VECTOR);
+            if !guests.takes(to.0.into(), vector) {
+                inbox.put(vector);
+            }
         });
     }
 
-    fn handle(&self, cpu: &platform::cpu::Cpu, id: CpuId, vector: u8) {
+    fn handle(&self, cpu: &Cpu, id: CpuId, vector: u8) {
+        if self.handle_posted(cpu, vector) {
+            return;
+        }
         if vector == IPI_VECTOR {
             self.irqs.count(|c| c.between_cores += 1);
             return self.take_asked(cpu, id);

@@ -12,6 +12,7 @@ use wire::pcie::FunctionAddress;
 
 use super::{Inner, Kernel};
 use crate::pci::Backend;
+use crate::sched::TaskWatcher;
 
 impl Kernel {
     /// Lets an interrupt arrive at another core (Linux: writing to `smp_affinity`), in a task of its own. The future ends when
@@ -105,6 +106,13 @@ impl Kernel {
         self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| {
             inner.remove_function(cpu, at, gone).await
         })
+    }
+
+    /// Tells when a task gets a core and when it loses it, from now on.
+    pub fn watch_task(&self, task: TaskId, watcher: Rc<dyn TaskWatcher>) {
+        if let Some(task) = self.inner.tasks.get(task) {
+            *task.watcher.borrow_mut() = Some(watcher);
+        }
     }
 
     /// A core of a [ground whose cores run at times only](crate::CoreClocks) runs from now on.

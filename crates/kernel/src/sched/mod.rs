@@ -15,6 +15,7 @@ use platform::kernel::Priority;
 use units::Time;
 
 pub(crate) use queue::RunQueue;
+pub use task::TaskWatcher;
 pub(crate) use task::{State, Task, TaskFuture};
 
 use crate::cpu::{Context, Core, Cores, Level};
@@ -146,6 +147,7 @@ impl Cores {
             next.context.cycles(Part::Scheduler, self.costs.context_switch);
         }
         *core.current.borrow_mut() = Some(Rc::clone(&next));
+        next.tell(|watcher, cpu| watcher.runs(cpu));
         self.note_busy(core);
         if !next.polled.get() {
             next.context.wake();
@@ -192,6 +194,7 @@ impl Cores {
     pub fn release(&self, task: &Task, state: State) {
         let core = self.get(task.context.core.get());
         self.raise_floor(core);
+        task.tell(|watcher, cpu| watcher.stops(cpu, false));
         task.state.set(state);
         *core.current.borrow_mut() = None;
         self.dispatch(core);
@@ -227,6 +230,7 @@ impl Cores {
         }
         let core = self.get(context.core.get());
         self.raise_floor(core);
+        task.tell(|watcher, cpu| watcher.stops(cpu, true));
         *core.current.borrow_mut() = None;
         task.state.set(State::Runnable);
         let target = self.get(self.place_after_turn(&task, core));

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context as PollContext, Poll};
 
-use platform::cpu::{Async, CpuId, CpuOps, Part};
+use platform::cpu::{Async, Cpu, CpuId, CpuOps, Part};
 use platform::kernel::{Priority, TaskId};
 use units::{Duration, Time};
 
@@ -29,6 +29,14 @@ pub(crate) enum State {
     Ended,
 }
 
+/// Told when a task gets a core and when it loses it (Linux: `preempt_notifier`).
+pub trait TaskWatcher {
+    /// It has got a core.
+    fn runs(&self, cpu: &Cpu);
+    /// It has lost its core: somebody else had a right to it if it was `preempted`.
+    fn stops(&self, cpu: &Cpu, preempted: bool);
+}
+
 /// A task.
 pub(crate) struct Task {
     pub id: TaskId,
@@ -48,6 +56,7 @@ pub(crate) struct Task {
     pub times: RefCell<Times>,
     pub switches: Cell<u64>,
     pub migrations: Cell<u64>,
+    pub watcher: RefCell<Option<Rc<dyn TaskWatcher>>>,
 }
 
 /// Each step of nice is a quarter more or a fifth less of a core's time (sched(7)).
@@ -79,9 +88,18 @@ impl Task {
             times: RefCell::default(),
             switches: Cell::new(0),
             migrations: Cell::new(0),
+            watcher: RefCell::new(None),
         });
         *task.context.task.borrow_mut() = Rc::downgrade(&task);
         task
+    }
+
+    /// Tells who watches it that it has got a core or lost it.
+    pub fn tell(&self, told: impl FnOnce(&dyn TaskWatcher, &Cpu)) {
+        let watcher = self.watcher.borrow().clone();
+        if let Some(watcher) = watcher {
+            told(&*watcher, &self.context.cpu());
+        }
     }
 
     pub fn is_fair(&self) -> bool {

@@ -29,6 +29,8 @@ record! {
         combining_order: Figure<CombiningOrder>,
         /// From one TLP's leaving a core to the next.
         eviction_interval: Figure<Cycles>,
+        /// Whether guests take interrupts without being left (APIC virtualisation); not unless given.
+        virtual_interrupts: Option<Figure<bool>>,
     }
     check |core: &Core, check: &mut Check<'_>| {
         let count = |figure: &Figure<Count>| u64::from(figure.value.get());

@@ -117,6 +117,8 @@ record! {
         context_entries: Figure<Count>,
         /// Cached interrupt remapping entries.
         interrupt_entries: Figure<Count>,
+        /// Whether it notes devices' interrupts for guests without the host (posted interrupts); not unless given.
+        posts_interrupts: Option<Figure<bool>>,
         /// Width of a host-physical address (bits).
         address_bits: Figure<Count>,
         /// Fault recording registers.

@@ -11,6 +11,7 @@ use drivers::nvme::NvmeCosts;
 use drivers::team::TeamCosts;
 use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
+use virt::VirtCosts;
 
 use crate::topology::narrow;
 
@@ -86,6 +87,7 @@ fn inet(file: &KernelFile) -> InetParams {
 fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
     // What the drivers are given is looked at here, where a complaint can be made.
     driver_costs(host)?;
+    virt_costs(host)?;
     table(host, "cost", &host.kernel.cost, KernelCosts::NAMES, |cycles| KernelCosts::by_name(cycles))
 }
 
@@ -116,6 +118,14 @@ pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
             NvmeCosts::by_name(cycles)
         })?,
     })
+}
+
+/// What a kernel's file says of the costs of guests.
+///
+/// # Errors
+/// If it lacks a cost or names one that there is not.
+pub fn virt_costs(host: &HostSetup) -> Result<VirtCosts, Diagnostics> {
+    table(host, "virt_cost", &host.kernel.virt_cost, VirtCosts::NAMES, |cycles| VirtCosts::by_name(cycles))
 }
 
 /// A table of costs by name.
@@ -156,6 +166,7 @@ mod tests {
         assert_eq!(KpioCosts::by_name(|name| cycles(&file.kpio_cost, name)), Ok(KpioCosts::linux()));
         assert_eq!(TeamCosts::by_name(|name| cycles(&file.team_cost, name)), Ok(TeamCosts::linux()));
         assert_eq!(NvmeCosts::by_name(|name| cycles(&file.nvme_cost, name)), Ok(NvmeCosts::linux()));
+        assert_eq!(VirtCosts::by_name(|name| cycles(&file.virt_cost, name)), Ok(VirtCosts::linux()));
         let block = BlockParams::default();
         assert_eq!(file.block.read_ahead.value, block.read_ahead);
         assert_eq!(

@@ -6,11 +6,11 @@ use ::kernel::{DmaMode, DmaParams, Kernel};
 use engine::Handle;
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
-use machine::{HostSetup, VmSetup};
+use machine::{Figure, HostSetup, VmSetup};
 use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
 use platform::pci::{PciDevice, PciDriver};
-use virt::{GuestNode, Vfio, VirtCosts, Vm, VmParams};
+use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
 
 use super::{Computer, ComputerError, Computers, device, functions, kernel};
 
@@ -67,9 +67,22 @@ fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
         nodes: vec![GuestNode { memory: vm.memory, host: Node(vm.node) }],
         slots: HOT_SLOTS,
         pin_limit: None,
-        costs: VirtCosts::linux(),
+        interrupts: interrupts(host),
+        costs: kernel::virt_costs(host)?,
         kernel: ::kernel::KernelParams { dma, ..own },
     })
+}
+
+/// How a host's processor and IOMMU help with interrupts of guests: an IOMMU alone is of no use.
+fn interrupts(host: &HostSetup) -> InterruptSupport {
+    let is_set = |figure: Option<&Figure<bool>>| figure.is_some_and(|figure| figure.value);
+    let machine = &host.machine.host;
+    let posts = machine.iommu.as_ref().and_then(|iommu| iommu.posts_interrupts.as_ref());
+    match is_set(machine.core.virtual_interrupts.as_ref()) {
+        true if is_set(posts) => InterruptSupport::Posted,
+        true => InterruptSupport::Virtual,
+        false => InterruptSupport::Software,
+    }
 }
 
 impl Computers {

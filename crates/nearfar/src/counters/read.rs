@@ -158,6 +158,7 @@ impl Reading {
         }
         let fields = [
             ("interrupts/forwarded", vm.interrupts_forwarded()),
+            ("interrupts/posted", vm.interrupts_posted()),
             ("tlb-misses", vm.memory().tlb_misses()),
             ("pages-moved", vm.memory().moved()),
         ];

@@ -67,6 +67,7 @@ pub fn iommu_params(params: &machine::Iommu) -> IommuParams {
         retry_interval: params.retry_interval.as_ref().unwrap_or(&params.lookup_interval).value,
         walks_begin_in_order: params.walks_begin_in_order.value,
         serialised_walk_region: params.serialised_walk_region.as_ref().map(|region| region.value),
+        posts_interrupts: params.posts_interrupts.as_ref().is_some_and(|posts| posts.value),
         pages_2mib: pages.contains(&Bytes::mib(2)),
         pages_1gib: pages.contains(&Bytes::gib(1)),
         host_address_bits: narrow(params.address_bits.value.get()),

@@ -13,6 +13,7 @@ use wire::pcie::{Generation, Width};
 use super::VfioDevice;
 use crate::bus::{BarPart, Behind, GuestDevice};
 use crate::function::GuestFunction;
+use crate::interrupts::{self, InterruptSupport};
 use crate::vm::Machine;
 
 /// A function that is passed through. The guest's accesses to its registers reach it; those to its configuration space and to its
@@ -64,9 +65,23 @@ impl Assigned {
             // With fewer than it wants, a guest lacks those that come last.
             let _ = self.device.set_interrupts(cpu, cores, signal).await;
         }
+        (0..wanted).for_each(|number| self.post(cpu, &machine, number));
         while let Some(number) = self.guest.take_waiting() {
             self.signal(cpu, number);
         }
+    }
+
+    /// Lets an interrupt be noted for the guest's core without the host, where that can be, unless the guest holds it back.
+    fn post(&self, cpu: &Cpu, machine: &Machine, number: u16) {
+        if machine.support != InterruptSupport::Posted {
+            return;
+        }
+        let message = self.guest.target(number).filter(|_| !self.guest.is_held(number));
+        let to = message.map(|message| {
+            (machine.vcpus[machine.core_of(message)].postbox.at(), interrupts::vector_of(message))
+        });
+        // One that cannot be is signalled.
+        let _ = self.device.post(cpu, number, to);
     }
 
     /// The guest resets it.

@@ -39,6 +39,14 @@ impl Container {
         })
     }
 
+    /// The host's kernel.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if it is gone.
+    pub fn host(&self) -> Result<Rc<Kernel>, Error> {
+        self.host.upgrade().ok_or(Error::NoDevice)
+    }
+
     /// Lets a function in. The first one holds the guest's memory where it is.
     ///
     /// # Errors
@@ -59,8 +67,7 @@ impl Container {
 
     /// Makes the domain behind an IOMMU.
     fn open(&self, cpu: &Cpu, node: Node) -> Result<(), Error> {
-        let host = self.host.upgrade().ok_or(Error::NoDevice)?;
-        let domain = host.iommu_domain(node)?;
+        let domain = self.host()?.iommu_domain(node)?;
         let ranges = self.memory.ranges().into_iter().flatten();
         let mut held: Vec<(PhysAddr, u64)> = Vec::new();
         let filled = (|| {

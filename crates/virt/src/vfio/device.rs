@@ -1,11 +1,11 @@
 //! What a hypervisor does with a function that it passes through.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
-use platform::irq::{Affinity, IrqReturn};
+use platform::irq::{Affinity, Irq, IrqReturn};
 use platform::memory::PhysAddr;
 use platform::pci::{BarRange, Identity, PciDevice};
 
@@ -53,6 +53,15 @@ pub trait VfioDevice {
         signal: Signal,
     ) -> Async<'a, Result<(), Error>>;
 
+    /// Lets an interrupt be noted for a guest's core from now on, in its descriptor under its vector, or signalled again without one.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if the host cannot do so, [`Error::Invalid`] if there is no such interrupt.
+    fn post(&self, cpu: &Cpu, number: u16, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
+        let _ = (cpu, number, to);
+        Err(Error::NotSupported)
+    }
+
     /// The guest sees its BARs there now: other functions of the guest may reach them.
     fn bars_moved(&self, cpu: &Cpu, parts: &[BarPart]);
 
@@ -64,7 +73,7 @@ pub trait VfioDevice {
 pub struct HostFunction {
     device: PciDevice,
     container: Rc<Container>,
-    has_interrupts: Cell<bool>,
+    irqs: RefCell<Vec<Irq>>,
     eventfd: u64,
 }
 
@@ -82,11 +91,11 @@ impl HostFunction {
     ) -> Result<Rc<Self>, Error> {
         container.attach(cpu, &device)?;
         let container = Rc::clone(container);
-        Ok(Rc::new(Self { device, container, has_interrupts: Cell::new(false), eventfd }))
+        Ok(Rc::new(Self { device, container, irqs: RefCell::default(), eventfd }))
     }
 
     async fn free_interrupts(&self, cpu: &Cpu) {
-        if self.has_interrupts.replace(false) {
+        if !self.irqs.take().is_empty() {
             self.device.free_irqs(cpu).await;
         }
     }
@@ -144,7 +153,7 @@ impl VfioDevice for HostFunction {
             }
             let (count, eventfd) = (cores.len() as u16, self.eventfd);
             let irqs = self.device.alloc_irqs(cpu, 1, count, Affinity::Cpus(cores)).await?;
-            self.has_interrupts.set(true);
+            self.irqs.borrow_mut().clone_from(&irqs);
             let got = irqs.len() as u16;
             for (number, irq) in (0u16..).zip(irqs) {
                 let signal = Rc::clone(&signal);
@@ -157,6 +166,11 @@ impl VfioDevice for HostFunction {
             }
             if got < count { Err(Error::NoSpace) } else { Ok(()) }
         })
+    }
+
+    fn post(&self, cpu: &Cpu, number: u16, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
+        let irq = self.irqs.borrow().get(usize::from(number)).copied().ok_or(Error::Invalid)?;
+        self.container.host()?.post_irq(cpu, irq, to)
     }
 
     fn bars_moved(&self, cpu: &Cpu, parts: &[BarPart]) {

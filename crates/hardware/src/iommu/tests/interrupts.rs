@@ -19,7 +19,7 @@ fn set(m: &mut Machine, index: u64, words: [u64; 2]) {
 
 fn entry(vector: u8, source: SourceCheck) -> [u64; 2] {
     let interrupt = Interrupt { destination: 6, vector, ..Default::default() };
-    InterruptEntry { interrupt, source, fault_processing_disabled: false }.encode(false)
+    InterruptEntry { delivery: interrupt.into(), source, fault_processing_disabled: false }.encode(false)
 }
 
 fn send(m: &mut Machine, now: Time, who: Bdf, message: MsiMessage) -> InterruptOutcome {
@@ -32,7 +32,7 @@ fn an_entry_says_where_an_interrupt_goes() {
     set(&mut m, 9, entry(0x41, SourceCheck::Function { source: NIC, ignored: 0 }));
     let first = send(&mut m, us(1), NIC, MsiMessage::remappable(9, false));
     let expected = Interrupt { destination: 6, vector: 0x41, ..Default::default() };
-    assert_eq!(first, InterruptOutcome { ready: us(1) + READ, outcome: Ok(expected) });
+    assert_eq!(first, InterruptOutcome { ready: us(1) + READ, outcome: Ok(expected.into()) });
     // Multi-message MSI: the data selects the entry.
     let message = MsiMessage { data: 1, ..MsiMessage::remappable(8, true) };
     assert_eq!(send(&mut m, us(2), NIC, message).ready, us(2), "cached");
@@ -86,9 +86,9 @@ fn compatibility_messages_pass_where_allowed() {
         vector: 0x31,
     };
     let mut m = machine(true);
-    assert_eq!(send(&mut m, us(1), NIC, message).outcome, Ok(expected));
+    assert_eq!(send(&mut m, us(1), NIC, message).outcome, Ok(expected.into()));
     m.iommu.set_interrupt_table(None);
-    assert_eq!(send(&mut m, us(1), NIC, message).outcome, Ok(expected));
+    assert_eq!(send(&mut m, us(1), NIC, message).outcome, Ok(expected.into()));
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Interrupts that arrive at a core while it is in a guest.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Cpu, CpuId};
+use platform::irq::Irq;
+use platform::memory::PhysAddr;
+
+use crate::kernel::{Inner, Kernel};
+
+/// By which a core that is in a guest learns that something is posted for it (Linux: `POSTED_INTR_VECTOR`,
+/// arch/x86/include/asm/irq_vectors.h).
+pub const POSTED_VECTOR: u8 = 0xf2;
+/// By which a host learns that something is posted for a guest's core that has given its own away (Linux:
+/// `POSTED_INTR_WAKEUP_VECTOR`).
+pub const POSTED_WAKEUP_VECTOR: u8 = 0xf1;
+
+/// A guest that a core is in.
+pub trait GuestMode {
+    /// An interrupt arrives. Whether the guest takes it itself; it is left for the host's handler otherwise.
+    fn interrupt(&self, vector: u8) -> bool;
+}
+
+/// By core: the guest that it is in.
+pub(super) struct Guests(RefCell<Vec<Option<Rc<dyn GuestMode>>>>);
+
+impl Guests {
+    pub fn new(cores: usize) -> Self {
+        Self(RefCell::new((0..cores).map(|_| None).collect()))
+    }
+
+    /// Whether the guest that a core is in takes an interrupt.
+    pub fn takes(&self, core: usize, vector: u8) -> bool {
+        let guest = self.0.borrow().get(core).cloned().flatten();
+        guest.is_some_and(|guest| guest.interrupt(vector))
+    }
+
+    pub fn clear(&self) {
+        self.0.borrow_mut().fill_with(|| None);
+    }
+}
+
+impl Kernel {
+    /// A core has entered a guest, or left it.
+    pub fn set_guest(&self, core: CpuId, guest: Option<Rc<dyn GuestMode>>) {
+        if let Some(place) = self.inner().irqs.guests.0.borrow_mut().get_mut(usize::from(core.0)) {
+            *place = guest;
+        }
+    }
+
+    /// Calls `handler`, too, when something is posted for a guest's core that has given its own away.
+    pub fn on_posted_wakeup(&self, handler: Rc<dyn Fn(&Cpu)>) {
+        self.inner().irqs.wakeups.borrow_mut().push(handler);
+    }
+
+    /// Interrupts another core with a vector.
+    pub fn send_vector(&self, cpu: &Cpu, to: CpuId, vector: u8) {
+        self.inner().send_vector(cpu, to, vector);
+    }
+
+    /// Lets a device's interrupt be noted for a guest's core from now on, in its descriptor under its vector, or arrive at the host
+    /// again without one (Linux: `irq_set_vcpu_affinity`).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such interrupt, [`Error::NotSupported`] if it is not remapped by an IOMMU that can do so.
+    pub fn post_irq(&self, cpu: &Cpu, irq: Irq, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
+        let inner = self.inner();
+        let line = inner.irqs.line(irq).ok_or(Error::Invalid)?;
+        let all = inner.pci.all();
+        let owner = all.iter().find(|function| function.irqs.borrow().contains(&irq));
+        inner.post_line(cpu, &line, owner.ok_or(Error::Invalid)?, to)
+    }
+}
+
+impl Inner {
+    /// Handles the vectors of posted interrupts; says whether it was one.
+    pub(super) fn handle_posted(&self, cpu: &Cpu, vector: u8) -> bool {
+        match vector {
+            // The guest was left meanwhile, and looks when it is entered.
+            POSTED_VECTOR => true,
+            POSTED_WAKEUP_VECTOR => {
+                let handlers = self.irqs.wakeups.borrow().clone();
+                handlers.iter().for_each(|handler| handler(cpu));
+                true
+            }
+            _ => false,
+        }
+    }
+}
