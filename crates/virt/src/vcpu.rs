@@ -1,7 +1,7 @@
 //! A core of a guest: a task of the host, in which the guest computes while the task has a core, and which deals with the guest's
 //! exits.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -47,6 +47,10 @@ pub struct Vcpu {
     left: Cell<bool>,
     requests: RefCell<VecDeque<Request>>,
     pub postbox: Postbox,
+    /// What its host's core knows while it is in the guest.
+    pub mode: OnceCell<Rc<dyn GuestMode>>,
+    /// Something is posted for it while it is in the guest.
+    posted: Rc<Notify>,
     notify: Notify,
     /// What its clock said last.
     pub clock: Cell<Time>,
@@ -69,6 +73,8 @@ impl Vcpu {
             left: Cell::new(false),
             requests: RefCell::default(),
             postbox,
+            mode: OnceCell::new(),
+            posted: Rc::default(),
             notify: Notify::new(),
             clock: Cell::new(Time::ZERO),
             put_aside: Cell::new(None),
@@ -205,6 +211,21 @@ impl Vcpu {
         own.ended.complete(());
     }
 
+    /// Takes what is posted for a guest's core while it is in the guest: as the processor does, without leaving it.
+    pub async fn serve_posted(machine: Weak<Machine>, number: usize) {
+        let Some(posted) = machine.upgrade().map(|machine| Rc::clone(&machine.vcpus[number].posted)) else {
+            return;
+        };
+        loop {
+            posted.notified().await;
+            let Some(machine) = machine.upgrade() else { return };
+            // It may have left the guest meanwhile: then it takes them when it comes back.
+            if machine.vcpus[number].is_in_guest() {
+                machine.take_posted(number).into_iter().for_each(|vector| machine.deliver(number, vector));
+            }
+        }
+    }
+
     /// The guest has nothing for it to do: it gives its core away until there is something.
     async fn halt(&self, machine: &Machine, cpu: &Cpu) {
         let virt = cpu.book(Part::Virt);
@@ -268,7 +289,7 @@ impl GuestMode for InGuest {
     fn interrupt(&self, vector: u8) -> bool {
         let Some(machine) = self.0.upgrade() else { return false };
         if vector == POSTED_VECTOR && machine.support != InterruptSupport::Software {
-            machine.take_posted(self.1).into_iter().for_each(|vector| machine.deliver(self.1, vector));
+            machine.vcpus[self.1].posted.notify_one();
             return true;
         }
         machine.vcpus[self.1].leave();

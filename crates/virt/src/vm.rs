@@ -1,6 +1,7 @@
 //! A virtual machine.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use engine::Handle;
@@ -24,7 +25,7 @@ use crate::ground::GuestGround;
 use crate::interrupts::{self, GuestInterrupts, InterruptSupport, Postbox};
 use crate::memory::{GuestMemory, GuestNode};
 use crate::vcpu::{InGuest, Vcpu, Watcher};
-use crate::vfio::{Assigned, Container, HostFunction, VfioDevice};
+use crate::vfio::{Assigned, Change, Container, HostFunction, Vfio, VfioDevice};
 
 /// What a virtual machine is made of.
 #[derive(Clone, Debug)]
@@ -212,8 +213,9 @@ impl Machine {
     /// A vCPU on a core of the host enters the guest, or leaves it.
     pub fn set_guest(self: &Rc<Self>, number: usize, core: CpuId, inside: bool) {
         if let Some(host) = self.host_kernel.upgrade() {
-            let guest = inside.then(|| Rc::new(InGuest(Rc::downgrade(self), number)) as Rc<dyn GuestMode>);
-            host.set_guest(core, guest);
+            let mode = || -> Rc<dyn GuestMode> { Rc::new(InGuest(Rc::downgrade(self), number)) };
+            let mode = self.vcpus[number].mode.get_or_init(mode);
+            host.set_guest(core, inside.then(|| Rc::clone(mode)));
         }
     }
 
@@ -235,6 +237,8 @@ pub struct Vm {
     kernel: RefCell<Rc<Kernel>>,
     params: KernelParams,
     container: Rc<Container>,
+    /// The slots of functions of the host; none of one that has gone.
+    slots: RefCell<BTreeMap<FunctionAddress, Option<u8>>>,
 }
 
 impl Vm {
@@ -302,7 +306,13 @@ impl Vm {
         }));
         let container = Container::new(host, &memory);
         let kernel = machine.boot(&params.kernel);
-        let vm = Rc::new(Self { machine, kernel: RefCell::new(kernel), params: params.kernel, container });
+        let vm = Rc::new(Self {
+            machine,
+            kernel: RefCell::new(kernel),
+            params: params.kernel,
+            container,
+            slots: RefCell::default(),
+        });
         for device in functions {
             let at = device.address();
             if let Err(error) = vm.pass_through(cpu, device).await {
@@ -314,6 +324,7 @@ impl Vm {
             let task = TaskParams { cpus, ..TaskParams::named(format!("{}-vcpu{n}", params.name)) };
             let own = Rc::clone(&vm.machine);
             let id = host.spawn(task, move |cpu| Box::pin(Vcpu::run(own, n, cpu)));
+            hw.spawn(Vcpu::serve_posted(Rc::downgrade(&vm.machine), n));
             host.watch_task(id, Rc::new(Watcher(Rc::downgrade(&vm.machine), n)));
             vm.machine.vcpus[n].task.set(Some(id));
         }
@@ -327,8 +338,43 @@ impl Vm {
     /// [`Error::NotSupported`] without an IOMMU that translates, [`Error::Busy`] if its group is somebody else's,
     /// [`Error::NoMemory`] if the guest's memory cannot be held, [`Error::NoSpace`] if the guest's bus is full.
     pub async fn pass_through(&self, cpu: &Cpu, device: PciDevice) -> Result<u8, Error> {
+        let at = device.address();
         let device = HostFunction::open(cpu, &self.container, device, self.machine.costs.eventfd)?;
-        self.assign(cpu, device).await
+        let slot = self.assign(cpu, device).await?;
+        self.slots.borrow_mut().insert(at, Some(slot));
+        Ok(slot)
+    }
+
+    /// From now on functions that the host's driver loses are taken from the guest, and given to it again when they come back.
+    pub fn follow(self: &Rc<Self>, vfio: &Vfio) {
+        let vm = Rc::downgrade(self);
+        vfio.on_change(Box::new(move |cpu, change| {
+            let vm = vm.upgrade().filter(|vm| vm.machine.wanted.get() != Wanted::End);
+            Box::pin(async move {
+                if let Some(vm) = vm {
+                    vm.changed(&cpu, change).await;
+                }
+            })
+        }));
+    }
+
+    async fn changed(&self, cpu: &Cpu, change: Change) {
+        match change {
+            Change::Removed(at) => {
+                let slot = self.slots.borrow_mut().get_mut(&at).and_then(Option::take);
+                if let Some(slot) = slot {
+                    // It was there, or the guest was killed meanwhile.
+                    let _ = self.unplug(cpu, slot).await;
+                }
+            }
+            Change::Claimed(device) => {
+                let is_missing = self.slots.borrow().get(&device.address()) == Some(&None);
+                if is_missing {
+                    // One that it cannot have stays the host's.
+                    let _ = self.pass_through(cpu, device).await;
+                }
+            }
+        }
     }
 
     /// Gives it a function that somebody mediates, in a slot whose number it gives.

@@ -1,9 +1,11 @@
 //! Guests on a host with a drive: the same kernel and drivers, on cores that are tasks, in memory that is the host's.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use devices::nvme::{MemoryMedia, Nvme, NvmeParams};
 use drivers::nvme::{NvmeDriver, NvmeOptions};
+use drivers::vfio::VfioDriver;
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::EndpointParams;
@@ -13,13 +15,15 @@ use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::RootPortParams;
 use kernel::{
     BlockParams, CoreParams, DmaMode, DmaParams, InetParams, Kernel, KernelCosts, KernelParams, PciParams,
-    SchedParams,
+    SchedParams, Store,
 };
 use platform::Error;
 use platform::block::{BlockOp, Segment};
 use platform::cpu::{Async, Cpu, CpuId, Node};
-use platform::kernel::TaskParams;
+use platform::kernel::{Priority, TaskParams};
 use platform::memory::Policy;
+use platform::mmio::MemoryType;
+use platform::pci::PciDevice;
 use platform::storage::{IoCompletions, IoRequest};
 use platform::sync::Completion;
 use units::{Bytes, Duration, Frequency};
@@ -58,7 +62,7 @@ fn host_with(mode: DmaMode, passes: bool, interrupts: InterruptSupport) -> Host 
     for socket in &mut memory.sockets {
         socket.memory[0].size = Bytes::mib(512);
     }
-    let iommus = (0..2).map(|n| Iommu::new(iommu.clone(), NodeId(n), Seed::new(7)).unwrap()).collect();
+    let iommus = (0..2).map(|n| Iommu::new(iommu, NodeId(n), Seed::new(7)).unwrap()).collect();
     let mut fabric = Fabric::new();
     let host = fabric.add_host(MemorySystem::new(&memory), iommus);
     let port = RootPortParams { node: NodeId(0), ..RootPortParams::ideal() };
@@ -77,7 +81,24 @@ fn host_with(mode: DmaMode, passes: bool, interrupts: InterruptSupport) -> Host 
 impl Host {
     /// A guest of the host's cores that has booted.
     fn guest(&self, name: &str, cores: &[u16]) -> Result<Rc<Vm>, VmError> {
-        let vm = VmParams {
+        let vm = self.start(name, cores)?;
+        vm.kernel().add_driver(Rc::new(NvmeDriver::new(NvmeOptions::default())) as _);
+        self.simulation.block_on(vm.kernel().boot()).expect("the guest boots");
+        Ok(vm)
+    }
+
+    /// One that has not booted.
+    fn start(&self, name: &str, cores: &[u16]) -> Result<Rc<Vm>, VmError> {
+        let vm = self.params(name, cores);
+        let vm = Vm::start(&self.simulation.handle(), &self.kernel, vm, self.vfio.claimed());
+        let vm = self.simulation.block_on(vm).expect("it is put together")?;
+        vm.follow(&self.vfio);
+        Ok(vm)
+    }
+
+    /// What a guest of the host's cores is made of.
+    fn params(&self, name: &str, cores: &[u16]) -> VmParams {
+        VmParams {
             name: name.to_owned(),
             vcpus: cores.iter().map(|&core| vec![CpuId(core)]).collect(),
             nodes: vec![GuestNode { memory: Bytes::mib(64), host: Node(0) }],
@@ -86,12 +107,17 @@ impl Host {
             interrupts: self.interrupts,
             costs: VirtCosts::linux(),
             kernel: params(DmaMode::Off),
-        };
-        let vm = Vm::start(&self.simulation.handle(), &self.kernel, vm, self.vfio.claimed());
-        let vm = self.simulation.block_on(vm).expect("it is put together")?;
-        vm.kernel().add_driver(Rc::new(NvmeDriver::new(NvmeOptions::default())) as _);
-        self.simulation.block_on(vm.kernel().boot()).expect("the guest boots");
-        Ok(vm)
+        }
+    }
+
+    /// What a future gives.
+    fn wait<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> T {
+        self.simulation.block_on(future).unwrap_or_else(|deadlock| panic!("{deadlock}"))
+    }
+
+    /// Bytes of the host's memory that are free.
+    fn free(&self) -> u64 {
+        self.kernel.memory().iter().map(|node| node.free.get()).sum()
     }
 
     /// Runs a program on a core of a kernel to its end.
@@ -219,6 +245,9 @@ fn guests_that_share_a_core_take_turns() {
     }
     // What the guest thinks that it has computed is what its core has: what the other had is stolen.
     assert!(one.kernel().busy() < work * 5 / 2, "{}", one.kernel().busy());
+    for vm in [&one, &two] {
+        assert!(vm.stolen() > work / 3 && vm.stolen() < work * 3 / 2, "{}", vm.stolen());
+    }
 }
 
 #[test]
@@ -226,4 +255,267 @@ fn nothing_is_passed_through_without_an_iommu() {
     let host = host(DmaMode::Off, true);
     let refused = host.guest("x", &[2]).err();
     assert!(matches!(refused, Some(VmError::Function(_, Error::NotSupported))), "{refused:?}");
+}
+
+/// Reads of 4 KiB, one after the other, for as long as they succeed; how many have.
+fn read_on(kernel: &Rc<Kernel>, on: u16, done: &Rc<Cell<u64>>) {
+    let (face, done) = (kernel.face(), Rc::clone(done));
+    start(kernel, on, move |cpu| {
+        Box::pin(async move {
+            let file = face.open_block("/dev/nvme0n1").expect("the drive is found");
+            let at = face.alloc_pages(&cpu, 0, Policy::Local).unwrap().start;
+            let completions = IoCompletions::new();
+            for n in 0u64.. {
+                let memory = vec![Segment { at, length: 4096 }];
+                let request =
+                    IoRequest { op: BlockOp::Read, offset: n % 64 * 4096, length: 4096, memory, token: n };
+                file.submit(&cpu, vec![request], &completions);
+                if completions.next().await.result.is_err() {
+                    return;
+                }
+                done.set(done.get() + 1);
+            }
+        })
+    });
+}
+
+/// Whether interrupts come as messages of the host or as posted ones, a core that computes takes them.
+#[test]
+fn a_busy_core_takes_interrupts() {
+    for support in [InterruptSupport::Software, InterruptSupport::Virtual, InterruptSupport::Posted] {
+        let host = host_with(DmaMode::Strict, true, support);
+        let vm = host.guest("x", &[2, 3]).unwrap();
+        let busy = Completion::new();
+        let (ended, idle) =
+            (busy.clone(), TaskParams { priority: Priority::Idle, ..TaskParams::named("busy") });
+        vm.kernel().spawn(idle.on(CpuId(1)), move |cpu| {
+            Box::pin(async move {
+                for _ in 0..2_000 {
+                    cpu.stall(Duration::from_us(1));
+                    cpu.sync().await;
+                }
+                ended.complete(());
+            })
+        });
+        let (done, before, posted) = (Rc::new(Cell::new(0)), vm.exits(), vm.interrupts_posted());
+        read_on(&vm.kernel(), 1, &done);
+        host.wait(async move { busy.wait().await });
+        let (exits, posted) = (vm.exits().since(&before), vm.interrupts_posted() - posted);
+        println!("{support:?}: {} reads, {posted} posted, {exits:?}", done.get());
+        assert!(done.get() > 5, "{}", done.get());
+        match support {
+            InterruptSupport::Posted => {
+                assert!(posted >= done.get());
+                assert_eq!((exits.of(Exit::Interrupt), exits.of(Exit::EndOfInterrupt)), (0, 0));
+            }
+            _ => assert!(exits.of(Exit::Interrupt) >= done.get(), "{exits:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_paused_guest_loses_nothing() {
+    let host = host_with(DmaMode::Strict, true, InterruptSupport::Posted);
+    let vm = host.guest("x", &[2, 3]).unwrap();
+    let done = Rc::new(Cell::new(0));
+    read_on(&vm.kernel(), 1, &done);
+    let hw = host.simulation.handle();
+    let sleep = move |time| {
+        let hw = hw.clone();
+        async move { hw.sleep(time).await }
+    };
+    host.wait(sleep(Duration::from_ms(1)));
+    vm.pause();
+    host.wait(sleep(Duration::from_us(50)));
+    let stood = done.get();
+    assert!(stood > 5, "{stood}");
+    host.wait(sleep(Duration::from_ms(2)));
+    assert_eq!(done.get(), stood);
+    vm.resume();
+    host.wait(sleep(Duration::from_ms(1)));
+    assert!(done.get() > stood + 5, "{} after {stood}", done.get());
+}
+
+#[test]
+fn a_guest_that_is_killed_while_it_reads_leaves_nothing() {
+    let host = host_with(DmaMode::Strict, true, InterruptSupport::Posted);
+    let free = host.free();
+    for _ in 0..3 {
+        let vm = host.guest("x", &[2, 3]).unwrap();
+        let done = Rc::new(Cell::new(0));
+        read_on(&vm.kernel(), 1, &done);
+        let hw = host.simulation.handle();
+        host.wait(async move { hw.sleep(Duration::from_us(503)).await });
+        host.wait(vm.kill());
+        assert!(done.get() > 1, "{}", done.get());
+        drop(vm);
+        assert!(host.free() >= free - (1 << 20), "{} of {free}", host.free());
+        assert_eq!(host.kernel.iommu_faults(), []);
+    }
+}
+
+#[test]
+fn a_guest_that_is_reset_boots_again() {
+    let host = host_with(DmaMode::Strict, true, InterruptSupport::Posted);
+    let vm = host.guest("x", &[2, 3]).unwrap();
+    let done = Rc::new(Cell::new(0));
+    read_on(&vm.kernel(), 1, &done);
+    let hw = host.simulation.handle();
+    host.wait(async move { hw.sleep(Duration::from_us(703)).await });
+    host.wait(vm.reset());
+    vm.kernel().add_driver(Rc::new(NvmeDriver::new(NvmeOptions::default())) as _);
+    host.wait(vm.kernel().boot());
+    write_and_read(&host, &vm.kernel());
+}
+
+/// All of a guest's memory goes to the other node while the guest uses it: it reads what it wrote, and no core goes where a page was.
+#[test]
+fn pages_move_below_a_guest() {
+    let host = host_with(DmaMode::Strict, false, InterruptSupport::Software);
+    let vm = host.guest("x", &[2, 3]).unwrap();
+    let face = vm.kernel().face();
+    let at = host.run(&vm.kernel(), 0, move |cpu| {
+        Box::pin(async move {
+            let at = face.alloc_pages(&cpu, 12, Policy::Local).unwrap().start;
+            (0..4096).for_each(|page: u64| cpu.store_u64(at + page * 4096, page ^ 0x5555));
+            at
+        })
+    });
+    let moved = {
+        let vm = Rc::clone(&vm);
+        host.run(&host.kernel, 0, move |cpu| {
+            Box::pin(async move {
+                for page in 0..32 {
+                    let page = platform::memory::PhysAddr(page << 21);
+                    assert_eq!(vm.memory().node_of(page), Some(Node(0)));
+                    let old = vm.memory().place(page).unwrap().0;
+                    vm.memory().move_page(&cpu, page, Node(1)).unwrap();
+                    assert_eq!(vm.memory().node_of(page), Some(Node(1)));
+                    // Whoever gets the old page writes something else there.
+                    cpu.store_u64(old, u64::MAX);
+                    cpu.sync().await;
+                }
+                vm.memory().moved()
+            })
+        })
+    };
+    assert_eq!(moved, 32);
+    let right = host.run(&vm.kernel(), 0, move |cpu| {
+        Box::pin(async move {
+            (0..4096).filter(|page: &u64| cpu.load_u64(at + page * 4096) == page ^ 0x5555).count()
+        })
+    });
+    assert_eq!(right, 4096);
+}
+
+#[test]
+fn a_page_that_a_device_reaches_stays() {
+    let host = host_with(DmaMode::Strict, true, InterruptSupport::Software);
+    let vm = host.guest("x", &[2]).unwrap();
+    let memory = Rc::clone(vm.memory());
+    let refused = host.run(&host.kernel, 0, move |cpu| {
+        Box::pin(async move { memory.move_page(&cpu, platform::memory::PhysAddr(0), Node(1)) })
+    });
+    assert_eq!(refused, Err(Error::Busy));
+    assert_eq!(vm.memory().moved(), 0);
+}
+
+#[test]
+fn memory_that_cannot_be_held_is_told() {
+    let host = host_with(DmaMode::Strict, true, InterruptSupport::Software);
+    let free = host.free();
+    let vm = VmParams { pin_limit: Some(Bytes::mib(62)), ..host.params("x", &[2]) };
+    let started = Vm::start(&host.simulation.handle(), &host.kernel, vm, host.vfio.claimed());
+    let refused = host.wait(started).err();
+    assert!(matches!(refused, Some(VmError::Function(_, Error::NoMemory))), "{refused:?}");
+    assert!(host.free() >= free - (1 << 20));
+}
+
+/// 100,000 accesses of a guest that wants out: by the drive to addresses where it has no memory, and by its cores to addresses where it
+/// has no registers.
+#[test]
+fn a_rogue_guest_reaches_nothing_else() {
+    const DMA: u64 = 20_000;
+    const ACCESSES: u64 = 80_000;
+    let host = host_with(DmaMode::Strict, true, InterruptSupport::Posted);
+    let vm = host.start("x", &[2, 3]).unwrap();
+    vm.kernel().add_driver(Rc::new(VfioDriver::nvme()) as _);
+    host.wait(vm.kernel().boot());
+    let face = host.kernel.face();
+    let kept = host.run(&host.kernel, 0, move |cpu| {
+        Box::pin(async move {
+            let at = face.alloc_pages(&cpu, 4, Policy::Local).unwrap().start;
+            (0..8192).for_each(|word: u64| cpu.store_u64(at + word * 8, word * 3));
+            at
+        })
+    });
+    let (face, ground) = (vm.kernel().face(), vm.kernel().ground());
+    let before = vm.exits();
+    let answered = host.run(&vm.kernel(), 1, move |cpu| {
+        Box::pin(async move {
+            let mut random = 7u64;
+            let mut next = move || {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random
+            };
+            let drive = face.open_file("vfio0").expect("the drive is the program's");
+            let drive = drive.downcast::<PciDevice>().expect("it is a function");
+            let rings = face.alloc_pages(&cpu, 1, Policy::Local).unwrap().start;
+            let registers = drive.ioremap_bar(0, MemoryType::Uncached).unwrap();
+            // NVMe base specification, 3.1: the admin queues of 64 entries, then the controller is enabled.
+            cpu.store(rings + 4096, &[0; 4096]);
+            registers.write_u32(&cpu, 0x24, 63 << 16 | 63);
+            registers.write_u64(&cpu, 0x28, rings.0);
+            registers.write_u64(&cpu, 0x30, rings.0 + 4096);
+            registers.write_u32(&cpu, 0x14, 4 << 20 | 6 << 16 | 1);
+            while registers.read_u32(&cpu, 0x1c).await & 1 == 0 {
+                cpu.sleep(Duration::from_us(10)).await;
+            }
+            let mut answered = 0;
+            for n in 0..DMA {
+                // Beyond its memory; nothing is mapped there but the drive's own registers, which it does not meet.
+                let at = ((next() % (1 << 40)) & !0xfff) + (64 << 20);
+                let mut identify = [0; 64];
+                identify[0] = 6;
+                identify[24..32].copy_from_slice(&at.to_le_bytes());
+                identify[40] = 1;
+                cpu.store(rings + n % 64 * 64, &identify);
+                registers.write_u32(&cpu, 0x1000, (n as u32 + 1) % 64);
+                let completion = rings + 4096 + n % 64 * 16 + 12;
+                let phase = u32::from(n / 64 % 2 == 0) << 16;
+                let deadline = cpu.now() + Duration::from_ms(5);
+                while cpu.load_u32(completion) & 1 << 16 != phase && cpu.now() < deadline {
+                    cpu.cycles(1_000).await;
+                }
+                answered += u64::from(cpu.load_u32(completion) & 1 << 16 == phase);
+                registers.write_u32(&cpu, 0x1004, (n as u32 + 1) % 64);
+            }
+            for n in 0..ACCESSES {
+                let at = platform::memory::PhysAddr((next() % (1 << 44)) & !7);
+                if ground.is_memory(at, 8) {
+                    continue;
+                }
+                match n % 2 {
+                    0 => ground.store_to_device(cpu.id(), cpu.now(), Store::Uncached(at.0, &[0xff; 8])),
+                    _ => {
+                        let read = ground.read_device(cpu.id(), at, 8).expect("the hypervisor answers");
+                        assert_eq!(cpu.stall_on(read).await.unwrap(), [0xff; 8]);
+                    }
+                }
+            }
+            cpu.sync().await;
+            answered
+        })
+    });
+    println!("{answered} answered, {} faults, {:?}", vm.dma_faults(), vm.exits());
+    assert_eq!(answered, DMA);
+    assert!(vm.dma_faults() >= DMA, "{}", vm.dma_faults());
+    let exits = vm.exits().since(&before);
+    assert!(exits.of(Exit::Unmapped) > ACCESSES * 99 / 100, "{exits:?}");
+    let right = host.run(&host.kernel, 0, move |cpu| {
+        Box::pin(async move { (0..8192).all(|word: u64| cpu.load_u64(kept + word * 8) == word * 3) })
+    });
+    assert!(right, "the host's memory is its own");
 }

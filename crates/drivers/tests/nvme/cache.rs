@@ -188,7 +188,7 @@ fn pages_of_the_cache_move_to_another_node() {
             file.read(&cpu, 0, &segment(at, 2 * PAGE)).await.unwrap();
             cpu.store(at, &[NEW; 2 * PAGE as usize]);
             file.write(&cpu, 2 * PAGE, &segment(at, 2 * PAGE)).await.unwrap();
-            let node_of = |at: PhysAddr| u8::from(at.0 >= 4 << 30);
+            let node_of = |at: PhysAddr| kernel.node_of_address(at).expect("it is memory").0;
             let held = file.cached(&cpu, PAGE, PAGE, Policy::Task).await.unwrap();
             assert_eq!(node_of(held.segments[0].at), 0);
             let first = file.migrate(&cpu, 0, 4 * PAGE, Node(1)).unwrap();

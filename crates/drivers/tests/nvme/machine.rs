@@ -70,6 +70,9 @@ fn link() -> LinkParams {
 }
 
 impl Machine {
+    /// Whether its kernel is told of errors of the drive's bus, and recovers from them.
+    pub const HEARS_OF_BUS_ERRORS: bool = true;
+
     /// A machine that has booted.
     pub fn new(setup: &Setup) -> Self {
         let machine = Self::off(setup);

@@ -17,6 +17,9 @@ pub const POSTED_VECTOR: u8 = 0xf2;
 /// `POSTED_INTR_WAKEUP_VECTOR`).
 pub const POSTED_WAKEUP_VECTOR: u8 = 0xf1;
 
+/// Told when something is posted for a guest's core that has given its own away.
+pub(super) type Wakeup = Rc<dyn Fn(&Cpu)>;
+
 /// A guest that a core is in.
 pub trait GuestMode {
     /// An interrupt arrives. Whether the guest takes it itself; it is left for the host's handler otherwise.

@@ -80,7 +80,7 @@ pub(crate) struct Irqs {
     /// By core: the guest that it is in.
     guests: Rc<Guests>,
     /// Told when a guest's core is to be woken.
-    wakeups: RefCell<Vec<Rc<dyn Fn(&Cpu)>>>,
+    wakeups: RefCell<Vec<guest::Wakeup>>,
 }
 
 impl Irqs {

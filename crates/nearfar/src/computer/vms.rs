@@ -97,6 +97,7 @@ impl Computers {
                 let started = self.simulation.block_on(started)?;
                 let started =
                     started.map_err(|error| vm.complaint(format!("it does not start: {error}"), None))?;
+                started.follow(&own.vms.vfio);
                 own.running.borrow_mut().push(Rc::clone(&started));
                 self.borrow_at_once(|borrow| borrow.by == number && borrow.vm == Some(n))?;
                 device::drivers(&own.setup)

@@ -15,4 +15,4 @@ mod driver;
 pub use assigned::Assigned;
 pub use container::Container;
 pub use device::{HostFunction, Signal, VfioDevice};
-pub use driver::Vfio;
+pub use driver::{Change, Vfio};
