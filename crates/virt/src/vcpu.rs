@@ -54,7 +54,7 @@ pub struct Vcpu {
     notify: Notify,
     /// What its clock said last.
     pub clock: Cell<Time>,
-    /// Since when somebody else has had its core.
+    /// Since when it has wanted a core that somebody else has.
     put_aside: Cell<Option<Time>>,
     stolen: Cell<Duration>,
     /// Its task has ended.
@@ -193,7 +193,7 @@ impl Vcpu {
                 machine.take_posted(number).into_iter().for_each(|vector| machine.deliver(number, vector));
             }
             // The guest takes them before it is looked whether it has something to do.
-            engine::yield_now().await;
+            cpu.stall_on(engine::yield_now()).await;
             if own.busy.get() {
                 machine.entered(number);
                 let wait = own.notify.notified();
@@ -255,6 +255,12 @@ impl Vcpu {
 pub struct Watcher(pub Weak<Machine>, pub usize);
 
 impl TaskWatcher for Watcher {
+    fn waits(&self) {
+        if let Some(machine) = self.0.upgrade() {
+            machine.vcpus[self.1].put_aside.set(Some(machine.hw.now()));
+        }
+    }
+
     fn runs(&self, cpu: &Cpu) {
         let Some(machine) = self.0.upgrade() else { return };
         let vcpu = &machine.vcpus[self.1];

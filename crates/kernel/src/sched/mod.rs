@@ -44,6 +44,7 @@ impl Cores {
         task.context.core.set(id);
         task.state.set(State::Runnable);
         core.queue.borrow_mut().insert(Rc::clone(task));
+        task.tell(|watcher, _| watcher.waits());
         self.look_at(core, task);
     }
 

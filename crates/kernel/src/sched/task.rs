@@ -31,6 +31,8 @@ pub(crate) enum State {
 
 /// Told when a task gets a core and when it loses it (Linux: `preempt_notifier`).
 pub trait TaskWatcher {
+    /// It wants a core from now on.
+    fn waits(&self);
     /// It has got a core.
     fn runs(&self, cpu: &Cpu);
     /// It has lost its core: somebody else had a right to it if it was `preempted`.
