@@ -18,7 +18,7 @@ use platform::pci::PciDriver;
 use platform::sync::{Completion, until};
 use proptest::prelude::*;
 use units::{Bytes, Duration, Iova};
-use virt::{Exit, GuestNode, VirtCosts, Vm, VmParams};
+use virt::{Exit, GuestNode, InterruptSupport, VirtCosts, Vm, VmParams};
 
 /// Memory of a guest.
 const MEMORY: Bytes = Bytes::mib(16);
@@ -37,6 +37,7 @@ fn guest_with(cluster: &Cluster, host: usize, pin_limit: Option<Bytes>) -> Guest
         nodes: vec![GuestNode { memory: MEMORY, host: Node(0) }],
         slots: 2,
         pin_limit,
+        interrupts: InterruptSupport::Software,
         costs: VirtCosts::linux(),
         kernel: copiers::params(DmaMode::Off),
     };
