@@ -106,7 +106,7 @@ fn options_that_cannot_be() {
         (&["reproduce", "kpio-wc", "--report", "base.toml"], "it is a file, not a folder"),
         (&["bench", "--machine", "dell-t430", "-o", "base.toml"], "it is a file, not a folder"),
         (&["bench", "--machine", "dell-t430", "--sockets", "s9-s0-s0"], "numbered 0 to 1"),
-        (&["trace", "base.toml", "--csv", "-", "--json", "-"], "--csv and --json both write to `-`"),
+        (&["trace", "base.toml", "--csv", "-", "--json", "-"], "--json and --csv both write to `-`"),
         (
             &["trace", "base.toml", "--json", "x", "--perfetto", "x"],
             "--json and --perfetto both write to `x`",

@@ -1,7 +1,9 @@
 //! Outputs say what they were made from, and are whole or not there.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -203,6 +205,119 @@ fn what_was_simulated_before_is_found_and_is_the_same() {
     std::fs::remove_file(folder.join("x.pcapng")).unwrap();
     done(nearfar(&folder, &["run", "hosts.toml"]));
     assert!(folder.join("x.pcapng").exists());
+}
+
+/// All files below a folder but those that begin with a point: what a kill leaves beside a file's place, and the cache.
+fn contents(folder: &Path, above: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let path = above.join(entry.file_name());
+        match (entry.path().is_dir(), entry.file_name().to_string_lossy().starts_with('.')) {
+            (_, true) => {}
+            (true, _) => contents(&entry.path(), &path, all),
+            (false, _) => drop(all.insert(path, std::fs::read(entry.path()).unwrap())),
+        }
+    }
+}
+
+/// Kills a command at ten moments of its run, each time in a new folder, and runs it again there: in the end each folder is as one in
+/// which nobody disturbed it.
+fn ends_the_same_after_kills(name: &str, prepare: impl Fn(&Path), arguments: &[&str]) {
+    let run = |folder: &Path| {
+        let mut command = command(folder, arguments);
+        command.env("NEARFAR_CACHE", folder.join(".cache"));
+        command
+    };
+    let prepared = |n: usize| {
+        let folder = folder(&format!("kill-{name}-{n}"));
+        prepare(&folder);
+        folder
+    };
+    let files = |folder: &Path| {
+        let mut all = BTreeMap::new();
+        contents(folder, Path::new(""), &mut all);
+        all
+    };
+    let alone = prepared(0);
+    let began = Instant::now();
+    done(run(&alone).output().unwrap());
+    let took = began.elapsed();
+    let wanted = files(&alone);
+    for n in 1..=10_u32 {
+        let folder = prepared(n as usize);
+        let mut child = run(&folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // Spread over the run without a pattern: multiples of the golden ratio's fraction.
+        std::thread::sleep(took.mul_f64((f64::from(n) * 0.618).fract()));
+        let _ = child.kill();
+        let _ = child.wait();
+        for (path, bytes) in files(&folder) {
+            // What a run before the kill wrote is whole. Of a folder, some files may be there already.
+            assert_eq!(wanted.get(&path), Some(&bytes), "{}, kill {n}", path.display());
+        }
+        done(run(&folder).output().unwrap());
+        let found = files(&folder);
+        let (paths, same): (Vec<_>, Vec<_>) = (
+            found.keys().collect(),
+            wanted.keys().filter(|path| found.get(*path) != wanted.get(*path)).collect(),
+        );
+        assert_eq!(paths, wanted.keys().collect::<Vec<_>>());
+        assert!(same.is_empty(), "{name}, kill {n}: {same:?} differ");
+    }
+}
+
+#[test]
+fn a_sweep_that_was_killed_ends_as_one_that_was_not() {
+    let arguments = [
+        "sweep",
+        "bench.toml",
+        "--over",
+        "dma_engine.tags=8..32x2",
+        "--json",
+        "out.json",
+        "--csv",
+        "out.csv",
+        "--report",
+        "out.html",
+        "--plot",
+        "out.svg",
+    ];
+    ends_the_same_after_kills("sweep", |_| {}, &arguments);
+}
+
+const SUITE: [&str; 6] = ["bench", "--machine", "dell-t630", "--short", "--files", "lat_dma_sizes"];
+
+#[test]
+fn a_bench_that_was_killed_ends_as_one_that_was_not() {
+    ends_the_same_after_kills("bench", |_| {}, &[&SUITE[..], &["-o", "out", "--json", "rows.json"]].concat());
+}
+
+#[test]
+fn a_comparison_that_was_killed_ends_as_one_that_was_not() {
+    const DIRECTORY: &str = "nfp6000-simulated_hsw-Xeon-E5-2620v3_dell-t630";
+    let made = folder("kill-compare-from");
+    done(nearfar(&made, &[&SUITE[..], &["-o", DIRECTORY]].concat()));
+    let copy = |folder: &Path| {
+        std::fs::create_dir_all(folder.join(DIRECTORY)).unwrap();
+        for entry in std::fs::read_dir(made.join(DIRECTORY)).unwrap() {
+            let entry = entry.unwrap();
+            std::fs::copy(entry.path(), folder.join(DIRECTORY).join(entry.file_name())).unwrap();
+        }
+    };
+    let arguments = ["compare", DIRECTORY, "--report", "out.html", "--json", "out.json"];
+    ends_the_same_after_kills("compare", copy, &arguments);
+}
+
+/// A table for other programs says what it was made from, too, and is no text.
+#[test]
+fn parquet_says_what_it_was_made_from() {
+    let folder = folder("parquet");
+    done(nearfar(&folder, &["run", "bench.toml", "--set", SET, "--parquet", "rows.parquet"]));
+    let bytes = std::fs::read(folder.join("rows.parquet")).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    assert!(bytes.windows(22).any(|part| part == b"host.dram.access=90 ns"));
+    let refused = nearfar(&folder, &["run", "bench.toml", "--parquet", "-"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("it is no text for a terminal"), "{}", text(&refused.stderr));
 }
 
 /// One row for each value, held against the first.

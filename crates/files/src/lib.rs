@@ -105,12 +105,20 @@ impl Drop for Beside {
 /// # Errors
 /// If it cannot be written; what was there before is there still.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with(path, |out| out.write_all(bytes))
+}
+
+/// As [`write`](fn@write), of what comes piece by piece.
+///
+/// # Errors
+/// As [`write`](fn@write), and those of who gives the pieces.
+pub fn write_with(path: &Path, give: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder)?;
     }
-    let mut beside = Beside::new(path)?;
-    beside.write_all(bytes)?;
-    beside.keep()
+    let mut out = io::BufWriter::with_capacity(1 << 20, Beside::new(path)?);
+    give(&mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.keep()
 }
 
 /// Whether a file can be written at `path`, or in the first folder above that there is. Nothing is left there.
@@ -123,7 +131,8 @@ pub fn check(path: &Path) -> io::Result<()> {
         Some(above) if path.exists() || above == path.parent().unwrap_or(above) => {
             Beside::new(path).map(drop)
         }
-        Some(above) => Beside::new(&above.join("nearfar")).map(drop),
+        // No name that somebody gives a file.
+        Some(above) => Beside::new(&above.join(".nearfar-can-write")).map(drop),
         None => Err(io::Error::from(io::ErrorKind::NotFound)),
     }
 }

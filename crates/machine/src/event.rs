@@ -44,9 +44,9 @@ names! {
 record! {
     /// Something that happens.
     pub struct EventEntry {
-        /// When, counted from when all hosts have booted.
+        /// When, counted from when all hosts have booted; this or `when`, not both.
         at: Option<Duration>,
-        /// When a counter passes a number: `a:eth0.rx_packets > 1e5`.
+        /// When a counter passes a number: `a:eth0.rx_packets > 1e5`; this or `at`, not both.
         when: Option<Placed<String>>,
         /// What.
         deed as "do": Placed<Deed>,
@@ -54,11 +54,11 @@ record! {
         what: Placed<String>,
         /// Where to: cores, as taskset spells them.
         to: Option<Placed<String>>,
-        /// The probability that a bit arrives flipped.
+        /// The probability that a bit arrives flipped; goes with `error-rate`.
         rate: Option<Placed<f64>>,
-        /// What a setting is from now on.
+        /// What a setting is from now on; goes with `set`.
         value: Option<Placed<String>>,
-        /// How long it takes until the host has power again and its firmware is done.
+        /// How long it takes until the host has power again and its firmware is done; 0 if not given.
         takes: Option<Duration>,
     }
     check |entry: &EventEntry, check: &mut Check<'_>| {

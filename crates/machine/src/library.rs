@@ -72,6 +72,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/octo.toml",
     "scenarios/octo-ssd.toml",
     "scenarios/nic-placement.toml",
+    "scenarios/card-bandwidth.toml",
     "scenarios/ping.toml",
     "scenarios/ping-vfs.toml",
     "scenarios/pktgen.toml",

@@ -180,12 +180,13 @@ record! {
         register_read: Figure<Duration>,
         /// Frames go round inside, from port 0 to port 1 and back: how long that takes. To the wire if not given.
         loopback: Option<Figure<Duration>>,
-        /// Whether they do; so that a change can put ports that have a `loopback` on cables.
+        /// Whether they do; so that a change can put ports that have a `loopback` on cables. They do if
+        /// not given.
         looped: Option<Figure<bool>>,
         /// Whether they then arrive in the other of two subnets: the lowest bit of the third byte of IPv4 addresses changes on the
         /// way. They stay as they are if not given.
         loop_subnets: Option<Figure<bool>>,
-        /// Whether descriptors can hold short packets, and doorbells descriptors.
+        /// Whether descriptors can hold short packets, and doorbells descriptors; they cannot if not given.
         inline: Option<Figure<bool>>,
         /// Whether the functions behind its links share an Ethernet address and are one to the network; each has its own if not
         /// given.

@@ -65,17 +65,17 @@ names! {
 record! {
     /// The parameters with which the NIC's driver is loaded; what is not given is as the driver has it.
     pub struct NicDriverEntry {
-        /// Pairs of queues.
+        /// Pairs of queues; as many as there are cores and the NIC has, if not given.
         channels: Option<Placed<Count>>,
         /// Descriptors of a sending queue: a power of two; what the first NIC's file says if not given, or 512.
         tx_ring: Option<Placed<Count>>,
-        /// The same of a receiving queue.
+        /// The same of a receiving queue; as for sending if not given.
         rx_ring: Option<Placed<Count>>,
-        /// Longest wait from a packet to its interrupt.
+        /// Longest wait from a packet to its interrupt; what the NIC's file says if not given, or 50 us.
         coalescing: Option<Duration>,
-        /// Whether the device shortens that wait when there is little to do.
+        /// Whether the device shortens that wait when there is little to do; it does if not given.
         adaptive: Option<bool>,
-        /// Packets after which an interrupt comes at once; 0 for no limit.
+        /// Packets after which an interrupt comes at once; 0 for no limit; what the NIC's file says if not given, or 64.
         coalescing_packets: Option<u32>,
         /// Whose node's memory holds the rings that the device writes completions to; the core's if not given.
         completions: Option<RingPlace>,
@@ -83,21 +83,23 @@ record! {
         rss: Option<Placed<Several<u32>>>,
         /// Which packets go by programmed I/O; none if not given.
         kpio: Option<Placed<KpioSelect>>,
-        /// First TCP port of `kpio = "tcp-ports"`.
+        /// First TCP port of `kpio = "tcp-ports"`; 0 if not given.
         kpio_first_port: Option<u32>,
-        /// Last TCP port.
+        /// Last TCP port; 65535 if not given.
         kpio_last_port: Option<u32>,
-        /// Longest frame of `kpio = "up-to"`.
+        /// Longest frame of `kpio = "up-to"`; all if not given.
         kpio_up_to: Option<Bytes>,
         /// The format; with length and checksum if not given.
         kpio_format: Option<KpioFormat>,
         /// How lines are stored; through write-combining buffers if not given.
         kpio_stores: Option<KpioStores>,
-        /// Whether a fence flushes a frame's last line in place of stuffing. For the framed format.
+        /// Whether a fence flushes a frame's last line in place of stuffing. For the framed format; it
+        /// does not if not given.
         kpio_fenced: Option<bool>,
-        /// Lines after which a fence lets the buffers empty; 0 for never, 1 to use one buffer at a time.
+        /// Lines after which a fence lets the buffers empty; 0 for never, as if not given, 1 to use one buffer at a
+        /// time.
         kpio_fence_every: Option<u32>,
-        /// Whether all cores share a queue under a lock.
+        /// Whether all cores share a queue under a lock; each has its own if not given.
         kpio_shared: Option<bool>,
         /// Whether a core that finds the queue full stands still until the link and the device take its stores, as the
         /// paper's does; the default for its format. Else it counts lines and is interrupted when there is room.
@@ -108,7 +110,7 @@ record! {
         held_loads: Option<HeldLoads>,
         /// Longest frame that goes into its descriptor, and that into the doorbell; none if not given.
         inline_up_to: Option<Placed<Bytes>>,
-        /// Whether such doorbells are direct stores in place of write-combining ones.
+        /// Whether such doorbells are direct stores in place of write-combining ones; write-combining if not given.
         inline_direct: Option<bool>,
     }
     check check

@@ -10,15 +10,17 @@ record! {
     pub struct NvmeDriverEntry {
         /// Most I/O queue pairs; as many as there are cores if not given.
         queues: Option<Placed<Count>>,
-        /// Entries of each I/O queue, one of which stays free (Linux: `io_queue_depth`).
+        /// Entries of each I/O queue, one of which stays free (Linux: `io_queue_depth`); 1024 if not given.
         queue_entries: Option<Placed<Count>>,
-        /// Whether submission queues go into the controller memory buffer, if there is one (Linux: `use_cmb_sqs`).
+        /// Whether submission queues go into the controller memory buffer, if there is one (Linux: `use_cmb_sqs`); they
+        /// do if not given.
         memory_buffer: Option<Placed<bool>>,
-        /// SGLs describe segments of at least so many bytes on average; 0 for never (Linux: `sgl_threshold`).
+        /// SGLs describe segments of at least so many bytes on average; 0 for never (Linux: `sgl_threshold`); 32 KiB if
+        /// not given.
         sgl_threshold: Option<Bytes>,
         /// Programs drive the drives by themselves, as with vfio-pci: the kernel has no block devices of them. If not given, it has.
         user_space: Option<bool>,
-        /// How long an I/O command may take before it is aborted (Linux: `io_timeout`).
+        /// How long an I/O command may take before it is aborted (Linux: `io_timeout`); 30 s if not given.
         io_timeout: Option<Duration>,
         /// Whether a drive that the host reaches by several ports is one block device, whose requests take the port that is local to
         /// the submitting core (Linux: `nvme_core.multipath` with `iopolicy=numa`); each port has one of its own if not given.

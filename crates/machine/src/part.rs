@@ -16,7 +16,7 @@ record! {
         extends: Option<String>,
         /// What the card is, in a line.
         summary: String,
-        /// How directories of measured results name it, such as `nfp6000`.
+        /// How directories of measured results name it, such as `nfp6000`; its own name if not given.
         measured_as: Option<String>,
         /// What its port can do.
         link: LinkCapability,

@@ -23,7 +23,8 @@ record! {
         /// When it starts, counted from when all hosts have booted; at once if not given.
         start: Option<Duration>,
         /// A network device, such as `eth1`: the program runs in a network namespace that has this device alone, as a
-        /// container does. All programs that name it share the namespace; the others do not see the device.
+        /// container does. All programs that name it share the namespace; the others do not see the device. The host's own if not
+        /// given.
         namespace: Option<Placed<String>>,
     }
 }

@@ -128,7 +128,7 @@ record! {
     pub struct PcieBench {
         /// What is measured.
         test: Several<Test>,
-        /// By which interface of the card.
+        /// By which interface of the card; `dma` if not given.
         interface: Option<Interface>,
         /// In which order the window is accessed.
         pattern: Several<Pattern>,

@@ -161,6 +161,23 @@ fn what_comes_with_the_program_is_valid_and_what_a_schema_refuses_the_reader_ref
     }
 }
 
+/// The reference pages in docs/reference are what the reader knows. After a change of keys:
+/// `UPDATE_EXPECT=1 cargo test -p machine --test shapes`.
+#[test]
+fn reference_pages_are_those_of_the_reader() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+    let mut index = String::from(
+        "# Keys of files\n\nWhat files may hold, as the program reads them: `nearfar reference KIND` prints the same, and\n\
+         `--schema FILE` writes it as a JSON Schema for editors. Numbers stand with their units; what is if a key is not given\n\
+         stands with its meaning.\n\n| Kind | What it is |\n|---|---|\n",
+    );
+    for shape in file_shapes() {
+        expect_test::expect_file![folder.join(format!("{}.md", shape.name))].assert_eq(&shape.markdown());
+        index += &format!("| [{0}]({0}.md) | {1} |\n", shape.name, shape.about);
+    }
+    expect_test::expect_file![folder.join("README.md")].assert_eq(&index);
+}
+
 /// Every key says what it means.
 #[test]
 fn every_key_is_explained() {

@@ -11,6 +11,7 @@ use results::pciebench::{
 use thiserror::Error;
 
 use crate::batch::{Job, Length, run_all};
+use crate::links::LinkState;
 use crate::progress::Progress;
 
 mod choose;
@@ -92,6 +93,8 @@ pub struct Comparison {
     pub machine: String,
     /// Card, sockets and IOMMU that were simulated.
     pub simulated: String,
+    /// What the card's link agreed on.
+    pub link: Option<LinkState>,
     /// What the choice of the machine rests on, and what in the directory contradicts it.
     pub notes: Vec<String>,
     /// Whether it is held to the targets of directories that no parameter has seen.
@@ -215,6 +218,7 @@ pub fn compare(path: &Path, options: &Options, progress: &dyn Progress) -> Resul
         path: path.to_owned(),
         machine: bench.machine.name.clone(),
         simulated: choose::describe(&bench),
+        link: LinkState::of_bench(&bench),
         notes,
         held_out,
         setup: directory.setup,

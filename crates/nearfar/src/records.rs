@@ -50,6 +50,7 @@ pub fn of_bench(setup: &Setup, done: &[scenario::Done]) -> Vec<Record> {
         records.extend(binding_rows(&done.outcome.window, "", &about));
         records.extend(counter_rows(&done.outcome.window, &about));
     }
+    records.extend(LinkState::of_bench(&scenario::bench_of(setup)).iter().map(link_row));
     records
 }
 

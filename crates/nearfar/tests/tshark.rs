@@ -2,11 +2,14 @@
 
 mod scenario;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use machine::{ComputerScenario, ComputerSetup, Doc, Library};
 use nearfar::computer::{self, Done};
 use nearfar::progress::Silent;
+use nearfar::trace::{Decoded, Row, Span, computers, csv, pcapng};
 use needs::Need;
 use scenario::{HEAD, cable, host, host_with_nic, loaded, program};
 
@@ -100,8 +103,78 @@ fn nothing_is_wrong_with_a_stream() {
     );
 }
 
+/// Packet by packet, Wireshark reads from the bytes what the listing says, by our script; and completions find their reads.
+fn packets_of_pcie_links_are_read_as_they_are_listed() {
+    const FIELDS: [(&str, &str); 11] = [
+        ("pcie.type", "type"),
+        ("pcie.sequence", "sequence"),
+        ("pcie.tag", "tag"),
+        ("pcie.requester", "requester"),
+        ("pcie.completer", "completer"),
+        ("pcie.target", "target"),
+        ("pcie.length", "length_bytes"),
+        ("pcie.credit_class", "credit_class"),
+        ("pcie.byte_count", "byte_count"),
+        ("pcie.data", "payload"),
+        ("pcie.message", ""),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    // Reads, writes, interrupts; and what boots a host, by configuration requests, where there are any after that.
+    for scenario in ["pktgen", "fio-randread"] {
+        let library = Library::built_in();
+        let setup =
+            ComputerSetup::load(&library, &Doc::<ComputerScenario>::load(&library, scenario).unwrap());
+        let setup = setup.unwrap_or_else(|error| panic!("{}", error.render(false)));
+        let span = Span { packets: 2_000, ..Span::default() };
+        let (seen, _) = computers::trace(&setup, span, &[], &Silent).unwrap();
+        let file = folder.path().join("pcie.pcapng");
+        std::fs::write(&file, pcapng::capture(&seen.capture, "a comment").unwrap()).unwrap();
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-2", "-X"]).arg(concat!(
+            "lua_script:",
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tools/pcie.lua"
+        ));
+        tshark.arg("-r").arg(&file).args(["-T", "fields", "-E", "separator=;"]);
+        let extra = ["frame.interface_name", "_ws.expert", "_ws.lua.error", "pcie.request_in"];
+        for field in FIELDS.iter().map(|(field, _)| *field).chain(extra) {
+            tshark.args(["-e", field]);
+        }
+        let said = tshark.output().expect("tshark is installed");
+        let errors = String::from_utf8_lossy(&said.stderr);
+        assert!(said.status.success() && !errors.contains("Lua"), "{errors}");
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let rows: Vec<Row<'_>> = Row::all(&seen.capture).collect();
+        assert_eq!(text.lines().count(), rows.len());
+        let (mut answers, mut kinds) = (0, BTreeSet::new());
+        for (line, row) in text.lines().zip(&rows) {
+            let read: Vec<&str> = line.split(';').collect();
+            let listed = csv::fields(row);
+            let listed = |name: &str| {
+                let at = csv::COLUMNS.iter().position(|&column| column == name);
+                at.map_or("", |at| listed[at].as_str())
+            };
+            for ((field, column), &value) in FIELDS.iter().zip(&read) {
+                // Of a TLP the listing says which credits it takes; of a message its header has no length that means anything.
+                let is_ours = *field == "pcie.credit_class" && matches!(row.decoded, Decoded::Tlp { .. });
+                let is_message = *column == "length_bytes" && read[0].starts_with("Msg");
+                if !column.is_empty() && !is_ours && !is_message {
+                    assert_eq!(value, listed(column), "{field} of {line}, {row:?}");
+                }
+            }
+            assert_eq!(read[FIELDS.len()..FIELDS.len() + 3], [row.link, "", ""], "{line}");
+            answers += usize::from(!read[FIELDS.len() + 3].is_empty());
+            kinds.insert(read[0].to_owned());
+        }
+        let completions = rows.iter().filter(|row| row.kind() == "CplD").count();
+        assert!(answers > 0 && completions - answers < 40, "{answers} of {completions} found their read");
+        assert!(kinds.len() >= 6, "{kinds:?}");
+    }
+}
+
 needs::tests!(
     Need::Program("tshark");
+    packets_of_pcie_links_are_read_as_they_are_listed,
     datagrams_are_whole_at_every_port,
     nothing_is_wrong_with_a_stream,
 );

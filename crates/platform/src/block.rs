@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use units::Duration;
 
-use crate::cpu::Cpu;
+use crate::cpu::{Async, Cpu};
 use crate::error::Error;
 use crate::memory::PhysAddr;
 use crate::tags::TagSet;
@@ -119,6 +119,21 @@ pub trait BlockDriver {
     fn poll(&self, cpu: &Cpu, queue: u16) -> usize {
         let _ = (cpu, queue);
         0
+    }
+
+    /// Gives the controller an administrative command of its own protocol and reads the `length` bytes that it answers (Linux:
+    /// `NVME_IOCTL_ADMIN_CMD`).
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] where there is no such protocol, and what the command's status means.
+    fn admin<'a>(
+        &'a self,
+        cpu: &'a Cpu,
+        command: wire::nvme::Command,
+        length: u64,
+    ) -> Async<'a, Result<Vec<u8>, Error>> {
+        let _ = (cpu, command, length);
+        Box::pin(async { Err(Error::NotSupported) })
     }
 
     /// Somebody has waited too long for a request: gets it ended, by aborts or resets.

@@ -25,6 +25,7 @@ pub mod claims;
 pub mod compare;
 pub mod pciebench;
 pub mod provenance;
+pub mod records;
 pub mod report;
 pub mod table;
 

@@ -6,10 +6,12 @@ use std::process::ExitCode;
 use machine::{Doc, IommuMode, Machine, Part, Sockets};
 use nearfar::bench::Bench;
 use nearfar::compare::apply;
+use nearfar::links::LinkState;
 use nearfar::suite::{self, Suite};
 use results::pciebench::{to_dat, write_file};
 
 use crate::failure::Failure;
+use crate::output::Records;
 use crate::{Common, input, output, progress};
 
 /// Run the whole of pcie-bench on a simulated machine and write its CSV files.
@@ -50,9 +52,8 @@ pub struct Arguments {
     /// Where to write the files; a folder named after the set-up if not given.
     #[arg(long, short, value_name = "DIR", value_parser = output::folder)]
     output: Option<PathBuf>,
-    /// Write every row as JSON as well; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -60,6 +61,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);
     let mut machine = Doc::<Machine>::load(&library, &arguments.machine)?;
     let mut card = Doc::<Part>::load(&library, &arguments.card)?;
@@ -94,6 +96,10 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let provenance = output::provenance(arguments.seed, &changes, &library);
     let rows = nearfar::records::of_suite(&done);
     let Suite { files, skipped, .. } = done;
+    // First of all: a folder whose run was ended says what it is of.
+    let mut made_from = serde_json::to_value(&provenance).map_err(Failure::new)?;
+    made_from["setup"] = setup.into();
+    output::json(Some(&folder.join(PROVENANCE)), &made_from)?;
     for file in &files {
         write_file(&folder, file)
             .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", folder.display())))?;
@@ -103,11 +109,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     for (name, text) in &plots {
         output::write(&folder.join(name), text.as_bytes())?;
     }
-    let mut made_from = serde_json::to_value(&provenance).map_err(Failure::new)?;
-    made_from["setup"] = setup.into();
-    output::json(Some(&folder.join(PROVENANCE)), &made_from)?;
     let count = rows.len();
-    output::records(arguments.json.as_deref(), rows, &provenance)?;
+    if !to_stdout {
+        output::heading(&provenance);
+        output::print(&output::link_lines(LinkState::of_bench(&bench).as_slice()));
+    }
+    arguments.records.write(rows, &provenance)?;
     for file in skipped {
         crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
     }

@@ -10,7 +10,7 @@ use results::compare::{Overall, rows_table, sections, summary_markdown, summary_
 use results::report::{Fact, Report, Section};
 
 use crate::failure::Failure;
-use crate::output::complain;
+use crate::output::{Records, complain};
 use crate::{Common, input, output, progress};
 
 /// Simulate every row of directories of measured pcie-bench results and show how far off the simulation is.
@@ -69,13 +69,8 @@ pub struct Arguments {
     /// How many of the rows that miss by more than 15 % to list: a number or `all`.
     #[arg(long, value_name = "N", default_value = "20", value_parser = input::misses)]
     misses: usize,
-    /// Write every row as JSON, with the artefact that leaves it out and the known cause of its error; - for the
-    /// standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
-    /// Write every row as CSV; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    csv: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
     /// Write each directory's summary as JSON: families with errors, targets and verdicts, artefacts, misses.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     summary_json: Option<PathBuf>,
@@ -122,18 +117,14 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         held_out: arguments.held_out,
         seed: arguments.seed,
     };
-    let outputs = [
-        ("--json", arguments.json.as_deref()),
-        ("--csv", arguments.csv.as_deref()),
+    let to_stdout = arguments.records.apart(&[
         ("--summary-json", arguments.summary_json.as_deref()),
         ("--markdown", arguments.markdown.as_deref()),
         ("--report", arguments.report.as_deref()),
-    ];
-    output::apart(&outputs)?;
+    ])?;
     let progress = progress::of(common);
     let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];
     let mut folders = Vec::new();
-    let to_stdout = outputs.iter().any(|(_, path)| output::is_stdout(*path));
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
     let (mut summaries, mut tables, mut sections, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
@@ -182,11 +173,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     if !to_stdout {
         output::heading(&provenance);
     }
-    if let Some(path) = &arguments.csv {
-        output::with_origin(path, output::csv(&rows).as_bytes(), &provenance)?;
-    }
-    output::records(arguments.json.as_deref(), rows, &provenance)?;
-    output::records(arguments.summary_json.as_deref(), summaries, &provenance)?;
+    arguments.records.write(rows, &provenance)?;
+    output::list(arguments.summary_json.as_deref(), summaries, &provenance)?;
     // Where nothing could be compared, no page takes the place of an older one.
     if let Some(path) = arguments.report.as_ref().filter(|_| !sections.is_empty()) {
         let title = "Measured directories and their simulation".into();
@@ -243,6 +231,7 @@ fn show(comparison: &Comparison, every_row: bool, misses: usize, began: Instant)
         rows.len(),
         began.elapsed().as_secs_f64()
     )));
+    output::print(&output::link_lines(comparison.link.as_slice()));
     output::print(match comparison.held_out {
         true => "Held to the targets of directories that no figure has seen.\n",
         false => "Held to the targets of directories that figures were fitted to.\n",

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
 use crate::output;
-use crate::output::{Fit, TextTable};
+use crate::output::{Fit, Records, TextTable};
 
 /// Hold two results against each other: what went into them, what they gave, and where the cores' time went.
 ///
@@ -32,12 +32,8 @@ pub struct Arguments {
     /// Show so many counters and accounts, those that differ most; 0 is all.
     #[arg(long, value_name = "N", default_value_t = 20)]
     most: usize,
-    /// Write every difference as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
-    /// Write every difference as CSV; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    csv: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
 }
 
 /// What a record gives, rather than what it is about.
@@ -108,7 +104,7 @@ impl Difference {
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    output::apart(&[("--json", arguments.json.as_deref()), ("--csv", arguments.csv.as_deref())])?;
+    let to_stdout = arguments.records.apart(&[])?;
     let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
     let inputs = inputs(&first, &second);
     let (differences, alone) = differences(&first, &second);
@@ -128,11 +124,13 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             })
         })
         .collect();
-    if let Some(path) = &arguments.csv {
-        output::write(path, output::csv(&rows).as_bytes())?;
-    }
-    output::json(arguments.json.as_deref(), &rows)?;
-    if ![&arguments.json, &arguments.csv].into_iter().any(|path| output::is_stdout(path.as_deref())) {
+    let mut provenance = output::provenance(0, &[], &machine::Library::built_in());
+    provenance.files = [&arguments.first, &arguments.second]
+        .into_iter()
+        .filter_map(|path| output::input("result", path))
+        .collect();
+    arguments.records.write(rows, &provenance)?;
+    if !to_stdout {
         show(arguments, &inputs, &differences, alone);
     }
     Ok(ExitCode::SUCCESS)

@@ -10,7 +10,7 @@ use results::Provenance;
 use results::compare::{FamilySummary, Overall, summary_table};
 
 use crate::failure::Failure;
-use crate::output::{Fit, TextTable};
+use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output, progress};
 
 /// Fit a machine's figures to measured results and write its file, each figure with a statement of what it rests on.
@@ -55,9 +55,8 @@ pub struct Arguments {
     /// The figures to fit anew with --ablate, separated by commas; all that the rows determine if not given.
     #[arg(long, value_delimiter = ',', requires = "ablate")]
     refit: Vec<String>,
-    /// Write figures and residuals as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -65,11 +64,9 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    output::apart(&[
-        ("--output", arguments.output.as_deref()),
-        ("--json", arguments.json.as_deref()),
-        ("--ablate", arguments.ablate.as_deref()),
-    ])?;
+    let to_stdout = arguments
+        .records
+        .apart(&[("--output", arguments.output.as_deref()), ("--ablate", arguments.ablate.as_deref())])?;
     let name = match &arguments.output {
         Some(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),
         None => Some("fitted".to_owned()),
@@ -87,11 +84,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         let sample = arguments.sample.map(|most| most as usize);
         let all =
             leave_one_out(&arguments.directories, &options, sample, progress.as_ref()).map_err(failure)?;
-        return show_left_out(&all, arguments, &made_from(arguments, &options));
+        return show_left_out(&all, arguments, &made_from(arguments, &options), to_stdout);
     }
     if let Some(state) = &arguments.ablate {
         let done = ablate(&arguments.directories, &options, &arguments.refit, state, progress.as_ref());
-        return show_ablation(&done.map_err(failure)?, arguments, &made_from(arguments, &options));
+        return show_ablation(&done.map_err(failure)?, arguments, &made_from(arguments, &options), to_stdout);
     }
     let done = fit(&arguments.directories, &options, progress.as_ref()).map_err(failure)?;
     for doubt in &done.doubts {
@@ -106,18 +103,27 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let file = arguments.output.as_deref().expect("clap asks for it");
     let provenance = made_from(arguments, &options);
     output::write(file, with_origin(&done.machine.to_text()?, &provenance).as_bytes())?;
+    let rows: Vec<_> = done
+        .figures
+        .iter()
+        .map(|f| {
+            serde_json::json!({
+                "path": f.path, "before": f.before, "after": f.after, "determined": f.determined.as_str(),
+                "uncertainty": f.uncertainty, "files": f.files, "rows": f.rows, "given_back": f.given_back,
+            })
+        })
+        .collect();
+    arguments.records.write_csv(&rows, &provenance)?;
+    arguments.records.write_parquet(&rows, &provenance)?;
     let json = serde_json::json!({
         "provenance": provenance,
-        "figures": done.figures.iter().map(|f| serde_json::json!({
-            "path": f.path, "before": f.before, "after": f.after, "determined": f.determined.as_str(),
-            "uncertainty": f.uncertainty, "files": f.files, "rows": f.rows, "given_back": f.given_back,
-        })).collect::<Vec<_>>(),
+        "figures": rows,
         "residuals": done.residuals.iter().map(|r| serde_json::json!({
             "directory": r.directory, "before": r.before, "after": r.after,
         })).collect::<Vec<_>>(),
     });
-    output::json(arguments.json.as_deref(), &json)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    output::json(arguments.records.json(), &json)?;
+    if !to_stdout {
         if !done.figures.is_empty() {
             output::print(&figures(&done.figures));
         }
@@ -157,6 +163,7 @@ fn show_left_out(
     all: &[LeftOut],
     arguments: &Arguments,
     provenance: &Provenance,
+    to_stdout: bool,
 ) -> Result<ExitCode, Failure> {
     let json: Vec<_> = all
         .iter()
@@ -167,8 +174,8 @@ fn show_left_out(
             })
         })
         .collect();
-    output::records(arguments.json.as_deref(), json, provenance)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    arguments.records.write(json, provenance)?;
+    if !to_stdout {
         for one in all {
             output::print(&output::prose(&format!(
                 "\n{} against a fit to the others that began with {}; as there, because the others do not determine them: {}.",
@@ -189,21 +196,27 @@ fn show_ablation(
     done: &Ablation,
     arguments: &Arguments,
     provenance: &Provenance,
+    to_stdout: bool,
 ) -> Result<ExitCode, Failure> {
     if let Some(file) = &arguments.output {
         output::write(file, with_origin(&done.machine.to_text()?, provenance).as_bytes())?;
         crate::output::complain(&format!("written: {}", file.display()));
     }
-    let json = serde_json::json!({
-        "provenance": provenance,
-        "figures": done.figures.iter().map(|f| serde_json::json!({
-            "path": f.path, "value": f.value, "neutral": f.neutral, "verdict": f.verdict.as_str(),
-            "moved": f.moved, "worse": f.worse,
-        })).collect::<Vec<_>>(),
-        "untried": done.untried,
-    });
-    output::json(arguments.json.as_deref(), &json)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    let rows: Vec<_> = done
+        .figures
+        .iter()
+        .map(|f| {
+            serde_json::json!({
+                "path": f.path, "value": f.value, "neutral": f.neutral, "verdict": f.verdict.as_str(),
+                "moved": f.moved, "worse": f.worse,
+            })
+        })
+        .collect();
+    arguments.records.write_csv(&rows, provenance)?;
+    arguments.records.write_parquet(&rows, provenance)?;
+    let json = serde_json::json!({ "provenance": provenance, "figures": rows, "untried": done.untried });
+    output::json(arguments.records.json(), &json)?;
+    if !to_stdout {
         let mut table =
             TextTable::new(["figure", "value", "without effect", "it is", "because"], Fit::LastBelow);
         for f in &done.figures {

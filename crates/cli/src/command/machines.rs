@@ -1,6 +1,5 @@
 //! `nearfar machines`: what there is to choose from.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use machine::{
@@ -9,7 +8,7 @@ use machine::{
 };
 
 use crate::failure::Failure;
-use crate::output::{Fit, TextTable};
+use crate::output::{Fit, Records, TextTable};
 use crate::{Common, input, output};
 
 /// List machines, devices, kernels and scenarios, or show one of them: every figure with its source.
@@ -28,17 +27,16 @@ pub struct Arguments {
     /// are free.
     #[arg(long, conflicts_with = "name")]
     sources: bool,
-    /// Write the list as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let to_stdout = output::is_stdout(arguments.json.as_deref());
+    let to_stdout = arguments.records.apart(&[])?;
     if arguments.sources {
-        return show_sources(&library, arguments);
+        return show_sources(&library, arguments, to_stdout);
     }
     let Some(name) = &arguments.name else {
         let mut all = Vec::new();
@@ -60,7 +58,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             .iter()
             .map(|(kind, name, summary)| serde_json::json!({"kind": kind, "name": name, "summary": summary}))
             .collect();
-        output::json(arguments.json.as_deref(), &json)?;
+        write(arguments, json, &library)?;
         if !to_stdout {
             let mut table = TextTable::new(["kind", "name", "what it is"], Fit::Wrap);
             all.into_iter().for_each(|(kind, name, summary)| table.add(vec![kind.to_owned(), name, summary]));
@@ -68,7 +66,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         }
         return Ok(ExitCode::SUCCESS);
     };
-    let Some(kind) = kind_of(&library, name)? else { return show_scenario(&library, arguments, name) };
+    let Some(kind) = kind_of(&library, name)? else {
+        return show_scenario(&library, arguments, name, to_stdout);
+    };
     let figures = (kind.figures)(&library, name)?;
     let residuals = match kind.folder {
         "machines" => residual_table(&read::<Machine>(&library, name)?),
@@ -85,7 +85,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             })
         })
         .collect();
-    output::json(arguments.json.as_deref(), &json)?;
+    write(arguments, json, &library)?;
     if !to_stdout {
         let mut table = TextTable::new(["figure", "value", "source"], Fit::LastBelow);
         let unexplained = without_table(&figures);
@@ -112,8 +112,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
+fn write(arguments: &Arguments, rows: Vec<serde_json::Value>, library: &Library) -> Result<(), Failure> {
+    arguments.records.write(rows, &output::provenance(0, &[], library))
+}
+
 /// How many figures of each file are of which kind.
-fn show_sources(library: &Library, arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn show_sources(library: &Library, arguments: &Arguments, to_stdout: bool) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     for kind in KINDS {
         for name in library.names(kind.folder) {
@@ -132,8 +136,8 @@ fn show_sources(library: &Library, arguments: &Arguments) -> Result<ExitCode, Fa
             serde_json::json!({ "name": name, "figures": figures.len(), "free": free(figures), "kinds": counts })
         })
         .collect();
-    output::json(arguments.json.as_deref(), &json)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    write(arguments, json, library)?;
+    if !to_stdout {
         let header = ["file".to_owned(), "figures".to_owned(), "free".to_owned()];
         let header = header.into_iter().chain(kinds.iter().map(|kind| kind.as_str().to_owned()));
         let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..kinds.len() + 3);
@@ -299,10 +303,19 @@ fn kind_of(library: &Library, name: &str) -> Result<Option<&'static FileKind>, F
 }
 
 /// A scenario's file: what is in it needs no table.
-fn show_scenario(library: &Library, arguments: &Arguments, name: &str) -> Result<ExitCode, Failure> {
+fn show_scenario(
+    library: &Library,
+    arguments: &Arguments,
+    name: &str,
+    to_stdout: bool,
+) -> Result<ExitCode, Failure> {
     let doc = Doc::<Scenario>::load(library, name)?;
-    output::json(arguments.json.as_deref(), &serde_json::json!({ "name": name, "text": doc.text() }))?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    write(
+        arguments,
+        vec![serde_json::json!({ "kind": "scenario", "name": name, "text": doc.text() })],
+        library,
+    )?;
+    if !to_stdout {
         output::print(doc.text().trim_end());
     }
     Ok(ExitCode::SUCCESS)

@@ -1,13 +1,12 @@
 //! `nearfar model`: what a link can carry at best, in closed form.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use analytic::{Direction, Driver, Generation, Link, Nic, Omission, Traffic};
 use units::Bytes;
 
 use crate::failure::Failure;
-use crate::output::{Fit, TextTable};
+use crate::output::{Fit, Records, TextTable};
 use crate::{Common, output};
 
 /// Print pcie-bench's closed-form model: goodput over transfer size, of plain transfers and of three NICs.
@@ -40,13 +39,13 @@ pub struct Arguments {
     /// Maximum read request size in bytes.
     #[arg(long, default_value_t = 512)]
     mrrs: u64,
-    /// Write the table as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
 }
 
 /// Runs the command.
 pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let to_stdout = arguments.records.apart(&[])?;
     let generation = Generation::ALL[usize::from(arguments.generation - 1)];
     let (mps, mrrs) = (Bytes::new(arguments.mps), Bytes::new(arguments.mrrs));
     let link = Link::new(generation, arguments.lanes, mps, mrrs).map_err(Failure::new)?;
@@ -82,8 +81,8 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
         table.add(std::iter::once(bytes.to_string()).chain(rates).collect());
     }
     let provenance = output::provenance(0, &[], &machine::Library::built_in());
-    output::records(arguments.json.as_deref(), json, &provenance)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    arguments.records.write(json, &provenance)?;
+    if !to_stdout {
         output::print(&format!(
             "Goodput in Gbit/s; raw {:.2}, for TLPs {:.2}. \"both\" and NICs: per direction.\n",
             link.raw_rate().as_gbit_per_s_f64(),

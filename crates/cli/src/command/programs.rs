@@ -1,13 +1,12 @@
 //! `nearfar programs`: what runs on simulated cores.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use workloads::PROGRAMS;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::output::{Fit, TextTable};
+use crate::output::{Fit, Records, TextTable};
 
 /// List the programs that run on simulated cores, or say what one of them does and takes.
 #[derive(clap::Args)]
@@ -18,17 +17,18 @@ Examples:
 pub struct Arguments {
     /// The program.
     pub name: Option<String>,
-    /// Write the list, or the program's help, as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
 }
 
 /// Runs the command.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let to_stdout = arguments.records.apart(&[])?;
+    let provenance = output::provenance(0, &[], &machine::Library::built_in());
     let Some(name) = &arguments.name else {
         let all = PROGRAMS.iter().map(|p| serde_json::json!({ "name": p.name, "about": p.about() }));
-        output::json(arguments.json.as_deref(), &all.collect::<Vec<_>>())?;
-        if output::is_stdout(arguments.json.as_deref()) {
+        arguments.records.write(all.collect(), &provenance)?;
+        if to_stdout {
             return Ok(ExitCode::SUCCESS);
         }
         let mut table = TextTable::new(["name", "what it does"], Fit::Wrap);
@@ -44,8 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         )));
     };
     let json = serde_json::json!({ "name": program.name, "about": program.about(), "help": program.help() });
-    output::json(arguments.json.as_deref(), &json)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    arguments.records.write(vec![json], &provenance)?;
+    if !to_stdout {
         output::print(program.help().trim_end());
     }
     Ok(ExitCode::SUCCESS)

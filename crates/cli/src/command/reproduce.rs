@@ -10,12 +10,14 @@ use results::claims::{ClaimResult, claims_table, count_line};
 use results::report::Report;
 
 use crate::failure::Failure;
+use crate::output::Records;
 use crate::{Common, input, output, progress};
 
 /// Simulate everything that a paper's claims and figures rest on, and say which hold.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Measured files are looked for in $NEARFAR_DATA, ../shared if that is not set; claims and curves do not need them.
+Records are verdicts: all claims and then every point of every figure, told apart by `kind` (claim, point; published/README.md
+has all keys). Measured files are looked for in $NEARFAR_DATA, ../shared if that is not set; claims and curves do not need them.
 
 Examples:
   nearfar reproduce
@@ -25,13 +27,8 @@ pub struct Arguments {
     /// The paper; all of them if not given.
     #[arg(value_name = "PAPER", value_parser = SEEDS)]
     paper: Option<String>,
-    /// Write verdicts as JSON, all claims and then every point of every figure, told apart by `kind` (`claim`, `point`;
-    /// published/README.md has all keys); - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
-    /// Write verdicts as CSV, a line for each of the same rows; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    csv: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
     /// Write a report of one HTML page for each paper into this folder.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     report: Option<PathBuf>,
@@ -56,9 +53,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         only: arguments.only.clone(),
     };
     let seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
-    let outputs = [("--json", arguments.json.as_deref()), ("--csv", arguments.csv.as_deref())];
-    output::apart(&outputs)?;
-    let to_stdout = outputs.iter().any(|(_, path)| output::is_stdout(*path));
+    let to_stdout = arguments.records.apart(&[])?;
     let (mut all, mut provenance) = (Vec::new(), Provenance::default());
     for seed in seeds {
         let began = Instant::now();
@@ -79,10 +74,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let (claims, points) =
         (all.iter().flat_map(Reproduction::claims), all.iter().flat_map(Reproduction::points));
     let rows = rows(claims, points)?;
-    if let Some(path) = &arguments.csv {
-        output::with_origin(path, output::csv(&rows).as_bytes(), &provenance)?;
-    }
-    output::records(arguments.json.as_deref(), rows, &provenance)?;
+    arguments.records.write(rows, &provenance)?;
     let outside: Vec<_> = all.iter().flat_map(Reproduction::outside).collect();
     for claim in outside.iter().filter(|_| arguments.check) {
         crate::output::complain(&format!("outside its tolerance: {}", claim.id));

@@ -1,16 +1,15 @@
 //! `nearfar run`: a scenario.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use machine::{ComputerSetup, Library};
 use nearfar::experiment::Experiment;
 use nearfar::links::LinkState;
 use nearfar::{computer, records, scenario};
-use results::Provenance;
-use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::output::Records;
 use crate::{Common, input, output, progress};
 
 /// Run a scenario: an experiment on a machine with a card, or programs on computers.
@@ -42,35 +41,16 @@ pub struct Arguments {
     /// Show every counter, in place of the few lines for each host: what passed where, and for what.
     #[arg(long)]
     counters: bool,
-    /// Write every row as JSON, counters included; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
-    /// Write every row as CSV; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    csv: Option<PathBuf>,
-}
-
-impl Arguments {
-    fn json(&self) -> Option<&Path> {
-        self.json.as_deref()
-    }
-
-    fn prints(&self) -> bool {
-        let outputs = [&self.json, &self.csv, &self.folded];
-        !outputs.into_iter().any(|path| output::is_stdout(path.as_deref()))
-    }
+    #[command(flatten)]
+    records: Records,
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    output::apart(&[
-        ("--json", arguments.json()),
-        ("--csv", arguments.csv.as_deref()),
-        ("--folded", arguments.folded.as_deref()),
-    ])?;
+    let to_stdout = arguments.records.apart(&[("--folded", arguments.folded.as_deref())])?;
     let library = input::library(common);
     let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
-        Experiment::Computers(setup) => return on_computers(common, arguments, &library, &setup),
+        Experiment::Computers(setup) => return on_computers(common, arguments, &library, &setup, to_stdout),
         Experiment::Bench(setup) => setup,
     };
     if arguments.accounting || arguments.folded.is_some() {
@@ -81,16 +61,15 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let seed = setup.scenario.seed.unwrap_or(1);
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
-    let rows = records::of_bench(&setup, &done);
-    write(arguments, rows, &provenance)?;
-    if arguments.prints() {
-        output::heading(&provenance);
+    arguments.records.write(records::of_bench(&setup, &done), &provenance)?;
+    if !to_stdout {
         let bench = scenario::bench_of(&setup);
+        let link = LinkState::of_bench(&bench);
+        output::heading(&provenance);
         let place =
             format!("{} in {} of {}", bench.card.name, output::place(&setup.slot), bench.machine.name);
         let title = format!("{}\n{place}, {}", setup.scenario.summary, output::placement(&bench));
         output::print(&output::prose(&title));
-        let link = LinkState::of_bench(&bench);
         output::print(&(output::link_lines(link.as_slice()) + "\n"));
         output::print(&output::outcome_table(done.iter().map(|d| (String::new(), &d.run, &d.outcome))));
         for (row, done) in (1..).zip(&done) {
@@ -104,19 +83,13 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(arguments: &Arguments, rows: Vec<Value>, provenance: &Provenance) -> Result<(), Failure> {
-    if let Some(path) = &arguments.csv {
-        output::with_origin(path, output::csv(&rows).as_bytes(), provenance)?;
-    }
-    output::records(arguments.json(), rows, provenance)
-}
-
 /// Runs programs on computers.
 fn on_computers(
     common: &Common,
     arguments: &Arguments,
     library: &Library,
     setup: &ComputerSetup,
+    to_stdout: bool,
 ) -> Result<ExitCode, Failure> {
     let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], library);
     let counts = computer::run_counted(setup, progress::of(common).as_ref())?;
@@ -125,8 +98,8 @@ fn on_computers(
     if let Some(path) = &arguments.folded {
         output::with_origin(path, output::folded(&accounts).as_bytes(), &provenance)?;
     }
-    write(arguments, rows, &provenance)?;
-    if arguments.prints() {
+    arguments.records.write(rows, &provenance)?;
+    if !to_stdout {
         output::heading(&provenance);
         output::print(&format!("{}\n", setup.summary));
         output::print(&(output::link_lines(&links) + "\n"));

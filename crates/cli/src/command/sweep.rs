@@ -9,12 +9,14 @@ use nearfar::batch::{Job, run_all};
 use nearfar::bench::{Bench, Outcome};
 use nearfar::computer::Counts;
 use nearfar::experiment::{Combination, Experiment, combinations};
+use nearfar::links::LinkState;
 use nearfar::{computer, records, scenario};
 use results::Provenance;
 use results::pciebench::{Row, Run};
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::output::Records;
 use crate::output::sweep::{Column, Table};
 use crate::{Common, input, output, progress};
 
@@ -43,12 +45,8 @@ pub struct Arguments {
     /// Say where the cores' time went, for each value.
     #[arg(long)]
     accounting: bool,
-    /// Write every row as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
-    /// Write every row as CSV; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    csv: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
     /// Write a page with a curve for each quantity.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
@@ -70,6 +68,8 @@ struct Swept {
     title: String,
     rows: Vec<Value>,
     tables: Vec<Table>,
+    /// The links, with the values that each goes with.
+    links: Vec<(Combination, Vec<LinkState>)>,
     /// What follows the tables on the terminal.
     text: String,
     failed: bool,
@@ -85,13 +85,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             return Err(Failure::new(message));
         }
     }
-    let outputs = [
-        ("--json", arguments.json.as_deref()),
-        ("--csv", arguments.csv.as_deref()),
-        ("--report", arguments.report.as_deref()),
-        ("--plot", arguments.plot.as_deref()),
-    ];
-    output::apart(&outputs)?;
+    let pictures = [("--report", arguments.report.as_deref()), ("--plot", arguments.plot.as_deref())];
+    let to_stdout = arguments.records.apart(&pictures)?;
     let library = input::library(common);
     let (mut variants, mut computers) = (Vec::new(), Vec::new());
     for values in combinations(&arguments.over) {
@@ -113,8 +108,9 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let provenance =
         output::provenance(swept.seed, &[("--set", &arguments.set), ("--over", &over)], &library);
     write(arguments, &swept, &provenance)?;
-    if !outputs.iter().any(|(_, path)| output::is_stdout(*path)) {
+    if !to_stdout {
         output::heading(&provenance);
+        output::print(&(link_lines(&swept.links) + "\n"));
         for table in &swept.tables {
             output::print(&table.render());
         }
@@ -134,9 +130,6 @@ fn load(library: &Library, arguments: &Arguments, values: &Combination) -> Resul
 }
 
 fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Result<(), Failure> {
-    if let Some(path) = &arguments.csv {
-        output::with_origin(path, output::csv(&swept.rows).as_bytes(), provenance)?;
-    }
     if let Some(path) = &arguments.report {
         let page = output::sweep::page(&swept.title, &swept.tables, provenance);
         output::write(path, page.to_html().as_bytes())?;
@@ -145,13 +138,11 @@ fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Resul
     if let Some(path) = &arguments.plot {
         let svg = swept.tables.iter().flat_map(Table::charts).find_map(|chart| chart.to_picture());
         let Some(svg) = svg else {
-            return Err(Failure::new(
-                "--plot: there is nothing to draw: the first key's values are no numbers with the same unit",
-            ));
+            return Err(Failure::new("--plot: there is nothing to draw: no quantity has two values"));
         };
         output::with_origin(path, svg.as_bytes(), provenance)?;
     }
-    output::records(arguments.json.as_deref(), swept.rows.clone(), provenance)
+    arguments.records.write(swept.rows.clone(), provenance)
 }
 
 fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant]) -> Result<Swept, Failure> {
@@ -185,6 +176,10 @@ fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant]) -> Res
     Ok(Swept {
         title: first.map_or_else(String::new, |variant| variant.setup.scenario.summary.clone()),
         tables: bench_tables(&all),
+        links: variants
+            .iter()
+            .map(|v| (v.values.clone(), LinkState::of_bench(&v.bench).into_iter().collect()))
+            .collect(),
         rows,
         text: String::new(),
         failed: false,
@@ -246,13 +241,14 @@ fn on_computers(
 ) -> Result<Swept, Failure> {
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
     let all = computer::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
-    let (mut text, mut rows, mut failed) = (String::new(), Vec::new(), false);
+    let (mut text, mut rows, mut links, mut failed) = (String::new(), Vec::new(), Vec::new(), false);
     let mut tables: BTreeMap<(usize, String), Table> = BTreeMap::new();
     for ((values, setup), counts) in variants.iter().zip(all) {
         let counts = counts?;
         let mut own = records::of_swept_computers(setup, &counts, arguments.accounting);
         own.iter_mut().for_each(|row| records::add_values(row, values));
-        let Counts { done, accounts, counted, .. } = counts;
+        let Counts { done, accounts, counted, links: own_links } = counts;
+        links.push((values.clone(), own_links));
         if arguments.accounting {
             text += &format!("\n{}\n{}", label(values), output::account_table(&accounts));
         }
@@ -286,10 +282,24 @@ fn on_computers(
         title: first.map_or_else(String::new, |setup| setup.summary.clone()),
         tables: tables.into_values().filter(|table| !table.is_empty()).collect(),
         rows,
+        links,
         text,
         failed,
         seed: first.map_or(1, |setup| setup.seed),
     })
+}
+
+/// What the links agreed on: once where it is the same for all values, else for each.
+fn link_lines(links: &[(Combination, Vec<LinkState>)]) -> String {
+    match links {
+        [(_, first), rest @ ..] if rest.iter().all(|(_, links)| links == first) => output::link_lines(first),
+        _ => {
+            let of = |(values, links): &(Combination, Vec<LinkState>)| {
+                output::prose(&format!("{}:", label(values))) + "\n" + &output::link_lines(links)
+            };
+            links.iter().map(of).collect::<Vec<_>>().join("\n")
+        }
+    }
 }
 
 /// Says of a key that has several values if every row is the same whichever it takes: it is perhaps not the key that was meant.

@@ -4,15 +4,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use nearfar::experiment::Experiment;
-use nearfar::scenario::runs_of;
+use nearfar::links::LinkState;
+use nearfar::scenario::{bench_of, runs_of};
 use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{
-    Capture, Filter, Row, Span, UnknownType, add_links, bench, computers, csv, listing, perfetto,
+    Capture, Filter, Row, Span, UnknownType, add_links, bench, computers, csv, listing, pcapng, perfetto,
 };
 use results::Provenance;
 use units::Duration;
 
 use crate::failure::Failure;
+use crate::output::Records;
 use crate::{Common, input, output, progress};
 
 /// Show what passes a link, packet by packet, as a PCIe analyser does.
@@ -28,6 +30,7 @@ Examples:
   nearfar trace latency-by-size --packets 12
   nearfar trace remote-memory --type MRd,CplD --csv reads.csv
   nearfar trace pktgen --link a/slot --from 20us
+  nearfar trace pktgen --pcapng pcie.pcapng             for Wireshark, which reads it by tools/pcie.lua
   nearfar trace pktgen --perfetto trace.json            cores, links and cables; open it at https://ui.perfetto.dev")]
 pub struct Arguments {
     /// The scenario, by name or path (`nearfar machines` lists them).
@@ -53,12 +56,11 @@ pub struct Arguments {
     /// Show the data of TLPs, too.
     #[arg(long)]
     data: bool,
-    /// Write every field as CSV; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    csv: Option<PathBuf>,
-    /// Write every field as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
+    /// Write the packets' bytes as a capture: `wireshark -X lua_script:tools/pcie.lua FILE` reads it.
+    #[arg(long, value_name = "FILE", value_parser = output::binary)]
+    pcapng: Option<PathBuf>,
     /// Write a trace for ui.perfetto.dev; - for the standard output.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     perfetto: Option<PathBuf>,
@@ -77,12 +79,9 @@ impl Arguments {
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let library = input::library(common);
-    let Arguments { csv, json, perfetto, .. } = arguments;
-    output::apart(&[
-        ("--csv", csv.as_deref()),
-        ("--json", json.as_deref()),
-        ("--perfetto", perfetto.as_deref()),
-    ])?;
+    let to_stdout = arguments
+        .records
+        .apart(&[("--perfetto", arguments.perfetto.as_deref()), ("--pcapng", arguments.pcapng.as_deref())])?;
     let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
         Experiment::Computers(_) if arguments.run.is_some() => {
             let message = "--run is for scenarios with pcie-bench: on computers, all programs run together";
@@ -92,7 +91,15 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             let progress = progress::of(common);
             let (seen, _) = computers::trace(&setup, arguments.span(), &arguments.link, progress.as_ref())?;
             let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
-            return show(arguments, &setup.summary, &seen.capture, &provenance, || seen.timeline());
+            return show(
+                arguments,
+                to_stdout,
+                &setup.summary,
+                &seen.capture,
+                &provenance,
+                &seen.links,
+                || seen.timeline(),
+            );
         }
         Experiment::Bench(setup) => setup,
     };
@@ -109,7 +116,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         format!("{} in {} of {}: {run}", setup.card.name, output::place(&setup.slot), setup.machine.name);
     let seed = setup.scenario.seed.unwrap_or(1);
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
-    show(arguments, &title, &capture, &provenance, || {
+    let link = LinkState::of_bench(&bench_of(&setup));
+    show(arguments, to_stdout, &title, &capture, &provenance, link.as_slice(), || {
         let mut timeline = Timeline::default();
         add_links(&mut timeline, &capture);
         timeline
@@ -119,18 +127,30 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
 /// Writes the files that are asked for, and the listing unless one of them is the standard output.
 fn show(
     arguments: &Arguments,
+    to_stdout: bool,
     title: &str,
     capture: &Capture,
     provenance: &Provenance,
+    links: &[LinkState],
     timeline: impl FnOnce() -> Timeline,
 ) -> Result<ExitCode, Failure> {
     if let Some(path) = &arguments.perfetto {
-        output::write(path, perfetto::trace(&timeline(), provenance).as_bytes())?;
+        output::write_with(path, |out| perfetto::write(out, capture, &timeline(), provenance))?;
     }
     let why_empty = capture.why_empty();
-    if !write(arguments, capture, provenance)? {
+    if let Some(path) = &arguments.pcapng {
+        let bytes = pcapng::capture(capture, &provenance.lines().join("\n")).map_err(Failure::new)?;
+        output::write(path, &bytes)?;
+    }
+    if let Some(path) = arguments.records.csv() {
+        output::with_origin(path, csv::table(Row::all(capture)).as_bytes(), provenance)?;
+    }
+    let rows = || Row::all(capture).map(|row| json_row(&row)).collect();
+    arguments.records.write_typed(rows, provenance)?;
+    if !to_stdout {
         output::heading(provenance);
-        output::print(&format!("{title}\n"));
+        output::print(&output::prose(title));
+        output::print(&(output::link_lines(links) + "\n"));
         if why_empty.is_none() {
             output::print(listing::listing(capture, arguments.data).trim_end());
         }
@@ -139,20 +159,6 @@ fn show(
         output::complain(&format!("note: {why}"));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes the tables that are asked for; `true` if one of them is the standard output.
-fn write(arguments: &Arguments, capture: &Capture, provenance: &Provenance) -> Result<bool, Failure> {
-    let is_output = |path: &Option<PathBuf>| output::is_stdout(path.as_deref());
-    if let Some(path) = &arguments.csv {
-        let table = csv::table(Row::all(capture));
-        output::with_origin(path, table.as_bytes(), provenance)?;
-    }
-    if arguments.json.is_some() {
-        let rows: Vec<_> = Row::all(capture).map(|row| json_row(&row)).collect();
-        output::records(arguments.json.as_deref(), rows, provenance)?;
-    }
-    Ok([&arguments.csv, &arguments.json, &arguments.perfetto].into_iter().any(is_output))
 }
 
 /// The fields that a packet has; numbers as numbers.

@@ -8,6 +8,7 @@ use nearfar::experiment::Experiment;
 use serde_json::{Map, Value};
 
 use crate::failure::Failure;
+use crate::output::Records;
 use crate::{Common, input, output};
 
 /// Boot the hosts of a scenario and show their devices, interrupts, queues and nodes, as sysfs does.
@@ -18,6 +19,7 @@ Examples:
   nearfar tree pktgen devices/system/node                  one folder
   nearfar tree pktgen devices/system/node/node0/cpulist    one attribute
   nearfar tree pktgen --json -
+  nearfar tree fio-randread --nvme drives
   nearfar tree fio-switch --lspci . && lspci -F a.lspci -vvv")]
 pub struct Arguments {
     /// The scenario, by name or path (`nearfar machines` lists them).
@@ -30,9 +32,12 @@ pub struct Arguments {
     /// Write each host's configuration spaces into this folder, as HOST.lspci: `lspci -F HOST.lspci -vvv` shows them.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     lspci: Option<PathBuf>,
-    /// Write the trees as JSON; - for the standard output.
-    #[arg(long, value_name = "FILE", value_parser = output::file)]
-    json: Option<PathBuf>,
+    /// Write what each drive says of itself into folders HOST-DRIVE in this folder: Identify, SMART and other logs, each as the
+    /// bytes that nvme-cli decodes (tools/nvme-files.c says how).
+    #[arg(long, value_name = "DIR", value_parser = output::folder)]
+    nvme: Option<PathBuf>,
+    #[command(flatten)]
+    records: Records,
 }
 
 /// A folder as JSON: attributes are strings, folders objects.
@@ -42,8 +47,26 @@ fn json(folder: &SysNode) -> Value {
     Value::Object(attributes.chain(children).collect::<Map<_, _>>())
 }
 
+/// A host's tree as a row for each attribute, for tables.
+fn attributes(tree: &Value) -> Vec<Value> {
+    fn add(host: &Value, path: &str, value: &Value, to: &mut Vec<Value>) {
+        match value {
+            Value::Object(folder) => {
+                let below =
+                    |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+                folder.iter().for_each(|(name, value)| add(host, &below(name), value, to));
+            }
+            value => to.push(serde_json::json!({ "host": host, "path": path, "value": value })),
+        }
+    }
+    let mut all = Vec::new();
+    add(&tree["host"], tree["path"].as_str().unwrap_or_default(), &tree["value"], &mut all);
+    all
+}
+
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let to_stdout = arguments.records.apart(&[])?;
     let library = input::library(common);
     let Experiment::Computers(setup) =
         input::scenario(&library, &arguments.scenario, "--set", &arguments.set)?
@@ -58,6 +81,19 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             let path = folder.join(format!("{host}.lspci"));
             output::write(&path, text.as_bytes())?;
             output::complain(&format!("written: {}", path.display()));
+        }
+    }
+    if let Some(folder) = &arguments.nvme {
+        let drives = computer::nvme_pages(&setup)?;
+        if drives.is_empty() {
+            return Err(Failure::new("--nvme: no host of this scenario has a drive"));
+        }
+        for drive in drives {
+            let folder = folder.join(format!("{}-{}", drive.host, drive.device));
+            for (name, page) in &drive.pages {
+                output::write(&folder.join(format!("{name}.bin")), page)?;
+            }
+            output::complain(&format!("written: {}", folder.display()));
         }
     }
     let trees = computer::tree(&setup)?;
@@ -81,8 +117,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         return Err(Failure::new(format!("no host has `{path}`; without a path the whole tree is shown")));
     }
     let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
-    output::records(arguments.json.as_deref(), rows, &provenance)?;
-    if !output::is_stdout(arguments.json.as_deref()) {
+    let flat: Vec<Value> = rows.iter().flat_map(attributes).collect();
+    arguments.records.write_csv(&flat, &provenance)?;
+    arguments.records.write_parquet(&flat, &provenance)?;
+    output::list(arguments.records.json(), rows, &provenance)?;
+    if !to_stdout {
         output::heading(&provenance);
         output::print(&output::prose(&text));
     }

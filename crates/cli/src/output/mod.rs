@@ -2,6 +2,7 @@
 
 mod counters;
 mod programs;
+mod records;
 mod rows;
 pub mod sweep;
 
@@ -20,6 +21,7 @@ use nearfar::records::made_from;
 pub use counters::{counter_summary, counter_table};
 pub use programs::number;
 pub use programs::{account_table, folded, program_table};
+pub use records::Records;
 pub use results::table::{Fit, TextTable};
 pub use rows::outcome_table;
 
@@ -33,7 +35,11 @@ static UNWRITTEN: OnceLock<String> = OnceLock::new();
 pub fn print(text: &str) {
     use std::io::Write as _;
     let mut out = io::stdout().lock();
-    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush())
+    note_unwritten(writeln!(out, "{text}").and_then(|()| out.flush()));
+}
+
+fn note_unwritten(written: io::Result<()>) {
+    if let Err(error) = written
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         let _ = UNWRITTEN.set(error.to_string());
@@ -69,6 +75,12 @@ pub fn measured(folder: &Path) -> Option<Input> {
     Some(Input { kind: "measured".into(), name: folder.display().to_string(), sha256 })
 }
 
+/// A file of this kind among what went in.
+pub fn input(kind: &str, path: &Path) -> Option<Input> {
+    let sha256 = files::sha256(&std::fs::read(path).ok()?);
+    Some(Input { kind: kind.into(), name: path.display().to_string(), sha256 })
+}
+
 /// Prints what follows was made from.
 pub fn heading(provenance: &Provenance) {
     print(&(prose(&provenance.lines().join("\n")) + "\n"));
@@ -76,7 +88,7 @@ pub fn heading(provenance: &Provenance) {
 
 /// Writes a list of records as JSON to `path`, or to the standard output for `-`. Nothing without a path. The first record
 /// carries what all were made from.
-pub fn records(
+pub fn list(
     path: Option<&Path>,
     mut rows: Vec<serde_json::Value>,
     provenance: &Provenance,
@@ -87,34 +99,6 @@ pub fn records(
         first["provenance"] = serde_json::to_value(provenance).map_err(Failure::new)?;
     }
     json(path, &rows)
-}
-
-/// Records as CSV: a column for each key, in the order in which keys come; what is a list or an object as JSON.
-pub fn csv(rows: &[serde_json::Value]) -> String {
-    use serde_json::Value;
-    let mut columns: Vec<&str> = Vec::new();
-    for row in rows.iter().filter_map(Value::as_object) {
-        for key in row.keys() {
-            if !columns.contains(&key.as_str()) {
-                columns.push(key);
-            }
-        }
-    }
-    // What a record is comes first.
-    columns.sort_by_key(|column| *column != "kind");
-    let cell = |value: &Value| match value {
-        Value::Null => String::new(),
-        Value::String(text) if !text.contains([',', '"', '\n', '\r']) => text.clone(),
-        Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
-        Value::Number(_) | Value::Bool(_) => value.to_string(),
-        other => format!("\"{}\"", other.to_string().replace('"', "\"\"")),
-    };
-    let mut text = columns.join(",") + "\n";
-    for row in rows {
-        let cells: Vec<String> = columns.iter().map(|column| cell(&row[*column])).collect();
-        text += &(cells.join(",") + "\n");
-    }
-    text
 }
 
 /// Writes a file that has no place for what it was made from, and beside it a second one that says so.
@@ -167,10 +151,24 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         print(String::from_utf8_lossy(bytes).trim_end());
         return Ok(());
     }
+    write_with(path, |out| out.write_all(bytes))
+}
+
+/// As [`write`](fn@write), of what comes piece by piece.
+pub fn write_with(
+    path: &Path,
+    give: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    if is_stdout(Some(path)) {
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        let written = give(&mut out).and_then(|()| io::Write::flush(&mut out));
+        note_unwritten(written);
+        return Ok(());
+    }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
         complain(&format!("note: made the folder {}", folder.display()));
     }
-    files::write(path, bytes)
+    files::write_with(path, give)
         .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", path.display())))
 }
 
@@ -188,6 +186,14 @@ pub fn file(text: &str) -> Result<PathBuf, String> {
     }
     in_folder(&path)?;
     files::check(&path).map(|()| path).map_err(|error| format!("it cannot be written: {error}"))
+}
+
+/// As [`file`], of bytes that are no text.
+pub fn binary(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "-" => Err("it is no text for a terminal; name a file".into()),
+        _ => file(text),
+    }
 }
 
 /// A folder to write into, which need not be there yet.

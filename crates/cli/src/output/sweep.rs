@@ -104,16 +104,26 @@ impl Table {
         (header, self.lines.iter().enumerate().map(row).collect())
     }
 
-    /// A chart for each quantity over the first key, a curve for each combination of the others; none if that key's values
-    /// are no numbers.
+    /// A chart for each quantity over the first key, a curve for each combination of the others. Values that are no numbers of
+    /// the same unit stand side by side.
     pub fn charts(&self) -> Vec<Chart> {
-        let firsts = self.lines.iter().map(|line| quantity(&line.values.first()?.1));
-        let Some(xs) = firsts.collect::<Option<Vec<_>>>() else { return Vec::new() };
-        if xs.windows(2).any(|pair| pair[0].1 != pair[1].1) {
-            return Vec::new();
-        }
+        let firsts: Vec<&str> = self.lines.iter().filter_map(|line| Some(&*line.values.first()?.1)).collect();
+        let numbers: Option<Vec<(f64, &str)>> = firsts.iter().map(|value| quantity(value)).collect();
+        let is_number = |xs: &Vec<(f64, &str)>| xs.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        let mut names: Vec<String> = Vec::new();
+        let xs = numbers.filter(is_number).unwrap_or_else(|| {
+            let name = |value: &&str| {
+                let value = value.trim_matches('"').to_owned();
+                let place = names.iter().position(|name| *name == value).unwrap_or_else(|| {
+                    names.push(value);
+                    names.len() - 1
+                });
+                (place as f64, "")
+            };
+            firsts.iter().map(name).collect()
+        });
         let key = self.keys().first().map_or("", |key| *key);
-        let are_powers = xs.iter().all(|(x, _)| *x >= 1.0 && x.log2().fract() == 0.0);
+        let are_powers = names.is_empty() && xs.iter().all(|(x, _)| *x >= 1.0 && x.log2().fract() == 0.0);
         let scale = if are_powers && xs.len() > 2 { Scale::Log2 } else { Scale::Linear };
         let chart = |(place, column): (usize, &Column)| {
             let mut curves: Vec<Curve> = Vec::new();
@@ -134,6 +144,7 @@ impl Table {
                 title: column.name.clone(),
                 text: self.title.clone(),
                 x: (format!("{}{}", short(key), unit(xs.first().map_or("", |x| x.1))), scale),
+                names: names.clone(),
                 y: (format!("{}{}", column.name, unit(column.unit)), Scale::Linear),
                 from_zero: column.unit.ends_with("bit/s"),
                 rings: String::new(),
@@ -224,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_over_numbers_are_drawn_and_those_over_words_are_not() {
+    fn quantities_are_drawn_over_numbers_and_over_words() {
         let charts = table().charts();
         assert_eq!((charts.len(), charts[0].x.1), (1, Scale::Log2));
         assert_eq!(charts[0].curves[0].simulated.len(), 3);
@@ -233,7 +244,8 @@ mod tests {
             let column = Column { name: "rate".into(), unit: "Gbit/s" };
             words.add(&[("host.a.iommu".into(), mode.into())], vec![(column, 1.0)], None);
         }
-        assert!(words.charts().is_empty());
+        let charts = words.charts();
+        assert_eq!((&*charts[0].names.join(" "), charts[0].curves[0].simulated[1].x), ("off strict", 1.0));
         assert_eq!(quantity("\"20 us\""), Some((20.0, "us")));
     }
 }

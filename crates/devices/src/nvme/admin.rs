@@ -262,7 +262,7 @@ impl Controller {
             log::FIRMWARE_SLOT => {
                 FirmwareSlotLog { active: 1, revision: self.drive.params.firmware.clone() }.emit().to_vec()
             }
-            log::CHANGED_NAMESPACES => vec![0; IDENTIFY_LEN],
+            log::CHANGED_NAMESPACES => vec![0; log::CHANGED_NAMESPACES_LEN],
             log::COMMAND_EFFECTS => effects().to_vec(),
             _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
         };

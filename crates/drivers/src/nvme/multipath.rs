@@ -9,8 +9,9 @@ use std::rc::{Rc, Weak};
 
 use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockRequest};
-use platform::cpu::{Cpu, CpuId};
+use platform::cpu::{Async, Cpu, CpuId};
 use platform::tags::TagSet;
+use wire::nvme::Command;
 use wire::pcie::FunctionAddress;
 
 use super::controller::{Controller, State};
@@ -137,6 +138,13 @@ impl BlockDriver for Head {
 
     fn function(&self) -> Option<FunctionAddress> {
         self.paths.borrow().first()?.function()
+    }
+
+    fn admin<'a>(&'a self, cpu: &'a Cpu, command: Command, length: u64) -> Async<'a, Result<Vec<u8>, Error>> {
+        Box::pin(async move {
+            let path = self.paths.borrow().first().cloned().ok_or(Error::NoDevice)?;
+            path.admin(cpu, command, length).await
+        })
     }
 
     fn queue_for(&self, cpu: CpuId) -> u16 {

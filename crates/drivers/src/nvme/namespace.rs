@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 
 use platform::Error;
 use platform::block::{BlockDriver, BlockLimits, BlockOp, BlockRequest, SECTOR};
-use platform::cpu::{Cpu, CpuId, Part};
+use platform::cpu::{Async, Cpu, CpuId, Part};
 use platform::tags::TagSet;
 use wire::nvme::io::{Blocks, DatasetRange};
 use wire::nvme::{Command, CompletionEntry, DataPointer, IdentifyNamespace, IoCommand};
@@ -253,6 +253,14 @@ impl BlockDriver for Namespace {
 
     fn queue_for(&self, cpu: CpuId) -> u16 {
         self.controller.upgrade().map_or(0, |controller| controller.queue_for(cpu))
+    }
+
+    fn admin<'a>(&'a self, cpu: &'a Cpu, command: Command, length: u64) -> Async<'a, Result<Vec<u8>, Error>> {
+        Box::pin(async move {
+            let _part = cpu.book(Part::Driver);
+            let controller = self.controller.upgrade().ok_or(Error::NoDevice)?;
+            controller.read_data(cpu, command, length).await
+        })
     }
 
     fn submit(&self, cpu: &Cpu, queue: u16, request: BlockRequest) -> Result<(), BlockRequest> {

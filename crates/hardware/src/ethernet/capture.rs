@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 use units::{BitRate, Time};
-use wire::pcap::{Direction, InterfaceId, PcapngWriter};
+use wire::pcap::{Contents, Direction, InterfaceId, PcapngWriter};
 
 /// A frame that is recorded when its time comes: cables are reserved ahead of the clock.
 type Waiting = Reverse<(Time, u64, u32, bool, Vec<u8>)>;
@@ -37,7 +37,7 @@ impl Capture {
     }
 
     fn interface(&mut self, name: &str, rate: BitRate) -> u32 {
-        match self.writer.interface(name, rate.bits_per_s()) {
+        match self.writer.interface(name, rate.bits_per_s(), Contents::Ethernet) {
             Ok(id) => self.interfaces.push(id),
             Err(error) => self.failed = Some(error),
         }
@@ -49,9 +49,7 @@ impl Capture {
             let Some(Reverse((at, _, interface, is_in, bytes))) = self.waiting.pop() else { return };
             let direction = if is_in { Direction::In } else { Direction::Out };
             let Some(&interface) = self.interfaces.get(interface as usize) else { return };
-            // The format counts whole nanoseconds here.
-            let written = self.writer.frame(interface, at.as_ps() / 1000, direction, &bytes);
-            self.failed = written.err();
+            self.failed = self.writer.packet(interface, at, direction, &bytes).err();
         }
     }
 

@@ -124,6 +124,20 @@ impl BlockDevice {
         self.driver.borrow().as_ref()?.function()
     }
 
+    /// Gives the controller an administrative command of its own protocol: see [`BlockDriver::admin`].
+    ///
+    /// # Errors
+    /// As there, and [`Error::NoDevice`] if the device has gone.
+    pub async fn admin(
+        &self,
+        cpu: &Cpu,
+        command: wire::nvme::Command,
+        length: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let driver = self.driver.borrow().clone().ok_or(Error::NoDevice)?;
+        driver.admin(cpu, command, length).await
+    }
+
     pub(super) fn is_called(&self, name: &str) -> bool {
         self.name == name
     }

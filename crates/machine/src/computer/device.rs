@@ -28,7 +28,8 @@ record! {
         links: Option<Placed<Vec<LinkEntry>>>,
         /// Whether it is in its slot when the host boots; it is if not given. An event puts it in otherwise.
         plugged: Option<bool>,
-        /// An NVMe drive: a name, or the path of a file.
+        /// An NVMe drive: a name, or the path of a file. A device is one of `drive`, `nic`, `gpu`, `card` and `ntb`; the others are
+        /// not given.
         drive: Option<Placed<String>>,
         /// No longer a key: an entry of `links`.
         second_slot: Option<Placed<String>>,
@@ -39,13 +40,13 @@ record! {
         backing: Option<Placed<String>>,
         /// Bytes of each of the drive's namespaces, as an operator has made them; one of its whole capacity if not given.
         namespaces: Option<Placed<Several<Bytes>>>,
-        /// A NIC: a name, or the path of a file.
+        /// A NIC, as `drive`; another kind if not given.
         nic: Option<Placed<String>>,
-        /// A GPU: a name, or the path of a file.
+        /// A GPU, as `drive`; another kind if not given.
         gpu: Option<Placed<String>>,
-        /// A card with a DMA engine: a name, or the path of a file.
+        /// A card with a DMA engine, as `drive`; another kind if not given.
         card: Option<Placed<String>>,
-        /// An NTB adapter: a name, or the path of a file.
+        /// An NTB adapter, as `drive`; another kind if not given.
         ntb: Option<Placed<String>>,
         /// Whether a drive's flash has been overwritten at random for long, wherever there are namespaces, so that it collects
         /// garbage; fresh if not given. What no namespace has is spare: a drive of few bytes has next to no garbage.
@@ -55,7 +56,7 @@ record! {
         /// IPv4 address of a NIC's port with its network's prefix, such as `10.1.2.3/24`, or a list with one for each port. If
         /// not given, device `n` of host `h`, counted from 0, gets 10.0.`n`.`h`+1.
         address: Option<Placed<Several<String>>>,
-        /// Ethernet address of a NIC's port, such as `02:00:00:00:00:01`, or a list with one for each port.
+        /// Ethernet address of a NIC's port, such as `02:00:00:00:00:01`, or a list with one for each port; made up if not given.
         mac: Option<Placed<Several<String>>>,
         /// What to change in the device, as its file spells it.
         change: Option<Changes>,

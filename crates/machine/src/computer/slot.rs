@@ -19,7 +19,7 @@ use crate::source::Place;
 record! {
     /// An upstream link of a device.
     pub struct LinkEntry {
-        /// The slot that it leads to, as a device's own `slot`.
+        /// The slot that it leads to, as a device's own `slot`; the host's usual one if not given.
         slot: Option<Placed<String>>,
         /// The host whose slot that is; the device's own if not given.
         host: Option<Placed<String>>,

@@ -232,7 +232,7 @@ record! {
         inclusion: Figure<Inclusion>,
         /// Capacity that a snoop filter can track (bytes); with `inclusion = "non-inclusive"` only.
         snoop_filter_size: Option<Figure<Bytes>>,
-        /// Ways of the snoop filter.
+        /// Ways of the snoop filter; goes with `snoop_filter_size`.
         snoop_filter_ways: Option<Figure<Count>>,
         /// What private caches tell about their evictions.
         eviction_notice: Figure<EvictionNotice>,

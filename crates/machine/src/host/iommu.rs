@@ -109,7 +109,8 @@ record! {
         walker_hold_read: Option<Figure<Duration>>,
         /// Whether walks begin in the order of their misses.
         walks_begin_in_order: Figure<bool>,
-        /// *Quirk*: walks within one naturally aligned region of this size happen one after another.
+        /// *Quirk*: walks within one naturally aligned region of this size happen one after
+        /// another; none if not given.
         serialised_walk_region: Option<Figure<Bytes>>,
         /// Caches of the tables' upper levels.
         structure_caches: StructureCaches,

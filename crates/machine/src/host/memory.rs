@@ -26,19 +26,19 @@ record! {
         banks: Figure<Count>,
         /// tRC: for how long opening a row keeps its bank from opening another one.
         row_cycle: Figure<Duration>,
-        /// tREFI: the interval between refreshes of a rank.
+        /// tREFI: the interval between refreshes of a rank; no refreshes if not given.
         refresh_interval: Option<Figure<Duration>>,
-        /// tRFC: for how long a refresh makes the rank unavailable.
+        /// tRFC: for how long a refresh makes the rank unavailable; goes with `refresh_interval`.
         refresh_duration: Option<Figure<Duration>>,
         /// Whether the ranks of a node refresh in turn; otherwise all at the same time.
         refresh_staggered: Option<Figure<bool>>,
         /// Bytes of a row, where rows stay open; otherwise each access closes its row.
         row: Option<Figure<Bytes>>,
-        /// tRCD: by how much a hit in an open row is faster than `access`.
+        /// tRCD: by how much a hit in an open row is faster than `access`; goes with `row`.
         row_activate: Option<Figure<Duration>>,
-        /// tRP: by how much an access to a bank with another row open is slower.
+        /// tRP: by how much an access to a bank with another row open is slower; goes with `row`.
         row_precharge: Option<Figure<Duration>>,
-        /// For how long a row that nobody uses stays open.
+        /// For how long a row that nobody uses stays open; goes with `row`.
         row_idle: Option<Figure<Duration>>,
         /// Writes that a channel's queue holds before the next one has to wait.
         write_queue: Figure<Count>,

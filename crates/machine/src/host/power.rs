@@ -13,11 +13,12 @@ record! {
     pub struct IdleState {
         /// After how long without a request it is entered.
         after: Option<Figure<Duration>>,
-        /// Interval of the ticks at which it is entered.
+        /// Interval of the ticks at which it is entered; no ticks if not given.
         tick: Option<Figure<Duration>>,
-        /// By which part of the interval a tick may come early or late (0 to 1).
+        /// By which part of the interval a tick may come early or late (0 to 1); 0 if not given.
         tick_jitter: Option<Figure<f64>>,
-        /// Traffic, counted in whole lines, below which a tick enters it although requests are under way.
+        /// Traffic, counted in whole lines, below which a tick enters it although requests are under
+        /// way; never if not given.
         tick_below: Option<Figure<ByteRate>>,
         /// How long the next request waits for the fabric to leave it.
         exit_latency: Figure<Duration>,

@@ -19,13 +19,13 @@ record! {
         rate: Option<Placed<BitRate>>,
         /// From one end to the other, transceivers included; 20 ns (about 4 m) if not given.
         propagation: Option<Duration>,
-        /// Share of frames that are lost.
+        /// Share of frames that are lost; 0 if not given.
         loss: Option<f64>,
-        /// Share of frames in which a bit is flipped.
+        /// Share of frames in which a bit is flipped; 0 if not given.
         corruption: Option<f64>,
-        /// Share of frames that arrive twice.
+        /// Share of frames that arrive twice; 0 if not given.
         duplication: Option<f64>,
-        /// Share of frames that are held back, so that later ones pass.
+        /// Share of frames that are held back, so that later ones pass; 0 if not given.
         reordering: Option<f64>,
         /// For how long such frames are held back at most; 100 µs if not given.
         longest_delay: Option<Duration>,

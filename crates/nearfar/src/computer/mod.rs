@@ -15,6 +15,7 @@
 //! | `accounting` | where the cores' time went |
 //! | `counting` | counters while each program ran, and where its interrupts went |
 //! | `tree` | what their kernels find, as sysfs shows it |
+//! | `nvme` | what drives say of themselves |
 //! | `programs` | command lines, held against what their hosts have |
 //! | `rules` | what network devices are called, and that they are started when they come |
 //! | `run` | the programs, and what they leave |
@@ -34,6 +35,7 @@ mod events;
 mod kept;
 mod kernel;
 mod network;
+mod nvme;
 mod packets;
 mod programs;
 mod rules;
@@ -77,6 +79,7 @@ pub use accounting::{Account, Accounting};
 pub use counting::{Arrival, Counted, Counting, device_names};
 pub(crate) use device::{nic_driver, nic_driver_params};
 pub(crate) use kept::is_repeatable;
+pub use nvme::{NvmePages, nvme_pages};
 pub use packets::{PacketCost, PacketCosts};
 pub use programs::check;
 pub use run::{Counts, Done, Observer, run, run_all, run_counted, run_watched};

@@ -1,6 +1,7 @@
 //! Computers, watched: links, cores, write-combining buffers and cables at once.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use engine::Trace;
@@ -11,11 +12,13 @@ use kernel::Ran;
 use machine::{ClusterEnd, ComputerSetup, LinkSetup};
 use platform::cpu::Part;
 use units::Time;
+use wire::ethernet::FCS_LEN;
 
 use super::follow::{Follower, FrameSlice, LineSlice, WorkSlice};
-use super::timeline::Timeline;
+use super::timeline::{Details, Timeline};
 use super::{Capture, Recorder, Span, add_links};
 use crate::computer::{self, ComputerError, Computers, Done, Observer};
+use crate::links::{LinkState, Links};
 use crate::progress::Progress;
 
 /// Records until told otherwise, within what a recorder of links records.
@@ -54,6 +57,8 @@ pub struct Watch {
 pub struct Seen {
     /// The links.
     pub capture: Capture,
+    /// What the links to devices agreed on.
+    pub links: Vec<LinkState>,
     watch: Watch,
 }
 
@@ -158,7 +163,7 @@ impl Watch {
             self.tasks.push(names);
         }
         let capture = self.recorder.borrow_mut().capture();
-        Seen { capture, watch: self }
+        Seen { capture, links: Vec::new(), watch: self }
     }
 }
 
@@ -199,20 +204,26 @@ impl Seen {
 
     fn add_cores(&self, timeline: &mut Timeline) -> (Vec<WorkSlice>, Vec<LineSlice>) {
         let (mut all, mut lines) = (Vec::new(), Vec::new());
+        let mut parts: BTreeMap<Part, Rc<str>> = BTreeMap::new();
         for (host, name) in self.watch.names.iter().enumerate() {
             let mut work = merged(&self.watch.work[host].0.borrow());
             work.sort_by_key(|ran| (ran.core, std::cmp::Reverse(ran.level), ran.from));
             let mut slices = Vec::new();
+            let tasks: Vec<Rc<str>> =
+                self.watch.tasks[host].iter().map(|name| Rc::from(name.as_str())).collect();
             for ran in &work {
                 let level = ["tasks", "deferred interrupts", "interrupts"][usize::from(ran.level.min(2))];
                 let track = timeline.track(&format!("host {name}"), &format!("core {}, {level}", ran.core.0));
-                let task = ran.task.and_then(|id| self.watch.tasks[host].get(id.0 as usize));
-                let slice = timeline.slice(track, (ran.from, ran.to), format!("{:?}", ran.part));
-                timeline.slices[slice].details.extend(task.map(|name| ("task", name.clone())));
+                let task = ran.task.and_then(|id| tasks.get(id.0 as usize));
+                let name = parts.entry(ran.part).or_insert_with(|| format!("{:?}", ran.part).into());
+                let slice = timeline.slice(track, (ran.from, ran.to), Rc::clone(name));
+                if let Some(task) = task {
+                    timeline.slices[slice].details = Details::One("task", Rc::clone(task));
+                }
                 slices.push(WorkSlice {
                     host,
                     context: (ran.core.0, ran.level),
-                    is_driver: ran.part == Part::Driver,
+                    is_driver: matches!(ran.part, Part::Driver | Part::Dma),
                     is_user: ran.part == Part::User,
                     from: ran.from,
                     to: ran.to,
@@ -242,7 +253,9 @@ impl Seen {
                     timeline.track(name, if frame.from.end == 0 { "from end 0" } else { "from end 1" });
                 let text = format!("frame {} B", frame.bytes.len());
                 let slice = timeline.slice(track, (frame.at, frame.until), text);
-                all.push(FrameSlice { bytes: frame.bytes.clone(), at: frame.at, until: frame.until, slice });
+                // The check sequence is the card's.
+                let bytes = frame.bytes[..frame.bytes.len().saturating_sub(FCS_LEN)].into();
+                all.push(FrameSlice { bytes, at: frame.at, until: frame.until, slice });
             }
         }
         all.sort_by_key(|frame| frame.at);
@@ -287,7 +300,7 @@ fn add_lines(
         let track = timeline.track(process, &format!("core {core}, write-combining buffer {buffer}"));
         let slice = timeline.slice(track, (line.opened, line.accepted), format!("line {:#x}", line.line));
         let left = line.left.since(line.opened).as_ns_f64();
-        timeline.slices[slice].details.push(("left after", format!("{left:.1} ns")));
+        timeline.slices[slice].details = Details::One("left after", format!("{left:.1} ns").into());
         slices.push((line.line, line.opened, slice));
     }
     slices
@@ -303,10 +316,12 @@ pub fn trace(
     slots: &[String],
     progress: &dyn Progress,
 ) -> Result<(Seen, Vec<Done>), TraceError> {
-    let mut watcher = Watcher { setup, span, slots, watch: None, seen: None, wrong: String::new() };
-    let done = computer::run_watched(setup, progress, &mut watcher)?;
+    let watcher = Watcher { setup, span, slots, watch: None, seen: None, wrong: String::new() };
+    let mut watching = (watcher, Links::new(setup));
+    let done = computer::run_watched(setup, progress, &mut watching)?;
+    let (watcher, links) = watching;
     match watcher.seen {
-        Some(seen) => Ok((seen, done)),
+        Some(seen) => Ok((Seen { links: links.seen, ..seen }, done)),
         None => Err(TraceError::Slot(watcher.wrong)),
     }
 }

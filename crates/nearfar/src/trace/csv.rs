@@ -1,7 +1,5 @@
 //! Packets as comma-separated values: every field of every header, so that the bytes can be put together again.
 
-use std::fmt::Write;
-
 use wire::pcie::tlp::{AddressType, Common, Message};
 use wire::pcie::{Dllp, TlpKind};
 
@@ -53,9 +51,20 @@ pub fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
 /// A row's values in the order of [`COLUMNS`]; empty where a packet has no such field.
 pub fn fields(row: &Row<'_>) -> [String; COLUMNS.len()] {
     let mut fields = COLUMNS.map(|_| String::new());
-    let mut set = |column: &str, value: String| {
+    for (column, value) in present(row).into_iter().chain([("bytes", hex(row.bytes))]) {
         let at = COLUMNS.iter().position(|&name| name == column).expect("a column of the table");
         fields[at] = value;
+    }
+    fields
+}
+
+/// The fields that a packet has, but for its bytes as a whole.
+pub(super) fn present(row: &Row<'_>) -> Vec<(&'static str, String)> {
+    let mut fields = Vec::with_capacity(COLUMNS.len());
+    let mut set = |column: &'static str, value: String| {
+        if !value.is_empty() {
+            fields.push((column, value));
+        }
     };
     set("packet", row.number.to_string());
     set("link", row.link.to_owned());
@@ -64,7 +73,6 @@ pub fn fields(row: &Row<'_>) -> [String; COLUMNS.len()] {
     set("duration_ns", nanoseconds(row.duration.as_ps()));
     set("type", row.kind());
     set("wire_bytes", row.wire_bytes.to_string());
-    set("bytes", hex(row.bytes));
     match &row.decoded {
         Decoded::Tlp { sequence, tlp, payload, digest, intact } => {
             set("sequence", sequence.to_string());
@@ -142,10 +150,9 @@ fn nanoseconds(ps: u64) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value & 15)]);
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
 }
 
 /// `RO NS IDO EP TD AT=translated`, those that are set.

@@ -27,7 +27,7 @@ const INTERRUPTS: std::ops::Range<u64> = 0xfee0_0000..0xfef0_0000;
 
 /// A frame on a cable with its slice.
 pub struct FrameSlice {
-    /// Its bytes.
+    /// Its bytes, without check sequence.
     pub bytes: Box<[u8]>,
     /// When it began.
     pub at: Time,
@@ -43,7 +43,7 @@ pub struct WorkSlice {
     pub host: usize,
     /// The core's number, and the level of urgency.
     pub context: (u16, u8),
-    /// Whether the network driver did it.
+    /// Whether the network driver did it, or the mapping of memory for it.
     pub is_driver: bool,
     /// Whether a program did it.
     pub is_user: bool,
@@ -97,7 +97,7 @@ pub struct Follower<'a> {
 #[derive(Default)]
 struct Index {
     /// By the first bytes of their data, where those say something, and by sender.
-    data: FxHashMap<(u64, Side), Vec<usize>>,
+    data: FxHashMap<(u64, Side), Carriers>,
     /// Reads, and completions with data, by link, requester and tag.
     reads: FxHashMap<(LinkId, Bdf, u16), Vec<usize>>,
     completions: FxHashMap<(LinkId, Bdf, u16), Vec<usize>>,
@@ -109,6 +109,14 @@ struct Index {
     stores: FxHashMap<(LinkId, u64), Vec<usize>>,
     /// Interrupt messages, by link.
     interrupts: FxHashMap<LinkId, Vec<usize>>,
+}
+
+/// TLPs that carry the same, in order of time.
+#[derive(Default)]
+struct Carriers {
+    all: Vec<usize>,
+    /// How many of the first ones belong to frames already.
+    taken: usize,
 }
 
 /// A frame's stay in a card, as seen from outside: between its last byte on one side and its first on the other.
@@ -172,7 +180,7 @@ impl<'a> Follower<'a> {
             let (passed, payload) = (self.passed(number), self.payload(number));
             let (link, of) = (passed.link, (passed.link, known.tlp.requester(), known.tlp.tag()));
             for window in windows(payload) {
-                let numbers = index.data.entry((first_word(window), passed.from)).or_default();
+                let numbers = &mut index.data.entry((first_word(window), passed.from)).or_default().all;
                 if numbers.last() != Some(&number) {
                     numbers.push(number);
                 }
@@ -327,11 +335,17 @@ impl<'a> Follower<'a> {
         let mut candidates = BTreeSet::new();
         // As many as could have all of the frame, from each place.
         let most = frame.bytes.len() / WINDOW + 2;
+        let (all, packets) = (&self.known, &self.capture.packets);
+        let at = |&known: &usize| packets[all[known].index].at;
         for part in frame.bytes.windows(8) {
-            let Some(numbers) = self.index.data.get(&(first_word(part), side)) else { continue };
-            let begin = numbers.partition_point(|&known| self.passed(known).at < from);
-            let in_time = numbers[begin..].iter().take_while(|&&known| self.passed(known).at <= to);
-            candidates.extend(in_time.filter(|&&known| !self.known[known].taken).take(most));
+            let Some(same) = self.index.data.get_mut(&(first_word(part), side)) else { continue };
+            while same.all.get(same.taken).is_some_and(|&known| all[known].taken) {
+                same.taken += 1;
+            }
+            let left = &same.all[same.taken..];
+            let left = &left[left.partition_point(|known| at(known) < from)..];
+            let in_time = left.iter().take_while(|known| at(known) <= to);
+            candidates.extend(in_time.filter(|&&known| !all[known].taken).take(most));
         }
         let mut found = Vec::new();
         let mut bytes = 0;
@@ -478,20 +492,21 @@ impl<'a> Follower<'a> {
     }
 
     /// The driver's work that a packet comes from, and what led to it on the same core without a pause, back to the
-    /// program's own.
+    /// program's own or to the driver's work on an earlier packet.
     fn work_before(&self, host: usize, at: Time) -> Vec<usize> {
         let Some(all) = self.work.get(host) else { return Vec::new() };
         let all = &all[..all.partition_point(|work| work.from <= at)];
         let in_reach = all.iter().rev().take_while(|work| work.from + REACH >= at);
         let Some(driver) = in_reach.clone().find(|work| work.is_driver) else { return Vec::new() };
         let mut chain = vec![driver.slice];
-        let mut begin = driver.from;
+        let (mut begin, mut is_above) = (driver.from, false);
         for work in in_reach.filter(|work| work.context == driver.context && work.from < driver.from) {
-            if work.to + PAUSE < begin {
+            if work.to + PAUSE < begin || (work.is_driver && is_above) {
                 break;
             }
             chain.push(work.slice);
             begin = work.from;
+            is_above = !work.is_driver;
             if work.is_user {
                 break;
             }

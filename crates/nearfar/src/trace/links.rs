@@ -1,6 +1,7 @@
 //! A capture as a timeline: the packets of each link, and each read with its completions.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hardware::link::{LinkId, Packet, Passed, Side};
 use units::Time;
@@ -9,13 +10,13 @@ use wire::pcie::{Bdf, TlpKind};
 use super::Capture;
 use super::csv;
 use super::row::{Decoded, Row};
-use super::timeline::Timeline;
+use super::timeline::{Details, Timeline};
 
 /// A read whose completions are still to come.
 struct Open {
     flow: u64,
     begin: Time,
-    name: String,
+    name: Rc<str>,
 }
 
 /// Adds the packets of all links to a timeline. Gives the slice of each packet of the capture.
@@ -31,7 +32,7 @@ pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
         let row = Row::of(capture, index + 1, passed, capture.origin());
         let track = timeline.track(&format!("link {}", row.link), track_name(passed));
         let slice = timeline.slice(track, (passed.at, passed.until), name(&row));
-        timeline.slices[slice].details = details(&row);
+        timeline.slices[slice].details = Details::Packet(index);
         slices.push(slice);
         let Decoded::Tlp { tlp, .. } = &row.decoded else { continue };
         let of = (passed.link, tlp.requester(), tlp.tag());
@@ -40,7 +41,7 @@ pub fn add_links(timeline: &mut Timeline, capture: &Capture) -> Vec<usize> {
                 let flow = timeline.flow();
                 timeline.slices[slice].flows.push(flow);
                 let (address, bytes) = r.byte_range();
-                let name = format!("read {bytes} B at {address:#x}");
+                let name = format!("read {bytes} B at {address:#x}").into();
                 open.insert(of, Open { flow, begin: passed.at, name });
             }
             TlpKind::Completion(c) | TlpKind::CompletionData(c) => {
@@ -78,12 +79,18 @@ fn name(row: &Row<'_>) -> String {
     }
 }
 
-/// Every field that the packet has.
-fn details(row: &Row<'_>) -> Vec<(&'static str, String)> {
-    let fields = csv::COLUMNS.into_iter().zip(csv::fields(row));
+/// Every field that the packet has; of its data, as much as somebody reads.
+pub(super) fn details(row: &Row<'_>) -> Vec<(&'static str, String)> {
+    /// Hexadecimal digits.
+    const MOST_DATA: usize = 128;
+    let mut fields = csv::present(row);
+    // Name, track and length say these.
+    fields.retain(|(name, _)| !matches!(*name, "link" | "direction" | "type" | "duration_ns"));
+    for (name, value) in &mut fields {
+        if *name == "payload" && value.len() > MOST_DATA {
+            value.truncate(MOST_DATA);
+            value.push_str("...");
+        }
+    }
     fields
-        .filter(|(name, value)| {
-            !value.is_empty() && !matches!(*name, "link" | "direction" | "type" | "bytes")
-        })
-        .collect()
 }

@@ -1,7 +1,7 @@
 //! What passed the links of a simulation, as a PCIe analyser shows it.
 //!
 //! A [`Recorder`] collects packets from the taps of links; [`Capture`] is what it holds at the end, in order of
-//! time. [`Row`] decodes a packet from its bytes; [`listing`], [`csv`] and [`perfetto`] write rows and timelines.
+//! time. [`Row`] decodes a packet from its bytes; [`listing`], [`csv`], [`pcapng`] and [`perfetto`] write rows and timelines.
 
 pub mod bench;
 pub mod computers;
@@ -10,6 +10,7 @@ pub mod filter;
 pub mod follow;
 mod links;
 pub mod listing;
+pub mod pcapng;
 pub mod perfetto;
 mod recorder;
 mod row;

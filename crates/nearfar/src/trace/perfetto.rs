@@ -1,55 +1,68 @@
 //! A timeline in the trace event format, which ui.perfetto.dev and chrome://tracing read.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
 use results::Provenance;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use units::Time;
 
-use super::timeline::Timeline;
+use super::links::details;
+use super::timeline::{Details, Timeline};
+use super::{Capture, Row};
 
 /// The most arrows of one story: of a longer one, its beginning and its end.
 const MOST_STEPS: usize = 64;
 
-/// The trace as JSON, event after event: it may be longer than what fits into memory as values.
-pub fn trace(timeline: &Timeline, provenance: &Provenance) -> String {
-    let mut out = Events { text: String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":["), any: false };
+/// Writes the timeline of a capture as JSON, event after event: it may be longer than what fits into memory.
+///
+/// # Errors
+/// If `out` cannot be written.
+pub fn write(
+    out: impl Write,
+    capture: &Capture,
+    timeline: &Timeline,
+    provenance: &Provenance,
+) -> io::Result<()> {
+    let origin = capture.origin();
+    let mut out = Events { out, any: false };
+    out.out.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
     let mut processes: Vec<&str> = Vec::new();
-    let mut places = Vec::new();
+    let (mut places, mut named) = (Vec::new(), Vec::new());
     for track in &timeline.tracks {
         let known = processes.iter().position(|&process| process == track.process);
         let process = known.unwrap_or_else(|| {
             processes.push(&track.process);
             let order = processes.len();
-            out.add(&json!({
+            named.push(json!({
                 "ph": "M", "name": "process_name", "pid": order, "args": {"name": track.process}
             }));
-            out.add(&json!({
+            named.push(json!({
                 "ph": "M", "name": "process_sort_index", "pid": order, "args": {"sort_index": order}
             }));
             processes.len() - 1
         });
         let place = (process + 1, places.len() + 1);
         let (pid, tid) = place;
-        let named =
+        let about =
             [("thread_name", json!({"name": track.name})), ("thread_sort_index", json!({"sort_index": tid}))];
-        for (name, args) in named {
-            out.add(&json!({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}));
+        for (name, args) in about {
+            named.push(json!({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args}));
         }
         places.push(place);
     }
+    named.iter().try_for_each(|event| out.add(event))?;
     for (slice, end) in timeline.slices.iter().zip(ends(timeline)) {
         out.add(&Complete {
             ph: 'X',
-            cat: "nearfar",
             name: &slice.name,
             pid: places[slice.track].0,
             tid: places[slice.track].1,
             ts: microseconds(slice.begin),
             dur: microseconds_between(slice.begin, end),
-            args: &slice.details,
-        });
+            args: Arguments { capture, origin, details: &slice.details },
+        })?;
     }
     for (id, slices) in timeline.stories().into_iter().filter(|(_, slices)| slices.len() > 1) {
         let (first, rest) = slices.split_at(slices.len().min(MOST_STEPS / 2));
@@ -73,25 +86,25 @@ pub fn trace(timeline: &Timeline, provenance: &Provenance) -> String {
                 ts: microseconds(slice.begin),
                 // The last arrow ends at the slice around this time, not at the next one.
                 bp: (ph == 'f').then_some("e"),
-            });
+            })?;
         }
     }
-    let made_from = serde_json::to_string(provenance).unwrap_or_default();
-    out.text + "],\"otherData\":" + &made_from + "}\n"
+    out.out.write_all(b"],\"otherData\":")?;
+    serde_json::to_writer(&mut out.out, provenance)?;
+    out.out.write_all(b"}\n")
 }
 
 /// Events, one a line.
-struct Events {
-    text: String,
+struct Events<W> {
+    out: W,
     any: bool,
 }
 
-impl Events {
-    fn add(&mut self, event: &impl Serialize) {
-        self.text.push_str(if self.any { ",\n" } else { "\n" });
+impl<W: Write> Events<W> {
+    fn add(&mut self, event: &impl Serialize) -> io::Result<()> {
+        self.out.write_all(if self.any { b",\n" } else { b"\n" })?;
         self.any = true;
-        // Neither maps without text as keys nor errors of their own: it cannot fail.
-        self.text.push_str(&serde_json::to_string(event).unwrap_or_default());
+        Ok(serde_json::to_writer(&mut self.out, event)?)
     }
 }
 
@@ -99,19 +112,32 @@ impl Events {
 #[derive(Serialize)]
 struct Complete<'a> {
     ph: char,
-    cat: &'static str,
     name: &'a str,
     pid: usize,
     tid: usize,
     ts: f64,
     dur: f64,
-    #[serde(serialize_with = "pairs")]
-    args: &'a [(&'static str, String)],
+    args: Arguments<'a>,
 }
 
-/// Names with values as an object.
-fn pairs<S: Serializer>(pairs: &&[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+/// What a viewer shows of a slice that is chosen.
+struct Arguments<'a> {
+    capture: &'a Capture,
+    origin: Time,
+    details: &'a Details,
+}
+
+impl Serialize for Arguments<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.details {
+            Details::None => serializer.collect_map(std::iter::empty::<((), ())>()),
+            Details::One(name, value) => serializer.collect_map([(name, &**value)]),
+            Details::Packet(index) => {
+                let passed = &self.capture.packets[*index];
+                serializer.collect_map(details(&Row::of(self.capture, index + 1, passed, self.origin)))
+            }
+        }
+    }
 }
 
 /// A step of a story.

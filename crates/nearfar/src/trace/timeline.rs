@@ -1,7 +1,9 @@
 //! What happened when, on tracks, and which slices belong to one story.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
+use rustc_hash::FxHashMap;
 use units::Time;
 
 /// A row of the timeline: a thread of a process, in the words of trace viewers.
@@ -11,6 +13,18 @@ pub struct Track {
     pub process: String,
     /// Its own name.
     pub name: String,
+}
+
+/// More about a slice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Details {
+    /// Its name says all.
+    #[default]
+    None,
+    /// A property with its value.
+    One(&'static str, Rc<str>),
+    /// All fields of a packet, by its index in the capture.
+    Packet(usize),
 }
 
 /// Something that took time on a track.
@@ -23,9 +37,9 @@ pub struct Slice {
     /// When it ended.
     pub end: Time,
     /// What it is called.
-    pub name: String,
+    pub name: Rc<str>,
     /// More about it.
-    pub details: Vec<(&'static str, String)>,
+    pub details: Details,
     /// The stories that it is part of.
     pub flows: Vec<u64>,
 }
@@ -38,26 +52,30 @@ pub struct Timeline {
     /// The slices, in no order.
     pub slices: Vec<Slice>,
     next_flow: u64,
+    /// Where each track is, by its process and its name.
+    places: FxHashMap<String, FxHashMap<String, usize>>,
 }
 
 impl Timeline {
     /// The track of that name, made if there is none.
     pub fn track(&mut self, process: &str, name: &str) -> usize {
-        let known = self.tracks.iter().position(|track| track.process == process && track.name == name);
-        known.unwrap_or_else(|| {
-            self.tracks.push(Track { process: process.to_owned(), name: name.to_owned() });
-            self.tracks.len() - 1
-        })
+        if let Some(&place) = self.places.get(process).and_then(|tracks| tracks.get(name)) {
+            return place;
+        }
+        let place = self.tracks.len();
+        self.tracks.push(Track { process: process.to_owned(), name: name.to_owned() });
+        self.places.entry(process.to_owned()).or_default().insert(name.to_owned(), place);
+        place
     }
 
     /// Adds a slice; gives its index.
-    pub fn slice(&mut self, track: usize, (begin, end): (Time, Time), name: impl Into<String>) -> usize {
+    pub fn slice(&mut self, track: usize, (begin, end): (Time, Time), name: impl Into<Rc<str>>) -> usize {
         self.slices.push(Slice {
             track,
             begin,
             end,
             name: name.into(),
-            details: Vec::new(),
+            details: Details::None,
             flows: Vec::new(),
         });
         self.slices.len() - 1

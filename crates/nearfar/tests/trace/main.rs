@@ -111,8 +111,9 @@ fn a_timeline_is_well_formed() {
     let mut timeline = Timeline::default();
     add_links(&mut timeline, &capture);
     let made_from = Provenance { version: "1.2".into(), ..Provenance::default() };
-    let text = perfetto::trace(&timeline, &made_from);
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let mut text = Vec::new();
+    perfetto::write(&mut text, &capture, &timeline, &made_from).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&text).unwrap();
     assert_eq!(json["otherData"]["version"], "1.2");
     let trace = viewers::Trace::read(&json);
     trace.check();

@@ -151,10 +151,11 @@ fn traced(scenario: &str, packets: usize) -> Trace {
     let doc = Doc::<ComputerScenario>::load(&library, scenario).unwrap();
     let setup = ComputerSetup::load(&library, &doc).unwrap_or_else(|error| panic!("{error}"));
     let span = Span { packets, ..Span::default() };
-    let timeline = computers::trace(&setup, span, &[], &Silent).unwrap().0.timeline();
+    let (seen, _) = computers::trace(&setup, span, &[], &Silent).unwrap();
     // As text, which is what viewers read.
-    let text = perfetto::trace(&timeline, &Provenance::default());
-    let trace = Trace::read(&serde_json::from_str(&text).unwrap());
+    let mut text = Vec::new();
+    perfetto::write(&mut text, &seen.capture, &seen.timeline(), &Provenance::default()).unwrap();
+    let trace = Trace::read(&serde_json::from_slice(&text).unwrap());
     trace.check();
     trace
 }

@@ -42,6 +42,8 @@ pub struct Chart {
     pub text: String,
     /// The horizontal axis: heading and scale.
     pub x: (String, Scale),
+    /// What stands at 0, 1, 2 and so on of a horizontal axis that has no numbers; empty of one that has.
+    pub names: Vec<String>,
     /// The vertical axis: heading and scale.
     pub y: (String, Scale),
     /// Whether the vertical axis begins at zero.
@@ -120,6 +122,7 @@ impl Chart {
                 None => figure.text.clone(),
             },
             x,
+            names: Vec::new(),
             y: (unit.into(), y_scale),
             from_zero: figure.unit == "Gbit/s",
             rings: "measured".into(),
@@ -154,6 +157,12 @@ impl Chart {
         self.samples().any(|s| s.low.is_some())
     }
 
+    /// What stands at a place of the horizontal axis.
+    fn x_label(&self, at: f64) -> String {
+        let name = self.names.get(at.round() as usize);
+        name.cloned().unwrap_or_else(|| tick_label(at, self.x.1, true))
+    }
+
     fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.curves.iter().flat_map(|c| c.simulated.iter().chain(&c.measured))
     }
@@ -175,7 +184,10 @@ impl Chart {
         let ys: Vec<f64> = self.samples().flat_map(bounds).map(|v| place(v, self.y.1)).collect();
         let (x_low, x_high) = range(&xs)?;
         let (y_low, y_high) = range(&ys)?;
-        let x_ticks = ticks(x_low, x_high, self.x.1);
+        let x_ticks = match self.names.len() {
+            0 => ticks(x_low, x_high, self.x.1),
+            names => (0..names).map(|name| name as f64).collect(),
+        };
         let (y_low, y_high, y_ticks) = match self.y.1 {
             Scale::Linear => even_ticks(if self.from_zero { y_low.min(0.0) } else { y_low }, y_high),
             scale => (y_low.floor(), y_high.ceil(), ticks(y_low.floor(), y_high.ceil(), scale)),
@@ -243,7 +255,7 @@ impl Chart {
             .axis_desc_style(font)
             .x_desc(self.x.0.as_str())
             .y_desc(self.y.0.as_str())
-            .x_label_formatter(&|v| tick_label(*v, self.x.1, true))
+            .x_label_formatter(&|v| self.x_label(*v))
             .y_label_formatter(&|v| tick_label(*v, self.y.1, false))
             .draw()?;
         for ((i, curve), breaks) in self.curves.iter().enumerate().zip(self.breaks()) {
@@ -260,7 +272,7 @@ impl Chart {
             }
             for (kind, samples) in [("simulated", &curve.simulated), (&self.rings, &curve.measured)] {
                 for s in samples.iter().take(MOST_TOLD) {
-                    let x = tick_label(place(s.x, self.x.1), self.x.1, true);
+                    let x = self.x_label(place(s.x, self.x.1));
                     let text =
                         format!("{}: {x}, {kind} {} {}", curve.label, crate::claims::short(s.y), self.y.0);
                     told.push(Told { at: chart.backend_coord(&at(s)), text });
@@ -440,6 +452,7 @@ mod tests {
             title: "A < B".into(),
             text: String::new(),
             x: ("window".into(), Scale::Log2),
+            names: Vec::new(),
             y: ("ns".into(), Scale::Linear),
             from_zero: false,
             rings: "measured".into(),
@@ -453,6 +466,21 @@ mod tests {
         assert!(!svg.contains("\"#"), "{svg}");
         assert!(svg.contains("var(--curve-0)") && svg.contains("aria-label=\"A &lt; B\""));
         assert!(svg.contains("64K"));
+    }
+
+    #[test]
+    fn words_stand_on_an_axis_without_numbers() {
+        let mut words = chart();
+        words.x = ("iommu".into(), Scale::Linear);
+        words.names = ["off", "strict"].map(str::to_owned).to_vec();
+        for (x, sample) in words.curves[0].simulated.iter_mut().enumerate() {
+            sample.x = x as f64;
+        }
+        words.curves[0].measured.clear();
+        let svg = words.to_svg().unwrap();
+        for part in ["\noff\n", "\nstrict\n", "strict, simulated"] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
     }
 
     #[test]

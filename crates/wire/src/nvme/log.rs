@@ -18,6 +18,10 @@ pub const COMMAND_EFFECTS: u8 = 0x05;
 pub const ERROR_LEN: usize = 64;
 /// Bytes of the SMART log.
 pub const SMART_LEN: usize = 512;
+/// Bytes of the list of changed namespaces.
+pub const CHANGED_NAMESPACES_LEN: usize = 4096;
+/// Bytes of the log of commands and effects.
+pub const COMMAND_EFFECTS_LEN: usize = 4096;
 /// Bytes of the firmware slot log.
 pub const FIRMWARE_SLOT_LEN: usize = 512;
 
@@ -169,8 +173,8 @@ impl FirmwareSlotLog {
 /// The command effects log ("Commands Supported and Effects"): a doubleword for each opcode; bit 0 says that it is supported.
 ///
 /// `admin` and `io` are pairs of opcode and effects.
-pub fn command_effects(admin: &[(u8, u32)], io: &[(u8, u32)]) -> Box<[u8; 4096]> {
-    let mut bytes = Box::new([0; 4096]);
+pub fn command_effects(admin: &[(u8, u32)], io: &[(u8, u32)]) -> Box<[u8; COMMAND_EFFECTS_LEN]> {
+    let mut bytes = Box::new([0; COMMAND_EFFECTS_LEN]);
     for (base, commands) in [(0, admin), (1024, io)] {
         for &(opcode, effects) in commands {
             put(&mut bytes[..], base + 4 * usize::from(opcode), &effects.to_le_bytes());

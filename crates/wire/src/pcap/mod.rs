@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use units::Time;
+
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const INTERFACE_DESCRIPTION: u32 = 1;
@@ -24,10 +26,59 @@ const IF_FCS_LEN: u16 = 13;
 /// Packet: direction and length of its check sequence.
 const EPB_FLAGS: u16 = 2;
 
-/// Link type Ethernet.
-const ETHERNET: u16 = 1;
-/// Timestamps count nanoseconds.
-const NANOSECONDS: u8 = 9;
+/// What an interface's packets are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contents {
+    /// Ethernet frames with their check sequences, at whole nanoseconds.
+    Ethernet,
+    /// What passes a PCIe link, at picoseconds: a [header of ours](pcie_header), then a TLP (header, data, digest) or a DLLP.
+    Pcie,
+}
+
+impl Contents {
+    /// The format's number for them. There is none for PCIe: the first of those for private use.
+    const fn link_type(self) -> u16 {
+        match self {
+            Self::Ethernet => 1,
+            Self::Pcie => 147,
+        }
+    }
+
+    /// Digits after the point of the seconds that timestamps count.
+    const fn resolution(self) -> u8 {
+        match self {
+            Self::Ethernet => 9,
+            Self::Pcie => 12,
+        }
+    }
+
+    const fn timestamp(self, time: Time) -> u64 {
+        match self {
+            Self::Ethernet => time.as_ps() / 1000,
+            Self::Pcie => time.as_ps(),
+        }
+    }
+
+    const fn fcs_len(self) -> u8 {
+        match self {
+            Self::Ethernet => crate::ethernet::FCS_LEN as u8,
+            Self::Pcie => 0,
+        }
+    }
+}
+
+/// What stands before each packet of a PCIe link; `tools/pcie.lua` reads it.
+///
+/// ```text
+/// byte 0             byte 1       byte 2, 3
+/// bit 0: DLLP        generation   sequence number of a TLP, high byte first
+/// bit 1: to the root
+/// bit 2: bad LCRC
+/// ```
+pub const fn pcie_header(is_dllp: bool, is_up: bool, is_bad: bool, generation: u8, sequence: u16) -> [u8; 4] {
+    let [high, low] = sequence.to_be_bytes();
+    [is_dllp as u8 | (is_up as u8) << 1 | (is_bad as u8) << 2, generation, high, low]
+}
 
 /// Which way a frame went, seen from the interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,9 +91,9 @@ pub enum Direction {
 
 /// An interface of a capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InterfaceId(u32);
+pub struct InterfaceId(u32, Contents);
 
-/// Writes a capture of Ethernet frames.
+/// Writes a capture.
 pub struct PcapngWriter<W: Write> {
     out: W,
     block: Vec<u8>,
@@ -69,41 +120,47 @@ impl<W: Write> PcapngWriter<W> {
         Ok(writer)
     }
 
-    /// Adds an interface of `bits_per_s`, whose frames are recorded with their check sequences.
+    /// Adds an interface of `bits_per_s`.
     ///
     /// # Errors
     /// If the output cannot be written.
-    pub fn interface(&mut self, name: &str, bits_per_s: u64) -> io::Result<InterfaceId> {
-        self.block.extend_from_slice(&u32::from(ETHERNET).to_le_bytes());
+    pub fn interface(&mut self, name: &str, bits_per_s: u64, contents: Contents) -> io::Result<InterfaceId> {
+        self.block.extend_from_slice(&u32::from(contents.link_type()).to_le_bytes());
         // No limit to the length of what is recorded of a frame.
         self.block.extend_from_slice(&0u32.to_le_bytes());
         self.option(IF_NAME, name.as_bytes());
         self.option(IF_SPEED, &bits_per_s.to_le_bytes());
-        self.option(IF_RESOLUTION, &[NANOSECONDS]);
-        self.option(IF_FCS_LEN, &[crate::ethernet::FCS_LEN as u8]);
+        self.option(IF_RESOLUTION, &[contents.resolution()]);
+        self.option(IF_FCS_LEN, &[contents.fcs_len()]);
         self.option(END_OF_OPTIONS, &[]);
         self.finish_block(INTERFACE_DESCRIPTION)?;
         self.interfaces += 1;
-        Ok(InterfaceId(self.interfaces - 1))
+        Ok(InterfaceId(self.interfaces - 1, contents))
     }
 
-    /// Records a frame with its check sequence, as it was seen at `ns` nanoseconds.
+    /// Records a packet, as it was seen at a time.
     ///
     /// # Errors
     /// If the output cannot be written.
-    pub fn frame(&mut self, at: InterfaceId, ns: u64, direction: Direction, frame: &[u8]) -> io::Result<()> {
-        let length = frame.len() as u32;
-        for word in [at.0, (ns >> 32) as u32, ns as u32, length, length] {
+    pub fn packet(
+        &mut self,
+        InterfaceId(number, contents): InterfaceId,
+        time: Time,
+        direction: Direction,
+        packet: &[u8],
+    ) -> io::Result<()> {
+        let (length, at) = (packet.len() as u32, contents.timestamp(time));
+        for word in [number, (at >> 32) as u32, at as u32, length, length] {
             self.block.extend_from_slice(&word.to_le_bytes());
         }
-        self.block.extend_from_slice(frame);
+        self.block.extend_from_slice(packet);
         self.pad();
         let way = match direction {
             Direction::In => 1,
             Direction::Out => 2,
         };
         // Bits 8 to 5: length of the check sequence.
-        let flags: u32 = (crate::ethernet::FCS_LEN as u32) << 5 | way;
+        let flags: u32 = u32::from(contents.fcs_len()) << 5 | way;
         self.option(EPB_FLAGS, &flags.to_le_bytes());
         self.option(END_OF_OPTIONS, &[]);
         self.finish_block(ENHANCED_PACKET)
@@ -148,8 +205,9 @@ mod tests {
     #[test]
     fn blocks_are_whole_words_and_name_their_length_twice() {
         let mut capture = PcapngWriter::new(Vec::new(), "seed 1").unwrap();
-        let port = capture.interface("nic0", 10_000_000_000).unwrap();
-        capture.frame(port, 1 << 33, Direction::Out, &[0xab; 65]).unwrap();
+        let port = capture.interface("nic0", 10_000_000_000, Contents::Ethernet).unwrap();
+        let time = Time::from_ps(1 << 43);
+        capture.packet(port, time, Direction::Out, &[0xab; 65]).unwrap();
         let bytes = capture.finish().unwrap();
         assert!(bytes.windows(6).any(|window| window == b"seed 1"));
         let mut kinds = Vec::new();

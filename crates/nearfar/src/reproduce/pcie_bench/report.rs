@@ -97,6 +97,7 @@ fn closed_form_section(closed_form: &[Compared]) -> Section {
         curve.measured.push(sample(c.closed_form));
     }
     let chart = Chart {
+        names: Vec::new(),
         id: "closed-form".into(),
         title: "Closed form and simulation".into(),
         text: "What a Gen3 x8 link could carry if nothing waited (rings), and an engine without overheads in the \

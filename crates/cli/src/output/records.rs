@@ -1,0 +1,85 @@
+//! Records, in the files that a command is asked for.
+
+use std::path::{Path, PathBuf};
+
+use results::Provenance;
+use results::records;
+use serde_json::Value;
+
+use super::{apart, binary, file, is_stdout, list, with_origin, write};
+use crate::failure::Failure;
+
+/// The files for a command's records.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct Records {
+    /// Write all records as JSON; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    json: Option<PathBuf>,
+    /// Write all records as CSV; - for the standard output.
+    #[arg(long, value_name = "FILE", value_parser = file)]
+    csv: Option<PathBuf>,
+    /// Write all records as Apache Parquet.
+    #[arg(long, value_name = "FILE", value_parser = binary)]
+    parquet: Option<PathBuf>,
+}
+
+impl Records {
+    /// Complains if two outputs go to the same place, a command's `others` included. `true` if one is the standard output, on
+    /// which nothing else may stand.
+    pub fn apart(&self, others: &[(&str, Option<&Path>)]) -> Result<bool, Failure> {
+        let own = [
+            ("--json", self.json.as_deref()),
+            ("--csv", self.csv.as_deref()),
+            ("--parquet", self.parquet.as_deref()),
+        ];
+        let all = [&own, others].concat();
+        apart(&all)?;
+        Ok(all.iter().any(|(_, path)| is_stdout(*path)))
+    }
+
+    /// Where the JSON goes, for a command whose JSON is no list.
+    pub fn json(&self) -> Option<&Path> {
+        self.json.as_deref()
+    }
+
+    /// Where the CSV goes, for a command with columns of its own.
+    pub fn csv(&self) -> Option<&Path> {
+        self.csv.as_deref()
+    }
+
+    /// Writes all that is asked for.
+    pub fn write(&self, rows: Vec<Value>, provenance: &Provenance) -> Result<(), Failure> {
+        self.write_csv(&rows, provenance)?;
+        self.write_typed(|| rows, provenance)
+    }
+
+    /// Writes the CSV, if it is asked for.
+    pub fn write_csv(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
+        match &self.csv {
+            Some(path) => with_origin(path, records::csv(rows).as_bytes(), provenance),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes what is asked for but the CSV.
+    pub fn write_typed(
+        &self,
+        rows: impl FnOnce() -> Vec<Value>,
+        provenance: &Provenance,
+    ) -> Result<(), Failure> {
+        if self.json.is_none() && self.parquet.is_none() {
+            return Ok(());
+        }
+        let rows = rows();
+        self.write_parquet(&rows, provenance)?;
+        list(self.json(), rows, provenance)
+    }
+
+    /// Writes Parquet, if it is asked for.
+    pub fn write_parquet(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
+        match &self.parquet {
+            Some(path) => write(path, &records::parquet(rows, provenance).map_err(Failure::new)?),
+            None => Ok(()),
+        }
+    }
+}
