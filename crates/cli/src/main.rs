@@ -163,7 +163,9 @@ mod tests {
             Command::Tree(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Sweep(arguments) => nearfar::experiment::combinations(&arguments.over)
                 .iter()
-                .try_for_each(|values| scenario(&arguments.scenario, "--over", values)),
+                .try_for_each(|values| {
+                    scenario(&arguments.scenario, "--over", &[&arguments.set[..], values].concat())
+                }),
             Command::Machines(arguments) => {
                 let kinds = [
                     "",

@@ -41,7 +41,7 @@ pub struct Arguments {
     pub over: Vec<(String, Vec<String>)>,
     /// Change a value in all runs, as `run` does.
     #[arg(long, value_name = "PATH=VALUE", value_parser = input::setting)]
-    set: Vec<(String, String)>,
+    pub set: Vec<(String, String)>,
     /// Say where the cores' time went, for each value.
     #[arg(long)]
     accounting: bool,
