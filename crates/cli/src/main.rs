@@ -161,11 +161,11 @@ mod tests {
             Command::Run(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Trace(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
             Command::Tree(arguments) => scenario(&arguments.scenario, "--set", &arguments.set),
-            Command::Sweep(arguments) => nearfar::experiment::combinations(&arguments.over)
-                .iter()
-                .try_for_each(|values| {
+            Command::Sweep(arguments) => {
+                nearfar::experiment::combinations(&arguments.over).iter().try_for_each(|values| {
                     scenario(&arguments.scenario, "--over", &[&arguments.set[..], values].concat())
-                }),
+                })
+            }
             Command::Machines(arguments) => {
                 let kinds = [
                     "",

@@ -40,7 +40,11 @@ const MEASURE: &str = "\
         && e.getBoundingClientRect().right > 421).map(e => e.tagName + '.' + e.className);\
     const drawn = [...document.querySelectorAll('figure svg')].filter(e => e.getBoundingClientRect().height > 50).length;\
     const elsewhere = performance.getEntriesByType('resource').map(e => e.name);\
-    document.body.setAttribute('data-probe', JSON.stringify({wide, drawn, elsewhere, \
+    const lost = [...document.querySelectorAll('nav a')].filter(e => !document.getElementById(e.hash.slice(1))).map(e => e.hash);\
+    const clipped = [...document.querySelectorAll('figure svg text')].filter(e => { const t = e.getBoundingClientRect(), \
+        s = e.closest('svg').getBoundingClientRect(); return t.right > s.right + 1 || t.left < s.left - 1; }).map(e => e.textContent);\
+    document.body.setAttribute('data-probe', JSON.stringify({wide, drawn, elsewhere, lost, clipped, \
+        height: document.body.scrollHeight, \
         titles: document.querySelectorAll('svg circle title').length}));";
 
 fn probe(page: &Path) -> serde_json::Value {
@@ -50,19 +54,41 @@ fn probe(page: &Path) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-fn pages_are_drawn_at_any_width_and_need_nothing_else() {
-    let folder = folder();
-    let sweep = folder.join("sweep.html");
-    let arguments = ["sweep", "iommu-window", "--over", "host.iommu.walkers=1..6", "--no-cache", "--report"];
-    let made = Command::new(env!("CARGO_BIN_EXE_nearfar")).args(arguments).arg(&sweep).output().unwrap();
+fn made(arguments: &[&str], page: &Path) {
+    let mut nearfar = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    nearfar.current_dir(folder()).arg("--no-cache").args(arguments);
+    if page.extension().is_some() {
+        nearfar.arg("--report").arg(page);
+    }
+    let made = nearfar.output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let seen = probe(&sweep);
-    assert_eq!(
-        (&seen["wide"], &seen["elsewhere"]),
-        (&serde_json::json!([]), &serde_json::json!([])),
-        "{seen}"
+}
+
+/// A page of a sweep over numbers, one over words, and one of a comparison.
+fn pages_are_drawn_at_any_width_and_need_nothing_else() {
+    const DIRECTORY: &str = "nfp6000-simulated_hsw-Xeon-E5-2620v3_dell-t630";
+    let folder = folder();
+    made(
+        &["bench", "--machine", "dell-t630", "--files", "lat_dma_sizes", "-o", DIRECTORY],
+        &folder.join(DIRECTORY),
     );
-    assert!(seen["drawn"].as_u64() > Some(0) && seen["titles"].as_u64() >= Some(6), "{seen}");
+    let pages: [(&str, &[&str]); 3] = [
+        ("numbers", &["sweep", "iommu-window", "--over", "host.iommu.walkers=1..6"]),
+        ("words", &["sweep", "card-bandwidth", "--over", "machine=dell-t430,dell-t630"]),
+        ("compare", &["compare", DIRECTORY, "--set", "host.llc.ddio_ways=0"]),
+    ];
+    for (name, arguments) in pages {
+        let page = folder.join(format!("{name}.html"));
+        made(arguments, &page);
+        let seen = probe(&page);
+        let nothing = serde_json::json!([]);
+        for what in ["wide", "elsewhere", "lost", "clipped"] {
+            assert_eq!(seen[what], nothing, "{name}, {what}: {seen}");
+        }
+        assert!(seen["drawn"].as_u64() > Some(0) && seen["titles"].as_u64() >= Some(2), "{name}: {seen}");
+        // As many lines as somebody scrolls through.
+        assert!(seen["height"].as_u64() < Some(20_000), "{name}: {seen}");
+    }
 }
 
 needs::tests!(

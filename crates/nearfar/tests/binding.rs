@@ -45,7 +45,15 @@ fn of_a_card() {
     let remote = "sockets = { device = 0, memory = 1, warming = 1 }";
     let pages = "iommu = \"4k\"\ntransfer = \"64 B\"\nwindow = \"64 MiB\"";
     let large = "transfer = \"2 KiB\"\nwindow = \"1 MiB\"";
-    let cases: [(&str, String, &str, Kind, &str, &str); 5] = [
+    let write = "test = \"BW_WR\"\ntransfer = \"256 B\"\nwindow = \"1 MiB\"";
+    let credits =
+        |kind: &str, n: u32| change(&format!("change.host.port.slot.credits.{kind}"), &n.to_string());
+    let (few_data, more_data) = (credits("pd", 48), credits("pd", 64));
+    // Waited for a third of the time, and nothing else is full.
+    let (few_headers, more_headers) = (credits("ph", 8), credits("ph", 12));
+    let cases: [(&str, String, &str, Kind, &str, &str); 7] = [
+        ("few credits for data", write.to_owned(), &few_data, Kind::Credits, &more_data, &tags),
+        ("few credits for headers", write.to_owned(), &few_headers, Kind::Credits, &more_headers, &tags),
         ("few tags", read(small), &few_tags, Kind::Tags, &more_tags, &drain),
         ("small reads", read(small), &slow_drain, Kind::Device, &drain, &tags),
         ("remote reads", read(&format!("{small}\n{remote}")), "", Kind::Tags, &tags, &drain),
@@ -124,6 +132,41 @@ fn of_packets_sent() {
         }
         let (_, same) = pktgen(&other, cpus, command);
         assert!(same < SAME * before, "{name}: {before:.0} Mbit/s, {same:.0} with more of something else");
+    }
+}
+
+/// STREAM on the cores of socket 0, of memory of the other socket and of its own.
+#[test]
+fn of_memory() {
+    let stream = |memory: &str, change: &str| {
+        let text = [
+            scenario::HEAD,
+            &host("a", "dell-t430", change),
+            &program("a", "0-9", "stream --array-size 4000000 --ntimes 2 --only read"),
+            &format!("memory = \"{memory}\"\n"),
+        ];
+        run(&text.concat(), "read")
+    };
+    let interconnect = |rate: u32| change("change.host.interconnect.bandwidth", &format!("\"{rate} GB/s\""));
+    let dram = |rate: u32| change("change.host.dram.channel_bandwidth", &format!("\"{rate} GB/s\""));
+    let cases = [
+        (
+            "interconnect",
+            "node1",
+            interconnect(10),
+            Kind::Interconnect,
+            interconnect(12),
+            interconnect(10) + &dram(20),
+        ),
+        ("DRAM", "node0", dram(5), Kind::Dram, dram(6), dram(5) + &interconnect(40)),
+    ];
+    for (name, memory, few, kind, more, other) in cases {
+        let (binds, before) = stream(memory, &few);
+        assert_eq!(binds, Some(kind), "{name}");
+        let (_, after) = stream(memory, &more);
+        assert!(after > FASTER * before, "{name}: {before:.0} MB/s, {after:.0} with more");
+        let (_, same) = stream(memory, &other);
+        assert!(same < SAME * before, "{name}: {before:.0} MB/s, {same:.0} with more of something else");
     }
 }
 

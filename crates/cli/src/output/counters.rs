@@ -4,6 +4,7 @@ use nearfar::counters::{Counter, HostCounters, Unit, Window};
 use nearfar::records::{of_network, rate};
 
 use super::{Fit, TextTable, width};
+use results::table::wrapped;
 
 /// All counters of a window as a table.
 pub fn counter_table(window: &Window) -> String {
@@ -58,7 +59,10 @@ pub fn counter_summary(window: &Window) -> String {
         text += &format!("counters of {} in {}\n", host.host, nearfar::trace::human(window.length));
         let widest = all.iter().map(|(place, _)| place.chars().count()).max().unwrap_or(0);
         for (place, said) in all {
-            text += &format!("  {place:<widest$}  {said}\n");
+            // What does not fit goes on below, moved in as far as it began.
+            let (begin, indent) = (format!("  {place:<widest$}  "), widest + 4);
+            let lines = wrapped(&said, indent, width().unwrap_or(usize::MAX));
+            text += &format!("{begin}{}\n", lines.join("\n").trim_start());
         }
     }
     text

@@ -3,9 +3,9 @@
 use nearfar::bench::Outcome;
 use results::pciebench::{Row, Run};
 
-use super::{Fit, TextTable, width};
+use super::{Fit, TextTable, prose, width};
 
-/// Runs with what they gave; a column that is empty throughout is left out.
+/// Runs with what they gave. What is the same in all of them stands above the table, not in it.
 pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcome)>) -> String {
     let rows: Vec<_> = rows.collect();
     let (latencies, labelled) = (
@@ -26,7 +26,7 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
     });
     let first = usize::from(labelled);
     let fit = if labelled { Fit::FirstAbove } else { Fit::Wrap };
-    let mut table = TextTable::new(header.iter().copied(), fit).numbers(first + 3..header.len());
+    let mut lines: Vec<Vec<String>> = Vec::new();
     for (label, run, outcome) in rows {
         let mut line = if labelled { vec![label] } else { Vec::new() };
         line.extend([run.test.to_string(), run.pattern.to_string(), run.cache.to_string()]);
@@ -43,7 +43,22 @@ pub fn outcome_table<'a>(rows: impl Iterator<Item = (String, &'a Run, &'a Outcom
             }
         }
         line.resize(header.len(), String::new());
-        table.add(line);
+        lines.push(line);
     }
-    table.render(width())
+    let results = first + 5 + usize::from(host) + usize::from(device);
+    let is_same =
+        |&column: &usize| lines.len() > 1 && lines.iter().all(|line| line[column] == lines[0][column]);
+    let same: Vec<usize> = (first..results).filter(is_same).collect();
+    let kept: Vec<usize> = (0..header.len()).filter(|column| !same.contains(column)).collect();
+    // Words come first, numbers follow them.
+    let words = kept.iter().filter(|&&column| column < first + 3).count();
+    let mut table = TextTable::new(kept.iter().map(|&column| header[column]), fit).numbers(words..kept.len());
+    lines.iter().for_each(|line| table.add(kept.iter().map(|&column| line[column].clone()).collect()));
+    let all: Vec<String> =
+        same.iter().map(|&column| format!("{} {}", header[column], lines[0][column])).collect();
+    let all = match all.is_empty() {
+        true => String::new(),
+        false => prose(&format!("All runs: {}.", all.join(", "))) + "\n\n",
+    };
+    all + &table.render(width())
 }

@@ -174,17 +174,24 @@ pub fn page(title: &str, tables: &[Table], provenance: &Provenance) -> Report {
         let (header, rows) = table.cells();
         let numbers_from = table.keys().len();
         let title = "Every value, and how it differs from the first row's".to_owned();
-        let binds = table.lines.iter().filter_map(|line| {
-            let values: Vec<String> =
-                line.values.iter().map(|(key, value)| format!("{}={value}", short(key))).collect();
-            Some(format!("{}: {}.", values.join(" "), line.binding.as_ref()?))
-        });
-        Section {
-            title: table.title.clone(),
-            prose: binds.collect(),
-            charts: table.charts(),
-            tables: vec![DataTable { title, header, rows, numbers_from }],
-        }
+        let keys = table.keys().into_iter().map(|key| short(key).to_owned());
+        let binds = DataTable {
+            title: "What binds".to_owned(),
+            header: keys.chain(["what is full, and what comes next".to_owned()]).collect(),
+            rows: table
+                .lines
+                .iter()
+                .filter_map(|line| {
+                    let values = line.values.iter().map(|(_, value)| value.clone());
+                    let sentence = line.binding.as_ref()?.to_string().replacen("what binds: ", "", 1);
+                    Some(values.chain([sentence]).collect())
+                })
+                .collect(),
+            numbers_from: 0,
+        };
+        let mut tables = vec![DataTable { title, header, rows, numbers_from }];
+        tables.extend((!binds.rows.is_empty()).then_some(binds));
+        Section { title: table.title.clone(), prose: Vec::new(), charts: table.charts(), tables }
     });
     Report {
         title: title.to_owned(),

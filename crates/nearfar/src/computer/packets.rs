@@ -237,17 +237,19 @@ impl PacketCosts {
         let carried = bits(fuller.total());
         let counted = bits(model_up.max(model_down) / (1.0 - share / 100.0));
         report.notes.push(format!(
-            "bytes on the link for each packet: TLPs from the NIC {:.1} (the model says {model_up:.1}) and to it {:.1} (the \
-             model says {model_down:.1}); DLLPs {:.1} and {:.1}; and {:.1} to the NIC that the root port's transmitter adds to \
-             send whole beats, and completions to be padded, which the model leaves out",
-            up.tlp_bytes, down.tlp_bytes, up.dllp_bytes, down.dllp_bytes, down.fill_bytes
+            "a packet takes {:.1} B of TLPs from the NIC and {:.1} B to it; the model says {model_up:.1} and {model_down:.1} B",
+            up.tlp_bytes, down.tlp_bytes
         ));
         report.notes.push(format!(
-            "so the link can carry {carried:.1} Gbit/s of such packets. The model says {own:.1}, because it keeps \
-             {allowance:.1} % of the link for DLLPs and skips; with the {share:.1} % that were counted here it says \
-             {counted:.1}. The rest of the difference comes from {:.2} completions for each packet (the host decides how it \
-             cuts them), writes that arm interrupts, the ends of rings, and headers that are 4 B shorter for addresses below \
-             4 GiB",
+            "it takes {:.1} and {:.1} B of DLLPs, too, and {:.1} B to the NIC with which the root port fills its beats and pads \
+             completions; the model has no such bytes",
+            up.dllp_bytes, down.dllp_bytes, down.fill_bytes
+        ));
+        report.notes.push(format!(
+            "the link can carry {carried:.1} Gbit/s of such packets; the model says {own:.1}. The model keeps {allowance:.1} % of \
+             the link for DLLPs and skips. Here they took {share:.1} %; with that, the model says {counted:.1}. The rest of the \
+             difference: {:.2} completions for each packet (the host decides how many), writes that arm interrupts, the ends of \
+             rings, and headers that are 4 B shorter for addresses below 4 GiB",
             down.completions
         ));
     }

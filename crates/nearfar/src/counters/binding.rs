@@ -97,6 +97,13 @@ impl Resource {
         self.share >= self.kind.full()
     }
 
+    /// Whether it keeps others waiting for so long that more of it would show.
+    fn is_waited_for(&self) -> bool {
+        /// Below, others wait now and then.
+        const SHOWS: f64 = 0.25;
+        matches!(self.kind, Kind::Credits | Kind::Tags) && self.share >= SHOWS
+    }
+
     /// What it is, in words.
     fn words(&self, host: &str) -> String {
         let (device, part) = self.place.split_once('/').unwrap_or((&self.place, ""));
@@ -177,6 +184,9 @@ pub(super) fn of(window: &Window, own: &str) -> Binding {
     };
     // The first of equals.
     let what = full.rev().max_by_key(|one| rank(one)).cloned();
+    // Where nothing is full, what is waited for holds the rest up for as long as it is waited for.
+    let waited = all.iter().filter(|(_, resource)| resource.is_waited_for());
+    let what = what.or_else(|| waited.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).cloned());
     let others = all.into_iter().filter(|other| Some(other) != what.as_ref());
     let next = others.max_by(|(_, a), (_, b)| a.share.total_cmp(&b.share)).filter(|(_, r)| r.share > 0.0);
     Binding { what, next }

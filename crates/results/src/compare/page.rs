@@ -72,6 +72,12 @@ fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
             }
         })
         .filter(|chart| chart.curves.iter().any(|curve| curve.measured.len() >= LEAST_POINTS))
+        // One place is no axis.
+        .filter(|chart| {
+            let mut places = chart.curves.iter().flat_map(|curve| &curve.measured).map(|sample| sample.x);
+            let first = places.next();
+            places.any(|place| Some(place) != first)
+        })
         .collect()
 }
 

@@ -192,7 +192,8 @@ impl Chart {
             Scale::Linear => even_ticks(if self.from_zero { y_low.min(0.0) } else { y_low }, y_high),
             scale => (y_low.floor(), y_high.ceil(), ticks(y_low.floor(), y_high.ceil(), scale)),
         };
-        let margin = (x_high - x_low).max(1e-9) * 0.03;
+        // Words need room at both ends.
+        let margin = (x_high - x_low).max(1e-9) * if self.names.is_empty() { 0.03 } else { 0.25 };
         let (mut svg, mut told) = (String::new(), Vec::new());
         let x = Ticked { range: x_low - margin..x_high + margin, ticks: x_ticks };
         let y = Ticked { range: y_low..y_high, ticks: y_ticks };
@@ -280,6 +281,8 @@ impl Chart {
             }
             let line = curve.simulated.iter().map(at);
             match breaks {
+                // What has no order has nothing in between.
+                _ if !self.names.is_empty() => {}
                 0 => drop(chart.draw_series(LineSeries::new(line, colour.stroke_width(2)))?),
                 // The higher it lies, the less it covers.
                 n => {
@@ -295,7 +298,8 @@ impl Chart {
             };
             chart.draw_series(curve.measured.iter().map(ring))?;
             if curve.measured.is_empty() {
-                let dot = |s: &Sample| Circle::new(at(s), 2, colour.filled());
+                let size = if self.names.is_empty() { 2 } else { 6 };
+                let dot = |s: &Sample| Circle::new(at(s), size, colour.filled());
                 chart.draw_series(curve.simulated.iter().map(dot))?;
             }
         }
@@ -406,8 +410,15 @@ fn even_ticks(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
 fn tick_label(v: f64, scale: Scale, bytes: bool) -> String {
     match scale {
         Scale::Linear => {
+            // Seven digits tell nobody anything, and reach into the axis' title.
+            let (v, times) = match v.abs() {
+                size if size >= 1e8 => (v / 1e9, "G"),
+                size if size >= 1e5 => (v / 1e6, "M"),
+                _ => (v, ""),
+            };
             let text = format!("{v:.2}");
-            text.trim_end_matches('0').trim_end_matches('.').replace("-0", "0").replace('-', "−")
+            let text = text.trim_end_matches('0').trim_end_matches('.');
+            (if text == "-0" { "0" } else { text }).replace('-', "−") + times
         }
         Scale::Log2 => {
             let value = v.exp2().round() as u64;
@@ -507,6 +518,8 @@ mod tests {
         assert!(low < high);
         assert_eq!(tick_label(-20.0, Scale::Linear, false), "−20");
         assert_eq!(tick_label(0.5, Scale::Linear, false), "0.5");
+        assert_eq!(tick_label(18_100_000.0, Scale::Linear, false), "18.1M");
+        assert_eq!(tick_label(-0.001, Scale::Linear, false), "0");
         assert_eq!(tick_label(20.0, Scale::Log2, true), "1M");
     }
 }

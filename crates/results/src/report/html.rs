@@ -204,33 +204,46 @@ fn claims(claims: &[ClaimResult]) -> Markup {
                 "hold all of them at once. What \"follows\" is such a value over again, or arithmetic: it is judged, "
                 "and counted apart, as are predictions for machines some of whose figures are a related machine's. Changes in percent are compared in percentage points."
             }
-            div class="scroll" {
-                table class="claims" {
-                    thead {
-                        tr {
-                            th { "statement" } th class="number" { "published" }
-                            th class="number" { "simulated" } th class="number" { "error" }
-                            th class="number" { "tolerance" } th { "role" } th { "verdict" }
-                        }
+            @if claims.len() < LONG_TABLE {
+                (claims_table(claims))
+            } @else {
+                details {
+                    summary { "All " (claims.len()) " statements" }
+                    (claims_table(claims))
+                }
+            }
+        }
+    }
+}
+
+fn claims_table(claims: &[ClaimResult]) -> Markup {
+    html! {
+        div class="scroll" {
+            table class="claims" {
+                thead {
+                    tr {
+                        th { "statement" } th class="number" { "published" }
+                        th class="number" { "simulated" } th class="number" { "error" }
+                        th class="number" { "tolerance" } th { "role" } th { "verdict" }
                     }
-                    tbody {
-                        @for claim in claims {
-                            tr id=(claim.id) {
-                                td {
-                                    (claim.text)
-                                    @if let Some(note) = &claim.note { div class="note" { (note) } }
-                                    @if let Some(why) = &claim.follows {
-                                        div class="note" { "Not counted for itself: " (why) }
-                                    }
-                                    div class="where" { (claim.source) " · " (claim.quantity) }
+                }
+                tbody {
+                    @for claim in claims {
+                        tr id=(claim.id) {
+                            td {
+                                (claim.text)
+                                @if let Some(note) = &claim.note { div class="note" { (note) } }
+                                @if let Some(why) = &claim.follows {
+                                    div class="note" { "Not counted for itself: " (why) }
                                 }
-                                td class="number" data-label="published" { (value(claim.published, &claim.unit)) }
-                                td class="number" data-label="simulated" { (value(claim.simulated, &claim.unit)) }
-                                td class="number" data-label="error" { (error(claim)) }
-                                td class="number" data-label="tolerance" { (tolerance(claim)) }
-                                td { (role(claim.part())) }
-                                td { (badge(claim.verdict)) }
+                                div class="where" { (claim.source) " · " (claim.quantity) }
                             }
+                            td class="number" data-label="published" { (value(claim.published, &claim.unit)) }
+                            td class="number" data-label="simulated" { (value(claim.simulated, &claim.unit)) }
+                            td class="number" data-label="error" { (error(claim)) }
+                            td class="number" data-label="tolerance" { (tolerance(claim)) }
+                            td { (role(claim.part())) }
+                            td { (badge(claim.verdict)) }
                         }
                     }
                 }
@@ -289,7 +302,9 @@ fn figure(chart: &Chart) -> Markup {
                 h3 { (chart.title) }
                 p { (chart.text) }
             }
-            ul class="legend" {
+            // One curve that is called as the chart needs no legend.
+            @let is_told = chart.curves.len() == 1 && chart.curves[0].label == chart.title;
+            ul class="legend" hidden[is_told] {
                 @for ((i, curve), breaks) in chart.curves.iter().enumerate().zip(chart.breaks()) {
                     @if !curve.simulated.is_empty() || !curve.measured.is_empty() {
                         @let broken = ["solid", "dashed", "dotted"][breaks.min(2)];
