@@ -41,7 +41,7 @@ const MEASURE: &str = "\
     const drawn = [...document.querySelectorAll('figure svg')].filter(e => e.getBoundingClientRect().height > 50).length;\
     const elsewhere = performance.getEntriesByType('resource').map(e => e.name);\
     const lost = [...document.querySelectorAll('nav a')].filter(e => !document.getElementById(e.hash.slice(1))).map(e => e.hash);\
-    const clipped = [...document.querySelectorAll('figure svg text')].filter(e => { const t = e.getBoundingClientRect(), \
+    const clipped = [...document.querySelectorAll('figure svg text:not([transform])')].filter(e => { const t = e.getBoundingClientRect(), \
         s = e.closest('svg').getBoundingClientRect(); return t.right > s.right + 1 || t.left < s.left - 1; }).map(e => e.textContent);\
     document.body.setAttribute('data-probe', JSON.stringify({wide, drawn, elsewhere, lost, clipped, \
         height: document.body.scrollHeight, \
