@@ -132,7 +132,9 @@ local function tlp(tvb, tree, pinfo)
     -- Bits 9 and 8 of a tag stand beside the traffic class.
     local second = tvb(1, 1):uint()
     local high = bit.bor(bit.lshift(bit.band(second, 0x80), 2), bit.lshift(bit.band(second, 0x08), 5))
-    local interface = interface_id().value .. "/"
+    -- In a first pass that shows nothing Wireshark does not say which interface it is.
+    local id = interface_id()
+    local interface = (id and id.value or 0) .. "/"
     local name, about
     if code == 0x0a then
         name = has_data and "CplD" or "Cpl"
