@@ -12,15 +12,15 @@ fn unknown_key() {
         r#"ddio_way = { value = 2, source = "fitted: x" }"#,
         expect![[r#"
             error: `ddio_ways` is missing
-              --> my.toml:56:1
+              --> my.toml:57:1
                |
-            56 | [host.llc]
+            57 | [host.llc]
                | ^^^^^^^^^^ in this table
 
             error: unknown key `ddio_way` in `llc`
-              --> my.toml:72:1
+              --> my.toml:73:1
                |
-            72 | ddio_way = { value = 2, source = "fitted: x" }
+            73 | ddio_way = { value = 2, source = "fitted: x" }
                | ^^^^^^^^ not a key of this table
                |
                = help: did you mean `ddio_ways`? The keys here are `size`, `ways`, `slices`, `slice_fold`, `replacement`, `inclusion`, `snoop_filter_size`, `snoop_filter_ways`, `eviction_notice`, `core_hit`, `device_lookup`, `device_return`, `device_commit`, `device_service`, `streaming_waits`, `core_snoop`, `snoop_lookup`, `remote_home_hit`, `ddio_ways`, `device_reads_allocate`, `dirty_eviction`, `acquire`, `background`, `walks_allocate`"#]],
@@ -35,9 +35,9 @@ fn wrong_unit() {
         r#"core_hit = { value = "20 nanoseconds", source = "fitted: x" }"#,
         expect![[r#"
             error: `core_hit`: `20 nanoseconds` has `nanoseconds` as its unit; a time takes ps, ns, us, ms, s
-              --> my.toml:64:22
+              --> my.toml:65:22
                |
-            64 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
+            65 | core_hit = { value = "20 nanoseconds", source = "fitted: x" }
                |                      ^^^^^^^^^^^^^^^^
                |
                = help: such as "330 ns""#]],
@@ -52,9 +52,9 @@ fn no_unit() {
         r#"core_hit = { value = 20, source = "fitted: x" }"#,
         expect![[r#"
             error: `core_hit` takes a number with its unit as text, such as "330 ns", not an integer
-              --> my.toml:64:22
+              --> my.toml:65:22
                |
-            64 | core_hit = { value = 20, source = "fitted: x" }
+            65 | core_hit = { value = 20, source = "fitted: x" }
                |                      ^^ this is an integer"#]],
     );
 }
@@ -67,9 +67,9 @@ fn gigabits_where_gigabytes_belong() {
         r#"channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }"#,
         expect![[r#"
             error: `channel_bandwidth`: `17 Gbit/s` has `Gbit/s` as its unit; a byte rate takes B/s, kB/s, MB/s, GB/s, TB/s
-              --> my.toml:84:31
+              --> my.toml:85:31
                |
-            84 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
+            85 | channel_bandwidth = { value = "17 Gbit/s", source = "fitted: x" }
                |                               ^^^^^^^^^^^
                |
                = help: such as "12.8 GB/s""#]],
@@ -84,9 +84,9 @@ fn no_source() {
         r#"core_hit = "20 ns""#,
         expect![[r#"
             error: `core_hit` does not say where its value comes from
-              --> my.toml:64:1
+              --> my.toml:65:1
                |
-            64 | core_hit = "20 ns"
+            65 | core_hit = "20 ns"
                | ^^^^^^^^
                |
                = help: write `core_hit = { value = .., source = "datasheet: .." }`, or a `source` for the whole table"#]],
@@ -101,9 +101,9 @@ fn no_source_in_a_figure() {
         r#"core_hit = { value = "20 ns" }"#,
         expect![[r#"
             error: `core_hit` does not say where its value comes from
-              --> my.toml:64:12
+              --> my.toml:65:12
                |
-            64 | core_hit = { value = "20 ns" }
+            65 | core_hit = { value = "20 ns" }
                |            ^^^^^^^^^^^^^^^^^^^
                |
                = help: add `source = "datasheet: .."` (or fitted, measured, specification, relative, assumed)"#]],
@@ -118,9 +118,9 @@ fn source_of_no_kind() {
         r#"core_hit = { value = "20 ns", source = "my guess" }"#,
         expect![[r#"
             error: the source of `core_hit` is of no known kind
-              --> my.toml:64:40
+              --> my.toml:65:40
                |
-            64 | core_hit = { value = "20 ns", source = "my guess" }
+            65 | core_hit = { value = "20 ns", source = "my guess" }
                |                                        ^^^^^^^^^^
                |
                = help: begin it with its kind and a colon: `fitted`, `fitted by hand`, `empirical`, `measured`, `datasheet`, `specification`, `relative`, `assumed`, `override`"#]],
@@ -135,9 +135,9 @@ fn impossible_width() {
         r#"width = { value = 3, source = "measured: x" }"#,
         expect![[r#"
             error: `width` cannot be 3
-               --> my.toml:148:19
+               --> my.toml:149:19
                 |
-            148 | width = { value = 3, source = "measured: x" }
+            149 | width = { value = 3, source = "measured: x" }
                 |                   ^ not a link width
                 |
                 = help: a link width is one of [1, 2, 4, 8, 12, 16, 32]"#]],
@@ -152,9 +152,9 @@ fn odd_mps() {
         r#"mps_bytes = { value = 300, source = "measured: x" }"#,
         expect![[r#"
             error: `mps_bytes` cannot be 300
-               --> my.toml:149:23
+               --> my.toml:150:23
                 |
-            149 | mps_bytes = { value = 300, source = "measured: x" }
+            150 | mps_bytes = { value = 300, source = "measured: x" }
                 |                       ^^^ not a payload or request limit in bytes
                 |
                 = help: a payload or request limit in bytes is one of [128, 256, 512, 1024, 2048, 4096]"#]],
@@ -169,9 +169,9 @@ fn ways_that_do_not_divide() {
         r#"size = "100000 B""#,
         expect![[r#"
             error: `size`: 97.656 KiB do not divide into sets of 8 lines
-              --> my.toml:42:8
+              --> my.toml:43:8
                |
-            42 | size = "100000 B"
+            43 | size = "100000 B"
                |        ^^^^^^^^^^
                |
                = help: a multiple of 512 B (8 ways of 64 B)"#]],
@@ -186,9 +186,9 @@ fn more_ddio_ways_than_ways() {
         r#"ddio_ways = { value = 21, source = "fitted: x" }"#,
         expect![[r#"
             error: `ddio_ways`: 21 of 20 ways
-              --> my.toml:72:23
+              --> my.toml:73:23
                |
-            72 | ddio_ways = { value = 21, source = "fitted: x" }
+            73 | ddio_ways = { value = 21, source = "fitted: x" }
                |                       ^^
                |
                = help: from 0 (no DDIO) to 20"#]],
@@ -220,9 +220,9 @@ fn none_of_something() {
         r#"walkers = { value = 0, source = "fitted: x" }"#,
         expect![[r#"
             error: `walkers` cannot be 0
-               --> my.toml:197:21
+               --> my.toml:198:21
                 |
-            197 | walkers = { value = 0, source = "fitted: x" }
+            198 | walkers = { value = 0, source = "fitted: x" }
                 |                     ^
                 |
                 = help: from 1 to 4294967295"#]],
@@ -237,9 +237,9 @@ fn unknown_name() {
         r#"remote_write = { value = "allocate-at-device", source = "fitted: x" }"#,
         expect![[r#"
             error: `remote_write` cannot be "allocate-at-device"
-               --> my.toml:108:26
+               --> my.toml:109:26
                 |
-            108 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
+            109 | remote_write = { value = "allocate-at-device", source = "fitted: x" }
                 |                          ^^^^^^^^^^^^^^^^^^^^
                 |
                 = help: one of `allocate-at-device-socket`, `write-home-keep-copy`, `allocate-at-home-socket`, `to-home-memory`"#]],
@@ -254,9 +254,9 @@ fn refresh_longer_than_its_interval() {
         r#"refresh_duration = { value = "9 us", source = "fitted: x" }"#,
         expect![[r#"
             error: `refresh_duration`: a refresh of 9 µs does not end within its interval of 7.8 µs
-              --> my.toml:94:30
+              --> my.toml:95:30
                |
-            94 | refresh_duration = { value = "9 us", source = "fitted: x" }
+            95 | refresh_duration = { value = "9 us", source = "fitted: x" }
                |                              ^^^^^^
                |
                = help: less than `refresh_interval`"#]],
@@ -271,17 +271,17 @@ fn link_to_nowhere() {
         r#"links = { value = [[0, 2]], source = "datasheet: x" }"#,
         expect![[r#"
             error: `links`: there is no socket 2
-               --> my.toml:101:19
+               --> my.toml:102:19
                 |
-            101 | links = { value = [[0, 2]], source = "datasheet: x" }
+            102 | links = { value = [[0, 2]], source = "datasheet: x" }
                 |                   ^^^^^^^^
                 |
                 = help: sockets are numbered 0 to 1
 
             error: `links`: some sockets cannot be reached from socket 0
-               --> my.toml:101:19
+               --> my.toml:102:19
                 |
-            101 | links = { value = [[0, 2]], source = "datasheet: x" }
+            102 | links = { value = [[0, 2]], source = "datasheet: x" }
                 |                   ^^^^^^^^
                 |
                 = help: add links until every socket can be reached"#]],
@@ -296,9 +296,9 @@ fn credits_for_less_than_a_payload() {
         "pd = 8",
         expect![[r#"
             error: `pd`: 8 credits do not hold a payload of 256 B
-               --> my.toml:160:6
+               --> my.toml:161:6
                 |
-            160 | pd = 8
+            161 | pd = 8
                 |      ^
                 |
                 = help: at least 16 (`mps_bytes` / 16)"#]],
@@ -313,9 +313,9 @@ fn missing_key() {
         "",
         expect![[r#"
             error: `ddio_ways` is missing
-              --> my.toml:56:1
+              --> my.toml:57:1
                |
-            56 | [host.llc]
+            57 | [host.llc]
                | ^^^^^^^^^^ in this table"#]],
     );
 }
@@ -345,9 +345,9 @@ fn empirical_without_its_worth() {
         r#"core_hit = { value = "20 ns", source = "empirical: x" }"#,
         expect![[r#"
             error: `core_hit` is empirical and does not say what results are without it
-              --> my.toml:64:12
+              --> my.toml:65:12
                |
-            64 | core_hit = { value = "20 ns", source = "empirical: x" }
+            65 | core_hit = { value = "20 ns", source = "empirical: x" }
                |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
                |
                = help: write `without = "0 ns: bw_dma_sz_sweep 1.1 / 3.9 % instead of 0.4 / 3.9 %"` beside its value: `nearfar compare --set` tells"#]],
@@ -362,9 +362,9 @@ fn worth_of_what_is_not_empirical() {
         r#"core_hit = { value = "20 ns", source = "fitted: x", without = "0 ns: worse" }"#,
         expect![[r#"
             error: `core_hit` is not empirical, so `without` says nothing
-              --> my.toml:64:53
+              --> my.toml:65:53
                |
-            64 | core_hit = { value = "20 ns", source = "fitted: x", without = "0 ns: worse" }
+            65 | core_hit = { value = "20 ns", source = "fitted: x", without = "0 ns: worse" }
                |                                                     ^^^^^^^
                |
                = help: take `without` away, or begin the source with `empirical:`"#]],
@@ -380,9 +380,9 @@ fn half_of_a_pair() {
 largest = { value = "256 B", source = "fitted: x" }"#,
         expect![[r#"
             error: `largest`: only one of `largest` and `largest_from` is given
-               --> my.toml:136:21
+               --> my.toml:137:21
                 |
-            136 | largest = { value = "256 B", source = "fitted: x" }
+            137 | largest = { value = "256 B", source = "fitted: x" }
                 |                     ^^^^^^^
                 |
                 = help: both, or neither: no request is very large then"#]],

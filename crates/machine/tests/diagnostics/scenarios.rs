@@ -85,17 +85,17 @@ fn a_wrong_change_of_the_machine() {
         "[change.host.llc]\nddio_wayz = 4\nways = 7\n\n[pcie_bench]",
         expect![[r#"
             error: `size`: 25 MiB do not divide into sets of 7 lines
-              --> machines/dell-t430.toml:57:18
+              --> machines/dell-t430.toml:58:18
                |
-            57 | size = { value = "25 MiB", source = "datasheet: Intel ARK, Xeon E5-2630 v4" }
+            58 | size = { value = "25 MiB", source = "datasheet: Intel ARK, Xeon E5-2630 v4" }
                |                  ^^^^^^^^
                |
                = help: a multiple of 448 B (7 ways of 64 B)
 
             error: `slices`: 25 MiB with 7 ways do not divide into 10 slices
-              --> machines/dell-t430.toml:59:20
+              --> machines/dell-t430.toml:60:20
                |
-            59 | slices = { value = 10, source = "datasheet: capacity / 2.5 MiB" }
+            60 | slices = { value = 10, source = "datasheet: capacity / 2.5 MiB" }
                |                    ^^
                |
                = help: from 1 to 16; `size` is `slices` x a power of two x 448 B (`ways` x 64 B)
