@@ -8,3 +8,4 @@ pub mod ntb;
 pub mod nvme;
 pub mod team;
 pub mod vfio;
+pub mod virtio_net;

@@ -26,6 +26,8 @@ record! {
         kpio_cost: BTreeMap<String, Figure<Cycles>>,
         /// What pieces of the team driver cost.
         team_cost: BTreeMap<String, Figure<Cycles>>,
+        /// What pieces of the driver of virtual NICs cost.
+        virtio_net_cost: BTreeMap<String, Figure<Cycles>>,
         /// What pieces of the NVMe driver cost.
         nvme_cost: BTreeMap<String, Figure<Cycles>>,
         /// What a guest's being left costs, and what follows.

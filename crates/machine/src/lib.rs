@@ -57,8 +57,9 @@ pub use cluster::{
 };
 pub use computer::{
     ComputerScenario, ComputerSetup, DeviceEntry, DeviceFile, DeviceSetup, DiskSetup, DmaMode, DriveSetup,
-    FoundLink, HostEntry, HostSetup, InterfaceSetup, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup,
-    SlotSetup, TeamEntry, TeamMode, TeamSetup, VmEntry, VmSetup, links_found,
+    FoundLink, HostEntry, HostSetup, HypervisorEntry, HypervisorSetup, InterfaceSetup, LinkEntry, LinkSetup,
+    PcieSwitchEntry, PcieSwitchSetup, Placement, SlotSetup, TeamEntry, TeamMode, TeamSetup, VirtualNicSetup,
+    VmEntry, VmSetup, links_found,
 };
 pub use diagnostic::{Diagnostic, Diagnostics};
 pub use doc::{Doc, Kindred, Listed, figures, set_number};
@@ -93,4 +94,4 @@ pub use scenario::{
 };
 pub use shape::{FileShape, Key, Shape, Single, files as file_shapes};
 pub use suggest::nearest;
-pub use traffic::{SinkEntry, SinkSetup, SourceEntry, SourceSetup};
+pub use traffic::{GeneratorEntry, GeneratorSetup, SinkEntry, SinkSetup, SourceEntry, SourceSetup};

@@ -16,6 +16,7 @@ macro_rules! built_in {
 
 /// The repository's files: path in the repository, text. A new file takes one line.
 const BUILT_IN: &[(&str, &str)] = built_in![
+    "machines/dell-r720.toml",
     "machines/dell-r730.toml",
     "machines/dolphin-e5-1650v4.toml",
     "machines/dolphin-e5-2603v4.toml",
@@ -52,6 +53,8 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/switches/pm8536.toml",
     "scenarios/82599-send.toml",
     "scenarios/dd-verify.toml",
+    "scenarios/l2fwd.toml",
+    "scenarios/numa-io.toml",
     "scenarios/bond.toml",
     "scenarios/descriptor-send.toml",
     "scenarios/dual-port.toml",

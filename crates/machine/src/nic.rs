@@ -112,6 +112,9 @@ fn check_controller(nic: &Nic, check: &mut Check<'_>) {
     }
     let rules = controller.flow_rules.value.into();
     check.require_within("flow_rules", rules, (0, 65_535), "rules are not possible");
+    if let Some(addresses) = &controller.addresses {
+        check.require_within("addresses", addresses.value.into(), (0, 65_535), "addresses are not possible");
+    }
     for (key, size, limits) in [
         ("max_frame", &controller.max_frame, (64, 65_535)),
         ("tso_max", &controller.tso_max, (64, 1 << 20)),
@@ -166,6 +169,8 @@ record! {
         rss_entries: Figure<Count>,
         /// Rules that steer flows to queues, for each function; 0 for none.
         flow_rules: Figure<u32>,
+        /// Ethernet addresses that a function takes frames for beside its own, each with a queue (VMDq); none if not given.
+        addresses: Option<Figure<u32>>,
         /// Reads of the link that may be outstanding at once.
         tags: Figure<Count>,
         /// Largest single read of a frame's data (bytes).

@@ -67,6 +67,8 @@ record! {
     pub struct NicDriverEntry {
         /// Pairs of queues; as many as there are cores and the NIC has, if not given.
         channels: Option<Placed<Count>>,
+        /// Whether pairs of queues are spread over the nodes, one at each in turn; if not, those of the NIC's node come first.
+        over_nodes: Option<bool>,
         /// Descriptors of a sending queue: a power of two; what the first NIC's file says if not given, or 512.
         tx_ring: Option<Placed<Count>>,
         /// The same of a receiving queue; as for sending if not given.

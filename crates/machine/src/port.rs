@@ -49,7 +49,11 @@ fn each<T>(
     Ok(found)
 }
 
-fn ipv4(text: &str) -> Result<(Ipv4Addr, u8), String> {
+/// An address with the length of its network's prefix.
+///
+/// # Errors
+/// What to write instead.
+pub(crate) fn ipv4(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let help = "an IPv4 address with the length of its network's prefix, such as `10.1.2.3/24`";
     let (address, prefix) = text.split_once('/').ok_or(help)?;
     let address: Ipv4Addr = address.parse().map_err(|_| help)?;

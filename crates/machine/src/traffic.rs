@@ -8,7 +8,7 @@ use crate::diagnostic::Diagnostic;
 use crate::placed::Placed;
 use crate::port::is_host;
 use crate::read::{Check, record};
-use units::{BitRate, Duration};
+use units::{BitRate, Bytes, Duration};
 
 /// The address before that of the first source that is given none.
 const FIRST: u32 = Ipv4Addr::new(10, 0, 255, 0).to_bits();
@@ -151,6 +151,94 @@ impl SinkSetup {
         (1..).zip(entries).filter_map(find).collect()
     }
 }
+
+record! {
+    /// A generator of UDP packets at the end of a cable, which also takes what comes back of them.
+    pub struct GeneratorEntry {
+        /// What the scenario calls it.
+        name: Placed<String>,
+        /// Virtual machines that receive, in turn: `a/x` for `x` of host `a`. Each has a virtual NIC.
+        to: Vec<Placed<String>>,
+        /// Bytes of a frame with its check sequence; 64 if not given.
+        frame: Option<Bytes>,
+        /// How much of its port's speed it sends with, from 0 to 1; 1 if not given.
+        load: Option<f64>,
+        /// Speed of its port; 10 Gbit/s if not given.
+        rate: Option<BitRate>,
+    }
+    check |generator: &GeneratorEntry, check: &mut Check<'_>| {
+        check.require_ethernet("rate", generator.rate);
+        let fits = generator.frame.is_none_or(|frame| (64..=1518).contains(&frame.get()));
+        check.require(fits, "frame", "Ethernet has no such frames", "from 64 B to 1518 B");
+        let shares = generator.load.is_none_or(|load| (0.0..=1.0).contains(&load));
+        check.require(shares, "load", "it is a share of the port's speed", "from 0 to 1");
+        check.require(!generator.to.is_empty(), "to", "it would send nothing", "such as `[\"a/x\"]`");
+    }
+}
+
+impl GeneratorEntry {
+    /// Speed of its port.
+    pub(crate) fn speed(&self) -> BitRate {
+        self.rate.unwrap_or(BitRate::gbit_per_s(10))
+    }
+}
+
+/// A generator of a scenario.
+#[derive(Debug, Clone)]
+pub struct GeneratorSetup {
+    /// What the scenario calls it.
+    pub name: String,
+    /// Its own address.
+    pub address: Ipv4Addr,
+    /// Who receives: Ethernet and own addresses.
+    pub to: Vec<([u8; 6], Ipv4Addr)>,
+    /// Bytes of a frame with its check sequence.
+    pub frame: u16,
+    /// Share of its port's speed.
+    pub load: f64,
+    /// Speed of its port.
+    pub rate: BitRate,
+}
+
+impl GeneratorSetup {
+    /// The generators of a scenario's entries; what is wrong with those that are missing.
+    pub(crate) fn find(
+        entries: &[GeneratorEntry],
+        hosts: &[HostSetup],
+        wrong: &mut Vec<Diagnostic>,
+    ) -> Vec<Self> {
+        let virtual_nic = |name: &str| {
+            let (host, vm) = name.split_once('/')?;
+            let host = hosts.iter().find(|own| own.name == host)?;
+            host.vms.iter().find(|own| own.name == vm)?.nic
+        };
+        let mut found = Vec::new();
+        for (n, entry) in (1u32..).zip(entries) {
+            let mut to = Vec::new();
+            for name in &entry.to {
+                let Some(nic) = virtual_nic(&name.value) else {
+                    let message = format!("`{}` is no virtual machine with a virtual NIC", name.value);
+                    let help = "`HOST/NAME` of a `[[host.vm]]` with `uplink`";
+                    wrong.push(Diagnostic::new(&name.place, message).help(help));
+                    continue;
+                };
+                to.push((nic.mac, nic.address.0));
+            }
+            found.push(Self {
+                name: entry.name.value.clone(),
+                address: Ipv4Addr::from_bits(FIRST_GENERATOR + n),
+                to,
+                frame: entry.frame.map_or(64, |frame| frame.get() as u16),
+                load: entry.load.unwrap_or(1.0),
+                rate: entry.speed(),
+            });
+        }
+        found
+    }
+}
+
+/// The address before that of the first generator.
+const FIRST_GENERATOR: u32 = Ipv4Addr::new(10, 0, 253, 0).to_bits();
 
 /// A tester's own address, the one given or `usual`, that nobody else may have.
 fn address(

@@ -328,3 +328,31 @@ fn a_guest_has_what_is_passed_through_and_its_host_has_it_no_more() {
     let wrong = load(&other).expect_err("no such guest");
     assert!(wrong.contains("has no virtual machine `x`") && wrong.contains("[[host.vm]]"), "{wrong}");
 }
+
+/// What is wrong with virtual NICs and generators is told at its line.
+#[test]
+fn a_virtual_nic_has_an_uplink_that_sorts_by_address() {
+    const L2FWD: &str = include_str!("../../../scenarios/l2fwd.toml");
+    let setup = load(L2FWD).unwrap();
+    let nic = setup.hosts[0].vms[0].nic.expect("a virtual NIC");
+    assert_eq!((nic.uplink, nic.polled), (0, true));
+    assert_eq!(setup.generators[0].to, [(nic.mac, nic.address.0)]);
+    let line = |words: &str| {
+        let at = L2FWD.lines().position(|line| line == words).expect(words) + 1;
+        format!("x.toml:{at}:")
+    };
+    for (from, to, words) in [
+        ("uplink = \"nic\"", "uplink = \"nik\"", "there are `nic`"),
+        ("polled = true", "address = \"10.0.0.0/16\"", "no host's"),
+        ("to = [\"a/x\"]", "to = [\"a/y\"]", "`[[host.vm]]` with `uplink`"),
+        ("load = 0.05", "load = 2.0", "from 0 to 1"),
+    ] {
+        let said = load(&L2FWD.replace(from, to)).expect_err(to);
+        assert!(said.contains(&line(from)) && said.contains(words), "{to}: {said}");
+    }
+    let said = load(&L2FWD.replace("\"82599\"", "\"modern\"")).expect_err("no addresses");
+    assert!(said.contains("controller.addresses") && said.contains(&line("uplink = \"nic\"")), "{said}");
+    let said =
+        load(&L2FWD.replace("[host.nic_driver]", "[host.hypervisor]\nperiod = \"1 us\"\n[host.nic_driver]"));
+    assert!(said.expect_err("too often").contains("100 us at least"));
+}

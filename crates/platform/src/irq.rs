@@ -1,8 +1,11 @@
 //! Interrupts as a driver sees them.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::cpu::{Async, Cpu, CpuId};
+use crate::sync::WaitQueue;
 
 /// An interrupt number of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -57,6 +60,37 @@ pub trait NapiOps {
     fn enable(&self);
     /// Waits until it is not polled and keeps it so.
     fn disable(&self) -> Async<'static, ()>;
+    /// From now on it is polled by a task that [takes](Pollers::take) it from a list, in place of softirq context (Linux:
+    /// threaded NAPI).
+    fn set_thread(&self, list: &Rc<Pollers>);
+    /// Polls, in the task that has taken it from its list: as many pieces of work as it says.
+    fn poll<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, usize>;
+}
+
+/// What a task has to poll.
+#[derive(Default)]
+pub struct Pollers {
+    list: RefCell<VecDeque<NapiHandle>>,
+    /// Told when something is put on it.
+    pub arrived: WaitQueue,
+}
+
+impl Pollers {
+    /// For kernels: puts something on the list.
+    pub fn put(&self, napi: NapiHandle) {
+        self.list.borrow_mut().push_back(napi);
+        self.arrived.wake_one();
+    }
+
+    /// Takes the first.
+    pub fn take(&self) -> Option<NapiHandle> {
+        self.list.borrow_mut().pop_front()
+    }
+
+    /// Whether there is nothing to poll.
+    pub fn is_empty(&self) -> bool {
+        self.list.borrow().is_empty()
+    }
 }
 
 /// A driver's hold on its [`Napi`].

@@ -30,5 +30,6 @@ pub mod storage;
 pub mod sync;
 pub mod tags;
 pub mod testing;
+pub mod virtio;
 
 pub use error::Error;

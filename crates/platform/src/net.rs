@@ -6,7 +6,7 @@ use units::{BitRate, Duration};
 
 use crate::cpu::{Async, Cpu, CpuId, Node};
 use crate::error::Error;
-use crate::irq::NapiHandle;
+use crate::irq::{Irq, NapiHandle};
 
 pub use crate::packet::{Checksum, Fragment, Packet, PacketDevice, PacketOwner, PacketQueue, TxFlow};
 pub use wire::ethernet::MacAddr;
@@ -234,6 +234,29 @@ pub trait NetDriver {
         let _ = (cpu, rule);
     }
 
+    /// Takes frames for a further Ethernet address, into a queue of its own (VMDq), or into another one than before: none of them
+    /// passes another. Without a queue they are not taken any more. It outlives a reset of the device.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the table is full, [`Error::NotSupported`] if there is none, [`Error::Invalid`] if there is no such
+    /// queue, [`Error::Busy`] if the device is not open.
+    fn set_address(&self, cpu: &Cpu, mac: MacAddr, queue: Option<u16>) -> Result<(), Error> {
+        let _ = (cpu, mac, queue);
+        Err(Error::NotSupported)
+    }
+
+    /// What polls a pair of queues; none if there is no such pair.
+    fn poll_of(&self, queue: u16) -> Option<NapiHandle> {
+        let _ = queue;
+        None
+    }
+
+    /// The interrupt of a pair of queues; none if there is no such pair.
+    fn interrupt_of(&self, queue: u16) -> Option<Irq> {
+        let _ = queue;
+        None
+    }
+
     /// Which queue each value of the RSS hash goes to; empty if there is no such table.
     fn indirection(&self) -> Vec<u16> {
         Vec::new()
@@ -264,6 +287,22 @@ pub trait NetDriver {
         None
     }
 }
+
+/// A network device that one program has for itself and polls, past the kernel (DPDK's drivers).
+pub trait PollDevice {
+    /// Takes it.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if the kernel uses it, or another program; what the device says.
+    fn start<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>>;
+    /// Takes received packets, until `into` has so many or no more are there.
+    fn receive(&self, cpu: &Cpu, into: &mut Vec<Packet>, most: usize);
+    /// Sends packets and gives the device buffers again; packets for which there is no room are left.
+    fn send(&self, cpu: &Cpu, packets: &mut Vec<Packet>);
+}
+
+/// The file by which programs find such a device.
+pub struct PollFile(pub Rc<dyn PollDevice>);
 
 /// Who stands above a network device in place of the stack: a device that is made of others (Linux: `rx_handler`, and the
 /// notifications of network devices).

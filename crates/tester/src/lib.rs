@@ -7,14 +7,17 @@
 //! | file | subject |
 //! |---|---|
 //! | `source` | a source of a TCP stream |
+//! | `generator` | a generator of UDP packets, which takes what comes back |
 //! | `sink` | a sink of any number of them |
 //! | `port` | its frames: addresses, headers, check sequences |
 
 #![forbid(unsafe_code)]
 
+mod generator;
 mod port;
 mod sink;
 mod source;
 
+pub use generator::{Flow, Generator, GeneratorHandle, GeneratorParams};
 pub use sink::{Sink, SinkParams};
 pub use source::{Ending, Sent, Source, SourceHandle, SourceParams};

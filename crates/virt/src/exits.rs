@@ -21,11 +21,13 @@ pub enum Exit {
     EndOfInterrupt,
     /// A page was met while it was being moved.
     Violation,
+    /// A call of the hypervisor: a virtual NIC starts or stops, or has something to send.
+    Call,
 }
 
 impl Exit {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Config,
         Self::Mmio,
         Self::Unmapped,
@@ -34,6 +36,7 @@ impl Exit {
         Self::Interrupt,
         Self::EndOfInterrupt,
         Self::Violation,
+        Self::Call,
     ];
 
     /// What counters call it.
@@ -47,6 +50,7 @@ impl Exit {
             Self::Interrupt => "interrupt",
             Self::EndOfInterrupt => "end-of-interrupt",
             Self::Violation => "violation",
+            Self::Call => "call",
         }
     }
 }

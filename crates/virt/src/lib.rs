@@ -16,6 +16,8 @@
 //! | `ground` | what the guest's kernel stands on |
 //! | `exits` | why guests are left, counted |
 //! | `costs` | what exits cost |
+//! | `net/` | virtual NICs and the I/O threads that serve them |
+//! | `placement/` | where virtual machines and I/O threads run |
 //!
 //! # What is left out
 //! The guest's own page tables: a miss of the TLB reads the host's tables alone, where a real one reads up to 24 entries for both
@@ -29,6 +31,8 @@ mod function;
 mod ground;
 mod interrupts;
 mod memory;
+pub mod net;
+pub mod placement;
 mod port;
 mod vcpu;
 mod vfio;

@@ -9,8 +9,8 @@ use hardware::Fabric;
 use hardware::iommu::PostedDescriptor;
 use kernel::{Ground, GuestMode, InterruptSink, Kernel, KernelParams};
 use platform::Error;
-use platform::cpu::{Cpu, CpuId, Node, Part};
-use platform::kernel::TaskParams;
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
+use platform::kernel::{TaskId, TaskParams};
 use platform::memory::{Pages, PhysAddr, Policy};
 use platform::pci::PciDevice;
 use platform::sync::Completion;
@@ -24,7 +24,7 @@ use crate::function::GuestMessage;
 use crate::ground::GuestGround;
 use crate::interrupts::{self, GuestInterrupts, InterruptSupport, Postbox};
 use crate::memory::{GuestMemory, GuestNode};
-use crate::vcpu::{InGuest, Vcpu, Watcher};
+use crate::vcpu::{InGuest, Request, Vcpu, Watcher};
 use crate::vfio::{Assigned, Change, Container, HostFunction, Vfio, VfioDevice};
 
 /// What a virtual machine is made of.
@@ -175,9 +175,13 @@ impl Machine {
 
     /// A message for the guest, sent by the host's core `cpu`: the vCPU that it is for is told.
     pub fn send(self: &Rc<Self>, cpu: &Cpu, message: GuestMessage) {
-        let number = interrupts::core_of(message);
+        self.inject(cpu, interrupts::core_of(message), interrupts::vector_of(message));
+    }
+
+    /// The guest's core `number` is to be interrupted, says the host's core `cpu`.
+    pub fn inject(self: &Rc<Self>, cpu: &Cpu, number: usize, vector: u8) {
         let Some(vcpu) = self.vcpus.get(number) else { return };
-        let notification = vcpu.postbox.post(cpu, interrupts::vector_of(message));
+        let notification = vcpu.postbox.post(cpu, vector);
         if vcpu.is_halted() {
             return vcpu.kick();
         }
@@ -223,6 +227,19 @@ impl Machine {
     fn wake_posted(&self) {
         let waits = |vcpu: &&Vcpu| vcpu.is_halted() && vcpu.postbox.is_pending();
         self.vcpus.iter().filter(waits).for_each(Vcpu::kick);
+    }
+
+    /// The guest leaves its core for what the hypervisor does itself, without its user space.
+    pub fn call(&self, core: CpuId, exit: Exit, work: impl FnOnce(&Cpu) + 'static) -> engine::Completion<()> {
+        let (completer, answer) = engine::oneshot();
+        let work = Box::new(move |cpu: Cpu| -> Async<'static, ()> {
+            Box::pin(async move {
+                work(&cpu);
+                completer.complete(());
+            })
+        });
+        self.vcpus[usize::from(core.0)].ask(Request { exit, work });
+        answer
     }
 
     /// Cycles of the host's cores.
@@ -438,6 +455,35 @@ impl Vm {
     /// Its kernel.
     pub fn kernel(&self) -> Rc<Kernel> {
         Rc::clone(&self.kernel.borrow())
+    }
+
+    /// What it shares with the host's parts of its devices.
+    pub(crate) fn machine(&self) -> &Rc<Machine> {
+        &self.machine
+    }
+
+    /// Its vCPUs' tasks of the host.
+    pub fn tasks(&self) -> Vec<TaskId> {
+        self.machine.vcpus.iter().filter_map(|vcpu| vcpu.task.get()).collect()
+    }
+
+    /// Lets its vCPUs run on these cores of the host from now on, and takes its memory to a node, page after page.
+    ///
+    /// # Errors
+    /// As of [`GuestMemory::move_page`]: what has moved stays there.
+    pub async fn move_to(&self, cpu: &Cpu, cores: &[CpuId], node: Node) -> Result<(), Error> {
+        const LARGE: usize = 2 << 20;
+        let host = self.machine.host_kernel.upgrade().ok_or(Error::NoDevice)?;
+        for task in self.tasks() {
+            host.face().set_affinity(task, cores)?;
+        }
+        for (start, length) in self.memory().ranges().into_iter().flatten() {
+            for offset in (0..length).step_by(LARGE) {
+                self.memory().move_page(cpu, start + offset, node)?;
+                cpu.sync().await;
+            }
+        }
+        Ok(())
     }
 
     /// Its memory.

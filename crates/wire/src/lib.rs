@@ -10,6 +10,7 @@
 //!   of NVM Express;
 //! * [`ethernet`], [`ip`]: frames and packets of networks; [`pcap`]: captures of them;
 //! * [`gpu`]: registers, rings and commands of the GPU;
+//! * [`virtio`]: rings that guests share with their hypervisor;
 //! * [`nic`]: registers, descriptors and completions of the NIC; [`kpio`]: frames in its programmed-I/O queues.
 
 #![forbid(unsafe_code)]
@@ -25,5 +26,6 @@ pub mod ntb;
 pub mod nvme;
 pub mod pcap;
 pub mod pcie;
+pub mod virtio;
 
 pub use malformed::Malformed;

@@ -8,6 +8,7 @@ pub mod dd;
 pub mod ethtool;
 pub mod fio;
 pub mod iperf;
+pub mod l2fwd;
 mod lat_mem_rd;
 mod latency;
 pub mod memcached;

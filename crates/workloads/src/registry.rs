@@ -42,6 +42,7 @@ pub const PROGRAMS: &[Command] = &[
     command::<crate::cuda::pingpong::GpuPingPong>("gpu-pingpong"),
     command::<crate::cuda::train::GpuTrain>("gpu-train"),
     command::<crate::iperf::Iperf>("iperf"),
+    command::<crate::l2fwd::L2fwd>("l2fwd"),
     command::<crate::lat_mem_rd::LatMemRd>("lat_mem_rd"),
     command::<crate::memcached::Memaslap>("memaslap"),
     command::<crate::memcached::Memcached>("memcached"),

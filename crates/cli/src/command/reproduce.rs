@@ -133,6 +133,7 @@ mod tests {
             ClaimFile::pcie_bench(),
             ClaimFile::ioctopus(),
             ClaimFile::kpio_wc(),
+            ClaimFile::numa_io(),
             ClaimFile::device_lending(),
         ] {
             let nothing = Evidence::default();

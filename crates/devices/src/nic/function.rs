@@ -10,7 +10,7 @@ use wire::pcie::config::ConfigSpace;
 use super::params::{NicFunctionParams, NicParams};
 use super::ring::Ring;
 use super::rx::RxQueue;
-use super::steering::{FlowKey, FlowTable, Rss};
+use super::steering::{AddressTable, FlowKey, FlowTable, Rss};
 use super::tx::TxQueue;
 
 /// Interrupt coalescing of a vector.
@@ -64,6 +64,15 @@ impl FlowRegisters {
     }
 }
 
+/// Registers that describe an address rule, and the outcome of the last command.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddressRegisters {
+    pub mac: [u8; 6],
+    pub rule: u32,
+    pub target: u32,
+    pub result: u32,
+}
+
 /// A function.
 pub struct NicFunction {
     pub params: NicFunctionParams,
@@ -79,6 +88,9 @@ pub struct NicFunction {
     pub rss: Rss,
     pub rules: FlowTable,
     pub flow: FlowRegisters,
+    /// Further addresses that it takes frames for, and their queues.
+    pub addresses: AddressTable,
+    pub address: AddressRegisters,
     pub tx: Vec<TxQueue>,
     pub rx: Vec<RxQueue>,
     /// Longest frame that stays in the device for the driver to fetch.
@@ -111,6 +123,8 @@ impl NicFunction {
             rss: Rss::new(params.rss_entries),
             rules: FlowTable::new(params.flow_rules),
             flow: FlowRegisters::RESET,
+            addresses: AddressTable::new(if physical.is_none() { params.addresses } else { 0 }),
+            address: AddressRegisters::default(),
             tx: (0..tx).map(|_| TxQueue::new(params.tx.cache)).collect(),
             rx: (0..rx).map(|_| RxQueue::new(params.rx.cache)).collect(),
             longest_held: 0,
@@ -121,6 +135,11 @@ impl NicFunction {
     /// Whether the device knows its address: a virtual function that does not run may not exist.
     pub fn is_known(&self) -> bool {
         self.enabled || self.physical.is_none()
+    }
+
+    /// Whether frames to an address are for it.
+    pub fn is_addressed(&self, to: MacAddr) -> bool {
+        self.mac == to || self.addresses.has(to)
     }
 
     pub fn port(&self) -> EthernetPort {

@@ -41,6 +41,8 @@ pub struct NicParams {
     pub rss_entries: u16,
     /// Rules that steer flows to queues, for each function.
     pub flow_rules: u16,
+    /// Further Ethernet addresses of each function, each with a queue of its own; 0 for none.
+    pub addresses: u16,
     /// Rules of the internal switch that steer flows to functions, for each physical function. All together number at most 65535.
     pub switch_rules: u16,
     /// Flow control at the Ethernet ports, if it is on.
@@ -199,6 +201,7 @@ impl NicParams {
             features: ALL_FEATURES,
             rss_entries: 128,
             flow_rules: 8192,
+            addresses: 128,
             switch_rules: 8192,
             flow_control: None,
             tx,
@@ -245,7 +248,7 @@ impl NicParams {
         nic.rate = BitRate::gbit_per_s(1);
         (nic.tx_queues, nic.rx_queues, nic.vectors) = (4, 4, 8);
         nic.features &= !feature::FLOW_RULES;
-        (nic.flow_rules, nic.switch_rules) = (0, 0);
+        (nic.flow_rules, nic.switch_rules, nic.addresses) = (0, 0, 0);
         nic.max_frame = 9234;
         nic.tx = PathParams { fetch: 8, cache: 32, write_back: 1, memory: 16 << 10, ..nic.tx };
         nic.rx = PathParams { fetch: 8, cache: 32, memory: 32 << 10, ..nic.rx };

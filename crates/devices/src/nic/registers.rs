@@ -3,13 +3,18 @@
 use platform::device::{DeviceBus, FunctionIndex};
 use units::Duration;
 use wire::nic::registers::{
-    self as regs, HELD_BYTES, WIDE_STRIDE, control, counter, feature, flow, queue, status, vector,
+    self as regs, HELD_BYTES, WIDE_STRIDE, address, control, counter, feature, flow, queue, status, vector,
 };
 use wire::nic::toeplitz::KEY_LEN;
+
+use wire::ethernet::MacAddr;
 
 use super::Nic;
 use super::kpio::{Changed, Kpio};
 use super::steering::FlowTable;
+
+/// The rest of an address rule's address.
+const MAC_REST: u64 = address::MAC + 4;
 
 /// A place in a block of registers that repeats: which one, and where in it.
 fn block(at: u64, base: u64, stride: u64, number: usize) -> Option<(usize, u64)> {
@@ -95,6 +100,12 @@ impl Nic {
             flow::RESULT => state.flow.result,
             flow::AGE_US => state.flow.age_us,
             flow::HITS => state.flow.hits,
+            regs::ADDRESSES if state.physical.is_none() => params.addresses.into(),
+            address::MAC => le(&state.address.mac),
+            MAC_REST => u32::from(state.address.mac[4]) | u32::from(state.address.mac[5]) << 8,
+            address::RULE => state.address.rule,
+            address::TARGET => state.address.target,
+            address::RESULT => state.address.result,
             _ => 0,
         }
     }
@@ -160,8 +171,24 @@ impl Nic {
             flow::RULE => state.flow.rule = value,
             flow::TARGET => state.flow.target = value,
             flow::COMMAND => self.flow_command(bus, function, value),
+            address::MAC => state.address.mac[..4].copy_from_slice(&bytes),
+            MAC_REST => state.address.mac[4..].copy_from_slice(&bytes[..2]),
+            address::RULE => state.address.rule = value,
+            address::TARGET => state.address.target = value,
+            address::COMMAND => self.address_command(bus, function, value),
             _ => {}
         }
+    }
+
+    fn address_command(&mut self, bus: &mut dyn DeviceBus, function: u8, command: u32) {
+        let state = &mut self.functions[usize::from(function)];
+        let asked = state.address;
+        state.address.result = match command {
+            flow::ADD if asked.target >= state.rx.len() as u32 => flow::RESULT_RANGE,
+            flow::ADD => state.addresses.add(bus.now(), asked.rule, MacAddr(asked.mac), asked.target as u16),
+            flow::REMOVE => state.addresses.remove(asked.rule),
+            _ => flow::RESULT_UNKNOWN,
+        };
     }
 
     fn flow_command(&mut self, bus: &mut dyn DeviceBus, function: u8, command: u32) {

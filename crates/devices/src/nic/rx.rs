@@ -145,37 +145,39 @@ impl Nic {
             return None;
         }
         let (mut seen, mut queue, mut left) = (Seen::default(), 0, None);
-        if let Some(parts) = parts {
-            if state.has(feature::RSS)
-                && let Some((hash, with_ports)) = state.rss.hash(&parts.flow)
-            {
-                seen.hash = hash;
-                seen.flags |= HASHED | if with_ports { HASHED_PORTS } else { 0 };
-                queue = state.rss.queue(hash);
+        if let Some(parts) = &parts
+            && state.has(feature::RSS)
+            && let Some((hash, with_ports)) = state.rss.hash(&parts.flow)
+        {
+            seen.hash = hash;
+            seen.flags |= HASHED | if with_ports { HASHED_PORTS } else { 0 };
+            queue = state.rss.queue(hash);
+        }
+        let has_rules = state.has(feature::FLOW_RULES);
+        let rule = match state.addresses.find(now, frame) {
+            None if has_rules => parts.as_ref().and_then(|parts| state.rules.find(now, &parts.flow)),
+            found => found,
+        };
+        if let Some(found) = rule {
+            (seen.rule, seen.flags) = (found.number, seen.flags | STEERED);
+            // A new rule's flow went by its hash: any frame of that queue may be one of its.
+            let rx = &state.rx;
+            let hashed =
+                || Placement { function, queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
+            let last = found.last.unwrap_or_else(hashed);
+            let old = rx.get(usize::from(last.queue));
+            if last.queue != found.target && old.is_some_and(|old| old.has_waiting(last.count)) {
+                queue = last.queue;
+            } else {
+                left = (last.queue != found.target).then_some(last.queue);
+                queue = found.target;
             }
-            if state.has(feature::FLOW_RULES)
-                && let Some(found) = state.rules.find(now, &parts.flow)
-            {
-                (seen.rule, seen.flags) = (found.number, seen.flags | STEERED);
-                // A new rule's flow went by its hash: any frame of that queue may be one of its.
-                let rx = &state.rx;
-                let hashed =
-                    || Placement { function, queue, count: rx.get(usize::from(queue)).map_or(0, |q| q.came) };
-                let last = found.last.unwrap_or_else(hashed);
-                let old = rx.get(usize::from(last.queue));
-                if last.queue != found.target && old.is_some_and(|old| old.has_waiting(last.count)) {
-                    queue = last.queue;
-                } else {
-                    left = (last.queue != found.target).then_some(last.queue);
-                    queue = found.target;
-                }
-                let came = rx.get(usize::from(queue)).map_or(0, |q| q.came);
-                *found.last = Some(Placement { function, queue, count: came.wrapping_add(1) });
-            }
-            if state.has(feature::RX_CHECKSUM) {
-                seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
-                seen.flags |= verdict(parts.transport_verdict(frame), TRANSPORT_RIGHT, TRANSPORT_WRONG);
-            }
+            let came = rx.get(usize::from(queue)).map_or(0, |q| q.came);
+            *found.last = Some(Placement { function, queue, count: came.wrapping_add(1) });
+        }
+        if let Some(parts) = parts.filter(|_| state.has(feature::RX_CHECKSUM)) {
+            seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
+            seen.flags |= verdict(parts.transport_verdict(frame), TRANSPORT_RIGHT, TRANSPORT_WRONG);
         }
         let Some(state) = state.rx.get_mut(usize::from(queue)).filter(|q| q.ring.running) else {
             self.handle.add(function, counter::RX_NO_QUEUE, 1);

@@ -1,4 +1,4 @@
-//! Where received frames go: flow rules, the receive hash.
+//! Where received frames go: address rules, flow rules, the receive hash.
 //!
 //! **Order.** A rule that is made or changed sends its flow to another queue. Frames that came before may still be in the
 //! device, where they wait for buffers, or their completions do for others to be written with. The new queue takes the
@@ -7,9 +7,11 @@
 //! see all of the old one's. A rule that is removed is one whose flow is silent.
 
 use rustc_hash::FxHashMap;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
 
 use units::Time;
+use wire::ethernet::MacAddr;
 use wire::ip::{Flow, protocol};
 use wire::nic::Toeplitz;
 use wire::nic::registers::{flow, rss};
@@ -37,8 +39,8 @@ impl FlowKey {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Rule {
-    key: FlowKey,
+struct Rule<K> {
+    key: K,
     target: u16,
     used: Time,
     hits: u32,
@@ -63,22 +65,28 @@ pub struct Match<'a> {
 }
 
 /// A bounded table of rules, numbered by the driver.
-pub struct FlowTable {
+pub struct RuleTable<K> {
     /// Numbers are below this.
     size: u16,
     /// As far as any has been used.
-    rules: Vec<Option<Rule>>,
+    rules: Vec<Option<Rule<K>>>,
     /// Only looked up, never walked.
-    by_key: FxHashMap<FlowKey, u16>,
+    by_key: FxHashMap<K, u16>,
 }
 
-impl FlowTable {
+/// Rules for flows.
+pub type FlowTable = RuleTable<FlowKey>;
+
+/// Rules for Ethernet addresses.
+pub type AddressTable = RuleTable<MacAddr>;
+
+impl<K: Copy + Eq + Hash> RuleTable<K> {
     pub fn new(size: u16) -> Self {
         Self { size, rules: Vec::new(), by_key: FxHashMap::default() }
     }
 
     /// Makes rule `number`, in place of what had its number or its key. Gives the outcome as the register has it.
-    pub fn add(&mut self, now: Time, number: u32, key: FlowKey, target: u16) -> u32 {
+    pub fn add(&mut self, now: Time, number: u32, key: K, target: u16) -> u32 {
         if number >= self.size.into() {
             return flow::RESULT_RANGE;
         }
@@ -115,17 +123,44 @@ impl FlowTable {
         Some((u32::try_from(age).unwrap_or(u32::MAX), rule.hits))
     }
 
-    /// The target of the rule that matches a packet, which does not count as used.
-    pub fn target_of(&self, packet: &Flow) -> Option<u16> {
-        let number = *self.by_key.get(&FlowKey::of(packet)?)?;
-        self.rules[usize::from(number)].as_ref().map(|rule| rule.target)
+    /// Whether a rule has a key.
+    pub fn has(&self, key: K) -> bool {
+        !self.by_key.is_empty() && self.by_key.contains_key(&key)
     }
 
+    /// The rule that has a key.
+    #[inline]
+    fn find_key(&mut self, now: Time, key: impl FnOnce() -> Option<K>) -> Option<Match<'_>> {
+        if self.by_key.is_empty() {
+            return None;
+        }
+        let number = *self.by_key.get(&key()?)?;
+        let rule = self.rules[usize::from(number)].as_mut()?;
+        rule.used = now;
+        rule.hits = rule.hits.saturating_add(1);
+        Some(Match { number, target: rule.target, last: &mut rule.last })
+    }
     /// Removes the rules whose numbers lie in a range.
     pub fn remove_range(&mut self, numbers: std::ops::Range<u32>) {
         for number in numbers.start..numbers.end.min(self.rules.len() as u32) {
             self.remove(number);
         }
+    }
+}
+
+impl AddressTable {
+    /// The rule that matches a frame's destination.
+    #[inline]
+    pub fn find(&mut self, now: Time, frame: &[u8]) -> Option<Match<'_>> {
+        self.find_key(now, || frame.first_chunk().copied().map(MacAddr))
+    }
+}
+
+impl FlowTable {
+    /// The target of the rule that matches a packet, which does not count as used.
+    pub fn target_of(&self, packet: &Flow) -> Option<u16> {
+        let number = *self.by_key.get(&FlowKey::of(packet)?)?;
+        self.rules[usize::from(number)].as_ref().map(|rule| rule.target)
     }
 
     /// Notes where the last frame of a flow went that a rule names.
@@ -139,14 +174,7 @@ impl FlowTable {
     /// The rule that matches a packet.
     #[inline]
     pub fn find(&mut self, now: Time, packet: &Flow) -> Option<Match<'_>> {
-        if self.by_key.is_empty() {
-            return None;
-        }
-        let number = *self.by_key.get(&FlowKey::of(packet)?)?;
-        let rule = self.rules[usize::from(number)].as_mut()?;
-        rule.used = now;
-        rule.hits = rule.hits.saturating_add(1);
-        Some(Match { number, target: rule.target, last: &mut rule.last })
+        self.find_key(now, || FlowKey::of(packet))
     }
 }
 

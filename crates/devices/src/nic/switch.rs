@@ -40,7 +40,7 @@ impl Nic {
         if to.is_multicast() {
             return None;
         }
-        let ours = |f: &NicFunction| f.port() == port && f.mac == to && f.is_known();
+        let ours = |f: &NicFunction| f.port() == port && f.is_addressed(to) && f.is_known();
         let named = flow.and_then(|flow| self.switch_rules.find(bus.now(), flow));
         let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
         // A rule for a function that has gone is as none.

@@ -30,7 +30,7 @@ use super::pool::Pool;
 use super::ring::Ring;
 use super::rx::{Fetch, RxQueue};
 use super::station::Station;
-use super::steering::{Rules, write_rss};
+use super::steering::{Addresses, Rules, write_rss};
 use super::tx::TxQueue;
 
 /// For how long sending that has begun on other cores goes on before a queue is taken down (Linux: `synchronize_net`, which
@@ -69,6 +69,7 @@ pub(super) struct Adapter {
     core: RefCell<Option<Rc<dyn NetCore>>>,
     pub state: Cell<State>,
     pub rules: RefCell<Rules>,
+    pub addresses: RefCell<Addresses>,
     /// Held by the core that writes a rule, which takes several registers.
     pub rules_lock: SpinLock,
     pub kpio: Option<Kpio>,
@@ -117,6 +118,7 @@ impl Adapter {
             core: RefCell::new(None),
             state: Cell::new(State::Down),
             rules: RefCell::new(Rules::new(limits.rules, station)),
+            addresses: RefCell::new(Addresses::new(limits.addresses)),
             rules_lock: SpinLock::default(),
             kpio,
             waiting: RefCell::default(),
@@ -280,6 +282,7 @@ impl Adapter {
         }
         write_rss(cpu, &self.registers, &self.table.borrow());
         self.rules.borrow().restore(cpu, &self.registers);
+        self.addresses.borrow().restore(cpu, &self.registers);
     }
 
     /// Stops queues and lets go of everything that the device had. Gives how many packets were not sent.

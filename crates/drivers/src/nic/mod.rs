@@ -221,7 +221,14 @@ impl Adapter {
         // The cores of the device's node first.
         let home = self.device.node();
         let mut cores: Vec<CpuId> = (0..all).map(CpuId).collect();
-        cores.sort_by_key(|&cpu| (kernel.node_of(cpu) != home, cpu));
+        let is_far = |cpu: CpuId| kernel.node_of(cpu) != home;
+        if self.params.over_nodes {
+            let place =
+                |cpu: CpuId| (0..cpu.0).filter(|&n| kernel.node_of(CpuId(n)) == kernel.node_of(cpu)).count();
+            cores.sort_by_key(|&cpu| (place(cpu), is_far(cpu), cpu));
+        } else {
+            cores.sort_by_key(|&cpu| (is_far(cpu), cpu));
+        }
         cores.truncate(usize::from(wanted));
         let mut places = cores.clone();
         places.push(cores[0]);

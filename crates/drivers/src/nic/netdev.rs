@@ -2,8 +2,10 @@
 
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::irq::{Irq, NapiHandle};
 use platform::net::{
-    Coalescing, DeviceStatistics, FlowKey, NetDriver, NetFeatures, NetLimits, Packet, RuleId, TxStatistics,
+    Coalescing, DeviceStatistics, FlowKey, MacAddr, NetDriver, NetFeatures, NetLimits, Packet, RuleId,
+    TxStatistics,
 };
 use units::{BitRate, Duration};
 use wire::ethernet::HEADER_LEN;
@@ -255,6 +257,26 @@ impl NetDriver for Adapter {
         let _lock = self.rules_lock.lock(cpu);
         let registers = (self.state.get() == State::Up).then_some(&self.registers);
         self.rules.borrow_mut().remove(cpu, registers, rule);
+    }
+
+    fn set_address(&self, cpu: &Cpu, mac: MacAddr, queue: Option<u16>) -> Result<(), Error> {
+        let _part = cpu.book(Part::Driver);
+        if self.state.get() != State::Up {
+            return Err(Error::Busy);
+        }
+        if queue.is_some_and(|queue| self.channel(queue).is_none()) {
+            return Err(Error::Invalid);
+        }
+        let _lock = self.rules_lock.lock(cpu);
+        self.addresses.borrow_mut().set(cpu, &self.registers, mac, queue)
+    }
+
+    fn poll_of(&self, queue: u16) -> Option<NapiHandle> {
+        self.channel(queue)?.napi()
+    }
+
+    fn interrupt_of(&self, queue: u16) -> Option<Irq> {
+        Some(self.channel(queue)?.irq)
     }
 
     fn indirection(&self) -> Vec<u16> {

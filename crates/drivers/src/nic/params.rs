@@ -63,6 +63,8 @@ pub struct HeldParams {
 pub struct NicDriverParams {
     /// Pairs of queues, each with an interrupt; `None` for as many as there are cores.
     pub channels: Option<u16>,
+    /// They are spread over the nodes, one at each in turn, in place of all of the device's node first.
+    pub over_nodes: bool,
     /// Log2 of the descriptors of a sending queue.
     pub log2_tx: u8,
     /// Log2 of the descriptors of a receiving queue.
@@ -104,6 +106,7 @@ impl Default for NicDriverParams {
     fn default() -> Self {
         Self {
             channels: None,
+            over_nodes: false,
             log2_tx: 9,
             log2_rx: 9,
             buffer: 2048,

@@ -1,11 +1,11 @@
-//! Which receiving queue a flow goes to: the hash's table, and rules for single flows.
+//! Which receiving queue a frame goes to: the hash's table, rules for single flows, addresses with queues of their own.
 
 use platform::Error;
 use platform::cpu::Cpu;
 use platform::mmio::Mmio;
-use platform::net::{FlowKey, RuleId};
+use platform::net::{FlowKey, MacAddr, RuleId};
 use rustc_hash::FxHashMap;
-use wire::nic::registers::{self as regs, flow, rss};
+use wire::nic::registers::{self as regs, address, flow, rss};
 use wire::nic::toeplitz::EXAMPLE_KEY;
 
 /// The rules that the device has.
@@ -86,6 +86,64 @@ impl Rules {
             }
         }
     }
+}
+
+/// Further addresses that the device takes frames for.
+pub(super) struct Addresses(Vec<Option<(MacAddr, u16)>>);
+
+impl Addresses {
+    /// Of a device that has room for `size`.
+    pub fn new(size: u32) -> Self {
+        Self(vec![None; size as usize])
+    }
+
+    /// Takes an address, lets its frames go to another queue, or forgets it.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if there is no table, [`Error::NoSpace`] if it is full.
+    pub fn set(
+        &mut self,
+        cpu: &Cpu,
+        registers: &Mmio,
+        mac: MacAddr,
+        queue: Option<u16>,
+    ) -> Result<(), Error> {
+        if self.0.is_empty() {
+            return Err(Error::NotSupported);
+        }
+        let own = self.0.iter().position(|entry| entry.is_some_and(|(has, _)| has == mac));
+        let Some(place) = own.or_else(|| self.0.iter().position(Option::is_none)) else {
+            return Err(Error::NoSpace);
+        };
+        self.0[place] = queue.map(|queue| (mac, queue));
+        match queue {
+            Some(queue) => write_address(cpu, registers, place as u32, mac, queue),
+            None if own.is_some() => {
+                registers.write_u32(cpu, address::RULE, place as u32);
+                registers.write_u32(cpu, address::COMMAND, flow::REMOVE);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Tells the device again, which has forgotten all.
+    pub fn restore(&self, cpu: &Cpu, registers: &Mmio) {
+        for (number, entry) in (0..).zip(&self.0) {
+            if let Some((mac, queue)) = *entry {
+                write_address(cpu, registers, number, mac, queue);
+            }
+        }
+    }
+}
+
+fn write_address(cpu: &Cpu, registers: &Mmio, number: u32, mac: MacAddr, queue: u16) {
+    let MacAddr([a, b, c, d, e, f]) = mac;
+    registers.write_u32(cpu, address::MAC, u32::from_le_bytes([a, b, c, d]));
+    registers.write_u32(cpu, address::MAC + 4, u32::from_le_bytes([e, f, 0, 0]));
+    registers.write_u32(cpu, address::RULE, number);
+    registers.write_u32(cpu, address::TARGET, queue.into());
+    registers.write_u32(cpu, address::COMMAND, flow::ADD);
 }
 
 fn write_rule(cpu: &Cpu, registers: &Mmio, number: u32, key: FlowKey, queue: u16) {

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 
 use engine::Notify;
 use platform::cpu::{Async, Cpu, CpuId, Part};
-use platform::irq::{Napi, NapiOps};
+use platform::irq::{Napi, NapiOps, Pollers};
 use platform::kernel::TaskParams;
 use platform::sync::WaitQueue;
 use units::Duration;
@@ -53,6 +53,8 @@ pub(crate) struct NapiState {
     scheduled: Cell<bool>,
     missed: Cell<bool>,
     quiet: WaitQueue,
+    /// The list of the task that polls it, if it is not softirq context that does.
+    thread: RefCell<Option<Rc<Pollers>>>,
     me: Weak<Self>,
 }
 
@@ -65,12 +67,26 @@ impl NapiState {
             scheduled: Cell::new(false),
             missed: Cell::new(false),
             quiet: WaitQueue::new(),
+            thread: RefCell::new(None),
             me: me.clone(),
         })
     }
 }
 
 impl NapiState {
+    /// Polls once; `true` if it is to be polled again.
+    async fn turn(&self, cpu: &Cpu) -> (usize, bool) {
+        let done = self.napi.poll(cpu, WEIGHT).await;
+        cpu.sync().await;
+        let again = done >= WEIGHT && self.scheduled.get();
+        if again && !self.enabled.get() {
+            self.scheduled.set(false);
+            self.quiet.wake_all();
+            return (done, false);
+        }
+        (done, again)
+    }
+
     /// As [`schedule`](NapiOps::schedule), on another core, which is interrupted.
     pub fn schedule_on(&self, cpu: &Cpu, core: CpuId) {
         if core == cpu.id() {
@@ -107,6 +123,10 @@ impl NapiOps for NapiState {
             return false;
         }
         cpu.work(kernel.cores.costs.napi);
+        if let Some(thread) = &*self.thread.borrow() {
+            thread.put(me);
+            return true;
+        }
         let softirq = &kernel.softirqs[usize::from(cpu.id().0)];
         softirq.list.borrow_mut().push_back(me);
         if !softirq.deferred.get() {
@@ -140,6 +160,21 @@ impl NapiOps for NapiState {
             me.quiet.wait_for(|| (!me.scheduled.get()).then_some(())).await;
         })
     }
+
+    fn set_thread(&self, list: &Rc<Pollers>) {
+        *self.thread.borrow_mut() = Some(Rc::clone(list));
+    }
+
+    fn poll<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, usize> {
+        Box::pin(async move {
+            let (done, again) = self.turn(cpu).await;
+            let thread = self.thread.borrow().clone();
+            if let (true, Some(thread), Some(me)) = (again, thread, self.me.upgrade()) {
+                thread.put(me);
+            }
+            done
+        })
+    }
 }
 
 impl Inner {
@@ -163,15 +198,9 @@ impl Inner {
             let next = softirq.list.borrow_mut().pop_front();
             let Some(napi) = next else { return true };
             cpu.work(self.cores.costs.softirq);
-            let done = napi.napi.poll(cpu, WEIGHT).await;
-            cpu.sync().await;
-            if done >= WEIGHT && napi.scheduled.get() {
-                if napi.enabled.get() {
-                    softirq.list.borrow_mut().push_back(napi);
-                } else {
-                    napi.scheduled.set(false);
-                    napi.quiet.wake_all();
-                }
+            let (done, again) = napi.turn(cpu).await;
+            if again {
+                softirq.list.borrow_mut().push_back(napi);
             }
             left = left.saturating_sub(done);
             if (left == 0 || cpu.now() >= end) && !softirq.list.borrow().is_empty() {

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Cpu, CpuId, Part};
-use platform::irq::Irq;
+use platform::irq::{Irq, IrqHandler};
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::memory::Policy;
 use platform::sync::Completion;
@@ -120,6 +120,16 @@ impl Kernel {
         if let Some(context) = self.inner.cores.get(core).running() {
             context.wake();
         }
+    }
+
+    /// An interrupt that no PCI function sends, at a core: the vector by which whoever is below the kernel raises it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if the core has no vector left.
+    pub fn add_interrupt(&self, cpu: CpuId, name: &str, handler: IrqHandler) -> Result<u8, Error> {
+        let line = self.inner.irqs.allocate(cpu)?;
+        self.inner.request_irq(line.irq, name, handler, None)?;
+        Ok(line.vector.get())
     }
 
     /// Does `work` in a task of its own; the future ends with what came of it.

@@ -7,12 +7,14 @@
 //! | `slot` | which slot that is |
 //! | `found` | what its kernel will find there, by the names that it gives |
 //! | `vm` | its virtual machines |
+//! | `hypervisor` | what schedules these |
 //! | `team` | network devices that are made of others |
 //! | `fit` | whether the drivers' settings are any for these devices |
 
 mod device;
 mod fit;
 mod found;
+mod hypervisor;
 mod slot;
 mod team;
 mod vm;
@@ -36,14 +38,15 @@ use crate::read::{Check, record};
 use crate::route::{RouteEntry, RouteSetup};
 use crate::scalar::names;
 use crate::scenario::Changes;
-use crate::traffic::{SinkEntry, SinkSetup, SourceEntry, SourceSetup};
+use crate::traffic::{GeneratorEntry, GeneratorSetup, SinkEntry, SinkSetup, SourceEntry, SourceSetup};
 use units::Bytes;
 
 pub use device::{DeviceEntry, DeviceFile, DeviceSetup, DriveSetup};
 pub use found::{DiskSetup, InterfaceSetup};
+pub use hypervisor::{HypervisorEntry, HypervisorSetup, Placement};
 pub use slot::{FoundLink, LinkEntry, LinkSetup, PcieSwitchEntry, PcieSwitchSetup, SlotSetup, links_found};
 pub use team::{TeamEntry, TeamMode, TeamSetup};
-pub use vm::{VmEntry, VmSetup};
+pub use vm::{VirtualNicSetup, VmEntry, VmSetup};
 
 record! {
     /// An experiment with computers as a scenario file describes it.
@@ -66,6 +69,8 @@ record! {
         source: Vec<SourceEntry>,
         /// Sinks of TCP streams.
         sink: Vec<SinkEntry>,
+        /// Generators of UDP packets.
+        generator: Vec<GeneratorEntry>,
         /// Ports at which frames are captured.
         capture: Vec<CaptureEntry>,
         /// Cables between NTB adapters.
@@ -129,6 +134,8 @@ record! {
         team: Vec<TeamEntry>,
         /// Its virtual machines.
         vm: Vec<VmEntry>,
+        /// What schedules them; they stay where the scenario puts them if not given.
+        hypervisor: Option<HypervisorEntry>,
         /// Its routes beside those to the networks of its ports.
         route: Vec<RouteEntry>,
     }
@@ -142,8 +149,12 @@ const MOST: usize = 254;
 
 fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     check.require(!scenario.host.is_empty(), "host", "there is no host", "add a table `[[host]]`");
-    let counts =
-        [("host", scenario.host.len()), ("source", scenario.source.len()), ("sink", scenario.sink.len())];
+    let counts = [
+        ("host", scenario.host.len()),
+        ("source", scenario.source.len()),
+        ("sink", scenario.sink.len()),
+        ("generator", scenario.generator.len()),
+    ];
     for (key, count) in counts {
         check.require(count <= MOST, key, format!("{count} of them"), format!("at most {MOST}"));
     }
@@ -151,6 +162,7 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     let hosts = scenario.host.iter().map(|host| ("hosts", &host.name));
     let sources = scenario.source.iter().map(|source| ("hosts or sources", &source.name));
     let sinks = scenario.sink.iter().map(|sink| ("hosts, sources or sinks", &sink.name));
+    let generators = scenario.generator.iter().map(|generator| ("testers", &generator.name));
     let switches = scenario.switch.iter().map(|switch| ("hosts, sources, sinks or switches", &switch.name));
     let clusters =
         scenario.cluster_switch.iter().map(|switch| ("hosts, sources, sinks or switches", &switch.name));
@@ -160,7 +172,7 @@ fn check_names(scenario: &ComputerScenario, check: &mut Check<'_>) {
     let cables = cables.chain(scenario.ntb_cable.iter().filter_map(|cable| cable.name.as_ref()));
     let named =
         programs.chain(cables).map(|name| ("hosts, sources, sinks, switches, programs or cables", name));
-    for (what, name) in hosts.chain(sources).chain(sinks).chain(switches).chain(named) {
+    for (what, name) in hosts.chain(sources).chain(sinks).chain(generators).chain(switches).chain(named) {
         check_name(name, &mut check.complaints.0);
         if !seen.insert(&name.value) {
             let message = format!("there are two {what} called `{}`", name.value);
@@ -207,6 +219,8 @@ pub struct HostSetup {
     pub teams: Vec<TeamSetup>,
     /// Its virtual machines.
     pub vms: Vec<VmSetup>,
+    /// What schedules them, if anything does.
+    pub hypervisor: Option<HypervisorSetup>,
     /// Its routes.
     pub routes: Vec<RouteSetup>,
     /// The network devices that its kernel will find.
@@ -233,6 +247,8 @@ pub struct ComputerSetup {
     pub sources: Vec<SourceSetup>,
     /// Sinks.
     pub sinks: Vec<SinkSetup>,
+    /// Generators.
+    pub generators: Vec<GeneratorSetup>,
     /// What is between the hosts.
     pub network: NetworkSetup,
     /// What is between NTB adapters, and who borrows what.
@@ -275,7 +291,13 @@ impl ComputerSetup {
         crate::port::check(&hosts, &mut wrong);
         let sources = SourceSetup::find(&scenario.source, &hosts, &mut wrong);
         let sinks = SinkSetup::find(&scenario.sink, &hosts, &sources, &mut wrong);
-        let stations = Stations { hosts: &hosts, sources: &scenario.source, sinks: &scenario.sink };
+        let generators = GeneratorSetup::find(&scenario.generator, &hosts, &mut wrong);
+        let stations = Stations {
+            hosts: &hosts,
+            sources: &scenario.source,
+            sinks: &scenario.sink,
+            generators: &scenario.generator,
+        };
         let network = NetworkSetup::find(stations, switches, cables, &scenario.capture, &mut wrong);
         // Events name what is there: they come last.
         if !wrong.is_empty() {
@@ -290,7 +312,19 @@ impl ComputerSetup {
         }
         let (name, summary) = (scenario.name, scenario.summary);
         let seed = scenario.seed.unwrap_or(1);
-        Ok(Self { name, summary, seed, hosts, programs, sources, sinks, network, cluster, events })
+        Ok(Self {
+            name,
+            summary,
+            seed,
+            hosts,
+            programs,
+            sources,
+            sinks,
+            generators,
+            network,
+            cluster,
+            events,
+        })
     }
 }
 
@@ -396,6 +430,7 @@ fn host(library: &Library, entry: &HostEntry) -> Result<HostSetup, Diagnostics> 
         devices,
         teams: Vec::new(),
         vms: Vec::new(),
+        hypervisor: entry.hypervisor.as_ref().map(HypervisorSetup::of),
         routes: Vec::new(),
         interfaces: Vec::new(),
         disks: Vec::new(),

@@ -1,12 +1,14 @@
 //! Virtual machines of a host.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use super::found::DiskSetup;
 use super::{DeviceFile, DmaMode, HostEntry, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::check_name;
 use crate::placed::Placed;
+use crate::port::ipv4;
 use crate::program::{cores_help, cpu_list};
 use crate::read::{Check, record};
 use crate::suggest;
@@ -25,6 +27,13 @@ record! {
         node: Option<Placed<u64>>,
         /// Names of the host's devices that are passed through to it.
         devices: Vec<Placed<String>>,
+        /// The host's NIC above which it has a virtual one, by name; it has none if not given.
+        uplink: Option<Placed<String>>,
+        /// The IPv4 address of that, such as `10.0.128.1/16`; 10.0.*h*+128.*n* for the *n*th virtual machine of host *h*, counted
+        /// from 0, if not given.
+        address: Option<Placed<String>>,
+        /// Whether a program polls it (`l2fwd`), so that the guest's kernel leaves it alone.
+        polled: Option<bool>,
     }
     check |vm: &VmEntry, check: &mut Check<'_>| {
         let mib = Bytes::mib(2).get();
@@ -36,6 +45,19 @@ record! {
             "64 MiB or more, a multiple of 2 MiB",
         );
     }
+}
+
+/// A virtual NIC of a virtual machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VirtualNicSetup {
+    /// The number of the host's device that is the uplink.
+    pub uplink: usize,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Its own address and the length of its network's prefix.
+    pub address: (Ipv4Addr, u8),
+    /// A program polls it.
+    pub polled: bool,
 }
 
 /// A virtual machine with its places.
@@ -53,6 +75,8 @@ pub struct VmSetup {
     pub devices: Vec<usize>,
     /// The block devices that its kernel will find.
     pub disks: Vec<DiskSetup>,
+    /// Its virtual NIC.
+    pub nic: Option<VirtualNicSetup>,
     place: Placed<String>,
 }
 
@@ -70,7 +94,7 @@ impl VmSetup {
 /// Finds cores and devices of each host's virtual machines. What is passed through is not the host's: this comes before it is
 /// said what the host's kernel finds.
 pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut Vec<Diagnostic>) {
-    for (entry, host) in entries.iter().zip(hosts) {
+    for (number, (entry, host)) in entries.iter().zip(hosts).enumerate() {
         let (mut names, mut passed) = (BTreeSet::new(), BTreeSet::new());
         let mut vms = Vec::new();
         for vm in &entry.vm {
@@ -79,14 +103,69 @@ pub(super) fn find(entries: &[HostEntry], hosts: &mut [HostSetup], wrong: &mut V
                 let message = format!("there are two virtual machines called `{}`", vm.name.value);
                 wrong.push(Diagnostic::new(&vm.name.place, message).help("a name of its own for each"));
             }
-            vms.extend(one(vm, host, &mut passed, wrong));
+            let own = (number as u8, vms.len() as u8);
+            vms.extend(one(vm, own, host, &mut passed, wrong));
         }
         host.vms = vms;
     }
 }
 
+/// The number of a device of a host by its name.
+fn device(host: &HostSetup, name: &Placed<String>, wrong: &mut Vec<Diagnostic>) -> Option<usize> {
+    let found = host.devices.iter().position(|device| device.name.as_ref() == Some(&name.value));
+    if found.is_none() {
+        let help = match suggest::list(host.devices.iter().filter_map(|device| device.name.as_deref())) {
+            names if names.is_empty() => "give a `[[host.device]]` a `name`".to_owned(),
+            names => format!("there are {names}; other devices need a `name`"),
+        };
+        wrong.push(Diagnostic::new(&name.place, format!("there is no device `{}`", name.value)).help(help));
+    }
+    found
+}
+
+/// The virtual NIC of a host's `number`th virtual machine.
+fn virtual_nic(
+    vm: &VmEntry,
+    (of, number): (u8, u8),
+    host: &HostSetup,
+    wrong: &mut Vec<Diagnostic>,
+) -> Option<VirtualNicSetup> {
+    let name = vm.uplink.as_ref()?;
+    let uplink = device(host, name, wrong)?;
+    let DeviceFile::Nic(nic) = &host.devices[uplink].kind else {
+        let message = format!("`{}` is no NIC", name.value);
+        wrong.push(Diagnostic::new(&name.place, message).help("the name of a device with `nic`"));
+        return None;
+    };
+    if nic.controller.addresses.as_ref().is_none_or(|addresses| addresses.value == 0) {
+        let message = format!("`{}` cannot sort frames by Ethernet address", nic.name);
+        let help = "a NIC with `controller.addresses`, such as `82599`";
+        wrong.push(Diagnostic::new(&name.place, message).help(help));
+        return None;
+    }
+    let address = match &vm.address {
+        None => None,
+        Some(given) => match ipv4(&given.value) {
+            Ok(address) => Some(address),
+            Err(help) => {
+                let message = format!("`{}` is no address", given.value);
+                wrong.push(Diagnostic::new(&given.place, message).help(help));
+                return None;
+            }
+        },
+    };
+    let usual = (Ipv4Addr::new(10, 0, 128 + of, number + 1), 16);
+    Some(VirtualNicSetup {
+        uplink,
+        mac: [0x52, 0x54, 0, 0, of, number],
+        address: address.unwrap_or(usual),
+        polled: vm.polled.unwrap_or(false),
+    })
+}
+
 fn one(
     vm: &VmEntry,
+    own: (u8, u8),
     host: &HostSetup,
     passed: &mut BTreeSet<usize>,
     wrong: &mut Vec<Diagnostic>,
@@ -112,18 +191,7 @@ fn one(
     }
     let mut devices = Vec::new();
     for name in &vm.devices {
-        let known = || host.devices.iter().filter_map(|device| device.name.as_deref());
-        let Some(number) = host.devices.iter().position(|device| device.name.as_ref() == Some(&name.value))
-        else {
-            let help = match suggest::list(known()) {
-                names if names.is_empty() => "give a `[[host.device]]` a `name`".to_owned(),
-                names => format!("there are {names}; other devices need a `name`"),
-            };
-            wrong.push(
-                Diagnostic::new(&name.place, format!("there is no device `{}`", name.value)).help(help),
-            );
-            return None;
-        };
+        let number = device(host, name, wrong)?;
         let device = &host.devices[number];
         let refused = match &device.kind {
             _ if !passed.insert(number) => {
@@ -142,6 +210,7 @@ fn one(
         }
         devices.push(number);
     }
+    let nic = virtual_nic(vm, own, host, wrong);
     let (name, place) = (vm.name.value.clone(), vm.name.clone());
     Some(VmSetup {
         name,
@@ -150,6 +219,7 @@ fn one(
         node: node as u8,
         devices,
         disks: Vec::new(),
+        nic,
         place,
     })
 }

@@ -7,7 +7,7 @@ use crate::computer::{DeviceFile, HostSetup};
 use crate::diagnostic::Diagnostic;
 use crate::limits::{ETHERNET, is_ethernet};
 use crate::placed::Placed;
-use crate::traffic::{SinkEntry, SourceEntry};
+use crate::traffic::{GeneratorEntry, SinkEntry, SourceEntry};
 use units::BitRate;
 
 /// What is at the far ends of a network.
@@ -19,6 +19,7 @@ pub(crate) struct Stations<'a> {
     pub sources: &'a [SourceEntry],
     /// Sinks.
     pub sinks: &'a [SinkEntry],
+    pub generators: &'a [GeneratorEntry],
 }
 
 /// Finds ports by what the scenario calls them.
@@ -148,10 +149,11 @@ impl Finder<'_> {
         if let Some(switch) = self.switches.iter().position(|switch| switch.name.value == name) {
             return Ok(PortSetup::Switch(switch, number));
         }
-        let Stations { hosts, sources, sinks } = self.stations;
+        let Stations { hosts, sources, sinks, generators } = self.stations;
         let source = sources.iter().position(|source| source.name.value == name).map(PortSetup::Source);
         let sink = sinks.iter().position(|sink| sink.name.value == name).map(PortSetup::Sink);
-        if let Some(tester) = source.or(sink) {
+        let generator = generators.iter().position(|own| own.name.value == name).map(PortSetup::Generator);
+        if let Some(tester) = source.or(sink).or(generator) {
             let only = Diagnostic::new(&end.place, format!("`{name}` has one port"));
             let only = only.help(format!("call it `{name}`"));
             return if number == 0 { Ok(tester) } else { Err(only.into()) };
@@ -161,6 +163,7 @@ impl Finder<'_> {
             let names = names.chain(self.switches.iter().map(|switch| switch.name.value.as_str()));
             let names = names.chain(sources.iter().map(|source| source.name.value.as_str()));
             let names = names.chain(sinks.iter().map(|sink| sink.name.value.as_str()));
+            let names = names.chain(generators.iter().map(|own| own.name.value.as_str()));
             let help = format!("there are {}", crate::suggest::list(names));
             return Err(Diagnostic::new(&end.place, format!("there is no `{name}`")).help(help).into());
         };
@@ -210,7 +213,10 @@ impl Finder<'_> {
             let message = format!("`rate`: {rate} is more than `{}` has, {most}", end.value);
             let own = match slower {
                 PortSetup::Host(..) => "`change.controller.rate` of its NIC",
-                PortSetup::Switch(..) | PortSetup::Source(_) | PortSetup::Sink(_) => "its own `rate`",
+                PortSetup::Switch(..)
+                | PortSetup::Source(_)
+                | PortSetup::Sink(_)
+                | PortSetup::Generator(_) => "its own `rate`",
             };
             let help = format!("{most} at most, or change {own}");
             return Err(Diagnostic::new(place, message).help(help).into());
@@ -225,11 +231,13 @@ impl Finder<'_> {
     /// Complains of sources and sinks that no cable leads to.
     fn check_testers(&self, wrong: &mut Vec<Diagnostic>) {
         let used: BTreeSet<_> = self.used.iter().collect();
-        let Stations { sources, sinks, .. } = self.stations;
+        let Stations { sources, sinks, generators, .. } = self.stations;
         let sources =
             sources.iter().enumerate().map(|(n, source)| (PortSetup::Source(n), "source", &source.name));
         let sinks = sinks.iter().enumerate().map(|(n, sink)| (PortSetup::Sink(n), "sink", &sink.name));
-        for (port, what, name) in sources.chain(sinks) {
+        let generators =
+            generators.iter().enumerate().map(|(n, own)| (PortSetup::Generator(n), "generator", &own.name));
+        for (port, what, name) in sources.chain(sinks).chain(generators) {
             if !used.contains(&port) {
                 let help = format!("add `[[cable]]` with `{}` as one of its `ends`", name.value);
                 let message = format!("no cable leads to {what} `{}`", name.value);
@@ -247,6 +255,7 @@ impl Finder<'_> {
             PortSetup::Switch(switch, _) => self.switches[switch].rate.unwrap_or(BitRate::gbit_per_s(100)),
             PortSetup::Source(source) => self.stations.sources[source].speed(),
             PortSetup::Sink(sink) => self.stations.sinks[sink].speed(),
+            PortSetup::Generator(generator) => self.stations.generators[generator].speed(),
         }
     }
 }

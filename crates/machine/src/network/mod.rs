@@ -13,7 +13,7 @@ record! {
         /// What the scenario calls it, where something else names it.
         name: Option<Placed<String>>,
         /// The ports: `a` for the first Ethernet port of host `a`, `a:1` for its second, `s:3` for port 3 of switch `s`,
-        /// `s` for its next free one, `t` for traffic source or sink `t`.
+        /// `s` for its next free one, `t` for traffic source, sink or generator `t`.
         ends: Vec<Placed<String>>,
         /// Its speed, which no port at its ends must be slower than; if not given, that of the slower end.
         rate: Option<Placed<BitRate>>,
@@ -127,6 +127,8 @@ pub enum PortSetup {
     Source(usize),
     /// The port of a sink.
     Sink(usize),
+    /// The port of a generator.
+    Generator(usize),
 }
 
 /// A cable with its ends found.

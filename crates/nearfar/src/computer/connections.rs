@@ -76,7 +76,10 @@ impl Connections {
         let cables = setup.network.cables.iter().enumerate().map(|(n, cable)| {
             let station = |end: &PortSetup| match *end {
                 PortSetup::Host(host, device, _) => Some((host, device)),
-                PortSetup::Switch(..) | PortSetup::Source(_) | PortSetup::Sink(_) => None,
+                PortSetup::Switch(..)
+                | PortSetup::Source(_)
+                | PortSetup::Sink(_)
+                | PortSetup::Generator(_) => None,
             };
             let devices = cable.ends.iter().filter_map(station).collect();
             Needs { place: LinkPlace::Cable(n), devices, hosts: Vec::new() }

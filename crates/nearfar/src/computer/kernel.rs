@@ -9,6 +9,7 @@ use ::kernel::{
 use drivers::nic::{KpioCosts, NicCosts};
 use drivers::nvme::NvmeCosts;
 use drivers::team::TeamCosts;
+use drivers::virtio_net::VirtioNetCosts;
 use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
 use virt::VirtCosts;
@@ -97,6 +98,7 @@ pub struct DriverCosts {
     pub nic: NicCosts,
     pub kpio: KpioCosts,
     pub team: TeamCosts,
+    pub virtio_net: VirtioNetCosts,
     pub nvme: NvmeCosts,
 }
 
@@ -113,6 +115,9 @@ pub fn driver_costs(host: &HostSetup) -> Result<DriverCosts, Diagnostics> {
         })?,
         team: table(host, "team_cost", &file.team_cost, TeamCosts::NAMES, |cycles| {
             TeamCosts::by_name(cycles)
+        })?,
+        virtio_net: table(host, "virtio_net_cost", &file.virtio_net_cost, VirtioNetCosts::NAMES, |cycles| {
+            VirtioNetCosts::by_name(cycles)
         })?,
         nvme: table(host, "nvme_cost", &file.nvme_cost, NvmeCosts::NAMES, |cycles| {
             NvmeCosts::by_name(cycles)
@@ -165,6 +170,8 @@ mod tests {
         assert_eq!(NicCosts::by_name(|name| cycles(&file.nic_cost, name)), Ok(NicCosts::linux()));
         assert_eq!(KpioCosts::by_name(|name| cycles(&file.kpio_cost, name)), Ok(KpioCosts::linux()));
         assert_eq!(TeamCosts::by_name(|name| cycles(&file.team_cost, name)), Ok(TeamCosts::linux()));
+        let virtio_net = VirtioNetCosts::by_name(|name| cycles(&file.virtio_net_cost, name));
+        assert_eq!(virtio_net, Ok(VirtioNetCosts::linux()));
         assert_eq!(NvmeCosts::by_name(|name| cycles(&file.nvme_cost, name)), Ok(NvmeCosts::linux()));
         assert_eq!(VirtCosts::by_name(|name| cycles(&file.virt_cost, name)), Ok(VirtCosts::linux()));
         let block = BlockParams::default();

@@ -68,7 +68,7 @@ use platform::socket::Route;
 use platform::sync::Completion;
 use rules::Rules;
 use thiserror::Error;
-use traffic::TrafficSource;
+use traffic::{PacketGenerator, TrafficSource};
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::topology::{self, TopologyError};
@@ -139,6 +139,8 @@ pub struct Computers {
     simulation: Simulation<Fabric>,
     hosts: Vec<Computer>,
     captures: Captures,
+    seed: u64,
+    generators: Vec<PacketGenerator>,
     sources: Vec<TrafficSource>,
     connections: RefCell<Connections>,
     /// The cables between them, in the scenario's order.
@@ -220,7 +222,7 @@ fn passing(
     match vms::Vms::new(host, &simulation.handle(), devices) {
         None => (None, drivers),
         Some((vms, first)) => {
-            let own = vms::HostVms { setup: host.clone(), vms, running: RefCell::default() };
+            let own = vms::HostVms::new(host, vms);
             (Some(own), [first].into_iter().chain(drivers).collect())
         }
     }
@@ -386,7 +388,11 @@ impl Computers {
             .collect();
         let sinks = (0..).zip(&setup.sinks).map(|(n, sink)| traffic::sink(&mut fabric, n, sink, seed));
         let sinks: Vec<EndpointId> = sinks.collect();
-        let ends = network::Ends { devices: &devices, sources: &sources, sinks: &sinks };
+        let generators = (0..).zip(&setup.generators);
+        let generators: Vec<_> =
+            generators.map(|(n, setup)| PacketGenerator::new(&mut fabric, n, setup)).collect();
+        let ends =
+            network::Ends { devices: &devices, sources: &sources, sinks: &sinks, generators: &generators };
         let (cables, captures) = network::connect(&mut fabric, &setup.network, ends, seed)?;
         let ntb_cables = cluster::connect(&mut fabric, setup, &devices);
         let borrows = cluster::borrows(setup, &devices);
@@ -421,7 +427,18 @@ impl Computers {
             };
         let hosts = hosts.into_iter().enumerate().map(boot).collect::<Result<_, ComputerError>>()?;
         let connections = RefCell::new(Connections::new(setup));
-        Ok(Self { simulation, hosts, captures, sources, connections, cables, ntb_cables, borrows })
+        Ok(Self {
+            simulation,
+            hosts,
+            captures,
+            sources,
+            generators,
+            seed: setup.seed,
+            connections,
+            cables,
+            ntb_cables,
+            borrows,
+        })
     }
 
     /// Puts a new kernel on a host whose power has come back, and boots it. The future ends when its network devices run, and
@@ -531,9 +548,15 @@ impl Computers {
         host.interfaces.iter().filter(is_there).cloned().collect()
     }
 
-    /// Lets all sources begin now, whatever the scenario says of their start.
+    /// The generators, in the scenario's order.
+    pub(crate) fn generators(&self) -> &[PacketGenerator] {
+        &self.generators
+    }
+
+    /// Lets all sources and generators begin now, whatever the scenario says of their start.
     pub fn start_sources(&self) {
         let now = self.simulation.now();
+        self.generators.iter().for_each(|generator| generator.start(&self.simulation));
         self.sources.iter().for_each(|source| source.start(&self.simulation, now));
     }
 

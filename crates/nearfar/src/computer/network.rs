@@ -15,7 +15,7 @@ use machine::{CableEntry, CableSetup, Diagnostics, NetworkSetup, PortSetup, Swit
 use platform::ethernet::EthernetPort;
 use units::Duration;
 
-use super::traffic::TrafficSource;
+use super::traffic::{PacketGenerator, TrafficSource};
 
 /// About 4 m of cable at 5 ns a metre (IEEE 802.3 assumes two thirds of the speed of light).
 const PROPAGATION: Duration = Duration::from_ns(20);
@@ -56,6 +56,8 @@ pub struct Ends<'a> {
     pub sources: &'a [TrafficSource],
     /// Sinks.
     pub sinks: &'a [EndpointId],
+    /// Generators.
+    pub generators: &'a [PacketGenerator],
 }
 
 /// Connects the hosts' devices, traffic sources and sinks.
@@ -65,7 +67,7 @@ pub struct Ends<'a> {
 pub fn connect(
     fabric: &mut Fabric,
     setup: &NetworkSetup,
-    Ends { devices, sources, sinks }: Ends<'_>,
+    Ends { devices, sources, sinks, generators }: Ends<'_>,
     seed: Seed,
 ) -> Result<(Vec<CableId>, Captures), Diagnostics> {
     let mut switches = Vec::new();
@@ -88,6 +90,7 @@ pub fn connect(
             PortSetup::Switch(switch, port) => fabric.switch_port(switches[switch], port),
             PortSetup::Source(source) => fabric.ethernet_port(sources[source].station, EthernetPort(0)),
             PortSetup::Sink(sink) => fabric.ethernet_port(sinks[sink], EthernetPort(0)),
+            PortSetup::Generator(own) => fabric.ethernet_port(generators[own].station, EthernetPort(0)),
         }
     };
     let mut cables = Vec::new();

@@ -35,6 +35,11 @@ pub fn check(setup: &ComputerSetup) -> Result<(), Diagnostics> {
     programs(setup).map(drop)
 }
 
+/// A guest's virtual NIC, as its programs find it.
+fn virtual_link(_: &machine::VirtualNicSetup) -> Link {
+    Link { name: "eth0".into(), queues: 1, max_frame: 1514, has_carrier: true }
+}
+
 /// What a program will find on its host.
 fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
     let host = &setup.hosts[entry.host];
@@ -79,7 +84,7 @@ fn premises(setup: &ComputerSetup, entry: &ProgramSetup) -> Premises {
             cores: if entry.cpus.is_empty() { vm.vcpus.len() } else { entry.cpus.len() },
             memory: vm.memory.get(),
             disks: vm.disks.iter().map(disk).collect(),
-            links: Vec::new(),
+            links: vm.nic.iter().filter(|nic| !nic.polled).map(virtual_link).collect(),
             gpus: count(|kind| matches!(kind, DeviceFile::Gpu(_))),
             user_drives,
         };

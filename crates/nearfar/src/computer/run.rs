@@ -204,6 +204,7 @@ pub fn run_watched(
         .enumerate()
         .map(|(n, program)| start(setup, n, program, &computers, &ended))
         .collect();
+    computers.generators.iter().for_each(|generator| generator.start(computers.simulation()));
     let mut events = Events::new(setup, &computers, tasks, &ended)?;
     for (n, source) in (programs.len()..).zip(&setup.sources) {
         start_source(n, source, &computers.sources[n - programs.len()], &computers, &ended);

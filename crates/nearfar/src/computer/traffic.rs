@@ -3,8 +3,10 @@
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
-use machine::{SinkSetup, SourceSetup};
-use tester::{Ending, Sink, SinkParams, Source, SourceHandle, SourceParams};
+use machine::{GeneratorSetup, SinkSetup, SourceSetup};
+use tester::{
+    Ending, Generator, GeneratorHandle, GeneratorParams, Sink, SinkParams, Source, SourceHandle, SourceParams,
+};
 use units::Time;
 use wire::ethernet::MacAddr;
 use workloads::{Failure, Report};
@@ -12,6 +14,7 @@ use workloads::{Failure, Report};
 /// Where the Ethernet addresses of sources and sinks begin, which the hosts' do not reach.
 const MACS: u32 = 0xffff_0000;
 const SINK_MACS: u32 = 0xffff_8000;
+const GENERATOR_MACS: u32 = 0xffff_c000;
 /// Ethernet's, as the kernels' interfaces have it.
 const MTU: u16 = 1500;
 
@@ -67,6 +70,39 @@ pub fn sink(fabric: &mut Fabric, n: u32, setup: &SinkSetup, seed: Seed) -> Endpo
         seed: seed.part(&setup.name),
     });
     fabric.add_spare(EndpointParams::ideal(0), Box::new(sink))
+}
+
+/// A generator that is plugged in.
+pub struct PacketGenerator {
+    /// What it is to the fabric.
+    pub station: EndpointId,
+    /// What it is told, and what has passed it.
+    pub handle: GeneratorHandle,
+    /// Share of its port's speed from the start on.
+    load: f64,
+}
+
+impl PacketGenerator {
+    /// The scenario's `n`th generator.
+    pub fn new(fabric: &mut Fabric, n: u32, setup: &GeneratorSetup) -> Self {
+        let (generator, handle) = Generator::new(GeneratorParams {
+            mac: MacAddr::local(GENERATOR_MACS + n),
+            address: setup.address,
+            to: setup.to.iter().map(|&(mac, address)| (MacAddr(mac), address)).collect(),
+            frame: setup.frame,
+            rate: setup.rate,
+        });
+        let station = fabric.add_spare(EndpointParams::ideal(0), Box::new(generator));
+        Self { station, handle, load: setup.load }
+    }
+
+    /// Lets it begin.
+    pub fn start(&self, simulation: &Simulation<Fabric>) {
+        self.handle.set_load(self.load);
+        simulation.with(|fabric, scheduler| {
+            fabric.with_device(scheduler, self.station, |_, bus| Generator::start(bus));
+        });
+    }
 }
 
 /// As iperf's client reports.

@@ -1,16 +1,24 @@
 //! Virtual machines of hosts.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use ::kernel::{DmaMode, DmaParams, Kernel};
-use engine::Handle;
+use drivers::virtio_net::VirtioNet;
+use engine::{Handle, Seed};
 use hardware::Fabric;
 use hardware::endpoint::EndpointId;
-use machine::{Figure, HostSetup, VmSetup};
+use machine::{Figure, HostSetup, HypervisorSetup, Placement, VmSetup};
 use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
+use platform::kernel::TaskParams;
 use platform::pci::{PciDevice, PciDriver};
+use platform::sync::Completion;
+use virt::net::{NetCosts, Network, Vnic};
+use virt::placement::{Managed, Manager, Policy, Scheduler, Thresholds};
 use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
+use wire::ethernet::MacAddr;
 
 use super::{Computer, ComputerError, Computers, device, functions, kernel};
 
@@ -63,7 +71,7 @@ fn params(host: &HostSetup, vm: &VmSetup) -> Result<VmParams, ComputerError> {
     let dma = DmaParams { low_first: own.dma.low_first, ..DmaParams::linux(DmaMode::Off) };
     Ok(VmParams {
         name: vm.name.clone(),
-        vcpus: vm.vcpus.iter().map(|&core| vec![CpuId(core)]).collect(),
+        vcpus: vm.vcpus.iter().map(|&core| cores(host, vm, core)).collect(),
         nodes: vec![GuestNode { memory: vm.memory, host: Node(vm.node) }],
         slots: HOT_SLOTS,
         pin_limit: None,
@@ -85,6 +93,15 @@ fn interrupts(host: &HostSetup) -> InterruptSupport {
     }
 }
 
+/// The host's cores that a vCPU may use: its own, or those of the machine's home where that is scheduled.
+fn cores(host: &HostSetup, vm: &VmSetup, own: u16) -> Vec<CpuId> {
+    if host.hypervisor.is_none_or(|hypervisor| hypervisor.placement == Placement::Fixed) {
+        return vec![CpuId(own)];
+    }
+    let each = host.machine.host.core.count.value.get() as u16;
+    (0..each).map(|n| CpuId(u16::from(vm.node) * each + n)).collect()
+}
+
 impl Computers {
     /// Starts the hosts' virtual machines, one after the other, and boots them.
     pub(super) fn start_vms(&self) -> Result<(), ComputerError> {
@@ -104,23 +121,119 @@ impl Computers {
                     .into_iter()
                     .for_each(|driver| started.kernel().add_driver(driver));
                 self.simulation.block_on(started.kernel().boot())?;
+                if let Some(nic) = &vm.nic {
+                    let network = own.network(host, nic.uplink)?;
+                    let (vnic, way) = network.add(&started, MacAddr(nic.mac), 0);
+                    let costs = kernel::driver_costs(&own.setup)?.virtio_net;
+                    VirtioNet::new(started.kernel().face(), way, costs);
+                    own.vnics.borrow_mut().push(vnic);
+                    if !nic.polled {
+                        self.simulation.block_on(ifup(host, &vm.name, &started.kernel(), nic.address))??;
+                    }
+                }
             }
+            own.manage(host, Seed::new(self.seed).part(&host.name));
         }
         Ok(())
     }
+}
+
+/// Starts a guest's network device.
+fn ifup(
+    host: &Computer,
+    vm: &str,
+    kernel: &Rc<Kernel>,
+    (address, prefix): (std::net::Ipv4Addr, u8),
+) -> impl Future<Output = Result<(), ComputerError>> + use<> {
+    let (done, network) = (Completion::new(), kernel.face().network());
+    let (told, host, device) = (done.clone(), format!("{}/{vm}", host.name), "eth0".to_owned());
+    kernel.spawn(TaskParams::named("ifup"), move |cpu| {
+        Box::pin(async move { told.complete(network.configure(&cpu, "eth0", address, prefix).await) })
+    });
+    async move { done.wait().await.map_err(|problem| ComputerError::Network { host, device, problem }) }
 }
 
 /// A host's virtual machines, from their description to those that run.
 pub(super) struct HostVms {
     pub setup: HostSetup,
     pub vms: Vms,
-    pub running: std::cell::RefCell<Vec<Rc<Vm>>>,
+    pub running: RefCell<Vec<Rc<Vm>>>,
+    /// By the number of the uplink: what is between it and virtual NICs.
+    networks: RefCell<BTreeMap<usize, Rc<Network>>>,
+    pub vnics: RefCell<Vec<Rc<Vnic>>>,
+    manager: RefCell<Option<Rc<Manager>>>,
+}
+
+impl HostVms {
+    /// Lets a manager schedule the virtual machines, if the scenario has one.
+    fn manage(&self, host: &Computer, seed: Seed) {
+        let Some(HypervisorSetup { placement, period }) = self.setup.hypervisor else { return };
+        let policy = match placement {
+            Placement::Fixed => return,
+            Placement::Blind => Policy::Blind,
+            Placement::Numa => Policy::Numa,
+            Placement::Local => Policy::Local,
+        };
+        let (uplinks, networks): (Vec<usize>, Vec<_>) =
+            self.networks.borrow().iter().map(|(&uplink, network)| (uplink, Rc::clone(network))).unzip();
+        let mut vnics = self.vnics.borrow().clone().into_iter();
+        let running = self.running.borrow();
+        let vms = self.setup.vms.iter().zip(&*running).map(|(setup, vm)| {
+            let uplink = setup.nic.as_ref().and_then(|nic| uplinks.iter().position(|&own| own == nic.uplink));
+            let nic = uplink.and_then(|uplink| Some((uplink, vnics.next()?)));
+            Managed::new(Rc::clone(vm), setup.memory, Node(setup.node), nic)
+        });
+        let scheduler = Scheduler::new(policy, Thresholds::usual(), seed.component("placement"));
+        let manager = Manager::start(&host.kernel, networks, vms.collect(), scheduler, period);
+        *self.manager.borrow_mut() = Some(manager);
+    }
+
+    pub fn new(setup: &HostSetup, vms: Vms) -> Self {
+        Self {
+            setup: setup.clone(),
+            vms,
+            running: RefCell::default(),
+            networks: RefCell::default(),
+            vnics: RefCell::default(),
+            manager: RefCell::default(),
+        }
+    }
+
+    /// What is above an uplink, made when it is first asked for.
+    fn network(&self, host: &Computer, uplink: usize) -> Result<Rc<Network>, ComputerError> {
+        if let Some(network) = self.networks.borrow().get(&uplink) {
+            return Ok(Rc::clone(network));
+        }
+        let mut interfaces = self.setup.interfaces.iter();
+        let own = interfaces.find(|interface| (interface.port.1, interface.port.2) == (uplink, 0));
+        let device = own.map_or_else(String::new, |interface| interface.name.clone());
+        let network = Network::new(&host.kernel, &device, NetCosts::vhost());
+        let host = host.name.clone();
+        let network = network.map_err(|problem| ComputerError::Network { host, device, problem })?;
+        self.networks.borrow_mut().insert(uplink, Rc::clone(&network));
+        Ok(network)
+    }
 }
 
 impl Computer {
     /// Its virtual machines, in the scenario's order.
     pub fn vms(&self) -> Vec<Rc<Vm>> {
         self.vms.as_ref().map(|own| own.running.borrow().clone()).unwrap_or_default()
+    }
+
+    /// What is above its uplinks, in the scenario's order.
+    pub fn networks(&self) -> Vec<Rc<Network>> {
+        self.vms.as_ref().map(|own| own.networks.borrow().values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// What schedules its virtual machines.
+    pub fn manager(&self) -> Option<Rc<Manager>> {
+        self.vms.as_ref().and_then(|own| own.manager.borrow().clone())
+    }
+
+    /// The virtual NICs of its virtual machines, in the scenario's order.
+    pub fn vnics(&self) -> Vec<Rc<Vnic>> {
+        self.vms.as_ref().map(|own| own.vnics.borrow().clone()).unwrap_or_default()
     }
 
     /// The kernel of one of its virtual machines, or its own.

@@ -4,6 +4,7 @@ mod data;
 mod device_lending;
 mod ioctopus;
 mod kpio_wc;
+mod numa_io;
 mod pcie_bench;
 mod runs;
 
@@ -19,7 +20,7 @@ pub use data::{data_folder, measured_evidence};
 pub use pcie_bench::{Compared, against_the_closed_form};
 
 /// Papers whose claims are there to be judged.
-pub const SEEDS: [&str; 4] = ["pcie-bench", "ioctopus", "kpio-wc", "device-lending"];
+pub const SEEDS: [&str; 5] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending"];
 
 /// What to judge by.
 #[derive(Clone, Debug)]
@@ -72,6 +73,7 @@ pub fn reproduce(
         "ioctopus" => ioctopus::reproduce(options, progress),
         "device-lending" => device_lending::reproduce(options, progress),
         "kpio-wc" => kpio_wc::reproduce(options, progress),
+        "numa-io" => numa_io::reproduce(options, progress),
         other => panic!("`{other}` is not among the papers"),
     }
 }

@@ -58,7 +58,7 @@ pub enum ClaimFileError {
 pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
 /// The files of each paper's claims: its short name, the path in the repository, the text.
-const FILES: [(&str, &str, &str); 6] = [
+const FILES: [(&str, &str, &str); 7] = [
     ("pcie-bench", "published/pcie-bench.toml", include_str!("../../../../published/pcie-bench.toml")),
     (
         "pcie-bench",
@@ -77,6 +77,7 @@ const FILES: [(&str, &str, &str); 6] = [
         "published/device-lending-figures.csv",
         include_str!("../../../../published/device-lending-figures.csv"),
     ),
+    ("numa-io", "published/numa-io.toml", include_str!("../../../../published/numa-io.toml")),
 ];
 
 impl ClaimFile {
@@ -99,6 +100,14 @@ impl ClaimFile {
     /// If that file, which is part of the program, is malformed.
     pub fn kpio_wc() -> Self {
         Self::parse(FILES[3].2, VALUES_HEADER).expect("published/kpio-wc.toml is well-formed")
+    }
+
+    /// The claims of the NUMA I/O slides, from `published/numa-io.toml`. No values of their figures are known.
+    ///
+    /// # Panics
+    /// If that file, which is part of the program, is malformed.
+    pub fn numa_io() -> Self {
+        Self::parse(FILES[6].2, VALUES_HEADER).expect("published/numa-io.toml is well-formed")
     }
 
     /// IOctopus's claims, from `published/ioctopus.toml`. No values of its figures are known.

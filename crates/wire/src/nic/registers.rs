@@ -46,6 +46,8 @@ pub const KPIO: u64 = 0x40;
 /// that count times [`HELD_BYTES`], round the window, until the descriptor that takes the buffer's place in the ring has been
 /// given. While a place is taken, frames for it go into memory.
 pub const RX_HELD: u64 = 0x44;
+/// Address rules of each function, see [`address`] (read only).
+pub const ADDRESSES: u64 = 0x48;
 /// Bytes of a frame's place in a receive window.
 pub const HELD_BYTES: u64 = 2048;
 /// What the RSS hash covers: [`rss`] bits.
@@ -99,6 +101,21 @@ pub mod flow {
     pub const RESULT_NONE: u32 = 2;
     /// Not a command, or not for this function.
     pub const RESULT_UNKNOWN: u32 = 3;
+}
+
+/// Address rules: further Ethernet addresses that a function takes frames for, each with a queue of its own (82599: VMDq with a
+/// receive address for each pool). They go before flow rules and the receive hash.
+pub mod address {
+    /// The address: 6 bytes as on the wire, then 2 zeros.
+    pub const MAC: u64 = 0x240;
+    /// Number of the rule, chosen by the driver.
+    pub const RULE: u64 = 0x248;
+    /// RX queue where its frames go.
+    pub const TARGET: u64 = 0x24c;
+    /// Acts with what the other registers hold, at once: [`ADD`](super::flow::ADD) or [`REMOVE`](super::flow::REMOVE).
+    pub const COMMAND: u64 = 0x250;
+    /// Outcome of the last command, as of a [flow rule](super::flow)'s (read only).
+    pub const RESULT: u64 = 0x254;
 }
 
 /// The RSS table: 4 bytes an entry, the RX queue.

@@ -104,6 +104,7 @@ pub fn nic_params(
             stop: own.stop.value.get() as u32,
             go_on: own.go_on.value.get() as u32,
         }),
+        addresses: controller.addresses.as_ref().map_or(0, |addresses| addresses.value as u16),
         tx: path(&nic.tx),
         rx: path(&nic.rx),
         read_chunk: controller.read_chunk.value.get() as u32,
@@ -175,6 +176,7 @@ pub fn driver_params(entry: Option<&NicDriverEntry>, of_nic: Option<&NicDefaults
     };
     NicDriverParams {
         channels: entry.channels.as_ref().map(|channels| channels.value.get() as u16),
+        over_nodes: entry.over_nodes.unwrap_or(false),
         log2_tx: log2(&entry.tx_ring, usual.log2_tx),
         log2_rx: log2(&entry.rx_ring, usual.log2_rx),
         coalescing: entry.coalescing.unwrap_or(usual.coalescing),

@@ -1,0 +1,535 @@
+//! "NUMA Aware I/O in Virtualized Systems", VMware, 2014 (slides).
+//!
+//! Every run is a point of the grid of docs/numa-io.md in one layout: where the scheduler puts I/O threads and virtual machines in each
+//! of its modes, where the bound does, where seeds put them. Layouts that several seeds draw are simulated once; what the
+//! baseline gives is the mean over its seeds.
+
+mod layout;
+mod rig;
+
+use std::collections::BTreeSet;
+
+use machine::Diagnostics;
+use results::claims::ClaimFile;
+use results::report::{DataTable, Section};
+
+use super::runs::{self as all, Values};
+use super::{Options, Reproduction};
+use crate::progress::Progress;
+use layout::Layout;
+use rig::{Guest, Point, Rates};
+
+/// The slides' two-socket host.
+const MACHINE: &str = "dell-r720";
+const NODES: u8 = 2;
+/// Seeded placements of the baseline.
+const SEEDS: u64 = 30;
+/// Load of one I/O thread from which there is one for each node, as `virt::placement::Thresholds` has it.
+const HEAVY: f64 = 0.8;
+/// Frames, shares of the line's rate and numbers of machines of the grid.
+const FRAMES: [u16; 3] = [64, 512, 1500];
+const LOADS: [u8; 5] = [10, 25, 50, 75, 100];
+const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
+/// Machines that are compared with the baseline over the whole grid.
+const COMPARED: [usize; 2] = [1, 4];
+/// Numbers of machines among which the most are looked for that a host admits, each with a sixteenth of the line's rate.
+const ADMITTED: std::ops::RangeInclusive<usize> = 2..=10;
+/// What a machine that is admitted keeps: loss in percent, round trip in us.
+const MOST_LOSS: f64 = 1.0;
+const MOST_US: f64 = 200.0;
+/// Without direct cache access.
+const NO_DDIO: &str = "change.host.llc.ddio_ways = 0";
+
+/// Machines, and periods of each load, of the runs in which the scheduler decides by itself.
+const LIVE: usize = 4;
+const LITTLE: (u8, usize) = (10, 8);
+const MUCH: (u8, usize) = (100, 8);
+/// Periods after which a step in load has been followed.
+const FOLLOWED: usize = 3;
+
+/// What the scheduler does by itself: late changes of mode under constant load, and periods until a step is followed.
+fn live(options: &Options) -> Result<Values, String> {
+    let run = |loads: &[(u8, usize)]| rig::live(options, MACHINE, LIVE, loads);
+    let late = |switches: &[u64]| switches[switches.len() - 1] - switches[FOLLOWED];
+    let constant = late(&run(&[LITTLE])?) + late(&run(&[MUCH])?);
+    let steps = run(&[LITTLE, MUCH, LITTLE])?;
+    // Where each step begins, how often the mode has changed before it is seen what the step does.
+    let after = |step: usize| {
+        let begins = steps[step - 1];
+        let until = steps[step..].iter().position(|&switches| switches > begins);
+        until.map_or(f64::INFINITY, |periods| periods as f64 + 1.0)
+    };
+    let followed = after(LITTLE.1).max(after(LITTLE.1 + MUCH.1));
+    let values = [("live/late", constant as f64), ("live/followed", followed)];
+    Ok(values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+}
+
+/// A run: a point in a layout, and what is changed in the machine.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    name: String,
+    point: Point,
+    layout: Layout,
+    more: &'static str,
+}
+
+impl Run {
+    fn new(point: Point, layout: Layout) -> Self {
+        Self { name: format!("{}/{}", point.name(), layout.name()), point, layout, more: "" }
+    }
+
+    fn without_ddio(point: Point, layout: Layout) -> Self {
+        Self { name: format!("no-ddio/{}/{}", point.name(), layout.name()), point, layout, more: NO_DDIO }
+    }
+}
+
+/// The points of the grid at which scheduler, baseline and bound are compared.
+fn compared() -> Vec<Point> {
+    let mut points = Vec::new();
+    for vms in COMPARED {
+        for frame in FRAMES {
+            points.extend(LOADS.map(|load| Point { guest: Guest::Forwards(frame, load), vms }));
+        }
+        points.push(Point { guest: Guest::Sends, vms });
+        points.push(Point { guest: Guest::Receives, vms });
+    }
+    points
+}
+
+/// The points over which modes are compared: numbers of machines and loads, frames of 512 B.
+fn phases() -> Vec<Point> {
+    let of = |vms| LOADS.map(|load| Point { guest: Guest::Forwards(512, load), vms });
+    MACHINES.into_iter().flat_map(of).collect()
+}
+
+/// So many machines, each with a sixteenth of the line's rate.
+fn crowd(vms: usize) -> Point {
+    Point { guest: Guest::Forwards(512, (vms * 100 / 16) as u8), vms }
+}
+
+/// Threads at light and at heavy load.
+const MODES: [usize; 2] = [1, NODES as usize];
+
+/// The scheduler's layout with so many threads.
+fn scheduled(vms: usize, threads: usize) -> Layout {
+    if threads == 1 { Layout::light(NODES, vms) } else { Layout::heavy(NODES, vms) }
+}
+
+/// All runs.
+fn runs() -> Vec<Run> {
+    let mut runs = BTreeSet::new();
+    for point in compared() {
+        for threads in MODES.into_iter().filter(|&threads| threads <= point.vms) {
+            runs.insert(Run::new(point, scheduled(point.vms, threads)));
+            runs.insert(Run::new(point, Layout::near(NODES, point.vms, threads)));
+            let blind = layout::baseline(NODES, point.vms, threads, SEEDS);
+            runs.extend(blind.into_keys().map(|layout| Run::new(point, layout)));
+        }
+    }
+    for point in phases() {
+        for threads in MODES {
+            runs.insert(Run::new(point, scheduled(point.vms, threads)));
+        }
+    }
+    for vms in ADMITTED {
+        runs.insert(Run::new(crowd(vms), scheduled(vms, 2)));
+        let blind = layout::baseline(NODES, vms, 2, SEEDS);
+        runs.extend(blind.into_keys().map(|layout| Run::new(crowd(vms), layout)));
+    }
+    for vms in COMPARED {
+        for frame in FRAMES {
+            let point = Point { guest: Guest::Forwards(frame, 100), vms };
+            runs.insert(Run::without_ddio(point, Layout::near(NODES, vms, 1)));
+        }
+    }
+    let mut runs: Vec<Run> = runs.into_iter().collect();
+    // The longest first.
+    runs.sort_by_key(|run| std::cmp::Reverse(run.point.vms));
+    runs
+}
+
+/// Values of a run, by its name.
+fn values(name: &str, rates: &Rates) -> Values {
+    let each = [
+        ("mpps", rates.mpps),
+        ("gbit", rates.gbit),
+        ("loss", rates.loss),
+        ("us", rates.us),
+        ("threads", rates.threads),
+        ("cores", rates.cores),
+        ("memory", rates.memory),
+        ("link", rates.link),
+        ("link-dma", rates.link_dma),
+    ];
+    each.into_iter().map(|(what, value)| (format!("run/{what}/{name}"), value)).collect()
+}
+
+/// A mean over seeds with half its 95 % interval.
+#[derive(Clone, Copy, Default, Debug)]
+struct Mean {
+    mean: f64,
+    half: f64,
+}
+
+/// What runs gave, asked by point and layout.
+struct Table<'a>(&'a Values);
+
+impl Table<'_> {
+    fn of(&self, what: &str, run: &Run) -> Option<f64> {
+        self.0.get(&format!("run/{what}/{}", run.name)).copied()
+    }
+
+    /// The mean over the baseline's placements of what `of` makes of each.
+    fn blind(&self, point: Point, threads: usize, of: impl Fn(&Run) -> Option<f64>) -> Option<Mean> {
+        let drawn = layout::baseline(NODES, point.vms, threads, SEEDS);
+        let mut all = Vec::new();
+        for (layout, count) in drawn {
+            let value = of(&Run::new(point, layout))?;
+            all.extend(std::iter::repeat_n(value, count));
+        }
+        let number = all.len() as f64;
+        let mean = all.iter().sum::<f64>() / number;
+        let spread = all.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (number - 1.0);
+        // Student's t for 29 degrees of freedom.
+        Some(Mean { mean, half: 2.045 * (spread / number).sqrt() })
+    }
+
+    /// Threads in use at a point, by the load of one.
+    fn threads(&self, point: Point, load: f64) -> usize {
+        if load >= HEAVY && point.vms > 1 { NODES.into() } else { 1 }
+    }
+
+    /// Scheduler, baseline and bound at a point: throughput.
+    fn compare(&self, point: Point) -> Option<Compared> {
+        let load = self.of("threads", &Run::new(point, Layout::light(NODES, point.vms)))?;
+        let own = self.threads(point, load);
+        let numa = Run::new(point, scheduled(point.vms, own));
+        let blind_load = self.blind(point, 1, |run| self.of("threads", run))?;
+        let blind = self.threads(point, blind_load.mean);
+        let bound = Run::new(point, Layout::near(NODES, point.vms, own));
+        let spent = |run: &Run| Some(self.of("threads", run)? / self.of("gbit", run)?);
+        let cores = |run: &Run| Some(self.of("cores", run)? / self.of("gbit", run)?);
+        Some(Compared {
+            point,
+            modes: (own, blind),
+            gbit: (
+                self.of("gbit", &numa)?,
+                self.blind(point, blind, |run| self.of("gbit", run))?,
+                self.of("gbit", &bound)?,
+            ),
+            spent: (spent(&numa)?, self.blind(point, blind, spent)?, spent(&bound)?),
+            cores: (cores(&numa)?, self.blind(point, blind, cores)?, cores(&bound)?),
+            memory: (self.of("memory", &numa)?, self.blind(point, blind, |run| self.of("memory", run))?),
+            link: (self.of("link", &numa)?, self.blind(point, blind, |run| self.of("link", run))?),
+        })
+    }
+
+    /// The most machines that a host admits, by whether each number of them is.
+    fn admitted(&self, is_admitted: impl Fn(usize) -> Option<bool>) -> Option<f64> {
+        let mut most = 0;
+        for vms in ADMITTED {
+            if is_admitted(vms)? {
+                most = vms;
+            }
+        }
+        Some(most as f64)
+    }
+
+    fn keeps(&self, run: &Run) -> Option<bool> {
+        Some(self.of("loss", run)? < MOST_LOSS && self.of("us", run)? < MOST_US)
+    }
+}
+
+/// A point's three.
+struct Compared {
+    point: Point,
+    /// Threads of the scheduler and of the baseline.
+    modes: (usize, usize),
+    gbit: (f64, Mean, f64),
+    /// I/O threads' cores for each Gbit/s, and all cores'.
+    spent: (f64, Mean, f64),
+    cores: (f64, Mean, f64),
+    memory: (f64, Mean),
+    link: (f64, Mean),
+}
+
+impl Compared {
+    /// By how much the scheduler's throughput is above the baseline's, percent.
+    fn gain(&self) -> f64 {
+        100.0 * (self.gbit.0 / self.gbit.1.mean - 1.0)
+    }
+
+    /// By how much the scheduler takes less of cores for a bit: of I/O threads where guests poll, of all where they do not.
+    fn saved(&self) -> f64 {
+        let (own, blind) = match self.point.guest {
+            Guest::Forwards(..) => (self.spent.0, self.spent.1),
+            Guest::Sends | Guest::Receives => (self.cores.0, self.cores.1),
+        };
+        100.0 * (1.0 - own / blind.mean)
+    }
+
+    fn values(&self) -> Values {
+        let name = self.point.name();
+        let each = [
+            ("gain", self.gain()),
+            ("saved", self.saved()),
+            ("gbit/numa", self.gbit.0),
+            ("gbit/blind", self.gbit.1.mean),
+            ("gbit/blind-half", self.gbit.1.half),
+            ("gbit/bound", self.gbit.2),
+            ("memory/numa", self.memory.0),
+            ("memory/blind", self.memory.1.mean),
+            ("link/numa", self.link.0),
+            ("link/blind", self.link.1.mean),
+        ];
+        each.into_iter().map(|(what, value)| (format!("{what}/{name}"), value)).collect()
+    }
+
+    fn row(&self) -> Vec<String> {
+        let number = |value: f64| format!("{value:.2}");
+        let mut row = vec![self.point.name(), format!("{}/{}", self.modes.0, self.modes.1)];
+        row.extend(
+            [
+                self.gbit.0,
+                self.gbit.1.mean,
+                self.gbit.1.half,
+                self.gbit.2,
+                self.gain(),
+                self.saved(),
+                self.memory.0,
+                self.memory.1.mean,
+                self.link.0,
+                self.link.1.mean,
+            ]
+            .map(number),
+        );
+        row
+    }
+}
+
+/// Where each mode wins, and where the scheduler switches: for each number of machines, by load.
+struct Phase {
+    vms: usize,
+    /// By load: throughput of both modes, load of the one thread.
+    loads: Vec<(u8, f64, f64, f64)>,
+}
+
+impl Phase {
+    /// The first load at which a thread for each node passes more, by more than 1 %; behind the last if none.
+    fn best(&self) -> usize {
+        self.loads.iter().position(|(_, light, heavy, _)| *heavy > 1.01 * light).unwrap_or(self.loads.len())
+    }
+
+    /// The first load at which the scheduler has one for each.
+    fn switch(&self) -> usize {
+        self.loads.iter().position(|(.., load)| *load >= HEAVY && self.vms > 1).unwrap_or(self.loads.len())
+    }
+}
+
+fn phase_diagram(table: &Table<'_>) -> Vec<Phase> {
+    let of = |vms: usize| {
+        let loads = LOADS.map(|load| {
+            let point = Point { guest: Guest::Forwards(512, load), vms };
+            let [light, heavy] = MODES.map(|threads| Run::new(point, scheduled(vms, threads)));
+            Some((load, table.of("gbit", &light)?, table.of("gbit", &heavy)?, table.of("threads", &light)?))
+        });
+        Some(Phase { vms, loads: loads.into_iter().collect::<Option<Vec<_>>>()? })
+    };
+    MACHINES.into_iter().filter_map(of).collect()
+}
+
+/// Values that follow from those of several runs.
+fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
+    let table = Table(values);
+    let mut derived: Values = compared.iter().flat_map(|one| one.values()).collect();
+    let most = |of: fn(&Compared) -> f64, such: &dyn Fn(&Compared) -> bool| {
+        compared.iter().filter(|one| such(one)).map(of).fold(f64::MIN, f64::max)
+    };
+    let least = |of: fn(&Compared) -> f64, such: &dyn Fn(&Compared) -> bool| {
+        compared.iter().filter(|one| such(one)).map(of).fold(f64::MAX, f64::min)
+    };
+    let is_light = |one: &Compared| one.modes == (1, 1);
+    let is_heavy = |one: &Compared| one.modes.0 > 1;
+    let is_dpdk = |one: &Compared| one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..));
+    if compared.len() == self::compared().len() {
+        for (name, such) in [
+            ("all", &(|_: &Compared| true) as &dyn Fn(&Compared) -> bool),
+            ("light", &is_light),
+            ("heavy", &is_heavy),
+            ("dpdk", &is_dpdk),
+        ] {
+            if !compared.iter().any(such) {
+                continue;
+            }
+            derived.insert(format!("most-gain/{name}"), most(Compared::gain, such));
+            derived.insert(format!("least-gain/{name}"), least(Compared::gain, such));
+            derived.insert(format!("most-saved/{name}"), most(Compared::saved, such));
+            derived.insert(format!("least-saved/{name}"), least(Compared::saved, such));
+        }
+        let over = |one: &Compared| 100.0 * (one.gbit.0 / one.gbit.2 - 1.0);
+        derived.insert("below-bound".into(), -compared.iter().map(over).fold(f64::MIN, f64::max));
+    }
+    let numa = table.admitted(|vms| table.keeps(&Run::new(crowd(vms), scheduled(vms, 2))));
+    let blind = (1..=SEEDS).map(|seed| {
+        table.admitted(|vms| table.keeps(&Run::new(crowd(vms), Layout::blind(NODES, vms, 2, seed))))
+    });
+    let blind = blind.sum::<Option<f64>>().map(|sum| sum / SEEDS as f64);
+    if let (Some(numa), Some(blind)) = (numa, blind) {
+        let more = 100.0 * (numa / blind - 1.0);
+        derived.extend([
+            ("admitted/numa".to_owned(), numa),
+            ("admitted/blind".to_owned(), blind),
+            ("admitted/more".to_owned(), more),
+        ]);
+    }
+    for vms in COMPARED {
+        let gain = |frame: u16| {
+            let point = Point { guest: Guest::Forwards(frame, 100), vms };
+            let near = Layout::near(NODES, vms, 1);
+            let with = table.of("gbit", &Run::new(point, near.clone()))?;
+            Some(100.0 * (with / table.of("gbit", &Run::without_ddio(point, near))? - 1.0))
+        };
+        let gains: Option<Vec<f64>> = FRAMES.into_iter().map(gain).collect();
+        if let Some(gains) = gains {
+            derived.insert(format!("ddio-most/{vms}"), gains.iter().copied().fold(f64::MIN, f64::max));
+            derived.insert(format!("ddio-least/{vms}"), gains.iter().copied().fold(f64::MAX, f64::min));
+        }
+    }
+    if phases.len() == MACHINES.len() {
+        let off = phases.iter().map(|phase| phase.best().abs_diff(phase.switch())).max().unwrap_or(0);
+        derived.insert("switch-off-by".into(), off as f64);
+    }
+    derived
+}
+
+fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
+    let header = [
+        "point",
+        "I/O threads, scheduler/baseline",
+        "Gbit/s",
+        "baseline",
+        "±",
+        "bound",
+        "gain %",
+        "CPU saved %",
+        "memory Gbit/s",
+        "baseline",
+        "sockets Gbit/s",
+        "baseline",
+    ];
+    let grid = DataTable {
+        title: "Scheduler, baseline, bound".into(),
+        header: header.map(str::to_owned).to_vec(),
+        rows: compared.iter().map(Compared::row).collect(),
+        numbers_from: 2,
+    };
+    let row = |phase: &Phase| {
+        let cell = |(n, (_, light, heavy, load)): (usize, &(u8, f64, f64, f64))| {
+            let wins = if *heavy > 1.01 * light {
+                "heavy"
+            } else if *light > 1.01 * heavy {
+                "light"
+            } else {
+                "alike"
+            };
+            let has = if n >= phase.switch() { "heavy" } else { "light" };
+            format!("{wins} wins, is {has} ({light:.2}/{heavy:.2} Gbit/s, load {load:.2})")
+        };
+        let cells = phase.loads.iter().enumerate().map(cell);
+        [phase.vms.to_string()].into_iter().chain(cells).collect()
+    };
+    let loads = LOADS.map(|load| format!("{load} %"));
+    let phases = DataTable {
+        title: "Which mode wins, and which the scheduler has (frames of 512 B)".into(),
+        header: ["machines".to_owned()].into_iter().chain(loads).collect(),
+        rows: phases.iter().map(row).collect(),
+        numbers_from: 1,
+    };
+    let prose = vec![
+        "Each row is a point of the grid: what guests do, percent of the line's rate, machines. The baseline is the mean over 30 \
+         seeded placements. CPU is that of I/O threads where guests poll, of all cores where they do not, for a bit."
+            .to_owned(),
+    ];
+    vec![Section { title: "The grid".into(), prose, tables: vec![grid, phases], ..Section::default() }]
+}
+
+/// Runs everything and judges the claims by what was observed.
+///
+/// # Errors
+/// A machine, part or scenario file that is wrong.
+pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
+    let file = ClaimFile::numa_io();
+    let mut runs = runs();
+    runs.retain(|run| options.only.as_ref().is_none_or(|part| run.name.contains(part)));
+    let run = |run: &Run| {
+        let rates = rig::measure(options, MACHINE, run.point, &run.layout, run.more)?;
+        Ok(values(&run.name, &rates))
+    };
+    let mut made = all::make("numa-io", &runs, progress, |run| &run.name, run);
+    if options.only.as_ref().is_none_or(|part| "live".contains(part.as_str())) {
+        match live(options) {
+            Ok(values) => made.values.extend(values),
+            Err(reason) => made.failed.push(format!("live: {reason}.")),
+        }
+    }
+    let (compared, phases) = {
+        let table = Table(&made.values);
+        let compared: Vec<Compared> =
+            compared().into_iter().filter_map(|point| table.compare(point)).collect();
+        (compared, phase_diagram(&table))
+    };
+    let mut observed = made.values;
+    observed.extend(derived(&observed, &compared, &phases));
+    let evidence = all::evidence(&file, &observed, |_| match &options.only {
+        Some(only) => format!("only experiments with `{only}` were to run"),
+        None => "its run failed".to_owned(),
+    });
+    let mut notes = made.failed;
+    if options.only.is_some() {
+        notes.extend(observed.iter().map(|(name, value)| format!("{name} = {value:.4}")));
+    }
+    let sections = sections(&compared, &phases);
+    Ok(Reproduction::new("NUMA I/O, simulated", file, evidence, made.count, sections, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
+    }
+
+    fn of(point: Point, layout: &Layout) -> Rates {
+        rig::measure(&options(), MACHINE, point, layout, "").unwrap()
+    }
+
+    #[test]
+    fn runs_have_names_of_their_own() {
+        let names: BTreeSet<String> = runs().into_iter().map(|run| run.name).collect();
+        assert_eq!(names.len(), runs().len());
+    }
+
+    /// A virtual NIC goes from one I/O thread to the other and back in the middle of a stream: no packet is lost, and none passes
+    /// another.
+    #[test]
+    fn moving_a_virtual_nic_between_threads_keeps_every_packet_in_its_place() {
+        let point = Point { guest: Guest::Forwards(64, 2), vms: 2 };
+        let (sent, returned, moves) =
+            rig::moving(&options(), MACHINE, point, &Layout::heavy(NODES, 2)).unwrap();
+        assert!(moves > 4 && sent > 500, "{sent} packets, {moves} moves");
+        assert_eq!(sent, returned);
+    }
+
+    /// The mechanism: what an I/O thread at the other socket copies crosses the interconnect, and a guest's packets are whole and in
+    /// order wherever it is.
+    #[test]
+    fn only_what_is_far_crosses_and_nothing_is_lost_at_little_load() {
+        let point = Point { guest: Guest::Forwards(512, 10), vms: 1 };
+        let near = of(point, &Layout::light(NODES, 1));
+        let far = of(point, &Layout { nodes: NODES, threads: vec![1], vms: vec![(1, 0)] });
+        assert!(near.loss < 1.0 && far.loss < 1.0, "{near:?} {far:?}");
+        assert!(near.link_dma < 0.02 * near.gbit && far.link_dma > 0.9 * far.gbit, "{near:?} {far:?}");
+        assert!(far.threads > near.threads, "{near:?} {far:?}");
+    }
+}

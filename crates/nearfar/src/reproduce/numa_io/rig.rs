@@ -1,0 +1,377 @@
+//! A host with virtual machines behind one uplink, placed as a layout says, and what it does in its steady state.
+
+use std::rc::Rc;
+
+use engine::steady::SteadyMean;
+use hardware::memory::Cause;
+use machine::{ComputerScenario, ComputerSetup, Doc};
+use platform::cpu::{CpuId, Part};
+use platform::kernel::TaskParams;
+use platform::sync::Completion;
+use units::Duration;
+use workloads::Environment;
+
+use super::super::Options;
+use super::layout::Layout;
+use crate::computer::Computers;
+
+/// Cores of a node of the R720.
+const CORES: u16 = 6;
+/// Half the 95 % interval of a rate at which it is steady, as a share of it.
+const STEADY: f64 = 0.01;
+/// What is left out at the beginning, and the batches of which a run is made.
+const SETTLING: Duration = Duration::from_us(600);
+const BATCH: Duration = Duration::from_us(200);
+const BATCHES: usize = 16;
+/// Of streams as much as fills every ring on their way.
+const SETTLING_STREAMS: Duration = Duration::from_ms(2);
+/// The period at which the scheduler looks, where it runs by itself: 2 s scaled down.
+pub const PERIOD: Duration = Duration::from_us(500);
+
+/// What guests do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Guest {
+    /// They forward what a generator sends, polling (DPDK's l2fwd): frames of so many bytes, with so many percent of the line's
+    /// rate in all.
+    Forwards(u16, u8),
+    /// Each sends a TCP stream, cut into segments by the NIC.
+    Sends,
+    /// Each receives a TCP stream.
+    Receives,
+}
+
+/// What is measured: guests, and how many.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Point {
+    /// What they do.
+    pub guest: Guest,
+    /// How many virtual machines.
+    pub vms: usize,
+}
+
+impl Point {
+    /// Its name in values.
+    pub fn name(&self) -> String {
+        let vms = self.vms;
+        match self.guest {
+            Guest::Forwards(frame, load) => format!("forward-{frame}/{load}/{vms}"),
+            Guest::Sends => format!("tso/100/{vms}"),
+            Guest::Receives => format!("receive/100/{vms}"),
+        }
+    }
+}
+
+/// Rates of a run in its steady state.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    /// Packets that guests forwarded, sent or were given, in millions a second.
+    pub mpps: f64,
+    /// Their bytes, Gbit/s.
+    pub gbit: f64,
+    /// Share of packets that a generator did not get back, percent.
+    pub loss: f64,
+    /// Mean round trip of those that it got back, us.
+    pub us: f64,
+    /// Packets that came back in another order, or changed.
+    pub wrong: u64,
+    /// Time of I/O threads, cores.
+    pub threads: f64,
+    /// Time of all cores, cores.
+    pub cores: f64,
+    /// DRAM's traffic, Gbit/s.
+    pub memory: f64,
+    /// What crossed between sockets, Gbit/s; of it for DMA.
+    pub link: f64,
+    /// That for DMA.
+    pub link_dma: f64,
+}
+
+/// What has been counted.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    packets: u64,
+    bytes: u64,
+    sent: u64,
+    returned: u64,
+    time: f64,
+    wrong: u64,
+    threads: Duration,
+    busy: Duration,
+    memory: u64,
+    link: u64,
+    link_dma: u64,
+}
+
+/// A host that has booted.
+pub struct Rig {
+    pub computers: Computers,
+}
+
+/// The scenario of a point.
+pub fn text(machine: &str, point: Point, layout: &Layout, more: &str) -> String {
+    let mut taken = [0u16; 8];
+    let mut text = format!(
+        "[[host]]\nname = \"a\"\nmachine = \"{machine}\"\n{more}\n\
+         [host.nic_driver]\nchannels = {}\nover_nodes = true\n\
+         [[host.device]]\nname = \"nic\"\nnic = \"82599\"\nslot = \"slot\"\n",
+        layout.nodes
+    );
+    let polled = matches!(point.guest, Guest::Forwards(..));
+    for (n, &(node, _)) in layout.vms.iter().enumerate() {
+        let place = &mut taken[usize::from(node)];
+        // The first core of a node is left to its I/O thread.
+        let core = u16::from(node) * CORES + 1 + *place % (CORES - 1);
+        *place += 1;
+        text += &format!(
+            "[[host.vm]]\nname = \"v{n}\"\nvcpus = \"{core}\"\nmemory = \"64 MiB\"\nnode = {node}\nuplink = \"nic\"\n\
+             polled = {polled}\n"
+        );
+    }
+    let all = (0..layout.vms.len()).map(|n| format!("\"a/v{n}\"")).collect::<Vec<_>>().join(", ");
+    text += &match point.guest {
+        Guest::Forwards(frame, load) => format!(
+            "[[generator]]\nname = \"t\"\nto = [{all}]\nframe = \"{frame} B\"\nload = {}\n\
+             [[cable]]\nends = [\"a\", \"t\"]\n",
+            f64::from(load) / 100.0
+        ),
+        Guest::Sends => "[[sink]]\nname = \"t\"\naddress = \"10.0.0.200\"\nrate = \"10 Gbit/s\"\n\
+                         [[cable]]\nends = [\"a\", \"t\"]\n"
+            .to_owned(),
+        Guest::Receives => {
+            let mut text = String::from(
+                "[[switch]]\nname = \"s\"\nqueue = \"1 MiB\"\nrate = \"10 Gbit/s\"\n\
+                 [[cable]]\nends = [\"a\", \"s:0\"]\n",
+            );
+            for n in 0..layout.vms.len() {
+                text += &format!(
+                    "[[source]]\nname = \"t{n}\"\nto = \"10.0.128.{}:5001\"\nrate = \"10 Gbit/s\"\ntime = \"50 ms\"\n\
+                     [[cable]]\nends = [\"t{n}\", \"s:{}\"]\n",
+                    n + 1,
+                    n + 1
+                );
+            }
+            text
+        }
+    };
+    text
+}
+
+impl Rig {
+    /// Boots what `text` describes, and lets I/O threads and virtual NICs be where a layout says.
+    pub fn boot(options: &Options, text: &str, layout: &Layout) -> Result<Self, String> {
+        let rig = Self::boot_unplaced(options, text)?;
+        rig.place(layout)?;
+        Ok(rig)
+    }
+
+    fn boot_unplaced(options: &Options, text: &str) -> Result<Self, String> {
+        let seed = options.seed;
+        let text = format!("name = \"numa-io\"\nsummary = \"a run\"\nseed = {seed}\n{text}");
+        let doc = Doc::<ComputerScenario>::from_text(&options.library, "numa-io", &text);
+        let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
+        let computers = Computers::new(&setup).map_err(|error| error.to_string())?;
+        computers.boot().map_err(|error| error.to_string())?;
+        Ok(Self { computers })
+    }
+
+    fn place(&self, layout: &Layout) -> Result<(), String> {
+        let host = &self.computers.hosts()[0];
+        let (networks, vnics) = (host.networks(), host.vnics());
+        let network = Rc::clone(networks.first().ok_or("there is no uplink")?);
+        let (done, layout) = (Completion::new(), layout.clone());
+        let told = done.clone();
+        host.kernel.spawn(TaskParams::named("place"), move |cpu| {
+            Box::pin(async move {
+                let mut placed = Ok(());
+                for (thread, &node) in layout.threads.iter().enumerate() {
+                    let cores: Vec<CpuId> = (0..CORES).map(|n| CpuId(u16::from(node) * CORES + n)).collect();
+                    let pinned = network.pin(&cpu, thread, &cores).await;
+                    placed = placed.and(pinned);
+                }
+                for (vnic, &(_, thread)) in vnics.iter().zip(&layout.vms) {
+                    placed = placed.and(network.assign(&cpu, vnic, thread));
+                }
+                told.complete(placed);
+            })
+        });
+        let placed = self.computers.simulation().block_on(async move { done.wait().await });
+        placed.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+    }
+
+    /// Starts a program in each guest.
+    pub fn start(&self, line: impl Fn(usize) -> String) -> Result<(), String> {
+        let host = &self.computers.hosts()[0];
+        for n in 0..host.vms().len() {
+            let line = line(n);
+            let program = workloads::parse(&line).map_err(|refused| refused.message)?;
+            let kernel = host.kernel_of(Some(n));
+            let cpus = vec![CpuId(0)];
+            let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1 };
+            let params = TaskParams { cpus, ..TaskParams::named(line) };
+            kernel.spawn(params, move |cpu| {
+                Box::pin(async move {
+                    // What it says at its end nobody waits for.
+                    let _ = Rc::clone(&program).run(cpu, environment).await;
+                })
+            });
+        }
+        Ok(())
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, time: Duration) {
+        let simulation = self.computers.simulation();
+        simulation.run_until(simulation.now() + time);
+    }
+
+    fn counts(&self) -> Counts {
+        let host = &self.computers.hosts()[0];
+        let face = host.kernel.face();
+        let mut counts = Counts::default();
+        for passed in host.vnics().iter().map(|vnic| vnic.counters()) {
+            counts.packets += passed.sent.max(passed.received);
+            counts.bytes += passed.sent_bytes.max(passed.received_bytes);
+        }
+        for flow in self.computers.generators().iter().flat_map(|generator| generator.handle.flows()) {
+            counts.sent += flow.sent;
+            counts.returned += flow.returned;
+            counts.time += flow.time.as_ns_f64();
+            counts.wrong += flow.reordered + flow.damaged;
+        }
+        for network in host.networks() {
+            let tasks = network.contexts().iter().filter_map(|context| context.task());
+            let times = tasks.flat_map(|task| Part::ALL.map(|part| host.kernel.task_time(task, part)));
+            counts.threads += times.sum::<Duration>();
+        }
+        counts.busy = (0..face.cpus()).flat_map(|core| face.busy(CpuId(core))).sum();
+        let id = host.host;
+        self.computers.simulation().with(|fabric, _| {
+            let memory = fabric.host(id).memory.counters();
+            for node in &memory.nodes {
+                counts.memory += (node.dram_read.total() + node.dram_written.total()).get();
+            }
+            for link in &memory.links {
+                counts.link += link.bytes.total().get();
+                counts.link_dma += link.bytes.of(Cause::Dma).get();
+            }
+        });
+        counts
+    }
+
+    /// Measures until packets pass at a steady rate.
+    pub fn measure(&self, settling: Duration) -> Rates {
+        self.pass(settling);
+        let mut rate = SteadyMean::new();
+        let first = self.counts();
+        let mut last = first;
+        while rate.len() < BATCHES && !rate.is_steady(STEADY) {
+            self.pass(BATCH);
+            let counts = self.counts();
+            rate.push((counts.packets - last.packets) as f64);
+            last = counts;
+        }
+        let ns = BATCH.as_ns_f64() * rate.len() as f64;
+        let gbit = |of: fn(&Counts) -> u64| (of(&last) - of(&first)) as f64 * 8.0 / ns;
+        let cores = |of: fn(&Counts) -> Duration| (of(&last) - of(&first)).as_ns_f64() / ns;
+        let (sent, returned) = ((last.sent - first.sent) as f64, (last.returned - first.returned) as f64);
+        Rates {
+            mpps: (last.packets - first.packets) as f64 / ns * 1e3,
+            gbit: gbit(|counts| counts.bytes),
+            loss: if sent > 0.0 { (100.0 * (1.0 - returned / sent)).max(0.0) } else { 0.0 },
+            us: (last.time - first.time) / returned.max(1.0) / 1e3,
+            wrong: last.wrong,
+            threads: cores(|counts| counts.threads),
+            cores: cores(|counts| counts.busy),
+            memory: gbit(|counts| counts.memory),
+            link: gbit(|counts| counts.link),
+            link_dma: gbit(|counts| counts.link_dma),
+        }
+    }
+}
+
+/// Measures a point in a layout.
+pub fn measure(
+    options: &Options,
+    machine: &str,
+    point: Point,
+    layout: &Layout,
+    more: &str,
+) -> Result<Rates, String> {
+    let rig = Rig::boot(options, &text(machine, point, layout, more), layout)?;
+    match point.guest {
+        Guest::Forwards(..) => rig.start(|_| "l2fwd".to_owned())?,
+        Guest::Sends => rig.start(|_| "iperf -c 10.0.0.200 -t 1".to_owned())?,
+        Guest::Receives => rig.start(|_| "iperf -s".to_owned())?,
+    }
+    rig.pass(Duration::from_us(50));
+    rig.computers.start_sources();
+    let rates = rig.measure(match point.guest {
+        Guest::Forwards(..) => SETTLING,
+        Guest::Sends | Guest::Receives => SETTLING_STREAMS,
+    });
+    match rates.wrong {
+        0 => Ok(rates),
+        wrong => Err(format!("{wrong} packets came back changed, or in another order")),
+    }
+}
+
+/// Lets the scheduler run by itself while forwarding machines have load after load (percent of the line's rate), each for so many
+/// periods: how often the mode had changed after each period.
+pub fn live(options: &Options, machine: &str, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<u64>, String> {
+    let point = Point { guest: Guest::Forwards(512, 0), vms };
+    let more =
+        format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{} us\"", PERIOD.as_ps() / 1_000_000);
+    let rig = Rig::boot_unplaced(options, &text(machine, point, &Layout::heavy(2, vms), &more))?;
+    rig.start(|_| "l2fwd".to_owned())?;
+    rig.pass(Duration::from_us(50));
+    rig.computers.start_sources();
+    let manager = rig.computers.hosts()[0].manager().ok_or("nothing schedules the machines")?;
+    let mut switches = Vec::new();
+    for &(load, periods) in loads {
+        let generators = rig.computers.generators();
+        generators.iter().for_each(|generator| generator.handle.set_load(f64::from(load) / 100.0));
+        for _ in 0..periods {
+            let before = manager.done().periods;
+            while manager.done().periods == before {
+                rig.pass(PERIOD / 10);
+            }
+            switches.push(manager.done().switches);
+        }
+    }
+    Ok(switches)
+}
+
+/// Lets virtual NICs go from thread to thread while their guests forward: packets sent, packets that came back, and moves.
+#[cfg(test)]
+pub fn moving(
+    options: &Options,
+    machine: &str,
+    point: Point,
+    layout: &Layout,
+) -> Result<(u64, u64, u64), String> {
+    let rig = Rig::boot(options, &text(machine, point, layout, ""), layout)?;
+    rig.start(|_| "l2fwd".to_owned())?;
+    rig.pass(Duration::from_us(50));
+    rig.computers.start_sources();
+    let mut moves = 0;
+    for turn in 0..8 {
+        rig.pass(Duration::from_us(300));
+        let moved = Layout {
+            vms: layout
+                .vms
+                .iter()
+                .map(|&(home, thread)| (home, (thread + turn) % layout.threads.len()))
+                .collect(),
+            ..layout.clone()
+        };
+        // One that has not quite left its old queue stays for now.
+        moves += u64::from(rig.place(&moved).is_ok());
+    }
+    rig.computers.generators().iter().for_each(|generator| generator.handle.set_load(0.0));
+    rig.pass(Duration::from_ms(1));
+    let counts = rig.counts();
+    match counts.wrong {
+        0 => Ok((counts.sent, counts.returned, moves)),
+        wrong => Err(format!("{wrong} packets came back changed, or in another order")),
+    }
+}

@@ -1,0 +1,404 @@
+//! Virtual NICs, and the I/O threads that serve them ("contexts").
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod` | the switch between an uplink and virtual NICs |
+//! | `context` | an I/O thread and its buffers |
+//! | `vnic` | a virtual NIC: copying, notifications, interrupts |
+//! | `ring` | the hypervisor's side of a virtio ring |
+//!
+//! The uplink is a NIC of the host with a pair of queues for each context. It sorts frames by Ethernet address (VMDq), so that the
+//! packets of a virtual NIC come by the queue of the context that serves it, and a context polls its queues itself: receiving, the
+//! copy into the guest, the copy out of it and sending happen in one task, whose place decides over what is local.
+//!
+//! **Order.** A virtual NIC that another context serves from now on has its packets by another queue. Those that come by the new
+//! queue wait until the old one was found empty after the first of them: the NIC writes what the old queue has to report before.
+//! What the guest sends waits until what it sent by the old queue has left.
+
+mod context;
+mod ring;
+mod vnic;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use kernel::Kernel;
+use platform::Error;
+use platform::cpu::{Cpu, CpuId, Node, Part};
+use platform::irq::NapiHandle;
+use platform::kernel::TaskParams;
+use platform::net::{MacAddr, NetDriver, NetUpper, Packet, PacketDevice};
+use platform::virtio::VirtualNic;
+
+use crate::vm::Vm;
+pub use context::Context;
+use vnic::GuestNic;
+pub use vnic::{Vnic, VnicCounters};
+
+/// Packets that a context takes of one guest before it looks at others (Linux: `VHOST_NET_PKT_WEIGHT` is 256, a poll's weight 64).
+const BUDGET: usize = 64;
+/// Packets that a context copies before the simulation catches up.
+const TURN: usize = 4;
+
+/// What the hypervisor's part of a packet's way costs, in cycles; copies, rings and the driver cost by themselves.
+///
+/// Together with these a packet takes about 2,000 cycles each way, as of vhost-net's threads, which pass 1 to 1.5 million packets a
+/// second of about 3 GHz (published by its authors about 2015; from memory).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NetCosts {
+    /// To find the port of a packet (assumed: a part of those 2,000 cycles).
+    pub switch: u64,
+    /// To give a packet to a guest (assumed: a part of those 2,000 cycles).
+    pub receive: u64,
+    /// To take a packet of a guest (assumed: a part of those 2,000 cycles).
+    pub send: u64,
+    /// To interrupt a guest (assumed: as a write to an eventfd).
+    pub interrupt: u64,
+    /// Of the exit's handler that wakes a context (assumed: as a write to an eventfd).
+    pub kick: u64,
+    /// A turn of a context apart from its packets (assumed: a look at two lists).
+    pub turn: u64,
+}
+
+impl NetCosts {
+    /// Those of vhost-net on Linux.
+    pub const fn vhost() -> Self {
+        Self { switch: 400, receive: 700, send: 700, interrupt: 400, kick: 400, turn: 200 }
+    }
+}
+
+/// Virtual NICs above one uplink.
+pub struct Network {
+    me: Weak<Self>,
+    kernel: Weak<Kernel>,
+    uplink: Rc<dyn PacketDevice>,
+    contexts: Vec<Context>,
+    /// By context: the node of its queues' rings.
+    rings: Vec<Node>,
+    costs: NetCosts,
+    vnics: RefCell<BTreeMap<MacAddr, Rc<Vnic>>>,
+}
+
+impl Network {
+    /// Takes a network device of the host for virtual machines, with a context for each pair of its queues. Contexts may run
+    /// anywhere at first.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there is no such device, [`Error::Busy`] if it is another's.
+    pub fn new(kernel: &Rc<Kernel>, uplink: &str, costs: NetCosts) -> Result<Rc<Self>, Error> {
+        let face = kernel.face();
+        let device = face.packet_device(uplink).ok_or(Error::NoDevice)?;
+        let number = usize::from(device.limits().rx_queues.min(device.limits().tx_queues));
+        let driver = device.driver().ok_or(Error::NoDevice)?;
+        let interrupts = face.interrupts();
+        let core = |context: usize| {
+            let irq = driver.interrupt_of(context as u16);
+            interrupts.iter().find(|state| Some(state.irq) == irq).map_or(CpuId(0), |state| state.cpu)
+        };
+        let rings = (0..number).map(|context| face.node_of(core(context))).collect();
+        let network = Rc::new_cyclic(|me| Self {
+            me: me.clone(),
+            kernel: Rc::downgrade(kernel),
+            contexts: (0..number).map(|number| Context::new(&face, number)).collect(),
+            rings,
+            uplink: Rc::clone(&device),
+            costs,
+            vnics: RefCell::default(),
+        });
+        device.set_upper(Rc::downgrade(&network) as Weak<dyn NetUpper>)?;
+        for context in &network.contexts {
+            if let Some(napi) = driver.poll_of(context.number as u16) {
+                napi.set_thread(&context.pollers);
+            }
+            let (own, number) = (network.me.clone(), context.number);
+            let task = TaskParams::named(format!("io-{uplink}-{number}"));
+            let task = kernel.spawn(task, move |cpu| {
+                Box::pin(async move {
+                    if let Some(own) = own.upgrade() {
+                        own.run(number, cpu).await;
+                    }
+                })
+            });
+            context.task.set(Some(task));
+        }
+        Ok(network)
+    }
+
+    /// The contexts.
+    pub fn contexts(&self) -> &[Context] {
+        &self.contexts
+    }
+
+    /// The node of the uplink; none if it has gone.
+    pub fn node(&self) -> Option<Node> {
+        self.driver()?.limits().node
+    }
+
+    /// The node at which the rings of a context's queues lie: that of the core of its interrupt when the driver came.
+    pub fn rings_at(&self, context: usize) -> Option<Node> {
+        self.rings.get(context).copied()
+    }
+
+    /// The virtual NICs that run, by address.
+    fn vnics(&self) -> Vec<Rc<Vnic>> {
+        self.vnics.borrow().values().cloned().collect()
+    }
+
+    /// Gives a guest a virtual NIC, served by a context: the way to it for its driver.
+    pub fn add(&self, vm: &Vm, mac: MacAddr, context: usize) -> (Rc<Vnic>, Rc<dyn VirtualNic>) {
+        let vnic = Vnic::new(Rc::clone(vm.machine()), mac, context);
+        let kernel = Rc::downgrade(&vm.kernel());
+        let way = GuestNic { vnic: Rc::clone(&vnic), network: self.me.clone(), kernel };
+        (vnic, Rc::new(way))
+    }
+
+    fn driver(&self) -> Option<Rc<dyn NetDriver>> {
+        self.uplink.driver()
+    }
+
+    /// A guest's driver has begun.
+    fn started(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
+        self.vnics.borrow_mut().insert(vnic.mac, Rc::clone(vnic));
+        vnic.set_notify(cpu, true);
+        self.sort(cpu, vnic);
+    }
+
+    /// A guest's driver ends.
+    fn stopped(&self, vnic: &Vnic, cpu: &Cpu) {
+        self.vnics.borrow_mut().remove(&vnic.mac);
+        if let Some(driver) = self.driver() {
+            // A device that has gone sorts nothing.
+            let _ = driver.set_address(cpu, vnic.mac, None);
+        }
+    }
+
+    /// Lets the uplink sort a virtual NIC's frames to its context's queue. One without room or rules for that has them come by its
+    /// first queue.
+    fn sort(&self, cpu: &Cpu, vnic: &Vnic) {
+        if let Some(driver) = self.driver()
+            && driver.set_address(cpu, vnic.mac, Some(vnic.context.get() as u16)).is_err()
+        {
+            self.uplink.set_promiscuous(cpu, true);
+        }
+    }
+
+    /// Lets another context serve a virtual NIC from now on.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while packets by the queue of the one before are still under way, [`Error::Invalid`] if there is no such
+    /// context.
+    pub fn assign(&self, cpu: &Cpu, vnic: &Rc<Vnic>, context: usize) -> Result<(), Error> {
+        if context >= self.contexts.len() {
+            return Err(Error::Invalid);
+        }
+        if vnic.is_moving(cpu.now()) {
+            return Err(Error::Busy);
+        }
+        let old = vnic.context.replace(context);
+        if old != context && self.vnics.borrow().contains_key(&vnic.mac) {
+            vnic.left_queue(old as u16, cpu.now());
+            self.sort(cpu, vnic);
+        }
+        Ok(())
+    }
+
+    /// Lets a context run on these cores only, and its interrupt arrive at the first of them.
+    ///
+    /// # Errors
+    /// As of the kernel.
+    pub async fn pin(&self, cpu: &Cpu, context: usize, cpus: &[CpuId]) -> Result<(), Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let face = kernel.face();
+        let task = self.contexts[context].task.get().ok_or(Error::Invalid)?;
+        face.set_affinity(task, cpus)?;
+        let irq = self.driver().and_then(|driver| driver.interrupt_of(context as u16));
+        match (irq, cpus.get(context % cpus.len().max(1))) {
+            (Some(irq), Some(&core)) => face.set_irq_affinity(cpu, irq, core).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// A guest says that it has something to send.
+    fn kick(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
+        cpu.work(self.costs.kick);
+        self.list(vnic, cpu);
+    }
+
+    fn list(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
+        if !vnic.listed.replace(true) {
+            vnic.set_notify(cpu, false);
+            self.contexts[vnic.context.get()].put(Rc::clone(vnic));
+        }
+    }
+
+    /// What a context does, for ever.
+    async fn run(&self, number: usize, cpu: Cpu) {
+        let context = &self.contexts[number];
+        let _part = cpu.book(Part::Virt);
+        loop {
+            context.pollers.arrived.wait_for(|| context.has_work().then_some(())).await;
+            cpu.work(self.costs.turn);
+            if let Some(napi) = context.pollers.take() {
+                napi.poll(&cpu).await;
+            }
+            self.serve(context, &cpu).await;
+            cpu.sync().await;
+        }
+    }
+
+    /// Takes what guests send, some of each that has told.
+    async fn serve(&self, context: &Context, cpu: &Cpu) {
+        if context.full.get() {
+            return;
+        }
+        let stuck = context.stuck.borrow_mut().take();
+        if let Some(packet) = stuck {
+            self.send(context, cpu, packet);
+        }
+        let waiting = context.kicked.borrow().len();
+        for _ in 0..waiting {
+            if context.stuck.borrow().is_some() {
+                return;
+            }
+            let Some(vnic) = context.kicked.borrow_mut().pop_front() else { return };
+            vnic.listed.set(false);
+            if vnic.context.get() != context.number || vnic.is_behind(context.number as u16) {
+                self.pass_on(&vnic, cpu);
+                continue;
+            }
+            let mut taken = 0;
+            while taken < BUDGET && context.stuck.borrow().is_none() {
+                let Some(packet) = vnic.next(cpu, &context.buffers, &self.costs) else { break };
+                taken += 1;
+                if let Some(packet) = packet {
+                    vnic.sends_by(context.number as u16);
+                    self.forward(context, cpu, vnic.mac, packet);
+                }
+                if taken % TURN == 0 {
+                    cpu.sync().await;
+                }
+            }
+            if let Some(driver) = self.driver() {
+                driver.flush(cpu, context.number as u16);
+            }
+            vnic.tell(cpu, &self.costs);
+            self.tell_given(context, cpu);
+            cpu.sync().await;
+            let mut more = vnic.has_more(cpu);
+            if !more {
+                vnic.set_notify(cpu, true);
+                cpu.sync().await;
+                more = vnic.has_more(cpu);
+            }
+            if more {
+                self.list(&vnic, cpu);
+            }
+        }
+    }
+
+    /// A virtual NIC is another context's now, or waits for what it sent by another queue.
+    fn pass_on(&self, vnic: &Rc<Vnic>, cpu: &Cpu) {
+        if vnic.is_behind(vnic.context.get() as u16) {
+            vnic.waits.set(true);
+        } else {
+            self.list(vnic, cpu);
+        }
+    }
+
+    /// Sends a packet of a guest to where it is for: other guests, the uplink.
+    fn forward(&self, context: &Context, cpu: &Cpu, from: MacAddr, packet: Packet) {
+        cpu.work(self.costs.switch);
+        let mut to = [0; 6];
+        packet.load(cpu, &mut to);
+        let own = self.vnics.borrow().get(&MacAddr(to)).cloned();
+        if let Some(other) = own {
+            other.deliver(cpu, None, packet, &self.costs);
+            context.note_given(&other);
+            return;
+        }
+        if MacAddr(to).is_broadcast() {
+            self.broadcast(context, cpu, &packet, Some(from));
+        }
+        self.send(context, cpu, packet);
+    }
+
+    /// Gives a packet to the uplink; one for which there is no room waits.
+    fn send(&self, context: &Context, cpu: &Cpu, packet: Packet) {
+        if let Err(packet) = self.uplink.send_directly(cpu, context.number as u16, packet, true) {
+            if self.uplink.has_carrier() {
+                context.full.set(true);
+                *context.stuck.borrow_mut() = Some(packet);
+            } else {
+                packet.release(cpu);
+            }
+        }
+    }
+
+    /// Gives every guest but the one that sends it a copy of a packet.
+    fn broadcast(&self, context: &Context, cpu: &Cpu, packet: &Packet, from: Option<MacAddr>) {
+        for vnic in self.vnics().iter().filter(|vnic| Some(vnic.mac) != from) {
+            vnic.put(cpu, packet, &self.costs);
+            context.note_given(vnic);
+        }
+    }
+
+    fn tell_given(&self, context: &Context, cpu: &Cpu) {
+        let given = context.given.take();
+        given.iter().for_each(|vnic| vnic.tell(cpu, &self.costs));
+    }
+}
+
+impl NetUpper for Network {
+    fn receive(&self, cpu: &Cpu, _: &NapiHandle, queue: u16, packet: Packet) {
+        let _part = cpu.book(Part::Virt);
+        let context = &self.contexts[usize::from(queue)];
+        cpu.work(self.costs.switch);
+        let mut to = [0; 6];
+        packet.load(cpu, &mut to);
+        let vnic = self.vnics.borrow().get(&MacAddr(to)).cloned();
+        let Some(vnic) = vnic else {
+            if MacAddr(to).is_broadcast() {
+                self.broadcast(context, cpu, &packet, None);
+            }
+            return packet.release(cpu);
+        };
+        let first_of_new = vnic.deliver(cpu, Some(queue), packet, &self.costs);
+        if let Some(old) = first_of_new
+            && let Some(napi) = self.driver().and_then(|driver| driver.poll_of(old))
+        {
+            napi.schedule(cpu);
+        }
+        context.note_given(&vnic);
+    }
+
+    fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
+        let _part = cpu.book(Part::Virt);
+        let context = &self.contexts[usize::from(queue)];
+        if emptied {
+            for vnic in self.vnics() {
+                if vnic.queue_emptied(cpu, queue, &self.costs) {
+                    context.note_given(&vnic);
+                }
+            }
+        }
+        self.tell_given(context, cpu);
+    }
+
+    fn sent(&self, cpu: &Cpu, queue: u16, _: u32, _: u64) {
+        for vnic in self.vnics() {
+            if vnic.may_go_on(queue) {
+                self.list(&vnic, cpu);
+            }
+        }
+    }
+
+    fn queue_woken(&self, _: &Cpu, queue: u16) {
+        let context = &self.contexts[usize::from(queue)];
+        context.unstick();
+    }
+
+    fn changed(&self) {
+        self.contexts.iter().for_each(Context::unstick);
+    }
+}

@@ -1,0 +1,142 @@
+//! The hypervisor's side of a split ring in a guest's memory.
+
+use std::cell::{Cell, RefCell};
+
+use platform::cpu::Cpu;
+use platform::memory::PhysAddr;
+use wire::virtio::{Descriptor, NO_INTERRUPT, NO_NOTIFY, Ring};
+
+use crate::memory::GuestMemory;
+
+/// A piece of a guest's buffer where the host finds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Where it is.
+    pub at: PhysAddr,
+    /// Bytes.
+    pub length: u32,
+}
+
+/// A ring that a guest has given.
+pub struct DeviceRing {
+    ring: Ring,
+    /// Chains taken, and as many as the guest was seen to have offered: counts.
+    taken: Cell<u16>,
+    offered: Cell<u16>,
+    /// Chains given back, and those among them that the guest can see: counts.
+    used: Cell<u16>,
+    published: Cell<u16>,
+    /// The pieces of the chain that was taken last; kept so that chains do not allocate.
+    pieces: RefCell<Vec<Piece>>,
+}
+
+impl DeviceRing {
+    /// A ring that has just been given; `None` if it does not lie in the guest's memory.
+    pub fn new(memory: &GuestMemory, ring: Ring) -> Option<Self> {
+        let fits = ring.entries.is_power_of_two()
+            && ring.start.is_multiple_of(4096)
+            && ring.start.checked_add(ring.len()).is_some()
+            && (ring.start..ring.start + ring.len())
+                .step_by(4096)
+                .all(|page| memory.place(PhysAddr(page)).is_some());
+        fits.then(|| Self {
+            ring,
+            taken: Cell::new(0),
+            offered: Cell::new(0),
+            used: Cell::new(0),
+            published: Cell::new(0),
+            pieces: RefCell::default(),
+        })
+    }
+
+    /// Where a byte of the ring is: pages of guests are whole.
+    fn at(memory: &GuestMemory, address: u64) -> PhysAddr {
+        memory.place(PhysAddr(address)).map_or(PhysAddr(0), |(at, _)| at)
+    }
+
+    fn word(memory: &GuestMemory, cpu: &Cpu, address: u64) -> u16 {
+        let mut bytes = [0; 2];
+        cpu.load(Self::at(memory, address), &mut bytes);
+        u16::from_le_bytes(bytes)
+    }
+
+    /// Whether the guest has offered something.
+    pub fn has_more(&self, memory: &GuestMemory, cpu: &Cpu) -> bool {
+        if self.offered.get() == self.taken.get() {
+            self.offered.set(Self::word(memory, cpu, self.ring.available() + 2));
+        }
+        self.offered.get() != self.taken.get()
+    }
+
+    /// Takes the next chain: the number by which it is given back, its bytes. Its [pieces](Self::pieces) are known until the next
+    /// is taken. A chain that makes no sense has none.
+    pub fn take(&self, memory: &GuestMemory, cpu: &Cpu) -> Option<(u16, u32)> {
+        if !self.has_more(memory, cpu) {
+            return None;
+        }
+        let first = Self::word(memory, cpu, self.ring.available_entry(self.taken.get()));
+        self.taken.set(self.taken.get().wrapping_add(1));
+        let mut pieces = self.pieces.borrow_mut();
+        pieces.clear();
+        let (mut next, mut total) = (Some(first), 0u32);
+        // A chain has no more descriptors than the ring, whatever the guest has written.
+        for _ in 0..self.ring.entries {
+            let Some(number) = next.filter(|&number| number < self.ring.entries) else { break };
+            let mut bytes = [0; Descriptor::LEN];
+            cpu.load(Self::at(memory, self.ring.descriptor(number)), &mut bytes);
+            let descriptor = Descriptor::parse(&bytes);
+            let (mut at, mut left) = (descriptor.address, descriptor.length);
+            while left > 0 {
+                let Some((place, room)) = memory.place(PhysAddr(at)) else {
+                    pieces.clear();
+                    return Some((first, 0));
+                };
+                let length = left.min(u32::try_from(room).unwrap_or(u32::MAX));
+                pieces.push(Piece { at: place, length });
+                total = total.saturating_add(length);
+                (at, left) = (at + u64::from(length), left - length);
+            }
+            next = (descriptor.flags & Descriptor::NEXT != 0).then_some(descriptor.next);
+        }
+        Some((first, total))
+    }
+
+    /// Calls `with` with each part of the bytes from `skipped` on of the chain that was taken last, up to `length` of them: the
+    /// offset behind `skipped`, and where.
+    pub fn each(&self, skipped: u32, length: u32, mut with: impl FnMut(u32, Piece)) {
+        let (mut skip, mut done) = (skipped, 0);
+        for piece in &*self.pieces.borrow() {
+            let here = skip.min(piece.length);
+            skip -= here;
+            let part = (piece.length - here).min(length - done);
+            if part > 0 {
+                with(done, Piece { at: piece.at + u64::from(here), length: part });
+                done += part;
+            }
+        }
+    }
+
+    /// Gives a chain back into which `length` bytes were written.
+    pub fn give(&self, memory: &GuestMemory, cpu: &Cpu, first: u16, length: u32) {
+        let mut entry = [0; Ring::USED as usize];
+        entry[..2].copy_from_slice(&first.to_le_bytes());
+        entry[4..].copy_from_slice(&length.to_le_bytes());
+        cpu.store(Self::at(memory, self.ring.used_entry(self.used.get())), &entry);
+        self.used.set(self.used.get().wrapping_add(1));
+    }
+
+    /// Lets the guest see what was given back; says whether it wants to be interrupted for it.
+    pub fn publish(&self, memory: &GuestMemory, cpu: &Cpu) -> bool {
+        if self.published.replace(self.used.get()) == self.used.get() {
+            return false;
+        }
+        cpu.store(Self::at(memory, self.ring.used() + 2), &self.used.get().to_le_bytes());
+        Self::word(memory, cpu, self.ring.available()) & NO_INTERRUPT == 0
+    }
+
+    /// Whether the guest is to tell of what it offers.
+    pub fn set_notify(&self, memory: &GuestMemory, cpu: &Cpu, on: bool) {
+        let flags = if on { 0 } else { NO_NOTIFY };
+        cpu.store(Self::at(memory, self.ring.used()), &flags.to_le_bytes());
+    }
+}

@@ -1,0 +1,355 @@
+//! A virtual NIC: its rings, and copying between them and packets of the host.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+
+use kernel::Kernel;
+use platform::Error;
+use platform::cpu::{Async, Cpu, CpuId, Part};
+use platform::irq::IrqHandler;
+use platform::net::{Checksum, MacAddr, Packet, TxFlow};
+use platform::virtio::VirtualNic;
+use units::{Duration, Time};
+use wire::virtio::{NetHeader, Ring};
+
+use super::context::Buffers;
+use super::ring::DeviceRing;
+use super::{NetCosts, Network};
+use crate::exits::Exit;
+use crate::vm::Machine;
+
+/// From a frame's last bit until it is in memory, at most (assumed: some hundred times what it takes).
+const ON_THE_WAY: Duration = Duration::from_ms(1);
+
+/// What has passed a virtual NIC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct VnicCounters {
+    /// Packets given to the guest.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Packets for which the guest had no buffer.
+    pub dropped: u64,
+    /// Packets that the guest sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets of the guest that made no sense.
+    pub malformed: u64,
+    /// Interrupts of the guest.
+    pub interrupts: u64,
+}
+
+/// Both rings of a guest.
+struct Rings {
+    receive: DeviceRing,
+    send: DeviceRing,
+}
+
+/// A virtual NIC, as the hypervisor has it.
+pub struct Vnic {
+    /// Its Ethernet address.
+    pub mac: MacAddr,
+    pub(super) machine: Rc<Machine>,
+    rings: RefCell<Option<Rc<Rings>>>,
+    /// By which core and vector the guest is interrupted.
+    vector: Cell<Option<(usize, u8)>>,
+    /// The context that serves it.
+    pub(super) context: Cell<usize>,
+    /// It waits to be served by that one.
+    pub(super) listed: Cell<bool>,
+    /// Something was given to the guest that it has not been told of.
+    untold: Cell<bool>,
+    /// Packets may still come by a queue that it had before: those that come by its own wait until that one is empty.
+    behind: Cell<Option<u16>>,
+    /// The queue by which its last packet was sent, and what of its packets has not left.
+    sent_by: Cell<Option<u16>>,
+    flow: Rc<TxFlow>,
+    /// It has something to send that waits for these.
+    pub(super) waits: Cell<bool>,
+    held: RefCell<VecDeque<Packet>>,
+    left_at: Cell<Time>,
+    counters: Cell<VnicCounters>,
+}
+
+impl Vnic {
+    pub(super) fn new(machine: Rc<Machine>, mac: MacAddr, context: usize) -> Rc<Self> {
+        Rc::new(Self {
+            mac,
+            machine,
+            rings: RefCell::new(None),
+            vector: Cell::new(None),
+            context: Cell::new(context),
+            listed: Cell::new(false),
+            untold: Cell::new(false),
+            behind: Cell::new(None),
+            sent_by: Cell::new(None),
+            flow: Rc::default(),
+            waits: Cell::new(false),
+            held: RefCell::default(),
+            left_at: Cell::new(Time::ZERO),
+            counters: Cell::default(),
+        })
+    }
+
+    /// What has passed it.
+    pub fn counters(&self) -> VnicCounters {
+        self.counters.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut VnicCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+
+    /// Another queue has its packets from now on: those of the old one go first.
+    pub(super) fn left_queue(&self, old: u16, now: Time) {
+        self.behind.set(Some(old));
+        self.left_at.set(now);
+    }
+
+    /// Whether packets by a queue that it has left are waited for, or may be: until there are none that came by its own queue, and
+    /// for longer than any frame is on its way from the wire to memory.
+    pub(super) fn is_moving(&self, now: Time) -> bool {
+        self.behind.get().is_some()
+            && (!self.held.borrow().is_empty() || now < self.left_at.get() + ON_THE_WAY)
+    }
+
+    /// A queue was found empty: what waited for that goes on. Says whether there was anything.
+    pub(super) fn queue_emptied(&self, cpu: &Cpu, queue: u16, costs: &NetCosts) -> bool {
+        if self.behind.get() != Some(queue) || self.held.borrow().is_empty() {
+            return false;
+        }
+        self.behind.set(None);
+        for packet in self.held.take() {
+            self.put(cpu, &packet, costs);
+            packet.release(cpu);
+        }
+        true
+    }
+
+    /// A packet for the guest came by a queue of the uplink, or from another guest. Gives the queue that is to be looked at, as
+    /// this is the first packet by a new one.
+    pub(super) fn deliver(
+        &self,
+        cpu: &Cpu,
+        queue: Option<u16>,
+        packet: Packet,
+        costs: &NetCosts,
+    ) -> Option<u16> {
+        if let (Some(old), Some(queue)) = (self.behind.get(), queue)
+            && old != queue
+        {
+            self.held.borrow_mut().push_back(packet);
+            return (self.held.borrow().len() == 1).then_some(old);
+        }
+        self.put(cpu, &packet, costs);
+        packet.release(cpu);
+        None
+    }
+
+    /// Whether what it sent by another queue has not left.
+    pub(super) fn is_behind(&self, queue: u16) -> bool {
+        self.sent_by.get().is_some_and(|by| by != queue) && self.flow.outstanding.get() > 0
+    }
+
+    /// It sends by a queue.
+    pub(super) fn sends_by(&self, queue: u16) {
+        self.sent_by.set(Some(queue));
+    }
+
+    /// Packets have left by a queue: whether what waited for that can go on.
+    pub(super) fn may_go_on(&self, queue: u16) -> bool {
+        let left = self.sent_by.get() == Some(queue) && self.flow.outstanding.get() == 0;
+        left && self.waits.replace(false)
+    }
+
+    /// Copies a packet into a buffer of the guest.
+    pub(super) fn put(&self, cpu: &Cpu, packet: &Packet, costs: &NetCosts) {
+        let rings = self.rings.borrow().clone();
+        let length = packet.length();
+        let memory = &self.machine.memory;
+        let chain = rings.as_ref().and_then(|rings| rings.receive.take(memory, cpu));
+        let (Some(rings), Some((first, room))) = (&rings, chain) else {
+            self.count(|c| c.dropped += 1);
+            return;
+        };
+        cpu.work(costs.receive);
+        let total = length + NetHeader::LEN as u32;
+        if room < total {
+            self.count(|c| c.dropped += 1);
+            rings.receive.give(memory, cpu, first, 0);
+            self.untold.set(true);
+            return;
+        }
+        let valid = packet.checksum == Checksum::Good;
+        let flags = if valid { NetHeader::DATA_VALID } else { 0 };
+        let header = NetHeader { flags, gso: NetHeader::GSO_NONE, buffers: 1, ..NetHeader::default() }.emit();
+        rings.receive.each(0, NetHeader::LEN as u32, |offset, piece| {
+            cpu.store(piece.at, &header[offset as usize..(offset + piece.length) as usize]);
+        });
+        let mut done = 0;
+        for fragment in &packet.fragments {
+            rings.receive.each(NetHeader::LEN as u32 + done, fragment.length, |offset, piece| {
+                cpu.copy(piece.at, fragment.at + u64::from(offset), piece.length.into());
+            });
+            done += fragment.length;
+        }
+        rings.receive.give(memory, cpu, first, total);
+        self.untold.set(true);
+        self.count(|c| {
+            c.received += 1;
+            c.received_bytes += u64::from(length);
+        });
+    }
+
+    /// Takes the next packet that the guest sends, copied into buffers of the host; `Some(None)` if it made no sense.
+    pub(super) fn next(&self, cpu: &Cpu, buffers: &Rc<Buffers>, costs: &NetCosts) -> Option<Option<Packet>> {
+        let rings = self.rings.borrow().clone()?;
+        let memory = &self.machine.memory;
+        if !buffers.has_room() {
+            return None;
+        }
+        let (first, total) = rings.send.take(memory, cpu)?;
+        cpu.work(costs.send);
+        let mut header = [0; NetHeader::LEN];
+        rings.send.each(0, NetHeader::LEN as u32, |offset, piece| {
+            cpu.load(piece.at, &mut header[offset as usize..(offset + piece.length) as usize]);
+        });
+        let length = total.saturating_sub(NetHeader::LEN as u32);
+        let parsed = NetHeader::parse(&header).ok().filter(|_| (14..=65_550).contains(&length));
+        let packet = parsed.and_then(|header| {
+            let mut packet = buffers.packet(cpu, length)?;
+            let mut done = 0;
+            for fragment in &packet.fragments {
+                rings.send.each(NetHeader::LEN as u32 + done, fragment.length, |offset, piece| {
+                    cpu.copy(fragment.at + u64::from(offset), piece.at, piece.length.into());
+                });
+                done += fragment.length;
+            }
+            if header.flags & NetHeader::NEEDS_CHECKSUM != 0 {
+                let (start, offset) = (header.checksum_start, header.checksum_offset);
+                packet.checksum = Checksum::Offload { start, offset };
+            }
+            if header.gso == NetHeader::GSO_TCPV4 {
+                (packet.segment, packet.headers) = (header.segment, header.headers);
+            }
+            packet.join(&self.flow);
+            Some(packet)
+        });
+        rings.send.give(memory, cpu, first, 0);
+        self.untold.set(true);
+        self.count(|c| match packet {
+            Some(_) => {
+                c.sent += 1;
+                c.sent_bytes += u64::from(length);
+            }
+            None => c.malformed += 1,
+        });
+        Some(packet)
+    }
+
+    /// Whether the guest has more to send.
+    pub(super) fn has_more(&self, cpu: &Cpu) -> bool {
+        let rings = self.rings.borrow().clone();
+        rings.is_some_and(|rings| rings.send.has_more(&self.machine.memory, cpu))
+    }
+
+    /// Whether the guest is to tell of what it sends.
+    pub(super) fn set_notify(&self, cpu: &Cpu, on: bool) {
+        if let Some(rings) = &*self.rings.borrow() {
+            rings.send.set_notify(&self.machine.memory, cpu, on);
+        }
+    }
+
+    /// Tells the guest of what it was given, and interrupts it if it wants that.
+    pub(super) fn tell(&self, cpu: &Cpu, costs: &NetCosts) {
+        if !self.untold.replace(false) {
+            return;
+        }
+        let Some(rings) = self.rings.borrow().clone() else { return };
+        let memory = &self.machine.memory;
+        let wants = [&rings.receive, &rings.send].map(|ring| ring.publish(memory, cpu));
+        if let Some((core, vector)) = self.vector.get().filter(|_| wants.contains(&true)) {
+            cpu.work(costs.interrupt);
+            self.count(|c| c.interrupts += 1);
+            self.machine.inject(cpu, core, vector);
+        }
+    }
+
+    /// What its guest has given is the guest's again: it stops, or has gone.
+    pub(super) fn stop(&self, cpu: &Cpu) {
+        self.rings.borrow_mut().take();
+        self.behind.set(None);
+        self.held.take().into_iter().for_each(|packet| packet.release(cpu));
+    }
+}
+
+/// The way of a guest to its virtual NIC.
+pub struct GuestNic {
+    pub(super) vnic: Rc<Vnic>,
+    pub(super) network: Weak<Network>,
+    /// The guest's kernel.
+    pub(super) kernel: Weak<Kernel>,
+}
+
+impl GuestNic {
+    /// Leaves the guest for `work`.
+    async fn call(&self, cpu: &Cpu, work: impl FnOnce(&Rc<Vnic>, &Network, &Cpu) + 'static) {
+        let (vnic, network) = (Rc::clone(&self.vnic), self.network.clone());
+        let done = self.vnic.machine.call(cpu.id(), Exit::Call, move |cpu| {
+            if let Some(network) = network.upgrade() {
+                work(&vnic, &network, cpu);
+            }
+        });
+        let _ = cpu.stall_on(done).await;
+    }
+}
+
+impl VirtualNic for GuestNic {
+    fn mac(&self) -> MacAddr {
+        self.vnic.mac
+    }
+
+    fn start<'a>(&'a self, cpu: &'a Cpu, receive: Ring, send: Ring) -> Async<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let memory = &self.vnic.machine.memory;
+            let rings = (DeviceRing::new(memory, receive), DeviceRing::new(memory, send));
+            let (Some(receive), Some(send)) = rings else { return Err(Error::Invalid) };
+            let rings = Rc::new(Rings { receive, send });
+            self.call(cpu, |vnic, network, cpu| {
+                *vnic.rings.borrow_mut() = Some(rings);
+                network.started(vnic, cpu);
+            })
+            .await;
+            Ok(())
+        })
+    }
+
+    fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
+        Box::pin(self.call(cpu, |vnic, network, cpu| {
+            network.stopped(vnic, cpu);
+            vnic.stop(cpu);
+        }))
+    }
+
+    fn notify(&self, cpu: &Cpu) {
+        let (vnic, network) = (Rc::clone(&self.vnic), self.network.clone());
+        drop(self.vnic.machine.call(cpu.id(), Exit::Call, move |cpu| {
+            let _part = cpu.book(Part::Virt);
+            if let Some(network) = network.upgrade() {
+                network.kick(&vnic, cpu);
+            }
+        }));
+    }
+
+    fn request_irq(&self, cpu: &Cpu, handler: IrqHandler) -> Result<(), Error> {
+        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let CpuId(core) = cpu.id();
+        let vector = kernel.add_interrupt(cpu.id(), "virtio-net", handler)?;
+        self.vnic.vector.set(Some((core.into(), vector)));
+        Ok(())
+    }
+}

@@ -1,0 +1,191 @@
+//! Virtio: rings that a guest's driver shares with its hypervisor, and what stands before each packet of its network device
+//! (Virtual I/O Device Version 1.2, OASIS, 2.7 and 5.1).
+
+use crate::Malformed;
+
+/// A descriptor of a split ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Descriptor {
+    /// Guest-physical address of a buffer.
+    pub address: u64,
+    /// Its bytes.
+    pub length: u32,
+    /// [`NEXT`](Self::NEXT), [`WRITE`](Self::WRITE).
+    pub flags: u16,
+    /// The descriptor of what follows, with [`NEXT`](Self::NEXT).
+    pub next: u16,
+}
+
+impl Descriptor {
+    /// Bytes of a descriptor.
+    pub const LEN: usize = 16;
+    /// Another buffer follows.
+    pub const NEXT: u16 = 1;
+    /// The device writes the buffer.
+    pub const WRITE: u16 = 2;
+
+    /// As it stands in memory.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.address.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.length.to_le_bytes());
+        bytes[12..14].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[14..].copy_from_slice(&self.next.to_le_bytes());
+        bytes
+    }
+
+    /// Reads one.
+    pub fn parse(bytes: &[u8; Self::LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
+        Self {
+            address: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            length: u32::from_le_bytes([i, j, k, l]),
+            flags: u16::from_le_bytes([m, n]),
+            next: u16::from_le_bytes([o, p]),
+        }
+    }
+}
+
+/// Where a split ring's parts are: descriptors, what the driver offers, what the device has used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ring {
+    /// Guest-physical address of its beginning, a multiple of 4,096.
+    pub start: u64,
+    /// Entries: a power of two.
+    pub entries: u16,
+}
+
+/// In the flags of what the driver offers: it needs no interrupt.
+pub const NO_INTERRUPT: u16 = 1;
+/// In the flags of what the device has used: it needs no notification.
+pub const NO_NOTIFY: u16 = 1;
+
+impl Ring {
+    /// Bytes of an entry of what the device has used: a descriptor's number and a length, four bytes each.
+    pub const USED: u64 = 8;
+
+    /// Bytes of all its parts, the used ones at a page of their own.
+    pub const fn len(&self) -> u64 {
+        self.used() - self.start + 4 + Self::USED * self.entries as u64
+    }
+
+    /// A ring is never empty.
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// A descriptor.
+    pub const fn descriptor(&self, number: u16) -> u64 {
+        self.start + Descriptor::LEN as u64 * number as u64
+    }
+
+    /// The flags of what the driver offers; two bytes behind them, how much it has offered in all.
+    pub const fn available(&self) -> u64 {
+        self.descriptor(self.entries)
+    }
+
+    /// The place for the number of the `count`-th descriptor that is offered.
+    pub const fn available_entry(&self, count: u16) -> u64 {
+        self.available() + 4 + 2 * (count % self.entries) as u64
+    }
+
+    /// The flags of what the device has used; two bytes behind them, how much that is in all.
+    pub const fn used(&self) -> u64 {
+        (self.available() + 4 + 2 * self.entries as u64).next_multiple_of(4096)
+    }
+
+    /// The place for the `count`-th descriptor that is used.
+    pub const fn used_entry(&self, count: u16) -> u64 {
+        self.used() + 4 + Self::USED * (count % self.entries) as u64
+    }
+}
+
+/// What stands before each packet of a network device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NetHeader {
+    /// [`NEEDS_CHECKSUM`](Self::NEEDS_CHECKSUM), [`DATA_VALID`](Self::DATA_VALID).
+    pub flags: u8,
+    /// [`GSO_NONE`](Self::GSO_NONE) or [`GSO_TCPV4`](Self::GSO_TCPV4): it is to be cut.
+    pub gso: u8,
+    /// Bytes of the headers that each segment repeats.
+    pub headers: u16,
+    /// Payload bytes of each segment.
+    pub segment: u16,
+    /// Where the checksum begins.
+    pub checksum_start: u16,
+    /// Where it goes, from there.
+    pub checksum_offset: u16,
+    /// Buffers that a received packet takes.
+    pub buffers: u16,
+}
+
+impl NetHeader {
+    /// Bytes of the header.
+    pub const LEN: usize = 12;
+    /// The device is to fill in a checksum.
+    pub const NEEDS_CHECKSUM: u8 = 1;
+    /// Checksums of a received packet were right.
+    pub const DATA_VALID: u8 = 2;
+    /// A packet as it is.
+    pub const GSO_NONE: u8 = 0;
+    /// A TCP segment over IPv4 that is to be cut.
+    pub const GSO_TCPV4: u8 = 1;
+
+    /// As it stands in memory.
+    pub fn emit(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        (bytes[0], bytes[1]) = (self.flags, self.gso);
+        let words = [self.headers, self.segment, self.checksum_start, self.checksum_offset, self.buffers];
+        for (place, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`Malformed`] if it is too short, or of a kind of segment that is not known.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
+        let bytes: &[u8; Self::LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
+        if bytes[1] > Self::GSO_TCPV4 {
+            return Err(Malformed::Unsupported);
+        }
+        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        Ok(Self {
+            flags: bytes[0],
+            gso: bytes[1],
+            headers: word(2),
+            segment: word(4),
+            checksum_start: word(6),
+            checksum_offset: word(8),
+            buffers: word(10),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn descriptors_and_headers_come_back(bytes: [u8; 16]) {
+            prop_assert_eq!(Descriptor::parse(&bytes).emit(), bytes);
+            if let Ok(header) = NetHeader::parse(&bytes) {
+                prop_assert_eq!(&header.emit()[..], &bytes[..12]);
+            }
+        }
+
+        #[test]
+        fn parts_of_a_ring_do_not_overlap(log2 in 0u32..15, count: u16) {
+            let ring = Ring { start: 0x10_0000, entries: 1 << log2 };
+            let (offered, used) = (ring.available_entry(count), ring.used_entry(count));
+            prop_assert!(ring.descriptor(ring.entries - 1) + 16 <= ring.available());
+            prop_assert!(ring.available() + 4 <= offered && offered + 2 <= ring.used());
+            prop_assert!(ring.used() + 4 <= used && used + 8 <= ring.start + ring.len());
+            prop_assert_eq!(ring.used() % 4096, 0);
+        }
+    }
+}

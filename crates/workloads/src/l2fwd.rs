@@ -1,0 +1,91 @@
+//! l2fwd: sends every frame back to where it came from, as DPDK's example application of that name does between two ports. It polls
+//! its device past the kernel.
+
+use std::rc::Rc;
+
+use platform::cpu::{Async, Cpu, Part};
+use platform::net::{Packet, PollFile};
+use units::{Duration, Time};
+
+use crate::premises::{Premises, Refused};
+use crate::program::{Environment, Failure, Program, Report};
+
+/// Packets that are taken at once (DPDK's example: `MAX_PKT_BURST`).
+const BURST: usize = 32;
+/// Cycles of the loop for a burst, and to change a packet's addresses (assumed; an example application of some ten instructions
+/// for each packet).
+const LOOP: u64 = 60;
+const EACH: u64 = 20;
+/// Bytes of an Ethernet address.
+const ADDRESS: usize = 6;
+
+/// Sends frames back to their senders, polling past the kernel as DPDK's l2fwd does.
+#[derive(clap::Parser, Clone, PartialEq, Eq, Debug)]
+#[command(name = "l2fwd", disable_help_flag = true)]
+pub struct L2fwd {
+    /// The device, as it is offered to programs that poll.
+    #[arg(short = 'i', default_value = "uio0")]
+    device: String,
+    /// Milliseconds for which it runs; until all others have ended if not given.
+    #[arg(short = 't')]
+    time_ms: Option<u64>,
+}
+
+impl L2fwd {
+    async fn run(&self, cpu: &Cpu, environment: &Environment) -> Result<Report, Failure> {
+        let file = environment.kernel.open_file(&self.device);
+        let file = file.and_then(|file| file.downcast::<PollFile>().ok());
+        let file =
+            file.ok_or_else(|| Failure(format!("{}: there is no such device to poll", self.device)))?;
+        file.0.start(cpu).await.map_err(|error| Failure::about(&self.device, error))?;
+        let _part = cpu.book(Part::User);
+        let end = self.time_ms.map_or(Time::NEVER, |ms| cpu.now() + Duration::from_ms(ms));
+        let (mut packets, mut frames) = (Vec::with_capacity(BURST), 0u64);
+        while cpu.now() < end {
+            cpu.work(LOOP);
+            file.0.receive(cpu, &mut packets, BURST);
+            let taken = packets.len();
+            packets.iter().for_each(|packet| turn_round(cpu, packet));
+            frames += taken as u64;
+            cpu.sync().await;
+            if taken > 0 {
+                file.0.send(cpu, &mut packets);
+                // What found no room is dropped, as there.
+                packets.drain(..).for_each(|packet| packet.release(cpu));
+            }
+            cpu.sync().await;
+        }
+        let mut report = Report::default();
+        report.add("frames", "packets", frames as f64);
+        Ok(report)
+    }
+}
+
+/// Changes sender and receiver.
+fn turn_round(cpu: &Cpu, packet: &Packet) {
+    cpu.work(EACH);
+    let mut addresses = [0; 2 * ADDRESS];
+    packet.load(cpu, &mut addresses);
+    addresses.rotate_left(ADDRESS);
+    if let Some(first) = packet.fragments.first().filter(|first| first.length as usize >= addresses.len()) {
+        cpu.store(first.at, &addresses);
+    }
+}
+
+impl Program for L2fwd {
+    fn serves(&self) -> bool {
+        self.time_ms.is_none()
+    }
+
+    fn lasts(&self) -> Option<Duration> {
+        self.time_ms.map(Duration::from_ms)
+    }
+
+    fn check(&self, _: &Premises) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn run(self: Rc<Self>, cpu: Cpu, environment: Environment) -> Async<'static, Result<Report, Failure>> {
+        Box::pin(async move { Self::run(&self, &cpu, &environment).await })
+    }
+}
