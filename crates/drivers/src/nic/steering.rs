@@ -93,8 +93,8 @@ pub(super) struct Addresses(Vec<Option<(MacAddr, u16)>>);
 
 impl Addresses {
     /// Of a device that has room for `size`.
-    pub fn new(size: u32) -> Self {
-        Self(vec![None; size as usize])
+    pub fn new(size: u16) -> Self {
+        Self(vec![None; size.into()])
     }
 
     /// Takes an address, lets its frames go to another queue, or forgets it.
