@@ -112,6 +112,8 @@ pub struct Mediated {
     borrowed: RefCell<Option<Borrowed>>,
     /// The lender has it no more for this guest.
     is_lost: Cell<bool>,
+    /// Who is to be told of that.
+    told: RefCell<Vec<Box<dyn FnOnce()>>>,
 }
 
 impl Service {
@@ -176,6 +178,7 @@ impl Mediated {
             eventfd,
             borrowed: RefCell::default(),
             is_lost: Cell::new(false),
+            told: RefCell::default(),
         }))
     }
 
@@ -300,6 +303,7 @@ impl Mediated {
         }
         self.is_lost.set(true);
         self.silence();
+        self.told.take().into_iter().for_each(|told| told());
         let Some(service) = self.service.upgrade() else { return };
         let mut borrowed = self.borrowed.borrow_mut();
         let Some(borrowed) = borrowed.as_mut() else { return };
@@ -569,8 +573,13 @@ impl VfioDevice for Mediated {
         self.join_others();
     }
 
+    fn on_loss(&self, told: Box<dyn FnOnce()>) {
+        self.told.borrow_mut().push(told);
+    }
+
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
+            self.told.borrow_mut().clear();
             self.give_back(cpu).await;
             if let Some(service) = self.service.upgrade() {
                 service.mediated.forget(self);

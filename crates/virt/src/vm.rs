@@ -411,13 +411,23 @@ impl Vm {
         at
     }
 
-    /// As [`assign`](Self::assign), in a task of the host's: the future need not be polled for it to happen.
+    /// As [`assign`](Self::assign), in a task of the host's: the future need not be polled for it to happen. What is lost is taken from
+    /// the guest.
     pub fn add(
         self: &Rc<Self>,
         device: Rc<dyn VfioDevice>,
     ) -> impl Future<Output = Result<u8, Error>> + use<> {
         let vm = Rc::clone(self);
-        self.in_task("add", async move |_, cpu: &Cpu| vm.assign(cpu, device).await)
+        self.in_task("add", async move |_, cpu: &Cpu| {
+            let slot = vm.assign(cpu, Rc::clone(&device)).await?;
+            let had = Rc::downgrade(&vm);
+            device.on_loss(Box::new(move || {
+                if let Some(vm) = had.upgrade().filter(|vm| vm.machine.wanted.get() != Wanted::End) {
+                    drop(vm.remove(slot));
+                }
+            }));
+            Ok(slot)
+        })
     }
 
     /// As [`unplug`](Self::unplug), likewise.

@@ -58,7 +58,10 @@ pub(super) struct Abilities {
 /// The part of the controller memory buffer that holds submission queues.
 #[derive(Clone)]
 struct Buffer {
-    mapping: Mmio,
+    /// Where it is: the BAR, the offset there, and bytes.
+    bar: u8,
+    offset: u64,
+    length: u64,
     bus: u64,
     used: u64,
 }
@@ -322,15 +325,11 @@ impl Controller {
         let at = MemoryBufferLocation::from_bits(self.registers.read_u32(cpu, regs::CMBLOC).await);
         let Some(bar) = self.device.bar(at.bar).filter(|_| size.submission_queues) else { return };
         let offset = u64::from(at.offset) << (12 + 4 * u32::from(size.unit));
-        let Ok(mapping) = self.device.ioremap(at.bar, offset, size.bytes(), MemoryType::WriteCombining)
-        else {
-            return;
-        };
         // The controller tells its buffer from host memory by the address that the host gives it.
         let bus = bar.start.0 + offset;
         let on = MemoryBufferControl { registers: true, memory_space: true, base: bus };
         self.registers.write_u64(cpu, regs::CMBMSC, on.to_bits());
-        *self.buffer.borrow_mut() = Some(Buffer { mapping, bus, used: 0 });
+        *self.buffer.borrow_mut() = Some(Buffer { bar: at.bar, offset, length: size.bytes(), bus, used: 0 });
     }
 
     /// Says again, after a reset, where the memory buffer is.
@@ -346,17 +345,11 @@ impl Controller {
         let mut slot = self.buffer.borrow_mut();
         let buffer = slot.as_mut()?;
         let bytes = (u64::from(entries) * wire::nvme::command::LEN as u64).next_multiple_of(PAGE);
-        if buffer.used + bytes > buffer.mapping.length() {
+        if buffer.used + bytes > buffer.length {
             return None;
         }
-        let location = buffer.mapping.address().0 + buffer.used;
-        let bar = (0..6).find(|&bar| {
-            self.device
-                .bar(bar)
-                .is_some_and(|range| (range.start.0..range.start.0 + range.length).contains(&location))
-        })?;
-        let start = location - self.device.bar(bar)?.start.0;
-        let mapping = self.device.ioremap(bar, start, bytes, MemoryType::WriteCombining).ok()?;
+        let start = buffer.offset + buffer.used;
+        let mapping = self.device.ioremap(buffer.bar, start, bytes, MemoryType::WriteCombining).ok()?;
         let entries = Entries::Buffer(mapping, buffer.bus + buffer.used);
         buffer.used += bytes;
         Some(entries)

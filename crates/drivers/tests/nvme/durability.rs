@@ -177,10 +177,10 @@ fn who_closes_last_lets_the_rest_be_written() {
     let (file, other) = (machine.file(), machine.file());
     machine
         .run(0, move |cpu| Box::pin(async move { file.write(&cpu, 0, &segment(at, PAGE)).await.unwrap() }));
-    machine.simulation.run();
+    machine.settle();
     assert_eq!(other.counters().dirty_pages, 1, "somebody has it open");
     drop(other);
-    machine.simulation.run();
+    machine.settle();
     assert_eq!(machine.file().counters().dirty_pages, 0);
     assert!(peek(&machine, 0, PAGE) == content(1, 0, 1));
 }
@@ -419,7 +419,7 @@ proptest! {
             });
             (writer, end)
         }).collect();
-        machine.simulation.run();
+        machine.settle();
         let known: Vec<_> = ends.into_iter().map(|(writer, end)| (writer, end.try_take())).collect();
         for cut in [false, true] {
             if cut {

@@ -1,20 +1,17 @@
-//! A two-socket host with a drive, its kernel and driver, and programs on it.
+//! What the suite runs on: a computer of two nodes with a drive, its kernel and driver, and programs on it.
 
 use std::rc::Rc;
 
 use devices::nvme::{MemoryMedia, Nvme, NvmeControl, NvmeParams};
 use drivers::nvme::{Controller, NvmeDriver, NvmeOptions};
-use engine::{Seed, Simulation};
+use engine::Simulation;
 use hardware::Fabric;
 use hardware::core::StoreParams;
-use hardware::endpoint::{EndpointId, EndpointParams};
-use hardware::iommu::{Iommu, IommuParams};
+use hardware::endpoint::EndpointId;
 use hardware::link::LinkParams;
-use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::memory::NodeId;
 use hardware::root::{HostId, RootPortParams};
-use kernel::{
-    BlockParams, CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams,
-};
+use kernel::{BlockParams, DmaMode, Kernel, KernelParams};
 use platform::Error;
 use platform::block::{BlockOp, Segment};
 use platform::cpu::{Async, Cpu, CpuId, Node};
@@ -23,11 +20,15 @@ use platform::kernel::TaskParams;
 use platform::memory::{PAGE, PhysAddr, Policy};
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
 use platform::sync::Completion;
-use units::{Bytes, Duration, Frequency, HostPhysical};
+use units::{Bytes, Duration};
 use wire::pcie::config::header;
 use wire::pcie::{Generation, Width};
 
+use crate::ground::board::{self, Board};
+use crate::ground::{self, Computer, Parts};
+
 pub struct Setup {
+    /// How the IOMMU is used where the driver is; a guest finds none.
     pub mode: DmaMode,
     pub options: NvmeOptions,
     pub drive: fn(&mut NvmeParams),
@@ -56,22 +57,20 @@ impl Default for Setup {
 }
 
 pub struct Machine {
-    // Dropped first: tasks hold what the kernel holds.
+    // Dropped first: tasks hold what the kernels hold.
     pub simulation: Simulation<Fabric>,
-    pub kernel: Kernel,
+    pub kernel: Rc<Kernel>,
     pub driver: Rc<NvmeDriver>,
     pub control: NvmeControl,
     pub drive: EndpointId,
+    /// Whose slot the drive is in.
     pub host: HostId,
-}
-
-fn link() -> LinkParams {
-    LinkParams::example(Generation::Gen3, Width::X4)
+    computer: Computer,
 }
 
 impl Machine {
     /// Whether its kernel is told of errors of the drive's bus, and recovers from them.
-    pub const HEARS_OF_BUS_ERRORS: bool = true;
+    pub const HEARS_OF_BUS_ERRORS: bool = Computer::HEARS_OF_BUS_ERRORS;
 
     /// A machine that has booted.
     pub fn new(setup: &Setup) -> Self {
@@ -81,51 +80,51 @@ impl Machine {
     }
 
     pub fn boot(&self) {
-        self.simulation.block_on(self.kernel.boot()).expect("the kernel boots");
+        self.computer.boot(&self.simulation);
     }
 
     /// A machine that has not booted.
     pub fn off(setup: &Setup) -> Self {
-        let mut memory = MemoryParams::example();
-        for socket in &mut memory.sockets {
-            socket.memory[0].size = setup.memory;
-        }
         let mut params = NvmeParams::example();
         (setup.drive)(&mut params);
-        let ports = params.ports;
-        let nvme = Nvme::new(params, Box::new(MemoryMedia::default())).unwrap();
-        let control = nvme.control();
-        let iommus = match setup.mode {
-            DmaMode::Off => Vec::new(),
-            _ => {
-                (0..2).map(|n| Iommu::new(IommuParams::default(), NodeId(n), Seed::new(7)).unwrap()).collect()
-            }
-        };
-        let mut fabric = Fabric::new();
-        let host = fabric.add_host(MemorySystem::new(&memory), iommus);
         // An uncached store takes its time to leave a core.
         let latency = Duration::from_ns(200);
-        let stores =
-            StoreParams { accept_latency: latency, uncached_latency: latency, ..StoreParams::ideal() };
-        fabric.host_mut(host).set_store_params(&stores);
         let port = RootPortParams { node: NodeId(setup.node), ..RootPortParams::ideal() };
-        let links: Vec<_> =
-            (0..ports).map(|_| fabric.add_root_port(host, port.clone(), link(), 0..=0)).collect();
-        let drive = fabric.add_endpoint(EndpointParams::ideal(256), &links, Box::new(nvme));
-        let simulation = Simulation::new(fabric);
-        let params = KernelParams {
-            core: CoreParams::haswell(Frequency::mhz(2_500)),
-            costs: KernelCosts::linux(),
-            sched: SchedParams::linux(),
-            pci: PciParams::default(),
-            dma: DmaParams::linux(setup.mode),
-            block: setup.block,
-            inet: kernel::InetParams::linux(),
+        let board = Board {
+            memory: setup.memory,
+            stores: StoreParams {
+                accept_latency: latency,
+                uncached_latency: latency,
+                ..StoreParams::ideal()
+            },
+            kernel: KernelParams { block: setup.block, ..board::kernel(setup.mode) },
+            ports: vec![port; params.ports.into()],
+            link: LinkParams::example(Generation::Gen3, Width::X4),
         };
-        let kernel = Kernel::new(&simulation.handle(), host, params);
+        let nvme = Nvme::new(params, Box::new(MemoryMedia::default())).unwrap();
+        let control = nvme.control();
+        let mut fabric = Fabric::new();
+        let parts = Parts::new(&mut fabric, board, Box::new(nvme));
+        let simulation = Simulation::new(fabric);
+        let computer = Computer::new(&simulation, parts);
         let driver = Rc::new(NvmeDriver::new(setup.options));
-        kernel.add_driver(Rc::clone(&driver) as _);
-        Self { simulation, kernel, driver, control, drive, host }
+        computer.kernel.add_driver(Rc::clone(&driver) as _);
+        let (kernel, drive, host) = (Rc::clone(&computer.kernel), computer.device, computer.host);
+        Self { simulation, kernel, driver, control, drive, host, computer }
+    }
+
+    /// Until nothing happens any more.
+    pub fn settle(&self) {
+        ground::settle(&self.simulation);
+    }
+
+    /// Puts the drive in, or takes it out.
+    pub fn plug(&self, into: bool) {
+        if into {
+            return self.computer.plug(&self.simulation);
+        }
+        self.simulation.with(|fabric, scheduler| fabric.remove_device(scheduler, self.drive));
+        self.settle();
     }
 
     /// Whether the drive may send requests.
@@ -178,17 +177,13 @@ impl Machine {
     }
 
     pub fn put(&self, at: PhysAddr, bytes: &[u8]) {
-        self.simulation.with(|fabric, _| {
-            fabric.host_mut(self.host).memory.bytes_mut().write(HostPhysical::new(at.0), bytes).unwrap();
-        });
+        assert!(self.kernel.ground().poke(at, bytes));
     }
 
     pub fn get(&self, at: PhysAddr, length: usize) -> Vec<u8> {
-        self.simulation.with(|fabric, _| {
-            let mut bytes = vec![0; length];
-            fabric.host(self.host).memory.bytes().read(HostPhysical::new(at.0), &mut bytes).unwrap();
-            bytes
-        })
+        let mut bytes = vec![0; length];
+        assert!(self.kernel.ground().peek(at, &mut bytes));
+        bytes
     }
 
     /// One direct request, to its end.

@@ -14,14 +14,6 @@ fn hang(after: u64) -> Fault {
 }
 
 impl Machine {
-    fn plug(&self, into: bool) {
-        self.simulation.with(|fabric, scheduler| match into {
-            true => fabric.insert_device(scheduler, self.drive),
-            false => fabric.remove_device(scheduler, self.drive),
-        });
-        self.simulation.run();
-    }
-
     fn free_pages(&self) -> u64 {
         self.kernel.memory().iter().map(|node| node.free.get()).sum()
     }
@@ -51,7 +43,7 @@ fn a_probe_that_fails_gives_everything_back() {
         let machine = Machine::off(&Setup { mode, ..Setup::default() });
         machine.control.inject(hang(0));
         machine.boot();
-        machine.simulation.run();
+        machine.settle();
         machine.assert_left_alone(mode);
         let mut before = None;
         for round in 0..4 {
@@ -74,7 +66,7 @@ fn a_probe_that_fails_at_the_second_namespace_takes_the_first_back() {
     // The controller, the list of namespaces, and the first are told.
     machine.control.inject(hang(3));
     machine.boot();
-    machine.simulation.run();
+    machine.settle();
     assert!(
         machine.kernel.log().iter().any(|(_, line)| line.contains("failed")),
         "{:?}",
@@ -98,7 +90,7 @@ fn a_drive_that_goes_while_it_is_probed_is_bound_to_nobody() {
             hw.with(|fabric, scheduler| fabric.remove_device(scheduler, drive));
         });
         machine.boot();
-        machine.simulation.run();
+        machine.settle();
         let left = machine.kernel.pci().iter().filter(|function| function.driver == Some("nvme")).count();
         assert_eq!((left, machine.driver.controllers().len()), (0, 0), "{n} {:?}", machine.kernel.log());
         assert!(machine.kernel.face().open_block("nvme0n1").is_none(), "{n}");

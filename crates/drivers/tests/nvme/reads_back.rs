@@ -141,7 +141,7 @@ proptest! {
             prop_assert!(found == expected[block as usize * 512..][..length as usize], "place {n}");
         }
         // What was written last may be on its way, since nobody has the drive open.
-        machine.simulation.run();
+        machine.settle();
         prop_assert_eq!(machine.mapped(), 0);
         prop_assert!(machine.kernel.iommu_faults().is_empty());
         let counters = machine.controller().counters();

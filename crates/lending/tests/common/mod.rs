@@ -3,12 +3,11 @@
 
 #[path = "../../../kernel/tests/common/mod.rs"]
 pub mod copiers;
+pub mod host;
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use copiers::{Copier, CopierBinding, CopierDriver, Model};
-use drivers::ntb::{Adapter, NtbDriver};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
@@ -17,8 +16,9 @@ use hardware::link::LinkId;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::ntb::{CableEnd, NtbParams};
 use hardware::root::{HostId, PeerReads, RootPortParams};
+use host::Host;
 use kernel::{DmaMode, Kernel};
-use lending::{Lendable, LendingParams, Service};
+use lending::{LendingParams, Service};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::device::{Device, Dma};
@@ -35,10 +35,8 @@ pub struct Side {
     pub copiers: Vec<EndpointId>,
     pub adapter: EndpointId,
     pub host: HostId,
-    pub service: Option<Rc<Service>>,
     mode: DmaMode,
-    lendable: Lendable,
-    found: Rc<RefCell<Option<Rc<Adapter>>>>,
+    lends: Host,
 }
 
 pub struct Cluster {
@@ -69,21 +67,10 @@ fn side(
     adapter: EndpointId,
     copiers: Vec<EndpointId>,
 ) -> Side {
-    let kernel = Rc::new(Kernel::new(&simulation.handle(), host, copiers::params(mode)));
-    let (hw, lent) = (simulation.handle(), copiers.clone());
-    let (lender, lendable) = Lendable::new(Rc::new(move |at: FunctionAddress| {
-        let id = |&device: &EndpointId| {
-            hw.with(|fabric, _| fabric.endpoint(device).core.registers.id(Default::default()))
-        };
-        lent.iter().any(|device| id(device) == at.bdf)
-    }));
-    let driver = Rc::new(CopierDriver::default());
-    let found: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
-    let seen = Rc::clone(&found);
-    kernel.add_driver(Rc::new(lender));
+    let lends = Host::new(simulation, host, copiers::params(mode), copiers.clone());
+    let (kernel, driver) = (Rc::clone(&lends.kernel), Rc::new(CopierDriver::default()));
     kernel.add_driver(Rc::clone(&driver) as Rc<dyn PciDriver>);
-    kernel.add_driver(Rc::new(NtbDriver::new(Rc::new(move |adapter| *seen.borrow_mut() = Some(adapter)))));
-    Side { kernel, driver, copiers, adapter, host, service: None, mode, lendable, found }
+    Side { kernel, driver, copiers, adapter, host, mode, lends }
 }
 
 impl Cluster {
@@ -161,17 +148,11 @@ impl Cluster {
     }
 
     fn start(&mut self, host: usize) -> Result<(), Error> {
-        let side = &mut self.hosts[host];
-        let adapter = side.found.borrow().clone().expect("the adapter is found");
-        let translated = matches!(side.mode, DmaMode::Strict | DmaMode::Lazy);
-        let params = LendingParams { translated, ..params() };
-        let started = Service::start(&side.kernel, adapter, &side.lendable, params);
-        side.service = Some(self.simulation.block_on(started).expect("it ends")?);
-        Ok(())
+        self.hosts[host].lends.start(&self.simulation, params())
     }
 
     pub fn service(&self, host: usize) -> &Rc<Service> {
-        self.hosts[host].service.as_ref().expect("it has started")
+        self.hosts[host].lends.service.as_ref().expect("it has started")
     }
 
     /// The `n`th copier of a host, as its own kernel calls it.

@@ -16,7 +16,7 @@ use platform::Error;
 use platform::cpu::Async;
 use platform::device::PortIndex;
 use platform::pci::PciDriver;
-use virt::Vm;
+use virt::{VfioDevice, Vm};
 use wire::pcie::Bdf;
 
 use super::{ComputerError, Computers, functions};
@@ -220,7 +220,8 @@ impl Computers {
                     let ((service, node, function), vm) = (parties?, vm?);
                     let memory = Rc::clone(vm.memory());
                     let mediated = service.mediate(node, function, memory, vm.costs().eventfd).await?;
-                    slot.set(Some(vm.add(mediated).await?));
+                    slot.set(Some(vm.add(Rc::clone(&mediated) as _).await?));
+                    mediated.on_loss(Box::new(move || slot.set(None)));
                     Ok(())
                 })
             }

@@ -65,6 +65,9 @@ pub trait VfioDevice {
     /// The guest sees its BARs there now: other functions of the guest may reach them.
     fn bars_moved(&self, cpu: &Cpu, parts: &[BarPart]);
 
+    /// Says who is to be told when the guest has lost it for good, as when its host wants it back (Linux: `VFIO_PCI_REQ_IRQ_INDEX`).
+    fn on_loss(&self, _told: Box<dyn FnOnce()>) {}
+
     /// The guest has it no longer: it is reset, and reaches nothing of the guest.
     fn close<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()>;
 }

@@ -1,0 +1,70 @@
+//! What a computer of the suites is made of, whatever its drivers stand on.
+#![allow(dead_code, reason = "grounds use what they need")]
+
+use engine::Seed;
+use hardware::Fabric;
+use hardware::core::StoreParams;
+use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::iommu::{Iommu, IommuParams};
+use hardware::link::LinkParams;
+use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::root::{HostId, RootPortParams};
+use kernel::{
+    BlockParams, CoreParams, DmaMode, DmaParams, InetParams, KernelCosts, KernelParams, PciParams,
+    SchedParams,
+};
+use platform::device::Device;
+use units::{Bytes, Frequency};
+
+/// What a computer is made of, and how its device is connected.
+#[derive(Clone)]
+pub struct Board {
+    /// Memory that the kernel of the suite has at each of the two nodes.
+    pub memory: Bytes,
+    pub stores: StoreParams,
+    /// Of the kernel of the suite.
+    pub kernel: KernelParams,
+    /// The root port above each link of the device.
+    pub ports: Vec<RootPortParams>,
+    pub link: LinkParams,
+}
+
+/// A kernel as Linux, which uses the IOMMU so.
+pub fn kernel(mode: DmaMode) -> KernelParams {
+    KernelParams {
+        core: CoreParams::haswell(Frequency::mhz(2_500)),
+        costs: KernelCosts::linux(),
+        sched: SchedParams::linux(),
+        pci: PciParams::default(),
+        dma: DmaParams::linux(mode),
+        block: BlockParams::default(),
+        inet: InetParams::linux(),
+    }
+}
+
+impl Board {
+    /// A kernel that is like the suite's, but for how it uses its IOMMU.
+    pub fn kernel_with(&self, mode: DmaMode) -> KernelParams {
+        KernelParams { dma: DmaParams::linux(mode), ..self.kernel.clone() }
+    }
+
+    /// A host with so much memory at each node, and with an IOMMU for each if one is to be used.
+    pub fn add_host(&self, fabric: &mut Fabric, memory: Bytes, iommu: Option<IommuParams>) -> HostId {
+        let mut params = MemoryParams::example();
+        for socket in &mut params.sockets {
+            socket.memory[0].size = memory;
+        }
+        let nodes = if iommu.is_some() { 0..2 } else { 0..0 };
+        let new = |n| Iommu::new(iommu.unwrap_or_default(), NodeId(n), Seed::new(7)).unwrap();
+        let host = fabric.add_host(MemorySystem::new(&params), nodes.map(new).collect());
+        fabric.host_mut(host).set_store_params(&self.stores);
+        host
+    }
+
+    /// The device in its slots of a host.
+    pub fn add_device(&self, fabric: &mut Fabric, host: HostId, device: Box<dyn Device>) -> EndpointId {
+        let add = |port: &RootPortParams| fabric.add_root_port(host, port.clone(), self.link.clone(), 0..=0);
+        let links: Vec<_> = self.ports.iter().map(add).collect();
+        fabric.add_endpoint(EndpointParams::ideal(256), &links, device)
+    }
+}

@@ -1,0 +1,9 @@
+//! The suite of the NVMe driver: kernel, block layer and driver against the controller, over the fabric. The crate around it says
+//! what they stand on.
+
+mod cache;
+mod durability;
+mod faults;
+mod machine;
+mod probe;
+mod reads_back;

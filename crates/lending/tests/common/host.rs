@@ -1,0 +1,66 @@
+//! A kernel that lends and borrows.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use drivers::ntb::{Adapter, NtbDriver};
+use engine::Simulation;
+use hardware::Fabric;
+use hardware::endpoint::EndpointId;
+use hardware::root::HostId;
+use kernel::{DmaMode, Kernel, KernelParams};
+use lending::{Lendable, LendingParams, Service};
+use platform::Error;
+use platform::device::PortIndex;
+use wire::pcie::{Bdf, FunctionAddress};
+
+/// A kernel with the drivers that lending needs, and its service once that has started.
+pub struct Host {
+    pub kernel: Rc<Kernel>,
+    pub service: Option<Rc<Service>>,
+    mode: DmaMode,
+    lendable: Lendable,
+    found: Rc<RefCell<Option<Rc<Adapter>>>>,
+}
+
+/// The functions of a device, virtual ones included, as its own host calls them.
+pub fn functions(fabric: &Fabric, device: EndpointId) -> Vec<Bdf> {
+    let registers = &fabric.endpoint(device).core.registers;
+    let physical = (0..registers.ports() as u8).flat_map(|port| registers.physical_below(PortIndex(port)));
+    let all = physical.flat_map(|of| std::iter::once(of).chain(registers.virtual_functions(of)));
+    all.map(|function| registers.id(function)).collect()
+}
+
+impl Host {
+    /// One that has not booted, and lends these devices.
+    pub fn new(
+        simulation: &Simulation<Fabric>,
+        host: HostId,
+        params: KernelParams,
+        lent: Vec<EndpointId>,
+    ) -> Self {
+        let mode = params.dma.mode;
+        let kernel = Rc::new(Kernel::new(&simulation.handle(), host, params));
+        let hw = simulation.handle();
+        let (lender, lendable) = Lendable::new(Rc::new(move |at: FunctionAddress| {
+            let is = |&device: &EndpointId| hw.with(|fabric, _| functions(fabric, device).contains(&at.bdf));
+            lent.iter().any(is)
+        }));
+        let found: Rc<RefCell<Option<Rc<Adapter>>>> = Rc::default();
+        let seen = Rc::clone(&found);
+        kernel.add_driver(Rc::new(lender));
+        kernel
+            .add_driver(Rc::new(NtbDriver::new(Rc::new(move |adapter| *seen.borrow_mut() = Some(adapter)))));
+        Self { kernel, service: None, mode, lendable, found }
+    }
+
+    /// Its service, once it has booted.
+    pub fn start(&mut self, simulation: &Simulation<Fabric>, params: LendingParams) -> Result<(), Error> {
+        let adapter = self.found.borrow().clone().expect("the adapter is found");
+        let translated = matches!(self.mode, DmaMode::Strict | DmaMode::Lazy);
+        let params = LendingParams { translated, ..params };
+        let started = Service::start(&self.kernel, adapter, &self.lendable, params);
+        self.service = Some(simulation.block_on(started).expect("it ends")?);
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! A host that has borrowed the device.
+
+mod pair;
+
+use std::rc::Rc;
+
+use engine::Simulation;
+use hardware::Fabric;
+use hardware::endpoint::EndpointId;
+use hardware::root::HostId;
+use kernel::{DmaMode, Kernel};
+use platform::device::Device;
+
+pub use pair::{board, settle};
+
+use board::Board;
+use pair::{LENDER, Pair};
+
+/// A computer without its software.
+pub struct Parts(pair::Parts);
+
+impl Parts {
+    pub fn new(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Self {
+        let borrower = (board.memory, board.kernel.dma.mode != DmaMode::Off);
+        Self(pair::Parts::with(fabric, board, device, borrower))
+    }
+}
+
+/// A computer with a device of another.
+pub struct Computer {
+    /// The borrower's.
+    pub kernel: Rc<Kernel>,
+    pub device: EndpointId,
+    /// Whose slots the device is in.
+    pub host: HostId,
+    pair: Pair,
+}
+
+impl Computer {
+    /// The lender is.
+    pub const HEARS_OF_BUS_ERRORS: bool = false;
+
+    /// One that is to boot when it has its drivers, while the lender has.
+    pub fn new(simulation: &Simulation<Fabric>, Parts(parts): Parts) -> Self {
+        let pair = Pair::new(simulation, &parts, parts.board.kernel.clone());
+        Self { kernel: pair.kernel(), device: pair.device, host: pair.host, pair }
+    }
+
+    pub fn boot(&self, simulation: &Simulation<Fabric>) {
+        self.pair.boot(simulation);
+        self.borrow(simulation);
+    }
+
+    /// The device comes back to who had it.
+    pub fn plug(&self, simulation: &Simulation<Fabric>) {
+        self.pair.insert(simulation);
+        self.borrow(simulation);
+        settle(simulation);
+    }
+
+    /// Borrows all its functions, if it is there.
+    fn borrow(&self, simulation: &Simulation<Fabric>) {
+        for function in self.pair.functions(simulation) {
+            let asked = self.pair.service().borrow(LENDER, function);
+            let _ = simulation.block_on(asked).expect("it ends");
+        }
+    }
+}
