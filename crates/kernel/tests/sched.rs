@@ -204,6 +204,20 @@ fn a_running_task_moves_when_its_affinity_does() {
     assert!(there > Duration::from_us(9_800), "{there}");
 }
 
+/// One that has to leave its core does not wait behind another while a core that it may use is idle.
+#[test]
+fn a_task_that_must_leave_goes_to_an_idle_core() {
+    let machine = free_of_cost();
+    let task = spin(&machine.kernel, TaskParams::named("spin").on(CpuId(12)));
+    for core in [2, 3] {
+        spin(&machine.kernel, TaskParams::named("busy").on(CpuId(core)));
+    }
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(10));
+    machine.kernel.face().set_affinity(task, &[CpuId(2), CpuId(3), CpuId(4)]).unwrap();
+    machine.simulation.run_until(Time::ZERO + Duration::from_ms(20));
+    assert_eq!(info(&machine.kernel, task).cpu, CpuId(4));
+}
+
 #[test]
 fn interrupts_stop_a_task_for_as_long_as_they_take() {
     let machine = machine_with(params(DmaMode::Off));

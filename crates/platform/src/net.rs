@@ -206,6 +206,12 @@ pub trait NetDriver {
         self.tx_queue_for(cpu)
     }
 
+    /// Packets that may wait in a receiving queue, at most: buffers that the device has. None if that is not known.
+    fn rx_outstanding(&self, queue: u16) -> Option<u32> {
+        let _ = queue;
+        None
+    }
+
     /// Sets which queue each value of the RSS hash goes to.
     ///
     /// # Errors

@@ -477,7 +477,8 @@ impl Vm {
         self.machine.vcpus.iter().filter_map(|vcpu| vcpu.task.get()).collect()
     }
 
-    /// Lets its vCPUs run on these cores of the host from now on, and takes its memory to a node, page after page.
+    /// Lets its vCPUs run on these cores of the host from now on, and takes what of its memory is not there to a node, page after
+    /// page.
     ///
     /// # Errors
     /// As of [`GuestMemory::move_page`]: what has moved stays there.
@@ -489,8 +490,10 @@ impl Vm {
         }
         for (start, length) in self.memory().ranges().into_iter().flatten() {
             for offset in (0..length).step_by(LARGE) {
-                self.memory().move_page(cpu, start + offset, node)?;
-                cpu.sync().await;
+                if self.memory().node_of(start + offset) != Some(node) {
+                    self.memory().move_page(cpu, start + offset, node)?;
+                    cpu.sync().await;
+                }
             }
         }
         Ok(())

@@ -218,6 +218,12 @@ impl NetDriver for Adapter {
         self.features_of(self.features.get())
     }
 
+    fn rx_outstanding(&self, queue: u16) -> Option<u32> {
+        let channels = self.channels.borrow();
+        let rx = channels.get(usize::from(queue))?.rx.borrow();
+        Some(rx.as_ref()?.given().into())
+    }
+
     fn set_indirection(&self, cpu: &Cpu, table: &[u16]) -> Result<(), Error> {
         let channels = self.channels.borrow().len() as u16;
         let mut own = self.table.borrow_mut();

@@ -182,11 +182,13 @@ impl Cores {
         }
         let load = |c: &Core| c.queue.borrow().len() + usize::from(c.current.borrow().is_some());
         let mine = load(core);
-        let stays = task.may_run_on(core.id);
-        let gain = |c: &Core| mine.saturating_sub(load(c) + usize::from(c.node != core.node));
         let others = self.all.iter().filter(|c| c.id != core.id && task.may_run_on(c.id));
+        if !task.may_run_on(core.id) {
+            return others.min_by_key(|c| (load(c), c.node != core.node, c.id)).map_or(core.id, |c| c.id);
+        }
+        let gain = |c: &Core| mine.saturating_sub(load(c) + usize::from(c.node != core.node));
         match others.max_by_key(|c| (gain(c), core::cmp::Reverse(c.id))) {
-            Some(other) if !stays || gain(other) >= 1 => other.id,
+            Some(other) if gain(other) >= 1 => other.id,
             _ => core.id,
         }
     }

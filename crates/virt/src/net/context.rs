@@ -29,6 +29,8 @@ pub struct Context {
     pub(super) kicked: RefCell<VecDeque<Rc<Vnic>>>,
     /// Virtual NICs that have been given something since their guests were told.
     pub(super) given: RefCell<Vec<Rc<Vnic>>>,
+    /// Packets that came by its queue.
+    pub(super) received: Cell<u64>,
     /// A packet for which the sending queue had no room, and whether it still has none.
     pub(super) stuck: RefCell<Option<Packet>>,
     pub(super) full: Cell<bool>,
@@ -43,6 +45,7 @@ impl Context {
             pollers: Rc::default(),
             kicked: RefCell::default(),
             given: RefCell::default(),
+            received: Cell::new(0),
             stuck: RefCell::new(None),
             full: Cell::new(false),
             buffers: Buffers::new(Rc::clone(kernel)),

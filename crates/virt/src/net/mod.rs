@@ -12,7 +12,8 @@
 //! copy into the guest, the copy out of it and sending happen in one task, whose place decides over what is local.
 //!
 //! **Order.** A virtual NIC that another context serves from now on has its packets by another queue. Those that come by the new
-//! queue wait until the old one was found empty after the first of them: the NIC writes what the old queue has to report before.
+//! queue wait until the old one was found empty after the first of them, or has given as many as it may have had then: the NIC writes
+//! what the old queue has to report before.
 //! What the guest sends waits until what it sent by the old queue has left.
 
 mod context;
@@ -181,6 +182,11 @@ impl Network {
         {
             self.uplink.set_promiscuous(cpu, true);
         }
+    }
+
+    /// The context that serves a virtual NIC.
+    pub fn serving(&self, vnic: &Vnic) -> usize {
+        vnic.context.get()
     }
 
     /// Lets another context serve a virtual NIC from now on.
@@ -353,6 +359,7 @@ impl NetUpper for Network {
     fn receive(&self, cpu: &Cpu, _: &NapiHandle, queue: u16, packet: Packet) {
         let _part = cpu.book(Part::Virt);
         let context = &self.contexts[usize::from(queue)];
+        context.received.set(context.received.get() + 1);
         cpu.work(self.costs.switch);
         let mut to = [0; 6];
         packet.load(cpu, &mut to);
@@ -364,10 +371,13 @@ impl NetUpper for Network {
             return packet.release(cpu);
         };
         let first_of_new = vnic.deliver(cpu, Some(queue), packet, &self.costs);
-        if let Some(old) = first_of_new
-            && let Some(napi) = self.driver().and_then(|driver| driver.poll_of(old))
-        {
-            napi.schedule(cpu);
+        if let Some((old, driver)) = first_of_new.zip(self.driver()) {
+            if let Some(there) = driver.rx_outstanding(old) {
+                vnic.is_through_at(self.contexts[usize::from(old)].received.get() + u64::from(there));
+            }
+            if let Some(napi) = driver.poll_of(old) {
+                napi.schedule(cpu);
+            }
         }
         context.note_given(&vnic);
     }
@@ -375,11 +385,9 @@ impl NetUpper for Network {
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
         let _part = cpu.book(Part::Virt);
         let context = &self.contexts[usize::from(queue)];
-        if emptied {
-            for vnic in self.vnics() {
-                if vnic.queue_emptied(cpu, queue, &self.costs) {
-                    context.note_given(&vnic);
-                }
+        for vnic in self.vnics() {
+            if vnic.queue_polled(cpu, queue, emptied, context.received.get(), &self.costs) {
+                context.note_given(&vnic);
             }
         }
         self.tell_given(context, cpu);

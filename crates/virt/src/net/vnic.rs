@@ -61,8 +61,11 @@ pub struct Vnic {
     pub(super) listed: Cell<bool>,
     /// Something was given to the guest that it has not been told of.
     untold: Cell<bool>,
-    /// Packets may still come by a queue that it had before: those that come by its own wait until that one is empty.
+    /// Packets may still come by a queue that it had before: those that come by its own wait until that one is empty, or has given
+    /// all that was in it.
     behind: Cell<Option<u16>>,
+    /// Packets that the old queue's context has had when all that was there before the first by the new one is through.
+    through_at: Cell<u64>,
     /// The queue by which its last packet was sent, and what of its packets has not left.
     sent_by: Cell<Option<u16>>,
     flow: Rc<TxFlow>,
@@ -84,6 +87,7 @@ impl Vnic {
             listed: Cell::new(false),
             untold: Cell::new(false),
             behind: Cell::new(None),
+            through_at: Cell::new(u64::MAX),
             sent_by: Cell::new(None),
             flow: Rc::default(),
             waits: Cell::new(false),
@@ -107,7 +111,13 @@ impl Vnic {
     /// Another queue has its packets from now on: those of the old one go first.
     pub(super) fn left_queue(&self, old: u16, now: Time) {
         self.behind.set(Some(old));
+        self.through_at.set(u64::MAX);
         self.left_at.set(now);
+    }
+
+    /// What waits goes on once the old queue's context has had so many packets, should the queue never be empty.
+    pub(super) fn is_through_at(&self, packets: u64) {
+        self.through_at.set(packets);
     }
 
     /// Whether packets by a queue that it has left are waited for, or may be: until there are none that came by its own queue, and
@@ -117,9 +127,17 @@ impl Vnic {
             && (!self.held.borrow().is_empty() || now < self.left_at.get() + ON_THE_WAY)
     }
 
-    /// A queue was found empty: what waited for that goes on. Says whether there was anything.
-    pub(super) fn queue_emptied(&self, cpu: &Cpu, queue: u16, costs: &NetCosts) -> bool {
-        if self.behind.get() != Some(queue) || self.held.borrow().is_empty() {
+    /// A queue was found empty, or has given so many packets: what waited for that goes on. Says whether there was anything.
+    pub(super) fn queue_polled(
+        &self,
+        cpu: &Cpu,
+        queue: u16,
+        emptied: bool,
+        given: u64,
+        costs: &NetCosts,
+    ) -> bool {
+        let is_through = emptied || given >= self.through_at.get();
+        if self.behind.get() != Some(queue) || !is_through || self.held.borrow().is_empty() {
             return false;
         }
         self.behind.set(None);

@@ -7,14 +7,16 @@ use std::rc::{Rc, Weak};
 use kernel::Kernel;
 use platform::cpu::{Cpu, CpuId, Node, Part};
 use platform::kernel::{TaskId, TaskParams};
-use units::{Bytes, Duration};
+use units::{Bytes, Duration, Time};
 
-use super::{Action, Capacity, DeviceId, DeviceLoad, Loads, Scheduler, VmId, VmLoad};
+use super::{Action, Capacity, DeviceId, DeviceLoad, Loads, Scheduler, VmId, VmIo, VmLoad};
 use crate::net::{Network, Vnic};
 use crate::vm::Vm;
 
 /// Cycles to look at a task's time, and to decide about one (assumed: a list that is walked).
 const LOOK: u64 = 200;
+/// Periods for which a machine is left where it is that could not be moved (assumed).
+const PATIENCE: u64 = 100;
 
 /// A virtual machine that is managed.
 pub struct Managed {
@@ -28,12 +30,24 @@ pub struct Managed {
     pub nic: Option<(usize, Rc<Vnic>)>,
     /// What was counted when it was looked at last: time of its vCPUs, packets.
     seen: Cell<(Duration, u64)>,
+    /// It is on its way to its home.
+    moving: Cell<bool>,
+    /// The period before which it is not tried to be moved again.
+    stays_until: Cell<u64>,
 }
 
 impl Managed {
     /// A virtual machine at home at a node.
     pub fn new(vm: Rc<Vm>, memory: Bytes, home: Node, nic: Option<(usize, Rc<Vnic>)>) -> Self {
-        Self { vm, memory, home: Cell::new(home), nic, seen: Cell::default() }
+        Self {
+            vm,
+            memory,
+            home: Cell::new(home),
+            nic,
+            seen: Cell::default(),
+            moving: Cell::new(false),
+            stays_until: Cell::new(0),
+        }
     }
 }
 
@@ -52,6 +66,7 @@ pub struct Done {
 
 /// The manager of a host's virtual machines.
 pub struct Manager {
+    me: Weak<Self>,
     kernel: Weak<Kernel>,
     networks: Vec<Rc<Network>>,
     vms: RefCell<BTreeMap<VmId, Rc<Managed>>>,
@@ -59,6 +74,8 @@ pub struct Manager {
     period: Duration,
     /// By network and context: time when it was looked at last.
     seen: RefCell<Vec<Vec<Duration>>>,
+    /// When all was looked at last.
+    looked: Cell<Time>,
     done: Cell<Done>,
 }
 
@@ -71,7 +88,8 @@ impl Manager {
         scheduler: Scheduler,
         period: Duration,
     ) -> Rc<Self> {
-        let manager = Rc::new(Self {
+        let manager = Rc::new_cyclic(|me| Self {
+            me: me.clone(),
             kernel: Rc::downgrade(kernel),
             seen: RefCell::new(
                 networks.iter().map(|network| vec![Duration::ZERO; network.contexts().len()]).collect(),
@@ -80,12 +98,19 @@ impl Manager {
             vms: RefCell::new((0..).map(VmId).zip(vms.into_iter().map(Rc::new)).collect()),
             scheduler: RefCell::new(scheduler),
             period,
+            looked: Cell::new(Time::ZERO),
             done: Cell::default(),
         });
         let own = Rc::downgrade(&manager);
         kernel.spawn(TaskParams::named("vm-scheduler"), move |cpu| {
             Box::pin(async move {
                 let _part = cpu.book(Part::Scheduler);
+                if let Some((manager, kernel)) =
+                    own.upgrade().and_then(|own| Some((Rc::clone(&own), own.kernel.upgrade()?)))
+                {
+                    // What was before does not count.
+                    manager.look(&cpu, &kernel);
+                }
                 while let Some(manager) = own.upgrade() {
                     manager.turn(&cpu).await;
                     drop(manager);
@@ -106,20 +131,18 @@ impl Manager {
         let Some(kernel) = self.kernel.upgrade() else { return };
         let loads = self.look(cpu, &kernel);
         let actions = self.scheduler.borrow_mut().decide(&loads);
-        let mut done = self.done.get();
-        done.periods += 1;
         for action in actions {
-            match self.act(cpu, &kernel, action).await {
-                Ok(()) => done.moves += u64::from(matches!(action, Action::Move(..))),
-                Err(_) => done.refused += 1,
-            }
+            self.act(cpu, &kernel, action).await;
         }
-        self.done.set(done);
+        let done = self.done.get();
+        self.done.set(Done { periods: done.periods + 1, ..done });
     }
 
     /// What was counted since it was looked at last.
     fn look(&self, cpu: &Cpu, kernel: &Rc<Kernel>) -> Loads {
         let face = kernel.face();
+        // Pins and whoever had the core before may have made it longer.
+        let period = cpu.now().since(self.looked.replace(cpu.now())).max(self.period);
         let time = |task: Option<TaskId>| {
             cpu.work(LOOK);
             let parts = Part::ALL.iter().filter_map(|&part| Some(kernel.task_time(task?, part)));
@@ -149,49 +172,80 @@ impl Manager {
             let counters = own.nic.as_ref().map(|(_, nic)| nic.counters()).unwrap_or_default();
             let packets = counters.received + counters.sent + counters.dropped;
             let (before, packets_before) = own.seen.replace((busy, packets));
+            let io = own.nic.as_ref().map(|(device, nic)| VmIo {
+                device: DeviceId(*device),
+                thread: self.networks[*device].serving(nic),
+                packets: packets - packets_before,
+            });
             let load = VmLoad {
                 home: own.home.get(),
                 vcpus: own.vm.tasks().len(),
                 memory: own.memory,
-                pinned: own.vm.memory().pinned() > Bytes::new(0),
+                pinned: own.vm.memory().pinned() > Bytes::new(0)
+                    || self.done.get().periods < own.stays_until.get(),
+                moving: own.moving.get(),
                 busy: busy.saturating_sub(before),
-                io: own.nic.as_ref().map(|(device, _)| (DeviceId(*device), packets - packets_before)),
+                io,
             };
             (id, load)
         });
-        Loads { period: self.period, nodes, devices, vms: vms.collect() }
+        Loads { period, nodes, devices, vms: vms.collect() }
     }
 
-    async fn act(&self, cpu: &Cpu, kernel: &Rc<Kernel>, action: Action) -> Result<(), platform::Error> {
-        let face = kernel.face();
-        let cores = |node: Node| -> Vec<CpuId> {
-            (0..face.cpus()).map(CpuId).filter(|&core| face.node_of(core) == node).collect()
-        };
+    async fn act(&self, cpu: &Cpu, kernel: &Rc<Kernel>, action: Action) {
         match action {
             Action::Pin(DeviceId(device), context, node) => {
-                self.networks[device].pin(cpu, context, &cores(node)).await
+                // A device that has gone has no interrupt to be moved.
+                let _ = self.networks[device].pin(cpu, context, &cores_of(kernel, node)).await;
             }
             Action::Serve(vm, context) => {
                 let own = self.vms.borrow().get(&vm).cloned();
-                match own.as_ref().and_then(|own| own.nic.as_ref()) {
-                    Some((network, nic)) => {
-                        // A virtual NIC that is still changing from one queue to another is waited for.
-                        while self.networks[*network].assign(cpu, nic, context) == Err(platform::Error::Busy)
-                        {
-                            cpu.sleep(Duration::from_us(100)).await;
-                        }
-                        Ok(())
-                    }
-                    None => Ok(()),
+                if let Some((network, nic)) = own.as_ref().and_then(|own| own.nic.as_ref()) {
+                    // One that is still changing from one queue to another is tried again in the next period.
+                    let _ = self.networks[*network].assign(cpu, nic, context);
                 }
             }
             Action::Move(vm, node) => {
                 let own = self.vms.borrow().get(&vm).cloned();
-                let Some(own) = own else { return Ok(()) };
-                own.vm.move_to(cpu, &cores(node), node).await?;
-                own.home.set(node);
-                Ok(())
+                if let Some(own) = own {
+                    self.send(kernel, own, node);
+                }
             }
         }
     }
+
+    /// Sends a virtual machine to another home, in a task of its own: to copy its memory may take longer than a period.
+    fn send(&self, kernel: &Rc<Kernel>, own: Rc<Managed>, to: Node) {
+        let from = own.home.replace(to);
+        own.moving.set(true);
+        let ways = [(cores_of(kernel, to), to), (cores_of(kernel, from), from)];
+        let manager = self.me.clone();
+        kernel.spawn(TaskParams::named("vm-move"), move |cpu| {
+            Box::pin(async move {
+                let [(cores, node), (old_cores, old_node)] = ways;
+                let moved = own.vm.move_to(&cpu, &cores, node).await;
+                if moved.is_err() {
+                    // What has moved comes back; a machine that has ended cannot.
+                    let _ = own.vm.move_to(&cpu, &old_cores, old_node).await;
+                    own.home.set(old_node);
+                }
+                own.moving.set(false);
+                let Some(manager) = manager.upgrade() else { return };
+                let mut done = manager.done.get();
+                if moved.is_ok() {
+                    done.moves += 1;
+                } else {
+                    done.refused += 1;
+                    own.stays_until.set(done.periods + PATIENCE);
+                }
+                manager.done.set(done);
+            })
+        });
+    }
+}
+
+/// The cores of a node.
+fn cores_of(kernel: &Rc<Kernel>, node: Node) -> Vec<CpuId> {
+    let face = kernel.face();
+    (0..face.cpus()).map(CpuId).filter(|&core| face.node_of(core) == node).collect()
 }

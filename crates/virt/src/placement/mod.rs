@@ -89,12 +89,25 @@ pub struct VmLoad {
     pub vcpus: usize,
     /// Its memory.
     pub memory: Bytes,
-    /// Its memory has to stay where it is, as a device reaches it.
+    /// Its memory has to stay where it is, as a device reaches it, or could not be moved.
     pub pinned: bool,
+    /// It is on its way to its home.
+    pub moving: bool,
     /// For how long its vCPUs computed.
     pub busy: Duration,
-    /// The device whose I/O threads serve it, and what they copied for it.
-    pub io: Option<(DeviceId, u64)>,
+    /// What it has of a device.
+    pub io: Option<VmIo>,
+}
+
+/// What a virtual machine has of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VmIo {
+    /// The device.
+    pub device: DeviceId,
+    /// Which of its I/O threads serves the machine.
+    pub thread: usize,
+    /// Packets that were copied for the machine.
+    pub packets: u64,
 }
 
 /// What was counted in a period.
@@ -145,8 +158,6 @@ struct DeviceState {
 #[derive(Clone, Copy, Default)]
 struct VmState {
     intensive: bool,
-    /// The thread that serves it.
-    thread: Option<usize>,
     /// Its turn among those that were given to threads one after the other.
     turn: usize,
 }
@@ -171,6 +182,11 @@ impl Scheduler {
     /// A device's mode.
     fn mode(&self, device: DeviceId) -> Mode {
         self.devices.get(device.0).map_or(Mode::Light, |device| device.mode)
+    }
+
+    /// Whether a device has one I/O thread, and nothing speaks for more.
+    fn stays_light(&self, device: DeviceId) -> bool {
+        self.mode(device) == Mode::Light && self.devices[device.0].streak == 0
     }
 
     /// How often modes have changed.
@@ -217,6 +233,8 @@ impl Scheduler {
         }
         self.tell_intensive(loads);
         let moved = match self.policy {
+            // One after the other: what the next one finds is not known before.
+            _ if loads.vms.values().any(|vm| vm.moving) => None,
             Policy::Blind => self.balance(loads),
             Policy::Numa => self.draw(loads).or_else(|| self.balance(loads)),
             Policy::Local => self.gather(loads),
@@ -292,18 +310,18 @@ impl Scheduler {
         own.free >= vm.memory && vcpus + vm.vcpus + threads.sum::<usize>() <= own.cores
     }
 
-    /// In light mode: the I/O-intensive virtual machine that moves to its device's node next.
+    /// In light mode, unless the other is about to begin: the I/O-intensive virtual machine that moves to its device's node next.
     fn draw(&self, loads: &Loads) -> Option<(VmId, Node)> {
         let mut far: Vec<(VmId, &VmLoad, Node)> = loads
             .vms
             .iter()
             .filter(|&(vm, load)| self.is_intensive(*vm) && !load.pinned)
             .filter_map(|(&vm, load)| {
-                let (device, _) = load.io?;
+                let device = load.io?.device;
                 let own = &loads.devices[device.0];
                 let near = *own.nodes.first()?;
                 let is_far = !own.nodes.contains(&load.home);
-                (is_far && self.mode(device) == Mode::Light).then_some((vm, load, near))
+                (is_far && self.stays_light(device)).then_some((vm, load, near))
             })
             .collect();
         far.sort_by(|(a, one, _), (b, other, _)| loads.io(other).total_cmp(&loads.io(one)).then(a.cmp(b)));
@@ -315,7 +333,7 @@ impl Scheduler {
     /// As many as fit at their devices' nodes.
     fn gather(&self, loads: &Loads) -> Option<(VmId, Node)> {
         loads.vms.iter().find_map(|(&vm, load)| {
-            let near = *loads.devices[load.io?.0.0].nodes.first()?;
+            let near = *loads.devices[load.io?.device.0].nodes.first()?;
             let fits = loads.nodes[usize::from(near.0)].free >= load.memory;
             (load.home != near && !load.pinned && fits).then_some((vm, near))
         })
@@ -352,13 +370,13 @@ impl Scheduler {
     }
 
     /// Which thread serves whom.
-    fn assign(&mut self, loads: &Loads, moved: Option<(VmId, Node)>, actions: &mut Vec<Action>) {
+    fn assign(&self, loads: &Loads, moved: Option<(VmId, Node)>, actions: &mut Vec<Action>) {
         for (vm, load) in &loads.vms {
-            let Some((device, _)) = load.io else { continue };
+            let Some(VmIo { device, thread, .. }) = load.io else { continue };
             let own = &loads.devices[device.0];
             let home = moved.filter(|(other, _)| other == vm).map_or(load.home, |(_, to)| to);
             let mode = self.mode(device);
-            let Some(state) = self.vms.get_mut(vm) else { continue };
+            let Some(state) = self.vms.get(vm) else { continue };
             let wanted = match (mode, self.policy) {
                 _ if own.threads.is_empty() => continue,
                 (Mode::Light, _) => 0,
@@ -367,7 +385,7 @@ impl Scheduler {
                     own.threads.iter().position(|&(node, _)| node == home).unwrap_or(0)
                 }
             };
-            if state.thread.replace(wanted) != Some(wanted) {
+            if thread != wanted {
                 actions.push(Action::Serve(*vm, wanted));
             }
         }
@@ -377,9 +395,9 @@ impl Scheduler {
 impl Loads {
     /// The time that I/O threads computed for a virtual machine, in cores: its share by packets.
     pub fn io(&self, vm: &VmLoad) -> f64 {
-        let Some((device, packets)) = vm.io else { return 0.0 };
-        let of_device = |other: &&VmLoad| other.io.is_some_and(|(own, _)| own == device);
-        let all: u64 = self.vms.values().filter(of_device).filter_map(|vm| Some(vm.io?.1)).sum();
+        let Some(VmIo { device, packets, .. }) = vm.io else { return 0.0 };
+        let of_device = self.vms.values().filter_map(|vm| vm.io).filter(|io| io.device == device);
+        let all: u64 = of_device.map(|io| io.packets).sum();
         let time: u64 = self.devices[device.0].threads.iter().map(|(_, time)| time.as_ps()).sum();
         if all == 0 { 0.0 } else { packets as f64 / all as f64 * time as f64 / self.period.as_ps() as f64 }
     }

@@ -16,7 +16,6 @@ struct Host {
     loads: Loads,
     /// By virtual machine: load that it offers to its device, in cores, and what it computes.
     offers: BTreeMap<VmId, (f64, f64)>,
-    served: BTreeMap<VmId, usize>,
     moves: usize,
     scheduler: Scheduler,
 }
@@ -45,7 +44,6 @@ impl Host {
         Self {
             loads,
             offers: BTreeMap::new(),
-            served: BTreeMap::new(),
             moves: 0,
             scheduler: Scheduler::new(policy, Thresholds::usual(), rng),
         }
@@ -56,8 +54,9 @@ impl Host {
         let Some(home) = home.map(Node).or_else(|| self.scheduler.home(&self.loads, memory)) else { return };
         let own = &mut self.loads.nodes[usize::from(home.0)];
         own.free = Bytes::new(own.free.get() - memory.get());
-        let io_of = Some((DeviceId(device), 0));
-        let load = VmLoad { home, vcpus: 1, memory, pinned: false, busy: Duration::ZERO, io: io_of };
+        let io_of = Some(VmIo { device: DeviceId(device), thread: 0, packets: 0 });
+        let load =
+            VmLoad { home, vcpus: 1, memory, pinned: false, moving: false, busy: Duration::ZERO, io: io_of };
         self.loads.vms.insert(VmId(number), load);
         self.offers.insert(VmId(number), (io, busy));
     }
@@ -69,7 +68,6 @@ impl Host {
             own.free = Bytes::new(own.free.get() + load.memory.get());
         }
         self.offers.remove(&vm);
-        self.served.remove(&vm);
     }
 
     /// A period passes; says what was decided.
@@ -80,10 +78,9 @@ impl Host {
         for (vm, load) in &mut self.loads.vms {
             let (io, busy) = self.offers[vm];
             load.busy = time(busy);
-            let Some((device, packets)) = &mut load.io else { continue };
-            *packets = (io * 1e6) as u64;
-            let thread = self.served.get(vm).copied().unwrap_or(0);
-            let own = &mut self.loads.devices[device.0].threads[thread].1;
+            let Some(own) = &mut load.io else { continue };
+            own.packets = (io * 1e6) as u64;
+            let own = &mut self.loads.devices[own.device.0].threads[own.thread].1;
             // A thread has one core.
             *own = time(io + own.as_ps() as f64 / PERIOD.as_ps() as f64).min(PERIOD);
         }
@@ -94,7 +91,10 @@ impl Host {
                     assert!(self.loads.nodes[usize::from(node.0)].cores > 0, "a pin to a node without cores");
                     assert!(thread < self.loads.devices[device.0].threads.len());
                 }
-                Action::Serve(vm, thread) => _ = self.served.insert(vm, thread),
+                Action::Serve(vm, thread) => {
+                    let load = self.loads.vms.get_mut(&vm).expect("one that is there");
+                    load.io.as_mut().expect("a virtual NIC").thread = thread;
+                }
                 Action::Move(vm, to) => {
                     self.moves += 1;
                     let load = self.loads.vms.get_mut(&vm).expect("one that is there");
@@ -148,13 +148,28 @@ fn heavy_load_gives_each_machine_the_thread_of_its_home_and_moves_none() {
     }
     assert_eq!((host.scheduler.switches(), host.moves), (1, drawn), "it settles");
     for (vm, load) in &host.loads.vms {
-        let thread = host.served[vm];
+        let thread = load.io.expect("a virtual NIC").thread;
         assert_eq!(host.loads.devices[0].threads[thread].0, load.home, "{vm:?}");
     }
     // A step down is followed within the periods that hysteresis asks for.
     host.offers.values_mut().for_each(|(io, _)| *io = 0.03);
     (0..3).for_each(|_| drop(host.pass()));
     assert_eq!((host.scheduler.mode(DeviceId(0)), host.scheduler.switches()), (Mode::Light, 2));
+}
+
+/// One that is on its way is waited for, and nobody is drawn to a device that is about to have more threads.
+#[test]
+fn machines_move_one_after_the_other_and_not_before_a_change_of_mode() {
+    let mut host = Host::new(Policy::Numa, 2, 6, &[vec![Node(0)]]);
+    host.add(0, 0, 0.1, 0.3, Some(1));
+    host.add(1, 0, 0.2, 0.3, Some(1));
+    host.loads.vms.get_mut(&VmId(0)).expect("one that is there").moving = true;
+    (0..5).for_each(|_| drop(host.pass()));
+    assert_eq!(host.moves, 0);
+    host.loads.vms.get_mut(&VmId(0)).expect("one that is there").moving = false;
+    host.offers.values_mut().for_each(|(io, _)| *io = 0.45);
+    (0..5).for_each(|_| drop(host.pass()));
+    assert_eq!((host.moves, host.scheduler.mode(DeviceId(0))), (0, Mode::Heavy));
 }
 
 /// Between the two thresholds nothing changes, whichever mode it came from.
@@ -227,9 +242,9 @@ proptest! {
                 _ => host.add(vm, device, io, busy, None),
             }
             host.pass();
-            for (vm, load) in &host.loads.vms {
-                let (device, _) = load.io.expect("a virtual NIC");
-                prop_assert!(host.served[vm] < host.loads.devices[device.0].threads.len());
+            for load in host.loads.vms.values() {
+                let io = load.io.expect("a virtual NIC");
+                prop_assert!(io.thread < host.loads.devices[io.device.0].threads.len());
             }
         }
         // One machine moves in a period, each no more often than there are nodes.

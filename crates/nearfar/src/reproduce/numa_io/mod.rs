@@ -42,8 +42,8 @@ const NO_DDIO: &str = "change.host.llc.ddio_ways = 0";
 
 /// Machines, and periods of each load, of the runs in which the scheduler decides by itself.
 const LIVE: usize = 4;
-const LITTLE: (u8, usize) = (10, 8);
-const MUCH: (u8, usize) = (100, 8);
+const LITTLE: (u8, usize) = (10, 6);
+const MUCH: (u8, usize) = (100, 6);
 /// Periods after which a step in load has been followed.
 const FOLLOWED: usize = 3;
 
@@ -519,6 +519,14 @@ mod tests {
             rig::moving(&options(), MACHINE, point, &Layout::heavy(NODES, 2)).unwrap();
         assert!(moves > 4 && sent > 500, "{sent} packets, {moves} moves");
         assert_eq!(sent, returned);
+    }
+
+    /// The scheduler by itself changes its mode when the load rises by a step and when it falls again, and not under constant load.
+    #[test]
+    fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
+        let values = live(&options()).unwrap();
+        assert_eq!(values["live/late"], 0.0);
+        assert!(values["live/followed"] <= FOLLOWED as f64, "{values:?}");
     }
 
     /// The mechanism: what an I/O thread at the other socket copies crosses the interconnect, and a guest's packets are whole and in

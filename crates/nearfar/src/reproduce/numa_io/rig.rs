@@ -25,8 +25,9 @@ const BATCH: Duration = Duration::from_us(200);
 const BATCHES: usize = 16;
 /// Of streams as much as fills every ring on their way.
 const SETTLING_STREAMS: Duration = Duration::from_ms(2);
-/// The period at which the scheduler looks, where it runs by itself: 2 s scaled down.
-pub const PERIOD: Duration = Duration::from_us(500);
+/// The period at which the scheduler looks, where it runs by itself: 2 s scaled down, but longer than it takes to empty queues that an
+/// overload has filled (1.5 ms).
+const PERIOD: Duration = Duration::from_ms(2);
 
 /// What guests do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
