@@ -25,6 +25,7 @@ mod dma;
 mod ground;
 mod irq;
 mod kernel;
+mod log;
 mod mm;
 mod net;
 mod pci;

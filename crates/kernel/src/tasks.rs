@@ -2,14 +2,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use platform::cpu::{CpuId, CpuOps as _};
-use platform::kernel::{Priority, TaskId, TaskState};
+use platform::cpu::{CpuId, CpuOps as _, Part};
+use platform::kernel::{Priority, Program, TaskId, TaskParams, TaskState};
 use platform::memory::Policy;
 
 use crate::account::Times;
-use crate::sched::{State, Task};
+use crate::cpu::{Context, Cores, Level};
+use crate::sched::{State, Task, TaskFuture};
 
 /// Tasks that are remembered after their end.
 const REMEMBERED: usize = 1024;
@@ -84,8 +85,9 @@ impl TaskTimes {
 }
 
 /// The tasks of a kernel.
-#[derive(Default)]
 pub(crate) struct Tasks {
+    me: Weak<Self>,
+    cores: Rc<Cores>,
     alive: RefCell<BTreeMap<TaskId, Rc<Task>>>,
     ended: RefCell<VecDeque<TaskInfo>>,
     /// Of all that ended, by name.
@@ -96,23 +98,46 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// A number that no task has had.
-    pub fn next_id(&self) -> TaskId {
+    pub fn new(cores: Rc<Cores>) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            cores,
+            alive: RefCell::default(),
+            ended: RefCell::default(),
+            sums: RefCell::default(),
+            last: Cell::new(0),
+            polled: Rc::default(),
+        })
+    }
+
+    /// Starts a program.
+    pub fn spawn(&self, params: TaskParams, program: Program) -> TaskId {
         self.last.set(self.last.get() + 1);
-        TaskId(self.last.get())
-    }
-
-    pub fn add(&self, task: Rc<Task>) {
-        self.alive.borrow_mut().insert(task.id, task);
-    }
-
-    /// What says which task's program is being polled.
-    pub fn polled(&self) -> Rc<Cell<Option<TaskId>>> {
-        Rc::clone(&self.polled)
+        let id = TaskId(self.last.get());
+        let parent = self.current().filter(|_| params.is_child);
+        let cpus = match &parent {
+            Some(parent) if params.cpus.is_empty() => parent.cpus.borrow().clone(),
+            _ => params.cpus,
+        };
+        let process = parent.map_or(id, |parent| parent.process);
+        let first = cpus.first().copied().unwrap_or_default();
+        let cores = Rc::clone(&self.cores);
+        let context = Context::with_policy(cores, Level::Task, first, Part::User, params.policy);
+        let task = Task::new((id, process), params.name, params.priority, cpus, context);
+        let cpu = task.context.cpu();
+        self.alive.borrow_mut().insert(id, Rc::clone(&task));
+        let (me, future) = (self.me.clone(), TaskFuture::new(task, program(cpu), Rc::clone(&self.polled)));
+        self.cores.hw.spawn(async move {
+            future.await;
+            if let Some(tasks) = me.upgrade() {
+                tasks.ended(id);
+            }
+        });
+        id
     }
 
     /// The task whose program is being polled (Linux: `current`); none while an interrupt is served.
-    pub fn current(&self) -> Option<Rc<Task>> {
+    fn current(&self) -> Option<Rc<Task>> {
         self.get(self.polled.get()?)
     }
 
@@ -127,7 +152,7 @@ impl Tasks {
     }
 
     /// A task has ended: what is kept of it no longer grows with the number of tasks.
-    pub fn ended(&self, id: TaskId) {
+    fn ended(&self, id: TaskId) {
         let Some(task) = self.alive.borrow_mut().remove(&id) else { return };
         let info = TaskInfo::of(&task);
         self.sums.borrow_mut().entry(info.name.clone()).or_default().add(&info);

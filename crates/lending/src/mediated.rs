@@ -155,14 +155,7 @@ impl Mediated {
             return Err(Error::Io);
         };
         let (ids, class, subsystem) = (read(0).await?, read(8).await?, read(0x2c).await?);
-        let identity = Identity {
-            vendor: ids as u16,
-            device: (ids >> 16) as u16,
-            subsystem_vendor: subsystem as u16,
-            subsystem: (subsystem >> 16) as u16,
-            class: class >> 8,
-            revision: class as u8,
-        };
+        let identity = Identity::from_registers(ids, class, subsystem);
         let (mut capabilities, mut walk) = (Vec::new(), Walk::standard());
         while let Some(register) = walk.wants() {
             capabilities.extend(walk.take(read(register).await?).map(|found| (found.id as u8, found.offset)));

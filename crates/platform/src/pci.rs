@@ -87,6 +87,21 @@ pub struct Identity {
     pub revision: u8,
 }
 
+impl Identity {
+    /// From registers of configuration space (PCI base spec 7.5.1.1): vendor and device ID at 0, revision and class at 8,
+    /// and subsystem IDs at 0x2c, which bridges have not (0).
+    pub const fn from_registers(ids: u32, class: u32, subsystem: u32) -> Self {
+        Self {
+            vendor: ids as u16,
+            device: (ids >> 16) as u16,
+            subsystem_vendor: subsystem as u16,
+            subsystem: (subsystem >> 16) as u16,
+            class: class >> 8,
+            revision: class as u8,
+        }
+    }
+}
+
 /// Which functions a driver is for. What is `None` may be anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PciMatch {

@@ -13,8 +13,6 @@ pub enum Exit {
     Unmapped,
     /// Nothing to do.
     Halt,
-    /// A timer was set.
-    Timer,
     /// A device's interrupt, or a timer's.
     Interrupt,
     /// The end of one.
@@ -27,12 +25,11 @@ pub enum Exit {
 
 impl Exit {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 8] = [
         Self::Config,
         Self::Mmio,
         Self::Unmapped,
         Self::Halt,
-        Self::Timer,
         Self::Interrupt,
         Self::EndOfInterrupt,
         Self::Violation,
@@ -46,7 +43,6 @@ impl Exit {
             Self::Mmio => "mmio",
             Self::Unmapped => "unmapped",
             Self::Halt => "halt",
-            Self::Timer => "timer",
             Self::Interrupt => "interrupt",
             Self::EndOfInterrupt => "end-of-interrupt",
             Self::Violation => "violation",

@@ -3,7 +3,6 @@
 
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
-use units::Time;
 use wire::ethernet::{EtherType, EthernetHeader, Pause};
 use wire::nic::registers::counter;
 
@@ -16,13 +15,6 @@ pub struct FlowControl {
     pub stop: u32,
     /// Bytes at which it may go on.
     pub go_on: u32,
-}
-
-/// What was asked of the other end of a port's cable.
-#[derive(Clone, Copy, Default)]
-pub struct Asked {
-    /// Until when it sends nothing.
-    until: Time,
 }
 
 impl Nic {
@@ -50,14 +42,18 @@ impl Nic {
     /// A frame has come by a port: if the device gets full, the other end is asked to stop.
     pub(super) fn ask_to_stop(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, function: u8) {
         let Some(limits) = self.params.flow_control else { return };
-        let asked = &mut self.asked[usize::from(port.0)];
+        // Before all else, as nearly every frame ends here.
+        if self.receiver.held() < limits.stop {
+            return;
+        }
+        let asked_until = &mut self.asked_until[usize::from(port.0)];
         let now = bus.now();
         let longest = Pause::LONGEST.time(self.params.rate);
         // Asked again in time, before what was asked is over.
-        if self.receiver.held() < limits.stop || asked.until > now + longest / 2 {
+        if *asked_until > now + longest / 2 {
             return;
         }
-        asked.until = now + longest;
+        *asked_until = now + longest;
         self.send_pause(bus, port, function, Pause::LONGEST);
     }
 
@@ -67,10 +63,10 @@ impl Nic {
         if self.receiver.held() > limits.go_on {
             return;
         }
-        for port in 0..self.asked.len() {
-            let asked = &mut self.asked[port];
-            if asked.until > bus.now() {
-                asked.until = bus.now();
+        for port in 0..self.asked_until.len() {
+            let asked_until = &mut self.asked_until[port];
+            if *asked_until > bus.now() {
+                *asked_until = bus.now();
                 let port = EthernetPort(port as u8);
                 if let Some(function) = self.function_of(port) {
                     self.send_pause(bus, port, function, Pause::GO_ON);

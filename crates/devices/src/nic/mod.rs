@@ -43,7 +43,7 @@ use platform::device::{
 };
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use platform::mover::{DataMover, Direct};
-use units::Duration;
+use units::{Duration, Time};
 use wire::nic::registers::{INLINE_BAR, KPIO_BAR, event, feature};
 use wire::pcie::config::ConfigError;
 
@@ -53,7 +53,6 @@ pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualPa
 
 use around::Around;
 use config::{physical, virtual_function, virtual_mac};
-use flow_control::Asked;
 use function::NicFunction;
 use kpio::Kpio;
 use mux::Mux;
@@ -74,8 +73,8 @@ pub struct Nic {
     kpio: Option<Kpio>,
     /// In front of each Ethernet port.
     muxes: Vec<Mux>,
-    /// Of the other end of each port's cable.
-    asked: Vec<Asked>,
+    /// Until when the other end of each port's cable is asked to send nothing.
+    asked_until: Vec<Time>,
     around: Around,
     inside: switch::Inside,
     handle: NicHandle,
@@ -121,7 +120,7 @@ impl Nic {
             sender: Sender::default(),
             receiver: Receiver::default(),
             muxes: (0..params.ports).map(|_| Mux::default()).collect(),
-            asked: vec![Asked::default(); usize::from(params.ports)],
+            asked_until: vec![Time::ZERO; usize::from(params.ports)],
             around: Around::default(),
             inside: switch::Inside::default(),
             handle: handle.clone(),
@@ -174,7 +173,7 @@ impl Device for Nic {
                 self.forget_sending();
                 self.forget_receiving();
                 self.muxes.iter_mut().for_each(|mux| *mux = Mux::default());
-                self.asked.fill(Asked::default());
+                self.asked_until.fill(Time::ZERO);
                 self.around = Around::default();
                 self.inside.clear();
             }

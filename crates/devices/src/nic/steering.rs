@@ -140,6 +140,7 @@ impl<K: Copy + Eq + Hash> RuleTable<K> {
         rule.hits = rule.hits.saturating_add(1);
         Some(Match { number, target: rule.target, last: &mut rule.last })
     }
+
     /// Removes the rules whose numbers lie in a range.
     pub fn remove_range(&mut self, numbers: std::ops::Range<u32>) {
         for number in numbers.start..numbers.end.min(self.rules.len() as u32) {

@@ -161,7 +161,7 @@ impl BlockDevice {
         let Some(kernel) = self.kernel.upgrade() else { return };
         let me = self.me.clone();
         let params = platform::kernel::TaskParams::named("kblockd");
-        kernel.spawn_program(
+        kernel.tasks.spawn(
             params,
             Box::new(move |cpu| {
                 Box::pin(async move {

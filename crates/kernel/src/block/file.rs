@@ -40,7 +40,7 @@ impl Drop for OpenFile {
             return;
         }
         let device = Rc::clone(&self.device);
-        kernel.spawn_program(
+        kernel.tasks.spawn(
             TaskParams::named("kworker/close"),
             Box::new(move |cpu| {
                 Box::pin(async move {
@@ -145,7 +145,7 @@ impl BlockFile for OpenFile {
         }
         // Direct requests find on the device what was written through the cache.
         let (device, completions) = (Rc::clone(&self.device), Rc::clone(completions));
-        kernel.spawn_program(
+        kernel.tasks.spawn(
             TaskParams::named("kworker/direct").on(cpu.id()),
             Box::new(move |cpu| {
                 Box::pin(async move {

@@ -14,7 +14,7 @@ impl BlockDevice {
         }
         let me = self.me.clone();
         let params = TaskParams::named("kblockd").on(cpu.id());
-        kernel.spawn_program(
+        kernel.tasks.spawn(
             params,
             Box::new(move |cpu| {
                 Box::pin(async move {

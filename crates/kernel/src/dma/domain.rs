@@ -9,12 +9,11 @@ use platform::cpu::Cpu;
 use platform::memory::{PAGE, PhysAddr};
 use units::{Bytes, HostPhysical, Iova};
 
-use super::DmaMode;
 use super::iova::IovaSpace;
 use super::unit::Unit;
+use super::{Base, DmaMode};
 use crate::ground::convert;
 use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permissions, TranslationType};
-use crate::kernel::Inner;
 
 /// Bytes of a page table entry.
 const ENTRY: u64 = 8;
@@ -31,6 +30,7 @@ struct Flush {
 /// Addresses and page tables.
 pub(super) struct Domain {
     pub id: DomainId,
+    base: Rc<Base>,
     unit: Rc<Unit>,
     table: PageTable,
     space: RefCell<IovaSpace>,
@@ -44,33 +44,33 @@ pub(super) struct Domain {
 
 impl Domain {
     /// Empty tables behind an IOMMU for the DMA API.
-    pub fn new(kernel: &Inner, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
-        let params = kernel.dma.params;
-        let space = IovaSpace::new(48, kernel.dma.cores, params.low_first);
-        Self::with_space(kernel, unit, space, params.mode == DmaMode::Lazy)
+    pub fn new(base: &Rc<Base>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
+        let params = base.params;
+        let space = IovaSpace::new(48, base.cores.all.len(), params.low_first);
+        Self::with_space(base, unit, space, params.mode == DmaMode::Lazy)
     }
 
     /// As [`new`](Self::new) for somebody who chooses addresses.
-    pub fn owned(kernel: &Inner, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
-        let space = IovaSpace::whole(48, kernel.dma.cores, kernel.dma.params.low_first);
-        Self::with_space(kernel, unit, space, false)
+    pub fn owned(base: &Rc<Base>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
+        let space = IovaSpace::whole(48, base.cores.all.len(), base.params.low_first);
+        Self::with_space(base, unit, space, false)
     }
 
-    fn with_space(kernel: &Inner, unit: Rc<Unit>, space: IovaSpace, lazy: bool) -> Result<Rc<Self>, Error> {
+    fn with_space(base: &Rc<Base>, unit: Rc<Unit>, space: IovaSpace, lazy: bool) -> Result<Rc<Self>, Error> {
         let levels = 4;
-        let table = kernel.cores.ground.edit(|memory| {
-            let mut pages = kernel.pages.borrow_mut();
-            PageTable::new(memory, &mut pages.frames(unit.node), levels, unit.features)
-        });
+        let table = base
+            .memory
+            .edit_tables(unit.node, |memory, frames| PageTable::new(memory, frames, levels, unit.features));
         let table = table.map_err(|_| Error::NoMemory)?;
-        let id = kernel.dma.domains.take().inspect_err(|_| give_tables(kernel, &unit, &table))?;
+        let id = base.domains.take().inspect_err(|_| base.free_table(&table))?;
         let id = DomainId(id);
         Ok(Rc::new(Self {
             id,
+            base: Rc::clone(base),
             unit,
             space: RefCell::new(space),
             chosen: RefCell::default(),
-            flushes: RefCell::new((0..kernel.dma.cores).map(|_| Flush::default()).collect()),
+            flushes: RefCell::new(base.cores.all.iter().map(|_| Flush::default()).collect()),
             table,
             lazy,
             closed: Cell::new(false),
@@ -96,14 +96,13 @@ impl Domain {
     /// Maps `length` bytes from `at` below address `2^bits`.
     pub fn map(
         &self,
-        kernel: &Inner,
         cpu: &Cpu,
         at: PhysAddr,
         length: u64,
         permissions: Permissions,
         bits: u8,
     ) -> Result<Iova, Error> {
-        let costs = kernel.cores.costs;
+        let costs = self.base.cores.costs;
         let lead = at.offset_in(PAGE);
         let pages = (lead + length).div_ceil(PAGE);
         let end = 1u64 << (bits.clamp(13, 48) - 12);
@@ -111,7 +110,7 @@ impl Domain {
         let (page, listed) = taken.ok_or(Error::NoMemory)?;
         cpu.work(if listed { costs.iova_cached } else { costs.iova_slow });
         let iova = Iova::new(page * PAGE);
-        let entered = self.enter(kernel, cpu, (iova, at.align_down(PAGE)), pages, permissions);
+        let entered = self.enter(cpu, (iova, at.align_down(PAGE)), pages, permissions);
         if entered.is_err() {
             self.space.borrow_mut().give(cpu.id(), page, pages);
         }
@@ -121,7 +120,6 @@ impl Domain {
     /// Maps blocks of whole pages in a row.
     pub fn map_row(
         &self,
-        kernel: &Inner,
         cpu: &Cpu,
         blocks: &[(PhysAddr, u64)],
         permissions: Permissions,
@@ -129,14 +127,13 @@ impl Domain {
         let pages = blocks.iter().map(|(_, length)| length / PAGE).sum();
         let taken = self.space.borrow_mut().take(cpu.id(), pages, 1 << (48 - 12));
         let (page, _) = taken.ok_or(Error::NoMemory)?;
-        cpu.work(kernel.cores.costs.iova_slow);
+        cpu.work(self.base.cores.costs.iova_slow);
         let (row, mut done) = (Iova::new(page * PAGE), 0);
         for &(at, length) in blocks {
-            if let Err(error) = self.enter(kernel, cpu, (row + done, at), length / PAGE, permissions) {
+            if let Err(error) = self.enter(cpu, (row + done, at), length / PAGE, permissions) {
                 // Nobody has used any of it.
-                let _ = kernel.cores.ground.edit(|memory| {
-                    let mut all = kernel.pages.borrow_mut();
-                    self.table.unmap(memory, &mut all.frames(self.unit.node), row, Bytes::new(done))
+                let _ = self.base.memory.edit_tables(self.unit.node, |memory, frames| {
+                    self.table.unmap(memory, frames, row, Bytes::new(done))
                 });
                 self.space.borrow_mut().give(cpu.id(), page, pages);
                 return Err(error);
@@ -153,7 +150,6 @@ impl Domain {
     /// of them are mapped; [`Error::NoMemory`].
     pub fn map_at(
         &self,
-        kernel: &Inner,
         cpu: &Cpu,
         (iova, at): (Iova, PhysAddr),
         length: u64,
@@ -164,8 +160,8 @@ impl Domain {
         }
         let (page, pages) = (iova.get() / PAGE, length / PAGE);
         self.space.borrow_mut().take_at(page, pages)?;
-        cpu.work(kernel.cores.costs.iova_slow);
-        let entered = self.enter(kernel, cpu, (iova, at), pages, permissions);
+        cpu.work(self.base.cores.costs.iova_slow);
+        let entered = self.enter(cpu, (iova, at), pages, permissions);
         match entered {
             Ok(()) => drop(self.chosen.borrow_mut().insert(page, pages)),
             Err(_) => self.space.borrow_mut().give_at(page, pages),
@@ -176,84 +172,69 @@ impl Domain {
     /// Writes the entries that lead from `iova` to the pages from `at` on.
     fn enter(
         &self,
-        kernel: &Inner,
         cpu: &Cpu,
         (iova, at): (Iova, PhysAddr),
         pages: u64,
         permissions: Permissions,
     ) -> Result<(), Error> {
         let frame = convert::physical(at);
-        self.walk(kernel, cpu, iova);
-        let mapped = kernel.cores.ground.edit(|memory| {
-            let mut all = kernel.pages.borrow_mut();
-            let mut frames = all.frames(self.unit.node);
-            let bytes = Bytes::new(pages * PAGE);
-            self.table.map(memory, &mut frames, iova, frame, bytes, permissions, PageSize::Size1GiB)
+        self.walk(cpu, iova);
+        let bytes = Bytes::new(pages * PAGE);
+        let mapped = self.base.memory.edit_tables(self.unit.node, |memory, frames| {
+            self.table.map(memory, frames, iova, frame, bytes, permissions, PageSize::Size1GiB)
         });
         let entries = mapped.map_err(|_| Error::NoMemory)?;
-        self.edited(kernel, cpu, iova, entries);
+        self.edited(cpu, iova, entries);
         Ok(())
     }
 
     /// Unmaps what [`map`](Self::map) gave or [`map_at`](Self::map_at) mapped.
-    pub fn unmap(self: &Rc<Self>, kernel: &Rc<Inner>, cpu: &Cpu, at: Iova, length: u64) -> Result<(), Error> {
+    pub fn unmap(self: &Rc<Self>, cpu: &Cpu, at: Iova, length: u64) -> Result<(), Error> {
         let pages = (at.offset_in(PAGE) + length).div_ceil(PAGE);
         let iova = at.align_down(PAGE);
         let page = iova.get() / PAGE;
-        self.walk(kernel, cpu, iova);
-        let undone = kernel.cores.ground.edit(|memory| {
-            let mut all = kernel.pages.borrow_mut();
-            let mut frames = all.frames(self.unit.node);
-            self.table.unmap(memory, &mut frames, iova, Bytes::new(pages * PAGE))
+        self.walk(cpu, iova);
+        let undone = self.base.memory.edit_tables(self.unit.node, |memory, frames| {
+            self.table.unmap(memory, frames, iova, Bytes::new(pages * PAGE))
         });
         let undone = undone.map_err(|_| Error::Invalid)?;
         if undone.bytes < Bytes::new(pages * PAGE) {
-            kernel.log(format!("dma, domain {}: unmapped what was not mapped at {iova}", self.id.0));
+            self.base.log.write(format!("dma, domain {}: unmapped what was not mapped at {iova}", self.id.0));
             return Err(Error::Invalid);
         }
-        self.edited(kernel, cpu, iova, undone.entries_written);
+        self.edited(cpu, iova, undone.entries_written);
         if self.lazy {
-            self.defer(kernel, cpu, page, pages, undone.tables);
+            self.defer(cpu, page, pages, undone.tables);
         } else {
-            self.unit.flush_pages(kernel, cpu, self.id, page, pages);
-            self.free(kernel, cpu, page, pages, undone.tables);
+            self.unit.flush_pages(cpu, self.id, page, pages);
+            self.free(cpu, page, pages, undone.tables);
         }
         Ok(())
     }
 
     /// Puts a range onto the core's flush queue.
-    fn defer(
-        self: &Rc<Self>,
-        kernel: &Rc<Inner>,
-        cpu: &Cpu,
-        page: u64,
-        pages: u64,
-        tables: Vec<HostPhysical>,
-    ) {
-        cpu.work(kernel.cores.costs.flush_queue);
+    fn defer(self: &Rc<Self>, cpu: &Cpu, page: u64, pages: u64, tables: Vec<HostPhysical>) {
+        cpu.work(self.base.cores.costs.flush_queue);
         let id = usize::from(cpu.id().0);
         let (full, arm) = {
             let flush = &mut self.flushes.borrow_mut()[id];
             flush.ranges.push((page, pages, tables));
-            let full = flush.ranges.len() >= kernel.dma.params.flush_entries;
+            let full = flush.ranges.len() >= self.base.params.flush_entries;
             (full, !full && !std::mem::replace(&mut flush.armed, true))
         };
         if full {
-            self.flush(kernel, cpu, id);
+            self.flush(cpu, id);
         }
         if arm {
-            let (domain, inner, wait) =
-                (Rc::clone(self), Rc::downgrade(kernel), kernel.dma.params.flush_time);
+            let (domain, wait) = (Rc::clone(self), self.base.params.flush_time);
             let params = platform::kernel::TaskParams::named(format!("iova-flush/{id}")).on(cpu.id());
-            kernel.spawn_program(
+            self.base.tasks.spawn(
                 params,
                 Box::new(move |cpu| {
                     Box::pin(async move {
                         cpu.sleep(wait).await;
-                        if let Some(kernel) = inner.upgrade() {
-                            let _part = cpu.book(platform::cpu::Part::Dma);
-                            domain.flush(&kernel, &cpu, id);
-                        }
+                        let _part = cpu.book(platform::cpu::Part::Dma);
+                        domain.flush(&cpu, id);
                     })
                 }),
             );
@@ -261,24 +242,25 @@ impl Domain {
     }
 
     /// Forgets the translations of all that waits on one core's queue.
-    fn flush(&self, kernel: &Inner, cpu: &Cpu, id: usize) {
+    fn flush(&self, cpu: &Cpu, id: usize) {
         let flush = std::mem::take(&mut self.flushes.borrow_mut()[id]);
         if flush.ranges.is_empty() {
             return;
         }
-        self.unit.flush_domain(kernel, cpu, self.id);
+        self.unit.flush_domain(cpu, self.id);
         for (page, pages, tables) in flush.ranges {
-            self.free(kernel, cpu, page, pages, tables);
+            self.free(cpu, page, pages, tables);
         }
     }
 
     /// Forgets the translations of all that waits.
-    pub fn flush_all(&self, kernel: &Inner, cpu: &Cpu) {
-        (0..kernel.dma.cores).for_each(|id| self.flush(kernel, cpu, id));
+    pub fn flush_all(&self, cpu: &Cpu) {
+        let cores = self.base.cores.all.len();
+        (0..cores).for_each(|id| self.flush(cpu, id));
     }
 
-    fn free(&self, kernel: &Inner, cpu: &Cpu, page: u64, pages: u64, tables: Vec<HostPhysical>) {
-        let costs = kernel.cores.costs;
+    fn free(&self, cpu: &Cpu, page: u64, pages: u64, tables: Vec<HostPhysical>) {
+        let costs = self.base.cores.costs;
         let was_chosen = self.chosen.borrow().get(&page) == Some(&pages);
         let listed = match was_chosen {
             true => {
@@ -289,14 +271,12 @@ impl Domain {
             false => self.space.borrow_mut().give(cpu.id(), page, pages),
         };
         cpu.work(if listed { costs.iova_cached } else { costs.iova_slow });
-        let mut all = kernel.pages.borrow_mut();
-        let mut frames = all.frames(self.unit.node);
-        tables.into_iter().for_each(|table| frames.free(table));
+        self.base.memory.free_tables(tables);
     }
 
     /// Reads the entries on the way to an address, as software does that edits a table.
-    fn walk(&self, kernel: &Inner, cpu: &Cpu, iova: Iova) {
-        cpu.work(kernel.cores.costs.page_table_edit);
+    fn walk(&self, cpu: &Cpu, iova: Iova) {
+        cpu.work(self.base.cores.costs.page_table_edit);
         let mut table = PhysAddr(self.table.root().get());
         for level in (2..=self.table.levels()).rev() {
             let entry = cpu.load_u64(table + entry_offset(iova, level));
@@ -309,21 +289,21 @@ impl Domain {
     }
 
     /// Pays for the stores to entries that were written: their lines, in order.
-    fn edited(&self, kernel: &Inner, cpu: &Cpu, iova: Iova, entries: u64) {
-        cpu.work(kernel.cores.costs.page_table_edit * entries.div_ceil(8));
-        let leaf = self.leaf_table(kernel, iova);
+    fn edited(&self, cpu: &Cpu, iova: Iova, entries: u64) {
+        cpu.work(self.base.cores.costs.page_table_edit * entries.div_ceil(8));
+        let leaf = self.leaf_table(iova);
         if let Some(table) = leaf {
             let first = entry_offset(iova, 1);
             let length = (entries * ENTRY).min(PAGE - first);
             let mut bytes = vec![0; length as usize];
-            kernel.cores.ground.peek(table + first, &mut bytes);
+            self.base.cores.ground.peek(table + first, &mut bytes);
             cpu.store(table + first, &bytes);
         }
     }
 
     /// The lowest table on the way to an address.
-    fn leaf_table(&self, kernel: &Inner, iova: Iova) -> Option<PhysAddr> {
-        kernel.cores.ground.edit(|memory| {
+    fn leaf_table(&self, iova: Iova) -> Option<PhysAddr> {
+        self.base.cores.ground.edit(|memory| {
             let mut table = self.table.root();
             for level in (2..=self.table.levels()).rev() {
                 let entry = memory.read_u64(table + entry_offset(iova, level)).ok()?;
@@ -337,36 +317,29 @@ impl Domain {
     }
 
     /// The page of memory that an address leads to.
-    pub fn frame(&self, kernel: &Inner, iova: Iova) -> Option<PhysAddr> {
-        kernel.cores.ground.edit(|memory| {
+    pub fn frame(&self, iova: Iova) -> Option<PhysAddr> {
+        self.base.cores.ground.edit(|memory| {
             let mapping = self.table.lookup(memory, iova).ok()??;
             Some(PhysAddr(mapping.frame.get() + (iova.get() - mapping.iova.get())))
         })
     }
 
     /// How many pages the function reaches, for inspection.
-    pub fn mapped(&self, kernel: &Inner) -> u64 {
-        kernel.cores.ground.edit(|memory| {
+    pub fn mapped(&self) -> u64 {
+        self.base.cores.ground.edit(|memory| {
             let mappings = self.table.mappings(memory).unwrap_or_default();
             mappings.iter().map(|mapping| mapping.size.get() / PAGE).sum()
         })
     }
 
     /// Gives all tables back. No function is in it any more, and nothing waits to be flushed.
-    pub fn close(&self, kernel: &Inner) {
+    pub fn close(&self) {
         if self.closed.replace(true) {
             return;
         }
-        kernel.dma.domains.give(self.id.0);
-        give_tables(kernel, &self.unit, &self.table);
+        self.base.domains.give(self.id.0);
+        self.base.free_table(&self.table);
     }
-}
-
-fn give_tables(kernel: &Inner, unit: &Unit, table: &PageTable) {
-    let tables = kernel.cores.ground.edit(|memory| table.tables(memory));
-    let mut all = kernel.pages.borrow_mut();
-    let mut frames = all.frames(unit.node);
-    tables.unwrap_or_default().into_iter().for_each(|table| frames.free(table));
 }
 
 /// Byte offset of an address's entry in a table of `level` (VT-d specification, 3.7).

@@ -13,13 +13,11 @@ use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use units::Iova;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::DmaMode;
 use super::domain::Domain;
 use super::group::{Group, Member};
+use super::{Base, Dma};
 use crate::ground::formats::Permissions;
-use crate::kernel::Inner;
 use crate::mm::Pool;
-use crate::pci::Function;
 
 /// A mapping that has not been ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,9 +27,16 @@ struct Live {
     direction: u8,
 }
 
+/// Who knows whose BARs are where.
+pub(crate) trait BarOwners {
+    /// The function of which a BAR holds a range.
+    fn owner_of(&self, at: PhysAddr, length: u64) -> Option<FunctionAddress>;
+}
+
 /// The DMA API of one function.
 pub(crate) struct FunctionDma {
-    kernel: Weak<Inner>,
+    dma: Rc<Dma>,
+    owners: Weak<dyn BarOwners>,
     member: Member,
     /// The root port by which its requests come in.
     root: Bdf,
@@ -74,9 +79,10 @@ pub(super) fn permissions(direction: Direction) -> Permissions {
 }
 
 impl FunctionDma {
-    pub fn new(kernel: Weak<Inner>, member: Member, root: Bdf, node: Node) -> Rc<Self> {
+    pub fn new(dma: Rc<Dma>, owners: Weak<dyn BarOwners>, member: Member, root: Bdf, node: Node) -> Rc<Self> {
         Rc::new(Self {
-            kernel,
+            dma,
+            owners,
             member,
             root,
             node,
@@ -98,23 +104,23 @@ impl FunctionDma {
     }
 
     /// The function's domain, made when first needed; `None` where addresses are not translated.
-    fn domain(&self, kernel: &Inner, cpu: &Cpu) -> Result<Option<Rc<Domain>>, Error> {
+    fn domain(&self, cpu: &Cpu) -> Result<Option<Rc<Domain>>, Error> {
         if let Some(domain) = &*self.domain.borrow() {
             return Ok(Some(Rc::clone(domain)));
         }
-        let Some(unit) = kernel.unit_of(self.node) else { return Ok(None) };
-        if kernel.dma.params.mode == DmaMode::Off || self.group.borrow().is_some() {
+        let Some(unit) = self.dma.unit_of(self.node) else { return Ok(None) };
+        if !self.dma.is_on() || self.group.borrow().is_some() {
             return Ok(None);
         }
-        let group = kernel.join_group(cpu, unit, self.member)?;
+        let group = self.dma.join_group(cpu, unit, self.member)?;
         let domain = group.domain();
         if domain.is_err() {
-            group.leave(kernel, cpu, self.member.requester);
+            self.dma.leave(cpu, &group, self.member.requester);
         } else {
             *self.group.borrow_mut() = Some(group);
             let aliases: Vec<Bdf> = self.aliases.borrow().keys().copied().collect();
             for alias in aliases {
-                self.join_alias(kernel, cpu, alias)?;
+                self.join_alias(cpu, alias)?;
             }
         }
         self.domain.borrow_mut().clone_from(&domain.clone()?);
@@ -123,17 +129,16 @@ impl FunctionDma {
 
     /// As [`Kernel::map_row`](crate::Kernel::map_row).
     pub fn map_row(&self, cpu: &Cpu, blocks: &[(PhysAddr, u64)]) -> Result<Iova, Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
-        let domain = self.domain(&kernel, cpu)?.ok_or(Error::NotSupported)?;
-        domain.map_row(&kernel, cpu, blocks, permissions(Direction::Bidirectional))
+        let domain = self.domain(cpu)?.ok_or(Error::NotSupported)?;
+        domain.map_row(cpu, blocks, permissions(Direction::Bidirectional))
     }
 
     /// As [`Kernel::unmap_row`](crate::Kernel::unmap_row).
     pub fn unmap_row(&self, cpu: &Cpu, row: Iova, length: u64) {
         let domain = self.domain.borrow().clone();
-        if let Some((kernel, domain)) = self.kernel.upgrade().zip(domain) {
-            let _ = domain.unmap(&kernel, cpu, row, length);
-            domain.flush_all(&kernel, cpu);
+        if let Some(domain) = domain {
+            let _ = domain.unmap(cpu, row, length);
+            domain.flush_all(cpu);
         }
     }
 
@@ -142,31 +147,30 @@ impl FunctionDma {
     /// # Errors
     /// [`Error::Busy`] if another function's come so.
     pub fn add_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
         if requester == self.member.requester || self.aliases.borrow().contains_key(&requester) {
             return Ok(());
         }
         self.aliases.borrow_mut().insert(requester, false);
         let _part = cpu.book(Part::Dma);
-        self.domain(&kernel, cpu)?;
-        self.join_alias(&kernel, cpu, requester)
+        self.domain(cpu)?;
+        self.join_alias(cpu, requester)
     }
 
     /// Ends that.
     pub fn remove_alias(&self, cpu: &Cpu, requester: Bdf) {
         let is_in = self.aliases.borrow_mut().remove(&requester).unwrap_or(false);
-        let (kernel, group) = (self.kernel.upgrade(), self.group.borrow().clone());
-        if let (true, Some(kernel), Some(group)) = (is_in, kernel, group) {
-            group.leave(&kernel, cpu, requester);
+        let group = self.group.borrow().clone();
+        if let (true, Some(group)) = (is_in, group) {
+            self.dma.leave(cpu, &group, requester);
         }
     }
 
-    fn join_alias(&self, kernel: &Inner, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
+    fn join_alias(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
         let Some(group) = self.group.borrow().clone() else { return Ok(()) };
         if self.aliases.borrow().get(&requester) == Some(&true) {
             return Ok(());
         }
-        let joined = group.join(kernel, cpu, requester);
+        let joined = group.join(cpu, requester);
         match joined {
             Ok(()) => self.aliases.borrow_mut().insert(requester, true),
             Err(_) => self.aliases.borrow_mut().remove(&requester),
@@ -176,15 +180,14 @@ impl FunctionDma {
 
     /// Lets the function reach a range, wherever that is.
     fn reach(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
         let _part = cpu.book(Part::Dma);
         if length == 0 {
             return Err(Error::Invalid);
         }
-        match self.domain(&kernel, cpu)? {
-            Some(domain) => domain.map(&kernel, cpu, at, length, permissions(direction), self.bits.get()),
+        match self.domain(cpu)? {
+            Some(domain) => domain.map(cpu, at, length, permissions(direction), self.bits.get()),
             None => {
-                cpu.work(kernel.cores.costs.dma_direct);
+                cpu.work(self.dma.base.cores.costs.dma_direct);
                 let last = at.0.checked_add(length - 1).ok_or(Error::Invalid)?;
                 // There are no bounce buffers: what the function cannot address is refused.
                 if self.bits.get() < 64 && last >> self.bits.get() != 0 {
@@ -196,16 +199,15 @@ impl FunctionDma {
     }
 
     fn unreach(&self, cpu: &Cpu, at: Iova, length: u64) {
-        let Some(kernel) = self.kernel.upgrade() else { return };
         let _part = cpu.book(Part::Dma);
         let domain = self.domain.borrow().clone();
         match domain {
             Some(domain) => {
-                if domain.unmap(&kernel, cpu, at, length).is_err() {
+                if domain.unmap(cpu, at, length).is_err() {
                     self.count(|c| c.errors += 1);
                 }
             }
-            None => cpu.work(kernel.cores.costs.dma_direct),
+            None => cpu.work(self.dma.base.cores.costs.dma_direct),
         }
     }
 
@@ -231,10 +233,8 @@ impl FunctionDma {
         };
         if !known {
             self.count(|c| c.errors += 1);
-            if let Some(kernel) = self.kernel.upgrade() {
-                kernel
-                    .log(format!("dma {}: {length} bytes at {at} were not mapped so", self.member.requester));
-            }
+            let who = self.member.requester;
+            self.dma.base.log.write(format!("dma {who}: {length} bytes at {at} were not mapped so"));
             return false;
         }
         self.count(|c| c.unmaps += 1);
@@ -243,17 +243,17 @@ impl FunctionDma {
 
     /// Whole pages for core and device.
     fn coherent_pages(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
+        let Base { memory, cores, .. } = &*self.dma.base;
         let policy = Policy::Preferred(node.unwrap_or(self.node));
-        let pages = kernel.take_pages(cpu, Pages::order_for(length), policy)?;
+        let pages = memory.take(cpu, Pages::order_for(length), policy)?;
         let bus = match self.reach(cpu, pages.start, pages.len(), Direction::Bidirectional) {
             Ok(bus) => bus,
             Err(error) => {
-                kernel.give_pages(cpu, pages);
+                memory.give(cpu, pages);
                 return Err(error);
             }
         };
-        kernel.cores.ground.poke(pages.start, &vec![0; pages.len() as usize]);
+        cores.ground.poke(pages.start, &vec![0; pages.len() as usize]);
         self.coherent.borrow_mut().insert(pages.start, (pages, bus));
         Ok(Coherent { cpu: pages.start, bus, length })
     }
@@ -264,30 +264,21 @@ impl FunctionDma {
             return;
         };
         self.unreach(cpu, bus, pages.len());
-        if let Some(kernel) = self.kernel.upgrade() {
-            kernel.give_pages(cpu, pages);
-        }
+        self.dma.base.memory.give(cpu, pages);
     }
 
     /// Whose BAR holds a range that the function can reach.
     ///
     /// # Errors
     /// [`Error::Invalid`] if none does, [`Error::NotSupported`] if there is no way.
-    fn peer_of(&self, kernel: &Inner, at: PhysAddr, length: u64) -> Result<FunctionAddress, Error> {
-        let end = at.0.checked_add(length).filter(|_| length > 0).ok_or(Error::Invalid)?;
-        let holds = |f: &Rc<Function>| {
-            let bars = f.bars.borrow();
-            bars.iter()
-                .flatten()
-                .any(|bar| bar.address <= at.0 && end <= bar.address.saturating_add(bar.size))
-        };
-        let all = kernel.pci.all();
-        let owner = all
-            .iter()
-            .find(|f| f.present.get() && f.is_own() && !f.is_bridge() && holds(f))
-            .ok_or(Error::Invalid)?;
-        let has_way = kernel.cores.ground.has_way(self.root, at, length);
-        if has_way { Ok(owner.at()) } else { Err(Error::NotSupported) }
+    fn peer_of(&self, at: PhysAddr, length: u64) -> Result<FunctionAddress, Error> {
+        if length == 0 {
+            return Err(Error::Invalid);
+        }
+        let owner = self.owners.upgrade().and_then(|owners| owners.owner_of(at, length));
+        let owner = owner.ok_or(Error::Invalid)?;
+        let has_way = self.dma.base.cores.ground.has_way(self.root, at, length);
+        if has_way { Ok(owner) } else { Err(Error::NotSupported) }
     }
 
     /// Takes the BARs of a function that has gone from this one: what comes into its place is another's.
@@ -306,16 +297,15 @@ impl FunctionDma {
                 self.unreach(cpu, peer.at, peer.length);
             }
         }
-        let (kernel, domain) = (self.kernel.upgrade(), self.domain.borrow().clone());
-        if let Some((kernel, domain)) = kernel.zip(domain).filter(|_| !gone.is_empty()) {
+        let domain = self.domain.borrow().clone();
+        if let Some(domain) = domain.filter(|_| !gone.is_empty()) {
             // Also where translations may linger otherwise.
-            domain.flush_all(&kernel, cpu);
+            domain.flush_all(cpu);
         }
     }
 
     /// Ends everything that the function's driver has left; says how much that was.
     pub fn close(&self, cpu: &Cpu) -> u64 {
-        let Some(kernel) = self.kernel.upgrade() else { return 0 };
         let left = self.counters.borrow().live();
         let mut live: Vec<(Live, u32)> = self.live.borrow_mut().drain().collect();
         live.sort_unstable();
@@ -335,16 +325,16 @@ impl FunctionDma {
         if let Some(group) = group {
             for (alias, is_in) in self.aliases.take() {
                 if is_in {
-                    group.leave(&kernel, cpu, alias);
+                    self.dma.leave(cpu, &group, alias);
                 }
             }
-            group.leave(&kernel, cpu, self.member.requester);
+            self.dma.leave(cpu, &group, self.member.requester);
         }
         left
     }
 
     /// Whether the function reaches a byte of a range of memory.
-    pub fn reaches(&self, kernel: &Inner, at: PhysAddr, length: u64) -> bool {
+    pub fn reaches(&self, at: PhysAddr, length: u64) -> bool {
         let meets = |start: u64, bytes: u64| start < at.0 + length && at.0 < start + bytes;
         if self.coherent.borrow().values().any(|(pages, _)| meets(pages.start.0, pages.len())) {
             return true;
@@ -356,7 +346,7 @@ impl FunctionDma {
             Some(domain) => {
                 let (first, last) = (mapping.at.get() / PAGE, (mapping.at.get() + mapping.length - 1) / PAGE);
                 (first..=last).any(|page| {
-                    domain.frame(kernel, Iova::new(page * PAGE)).is_some_and(|frame| meets(frame.0, PAGE))
+                    domain.frame(Iova::new(page * PAGE)).is_some_and(|frame| meets(frame.0, PAGE))
                 })
             }
         })
@@ -369,9 +359,7 @@ impl FunctionDma {
 
     /// Pages that the function reaches through the IOMMU.
     pub fn mapped_pages(&self) -> u64 {
-        let kernel = self.kernel.upgrade();
-        let domain = self.domain.borrow();
-        kernel.zip(domain.as_ref()).map_or(0, |(kernel, domain)| domain.mapped(&kernel))
+        self.domain.borrow().as_ref().map_or(0, |domain| domain.mapped())
     }
 }
 
@@ -422,8 +410,7 @@ impl DmaOps for FunctionDma {
     }
 
     fn map(&self, cpu: &Cpu, at: PhysAddr, length: u64, direction: Direction) -> Result<Iova, Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
-        let mapped = if kernel.cores.ground.is_memory(at, length) {
+        let mapped = if self.dma.base.cores.ground.is_memory(at, length) {
             self.reach(cpu, at, length, direction)
         } else {
             Err(Error::Invalid)
@@ -448,8 +435,7 @@ impl DmaOps for FunctionDma {
         length: u64,
         direction: Direction,
     ) -> Result<Iova, Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
-        let mapped = self.peer_of(&kernel, at, length).and_then(|owner| {
+        let mapped = self.peer_of(at, length).and_then(|owner| {
             let bus = self.reach(cpu, at, length, direction)?;
             self.peers.borrow_mut().push(Peer { owner, at: bus, length, direction, revoked: false });
             Ok(bus)

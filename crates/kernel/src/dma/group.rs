@@ -9,11 +9,10 @@ use platform::Error;
 use platform::cpu::Cpu;
 use wire::pcie::Bdf;
 
-use super::DmaMode;
 use super::domain::Domain;
 use super::unit::{Unit, pass_through};
+use super::{Dma, DmaMode};
 use crate::ground::formats::{ContextEntry, DomainId};
-use crate::kernel::Inner;
 
 /// Where the requests of a group lead.
 #[derive(Clone)]
@@ -73,17 +72,17 @@ impl Group {
     }
 
     /// A function comes in: its requests lead where those of the others do.
-    pub fn join(&self, kernel: &Inner, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
+    pub fn join(&self, cpu: &Cpu, requester: Bdf) -> Result<(), Error> {
         let is_known = self.members.borrow().contains_key(&requester);
         if !is_known {
-            self.unit.attach(kernel, cpu, requester, self.entry())?;
+            self.unit.attach(cpu, requester, self.entry())?;
         }
         *self.members.borrow_mut().entry(requester).or_default() += 1;
         Ok(())
     }
 
-    /// A function leaves: when no other has its requester ID, its requests lead nowhere. The last one's domain goes with it.
-    pub fn leave(&self, kernel: &Inner, cpu: &Cpu, requester: Bdf) {
+    /// A function leaves: when no other has its requester ID, its requests lead nowhere. Whether nobody is in it any more.
+    fn leave(&self, cpu: &Cpu, requester: Bdf) -> bool {
         let (is_last, is_empty) = {
             let mut members = self.members.borrow_mut();
             let count = members.get_mut(&requester).expect("who leaves has joined");
@@ -95,34 +94,22 @@ impl Group {
             (is_last, members.is_empty())
         };
         if let (Attached::Default(domain), true) = (&self.attached, is_empty) {
-            domain.flush_all(kernel, cpu);
+            domain.flush_all(cpu);
         }
         if is_last {
-            self.unit.block(kernel, cpu, requester);
+            self.unit.block(cpu, requester);
         }
-        if is_empty {
-            self.end(kernel);
-        }
-    }
-
-    /// Nobody is in it.
-    fn end(&self, kernel: &Inner) {
-        kernel.dma.groups.borrow_mut().remove(&(self.unit.index, self.leader));
-        match &self.attached {
-            Attached::Passes(id) => kernel.dma.domains.give(id.0),
-            Attached::Default(domain) => domain.close(kernel),
-            // It is somebody else's, who may have use for it.
-            Attached::Other(_) => {}
-        }
+        is_empty
     }
 }
 
-impl Inner {
+impl Dma {
     /// Lets a function into its group, which uses the DMA API's domain if nobody is in it yet.
     pub(super) fn join_group(&self, cpu: &Cpu, unit: Rc<Unit>, member: Member) -> Result<Rc<Group>, Error> {
-        self.join(cpu, unit, member, |unit| match self.dma.params.mode {
-            DmaMode::Off | DmaMode::PassThrough => Ok(Attached::Passes(DomainId(self.dma.domains.take()?))),
-            DmaMode::Strict | DmaMode::Lazy => Ok(Attached::Default(Domain::new(self, Rc::clone(unit))?)),
+        let base = &self.base;
+        self.join(cpu, unit, member, |unit| match base.params.mode {
+            DmaMode::Off | DmaMode::PassThrough => Ok(Attached::Passes(DomainId(base.domains.take()?))),
+            DmaMode::Strict | DmaMode::Lazy => Ok(Attached::Default(Domain::new(base, Rc::clone(unit))?)),
         })
     }
 
@@ -141,7 +128,7 @@ impl Inner {
         if group.id() == domain.id {
             return Ok(group);
         }
-        group.leave(self, cpu, member.requester);
+        self.leave(cpu, &group, member.requester);
         Err(Error::Busy)
     }
 
@@ -153,7 +140,7 @@ impl Inner {
         attach: impl FnOnce(&Rc<Unit>) -> Result<Attached, Error>,
     ) -> Result<Rc<Group>, Error> {
         let place = (unit.index, member.leader);
-        let known = self.dma.groups.borrow().get(&place).cloned();
+        let known = self.groups.borrow().get(&place).cloned();
         let group = match known {
             Some(group) => group,
             None => {
@@ -161,13 +148,31 @@ impl Inner {
                 Rc::new(Group { unit, leader: member.leader, attached, members: RefCell::default() })
             }
         };
-        self.dma.groups.borrow_mut().insert(place, Rc::clone(&group));
-        if let Err(error) = group.join(self, cpu, member.requester) {
+        self.groups.borrow_mut().insert(place, Rc::clone(&group));
+        if let Err(error) = group.join(cpu, member.requester) {
             if group.members.borrow().is_empty() {
-                group.end(self);
+                self.end(&group);
             }
             return Err(error);
         }
         Ok(group)
+    }
+
+    /// A function leaves its group. The last one's domain goes with it.
+    pub(super) fn leave(&self, cpu: &Cpu, group: &Group, requester: Bdf) {
+        if group.leave(cpu, requester) {
+            self.end(group);
+        }
+    }
+
+    /// Nobody is in a group.
+    fn end(&self, group: &Group) {
+        self.groups.borrow_mut().remove(&(group.unit.index, group.leader));
+        match &group.attached {
+            Attached::Passes(id) => self.base.domains.give(id.0),
+            Attached::Default(domain) => domain.close(),
+            // It is somebody else's, who may have use for it.
+            Attached::Other(_) => {}
+        }
     }
 }

@@ -10,19 +10,27 @@ mod group;
 mod iova;
 mod numbers;
 mod owned;
+mod remapping;
 mod unit;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use platform::cpu::Node;
 use units::Duration;
 use wire::pcie::Bdf;
 
-pub(crate) use function::FunctionDma;
+pub(crate) use function::{BarOwners, FunctionDma};
 pub(crate) use group::Member;
 pub use owned::IommuDomain;
+pub(crate) use remapping::MessageSource;
 
+use crate::cpu::Cores;
+use crate::ground::formats::PageTable;
+use crate::log::Log;
+use crate::mm::Memory;
+use crate::tasks::Tasks;
 use group::Group;
 use numbers::Numbers;
 use unit::Unit;
@@ -72,26 +80,50 @@ impl DmaParams {
     }
 }
 
-/// What the DMA API keeps for a whole kernel.
-pub(crate) struct Dma {
-    pub params: DmaParams,
-    /// One for each IOMMU, by node; empty until started and where they are off.
-    pub units: RefCell<Vec<Rc<Unit>>>,
-    /// Those that somebody is in, by IOMMU and who stands for them.
-    groups: RefCell<BTreeMap<(usize, Bdf), Rc<Group>>>,
+/// What every part of the DMA API stands on.
+struct Base {
+    cores: Rc<Cores>,
+    memory: Rc<Memory>,
+    tasks: Rc<Tasks>,
+    log: Rc<Log>,
+    params: DmaParams,
     /// Of domains. 0 is nobody's (VT-d specification: in caching mode it tags what is cached of absent entries).
     domains: Numbers,
-    pub cores: usize,
+}
+
+impl Base {
+    fn free_table(&self, table: &PageTable) {
+        let tables = self.cores.ground.edit(|memory| table.tables(memory));
+        self.memory.free_tables(tables.unwrap_or_default());
+    }
+}
+
+/// The DMA API of a whole kernel: IOMMUs, and who shares a domain behind them.
+pub(crate) struct Dma {
+    base: Rc<Base>,
+    /// One for each IOMMU, by node; empty until started and where they are off.
+    units: RefCell<Vec<Rc<Unit>>>,
+    /// Those that somebody is in, by IOMMU and who stands for them.
+    groups: RefCell<BTreeMap<(usize, Bdf), Rc<Group>>>,
 }
 
 impl Dma {
-    pub fn new(params: DmaParams, cores: usize) -> Self {
-        Self {
-            params,
-            units: RefCell::default(),
-            groups: RefCell::default(),
-            domains: Numbers::new(1..=u16::MAX),
-            cores,
-        }
+    pub fn new(
+        params: DmaParams,
+        (cores, memory, tasks, log): (Rc<Cores>, Rc<Memory>, Rc<Tasks>, Rc<Log>),
+    ) -> Self {
+        let domains = Numbers::new(1..=u16::MAX);
+        let base = Rc::new(Base { cores, memory, tasks, log, params, domains });
+        Self { base, units: RefCell::default(), groups: RefCell::default() }
+    }
+
+    /// Whether requests go through an IOMMU.
+    pub fn is_on(&self) -> bool {
+        self.base.params.mode != DmaMode::Off
+    }
+
+    /// The IOMMU that a function below a port of `node` is behind.
+    fn unit_of(&self, node: Node) -> Option<Rc<Unit>> {
+        self.units.borrow().get(usize::from(node.0)).cloned()
     }
 }

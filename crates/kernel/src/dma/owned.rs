@@ -11,15 +11,18 @@ use platform::memory::PhysAddr;
 use units::Iova;
 use wire::pcie::FunctionAddress;
 
+use super::Dma;
 use super::domain::Domain;
 use super::function::permissions;
 use super::group::{Group, Member};
-use crate::kernel::{Inner, Kernel};
+use crate::kernel::Kernel;
+use crate::pci::Pci;
 
 /// A domain that its owner fills. Functions are put into it and taken out; one that is in none, and has no driver, reaches
 /// nothing.
 pub struct IommuDomain {
-    kernel: Weak<Inner>,
+    dma: Rc<Dma>,
+    pci: Weak<Pci>,
     domain: Rc<Domain>,
     functions: RefCell<BTreeMap<FunctionAddress, (Rc<Group>, Member)>>,
 }
@@ -49,17 +52,14 @@ impl Kernel {
     /// [`Error::NotSupported`] if that is off or there is none, [`Error::NoMemory`].
     pub fn iommu_domain(&self, node: Node) -> Result<IommuDomain, Error> {
         let kernel = self.inner();
-        let unit = kernel.unit_of(node).filter(|_| kernel.dma.params.mode != super::DmaMode::Off);
-        let domain = Domain::owned(&kernel, unit.ok_or(Error::NotSupported)?)?;
-        Ok(IommuDomain { kernel: Rc::downgrade(&kernel), domain, functions: RefCell::default() })
+        let dma = Rc::clone(&kernel.dma);
+        let unit = dma.unit_of(node).filter(|_| dma.is_on());
+        let domain = Domain::owned(&dma.base, unit.ok_or(Error::NotSupported)?)?;
+        Ok(IommuDomain { dma, pci: Rc::downgrade(&kernel.pci), domain, functions: RefCell::default() })
     }
 }
 
 impl IommuDomain {
-    fn kernel(&self) -> Result<Rc<Inner>, Error> {
-        self.kernel.upgrade().ok_or(Error::NoDevice)
-    }
-
     /// Its number.
     pub fn id(&self) -> u16 {
         self.domain.id.0
@@ -79,7 +79,7 @@ impl IommuDomain {
         direction: Direction,
     ) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
-        self.domain.map_at(&*self.kernel()?, cpu, (iova, at), length, permissions(direction))
+        self.domain.map_at(cpu, (iova, at), length, permissions(direction))
     }
 
     /// Maps `length` bytes from `at` where there is room.
@@ -91,7 +91,7 @@ impl IommuDomain {
             return Err(Error::Invalid);
         }
         let _part = cpu.book(Part::Dma);
-        self.domain.map(&*self.kernel()?, cpu, at, length, permissions(direction), 48)
+        self.domain.map(cpu, at, length, permissions(direction), 48)
     }
 
     /// Unmaps what was mapped so; it is out of reach at once.
@@ -100,7 +100,7 @@ impl IommuDomain {
     /// [`Error::Invalid`] if it was not.
     pub fn unmap(&self, cpu: &Cpu, iova: Iova, length: u64) -> Result<(), Error> {
         let _part = cpu.book(Part::Dma);
-        self.domain.unmap(&self.kernel()?, cpu, iova, length)
+        self.domain.unmap(cpu, iova, length)
     }
 
     /// Lets a function's requests lead here.
@@ -109,18 +109,17 @@ impl IommuDomain {
     /// [`Error::NoDevice`] if there is none, [`Error::Invalid`] if another IOMMU is in its way, [`Error::Busy`] if it, or one that
     /// shares a domain with it, is in another.
     pub fn attach(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
-        let kernel = self.kernel()?;
         let _part = cpu.book(Part::Dma);
-        let function = kernel.pci.function(at).ok_or(Error::NoDevice)?;
+        let function = self.pci.upgrade().and_then(|pci| pci.function(at)).ok_or(Error::NoDevice)?;
         if self.functions.borrow().contains_key(&at) {
             return Err(Error::Busy);
         }
-        let unit = kernel.unit_of(function.node).ok_or(Error::Invalid)?;
+        let unit = self.dma.unit_of(function.node()).ok_or(Error::Invalid)?;
         if !Rc::ptr_eq(&unit, &self.domain.unit()) {
             return Err(Error::Invalid);
         }
         let member = function.member();
-        let group = kernel.join_domain(cpu, &self.domain, member)?;
+        let group = self.dma.join_domain(cpu, &self.domain, member)?;
         self.functions.borrow_mut().insert(at, (group, member));
         Ok(())
     }
@@ -130,20 +129,18 @@ impl IommuDomain {
     /// # Errors
     /// [`Error::Invalid`] if it is not in this one.
     pub fn detach(&self, cpu: &Cpu, at: FunctionAddress) -> Result<(), Error> {
-        let kernel = self.kernel()?;
         let _part = cpu.book(Part::Dma);
         let (group, member) = self.functions.borrow_mut().remove(&at).ok_or(Error::Invalid)?;
-        group.leave(&kernel, cpu, member.requester);
+        self.dma.leave(cpu, &group, member.requester);
         Ok(())
     }
 
     /// Takes all functions out and gives the tables back.
     pub fn close(self, cpu: &Cpu) {
-        let Ok(kernel) = self.kernel() else { return };
         let _part = cpu.book(Part::Dma);
         for (group, member) in self.functions.take().into_values() {
-            group.leave(&kernel, cpu, member.requester);
+            self.dma.leave(cpu, &group, member.requester);
         }
-        self.domain.close(&kernel);
+        self.domain.close();
     }
 }

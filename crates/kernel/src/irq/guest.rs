@@ -8,7 +8,7 @@ use platform::cpu::{Cpu, CpuId};
 use platform::irq::Irq;
 use platform::memory::PhysAddr;
 
-use crate::kernel::{Inner, Kernel};
+use crate::kernel::Kernel;
 
 /// By which a core that is in a guest learns that something is posted for it (Linux: `POSTED_INTR_VECTOR`,
 /// arch/x86/include/asm/irq_vectors.h).
@@ -40,6 +40,13 @@ impl Guests {
         guest.is_some_and(|guest| guest.interrupt(vector))
     }
 
+    /// A core has entered a guest, or left it.
+    pub fn set(&self, core: CpuId, guest: Option<Rc<dyn GuestMode>>) {
+        if let Some(place) = self.0.borrow_mut().get_mut(usize::from(core.0)) {
+            *place = guest;
+        }
+    }
+
     pub fn clear(&self) {
         self.0.borrow_mut().fill_with(|| None);
     }
@@ -48,19 +55,17 @@ impl Guests {
 impl Kernel {
     /// A core has entered a guest, or left it.
     pub fn set_guest(&self, core: CpuId, guest: Option<Rc<dyn GuestMode>>) {
-        if let Some(place) = self.inner().irqs.guests.0.borrow_mut().get_mut(usize::from(core.0)) {
-            *place = guest;
-        }
+        self.inner().apics.set_guest(core, guest);
     }
 
     /// Calls `handler`, too, when something is posted for a guest's core that has given its own away.
     pub fn on_posted_wakeup(&self, handler: Rc<dyn Fn(&Cpu)>) {
-        self.inner().irqs.wakeups.borrow_mut().push(handler);
+        self.inner().irqs.on_posted_wakeup(handler);
     }
 
     /// Interrupts another core with a vector.
     pub fn send_vector(&self, cpu: &Cpu, to: CpuId, vector: u8) {
-        self.inner().send_vector(cpu, to, vector);
+        self.inner().apics.send(cpu, to, vector);
     }
 
     /// Lets a device's interrupt be noted for a guest's core from now on, in its descriptor under its vector, or arrive at the host
@@ -71,24 +76,7 @@ impl Kernel {
     pub fn post_irq(&self, cpu: &Cpu, irq: Irq, to: Option<(PhysAddr, u8)>) -> Result<(), Error> {
         let inner = self.inner();
         let line = inner.irqs.line(irq).ok_or(Error::Invalid)?;
-        let all = inner.pci.all();
-        let owner = all.iter().find(|function| function.irqs.borrow().contains(&irq));
-        inner.post_line(cpu, &line, owner.ok_or(Error::Invalid)?, to)
-    }
-}
-
-impl Inner {
-    /// Handles the vectors of posted interrupts; says whether it was one.
-    pub(super) fn handle_posted(&self, cpu: &Cpu, vector: u8) -> bool {
-        match vector {
-            // The guest was left meanwhile, and looks when it is entered.
-            POSTED_VECTOR => true,
-            POSTED_WAKEUP_VECTOR => {
-                let handlers = self.irqs.wakeups.borrow().clone();
-                handlers.iter().for_each(|handler| handler(cpu));
-                true
-            }
-            _ => false,
-        }
+        let (function, _) = inner.pci.owner_of_irq(irq).ok_or(Error::Invalid)?;
+        inner.dma.post_line(cpu, &line, function.message_source(), to)
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use platform::cpu::CpuId;
 use platform::irq::{Irq, IrqHandler, IrqMoved};
-use platform::kernel::TaskId;
+use platform::kernel::{IrqState, TaskId};
 use platform::memory::PhysAddr;
 use platform::sync::WaitQueue;
 
@@ -14,25 +14,31 @@ use super::{FIRST_VECTOR, IPI_VECTOR};
 /// An interrupt: where it arrives and who handles it.
 pub(crate) struct Line {
     pub irq: Irq,
-    pub name: RefCell<String>,
-    pub cpu: Cell<CpuId>,
-    pub vector: Cell<u8>,
+    pub(super) name: RefCell<String>,
+    pub(super) cpu: Cell<CpuId>,
+    pub(super) vector: Cell<u8>,
     /// Where it arrived before it was moved: messages under way still go there.
-    pub before: RefCell<Vec<(CpuId, u8)>>,
-    /// Its entry in the interrupt remapping table, where there is one.
-    pub remapped: Cell<Option<u16>>,
+    pub(super) before: RefCell<Vec<(CpuId, u8)>>,
+    pub(super) handler: RefCell<Option<IrqHandler>>,
+    pub(super) thread: RefCell<Option<Rc<WaitQueue>>>,
+    /// The task in which the thread runs.
+    pub(super) task: Cell<Option<TaskId>>,
+    /// Told when it is moved.
+    pub(super) moved: RefCell<Option<IrqMoved>>,
+    pub(super) wanted: Cell<bool>,
+    pub(super) count: Cell<u64>,
+    /// Its entry in an interrupt remapping table: whoever looks after those sets it.
+    pub remapped: Cell<Option<Remapped>>,
     /// The guest's core that it is noted for there, by its descriptor and its vector.
     pub posted: Cell<Option<(PhysAddr, u8)>>,
-    /// The IOMMU whose table that is.
-    pub unit: Cell<usize>,
-    pub handler: RefCell<Option<IrqHandler>>,
-    pub thread: RefCell<Option<Rc<WaitQueue>>>,
-    /// The task in which the thread runs.
-    pub task: Cell<Option<TaskId>>,
-    /// Told when it is moved.
-    pub moved: RefCell<Option<IrqMoved>>,
-    pub wanted: Cell<bool>,
-    pub count: Cell<u64>,
+}
+
+/// An entry of an interrupt remapping table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Remapped {
+    /// The IOMMU whose table it is.
+    pub unit: usize,
+    pub index: u16,
 }
 
 impl Line {
@@ -43,21 +49,36 @@ impl Line {
             cpu: Cell::new(cpu),
             vector: Cell::new(vector),
             before: RefCell::default(),
-            remapped: Cell::new(None),
-            posted: Cell::new(None),
-            unit: Cell::new(0),
             handler: RefCell::new(None),
             thread: RefCell::new(None),
             task: Cell::new(None),
             moved: RefCell::new(None),
             wanted: Cell::new(false),
             count: Cell::new(0),
+            remapped: Cell::new(None),
+            posted: Cell::new(None),
         }
+    }
+
+    /// The core where it arrives, and its vector there.
+    pub fn arrives_at(&self) -> (CpuId, u8) {
+        (self.cpu.get(), self.vector.get())
+    }
+
+    /// What there is to say about it.
+    pub fn state(&self) -> IrqState {
+        let Self { irq, name, cpu, count, .. } = self;
+        IrqState { irq: *irq, name: name.borrow().clone(), cpu: cpu.get(), count: count.get() }
+    }
+
+    /// Tells when it is moved, from now on.
+    pub fn on_moved(&self, moved: IrqMoved) {
+        *self.moved.borrow_mut() = Some(moved);
     }
 }
 
 /// Which interrupt each vector of a core means.
-pub(crate) struct Vectors([Option<Irq>; 256]);
+pub(super) struct Vectors([Option<Irq>; 256]);
 
 impl Default for Vectors {
     fn default() -> Self {

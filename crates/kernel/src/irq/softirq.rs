@@ -11,8 +11,10 @@ use platform::kernel::TaskParams;
 use platform::sync::WaitQueue;
 use units::Duration;
 
-use crate::cpu::{Context, Level};
-use crate::kernel::Inner;
+use super::IPI_VECTOR;
+use super::apic::Apics;
+use crate::cpu::{Context, Cores, Level};
+use crate::tasks::Tasks;
 
 /// Pieces of work that one poll may do (Linux: `NAPI_POLL_WEIGHT`).
 const WEIGHT: usize = 64;
@@ -27,7 +29,7 @@ const ROUNDS_TIME: Duration = Duration::from_ms(2);
 
 /// What one core has to poll.
 #[derive(Default)]
-pub(crate) struct Softirq {
+struct Softirq {
     list: RefCell<VecDeque<Rc<NapiState>>>,
     /// What other cores ask this one to poll: an interrupt tells.
     asked: RefCell<VecDeque<Rc<NapiState>>>,
@@ -39,15 +41,24 @@ pub(crate) struct Softirq {
 }
 
 impl Softirq {
-    pub fn clear(&self) {
-        self.list.borrow_mut().clear();
-        self.asked.borrow_mut().clear();
+    /// There is something on the list; who is at work finds it.
+    fn wake(&self) {
+        if !self.deferred.get() {
+            self.notify.notify_one();
+        }
     }
+}
+
+/// What all cores have to poll.
+pub(crate) struct Softirqs {
+    cores: Rc<Cores>,
+    apics: Rc<Apics>,
+    all: Vec<Softirq>,
 }
 
 /// Deferred work and whether it is wanted.
 pub(crate) struct NapiState {
-    kernel: Weak<Inner>,
+    softirqs: Weak<Softirqs>,
     napi: Rc<dyn Napi>,
     enabled: Cell<bool>,
     scheduled: Cell<bool>,
@@ -59,9 +70,9 @@ pub(crate) struct NapiState {
 }
 
 impl NapiState {
-    pub fn new(kernel: Weak<Inner>, napi: Rc<dyn Napi>) -> Rc<Self> {
+    fn new(softirqs: Weak<Softirqs>, napi: Rc<dyn Napi>) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
-            kernel,
+            softirqs,
             napi,
             enabled: Cell::new(false),
             scheduled: Cell::new(false),
@@ -71,9 +82,7 @@ impl NapiState {
             me: me.clone(),
         })
     }
-}
 
-impl NapiState {
     /// Polls once; `true` if it is to be polled again.
     async fn turn(&self, cpu: &Cpu) -> (usize, bool) {
         let done = self.napi.poll(cpu, WEIGHT).await;
@@ -93,7 +102,7 @@ impl NapiState {
             self.schedule(cpu);
             return;
         }
-        let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return };
+        let (Some(softirqs), Some(me)) = (self.softirqs.upgrade(), self.me.upgrade()) else { return };
         if !self.enabled.get() {
             return;
         }
@@ -101,20 +110,13 @@ impl NapiState {
             self.missed.set(true);
             return;
         }
-        let mut asked = kernel.softirqs[usize::from(core.0)].asked.borrow_mut();
-        asked.push_back(me);
-        // One interrupt is enough until it has been taken.
-        let is_first = asked.len() == 1;
-        drop(asked);
-        if is_first {
-            kernel.send_ipi(cpu, core);
-        }
+        softirqs.ask(cpu, core, me);
     }
 }
 
 impl NapiOps for NapiState {
     fn schedule(&self, cpu: &Cpu) -> bool {
-        let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return false };
+        let (Some(softirqs), Some(me)) = (self.softirqs.upgrade(), self.me.upgrade()) else { return false };
         if !self.enabled.get() {
             return false;
         }
@@ -122,22 +124,20 @@ impl NapiOps for NapiState {
             self.missed.set(true);
             return false;
         }
-        cpu.work(kernel.cores.costs.napi);
+        cpu.work(softirqs.cores.costs.napi);
         if let Some(thread) = &*self.thread.borrow() {
             thread.put(me);
             return true;
         }
-        let softirq = &kernel.softirqs[usize::from(cpu.id().0)];
+        let softirq = softirqs.of(cpu.id());
         softirq.list.borrow_mut().push_back(me);
-        if !softirq.deferred.get() {
-            softirq.notify.notify_one();
-        }
+        softirq.wake();
         true
     }
 
     fn complete(&self, cpu: &Cpu) -> bool {
-        if let Some(kernel) = self.kernel.upgrade() {
-            cpu.work(kernel.cores.costs.napi);
+        if let Some(softirqs) = self.softirqs.upgrade() {
+            cpu.work(softirqs.cores.costs.napi);
         }
         self.scheduled.set(false);
         if self.missed.replace(false) && self.schedule(cpu) {
@@ -177,21 +177,52 @@ impl NapiOps for NapiState {
     }
 }
 
-impl Inner {
+impl Softirqs {
+    pub fn new(cores: Rc<Cores>, apics: Rc<Apics>) -> Rc<Self> {
+        let all = cores.all.iter().map(|_| Softirq::default()).collect();
+        Rc::new(Self { cores, apics, all })
+    }
+
+    fn of(&self, core: CpuId) -> &Softirq {
+        &self.all[usize::from(core.0)]
+    }
+
+    /// Work that is polled when it is scheduled.
+    pub fn napi(self: &Rc<Self>, napi: Rc<dyn Napi>) -> Rc<NapiState> {
+        NapiState::new(Rc::downgrade(self), napi)
+    }
+
+    /// Asks another core to poll.
+    fn ask(&self, cpu: &Cpu, core: CpuId, work: Rc<NapiState>) {
+        let mut asked = self.of(core).asked.borrow_mut();
+        asked.push_back(work);
+        // One interrupt is enough until it has been taken.
+        let is_first = asked.len() == 1;
+        drop(asked);
+        if is_first {
+            self.apics.send(cpu, core, IPI_VECTOR);
+        }
+    }
+
     /// Another core asked: puts what it wants polled on the own list.
     pub fn take_asked(&self, cpu: &Cpu, id: CpuId) {
-        let softirq = &self.softirqs[usize::from(id.0)];
+        let softirq = self.of(id);
         let asked = softirq.asked.take();
         cpu.work(self.cores.costs.napi * asked.len() as u64);
         softirq.list.borrow_mut().extend(asked);
-        if !softirq.deferred.get() {
-            softirq.notify.notify_one();
+        softirq.wake();
+    }
+
+    pub fn clear(&self) {
+        for softirq in &self.all {
+            softirq.list.borrow_mut().clear();
+            softirq.asked.borrow_mut().clear();
         }
     }
 
     /// Polls what is on a core's list until it is empty; `false` if the turn was over before.
     async fn poll_list(&self, cpu: &Cpu, id: CpuId) -> bool {
-        let softirq = &self.softirqs[usize::from(id.0)];
+        let softirq = self.of(id);
         let end = cpu.now() + TURN;
         let mut left = BUDGET;
         loop {
@@ -210,12 +241,12 @@ impl Inner {
     }
 
     /// What a core does about deferred work, for ever.
-    pub async fn serve_softirqs(self: Rc<Self>, id: CpuId) {
+    pub async fn serve(self: Rc<Self>, id: CpuId) {
         let cores = Rc::clone(&self.cores);
         let context = Context::new(Rc::clone(&cores), Level::Softirq, id, Part::Softirq);
         let cpu = context.cpu();
         loop {
-            self.softirqs[usize::from(id.0)].notify.notified().await;
+            self.of(id).notify.notified().await;
             let core = cores.get(id);
             core.raise(&context);
             cores.note_busy(core);
@@ -231,7 +262,7 @@ impl Inner {
             core.lower(Level::Softirq);
             cores.note_busy(core);
             if !finished {
-                let softirq = &self.softirqs[usize::from(id.0)];
+                let softirq = self.of(id);
                 softirq.deferred.set(true);
                 softirq.overflow.wake_all();
             }
@@ -239,19 +270,18 @@ impl Inner {
     }
 
     /// The task that takes over when deferred work does not end.
-    pub fn start_softirq_task(&self, id: CpuId) {
-        let me = self.me.clone();
+    pub fn start_task(self: &Rc<Self>, tasks: &Tasks, id: CpuId) {
+        let me = Rc::clone(self);
         let params = TaskParams::named(format!("ksoftirqd/{}", id.0)).on(id);
-        self.spawn_program(
+        tasks.spawn(
             params,
             Box::new(move |cpu| {
                 Box::pin(async move {
-                    let Some(kernel) = me.upgrade() else { return };
                     let _part = cpu.book(Part::Softirq);
-                    let softirq = &kernel.softirqs[usize::from(id.0)];
+                    let softirq = me.of(id);
                     loop {
                         softirq.overflow.wait_for(|| softirq.deferred.get().then_some(())).await;
-                        if kernel.poll_list(&cpu, id).await {
+                        if me.poll_list(&cpu, id).await {
                             softirq.deferred.set(false);
                         }
                         cpu.sync().await;

@@ -20,7 +20,7 @@ impl Kernel {
     /// core has no vector left.
     pub fn set_irq_affinity(&self, irq: Irq, to: CpuId) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task("smp_affinity", async move |inner: &Rc<Inner>, cpu: &Cpu| {
-            inner.move_irq(cpu, irq, to).await
+            inner.pci.move_irq(cpu, irq, to).await
         })
     }
 
@@ -63,7 +63,7 @@ impl Kernel {
         let net = inner.net.device(device).and_then(|device| device.driver()?.function());
         let at = net.or_else(|| inner.block.device(device)?.function());
         let function = at.and_then(|at| inner.pci.function(at));
-        function.map_or_else(Vec::new, |function| function.irqs.borrow().clone())
+        function.map_or_else(Vec::new, |function| function.irqs())
     }
 
     /// Gives a function `count` virtual functions, or takes all with 0 (Linux: writing to `sriov_numvfs`), in a task of its
@@ -92,7 +92,9 @@ impl Kernel {
         at: FunctionAddress,
         way: Rc<dyn Backend>,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
-        self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| inner.add_function(cpu, at, way).await)
+        self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| {
+            inner.pci.add_function(cpu, at, way).await
+        })
     }
 
     /// Takes a function that was added from its driver and forgets it, in a task of its own. If it has `gone` without notice, it
@@ -104,7 +106,7 @@ impl Kernel {
         gone: bool,
     ) -> impl Future<Output = Result<(), Error>> + use<> {
         self.as_task("pci", async move |inner: &Rc<Inner>, cpu: &Cpu| {
-            inner.remove_function(cpu, at, gone).await
+            inner.pci.remove_function(cpu, at, gone).await
         })
     }
 
@@ -128,8 +130,8 @@ impl Kernel {
     /// [`Error::NoSpace`] if the core has no vector left.
     pub fn add_interrupt(&self, cpu: CpuId, name: &str, handler: IrqHandler) -> Result<u8, Error> {
         let line = self.inner.irqs.allocate(cpu)?;
-        self.inner.request_irq(line.irq, name, handler, None)?;
-        Ok(line.vector.get())
+        self.inner.irqs.request(line.irq, name, handler, None)?;
+        Ok(line.arrives_at().1)
     }
 
     /// Does `work` in a task of its own; the future ends with what came of it.
@@ -139,7 +141,7 @@ impl Kernel {
     {
         let done = Completion::new();
         let (inner, told) = (Rc::clone(&self.inner), done.clone());
-        self.inner.spawn_program(
+        self.inner.tasks.spawn(
             TaskParams::named(name),
             Box::new(move |cpu| {
                 Box::pin(async move {

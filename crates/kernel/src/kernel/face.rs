@@ -15,7 +15,6 @@ use platform::storage::BlockFile;
 use units::{Duration, Time};
 
 use super::Inner;
-use crate::irq::NapiState;
 
 impl KernelFace for Inner {
     fn cpus(&self) -> u16 {
@@ -23,7 +22,7 @@ impl KernelFace for Inner {
     }
 
     fn nodes(&self) -> u8 {
-        self.pages.borrow().usage().len() as u8
+        self.memory.usage().len() as u8
     }
 
     fn node_of(&self, cpu: CpuId) -> Node {
@@ -35,7 +34,7 @@ impl KernelFace for Inner {
     }
 
     fn spawn(&self, params: TaskParams, program: Program) -> TaskId {
-        self.spawn_program(params, program)
+        self.tasks.spawn(params, program)
     }
 
     fn set_affinity(&self, task: TaskId, cpus: &[CpuId]) -> Result<(), Error> {
@@ -74,49 +73,53 @@ impl KernelFace for Inner {
     }
 
     fn interrupts(&self) -> Vec<IrqState> {
-        let state = |line: &Rc<crate::irq::Line>| IrqState {
-            irq: line.irq,
-            name: line.name.borrow().clone(),
-            cpu: line.cpu.get(),
-            count: line.count.get(),
-        };
-        self.irqs.lines().iter().map(state).collect()
+        self.irqs.lines().iter().map(|line| line.state()).collect()
     }
 
     fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Kernel);
             cpu.work(self.cores.costs.syscall);
-            let me = self.me.upgrade().ok_or(Error::NoDevice)?;
-            me.move_irq(cpu, irq, to).await
+            self.pci.move_irq(cpu, irq, to).await
         })
     }
 
     fn node_of_address(&self, address: PhysAddr) -> Option<Node> {
-        self.pages.borrow().node_of(address)
+        self.memory.node_of(address)
     }
 
     fn alloc_pages(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {
-        self.take_pages(cpu, order, policy)
+        self.memory.take(cpu, order, policy)
     }
 
     fn free_pages(&self, cpu: &Cpu, pages: Pages) {
-        self.give_pages(cpu, pages);
+        self.memory.give(cpu, pages);
     }
 
     fn move_pages(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error> {
         let _part = cpu.book(Part::Memory);
         cpu.work(self.cores.costs.syscall);
-        self.move_task_pages(cpu, pages, to)
+        let (at, length) = (pages.start, pages.len());
+        if self.memory.node_of(at) == Some(to) {
+            return Ok(pages);
+        }
+        // It must stay where it is while a request holds it or a function reaches it.
+        if self.pins.hold(at, length) || self.pci.reach(at, length) {
+            return Err(Error::Busy);
+        }
+        let moved = self.memory.replace(cpu, pages, to)?;
+        // Cores on which the task ran may know where the pages were. What interrupting them costs those is not modelled.
+        cpu.work(self.cores.costs.tlb_shootdown);
+        Ok(moved)
     }
 
     fn napi(&self, napi: Rc<dyn Napi>) -> NapiHandle {
-        NapiState::new(self.me.clone(), napi)
+        self.softirqs.napi(napi)
     }
 
     fn queue_work(&self, cpu: &Cpu, work: Program) {
         let id = cpu.id();
-        self.spawn_program(TaskParams::named(format!("kworker/{}", id.0)).on(id), work);
+        self.tasks.spawn(TaskParams::named(format!("kworker/{}", id.0)).on(id), work);
     }
 
     fn register_block(&self, driver: Rc<dyn BlockDriver>) -> String {
@@ -132,19 +135,15 @@ impl KernelFace for Inner {
     }
 
     fn register_file(&self, kind: &str, file: Rc<dyn Any>) -> String {
-        let mut files = self.files.borrow_mut();
-        let mut numbered = (0u32..).map(|number| format!("{kind}{number}"));
-        let name = numbered.find(|name| !files.contains_key(name)).unwrap_or_default();
-        files.insert(name.clone(), file);
-        name
+        self.files.add(kind, file)
     }
 
     fn open_file(&self, name: &str) -> Option<Rc<dyn Any>> {
-        self.files.borrow().get(name.strip_prefix("/dev/").unwrap_or(name)).cloned()
+        self.files.open(name)
     }
 
     fn unregister_file(&self, name: &str) {
-        self.files.borrow_mut().remove(name);
+        self.files.remove(name);
     }
 
     fn register_net(&self, driver: Rc<dyn NetDriver>) -> Rc<dyn NetCore> {
@@ -165,6 +164,6 @@ impl KernelFace for Inner {
     }
 
     fn log(&self, line: String) {
-        Inner::log(self, line);
+        self.log.write(line);
     }
 }

@@ -19,12 +19,12 @@ use crate::tasks::{TaskInfo, TaskTimes};
 impl Kernel {
     /// Functions, by address.
     pub fn pci(&self) -> Vec<FunctionInfo> {
-        self.inner.inspect()
+        self.inner.pci.inspect()
     }
 
     /// The root port by which the requests of a function come in.
     pub fn root_port_of(&self, at: FunctionAddress) -> Option<Bdf> {
-        self.inner.pci.function(at).map(|function| function.root)
+        self.inner.pci.function(at).map(|function| function.root())
     }
 
     /// The end of memory.
@@ -64,8 +64,8 @@ impl Kernel {
 
     /// Interrupts: number, name, core, and how often.
     pub fn interrupts(&self) -> Vec<(Irq, String, CpuId, u64)> {
-        let lines = self.inner.irqs.lines();
-        lines.iter().map(|l| (l.irq, l.name.borrow().clone(), l.cpu.get(), l.count.get())).collect()
+        let states = self.inner.irqs.lines().into_iter().map(|line| line.state());
+        states.map(|line| (line.irq, line.name, line.cpu, line.count)).collect()
     }
 
     /// Requests that IOMMUs have refused: by whom, and how many.
@@ -89,17 +89,17 @@ impl Kernel {
 
     /// Memory by node.
     pub fn memory(&self) -> Vec<NodeMemory> {
-        self.inner.pages.borrow().usage()
+        self.inner.memory.usage()
     }
 
     /// How often memory came from another node than the policy preferred.
     pub fn memory_fallbacks(&self) -> u64 {
-        self.inner.pages.borrow().fallbacks()
+        self.inner.memory.fallbacks()
     }
 
     /// The last lines of the log with their times.
     pub fn log(&self) -> Vec<(Time, String)> {
-        self.inner.log.borrow().iter().cloned().collect()
+        self.inner.log.lines()
     }
 
     /// How long the cores have been busy, all together.

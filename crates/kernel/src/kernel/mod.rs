@@ -2,11 +2,12 @@
 
 mod admin;
 mod face;
+mod files;
 mod inner;
 mod inspect;
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use engine::{Handle, Notify, Trace};
 use hardware::Fabric;
@@ -21,14 +22,16 @@ use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
 use crate::dma::{Dma, DmaParams};
 use crate::ground::{Ground, HostGround};
-use crate::irq::{Irqs, Softirq};
-use crate::mm::{PageAllocator, Pins};
+use crate::irq::{Apics, Irqs, Softirqs};
+use crate::log::Log;
+use crate::mm::{Memory, Pins};
 use crate::net::inet::Stack;
 use crate::net::namespace::Namespace;
 use crate::net::{InetParams, Net};
 use crate::pci::{Pci, PciParams};
 use crate::tasks::Tasks;
 
+use files::Files;
 pub(crate) use inner::Inner;
 
 /// What a kernel is booted with.
@@ -69,30 +72,45 @@ impl Kernel {
         let inventory = ground.inventory();
         let cores = Cores::new(hw.clone(), ground, &inventory.cores, params.core, params.costs, params.sched);
         let cores = Rc::new(cores);
-        let count = cores.all.len();
-        let inner = Rc::new_cyclic(|me| Inner {
-            me: me.clone(),
-            irqs: Irqs::new(count),
-            softirqs: (0..count).map(|_| Softirq::default()).collect(),
-            pages: RefCell::new(PageAllocator::new(&inventory)),
-            pci: Pci::new(params.pci, &inventory),
-            dma: Dma::new(params.dma, count),
+        let log = Rc::new(Log::new(Rc::clone(&cores)));
+        let memory = Rc::new(Memory::new(Rc::clone(&cores), &inventory));
+        let tasks = Tasks::new(Rc::clone(&cores));
+        let apics = Rc::new(Apics::new(Rc::clone(&cores)));
+        let softirqs = Softirqs::new(Rc::clone(&cores), Rc::clone(&apics));
+        let irqs = Irqs::new(Rc::clone(&cores), Rc::clone(&apics), Rc::clone(&softirqs), Rc::clone(&tasks));
+        let irqs = Rc::new(irqs);
+        let below = (Rc::clone(&cores), Rc::clone(&memory), Rc::clone(&tasks), Rc::clone(&log));
+        let dma = Rc::new(Dma::new(params.dma, below));
+        let inner = Rc::new_cyclic(|me: &Weak<Inner>| Inner {
+            pci: Rc::new(Pci::new(
+                params.pci,
+                &inventory,
+                (Rc::clone(&cores), Rc::clone(&log)),
+                Rc::clone(&irqs),
+                Rc::clone(&dma),
+                Weak::<Inner>::clone(me),
+            )),
+            log,
+            memory,
+            tasks,
+            apics,
+            softirqs,
+            irqs,
+            dma,
             net: Net::new(me.clone()),
             inet: Stack::new(me, inventory.memory.len(), params.inet),
             namespaces: RefCell::default(),
             block: Block::new(me.clone(), params.block),
-            files: RefCell::default(),
+            files: Files::default(),
             cores,
             pins: Pins::default(),
-            tasks: Tasks::default(),
-            log: RefCell::default(),
         });
         inner.net.connect(Rc::clone(&inner.inet) as _);
-        inner.cores.ground.connect_interrupts(Some(inner.irqs.controller()));
+        inner.cores.ground.connect_interrupts(Some(inner.apics.sink()));
         for core in &inner.cores.all {
-            hw.spawn(Rc::clone(&inner).serve_interrupts(core.id));
-            hw.spawn(Rc::clone(&inner).serve_softirqs(core.id));
-            inner.start_softirq_task(core.id);
+            hw.spawn(Rc::clone(&inner.irqs).serve(core.id));
+            hw.spawn(Rc::clone(&inner.softirqs).serve(core.id));
+            inner.softirqs.start_task(&inner.tasks, core.id);
         }
         Self { inner, halted: Cell::new(false) }
     }
@@ -144,7 +162,7 @@ impl Kernel {
     /// Makes a network namespace: what programs in it see of the kernel. It has the devices that they configure.
     pub fn namespace(&self) -> Rc<dyn KernelFace> {
         let inner = &self.inner;
-        let nodes = inner.pages.borrow().usage().len();
+        let nodes = inner.memory.usage().len();
         let stack = inner.inet.another(nodes);
         inner.namespaces.borrow_mut().push(Rc::clone(&stack));
         Namespace::new(Rc::clone(inner), stack)
@@ -152,7 +170,7 @@ impl Kernel {
 
     /// Offers a driver to all functions, now and later.
     pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
-        self.inner.pci.drivers.borrow_mut().push(driver);
+        self.inner.pci.add_driver(driver);
     }
 
     /// Boots: prepares IOMMUs, finds the PCI functions and binds drivers, as a task of core 0. The future ends when
@@ -160,16 +178,16 @@ impl Kernel {
     pub fn boot(&self) -> impl Future<Output = ()> + use<> {
         let booted = Rc::new(Notify::new());
         let (inner, done) = (Rc::clone(&self.inner), Rc::clone(&booted));
-        self.inner.spawn_program(
+        self.inner.tasks.spawn(
             TaskParams::named("init"),
             Box::new(move |cpu| {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Kernel);
-                    inner.start_iommus(&cpu);
-                    inner.enumerate(&cpu).await;
-                    inner.start_ports(&cpu).await;
-                    inner.bind_all(&cpu).await;
-                    inner.log("booted".into());
+                    inner.dma.start_iommus(&cpu);
+                    inner.pci.enumerate(&cpu).await;
+                    inner.pci.start_ports(&cpu).await;
+                    inner.pci.bind_all(&cpu).await;
+                    inner.log.write("booted".into());
                     done.notify_one();
                 })
             }),
@@ -183,23 +201,19 @@ impl Kernel {
         params: TaskParams,
         program: impl FnOnce(Cpu) -> Async<'static, ()> + 'static,
     ) -> TaskId {
-        self.inner.spawn_program(params, Box::new(program))
+        self.inner.tasks.spawn(params, Box::new(program))
     }
 }
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        // Drivers hold the kernel, and the kernel the drivers.
-        for function in self.inner.pci.all() {
-            function.driver.borrow_mut().take();
-        }
-        self.inner.pci.functions.borrow_mut().clear();
-        self.inner.pci.drivers.borrow_mut().clear();
+        self.inner.pci.clear();
         self.inner.net.clear();
         self.inner.inet.clear();
         self.inner.namespaces.take().iter().for_each(|stack| stack.clear());
+        self.inner.apics.clear();
         self.inner.irqs.clear();
-        self.inner.softirqs.iter().for_each(Softirq::clear);
+        self.inner.softirqs.clear();
         self.inner.block.clear();
     }
 }

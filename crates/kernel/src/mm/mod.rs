@@ -1,12 +1,12 @@
 //! Memory: pages by node, and small pieces of them.
 
 mod buddy;
-mod migrate;
+mod memory;
 mod pages;
 mod pins;
 mod pool;
 
+pub(crate) use memory::Memory;
 pub use pages::NodeMemory;
-pub(crate) use pages::PageAllocator;
 pub(crate) use pins::{Pin, Pins};
 pub(crate) use pool::Pool;

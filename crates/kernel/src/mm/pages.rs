@@ -26,7 +26,7 @@ pub struct NodeMemory {
 }
 
 /// All pages of a host.
-pub(crate) struct PageAllocator {
+pub(super) struct PageAllocator {
     nodes: Vec<Buddy>,
     totals: Vec<u64>,
     /// First and last page number of each node's ranges, to tell whose a page is.
@@ -157,6 +157,13 @@ impl PageAllocator {
     pub fn frames(&mut self, node: Node) -> Frames<'_> {
         Frames { pages: self, node }
     }
+
+    /// Gives one back.
+    pub fn free_frame(&mut self, frame: HostPhysical) {
+        if let Some(node) = self.node_of(PhysAddr(frame.get())) {
+            self.nodes[usize::from(node.0)].give(frame.get(), 0);
+        }
+    }
 }
 
 /// Takes frames for tables that hardware walks.
@@ -171,14 +178,5 @@ impl FrameAllocator for Frames<'_> {
         let nodes = &mut self.pages.nodes;
         let frame = nodes[preferred].take(0).or_else(|| nodes.iter_mut().find_map(|n| n.take(0)));
         frame.map(HostPhysical::new)
-    }
-}
-
-impl Frames<'_> {
-    /// Gives a frame back.
-    pub fn free(&mut self, frame: HostPhysical) {
-        if let Some(node) = self.pages.node_of(PhysAddr(frame.get())) {
-            self.pages.nodes[usize::from(node.0)].give(frame.get(), 0);
-        }
     }
 }

@@ -6,8 +6,7 @@ use platform::cpu::Cpu;
 use wire::pcie::config::aer;
 use wire::pcie::{Bdf, FunctionAddress};
 
-use super::Function;
-use crate::kernel::Inner;
+use super::{Function, Pci};
 
 /// Root error command: interrupt on correctable, non-fatal and fatal errors.
 const REPORT_ALL: u32 = 0b111;
@@ -35,7 +34,7 @@ pub struct ErrorCounters {
     pub failed: u64,
 }
 
-impl Inner {
+impl Pci {
     /// Lets a root port interrupt on errors.
     pub(super) async fn start_errors(&self, cpu: &Cpu, port: &Function) {
         let Some(at) = port.aer() else { return };
@@ -73,13 +72,13 @@ impl Inner {
         if !more {
             return vec![port.beside(kept)];
         }
-        self.pci.hierarchy(port).iter().filter(|f| f.aer().is_some()).map(|f| f.at()).collect()
+        self.hierarchy(port).iter().filter(|f| f.aer().is_some()).map(|f| f.at()).collect()
     }
 
     pub(super) fn count_error(&self, change: impl FnOnce(&mut ErrorCounters)) {
-        let mut counters = self.pci.errors.get();
+        let mut counters = self.errors.get();
         change(&mut counters);
-        self.pci.errors.set(counters);
+        self.errors.set(counters);
     }
 
     /// A source of corrected errors, or one of those that may be.
@@ -95,12 +94,12 @@ impl Inner {
         function.backend.config_write(cpu, at + aer::CORRECTABLE_STATUS, bits, 0xf).await;
         function.count_error(|c| c.correctable += 1);
         self.count_error(|c| c.correctable += 1);
-        self.log(format!("pci {function}: corrected error {bits:#x}"));
+        self.log.write(format!("pci {function}: corrected error {bits:#x}"));
     }
 
     /// The function that reports and its error registers.
     fn reporter(&self, source: FunctionAddress) -> Option<(Rc<Function>, u16)> {
-        let function = self.pci.function(source)?;
+        let function = self.function(source)?;
         let at = function.aer()?;
         Some((function, at))
     }
@@ -113,7 +112,7 @@ impl Inner {
         perhaps: bool,
     ) -> Option<(Rc<Function>, bool)> {
         let Some((function, at)) = self.reporter(source) else {
-            self.log(format!("pci {}: an error from who is not there", source.bdf));
+            self.log.write(format!("pci {}: an error from who is not there", source.bdf));
             return None;
         };
         let bits = function.backend.config_read(cpu, at + aer::UNCORRECTABLE_STATUS).await;
@@ -128,7 +127,7 @@ impl Inner {
         self.count_error(count);
         function.backend.config_write(cpu, at + aer::UNCORRECTABLE_STATUS, bits, 0xf).await;
         let kind = if fatal { "fatal" } else { "non-fatal" };
-        self.log(format!("pci {function}: {kind} error {bits:#x}"));
+        self.log.write(format!("pci {function}: {kind} error {bits:#x}"));
         Some((function, fatal))
     }
 }

@@ -5,7 +5,7 @@
 //! its messages go where a window leads to this host's interrupt controller. Everything above, the driver included,
 //! sees one kind of function.
 
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use platform::Error;
 use platform::cpu::{Async, Cpu};
@@ -13,7 +13,7 @@ use platform::dma::DmaOps;
 use platform::pci::BarRange;
 use wire::pcie::{Bdf, Segment};
 
-use crate::kernel::Inner;
+use crate::cpu::Cores;
 
 /// The segment of the functions that enumeration finds on the own fabric.
 pub(crate) const OWN_SEGMENT: Segment = Segment(0);
@@ -86,7 +86,7 @@ impl dyn Backend + '_ {
 
 /// A function of the own fabric: everything is where it says.
 pub(super) struct Own {
-    pub kernel: Weak<Inner>,
+    pub cores: Rc<Cores>,
     pub bdf: Bdf,
     /// The root port above it, or itself.
     pub root: Bdf,
@@ -95,18 +95,21 @@ pub(super) struct Own {
 impl Backend for Own {
     fn config_read<'a>(&'a self, cpu: &'a Cpu, register: u16) -> Async<'a, u32> {
         Box::pin(async move {
-            match self.kernel.upgrade() {
-                Some(kernel) => kernel.config_read(cpu, self.bdf, register).await,
-                None => u32::MAX,
-            }
+            cpu.work(self.cores.costs.mmio_write);
+            cpu.sync().await;
+            let answer = self.cores.ground.config_read(cpu.id(), self.bdf, register & !3);
+            let data = cpu.stall_on(answer).await.unwrap_or_default();
+            data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
         })
     }
 
     fn config_write<'a>(&'a self, cpu: &'a Cpu, register: u16, value: u32, enables: u8) -> Async<'a, ()> {
         Box::pin(async move {
-            if let Some(kernel) = self.kernel.upgrade() {
-                kernel.config_write(cpu, self.bdf, register, value, enables).await;
-            }
+            cpu.work(self.cores.costs.mmio_write);
+            cpu.sync().await;
+            let answer = self.cores.ground.config_write(cpu.id(), self.bdf, register & !3, value, enables);
+            // Configuration writes are not posted: the core waits until they have been done.
+            let _ = cpu.stall_on(answer).await;
         })
     }
 
@@ -123,7 +126,7 @@ impl Backend for Own {
     }
 
     fn virtual_function(&self, at: Bdf) -> Option<Rc<dyn Backend>> {
-        Some(Rc::new(Self { kernel: Weak::clone(&self.kernel), bdf: at, root: self.root }))
+        Some(Rc::new(Self { cores: Rc::clone(&self.cores), bdf: at, root: self.root }))
     }
 
     fn dma(&self, own: Rc<dyn DmaOps>) -> Rc<dyn DmaOps> {

@@ -8,15 +8,14 @@ use platform::pci::{ChannelState, PciDevice, PciDriver};
 use wire::pcie::FunctionAddress;
 use wire::pcie::config::{header, pcie_cap};
 
-use super::Function;
 use super::backend::{Backend, OWN_SEGMENT};
 use super::function::Bound;
-use crate::kernel::Inner;
+use super::{Function, Pci};
 
-impl Inner {
+impl Pci {
     /// Offers all functions that nobody drives to all drivers.
     pub async fn bind_all(self: &Rc<Self>, cpu: &Cpu) {
-        for function in self.pci.all() {
+        for function in self.all() {
             self.bind(cpu, &function).await;
         }
     }
@@ -31,7 +30,7 @@ impl Inner {
         if at.segment == OWN_SEGMENT {
             return Err(Error::Invalid);
         }
-        if self.pci.function(at).is_some() {
+        if self.function(at).is_some() {
             return Err(Error::Busy);
         }
         let function = self.discover(cpu, at, way, None).await.ok_or(Error::NoDevice)?;
@@ -54,7 +53,7 @@ impl Inner {
         at: FunctionAddress,
         gone: bool,
     ) -> Result<(), Error> {
-        let function = self.pci.function(at).filter(|function| !function.is_own()).ok_or(Error::NoDevice)?;
+        let function = self.function(at).filter(|function| !function.is_own()).ok_or(Error::NoDevice)?;
         if !gone {
             self.unbind(cpu, &function).await;
         }
@@ -73,7 +72,7 @@ impl Inner {
         if function.driver.borrow().is_some() || function.is_bridge() {
             return;
         }
-        let drivers: Vec<Rc<dyn PciDriver>> = self.pci.drivers.borrow().clone();
+        let drivers: Vec<Rc<dyn PciDriver>> = self.drivers.borrow().clone();
         for driver in drivers {
             if !function.present.get() || !driver.ids().iter().any(|id| id.matches(&function.identity)) {
                 continue;
@@ -86,12 +85,12 @@ impl Inner {
                     binding.remove(cpu).await;
                 }
                 Ok(binding) => {
-                    self.log(format!("pci {}: bound to {}", function, driver.name()));
+                    self.log.write(format!("pci {}: bound to {}", function, driver.name()));
                     *function.driver.borrow_mut() = Some(Bound { driver, binding });
                     return;
                 }
                 Err(error) => {
-                    self.log(format!("pci {}: {} failed: {error}", function, driver.name()));
+                    self.log.write(format!("pci {}: {} failed: {error}", function, driver.name()));
                 }
             }
             self.let_go(cpu, function, driver.name()).await;
@@ -107,7 +106,7 @@ impl Inner {
             Box::pin(self.disable_virtual_functions(cpu, function)).await;
             binding.remove(cpu).await;
             self.let_go(cpu, function, driver.name()).await;
-            self.log(format!("pci {}: unbound from {}", function, driver.name()));
+            self.log.write(format!("pci {}: unbound from {}", function, driver.name()));
         }
         function.binds.release();
     }
@@ -125,7 +124,7 @@ impl Inner {
         if let Some(dma) = dma {
             let left = dma.close(cpu);
             if left > 0 {
-                self.log(format!("pci {}: {driver} left {left} mappings", function));
+                self.log.write(format!("pci {}: {driver} left {left} mappings", function));
             }
         }
     }

@@ -14,9 +14,7 @@ use wire::pcie::{Bdf, FunctionAddress};
 use super::backend::{Backend, OWN_SEGMENT, Own};
 use super::function::Draft;
 use super::resources::{Layout, WINDOW, window_of};
-use super::{Aperture, Function};
-use crate::dma::DmaMode;
-use crate::kernel::Inner;
+use super::{Aperture, Function, Pci};
 
 /// What one thing behind a bridge needs address space for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -35,7 +33,7 @@ const WINDOWS: u8 = 16;
 /// Added to the number of a BAR of virtual functions where one of the function itself could be meant.
 pub(super) const VIRTUAL: u8 = 8;
 
-impl Inner {
+impl Pci {
     /// Finds everything below the root ports and sets it up.
     pub async fn enumerate(self: &Rc<Self>, cpu: &Cpu) {
         let buses = Buses { next: Cell::new(1), last: u8::MAX };
@@ -50,10 +48,10 @@ impl Inner {
         if root.is_bridge() {
             for window in 0..2 {
                 let (length, alignment) = self.needs(root, window, true);
-                let start = self.pci.apertures.borrow_mut()[window].take(length, alignment.max(WINDOW));
+                let start = self.apertures.borrow_mut()[window].take(length, alignment.max(WINDOW));
                 match start {
                     Some(start) => self.assign(cpu, root, window, (start, length), true).await,
-                    None => self.log(format!("pci {}: no address space for {length} bytes", root)),
+                    None => self.log.write(format!("pci {}: no address space for {length} bytes", root)),
                 }
             }
         }
@@ -79,7 +77,7 @@ impl Inner {
                 }
                 let bdf = Bdf::new(bus, device, number);
                 let root = parent.map_or(bdf, |parent| parent.root);
-                let way = Rc::new(Own { kernel: Rc::downgrade(self), bdf, root });
+                let way = Rc::new(Own { cores: Rc::clone(&self.cores), bdf, root });
                 let at = FunctionAddress { segment: OWN_SEGMENT, bdf };
                 let found_here = self.discover(cpu, at, way, parent.map(|parent| parent.bdf)).await;
                 let Some(function) = found_here else { continue };
@@ -102,7 +100,7 @@ impl Inner {
     /// Gives a bridge its bus numbers and looks behind it; `others` on its bus have not got theirs yet.
     async fn scan_bridge(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>, buses: &Buses, others: usize) {
         let Some(secondary) = buses.take() else {
-            self.log(format!("pci {bridge}: no bus number is left"));
+            self.log.write(format!("pci {bridge}: no bus number is left"));
             return;
         };
         let numbers =
@@ -113,7 +111,7 @@ impl Inner {
             Box::pin(self.scan_bus(cpu, secondary, Some(bridge), buses)).await;
         }
         if bridge.slot {
-            buses.leave_behind(secondary, self.pci.params.spare_buses, others);
+            buses.leave_behind(secondary, self.params.spare_buses, others);
         }
         let last = buses.taken();
         bridge.backend.config_write(cpu, header::BUS_NUMBERS, numbers(last), 7).await;
@@ -146,14 +144,7 @@ impl Inner {
             true => 0,
             false => way.config_read(cpu, header::SUBSYSTEM).await,
         };
-        let identity = Identity {
-            vendor: ids as u16,
-            device: (ids >> 16) as u16,
-            subsystem_vendor: subsystem as u16,
-            subsystem: (subsystem >> 16) as u16,
-            class: class >> 8,
-            revision: class as u8,
-        };
+        let identity = Identity::from_registers(ids, class, subsystem);
         let bars = if is_bridge { 2 } else { 6 };
         let draft = Function::draft(self, at, Rc::clone(&way), parent, identity, kind);
         let draft = capabilities(cpu, &*way, draft).await;
@@ -161,11 +152,11 @@ impl Inner {
         let function = draft.with_bars(bars).finish();
         self.find_virtual_functions(cpu, &function).await;
         self.isolate(cpu, &function).await;
-        self.log(format!(
+        self.log.write(format!(
             "pci {function}: [{:04x}:{:04x}] class {:06x}",
             identity.vendor, identity.device, identity.class
         ));
-        self.pci.add(&function);
+        self.add(&function);
         Some(function)
     }
 
@@ -177,7 +168,7 @@ impl Inner {
             | acs::COMPLETION_REDIRECT
             | acs::UPSTREAM_FORWARDING;
         let mut able = 0;
-        if let Some(at) = function.access_control().filter(|_| self.dma.params.mode != DmaMode::Off) {
+        if let Some(at) = function.access_control().filter(|_| self.dma.is_on()) {
             able = function.backend.read_u16(cpu, at + acs::CAPABILITY).await & ALL;
             function.backend.write_u16(cpu, at + acs::CONTROL, able).await;
         }
@@ -187,7 +178,7 @@ impl Inner {
     }
 
     fn children(&self, bridge: &Function) -> Vec<Rc<Function>> {
-        self.pci.all().into_iter().filter(|f| f.is_below(bridge)).collect()
+        self.all().into_iter().filter(|f| f.is_below(bridge)).collect()
     }
 
     /// What goes into one window of a bridge, with room behind its slots and those below or without.
@@ -219,7 +210,7 @@ impl Inner {
 
     /// Bytes of a window that are kept free behind a slot.
     const fn spare(&self, window: usize) -> u64 {
-        [self.pci.params.spare_memory, self.pci.params.spare_prefetchable][window]
+        [self.params.spare_memory, self.params.spare_prefetchable][window]
     }
 
     fn needs(&self, bridge: &Function, window: usize, with_spare: bool) -> (u64, u64) {
@@ -242,17 +233,17 @@ impl Inner {
             let at = start + offset;
             match need {
                 Need::Bar(bdf, number) => {
-                    if let Some(function) = self.pci.function(bridge.beside(bdf)) {
+                    if let Some(function) = self.function(bridge.beside(bdf)) {
                         self.set_bar(cpu, &function, number, at).await;
                     }
                 }
                 Need::VirtualBar(bdf, number) => {
-                    if let Some(function) = self.pci.function(bridge.beside(bdf)) {
+                    if let Some(function) = self.function(bridge.beside(bdf)) {
                         self.set_virtual_bar(cpu, &function, number, at).await;
                     }
                 }
                 Need::Bridge(bdf) => {
-                    if let Some(child) = self.pci.function(bridge.beside(bdf)) {
+                    if let Some(child) = self.function(bridge.beside(bdf)) {
                         let (length, _) = self.needs(&child, window, with_spare);
                         Box::pin(self.assign(cpu, &child, window, (at, length), with_spare)).await;
                     }
@@ -303,7 +294,7 @@ impl Inner {
 
     /// Sets payload and request sizes and lets a hierarchy answer to addresses.
     async fn tune(self: &Rc<Self>, cpu: &Cpu, root: &Rc<Function>) {
-        let below: Vec<_> = self.pci.hierarchy(root).into_iter().filter(|f| f.physical.is_none()).collect();
+        let below: Vec<_> = self.hierarchy(root).into_iter().filter(|f| f.physical.is_none()).collect();
         let mut payload = 4096;
         for function in &below {
             if let Some(pcie) = function.pcie {
@@ -331,8 +322,7 @@ impl Inner {
         let extended = if can_extend { pcie_cap::CONTROL_EXTENDED_TAGS } else { 0 };
         let before = function.backend.read_u16(cpu, at).await & !(7 << 5 | 7 << 12);
         // Correctable, non-fatal, fatal errors and unsupported requests are reported.
-        let control =
-            before | code(payload) << 5 | code(self.pci.params.max_read_request) << 12 | extended | 0xf;
+        let control = before | code(payload) << 5 | code(self.params.max_read_request) << 12 | extended | 0xf;
         function.backend.write_u16(cpu, at, control).await;
         function.max_payload.set(payload);
         let at = pcie + pcie_cap::DEVICE_CONTROL_2;
@@ -377,7 +367,7 @@ impl Inner {
                 match place {
                     Some(at) => self.set_bar(cpu, function, number, at).await,
                     None => {
-                        self.log(format!("pci {}: no space for BAR {number}", function));
+                        self.log.write(format!("pci {}: no space for BAR {number}", function));
                         function.bars.borrow_mut()[usize::from(number)] = None;
                     }
                 }
@@ -394,10 +384,10 @@ impl Inner {
                 self.place_windows(cpu, bridge, function).await;
             }
         }
-        if let Some(root) = self.pci.function(bridge.beside(bridge.root)) {
+        if let Some(root) = self.function(bridge.beside(bridge.root)) {
             self.tune(cpu, &root).await;
         }
-        let mut found: Vec<_> = self.pci.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
+        let mut found: Vec<_> = self.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
         found.sort_by_key(|function| function.bdf.bus());
         found
     }
@@ -420,7 +410,7 @@ impl Inner {
                 }
                 None => {
                     let (length, _) = self.needs(bridge, window, false);
-                    self.log(format!("pci {bridge}: no space for a window of {length} bytes"));
+                    self.log.write(format!("pci {bridge}: no space for a window of {length} bytes"));
                     self.forget_bars(bridge, window);
                     self.set_window(cpu, bridge, window, 0, 0).await;
                 }
@@ -430,7 +420,7 @@ impl Inner {
 
     /// What is behind a bridge has no addresses in one of its windows.
     fn forget_bars(&self, bridge: &Function, window: usize) {
-        for function in self.pci.all().iter().filter(|function| function.is_behind(bridge)) {
+        for function in self.all().iter().filter(|function| function.is_behind(bridge)) {
             for bar in function.bars.borrow_mut().iter_mut() {
                 *bar = bar.filter(|bar| window_of(bar.kind) != Some(window));
             }

@@ -21,69 +21,68 @@ use wire::pcie::{Bdf, FunctionAddress, Segment};
 use super::backend::{Backend, OWN_SEGMENT};
 use super::iov::Iov;
 use super::mmio::{Reach, Region};
-use super::{Aperture, ErrorCounters};
+use super::{Aperture, ErrorCounters, Pci};
 use crate::dma::{FunctionDma, Member};
-use crate::kernel::Inner;
 
 /// Port types of the PCI Express capability that have a link below: root port, downstream port.
 const LINK_BELOW: [u16; 2] = [4, 6];
 
 /// A function.
 pub(crate) struct Function {
-    kernel: Weak<Inner>,
+    pci: Weak<Pci>,
     /// The way to it: everything that its driver does goes there.
-    pub backend: Rc<dyn Backend>,
-    pub segment: Segment,
-    pub bdf: Bdf,
+    pub(super) backend: Rc<dyn Backend>,
+    pub(super) segment: Segment,
+    pub(super) bdf: Bdf,
     /// The root port by which its requests come in, which it may be itself.
-    pub root: Bdf,
+    pub(super) root: Bdf,
     /// The bridge above it, in its own segment; none above one that is reached otherwise.
-    pub parent: Option<Bdf>,
-    pub identity: Identity,
-    pub header_type: u8,
-    pub multi_function: bool,
-    pub node: Node,
-    pub caps: Vec<Found>,
-    pub extended: Vec<Found>,
-    pub pcie: Option<u16>,
+    pub(super) parent: Option<Bdf>,
+    pub(super) identity: Identity,
+    pub(super) header_type: u8,
+    pub(super) multi_function: bool,
+    pub(super) node: Node,
+    pub(super) caps: Vec<Found>,
+    pub(super) extended: Vec<Found>,
+    pub(super) pcie: Option<u16>,
     port_type: u16,
     /// A bridge with a hot-plug slot below it.
-    pub slot: bool,
-    pub bars: RefCell<[Option<Bar>; 6]>,
-    pub secondary: Cell<u8>,
-    pub subordinate: Cell<u8>,
+    pub(super) slot: bool,
+    pub(super) bars: RefCell<[Option<Bar>; 6]>,
+    pub(super) secondary: Cell<u8>,
+    pub(super) subordinate: Cell<u8>,
     /// Start and length of a bridge's windows.
-    pub windows: RefCell<[Option<(u64, u64)>; 2]>,
+    pub(super) windows: RefCell<[Option<(u64, u64)>; 2]>,
     /// What is free of them.
-    pub spare: RefCell<[Aperture; 2]>,
+    pub(super) spare: RefCell<[Aperture; 2]>,
     /// Where BARs of functions below were that have been taken out, and their size.
-    pub kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
-    pub max_payload: Cell<u32>,
+    pub(super) kept: RefCell<BTreeMap<(Bdf, u8), (u64, u64)>>,
+    pub(super) max_payload: Cell<u32>,
     /// Requests that come from below leave upwards alone, and answers too: they reach nothing behind the ports beside it.
-    pub isolates: Cell<bool>,
+    pub(super) isolates: Cell<bool>,
     /// Whether all that its requests may reach answer 10-bit tags.
-    pub ten_bit_tags: Cell<bool>,
+    pub(super) ten_bit_tags: Cell<bool>,
     /// Shared with mappings of its BARs: whether it has not been removed.
-    pub present: Rc<Cell<bool>>,
+    pub(super) present: Rc<Cell<bool>>,
     /// Shared likewise: an error is being recovered from, and no access of a driver goes out.
-    pub frozen: Rc<Cell<bool>>,
+    pub(super) frozen: Rc<Cell<bool>>,
     /// Errors that it reported.
-    pub errors: Cell<ErrorCounters>,
-    pub dma: RefCell<Option<Rc<FunctionDma>>>,
-    pub irqs: RefCell<Vec<Irq>>,
+    pub(super) errors: Cell<ErrorCounters>,
+    pub(super) dma: RefCell<Option<Rc<FunctionDma>>>,
+    pub(super) irqs: RefCell<Vec<Irq>>,
     /// The MSI-X table's BAR and the table's place in it.
-    pub msix_table: Cell<Option<(u8, u64)>>,
-    pub driver: RefCell<Option<Bound>>,
+    pub(super) msix_table: Cell<Option<(u8, u64)>>,
+    pub(super) driver: RefCell<Option<Bound>>,
     /// Held by who binds it to a driver or takes it from one.
-    pub binds: Semaphore,
+    pub(super) binds: Semaphore,
     /// Its virtual functions, if it can have any.
-    pub iov: RefCell<Option<Iov>>,
+    pub(super) iov: RefCell<Option<Iov>>,
     /// Of a virtual function: its physical function.
-    pub physical: Option<Bdf>,
+    pub(super) physical: Option<Bdf>,
 }
 
 /// A driver and its hold on a function.
-pub(crate) struct Bound {
+pub(super) struct Bound {
     pub driver: Rc<dyn PciDriver>,
     pub binding: Rc<dyn PciBinding>,
 }
@@ -93,7 +92,7 @@ pub(super) struct Draft(Function);
 
 impl Function {
     pub(super) fn draft(
-        kernel: &Rc<Inner>,
+        pci: &Rc<Pci>,
         at: FunctionAddress,
         backend: Rc<dyn Backend>,
         parent: Option<Bdf>,
@@ -101,9 +100,9 @@ impl Function {
         header_type: u8,
     ) -> Draft {
         let root = backend.root_port();
-        let node = kernel.node_of_root(root);
+        let node = pci.cores.ground.node_of_port(root).unwrap_or(Node(0));
         Draft(Self {
-            kernel: Rc::downgrade(kernel),
+            pci: Rc::downgrade(pci),
             backend,
             segment: at.segment,
             bdf: at.bdf,
@@ -138,6 +137,39 @@ impl Function {
             iov: RefCell::new(None),
             physical: None,
         })
+    }
+
+    /// The node that it is near to.
+    pub const fn node(&self) -> Node {
+        self.node
+    }
+
+    /// The root port by which its requests come in.
+    pub const fn root(&self) -> Bdf {
+        self.root
+    }
+
+    /// Its interrupts.
+    pub fn irqs(&self) -> Vec<Irq> {
+        self.irqs.borrow().clone()
+    }
+
+    /// Errors that it reported, if it can.
+    pub fn errors(&self) -> Option<ErrorCounters> {
+        self.aer().map(|_| self.errors.get())
+    }
+
+    /// Pages that it reaches through the IOMMU, if it has asked for any memory.
+    pub fn mapped_pages(&self) -> Option<u64> {
+        self.dma.borrow().as_ref().map(|dma| dma.mapped_pages())
+    }
+
+    /// What the registers of its link can and do: link capabilities, link status.
+    pub async fn link(&self, cpu: &Cpu) -> Option<(u32, u32)> {
+        let at = self.pcie.filter(|_| self.physical.is_none())?;
+        let most = self.backend.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
+        let status = self.backend.config_read(cpu, at + pcie_cap::LINK_CONTROL).await >> 16;
+        Some((most, status))
     }
 
     /// Its address.
@@ -200,8 +232,8 @@ impl Function {
         self.errors.set(errors);
     }
 
-    pub(super) fn kernel(&self) -> Result<Rc<Inner>, Error> {
-        self.kernel.upgrade().ok_or(Error::NoDevice)
+    fn pci(&self) -> Result<Rc<Pci>, Error> {
+        self.pci.upgrade().ok_or(Error::NoDevice)
     }
 
     /// What it is to the IOMMU: its requests share a domain with those of all that are below the topmost switch between it and the
@@ -210,7 +242,7 @@ impl Function {
         let requester = self.backend.requester();
         let leader = self.backend.shares_domain_of().unwrap_or(requester);
         let mut member = Member { requester, leader };
-        let bridge = |at: Option<Bdf>| at.and_then(|at| self.kernel.upgrade()?.pci.function(self.beside(at)));
+        let bridge = |at: Option<Bdf>| at.and_then(|at| self.pci.upgrade()?.function(self.beside(at)));
         let mut above = bridge(self.parent);
         while let Some(port) = above.filter(|port| port.bdf != self.root) {
             if !port.isolates.get() {
@@ -225,7 +257,9 @@ impl Function {
     pub fn dma_api(&self) -> Rc<FunctionDma> {
         let mut dma = self.dma.borrow_mut();
         let made = dma.get_or_insert_with(|| {
-            FunctionDma::new(self.kernel.clone(), self.member(), self.root, self.node)
+            let pci = self.pci().expect("a driver does not outlive its kernel");
+            let owners = Weak::<Pci>::clone(&self.pci);
+            FunctionDma::new(Rc::clone(&pci.dma), owners, self.member(), self.root, self.node)
         });
         Rc::clone(made)
     }
@@ -286,7 +320,7 @@ impl PciOps for Function {
     }
 
     fn kernel(&self) -> Rc<dyn platform::kernel::Kernel> {
-        self.kernel.upgrade().expect("a driver does not outlive its kernel")
+        self.pci().ok().and_then(|pci| pci.face.upgrade()).expect("a driver does not outlive its kernel")
     }
 
     fn dma(&self) -> Rc<dyn DmaOps> {
@@ -333,10 +367,10 @@ impl PciOps for Function {
         if length == 0 || offset.checked_add(length).is_none_or(|end| end > range.length) {
             return Err(Error::Invalid);
         }
-        let kernel = self.kernel()?;
+        let cores = Rc::clone(&self.pci()?.cores);
         let range = self.backend.map_bar(bar, range)?;
         let reach = Reach { present: Rc::clone(&self.present), frozen: Rc::clone(&self.frozen) };
-        let region = Region::new(Rc::clone(&kernel.cores), range.start + offset, length, kind, reach);
+        let region = Region::new(cores, range.start + offset, length, kind, reach);
         Ok(Mmio::new(Rc::new(region)))
     }
 
@@ -359,13 +393,13 @@ impl PciOps for Function {
         most: u16,
         affinity: Affinity,
     ) -> Async<'a, Result<Vec<Irq>, Error>> {
-        Box::pin(async move { self.kernel()?.alloc_irqs(cpu, self, least, most, &affinity).await })
+        Box::pin(async move { self.pci()?.alloc_irqs(cpu, self, least, most, &affinity).await })
     }
 
     fn free_irqs<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
-            if let Ok(kernel) = self.kernel() {
-                kernel.free_irqs(cpu, self).await;
+            if let Ok(pci) = self.pci() {
+                pci.free_irqs(cpu, self).await;
             }
         })
     }
@@ -380,35 +414,35 @@ impl PciOps for Function {
         if !self.irqs.borrow().contains(&irq) {
             return Err(Error::Invalid);
         }
-        self.kernel()?.request_irq(irq, name, handler, thread)
+        self.pci()?.irqs.request(irq, name, handler, thread)
     }
 
     fn mask_irq(&self, cpu: &Cpu, irq: Irq, masked: bool) {
-        if let Ok(kernel) = self.kernel() {
-            kernel.mask_irq(cpu, self, irq, masked);
+        if let Ok(pci) = self.pci() {
+            pci.mask_irq(cpu, self, irq, masked);
         }
     }
 
     fn set_irq_affinity<'a>(&'a self, cpu: &'a Cpu, irq: Irq, to: CpuId) -> Async<'a, Result<(), Error>> {
-        Box::pin(async move { self.kernel()?.move_irq(cpu, irq, to).await })
+        Box::pin(async move { self.pci()?.move_irq(cpu, irq, to).await })
     }
 
     fn on_irq_moved(&self, irq: Irq, moved: IrqMoved) {
-        let line = self.kernel().ok().and_then(|kernel| kernel.irqs.line(irq));
+        let line = self.pci().ok().and_then(|pci| pci.irqs.line(irq));
         if let Some(line) = line.filter(|_| self.irqs.borrow().contains(&irq)) {
-            *line.moved.borrow_mut() = Some(moved);
+            line.on_moved(moved);
         }
     }
 
     fn free_irq(&self, irq: Irq) {
-        if let Ok(kernel) = self.kernel() {
-            kernel.free_irq(irq);
+        if let Ok(pci) = self.pci() {
+            pci.irqs.free(irq);
         }
     }
 
     fn reset<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let kernel = self.kernel()?;
+            let pci = self.pci()?;
             let pcie = self.pcie.ok_or(Error::NotSupported)?;
             let capabilities = self.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
             if capabilities & 1 << 28 == 0 {
@@ -419,7 +453,7 @@ impl PciOps for Function {
             self.backend.write_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL, control).await;
             // Base spec 6.6.2: 100 ms until the function must answer.
             cpu.sleep(Duration::from_ms(100)).await;
-            kernel.restore(cpu, self).await;
+            pci.restore(cpu, self).await;
             Ok(())
         })
     }
@@ -434,18 +468,18 @@ impl PciOps for Function {
 
     fn enable_sriov<'a>(&'a self, cpu: &'a Cpu, count: u16) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
-            let kernel = self.kernel()?;
-            let me = kernel.pci.function(self.at()).ok_or(Error::NoDevice)?;
-            kernel.enable_virtual_functions(cpu, &me, count).await
+            let pci = self.pci()?;
+            let me = pci.function(self.at()).ok_or(Error::NoDevice)?;
+            pci.enable_virtual_functions(cpu, &me, count).await
         })
     }
 
     fn disable_sriov<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
         Box::pin(async move {
-            if let Ok(kernel) = self.kernel()
-                && let Some(me) = kernel.pci.function(self.at())
+            if let Ok(pci) = self.pci()
+                && let Some(me) = pci.function(self.at())
             {
-                kernel.disable_virtual_functions(cpu, &me).await;
+                pci.disable_virtual_functions(cpu, &me).await;
             }
         })
     }

@@ -8,20 +8,19 @@ use platform::pci::ChannelState;
 use wire::pcie::Bdf;
 use wire::pcie::config::slot;
 
-use super::Function;
 use super::enumerate::VIRTUAL;
 use super::resources::window_of;
-use crate::kernel::Inner;
+use super::{Function, Pci};
 
 /// Slot control: interrupt on presence and link changes (base spec 7.5.3.10: bits 3, 5, 12).
 pub(super) const CONTROL: u16 = 1 << 3 | 1 << 5 | 1 << 12;
 /// Slot status: the events, which are cleared by writing ones (7.5.3.11).
 const EVENTS: u16 = 0x011f;
 
-impl Inner {
+impl Pci {
     /// Lets every port interrupt when something is put in or taken out, or an error is reported.
     pub async fn start_ports(self: &Rc<Self>, cpu: &Cpu) {
-        for bridge in self.pci.all() {
+        for bridge in self.all() {
             self.start_port(cpu, &bridge).await;
         }
     }
@@ -33,20 +32,20 @@ impl Inner {
         }
         let irqs = self.alloc_irqs(cpu, bridge, 1, 1, &Default::default()).await;
         let Some(irq) = irqs.ok().and_then(|irqs| irqs.first().copied()) else {
-            self.log(format!("pci {}: no interrupt for its events", bridge));
+            self.log.write(format!("pci {}: no interrupt for its events", bridge));
             return;
         };
-        let (kernel, port) = (Rc::downgrade(self), Rc::downgrade(bridge));
+        let (pci, port) = (Rc::downgrade(self), Rc::downgrade(bridge));
         let thread = Rc::new(move |cpu: Cpu| -> platform::cpu::Async<'static, ()> {
-            let (kernel, port) = (kernel.upgrade(), port.upgrade());
+            let (pci, port) = (pci.upgrade(), port.upgrade());
             Box::pin(async move {
-                if let Some((kernel, port)) = kernel.zip(port) {
-                    kernel.error_event(&cpu, &port).await;
-                    kernel.slot_event(&cpu, &port).await;
+                if let Some((pci, port)) = pci.zip(port) {
+                    pci.error_event(&cpu, &port).await;
+                    pci.slot_event(&cpu, &port).await;
                 }
             })
         });
-        let requested = self.request_irq(irq, "pcieport", Rc::new(|_| IrqReturn::WakeThread), Some(thread));
+        let requested = self.irqs.request(irq, "pcieport", Rc::new(|_| IrqReturn::WakeThread), Some(thread));
         if requested.is_err() {
             return;
         }
@@ -75,14 +74,14 @@ impl Inner {
         }
         // Whatever is there now: what was has been out, or its link down, and knows nothing of what it was told (as Linux's
         // pciehp, which takes a slot down first).
-        if self.pci.all().iter().any(|f| f.is_below(bridge)) {
+        if self.all().iter().any(|f| f.is_below(bridge)) {
             self.removed_below(cpu, bridge).await;
         }
         let status = bridge.backend.read_u16(cpu, pcie + slot::STATUS).await;
         if status & slot::STATUS_PRESENT == 0 || !self.link_is_active(cpu, bridge).await {
             return;
         }
-        self.log(format!("pci {}: slot occupied", bridge));
+        self.log.write(format!("pci {}: slot occupied", bridge));
         for function in self.rescan(cpu, bridge).await {
             self.start_port(cpu, &function).await;
             self.bind(cpu, &function).await;
@@ -91,8 +90,8 @@ impl Inner {
 
     /// Everything below a bridge is gone.
     pub async fn removed_below(self: &Rc<Self>, cpu: &Cpu, bridge: &Rc<Function>) {
-        self.log(format!("pci {bridge}: slot empty"));
-        let mut gone: Vec<_> = self.pci.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
+        self.log.write(format!("pci {bridge}: slot empty"));
+        let mut gone: Vec<_> = self.all().into_iter().filter(|f| f.is_behind(bridge)).collect();
         // Virtual functions before their physical one.
         gone.sort_by_key(|function| (function.physical.is_none(), function.bdf));
         self.lose(cpu, &gone).await;
@@ -105,7 +104,7 @@ impl Inner {
     pub async fn lose(self: &Rc<Self>, cpu: &Cpu, gone: &[Rc<Function>]) {
         // All are marked before any driver is asked, so that none waits for another that is gone too.
         gone.iter().for_each(|function| function.present.set(false));
-        let others: Vec<_> = self.pci.all().into_iter().filter(|f| f.present.get()).collect();
+        let others: Vec<_> = self.all().into_iter().filter(|f| f.present.get()).collect();
         for function in gone {
             for other in &others {
                 let dma = other.dma.borrow().clone();
@@ -119,7 +118,7 @@ impl Inner {
             self.unbind(cpu, function).await;
             // Those of a port, which has no driver.
             self.free_irqs(cpu, function).await;
-            self.pci.remove(function);
+            self.remove(function);
         }
     }
 }

@@ -11,10 +11,9 @@ use wire::pcie::Bdf;
 use wire::pcie::config::caps::extended_id;
 use wire::pcie::config::{Bar, VirtualFunctions, header, pcie_cap, sriov};
 
-use super::Function;
 use super::backend::Backend;
 use super::enumerate::{capabilities, size_bars_at};
-use crate::kernel::Inner;
+use super::{Function, Pci};
 
 /// From VF Enable until the functions must answer (base spec 9.3.3.3.1).
 const BEFORE_FIRST_ACCESS: Duration = Duration::from_ms(100);
@@ -50,7 +49,7 @@ impl Function {
     }
 }
 
-impl Inner {
+impl Pci {
     /// Finds out what virtual functions a function can have.
     pub(super) async fn find_virtual_functions(&self, cpu: &Cpu, function: &Function) {
         let Some(at) = function.sriov() else { return };
@@ -154,14 +153,14 @@ impl Inner {
             let Some(way) = function.backend.virtual_function(id) else { break };
             let class = way.config_read(cpu, header::REVISION).await;
             if class == u32::MAX {
-                self.log(format!("pci {id}: virtual function {n} does not answer"));
+                self.log.write(format!("pci {id}: virtual function {n} does not answer"));
                 continue;
             }
             let identity = Identity { device, class: class >> 8, revision: class as u8, ..function.identity };
             let bars = core::array::from_fn(|bar| all.bar(bar as u8, n));
             found.push(self.virtual_function(cpu, function, (id, way), identity, bars).await);
         }
-        self.log(format!("pci {function}: {} virtual functions", found.len()));
+        self.log.write(format!("pci {function}: {} virtual functions", found.len()));
         found
     }
 
@@ -177,7 +176,7 @@ impl Inner {
         let draft = capabilities(cpu, &*way, draft).await;
         let function = draft.with_bars(bars).part_of(physical.bdf).finish();
         function.max_payload.set(physical.max_payload.get());
-        self.pci.add(&function);
+        self.add(&function);
         function
     }
 
@@ -220,13 +219,13 @@ impl Inner {
         for virtual_function in &gone {
             self.unbind(cpu, virtual_function).await;
             virtual_function.present.set(false);
-            self.pci.remove(virtual_function);
+            self.remove(virtual_function);
         }
         if function.present.get() {
             function.backend.write_u16(cpu, at + sriov::CONTROL, 0).await;
             cpu.sleep(AFTER_DISABLING).await;
             function.backend.write_u16(cpu, at + sriov::NUMBER, 0).await;
         }
-        self.log(format!("pci {}: no virtual functions", function));
+        self.log.write(format!("pci {}: no virtual functions", function));
     }
 }

@@ -15,19 +15,24 @@ mod tree;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use platform::cpu::Cpu;
+use platform::kernel::Kernel;
+use platform::memory::PhysAddr;
 use platform::pci::PciDriver;
-use wire::pcie::{Bdf, FunctionAddress};
+use wire::pcie::FunctionAddress;
+use wire::pcie::config::Bar;
 
 pub use aer::ErrorCounters;
 pub use backend::{Backend, Message};
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
+use crate::cpu::Cores;
+use crate::dma::{BarOwners, Dma};
 use crate::ground::Inventory;
-use crate::kernel::Inner;
+use crate::irq::Irqs;
+use crate::log::Log;
 use resources::Aperture;
 
 /// How the PCI core sets functions up.
@@ -51,19 +56,37 @@ impl Default for PciParams {
 
 /// All functions and drivers of a kernel.
 pub(crate) struct Pci {
-    pub params: PciParams,
-    /// By segment and address: those of the own fabric are in [`OWN_SEGMENT`].
-    pub functions: RefCell<BTreeMap<FunctionAddress, Rc<Function>>>,
-    pub drivers: RefCell<Vec<Rc<dyn PciDriver>>>,
+    params: PciParams,
+    cores: Rc<Cores>,
+    log: Rc<Log>,
+    irqs: Rc<Irqs>,
+    dma: Rc<Dma>,
+    /// What drivers see of the kernel.
+    face: Weak<dyn Kernel>,
+    /// By segment and address: those of the own fabric are in [`OWN_SEGMENT`](backend::OWN_SEGMENT).
+    functions: RefCell<BTreeMap<FunctionAddress, Rc<Function>>>,
+    drivers: RefCell<Vec<Rc<dyn PciDriver>>>,
     /// Free address space below and above 4 GiB.
     apertures: RefCell<[Aperture; 2]>,
     errors: Cell<ErrorCounters>,
 }
 
 impl Pci {
-    pub fn new(params: PciParams, inventory: &Inventory) -> Self {
+    pub fn new(
+        params: PciParams,
+        inventory: &Inventory,
+        (cores, log): (Rc<Cores>, Rc<Log>),
+        irqs: Rc<Irqs>,
+        dma: Rc<Dma>,
+        face: Weak<dyn Kernel>,
+    ) -> Self {
         Self {
             params,
+            cores,
+            log,
+            irqs,
+            dma,
+            face,
             functions: RefCell::default(),
             drivers: RefCell::default(),
             apertures: RefCell::new(resources::apertures(inventory)),
@@ -81,13 +104,35 @@ impl Pci {
         self.functions.borrow().get(&at).cloned()
     }
 
+    /// Offers a driver to functions that are bound from now on.
+    pub fn add_driver(&self, driver: Rc<dyn PciDriver>) {
+        self.drivers.borrow_mut().push(driver);
+    }
+
+    /// Lets go of all functions and drivers: drivers hold the kernel, and the kernel the drivers.
+    pub fn clear(&self) {
+        for function in self.all() {
+            function.driver.borrow_mut().take();
+        }
+        self.functions.borrow_mut().clear();
+        self.drivers.borrow_mut().clear();
+    }
+
+    /// Whether a function reaches a byte of a range of memory.
+    pub fn reach(&self, at: PhysAddr, length: u64) -> bool {
+        self.all().iter().any(|function| {
+            let dma = function.dma.borrow().clone();
+            dma.is_some_and(|dma| dma.reaches(at, length))
+        })
+    }
+
     /// Adds a function under its address.
-    pub fn add(&self, function: &Rc<Function>) {
+    fn add(&self, function: &Rc<Function>) {
         self.functions.borrow_mut().insert(function.at(), Rc::clone(function));
     }
 
     /// Takes one out, and with it its way.
-    pub fn remove(&self, function: &Function) {
+    fn remove(&self, function: &Function) {
         self.functions.borrow_mut().remove(&function.at());
         function.backend.close();
     }
@@ -98,27 +143,22 @@ impl Pci {
     }
 
     /// A root port and all below it.
-    pub fn hierarchy(&self, root: &Function) -> Vec<Rc<Function>> {
+    fn hierarchy(&self, root: &Function) -> Vec<Rc<Function>> {
         self.all().into_iter().filter(|f| f.segment == root.segment && f.root == root.bdf).collect()
     }
 }
 
-impl Inner {
-    /// Reads a doubleword of the own fabric's configuration space; all ones if nothing answers.
-    async fn config_read(&self, cpu: &Cpu, target: Bdf, register: u16) -> u32 {
-        cpu.work(self.cores.costs.mmio_write);
-        cpu.sync().await;
-        let answer = self.cores.ground.config_read(cpu.id(), target, register & !3);
-        let data = cpu.stall_on(answer).await.unwrap_or_default();
-        data.first_chunk().map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes))
-    }
-
-    /// Writes the bytes of a doubleword that `enables` names.
-    async fn config_write(&self, cpu: &Cpu, target: Bdf, register: u16, value: u32, enables: u8) {
-        cpu.work(self.cores.costs.mmio_write);
-        cpu.sync().await;
-        let answer = self.cores.ground.config_write(cpu.id(), target, register & !3, value, enables);
-        // Configuration writes are not posted: the core waits until they have been done.
-        let _ = cpu.stall_on(answer).await;
+impl BarOwners for Pci {
+    fn owner_of(&self, at: PhysAddr, length: u64) -> Option<FunctionAddress> {
+        let end = at.0.checked_add(length)?;
+        let functions = self.functions.borrow();
+        let owner = functions.values().find(|function| {
+            let holds = |bar: &Bar| bar.address <= at.0 && end <= bar.address.saturating_add(bar.size);
+            function.present.get()
+                && function.is_own()
+                && !function.is_bridge()
+                && function.bars.borrow().iter().flatten().any(holds)
+        });
+        owner.map(|function| function.at())
     }
 }

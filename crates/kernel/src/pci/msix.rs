@@ -11,10 +11,10 @@ use wire::pcie::config::caps::id;
 use wire::pcie::config::msi;
 use wire::pcie::config::msix::{self, ENTRY_LEN, MsixLayout};
 
-use super::Function;
 use super::backend::Message;
+use super::{Function, Pci};
+use crate::dma::MessageSource;
 use crate::irq::Line;
-use crate::kernel::Inner;
 
 impl Function {
     /// The register and the bit that enable its messages.
@@ -24,9 +24,14 @@ impl Function {
             None => (self.capability(id::MSI).unwrap_or_default() + msi::CONTROL, msi::ENABLE),
         }
     }
+
+    /// Who its messages come from.
+    pub fn message_source(&self) -> MessageSource {
+        MessageSource { node: self.node, requester: self.backend.requester() }
+    }
 }
 
-impl Inner {
+impl Pci {
     /// The core for a function's n-th vector.
     fn core_for(&self, function: &Function, affinity: &Affinity, n: usize) -> CpuId {
         match affinity {
@@ -44,7 +49,7 @@ impl Inner {
     /// A new interrupt of a function, with an entry in the remapping table where there is one.
     fn alloc_line(&self, cpu: &Cpu, function: &Function, to: CpuId) -> Result<Rc<Line>, Error> {
         let line = self.irqs.allocate(to)?;
-        let remapped = self.remap_line(cpu, &line, function);
+        let remapped = self.dma.remap_line(cpu, &line, function.message_source());
         remapped.inspect_err(|_| self.irqs.release(line.irq)).map(|()| line)
     }
 
@@ -85,7 +90,7 @@ impl Inner {
         }
         if lines.len() < usize::from(least) {
             for line in lines {
-                self.unmap_line(cpu, &line);
+                self.dma.unmap_line(cpu, &line);
                 self.irqs.release(line.irq);
             }
             return Err(Error::NoSpace);
@@ -128,9 +133,9 @@ impl Inner {
 
     /// Tells a function what to send for its n-th vector.
     async fn program(&self, cpu: &Cpu, function: &Function, n: u16, line: &Line) {
-        let (address, data) = self.message_for(line);
+        let (address, data) = self.dma.message_for(line);
         let Ok(Message { address, data }) = function.backend.message(n, Message { address, data }) else {
-            return self.log(format!("{}: no way for interrupt {n}", function.at()));
+            return self.log.write(format!("{}: no way for interrupt {n}", function.at()));
         };
         if let Some(at) = function.capability(id::MSIX) {
             let layout = self.msix_layout(cpu, function, at).await;
@@ -178,12 +183,20 @@ impl Inner {
             function.backend.write_u16(cpu, at, control & !bit).await;
         }
         for irq in irqs {
-            self.free_irq(irq);
+            self.irqs.free(irq);
             if let Some(line) = self.irqs.line(irq) {
-                self.unmap_line(cpu, &line);
+                self.dma.unmap_line(cpu, &line);
             }
             self.irqs.release(irq);
         }
+    }
+
+    /// The function that sends an interrupt, and which of its interrupts it is.
+    pub fn owner_of_irq(&self, irq: Irq) -> Option<(Rc<Function>, u16)> {
+        self.all().into_iter().find_map(|function| {
+            let n = function.irqs.borrow().iter().position(|&i| i == irq)?;
+            Some((function, n as u16))
+        })
     }
 
     /// Lets an interrupt arrive at another core from now on.
@@ -192,17 +205,13 @@ impl Inner {
         if usize::from(to.0) >= self.cores.all.len() {
             return Err(Error::Invalid);
         }
-        let owner = self.pci.all().into_iter().find_map(|function| {
-            let n = function.irqs.borrow().iter().position(|&i| i == irq)?;
-            Some((function, n as u16))
-        });
-        let (function, n) = owner.ok_or(Error::Invalid)?;
+        let (function, n) = self.owner_of_irq(irq).ok_or(Error::Invalid)?;
         self.irqs.move_line(&line, to)?;
-        self.remap_line(cpu, &line, &function)?;
+        self.dma.remap_line(cpu, &line, function.message_source())?;
         if line.remapped.get().is_none() {
             self.program(cpu, &function, n, &line).await;
         }
-        self.line_moved(&line);
+        self.irqs.moved(&line);
         cpu.sync().await;
         Ok(())
     }

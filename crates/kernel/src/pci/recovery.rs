@@ -12,22 +12,21 @@ use units::Duration;
 use wire::pcie::FunctionAddress;
 use wire::pcie::config::{header, slot};
 
-use super::Function;
 use super::hotplug;
-use crate::kernel::Inner;
+use super::{Function, Pci};
 
 /// How long a secondary bus is held in reset (Linux's `pci_reset_secondary_bus`: 2 ms; base spec 7.5.1.3.13: 1 ms).
 const HELD: Duration = Duration::from_ms(2);
 /// From a conventional reset until functions must answer (base spec 6.6.1).
 const SETTLES: Duration = Duration::from_ms(100);
 
-impl Inner {
+impl Pci {
     /// Recovers from reported errors: who reported them, and whether they are fatal.
     pub(super) async fn recover(self: &Rc<Self>, cpu: &Cpu, reports: Vec<(Rc<Function>, bool)>) {
         let mut ports: Vec<FunctionAddress> = Vec::new();
         for (function, _) in reports.iter().filter(|(_, fatal)| *fatal) {
             let port = if function.is_bridge() { Some(function.bdf) } else { function.parent };
-            match port.and_then(|port| self.pci.function(function.beside(port))) {
+            match port.and_then(|port| self.function(function.beside(port))) {
                 Some(port) if ports.contains(&port.at()) => {}
                 Some(port) => {
                     ports.push(port.at());
@@ -107,12 +106,12 @@ impl Inner {
 
     /// Functions below a port, bridges before what is behind them.
     fn below(&self, port: &Function) -> Vec<Rc<Function>> {
-        self.pci.all().into_iter().filter(|f| f.is_behind(port)).collect()
+        self.all().into_iter().filter(|f| f.is_behind(port)).collect()
     }
 
     /// Resets the bus below a port; whether its link came up again.
     async fn reset_bus(self: &Rc<Self>, cpu: &Cpu, port: &Function) -> bool {
-        self.log(format!("pci {}: reset of the bus below", port));
+        self.log.write(format!("pci {}: reset of the bus below", port));
         // The link goes down and comes back: that is no removal (as pciehp's `reset_slot`).
         let slot = port.pcie.filter(|_| port.slot);
         let mut control = 0;

@@ -8,7 +8,7 @@ use platform::pci::Identity;
 use wire::pcie::config::Bar;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
-use crate::kernel::Inner;
+use super::{Function, Pci};
 
 /// What is known of a function.
 #[derive(Clone, PartialEq, Debug)]
@@ -107,33 +107,34 @@ impl TreeText<'_> {
     }
 }
 
-impl Inner {
+impl Pci {
     /// All functions, by address.
     pub fn inspect(&self) -> Vec<FunctionInfo> {
-        self.pci
-            .all()
-            .iter()
-            .map(|function| FunctionInfo {
-                segment: function.segment,
-                bdf: function.bdf,
-                parent: function.parent,
-                physical: function.physical,
-                identity: function.identity,
-                buses: function.is_bridge().then(|| (function.secondary.get(), function.subordinate.get())),
-                windows: *function.windows.borrow(),
-                bars: (0u8..)
-                    .zip(function.bars.borrow().iter())
-                    .filter_map(|(n, bar)| Some((n, (*bar)?)))
-                    .collect(),
-                node: function.node.0,
-                max_payload: function.max_payload.get(),
-                driver: function.driver.borrow().as_ref().map(|bound| bound.driver.name()),
-                irqs: function.irqs.borrow().clone(),
-                domain: function.dma.borrow().as_ref().and_then(|dma| dma.domain_id()),
-                mapped_pages: function.dma.borrow().as_ref().map_or(0, |dma| dma.mapped_pages()),
-                dma: function.dma.borrow().as_ref().map(|dma| dma.counters()).unwrap_or_default(),
-                present: function.present.get(),
-            })
-            .collect()
+        self.all().iter().map(|function| function.info()).collect()
+    }
+}
+
+impl Function {
+    /// What is known of it.
+    pub fn info(&self) -> FunctionInfo {
+        let dma = self.dma.borrow();
+        FunctionInfo {
+            segment: self.segment,
+            bdf: self.bdf,
+            parent: self.parent,
+            physical: self.physical,
+            identity: self.identity,
+            buses: self.is_bridge().then(|| (self.secondary.get(), self.subordinate.get())),
+            windows: *self.windows.borrow(),
+            bars: (0u8..).zip(self.bars.borrow().iter()).filter_map(|(n, bar)| Some((n, (*bar)?))).collect(),
+            node: self.node.0,
+            max_payload: self.max_payload.get(),
+            driver: self.driver.borrow().as_ref().map(|bound| bound.driver.name()),
+            irqs: self.irqs(),
+            domain: dma.as_ref().and_then(|dma| dma.domain_id()),
+            mapped_pages: dma.as_ref().map_or(0, |dma| dma.mapped_pages()),
+            dma: dma.as_ref().map(|dma| dma.counters()).unwrap_or_default(),
+            present: self.present.get(),
+        }
     }
 }

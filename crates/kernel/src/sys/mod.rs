@@ -113,7 +113,7 @@ impl Kernel {
         self.spawn(TaskParams::named("tree").on(CpuId(0)), move |cpu| {
             Box::pin(async move {
                 let devices = SysNode::new("devices");
-                let children = vec![inner.sys_pci(&cpu).await, inner.sys_system()];
+                let children = vec![pci::tree(&inner, &cpu).await, system::tree(&inner)];
                 let devices = SysNode { children, ..devices };
                 told.complete(SysNode {
                     name: "sys".into(),

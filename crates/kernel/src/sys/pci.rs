@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use platform::cpu::Cpu;
-use wire::pcie::config::{BarKind, pcie_cap};
+use wire::pcie::config::BarKind;
 
-use super::{SysNode, cpu_list};
+use super::{SysNode, cpu_list, devices};
 use crate::kernel::Inner;
 use crate::pci::Function;
 
@@ -22,99 +22,87 @@ fn speed(code: u32) -> &'static str {
     }
 }
 
-impl Inner {
-    pub(super) async fn sys_pci(&self, cpu: &Cpu) -> SysNode {
-        let mut root = SysNode::new("pci0000:00");
-        for function in self.pci.all().iter().filter(|function| function.parent.is_none()) {
-            root.children.push(self.sys_function(cpu, function).await);
-        }
-        root
+/// All functions.
+pub(super) async fn tree(kernel: &Inner, cpu: &Cpu) -> SysNode {
+    let mut root = SysNode::new("pci0000:00");
+    for function in kernel.pci.all().iter().filter(|function| function.info().parent.is_none()) {
+        root.children.push(node(kernel, cpu, function).await);
     }
+    root
+}
 
-    async fn sys_function(&self, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
-        let id = function.identity;
-        let mut node = SysNode::new(function.at().to_string())
-            .with("vendor", format!("{:#06x}", id.vendor))
-            .with("device", format!("{:#06x}", id.device))
-            .with("subsystem_vendor", format!("{:#06x}", id.subsystem_vendor))
-            .with("subsystem_device", format!("{:#06x}", id.subsystem))
-            .with("class", format!("{:#08x}", id.class))
-            .with("revision", format!("{:#04x}", id.revision))
-            .with("numa_node", function.node.0);
-        let near = self.cores.all.iter().filter(|core| core.node == function.node).map(|core| core.id);
-        node = node.with("local_cpulist", cpu_list(near));
-        if let Some(bound) = &*function.driver.borrow() {
-            node = node.with("driver", bound.driver.name());
-        }
-        if let Some(physical) = function.physical {
-            node = node.with("physfn", function.beside(physical));
-        }
-        for (n, bar) in function.bars.borrow().iter().enumerate() {
-            let Some(bar) = bar else { continue };
-            let kind = match bar.kind {
-                BarKind::Io => "I/O",
-                BarKind::Memory32 { prefetchable: false } => "32 bits",
-                BarKind::Memory64 { prefetchable: false } => "64 bits",
-                BarKind::Memory32 { prefetchable: true } => "32 bits, prefetchable",
-                BarKind::Memory64 { prefetchable: true } => "64 bits, prefetchable",
-            };
-            let last = bar.address + bar.size.saturating_sub(1);
-            node = node.with(format!("resource{n}"), format!("{:#x} {last:#x} {kind}", bar.address));
-        }
-        if function.is_bridge() {
-            node = node
-                .with("secondary_bus_number", function.secondary.get())
-                .with("subordinate_bus_number", function.subordinate.get());
-            for (name, window) in
-                ["memory_window", "prefetchable_window"].iter().zip(*function.windows.borrow())
-            {
-                if let Some((start, length)) = window {
-                    node = node.with(*name, format!("{start:#x} {:#x}", start + length - 1));
-                }
+async fn node(kernel: &Inner, cpu: &Cpu, function: &Rc<Function>) -> SysNode {
+    let info = function.info();
+    let id = info.identity;
+    let near = kernel.cores.all.iter().filter(|core| core.node.0 == info.node).map(|core| core.id);
+    let mut node = SysNode::new(info.address().to_string())
+        .with("vendor", format!("{:#06x}", id.vendor))
+        .with("device", format!("{:#06x}", id.device))
+        .with("subsystem_vendor", format!("{:#06x}", id.subsystem_vendor))
+        .with("subsystem_device", format!("{:#06x}", id.subsystem))
+        .with("class", format!("{:#08x}", id.class))
+        .with("revision", format!("{:#04x}", id.revision))
+        .with("numa_node", info.node)
+        .with("local_cpulist", cpu_list(near));
+    if let Some(driver) = info.driver {
+        node = node.with("driver", driver);
+    }
+    if let Some(physical) = info.physical {
+        node = node.with("physfn", function.beside(physical));
+    }
+    for (n, bar) in &info.bars {
+        let kind = match bar.kind {
+            BarKind::Io => "I/O",
+            BarKind::Memory32 { prefetchable: false } => "32 bits",
+            BarKind::Memory64 { prefetchable: false } => "64 bits",
+            BarKind::Memory32 { prefetchable: true } => "32 bits, prefetchable",
+            BarKind::Memory64 { prefetchable: true } => "64 bits, prefetchable",
+        };
+        let last = bar.address + bar.size.saturating_sub(1);
+        node = node.with(format!("resource{n}"), format!("{:#x} {last:#x} {kind}", bar.address));
+    }
+    if let Some((secondary, subordinate)) = info.buses {
+        node = node.with("secondary_bus_number", secondary).with("subordinate_bus_number", subordinate);
+        for (name, window) in ["memory_window", "prefetchable_window"].iter().zip(info.windows) {
+            if let Some((start, length)) = window {
+                node = node.with(*name, format!("{start:#x} {:#x}", start + length - 1));
             }
         }
-        node = self.sys_link(cpu, function, node).await;
-        if function.aer().is_some() {
-            let errors = function.errors.get();
-            node = node
-                .with("aer_dev_correctable", errors.correctable)
-                .with("aer_dev_nonfatal", errors.non_fatal)
-                .with("aer_dev_fatal", errors.fatal);
-        }
-        node = self.sys_uses(function, node);
-        let children: Vec<_> = self.pci.all().into_iter().filter(|f| f.is_below(function)).collect();
-        for child in children {
-            node.children.push(Box::pin(self.sys_function(cpu, &child)).await);
-        }
-        node
     }
-
-    /// What the registers of a link say.
-    async fn sys_link(&self, cpu: &Cpu, function: &Function, node: SysNode) -> SysNode {
-        let Some(at) = function.pcie.filter(|_| function.physical.is_none()) else { return node };
-        let most = function.backend.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
-        let status = function.backend.config_read(cpu, at + pcie_cap::LINK_CONTROL).await >> 16;
-        node.with("max_link_speed", speed(most))
+    if let Some((most, status)) = function.link(cpu).await {
+        node = node
+            .with("max_link_speed", speed(most))
             .with("max_link_width", most >> 4 & 0x3f)
             .with("current_link_speed", speed(status))
             .with("current_link_width", status >> 4 & 0x3f)
-            .with("max_payload_bytes", function.max_payload.get())
+            .with("max_payload_bytes", function.info().max_payload);
     }
+    if let Some(errors) = function.errors() {
+        node = node
+            .with("aer_dev_correctable", errors.correctable)
+            .with("aer_dev_nonfatal", errors.non_fatal)
+            .with("aer_dev_fatal", errors.fatal);
+    }
+    node = with_uses(kernel, function, node);
+    for child in kernel.pci.all().iter().filter(|child| child.is_below(function)) {
+        node.children.push(Box::pin(self::node(kernel, cpu, child)).await);
+    }
+    node
+}
 
-    /// What a function's driver has and has made of it.
-    fn sys_uses(&self, function: &Function, node: SysNode) -> SysNode {
-        let irqs = function.irqs.borrow().clone();
-        let irqs = irqs.into_iter().filter_map(|irq| self.irqs.line(irq)).map(|line| {
-            SysNode::new(line.irq.0.to_string())
-                .with("name", line.name.borrow())
-                .with("smp_affinity_list", line.cpu.get().0)
-                .with("count", line.count.get())
-        });
-        let mut node = node.with_folder("msi_irqs", irqs.collect());
-        if let Some(dma) = &*function.dma.borrow() {
-            node = node.with("iommu_mapped_pages", dma.mapped_pages());
-        }
-        let address = function.at();
-        node.with_folder("net", self.sys_net(address)).with_folder("block", self.sys_block(address))
+/// What a function's driver has and has made of it.
+fn with_uses(kernel: &Inner, function: &Function, node: SysNode) -> SysNode {
+    let lines = function.irqs().into_iter().filter_map(|irq| kernel.irqs.line(irq));
+    let irqs = lines.map(|line| line.state()).map(|line| {
+        SysNode::new(line.irq.0.to_string())
+            .with("name", line.name)
+            .with("smp_affinity_list", line.cpu.0)
+            .with("count", line.count)
+    });
+    let mut node = node.with_folder("msi_irqs", irqs.collect());
+    if let Some(pages) = function.mapped_pages() {
+        node = node.with("iommu_mapped_pages", pages);
     }
+    let at = function.at();
+    node.with_folder("net", devices::net(kernel, at)).with_folder("block", devices::block(kernel, at))
 }

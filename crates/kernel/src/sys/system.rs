@@ -9,21 +9,18 @@ use crate::kernel::Inner;
 const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 
-impl Inner {
-    pub(super) fn sys_system(&self) -> SysNode {
-        let memory = self.pages.borrow().usage();
-        let nodes = memory.iter().map(|node| {
-            let cores = self.cores.all.iter().filter(|core| core.node == node.node);
-            let distance = |other: Node| if other == node.node { LOCAL } else { REMOTE };
-            let distances: Vec<String> =
-                memory.iter().map(|other| distance(other.node).to_string()).collect();
-            SysNode::new(format!("node{}", node.node.0))
-                .with("cpulist", cpu_list(cores.map(|core| core.id)))
-                .with("distance", distances.join(" "))
-                .with("memory_total", format!("{} kB", node.total.get() >> 10))
-                .with("memory_free", format!("{} kB", node.free.get() >> 10))
-        });
-        let nodes = nodes.collect();
-        SysNode::new("system").with_folder("node", nodes)
-    }
+pub(super) fn tree(kernel: &Inner) -> SysNode {
+    let memory = kernel.memory.usage();
+    let nodes = memory.iter().map(|node| {
+        let cores = kernel.cores.all.iter().filter(|core| core.node == node.node);
+        let distance = |other: Node| if other == node.node { LOCAL } else { REMOTE };
+        let distances: Vec<String> = memory.iter().map(|other| distance(other.node).to_string()).collect();
+        SysNode::new(format!("node{}", node.node.0))
+            .with("cpulist", cpu_list(cores.map(|core| core.id)))
+            .with("distance", distances.join(" "))
+            .with("memory_total", format!("{} kB", node.total.get() >> 10))
+            .with("memory_free", format!("{} kB", node.free.get() >> 10))
+    });
+    let nodes = nodes.collect();
+    SysNode::new("system").with_folder("node", nodes)
 }

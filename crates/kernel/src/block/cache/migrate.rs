@@ -23,7 +23,7 @@ impl BlockDevice {
         let mut moves = PageMoves::default();
         let pages = self.cache.pages.borrow();
         for page in pages.range(touched(offset, length)).map(|(_, page)| page) {
-            if kernel.pages.borrow().node_of(page.frame.get().start) == Some(to) {
+            if kernel.memory.node_of(page.frame.get().start) == Some(to) {
                 continue;
             }
             // Who holds it knows where it is; so does the device while it comes or is written.
@@ -31,7 +31,7 @@ impl BlockDevice {
                 Rc::strong_count(page) == 1 && page.content.get() == Content::There && !page.is_writing()
             };
             if at_rest(page) {
-                page.frame.set(kernel.replace_pages(cpu, page.frame.get(), to)?);
+                page.frame.set(kernel.memory.replace(cpu, page.frame.get(), to)?);
                 moves.moved += 1;
             } else {
                 moves.busy += 1;

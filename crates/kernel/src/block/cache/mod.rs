@@ -142,11 +142,11 @@ impl BlockDevice {
             return Ok((page, false));
         }
         self.make_room(kernel, cpu, self.params.cache_limit.get() / PAGE);
-        let frame = match kernel.take_pages(cpu, 0, policy) {
+        let frame = match kernel.memory.take(cpu, 0, policy) {
             Err(Error::NoMemory) => {
                 // Half of the cache may be what the memory is missing.
                 self.make_room(kernel, cpu, self.cache.cached_pages() / 2);
-                kernel.take_pages(cpu, 0, policy)?
+                kernel.memory.take(cpu, 0, policy)?
             }
             taken => taken?,
         };
@@ -174,7 +174,7 @@ impl BlockDevice {
                 continue;
             }
             self.cache.pages.borrow_mut().remove(&index);
-            kernel.give_pages(cpu, page.frame.get());
+            kernel.memory.give(cpu, page.frame.get());
         }
     }
 
@@ -192,7 +192,7 @@ impl BlockDevice {
         self.cache.leaving.borrow_mut().retain(|page| {
             let held = Rc::strong_count(page) > 1;
             if !held {
-                kernel.give_pages(cpu, page.frame.get());
+                kernel.memory.give(cpu, page.frame.get());
             }
             held
         });

@@ -92,7 +92,7 @@ impl NetCore for NetDevice {
         }
         self.queues.iter().for_each(|queue| queue.room.wake_all());
         let Some(kernel) = self.kernel.upgrade() else { return };
-        kernel.log(format!("{}: link is {}", self.name, if up { "up" } else { "down" }));
+        kernel.log.write(format!("{}: link is {}", self.name, if up { "up" } else { "down" }));
         if let Some(upper) = self.upper() {
             return upper.changed();
         }

@@ -27,7 +27,7 @@ impl NetDevice {
                 }
             })
         };
-        kernel.spawn_program(TaskParams::named(format!("watchdog/{}", self.name)), Box::new(program));
+        kernel.tasks.spawn(TaskParams::named(format!("watchdog/{}", self.name)), Box::new(program));
     }
 
     /// Tells the driver of queues that have been full for too long.
@@ -37,7 +37,7 @@ impl NetDevice {
             let Some(driver) = self.driver().filter(|_| is_stuck && self.up.get()) else { continue };
             self.count(|c| c.tx_timeouts += 1);
             if let Some(kernel) = self.kernel.upgrade() {
-                kernel.log(format!("{}: sending queue {number} is stuck", self.name));
+                kernel.log.write(format!("{}: sending queue {number} is stuck", self.name));
             }
             // It gets as long again.
             queue.start(cpu.now());

@@ -37,7 +37,7 @@ impl Heads {
     }
 
     fn list_of(&self, kernel: &Inner, at: PhysAddr) -> &RefCell<Vec<PhysAddr>> {
-        let node = kernel.pages.borrow().node_of(at).unwrap_or_default();
+        let node = kernel.memory.node_of(at).unwrap_or_default();
         &self.free[usize::from(node.0)]
     }
 
@@ -49,7 +49,7 @@ impl Heads {
             cpu.work(kernel.cores.costs.page);
             return Ok(at);
         }
-        let pages = kernel.take_pages(cpu, 0, Policy::Local)?;
+        let pages = kernel.memory.take(cpu, 0, Policy::Local)?;
         self.pages.borrow_mut().push(pages);
         let mut free = self.list_of(&kernel, pages.start).borrow_mut();
         free.extend((1..PAGE / HEAD).map(|n| pages.start + n * HEAD));
@@ -83,8 +83,9 @@ impl Hold {
     /// Takes pages from where the memory of the task comes from: so many, or one.
     pub fn pages(kernel: &Inner, me: &Weak<Inner>, cpu: &Cpu, order: u8) -> Result<Rc<PageHold>, Error> {
         let pages = kernel
-            .take_pages(cpu, order, Policy::Task)
-            .or_else(|_| kernel.take_pages(cpu, 0, Policy::Task))?;
+            .memory
+            .take(cpu, order, Policy::Task)
+            .or_else(|_| kernel.memory.take(cpu, 0, Policy::Task))?;
         Ok(Rc::new(PageHold { kernel: me.clone(), pages }))
     }
 
@@ -94,7 +95,7 @@ impl Hold {
             && let Some(hold) = Rc::into_inner(hold)
             && let Some(kernel) = hold.kernel.upgrade()
         {
-            kernel.give_pages(cpu, hold.pages);
+            kernel.memory.give(cpu, hold.pages);
         }
     }
 }

@@ -61,7 +61,7 @@ impl Stack {
                     }
                 })
             };
-            kernel.spawn_program(TaskParams::named("inet-timers"), Box::new(program));
+            kernel.tasks.spawn(TaskParams::named("inet-timers"), Box::new(program));
         }
     }
 

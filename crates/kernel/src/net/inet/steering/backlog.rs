@@ -101,7 +101,7 @@ impl Backlogs {
                 done: Cell::new(0),
                 napi: RefCell::default(),
             });
-            let napi = NapiState::new(kernel.me.clone(), Rc::clone(&backlog) as Rc<dyn Napi>);
+            let napi = kernel.softirqs.napi(Rc::clone(&backlog) as Rc<dyn Napi>);
             napi.enable();
             *backlog.napi.borrow_mut() = Some(napi);
             backlog

@@ -250,6 +250,6 @@ impl Stack {
                 }
             })
         };
-        kernel.spawn_program(TaskParams::named("arfs"), Box::new(program));
+        kernel.tasks.spawn(TaskParams::named("arfs"), Box::new(program));
     }
 }

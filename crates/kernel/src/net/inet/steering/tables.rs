@@ -27,7 +27,7 @@ struct Place(Cell<Option<PhysAddr>>);
 impl Place {
     fn entry(&self, kernel: &Inner, cpu: &Cpu, bytes: u64, size: u64, index: usize) -> Option<PhysAddr> {
         if self.0.get().is_none() {
-            let pages = kernel.take_pages(cpu, Pages::order_for(bytes), Policy::Local);
+            let pages = kernel.memory.take(cpu, Pages::order_for(bytes), Policy::Local);
             match pages {
                 Ok(pages) => self.0.set(Some(pages.start)),
                 Err(_) => return None,

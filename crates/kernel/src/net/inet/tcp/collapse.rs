@@ -21,7 +21,7 @@ struct Copied {
 impl PacketOwner for Copied {
     fn released(&self, cpu: &Cpu, _: &mut Packet) {
         let Some(kernel) = self.kernel.upgrade() else { return };
-        self.pages.borrow_mut().drain(..).for_each(|pages| kernel.give_pages(cpu, pages));
+        self.pages.borrow_mut().drain(..).for_each(|pages| kernel.memory.give(cpu, pages));
     }
 }
 
@@ -54,7 +54,7 @@ fn copied(cpu: &Cpu, kernel: &Inner, me: &Weak<Inner>, pieces: &[Piece]) -> Opti
     let owner = Rc::new(Copied { kernel: me.clone(), pages: RefCell::default() });
     let mut fragments = Vec::new();
     for n in 0..count {
-        let Ok(pages) = kernel.take_pages(cpu, 0, Policy::Local) else {
+        let Ok(pages) = kernel.memory.take(cpu, 0, Policy::Local) else {
             Packet { owner: Some(owner), ..Packet::default() }.release(cpu);
             return None;
         };

@@ -1,0 +1,135 @@
+//! Interrupts through the IOMMU: entries of its table, and what functions send to meet them.
+
+use platform::Error;
+use platform::cpu::{Cpu, Node, Part};
+use platform::memory::{Pages, PhysAddr};
+use wire::pcie::Bdf;
+
+use super::Dma;
+use super::numbers::Numbers;
+use super::unit::{ENTRY, Unit};
+use crate::ground::convert;
+use crate::ground::formats::{
+    Delivery, DeliveryMode, Descriptor, Interrupt, InterruptEntry, MsiMessage, PostedInterrupt, SourceCheck,
+};
+use crate::irq::{Line, Remapped};
+
+/// The table of one IOMMU, and which of its entries are taken.
+pub(super) struct InterruptEntries {
+    table: Pages,
+    taken: Numbers,
+}
+
+impl InterruptEntries {
+    /// A table of `2^(order + 1)` entries.
+    pub fn new(table: Pages, order: u8) -> Self {
+        Self { table, taken: Numbers::new(0..=u16::MAX >> (15 - order)) }
+    }
+}
+
+/// Who sends a function's messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MessageSource {
+    /// The node of the root port by which they come in.
+    pub node: Node,
+    /// What they are known by.
+    pub requester: Bdf,
+}
+
+impl Unit {
+    fn write_entry(&self, cpu: &Cpu, entries: &InterruptEntries, index: u16, [low, high]: [u64; 2]) {
+        let at = entries.table.start + u64::from(index) * ENTRY;
+        cpu.store_u64(at + 8, high);
+        cpu.store_u64(at, low);
+        let flush = Descriptor::InterruptEntry { index: Some((index, 0)) };
+        self.invalidate(cpu, &[flush]);
+    }
+}
+
+impl Dma {
+    /// Points a line's remapping entry at its core and vector, if interrupts are remapped.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] if it has none yet and all are taken.
+    pub fn remap_line(&self, cpu: &Cpu, line: &Line, from: MessageSource) -> Result<(), Error> {
+        let Some(unit) = self.unit_of(from.node) else { return Ok(()) };
+        let Some(entries) = &unit.interrupts else { return Ok(()) };
+        let _part = cpu.book(Part::Irq);
+        let index = match line.remapped.get() {
+            Some(known) => known.index,
+            None => entries.taken.take()?,
+        };
+        let delivery = match line.posted.get() {
+            Some((descriptor, vector)) => Delivery::Posted(PostedInterrupt {
+                descriptor: convert::physical(descriptor),
+                vector,
+                urgent: false,
+            }),
+            None => {
+                let (core, vector) = line.arrives_at();
+                Delivery::Core(Interrupt {
+                    destination: core.0.into(),
+                    delivery: DeliveryMode::Fixed,
+                    vector,
+                    ..Interrupt::default()
+                })
+            }
+        };
+        let entry = InterruptEntry {
+            delivery,
+            source: SourceCheck::Function { source: from.requester, ignored: 0 },
+            fault_processing_disabled: false,
+        };
+        unit.write_entry(cpu, entries, index, entry.encode(true));
+        line.remapped.set(Some(Remapped { unit: unit.index, index }));
+        Ok(())
+    }
+
+    /// Lets a line's interrupt be noted for a guest's core from now on, in its descriptor under its vector, or arrive at the host
+    /// again without one.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if it is not remapped by an IOMMU that can do so.
+    pub fn post_line(
+        &self,
+        cpu: &Cpu,
+        line: &Line,
+        from: MessageSource,
+        to: Option<(PhysAddr, u8)>,
+    ) -> Result<(), Error> {
+        let posts = self.unit_of(from.node).is_some_and(|unit| unit.features.posts_interrupts);
+        if !posts || line.remapped.get().is_none() {
+            return Err(Error::NotSupported);
+        }
+        if line.posted.replace(to) == to {
+            return Ok(());
+        }
+        self.remap_line(cpu, line, from)
+    }
+
+    /// Takes a line's remapping entry away.
+    pub fn unmap_line(&self, cpu: &Cpu, line: &Line) {
+        let Some(Remapped { unit, index }) = line.remapped.take() else { return };
+        let unit = self.units.borrow().get(unit).cloned();
+        if let Some(unit) = unit
+            && let Some(entries) = &unit.interrupts
+        {
+            unit.write_entry(cpu, entries, index, InterruptEntry::ABSENT);
+            entries.taken.give(index);
+        }
+    }
+
+    /// What a function has to send for a line: address and data.
+    pub fn message_for(&self, line: &Line) -> (u64, u32) {
+        match line.remapped.get() {
+            Some(Remapped { index, .. }) => {
+                let message = MsiMessage::remappable(index, false);
+                (message.address, message.data)
+            }
+            None => {
+                let (core, vector) = line.arrives_at();
+                (0xfee0_0000 | u64::from(core.0) << 12, vector.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! A host's pages, and what it costs to take them and give them back.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use platform::Error;
+use platform::cpu::{Cpu, Node, Part};
+use platform::memory::{Pages, PhysAddr, Policy};
+use units::HostPhysical;
+
+use super::pages::{Frames, NodeMemory, PageAllocator};
+use crate::cpu::Cores;
+use crate::ground::{Inventory, PhysicalMemory};
+
+/// The pages of a host.
+pub(crate) struct Memory {
+    cores: Rc<Cores>,
+    pages: RefCell<PageAllocator>,
+}
+
+impl Memory {
+    pub fn new(cores: Rc<Cores>, inventory: &Inventory) -> Self {
+        Self { cores, pages: RefCell::new(PageAllocator::new(inventory)) }
+    }
+
+    /// Takes `2^order` pages.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no such node, [`Error::NoMemory`].
+    pub fn take(&self, cpu: &Cpu, order: u8, policy: Policy) -> Result<Pages, Error> {
+        let _part = cpu.book(Part::Memory);
+        let policy = if policy == Policy::Task { cpu.policy() } else { policy };
+        let taken = self.pages.borrow_mut().take(cpu.id(), order, policy);
+        let costs = &self.cores.costs;
+        match taken {
+            Ok((pages, listed)) => {
+                cpu.work(if listed { costs.page } else { costs.page_slow });
+                Ok(pages)
+            }
+            Err(error) => {
+                cpu.work(costs.page_slow);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives pages back.
+    pub fn give(&self, cpu: &Cpu, pages: Pages) {
+        let _part = cpu.book(Part::Memory);
+        cpu.work(self.cores.costs.page);
+        self.pages.borrow_mut().give(cpu.id(), pages);
+    }
+
+    /// Copies pages to `to` and gives the old ones back; gives the new ones. What maps and translates them is not
+    /// touched: that is the caller's.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn replace(&self, cpu: &Cpu, pages: Pages, to: Node) -> Result<Pages, Error> {
+        let fresh = self.take(cpu, pages.order, Policy::Bind(to))?;
+        let _part = cpu.book(Part::Memory);
+        cpu.work(self.cores.costs.migrate_page << pages.order);
+        cpu.copy(fresh.start, pages.start, pages.len());
+        self.give(cpu, pages);
+        Ok(fresh)
+    }
+
+    /// The node that an address belongs to.
+    pub fn node_of(&self, at: PhysAddr) -> Option<Node> {
+        self.pages.borrow().node_of(at)
+    }
+
+    /// What each node has.
+    pub fn usage(&self) -> Vec<NodeMemory> {
+        self.pages.borrow().usage()
+    }
+
+    /// How often memory came from another node than the policy preferred.
+    pub fn fallbacks(&self) -> u64 {
+        self.pages.borrow().fallbacks()
+    }
+
+    /// Edits tables that hardware walks; what they grow by comes from `node`. Whoever calls has accounted for the time.
+    pub fn edit_tables<R>(
+        &self,
+        node: Node,
+        edit: impl FnOnce(&mut PhysicalMemory, &mut Frames<'_>) -> R,
+    ) -> R {
+        self.cores.ground.edit(|memory| edit(memory, &mut self.pages.borrow_mut().frames(node)))
+    }
+
+    /// Gives the frames of such tables back.
+    pub fn free_tables(&self, tables: Vec<HostPhysical>) {
+        let mut pages = self.pages.borrow_mut();
+        tables.into_iter().for_each(|table| pages.free_frame(table));
+    }
+}
