@@ -402,13 +402,14 @@ pub fn ablate(
     })
 }
 
-/// Fits without each folder in turn and compares with it: families with their errors, and what they were made from.
+/// Fits to the other folders and compares with the one: families with their errors, and what they were made from.
 #[pyfunction]
-#[pyo3(signature = (library, folders, sample, seed, command, jobs=None, progress=None))]
+#[pyo3(signature = (library, folder, folders, sample, seed, command, jobs=None, progress=None))]
 #[expect(clippy::too_many_arguments, reason = "Python names them")]
-pub fn leave_one_out(
+pub fn leave_out(
     py: Python<'_>,
     library: &Library,
+    folder: PathBuf,
     folders: Vec<PathBuf>,
     sample: Option<usize>,
     seed: u64,
@@ -419,15 +420,18 @@ pub fn leave_one_out(
     let from = library.files();
     watched(py, jobs, progress, |progress| {
         let options = options(&from, None, Vec::new(), "fitted", seed);
-        let mut all = Vec::new();
-        for one in fitting::leave_one_out(&folders, &options, sample, progress)? {
-            for family in &one.summary.families {
-                let mut record = serde_json::to_value(family).unwrap_or_default();
-                record["directory"] = one.directory.display().to_string().into();
-                record["relative"] = one.relative.clone().into();
-                all.push(record);
-            }
+        let done = fitting::leave_out(&folder, &folders, &options, sample, progress)?;
+        if !progress.is_awaited() {
+            return Err(Failure::Unwanted);
         }
-        Ok((all.into(), made_from_folders(command, seed, &Changes::new(), &from, &folders)))
+        let record = |family| {
+            let mut record = serde_json::to_value(family).unwrap_or_default();
+            record["directory"] = done.directory.display().to_string().into();
+            record["relative"] = done.relative.clone().into();
+            record["of_relative"] = done.of_relative.join(" ").into();
+            record
+        };
+        let families: Vec<Value> = done.summary.families.iter().map(record).collect();
+        Ok((families.into(), made_from_folders(command, seed, &Changes::new(), &from, &folders)))
     })
 }

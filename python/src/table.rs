@@ -13,7 +13,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use nearfar::records::Record;
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyList};
+use pyo3::types::{PyBytes, PyCapsule, PyList, PyType};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -40,14 +40,19 @@ impl Records {
 #[pymethods]
 impl Records {
     /// Those that such bytes hold.
-    #[staticmethod]
-    fn from_json(bytes: &[u8]) -> PyResult<Self> {
+    #[new]
+    fn new(bytes: &[u8]) -> PyResult<Self> {
         let all = serde_json::from_slice(bytes).map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self { all })
     }
 
     fn __len__(&self) -> usize {
         self.all.len()
+    }
+
+    /// How others get them: by their bytes.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyType>, (Bound<'py, PyBytes>,))> {
+        Ok((slf.get_type(), (slf.get().json(slf.py())?,)))
     }
 
     /// As JSON: numbers come back as they were.

@@ -126,6 +126,19 @@ def test_directories_are_compared_each_by_a_task(client, measured):
     assert there == here and there.notes == here.notes and len(there) > 0
 
 
+def test_each_directory_is_left_out_of_a_fit_by_a_task(client, tmp_path):
+    nearfar.cache(None)
+    folders = []
+    for iommu, ending in (("off", ""), ("4k", "-iommu-nosp")):
+        folders.append(tmp_path / f"nfp6000-mine_bdw-Xeon-E5-2630v4-dell-t430-s0-s0-s0{ending}")
+        nearfar.bench("dell-t430", iommu=iommu, files="lat_dma_sweep", short=True, folder=folders[-1])
+    left = nearfar.leave_one_out(*folders, sample=4, client=client).table()
+    assert left["directory"] == [str(folder) for folder in folders] and set(left["relative"]) != {"dell-t430"}
+    assert all(0 <= error < 30 for error in left["median_pct"])
+    with pytest.raises(nearfar.InputError, match="director"):
+        nearfar.leave_one_out(folders[0])
+
+
 def test_ablation_goes_on_from_what_it_found_and_is_not_stopped_with_a_false_verdict(client, measured, tmp_path):
     arguments = {"figures": ["host.llc.acquire"], "refit": ["host.dram.refresh_duration"], "state": tmp_path / "state"}
 

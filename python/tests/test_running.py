@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -193,6 +194,12 @@ def test_two_interpreters_share_one_cache(tmp_path):
     assert first == second and len(first) == 65
     kept = [file.name for file in (tmp_path / "shared").rglob("*") if file.is_file()]
     assert kept and not any(name.startswith(".") for name in kept), "nothing half-written is left"
+
+
+def test_results_can_be_sent_to_other_processes():
+    results = nearfar.run("latency-by-size", QUICK)
+    sent = pickle.loads(pickle.dumps(results))
+    assert sent == results and sent.provenance == results.provenance
 
 
 def test_results_are_written_whole_or_not_at_all(tmp_path):

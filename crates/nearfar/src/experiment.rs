@@ -2,7 +2,6 @@
 
 use machine::{ComputerScenario, ComputerSetup, Diagnostics, Doc, Library, Scenario, Setup};
 
-use crate::batch::{Job, run_all};
 use crate::bench::BenchError;
 use crate::cache;
 use crate::computer::{self, ComputerError};
@@ -139,25 +138,13 @@ pub fn sweep(
     for (_, experiment) in points {
         match experiment {
             Experiment::Bench(_) if accounting => return Err(ExperimentError::NoKernel),
-            Experiment::Bench(setup) => {
-                benches.push((
-                    scenario::bench_of(setup),
-                    scenario::runs_of(setup),
-                    scenario::length_of(setup),
-                ));
-            }
+            Experiment::Bench(setup) => benches.push(&**setup),
             Experiment::Computers(setup) => computers.push(&**setup),
         }
     }
-    let jobs: Vec<Job<'_>> = benches
-        .iter()
-        .flat_map(|(bench, runs, effort)| {
-            runs.iter().map(|&run| Job { bench, run, before: &[], effort: *effort })
-        })
-        .collect();
-    let mut outcomes = match jobs.is_empty() {
+    let mut done = match benches.is_empty() {
         true => Vec::new(),
-        false => run_all(&jobs, what, progress),
+        false => scenario::run_all(&benches, what, progress),
     }
     .into_iter();
     let mut counts = match computers.is_empty() {
@@ -165,17 +152,15 @@ pub fn sweep(
         false => computer::run_all(&computers, what, progress),
     }
     .into_iter();
-    let mut benches = benches.iter();
     let mut number = 0;
     let mut all = Vec::new();
     for (values, experiment) in points {
         let mut own = Vec::new();
         match experiment {
             Experiment::Bench(setup) => {
-                let (_, runs, _) = benches.next().expect("one for each");
-                for outcome in outcomes.by_ref().take(runs.len()) {
+                for one in done.next().expect("one for each")? {
                     number += 1;
-                    own.push(records::of_swept_run(&setup.scenario.name, number, &outcome?));
+                    own.push(records::of_swept_run(&setup.scenario.name, number, &one.outcome));
                 }
             }
             Experiment::Computers(setup) => {

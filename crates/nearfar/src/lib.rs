@@ -1,10 +1,7 @@
-//! Machine and scenario in, simulation, results out.
+//! PCIe host I/O simulated in software: machine and scenario in, simulation, results out.
 //!
-//! [`topology`] puts hardware together as the files describe it; [`bench`] runs
-//! pcie-bench on it, [`batch`] many times. What the program's commands do
-//! stands beside: [`compare`](mod@compare) measured with simulated.
-//!
-//! Most need no more than a scenario by its name or path, changes, and the records of what came out:
+//! What stands at this root is all that most need: a scenario by its name or path, changes, and the records of what came out.
+//! Keys of records are described in the repository's `docs/outputs.md`.
 //!
 //! ```
 //! use nearfar::{Experiment, ExperimentError, Library, Silent};
@@ -31,8 +28,45 @@
 //!     other => panic!("{other:?}"),
 //! }
 //! ```
+//!
+//! A sweep runs its points on all cores. What comes out depends on files, changes and seed alone:
+//!
+//! ```
+//! use nearfar::{Combination, Experiment, ExperimentError, Library, Silent, combinations, sweep};
+//!
+//! let library = Library::built_in();
+//! let over = [
+//!     ("dma_engine.tags".to_owned(), vec!["2".to_owned(), "32".to_owned()]),
+//!     ("pcie_bench.samples".to_owned(), vec!["500".to_owned()]),
+//! ];
+//! let load = |values: Combination| -> Result<_, ExperimentError> {
+//!     let experiment = Experiment::load(&library, "card-bandwidth", "over", &values)?;
+//!     Ok((values, experiment))
+//! };
+//! let points = combinations(&over).into_iter().map(load).collect::<Result<Vec<_>, _>>()?;
+//! let records = sweep(&points, false, &Silent)?;
+//! let gbit_per_s = |point: usize| records[point][0]["goodput_gbit_per_s"].as_f64().unwrap();
+//! assert!(gbit_per_s(1) > 2.0 * gbit_per_s(0), "few tags bound the bandwidth");
+//! # Ok::<(), ExperimentError>(())
+//! ```
+//!
+//! Beside these, each command of the program has its module:
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`mod@bench`], [`suite`] | one test of pcie-bench on a machine with a card; all of them |
+//! | [`mod@compare`], [`mod@fit`] | rows that were measured against the same rows simulated; figures fitted to them |
+//! | [`computer`], [`scenario`] | a scenario of programs on computers, or of pcie-bench, with results as typed values |
+//! | [`counters`] | what was counted meanwhile, and which resource binds |
+//! | [`prototype`] | a device of your own in a slot of a simulated host |
+//! | [`reproduce`] | claims of papers, judged |
+//! | [`trace`] | what passes the links, packet by packet |
+//! | [`cache`] | results that were simulated before |
+//!
+//! Types of other crates that stand in what these take and give are found under the crates' names: [`machine`], [`platform`],
+//! [`results`], [`units`] and [`wire`].
 
-pub mod batch;
+mod batch;
 pub mod bench;
 pub mod cache;
 pub mod compare;
@@ -40,16 +74,21 @@ pub mod computer;
 pub mod counters;
 pub mod experiment;
 pub mod fit;
-pub mod links;
+mod links;
 pub mod progress;
 pub mod prototype;
 pub mod records;
 pub mod reproduce;
 pub mod scenario;
 pub mod suite;
+// Hardware as files describe it, for tests and fuzzing of its parts: no part of the face.
+#[doc(hidden)]
 pub mod topology;
 pub mod trace;
 
-pub use experiment::{Experiment, ExperimentError};
+pub use experiment::{Changes, Combination, Experiment, ExperimentError, combinations, sweep};
+pub use links::LinkState;
 pub use machine::Library;
-pub use progress::Silent;
+pub use progress::{Progress, Silent};
+pub use records::Record;
+pub use {machine, platform, results, units, wire};

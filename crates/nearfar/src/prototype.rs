@@ -3,6 +3,68 @@
 //!
 //! The device is anything that implements [`platform::device::Device`]. Its PCIe core, with tags and link, is that of a
 //! card's part file; root complex, caches and IOMMU are the machine's.
+//!
+//! A card with one register and 64 bytes of memory, which it fills from the host by DMA:
+//!
+//! ```
+//! use nearfar::platform::device::{
+//!     BarAccess, Device, DeviceBus, Dma, DmaAttributes, DmaError, Function, FunctionIndex, PortIndex, Reset, Token,
+//! };
+//! use nearfar::prototype::{Prototype, PrototypeError, Socket};
+//! use nearfar::units::{Duration, Iova};
+//! use nearfar::wire::pcie::config::{ConfigSpace, PcieParams};
+//! use nearfar::wire::pcie::{Generation, Width};
+//! use nearfar::Library;
+//!
+//! struct Scratch([u8; 64]);
+//!
+//! impl Device for Scratch {
+//!     fn functions(&self) -> Vec<Function> {
+//!         let link = PcieParams::endpoint(Generation::Gen3, Width::X8);
+//!         let config = ConfigSpace::endpoint(0x1d1d, 1, 0x05_80_00).bar64(0, 4096, false).msi(1).pcie(link);
+//!         vec![Function { port: PortIndex(0), config: config.build().expect("one region and one interrupt fit") }]
+//!     }
+//!
+//!     fn reset(&mut self, _: &mut dyn DeviceBus, _: Reset) {
+//!         self.0 = [0; 64];
+//!     }
+//!
+//!     fn bar_read(&mut self, _: &mut dyn DeviceBus, at: BarAccess, data: &mut [u8]) -> Duration {
+//!         let from = at.offset.get() as usize % self.0.len();
+//!         let length = data.len().min(self.0.len() - from);
+//!         data[..length].copy_from_slice(&self.0[from..][..length]);
+//!         Duration::from_ns(50)
+//!     }
+//!
+//!     fn bar_write(&mut self, bus: &mut dyn DeviceBus, _: BarAccess, data: &[u8]) {
+//!         let Ok(address) = data.try_into().map(u64::from_le_bytes) else { return };
+//!         bus.read(Dma {
+//!             function: FunctionIndex(0),
+//!             address: Iova::new(address),
+//!             length: 64,
+//!             token: Token(0),
+//!             attributes: DmaAttributes::default(),
+//!         });
+//!     }
+//!
+//!     fn read_done(&mut self, bus: &mut dyn DeviceBus, _: Token, outcome: Result<&[u8], DmaError>) {
+//!         if let Ok(data) = outcome {
+//!             self.0.copy_from_slice(data);
+//!             bus.interrupt(FunctionIndex(0), 0);
+//!         }
+//!     }
+//! }
+//!
+//! let socket = Socket { machine: "dell-t430", card: "nfp6000", iommu: "strict", seed: 1 };
+//! let host = Prototype::new(&Library::built_in(), &socket, Box::new(Scratch([0; 64])), Default::default())?;
+//! let memory = host.allocate(64)?;
+//! host.store(memory.cpu, vec![7; 64])?;
+//! host.write(0, 0, memory.bus.get().to_le_bytes().to_vec())?;
+//! assert!(host.wait_for_interrupt(0, 0, Duration::from_us(10))?);
+//! let (data, took) = host.read(0, 8, 4)?;
+//! assert!(data == [7; 4] && took > Duration::from_ns(300), "{data:?} after {took}");
+//! # Ok::<(), PrototypeError>(())
+//! ```
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -4,8 +4,8 @@ use machine::{BenchRun, Interface, Machine, Setup};
 use results::pciebench::{Cache, Pattern, Run, Test};
 use units::Bytes;
 
-use crate::batch::{Job, Length, run_all};
-use crate::bench::{Bench, BenchError, Effort, Outcome};
+use crate::batch::{self, Job};
+use crate::bench::{Bench, BenchError, Effort, Length, Outcome};
 use crate::progress::Progress;
 
 /// A run of a scenario with what it gave.
@@ -41,7 +41,7 @@ pub fn runs_of(setup: &Setup) -> Vec<Run> {
 }
 
 /// How long the runs of a scenario are.
-pub fn length_of(setup: &Setup) -> Length {
+pub(crate) fn length_of(setup: &Setup) -> Length {
     match setup.scenario.pcie_bench.samples {
         Some(samples) => Length::Exactly(Effort { samples, ..Effort::default() }),
         None => Length::Steady,
@@ -53,12 +53,28 @@ pub fn length_of(setup: &Setup) -> Length {
 /// # Errors
 /// The first run that cannot be simulated.
 pub fn run(setup: &Setup, progress: &dyn Progress) -> Result<Vec<Done>, BenchError> {
-    let (bench, runs, effort) = (bench_of(setup), runs_of(setup), length_of(setup));
-    let jobs: Vec<Job<'_>> =
-        runs.iter().map(|&run| Job { bench: &bench, run, before: &[], effort }).collect();
-    let outcomes = run_all(&jobs, &setup.scenario.name, progress);
-    let done = |(&run, outcome): (_, Result<Outcome, _>)| Ok(Done { run, outcome: outcome? });
-    runs.iter().zip(outcomes).map(done).collect()
+    run_all(&[setup], &setup.scenario.name, progress).remove(0)
+}
+
+/// Runs several scenarios on all cores: what each gave, or its first run that cannot be simulated. `what` is told to who
+/// watches.
+pub fn run_all(setups: &[&Setup], what: &str, progress: &dyn Progress) -> Vec<Result<Vec<Done>, BenchError>> {
+    let benches: Vec<(Bench, Vec<Run>, Length)> =
+        setups.iter().map(|setup| (bench_of(setup), runs_of(setup), length_of(setup))).collect();
+    let jobs: Vec<Job<'_>> = benches
+        .iter()
+        .flat_map(|(bench, runs, effort)| {
+            runs.iter().map(|&run| Job { bench, run, before: &[], effort: *effort })
+        })
+        .collect();
+    let mut outcomes = batch::run_all(&jobs, what, progress).into_iter();
+    let done = |(&run, outcome): (&Run, Result<Outcome, _>)| Ok(Done { run, outcome: outcome? });
+    // Each takes all of its own, also behind a run that cannot be.
+    let own = |(_, runs, _): &(_, Vec<Run>, _)| {
+        let own: Vec<_> = outcomes.by_ref().take(runs.len()).collect();
+        runs.iter().zip(own).map(done).collect()
+    };
+    benches.iter().map(own).collect()
 }
 
 fn run_of(run: &BenchRun) -> Run {

@@ -5,7 +5,7 @@
 >>> polars.DataFrame(results.rows)
 
 - Files: `Machine`, `Part`, `Scenario` and others, loaded by name (`Machine.names()`), changed and built in code.
-- Runs: `run`, `sweep`, `bench`, `compare`, `fit`, `ablate`, `trace`. With `client`, a Dask cluster does the work.
+- Runs: `run`, `sweep`, `bench`, `compare`, `fit`, `leave_one_out`, `ablate`, `trace`. With `client`, a Dask cluster does the work.
 - What comes out: `Results`, whose tables polars, pandas and pyarrow take without a copy.
 - `Device` and `Prototype`: a device written in Python, in a slot of a simulated host.
 - What goes wrong: `InputError` with file, line and what would be right; `RunError`; `ClusterError` and `VersionError`.
@@ -25,7 +25,7 @@ from .devices import Device, Memory, Prototype
 from .errors import ClusterError, Error, InputError, Problem, RunError, VersionError
 from .files import Cluster, Drive, Figure, File, Gpu, Kernel, Machine, Nic, Ntb, Part, Scenario, Switch
 from .results import Results
-from .running import Comparison, Fit, ablate, bench, compare, fit, run, sweep, trace
+from .running import Comparison, Fit, ablate, bench, compare, fit, leave_one_out, run, sweep, trace
 from .values import Library
 
 __version__: str = _nearfar.VERSION
@@ -52,5 +52,6 @@ with contextlib.suppress(OSError):
 __all__ = [
     "Bus", "Cluster", "ClusterError", "Comparison", "Device", "Drive", "Error", "Figure", "File", "Fit", "Gpu", "InputError",
     "Kernel", "Library", "Machine", "Memory", "Nic", "Ntb", "Part", "Problem", "Prototype", "Results", "RunError", "Scenario",
-    "Switch", "Table", "VersionError", "ablate", "bench", "cache", "cache_used", "compare", "fit", "run", "sweep", "trace",
+    "Switch", "Table", "VersionError", "ablate", "bench", "cache", "cache_used", "compare", "fit", "leave_one_out", "run", "sweep",
+    "trace",
 ]

@@ -100,6 +100,24 @@ def keep_memory() -> None:
         mallopt(trim_threshold, 2 * largest)
 
 
+@contextlib.contextmanager
+def unsampled() -> Iterator[None]:
+    """Keeps the worker from looking at the task's stack a hundred times a second, for its profile, which takes two percent of a
+    core: of a task that is one call of the simulator's it would show that call alone."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    sampling = worker.periodic_callbacks.get("profile")
+    if sampling is None:
+        yield
+        return
+    worker.loop.add_callback(sampling.stop)
+    try:
+        yield
+    finally:
+        worker.loop.add_callback(sampling.start)
+
+
 def work(wanted: str, function: str, folders: list[str], texts: dict[str, str], arguments: tuple) -> Any:
     """What a worker does: one of the simulator's functions, on one thread."""
     if wanted != _nearfar.BUILD:
@@ -108,17 +126,8 @@ def work(wanted: str, function: str, folders: list[str], texts: dict[str, str], 
         refuse(get_worker().address, _nearfar.BUILD, wanted)
     keep_memory()
     library = _nearfar.Library(folders, list(texts.items()))
-    done = getattr(_nearfar, function)(library, *arguments, 1, None)
-    return packed(done)
-
-
-def packed(value: Any) -> Any:
-    """Records as bytes, which can be sent."""
-    if isinstance(value, _nearfar.Records):
-        return value.json()
-    if isinstance(value, (list, tuple)):
-        return type(value)(packed(one) for one in value)
-    return value
+    with unsampled():
+        return getattr(_nearfar, function)(library, *arguments, 1, None)
 
 
 def in_order(
@@ -162,7 +171,7 @@ def sweep_points(
 
         def take(number: int, outcome: Any) -> None:
             for place, one in zip(batches[number], outcome[0], strict=True):
-                records[place] = _nearfar.Records.from_json(one)
+                records[place] = one
                 if keys[place]:
                     _nearfar.keep(keys[place], records[place])
 
@@ -170,28 +179,10 @@ def sweep_points(
     return records, provenance
 
 
-def compare_folders(
-    client: Client | str, library: Library, folders: list[str], rest: tuple, tell: Callable | None
-) -> list[tuple]:
-    """The comparison of each folder."""
-    done: list[Any] = [None] * len(folders)
-
-    def take(number: int, outcome: Any) -> None:
-        rows, families, *others = outcome
-        done[number] = (_nearfar.Records.from_json(rows), _nearfar.Records.from_json(families), *others)
-
-    with connected(client) as cluster:
-        in_order(cluster, "compare", library, [(folder, *rest) for folder in folders], "compare", tell, take)
-    return done
-
-
-def ablate_groups(client: Client | str, library: Library, tasks: list[tuple], tell: Callable | None) -> list[tuple]:
-    """What ablation finds of each group of folders."""
+def all_tables(client: Client | str, function: str, library: Library, tasks: list[tuple], tell: Callable | None) -> list[tuple]:
+    """What one of the simulator's functions gives for each of these arguments, a task for each."""
     done: list[Any] = [None] * len(tasks)
 
-    def take(number: int, outcome: Any) -> None:
-        done[number] = (_nearfar.Records.from_json(outcome[0]), *outcome[1:])
-
     with connected(client) as cluster:
-        in_order(cluster, "ablate", library, tasks, "ablate", tell, take)
+        in_order(cluster, function, library, tasks, function.replace("_", " "), tell, done.__setitem__)
     return done

@@ -208,9 +208,9 @@ def compare(
     rest = (machine_name, card_name, (sockets, iommu), *given, files, sample, held_out, seed, command)
     with shown(progress) as tell:
         if client is not None:
-            from .cluster import compare_folders
+            from .cluster import all_tables
 
-            done = compare_folders(client, where, folders, rest, tell)
+            done = all_tables(client, "compare", where, [(folder, *rest) for folder in folders], tell)
         else:
             done = [_nearfar.compare(where._native(), folder, *rest, _jobs(jobs), tell) for folder in folders]
     records, families, provenance, notes, problems = zip(*done)
@@ -311,12 +311,42 @@ def ablate(
         tasks.append((group, None, list(figures), list(refit), file, seed, call("ablate", group, figures=list(figures))))
     with shown(progress) as tell:
         if client is not None:
-            from .cluster import ablate_groups
+            from .cluster import all_tables
 
-            done = ablate_groups(client, where, tasks, tell)
+            done = all_tables(client, "ablate", where, tasks, tell)
         else:
             done = [_nearfar.ablate(where._native(), *task, _jobs(jobs), tell) for task in tasks]
     return Results(_nearfar.Records.joined([one[0] for one in done]), _together([one[2] for one in done]))
+
+
+def leave_one_out(
+    *directories: _Path,
+    sample: int | None = None,
+    seed: int = 1,
+    client: Client | str | None = None,
+    jobs: int | None = None,
+    progress: bool | Tell | None = None,
+    library: Library | None = None,
+) -> Results:
+    """Leaves each of the directories, all of one machine, out in turn: fits to the others, and compares with the one left out.
+    That is how far off a new configuration of a fitted machine is.
+
+    Each fit begins with what is known without results, a relative's file and data sheets. `sample` takes about so many rows of each
+    family of files. With `client`, each directory is a task of a Dask cluster, whose workers have to see the directories. The table has
+    `directory`, `family`, `median_pct`, `p90_pct`, `worst_pct` (percent), `relative`, the machine that the fit began with, and
+    `of_relative`, figures that stayed its. Raises as `run`.
+    """
+    folders = _folders(directories)
+    where = library or Library()
+    tasks = [(folder, folders, sample, seed, call("leave_one_out", folders, sample=sample)) for folder in folders]
+    with shown(progress) as tell:
+        if client is not None:
+            from .cluster import all_tables
+
+            done = all_tables(client, "leave_out", where, tasks, tell)
+        else:
+            done = [_nearfar.leave_out(where._native(), *task, _jobs(jobs), tell) for task in tasks]
+    return Results(_nearfar.Records.joined([one[0] for one in done]), _together([one[1] for one in done]))
 
 
 def trace(

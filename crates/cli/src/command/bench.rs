@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use machine::{Doc, IommuMode, Machine, Part, Sockets};
+use nearfar::LinkState;
 use nearfar::bench::Bench;
 use nearfar::compare::apply;
-use nearfar::links::LinkState;
 use nearfar::suite::{self, Suite};
 use results::pciebench::{to_dat, write_file};
 

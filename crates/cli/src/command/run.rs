@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use machine::{ComputerSetup, Library};
+use nearfar::LinkState;
 use nearfar::experiment::Experiment;
-use nearfar::links::LinkState;
 use nearfar::{computer, records, scenario};
 
 use crate::failure::Failure;

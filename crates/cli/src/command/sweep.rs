@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use machine::{ComputerSetup, Library, Setup};
-use nearfar::batch::{Job, run_all};
-use nearfar::bench::{Bench, Outcome};
+use nearfar::LinkState;
 use nearfar::computer::Counts;
 use nearfar::experiment::{Combination, Experiment, combinations};
-use nearfar::links::LinkState;
-use nearfar::{computer, records, scenario};
+use nearfar::scenario::{self, Done};
+use nearfar::{computer, records};
 use results::Provenance;
 use results::pciebench::{Row, Run};
 use serde_json::Value;
@@ -56,12 +55,7 @@ pub struct Arguments {
 }
 
 /// A combination of values, and what it makes of the scenario.
-struct Variant {
-    values: Combination,
-    bench: Bench,
-    runs: Vec<Run>,
-    setup: Box<Setup>,
-}
+type Variant<T> = (Combination, Box<T>);
 
 /// What a sweep gave.
 struct Swept {
@@ -92,10 +86,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     for values in combinations(&arguments.over) {
         match load(&library, arguments, &values)? {
             Experiment::Computers(setup) => computers.push((values, setup)),
-            Experiment::Bench(setup) => {
-                let (bench, runs) = (scenario::bench_of(&setup), scenario::runs_of(&setup));
-                variants.push(Variant { values, bench, runs, setup });
-            }
+            Experiment::Bench(setup) => variants.push((values, setup)),
         }
     }
     let swept = match computers.is_empty() {
@@ -145,57 +136,53 @@ fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Resul
     arguments.records.write(swept.rows.clone(), provenance)
 }
 
-fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant]) -> Result<Swept, Failure> {
+fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant<Setup>]) -> Result<Swept, Failure> {
     if arguments.accounting {
         return Err(Failure::new(
             "--accounting is for scenarios with computers: this one has a machine with a card, on which no kernel runs",
         ));
     }
-    let jobs: Vec<Job<'_>> = variants
-        .iter()
-        .flat_map(|v| {
-            let effort = scenario::length_of(&v.setup);
-            v.runs.iter().map(move |&run| Job { bench: &v.bench, run, before: &[], effort })
-        })
-        .collect();
-    let mut outcomes = run_all(&jobs, &arguments.scenario, progress::of(common).as_ref()).into_iter();
-    let mut all: Vec<(&Variant, Vec<Outcome>)> = Vec::new();
-    for variant in variants {
-        let outcomes = outcomes.by_ref().take(variant.runs.len()).collect::<Result<Vec<_>, _>>()?;
-        all.push((variant, outcomes));
+    let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
+    let done = scenario::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());
+    let mut all: Vec<(&Combination, Vec<Done>)> = Vec::new();
+    for ((values, _), done) in variants.iter().zip(done) {
+        all.push((values, done?));
     }
     let mut rows = Vec::new();
-    for (variant, outcomes) in &all {
-        for outcome in outcomes {
-            let mut row = records::of_swept_run(&arguments.scenario, rows.len() + 1, outcome);
-            records::add_values(&mut row, &variant.values);
+    for (values, done) in &all {
+        for one in done {
+            let mut row = records::of_swept_run(&arguments.scenario, rows.len() + 1, &one.outcome);
+            records::add_values(&mut row, values);
             rows.push(row);
         }
     }
-    let first = variants.first();
+    let first = setups.first();
     Ok(Swept {
-        title: first.map_or_else(String::new, |variant| variant.setup.scenario.summary.clone()),
+        title: first.map_or_else(String::new, |setup| setup.scenario.summary.clone()),
         tables: bench_tables(&all),
         links: variants
             .iter()
-            .map(|v| (v.values.clone(), LinkState::of_bench(&v.bench).into_iter().collect()))
+            .map(|(values, setup)| {
+                let link = LinkState::of_bench(&scenario::bench_of(setup));
+                (values.clone(), link.into_iter().collect())
+            })
             .collect(),
         rows,
         text: String::new(),
         failed: false,
-        seed: first.map_or(1, |variant| variant.bench.seed),
+        seed: first.map_or(1, |setup| setup.scenario.seed.unwrap_or(1)),
     })
 }
 
 /// A table for latencies and one for bandwidths: a row for each combination, a column for each run.
-fn bench_tables(all: &[(&Variant, Vec<Outcome>)]) -> Vec<Table> {
-    let Some((first, _)) = all.first() else { return Vec::new() };
+fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
+    let Some((_, first)) = all.first() else { return Vec::new() };
     let of = |title: &str, unit: &'static str, wanted: fn(&Row) -> Option<f64>| -> Option<Table> {
         let mut table = Table::new(title);
         let same =
             |others: &[&Run], of: fn(&Run) -> String| others.iter().all(|run| of(run) == of(others[0]));
-        for (variant, outcomes) in all {
-            let runs: Vec<&Run> = variant.runs.iter().collect();
+        for (values, done) in all {
+            let runs: Vec<&Run> = done.iter().map(|one| &one.run).collect();
             let parts: [fn(&Run) -> String; 6] = [
                 |run| run.test.to_string(),
                 |run| run.pattern.to_string(),
@@ -207,18 +194,17 @@ fn bench_tables(all: &[(&Variant, Vec<Outcome>)]) -> Vec<Table> {
             // What is the same in all runs needs no place in each heading, and what is swept is not in it either.
             let told: Vec<_> = parts.iter().filter(|of| !same(&runs, **of)).collect();
             let mut cells = Vec::new();
-            for (run, outcome) in runs.iter().zip(outcomes) {
-                let Some(value) = wanted(&outcome.row) else { continue };
-                let name = told.iter().map(|of| of(run)).collect::<Vec<_>>().join(" ");
+            for one in done {
+                let Some(value) = wanted(&one.outcome.row) else { continue };
+                let name = told.iter().map(|of| of(&one.run)).collect::<Vec<_>>().join(" ");
                 let name = if name.is_empty() { "all".to_owned() } else { name };
                 cells.push((Column { name, unit }, value));
             }
-            let outcome = outcomes.first();
-            table.add(&variant.values, cells, outcome.map(|outcome| outcome.window.binding("")));
+            table.add(values, cells, done.first().map(|one| one.outcome.window.binding("")));
         }
         (!table.is_empty()).then_some(table)
     };
-    let run = &first.runs[0];
+    let run = first[0].run;
     let median = |row: &Row| match row {
         Row::Latency(row) => Some(row.ns.median),
         Row::Bandwidth(_) => None,
@@ -237,7 +223,7 @@ fn bench_tables(all: &[(&Variant, Vec<Outcome>)]) -> Vec<Table> {
 fn on_computers(
     common: &Common,
     arguments: &Arguments,
-    variants: &[(Combination, Box<ComputerSetup>)],
+    variants: &[Variant<ComputerSetup>],
 ) -> Result<Swept, Failure> {
     let setups: Vec<_> = variants.iter().map(|(_, setup)| &**setup).collect();
     let all = computer::run_all(&setups, &arguments.scenario, progress::of(common).as_ref());

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use nearfar::LinkState;
 use nearfar::experiment::Experiment;
-use nearfar::links::LinkState;
 use nearfar::scenario::{bench_of, runs_of};
 use nearfar::trace::timeline::Timeline;
 use nearfar::trace::{

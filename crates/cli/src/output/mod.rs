@@ -14,8 +14,8 @@ use machine::Library;
 use results::Provenance;
 use results::provenance::{Input, command_line};
 
+use nearfar::LinkState;
 use nearfar::bench::Bench;
-use nearfar::links::LinkState;
 use nearfar::records::made_from;
 
 pub use counters::{counter_summary, counter_table};
@@ -188,7 +188,7 @@ pub fn file(text: &str) -> Result<PathBuf, String> {
     files::check(&path).map(|()| path).map_err(|error| format!("it cannot be written: {error}"))
 }
 
-/// As [`file`], of bytes that are no text.
+/// As [`file()`], of bytes that are no text.
 pub fn binary(text: &str) -> Result<PathBuf, String> {
     match text {
         "-" => Err("it is no text for a terminal; name a file".into()),

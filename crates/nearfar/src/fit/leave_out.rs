@@ -26,25 +26,26 @@ pub struct LeftOut {
     pub summary: Summary,
 }
 
-/// Leaves each of the directories, all of one machine, out in turn. Each fit begins with what is known without results: the
-/// nearest measured relative's file, and over it what data sheets, standards and the machine itself say. At most about
-/// `sample` rows of each family are compared. The card stays as it is.
+/// Leaves each of the directories, all of one machine, out in turn.
 ///
 /// # Errors
-/// As [`super::fit`]; fewer than two directories.
+/// As for [one](leave_out).
 pub fn leave_one_out(
     paths: &[PathBuf],
     options: &Options,
     sample: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<Vec<LeftOut>, FitError> {
-    if paths.len() < 2 {
-        return Err(FitError::OneDirectory);
-    }
     paths.iter().map(|path| leave_out(path, paths, options, sample, progress)).collect()
 }
 
-fn leave_out(
+/// Fits to the other directories, all of one machine, and compares with the one at `path`. The fit begins with what is known
+/// without results: the nearest measured relative's file, and over it what data sheets, standards and the machine itself say.
+/// At most about `sample` rows of each family are compared. The card stays as it is.
+///
+/// # Errors
+/// As [`super::fit`]; no other directory.
+pub fn leave_out(
     path: &Path,
     paths: &[PathBuf],
     options: &Options,
@@ -53,6 +54,9 @@ fn leave_out(
 ) -> Result<LeftOut, FitError> {
     let (mut problems, mut doubts) = (Vec::new(), Vec::new());
     let rest: Vec<&PathBuf> = paths.iter().filter(|other| *other != path).collect();
+    if rest.is_empty() {
+        return Err(FitError::OneDirectory);
+    }
     let read = |path: &&PathBuf| Measured::read(path, options, &mut problems, &mut doubts);
     let directories: Vec<Measured> = rest.iter().map(read).collect::<Result<_, _>>()?;
     same_machine(&directories)?;

@@ -28,7 +28,7 @@ use thiserror::Error;
 use crate::compare::{self, CompareError};
 use crate::progress::Progress;
 pub use ablate::{Ablated, Ablation, Verdict, ablate};
-pub use leave_out::{LeftOut, leave_one_out};
+pub use leave_out::{LeftOut, leave_one_out, leave_out};
 use measured::{Measured, compared_with, samples};
 pub use plan::{BY_HAND, TARGETS, Target};
 pub use rows::{Circumstances, Informs};

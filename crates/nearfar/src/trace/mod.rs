@@ -2,6 +2,18 @@
 //!
 //! A [`Recorder`] collects packets from the taps of links; [`Capture`] is what it holds at the end, in order of
 //! time. [`Row`] decodes a packet from its bytes; [`listing`], [`csv`], [`pcapng`] and [`perfetto`] write rows and timelines.
+//!
+//! ```
+//! use nearfar::trace::{Span, bench, listing};
+//! use nearfar::{Experiment, Library};
+//!
+//! let changes = [("pcie_bench.samples".to_owned(), "100".to_owned())];
+//! let loaded = Experiment::load(&Library::built_in(), "latency-by-size", "set", &changes);
+//! let Ok(Experiment::Bench(setup)) = loaded else { panic!("{loaded:?}") };
+//! let (capture, _) = bench::trace(&setup, 1, Span { packets: 8, ..Span::default() })?;
+//! assert!(listing::listing(&capture, false).contains("MRd"));
+//! # Ok::<(), nearfar::bench::BenchError>(())
+//! ```
 
 pub mod bench;
 pub mod computers;
