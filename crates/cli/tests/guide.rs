@@ -49,6 +49,48 @@ fn every_command_of_the_guide_runs() {
     assert!(count >= 25, "the guide has {count} commands");
 }
 
+/// Cells with a median and a 90th percentile.
+fn errors(text: &str) -> impl Iterator<Item = &str> {
+    text.split('|').map(str::trim).filter(|cell| cell.ends_with('%') && cell.contains(" / "))
+}
+
+#[test]
+fn what_the_guide_says_of_accuracy_is_what_was_measured() {
+    let root = Path::new(PAGES).join("../../..");
+    let of = |path: &str| std::fs::read_to_string(root.join(path)).expect("a page of the repository");
+    let measured = of("docs/accuracy.md");
+    let measured: Vec<&str> = errors(&measured).collect();
+    for page in ["docs/guide/src/model.md", "README.md"] {
+        let text = of(page);
+        assert!(errors(&text).count() >= 8, "{page} has a table");
+        for said in errors(&text) {
+            assert!(measured.contains(&said), "{page} says {said}, docs/accuracy.md does not");
+        }
+    }
+}
+
+/// What a page's command draws, the page shows. `UPDATE_EXPECT=1` draws it anew.
+#[test]
+fn every_figure_that_a_command_draws_is_in_its_page() {
+    let mut count = 0;
+    for (page, text) in pages() {
+        for words in commands(&text) {
+            let drawn = words.iter().position(|word| *word == "--plot").map(|option| words[option + 1]);
+            let Some(name) = drawn else { continue };
+            assert!(text.contains(&format!("]({name})")), "{}: {name} is not shown", page.display());
+            if std::env::var_os("UPDATE_EXPECT").is_some() {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+                let done = command.args(&words).arg("--quiet").current_dir(PAGES).status();
+                assert!(done.is_ok_and(|status| status.success()), "nearfar {}", words.join(" "));
+                std::fs::remove_file(Path::new(PAGES).join(format!("{name}.provenance.json")))
+                    .expect("beside it");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 0, "the guide draws figures");
+}
+
 #[test]
 fn every_page_is_in_the_table_of_contents_and_every_link_leads_somewhere() {
     let pages = pages();
