@@ -4,7 +4,7 @@
 //   NVME_FILES=DIR/a-nvme0n1 LD_PRELOAD=./nvme-files.so nvme smart-log /dev/null
 //
 // Identify and Get Log Page answer from the file that is named as nvme-cli's command; what there is no file for is an invalid
-// field. /dev/null stands for the drive: it is a character device that everybody can open.
+// field. effects-log wants `--csi=0`: without it nvme-cli looks for a register of the drive. /dev/null stands for the drive: it is a character device that everybody can open.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

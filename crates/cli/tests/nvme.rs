@@ -50,7 +50,28 @@ fn a_drives_pages_are_decoded() {
     );
     assert!(nvme(&["error-log"]).contains("entries:64"));
     assert!(nvme(&["list-ns"]).contains("0x1") && nvme(&["ns-descs", "-n", "1"]).contains("eui64"));
-    assert!(nvme(&["fw-log"]).contains("frs1"));
+    // One slot of firmware, which cannot be written, and it holds what runs.
+    assert_eq!(of(&controller, "frmw"), "0x3");
+    let firmware = nvme(&["fw-log"]);
+    assert!(firmware.contains("afi  : 0x1") && firmware.contains("frs1") && !firmware.contains("frs2"));
+    assert_eq!(of(&controller, "ieee"), "5cd2e4");
+    let kelvin = |field: &str| of(&controller, field).parse::<u32>().unwrap();
+    assert!(313 < kelvin("wctemp") && kelvin("wctemp") < kelvin("cctemp"), "{controller}");
+    // What the effects log says is supported, the controller says it has, and the other way round. Without the option nvme-cli
+    // looks for a register of the drive.
+    let effects = nvme(&["effects-log", "--csi=0"]);
+    let capabilities = of(&controller, "oacs");
+    let capabilities = u32::from_str_radix(capabilities.trim_start_matches("0x"), 16).unwrap();
+    let commands = [
+        (1 << 0, "Security Send"),
+        (1 << 1, "Format NVM"),
+        (1 << 2, "Firmware Commit"),
+        (1 << 3, "Namespace Attachment"),
+        (1 << 4, "Device Self-test"),
+    ];
+    for (bit, command) in commands {
+        assert_eq!(effects.contains(command), capabilities & bit != 0, "{command}: {effects}");
+    }
 }
 
 needs::tests!(

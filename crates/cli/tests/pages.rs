@@ -1,5 +1,5 @@
-//! Pages in a browser without a screen: they load without complaint, need nothing from elsewhere, draw their charts, and are
-//! no wider than a telephone.
+//! Pages in a browser without a screen: they load without complaint, need nothing from elsewhere, draw their charts, are no wider
+//! than a telephone, are used by keys alone, and can be read in light and dark.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,16 +13,18 @@ fn folder() -> PathBuf {
 }
 
 /// What the browser makes of a page with this script at its end, `width` pixels wide.
-fn dom(page: &Path, width: u32, script: &str) -> String {
+fn dom(page: &Path, width: u32, theme: &str, script: &str) -> String {
     let text = std::fs::read_to_string(page).unwrap();
     assert!(!text.contains("<script"), "a page needs no script");
-    let probe = page.with_extension(format!("{width}.html"));
+    let probe = page.with_extension(format!("{theme}.html"));
+    let scheme = u8::from(theme == "light");
     let script = format!("<script>{script}</script></body>");
     std::fs::write(&probe, text.replacen("</body>", &script, 1)).unwrap();
     let output = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
         .arg("--host-resolver-rules=MAP * ~NOTFOUND")
         .arg(format!("--user-data-dir={}", folder().join("profile").display()))
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
         .arg(format!("--window-size={width},900"))
         .arg(&probe)
         .output()
@@ -43,12 +45,24 @@ const MEASURE: &str = "\
     const lost = [...document.querySelectorAll('nav a')].filter(e => !document.getElementById(e.hash.slice(1))).map(e => e.hash);\
     const clipped = [...document.querySelectorAll('figure svg text:not([transform])')].filter(e => { const t = e.getBoundingClientRect(), \
         s = e.closest('svg').getBoundingClientRect(); return t.right > s.right + 1 || t.left < s.left - 1; }).map(e => e.textContent);\
-    document.body.setAttribute('data-probe', JSON.stringify({wide, drawn, elsewhere, lost, clipped, \
+    const all = [...document.querySelectorAll('a[href], summary, .scroll')].filter(e => e.checkVisibility());\
+    const unreached = all.filter(e => { e.focus(); return document.activeElement !== e; }).map(e => e.outerHTML.slice(0, 80));\
+    const folded = [...document.querySelectorAll('figure')].filter(e => !e.querySelector('details table tbody tr')).length;\
+    const light = c => { const [r, g, b] = c.match(/[0-9.]+/g).map(v => { v /= 255; \
+        return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };\
+    const ground = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; \
+        if (!c.endsWith(', 0)')) return c; } return 'rgb(255, 255, 255)'; };\
+    const contrast = e => { const a = light(getComputedStyle(e).color), b = light(ground(e)); \
+        return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05); };\
+    const faint = [...document.querySelectorAll('p, a, td, th, h1, h2, h3, li, summary, .badge')]\
+        .filter(e => e.checkVisibility() && contrast(e) < 4.5).map(e => e.outerHTML.slice(0, 80));\
+    const ground_is = light(getComputedStyle(document.body).backgroundColor) < 0.2 ? 'dark' : 'light';\
+    document.body.setAttribute('data-probe', JSON.stringify({wide, drawn, elsewhere, lost, clipped, unreached, folded, faint, ground_is, \
         height: document.body.scrollHeight, \
         titles: document.querySelectorAll('svg circle title').length}));";
 
-fn probe(page: &Path) -> serde_json::Value {
-    let dom = dom(page, 500, MEASURE);
+fn probe(page: &Path, theme: &str) -> serde_json::Value {
+    let dom = dom(page, 500, theme, MEASURE);
     let (_, rest) = dom.split_once("data-probe=\"").expect("the script ran");
     let text = rest.split('"').next().unwrap().replace("&quot;", "\"");
     serde_json::from_str(&text).unwrap()
@@ -80,14 +94,17 @@ fn pages_are_drawn_at_any_width_and_need_nothing_else() {
     for (name, arguments) in pages {
         let page = folder.join(format!("{name}.html"));
         made(arguments, &page);
-        let seen = probe(&page);
-        let nothing = serde_json::json!([]);
-        for what in ["wide", "elsewhere", "lost", "clipped"] {
-            assert_eq!(seen[what], nothing, "{name}, {what}: {seen}");
+        for theme in ["light", "dark"] {
+            let seen = probe(&page, theme);
+            let nothing = serde_json::json!([]);
+            for what in ["wide", "elsewhere", "lost", "clipped", "unreached", "faint"] {
+                assert_eq!(seen[what], nothing, "{name}, {theme}, {what}: {seen}");
+            }
+            assert_eq!((&seen["ground_is"], &seen["folded"]), (&theme.into(), &0.into()), "{name}: {seen}");
+            assert!(seen["drawn"].as_u64() > Some(0) && seen["titles"].as_u64() >= Some(2), "{name}: {seen}");
+            // As many lines as somebody scrolls through.
+            assert!(seen["height"].as_u64() < Some(20_000), "{name}: {seen}");
         }
-        assert!(seen["drawn"].as_u64() > Some(0) && seen["titles"].as_u64() >= Some(2), "{name}: {seen}");
-        // As many lines as somebody scrolls through.
-        assert!(seen["height"].as_u64() < Some(20_000), "{name}: {seen}");
     }
 }
 

@@ -8,6 +8,7 @@ use nearfar::LinkState;
 use nearfar::bench::Bench;
 use nearfar::compare::apply;
 use nearfar::suite::{self, Suite};
+use results::compare::curves;
 use results::pciebench::{to_dat, write_file};
 
 use crate::failure::Failure;
@@ -54,6 +55,9 @@ pub struct Arguments {
     output: Option<PathBuf>,
     #[command(flatten)]
     records: Records,
+    /// Draw each file's rows over what varies most among them, as SVG.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    plot: Option<PathBuf>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -61,7 +65,7 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[])?;
+    let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let library = input::library(common);
     let mut machine = Doc::<Machine>::load(&library, &arguments.machine)?;
     let mut card = Doc::<Part>::load(&library, &arguments.card)?;
@@ -115,6 +119,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         output::print(&output::link_lines(LinkState::of_bench(&bench).as_slice()));
     }
     arguments.records.write(rows, &provenance)?;
+    let charts: Vec<_> = files.iter().flat_map(|file| curves(&file.name, &file.rows())).collect();
+    output::plot(arguments.plot.as_deref(), &charts, &provenance)?;
     for file in skipped {
         crate::output::complain(&format!("skipped {}: {}", file.file, file.reason));
     }

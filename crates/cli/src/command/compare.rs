@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use machine::{IommuMode, Sockets};
 use nearfar::compare::{Comparison, Known, Options, compare};
-use results::compare::{Overall, rows_table, sections, summary_markdown, summary_table};
-use results::report::{Fact, Report, Section};
+use results::compare::{Overall, residuals, rows_table, sections, summary_markdown, summary_table};
+use results::report::{Chart, Fact, Report, Section};
 
 use crate::failure::Failure;
 use crate::output::{Records, complain};
@@ -81,6 +81,9 @@ pub struct Arguments {
     /// Write a page with curves and tables of every directory, tails included.
     #[arg(long, value_name = "FILE", value_parser = output::file)]
     report: Option<PathBuf>,
+    /// Draw the errors over transfer size and window, as SVG.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    plot: Option<PathBuf>,
     /// End with status 1 if a family of files misses its target.
     #[arg(long)]
     check: bool,
@@ -121,11 +124,13 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         ("--summary-json", arguments.summary_json.as_deref()),
         ("--markdown", arguments.markdown.as_deref()),
         ("--report", arguments.report.as_deref()),
+        ("--plot", arguments.plot.as_deref()),
     ])?;
     let progress = progress::of(common);
     let changes: [(&str, &[_]); 2] = [("--set", &arguments.set), ("--card-set", &arguments.card_set)];
     let mut folders = Vec::new();
     let (mut rows, mut within, mut bad): (Vec<serde_json::Value>, _, _) = (Vec::new(), true, false);
+    let mut errors = Vec::new();
     let (mut summaries, mut tables, mut sections, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for directory in &arguments.directories {
         let began = Instant::now();
@@ -155,6 +160,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         if arguments.report.is_some() {
             sections.extend(page_of(&comparison, &name, sections.len()));
         }
+        if arguments.plot.is_some() {
+            let charts = residuals(&name, &comparison.rows);
+            errors.extend(
+                charts.into_iter().map(|chart| Chart { title: format!("{}: {name}", chart.title), ..chart }),
+            );
+        }
         all.push(comparison.summary.clone());
         summaries.push(serde_json::json!({
             "directory": comparison.path.display().to_string(), "machine": comparison.machine,
@@ -175,6 +186,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     arguments.records.write(rows, &provenance)?;
     output::list(arguments.summary_json.as_deref(), summaries, &provenance)?;
+    let plot = arguments.plot.as_deref().filter(|_| !all.is_empty());
+    output::plot(plot, &errors, &provenance)?;
     // Where nothing could be compared, no page takes the place of an older one.
     if let Some(path) = arguments.report.as_ref().filter(|_| !sections.is_empty()) {
         let title = "Measured directories and their simulation".into();

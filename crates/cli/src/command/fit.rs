@@ -113,8 +113,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             })
         })
         .collect();
-    arguments.records.write_csv(&rows, &provenance)?;
-    arguments.records.write_parquet(&rows, &provenance)?;
+    arguments.records.write_tables(&rows, &provenance)?;
     let json = serde_json::json!({
         "provenance": provenance,
         "figures": rows,
@@ -212,8 +211,7 @@ fn show_ablation(
             })
         })
         .collect();
-    arguments.records.write_csv(&rows, provenance)?;
-    arguments.records.write_parquet(&rows, provenance)?;
+    arguments.records.write_tables(&rows, provenance)?;
     let json = serde_json::json!({ "provenance": provenance, "figures": rows, "untried": done.untried });
     output::json(arguments.records.json(), &json)?;
     if !to_stdout {

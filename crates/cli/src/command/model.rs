@@ -1,8 +1,11 @@
 //! `nearfar model`: what a link can carry at best, in closed form.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use analytic::{Direction, Driver, Generation, Link, Nic, Omission, Traffic};
+use results::claims::Sample;
+use results::report::{Chart, Curve, Scale};
 use units::Bytes;
 
 use crate::failure::Failure;
@@ -41,11 +44,14 @@ pub struct Arguments {
     mrrs: u64,
     #[command(flatten)]
     records: Records,
+    /// Draw the rates over the transfer size, as SVG.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    plot: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[])?;
+    let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
     let generation = Generation::ALL[usize::from(arguments.generation - 1)];
     let (mps, mrrs) = (Bytes::new(arguments.mps), Bytes::new(arguments.mrrs));
     let link = Link::new(generation, arguments.lanes, mps, mrrs).map_err(Failure::new)?;
@@ -64,6 +70,10 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     ];
     let mut table = TextTable::new(header, Fit::Blocks(1)).numbers(0..header.len());
     let mut json = Vec::new();
+    let mut curves: Vec<Curve> = header[1..]
+        .iter()
+        .map(|label| Curve { label: (*label).into(), simulated: Vec::new(), measured: Vec::new() })
+        .collect();
     for size in [64, 128, 256, 257, 512, 1024, 1280, 1518, 2048] {
         let bytes = Bytes::new(size);
         let plain = [Direction::Write, Direction::Read, Direction::Both].map(|d| link.goodput(d, bytes));
@@ -77,11 +87,26 @@ pub fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
             row[format!("{name}_gbit_per_s")] = (*rate).into();
         }
         json.push(row);
+        for (curve, &y) in curves.iter_mut().zip(&rates) {
+            curve.simulated.push(Sample { x: size as f64, y, low: None, high: None });
+        }
         let rates = rates.iter().map(|rate| format!("{rate:.2}"));
         table.add(std::iter::once(bytes.to_string()).chain(rates).collect());
     }
     let provenance = output::provenance(0, &[], &machine::Library::built_in());
     arguments.records.write(json, &provenance)?;
+    let chart = Chart {
+        id: "model".into(),
+        title: format!("What a Gen{} x{} link carries at best", arguments.generation, arguments.lanes),
+        text: String::new(),
+        x: ("transfer size (bytes)".into(), Scale::Log2),
+        names: Vec::new(),
+        y: ("goodput (Gbit/s)".into(), Scale::Linear),
+        from_zero: true,
+        rings: String::new(),
+        curves,
+    };
+    output::plot(arguments.plot.as_deref(), &[chart], &provenance)?;
     if !to_stdout {
         output::print(&format!(
             "Goodput in Gbit/s; raw {:.2}, for TLPs {:.2}. \"both\" and NICs: per direction.\n",

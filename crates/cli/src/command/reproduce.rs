@@ -32,11 +32,14 @@ pub struct Arguments {
     /// Write a report of one HTML page for each paper into this folder.
     #[arg(long, value_name = "DIR", value_parser = output::folder)]
     report: Option<PathBuf>,
+    /// Draw every figure of the paper, as SVG.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    plot: Option<PathBuf>,
     /// End with status 1 if a claim is outside its tolerance and none that contradicts it is within.
     #[arg(long)]
     check: bool,
-    /// Simulate only experiments whose names contain this, of papers whose experiments have names (ioctopus); claims that rest on
-    /// others count as not simulated.
+    /// Simulate only experiments whose names contain this, of papers whose experiments have names (ioctopus,
+    /// device-lending, numa-io); claims that rest on others count as not simulated.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Seed of everything random.
@@ -53,8 +56,8 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
         only: arguments.only.clone(),
     };
     let seeds = arguments.paper.as_deref().map_or(SEEDS.to_vec(), |seed| vec![seed]);
-    let to_stdout = arguments.records.apart(&[])?;
-    let (mut all, mut provenance) = (Vec::new(), Provenance::default());
+    let to_stdout = arguments.records.apart(&[("--plot", arguments.plot.as_deref())])?;
+    let (mut all, mut provenance, mut charts) = (Vec::new(), Provenance::default(), Vec::new());
     for seed in seeds {
         let began = Instant::now();
         let done = reproduce::reproduce(seed, &options, progress::of(common).as_ref())?;
@@ -69,8 +72,12 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
             output::write(&path, report.to_html().as_bytes())?;
             crate::output::complain(&format!("report: {}", path.display()));
         }
+        if arguments.plot.is_some() {
+            charts.extend(done.report().sections.into_iter().flat_map(|section| section.charts));
+        }
         all.push(done);
     }
+    output::plot(arguments.plot.as_deref(), &charts, &provenance)?;
     let (claims, points) =
         (all.iter().flat_map(Reproduction::claims), all.iter().flat_map(Reproduction::points));
     let rows = rows(claims, points)?;

@@ -7,6 +7,8 @@ use machine::{ComputerSetup, Library};
 use nearfar::LinkState;
 use nearfar::experiment::Experiment;
 use nearfar::{computer, records, scenario};
+use results::compare::curves;
+use results::pciebench::Row;
 
 use crate::failure::Failure;
 use crate::output::Records;
@@ -43,11 +45,16 @@ pub struct Arguments {
     counters: bool,
     #[command(flatten)]
     records: Records,
+    /// Draw results of pcie-bench over what varies most among them, or of programs how full each resource was, as SVG.
+    #[arg(long, value_name = "FILE", value_parser = output::file)]
+    plot: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let to_stdout = arguments.records.apart(&[("--folded", arguments.folded.as_deref())])?;
+    let to_stdout = arguments
+        .records
+        .apart(&[("--folded", arguments.folded.as_deref()), ("--plot", arguments.plot.as_deref())])?;
     let library = input::library(common);
     let setup = match input::scenario(&library, &arguments.scenario, "--set", &arguments.set)? {
         Experiment::Computers(setup) => return on_computers(common, arguments, &library, &setup, to_stdout),
@@ -62,6 +69,11 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     let provenance = output::provenance(seed, &[("--set", &arguments.set)], &library);
     let done = scenario::run(&setup, progress::of(common).as_ref())?;
     arguments.records.write(records::of_bench(&setup, &done), &provenance)?;
+    let rows: Vec<Row> = done.iter().map(|done| done.outcome.row).collect();
+    let (latencies, bandwidths): (Vec<Row>, Vec<Row>) =
+        rows.into_iter().partition(|row| matches!(row, Row::Latency(_)));
+    let charts = [curves("latency", &latencies), curves("goodput", &bandwidths)].concat();
+    output::plot(arguments.plot.as_deref(), &charts, &provenance)?;
     if !to_stdout {
         let bench = scenario::bench_of(&setup);
         let link = LinkState::of_bench(&bench);
@@ -99,6 +111,11 @@ fn on_computers(
         output::with_origin(path, output::folded(&accounts).as_bytes(), &provenance)?;
     }
     arguments.records.write(rows, &provenance)?;
+    let windows = counted.iter().map(|of| {
+        let run = done.iter().find(|done| done.number == Some(of.program)).map(|done| done.run.clone());
+        (run.unwrap_or_default(), &of.window)
+    });
+    output::plot(arguments.plot.as_deref(), &[output::fullness(windows)], &provenance)?;
     if !to_stdout {
         output::heading(&provenance);
         output::print(&format!("{}\n", setup.summary));

@@ -126,13 +126,8 @@ fn write(arguments: &Arguments, swept: &Swept, provenance: &Provenance) -> Resul
         output::write(path, page.to_html().as_bytes())?;
         output::complain(&format!("report: {}", path.display()));
     }
-    if let Some(path) = &arguments.plot {
-        let svg = swept.tables.iter().flat_map(Table::charts).find_map(|chart| chart.to_picture());
-        let Some(svg) = svg else {
-            return Err(Failure::new("--plot: there is nothing to draw: no quantity has two values"));
-        };
-        output::with_origin(path, svg.as_bytes(), provenance)?;
-    }
+    let first: Vec<_> = swept.tables.iter().flat_map(Table::charts).take(1).collect();
+    output::plot(arguments.plot.as_deref(), &first, provenance)?;
     arguments.records.write(swept.rows.clone(), provenance)
 }
 
@@ -178,7 +173,7 @@ fn on_bench(common: &Common, arguments: &Arguments, variants: &[Variant<Setup>])
 fn bench_tables(all: &[(&Combination, Vec<Done>)]) -> Vec<Table> {
     let Some((_, first)) = all.first() else { return Vec::new() };
     let of = |title: &str, unit: &'static str, wanted: fn(&Row) -> Option<f64>| -> Option<Table> {
-        let mut table = Table::new(title);
+        let mut table = Table::of_runs(title);
         let same =
             |others: &[&Run], of: fn(&Run) -> String| others.iter().all(|run| of(run) == of(others[0]));
         for (values, done) in all {

@@ -152,7 +152,7 @@ fn show(
         output::print(&output::prose(title));
         output::print(&(output::link_lines(links) + "\n"));
         if why_empty.is_none() {
-            output::print(listing::listing(capture, arguments.data).trim_end());
+            output::print(listing::listing(capture, arguments.data, output::width()).trim_end());
         }
     }
     if let Some(why) = why_empty {

@@ -118,8 +118,7 @@ pub fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> 
     }
     let provenance = output::provenance(setup.seed, &[("--set", &arguments.set)], &library);
     let flat: Vec<Value> = rows.iter().flat_map(attributes).collect();
-    arguments.records.write_csv(&flat, &provenance)?;
-    arguments.records.write_parquet(&flat, &provenance)?;
+    arguments.records.write_tables(&flat, &provenance)?;
     output::list(arguments.records.json(), rows, &provenance)?;
     if !to_stdout {
         output::heading(&provenance);

@@ -1,10 +1,14 @@
 //! Counters of a window, in short and in full.
 
-use nearfar::counters::{Counter, HostCounters, Unit, Window};
+use std::collections::BTreeMap;
+
+use nearfar::counters::{Counter, HostCounters, Kind, Resource, Unit, Window};
 use nearfar::records::{of_network, rate};
+use results::claims::Sample;
+use results::report::{Chart, Curve, Scale};
+use results::table::wrapped;
 
 use super::{Fit, TextTable, width};
-use results::table::wrapped;
 
 /// All counters of a window as a table.
 pub fn counter_table(window: &Window) -> String {
@@ -66,6 +70,56 @@ pub fn counter_summary(window: &Window) -> String {
         }
     }
     text
+}
+
+/// How full the fullest resources were while each of several programs ran, as a chart.
+pub fn fullness<'a>(windows: impl Iterator<Item = (String, &'a Window)>) -> Chart {
+    /// What is less full is nobody's limit.
+    const SHOWN: usize = 9;
+    let windows: Vec<_> = windows.collect();
+    let mut fullest: BTreeMap<String, f64> = BTreeMap::new();
+    let all = |window: &Window| -> Vec<(String, f64)> {
+        let of = |host: &HostCounters| -> Vec<(String, f64)> {
+            let named = |resource: &Resource| {
+                let place = format!("{} {}", host.host, resource.place.replace('/', " "));
+                let name = match resource.kind {
+                    // Their places say what they are.
+                    Kind::Core | Kind::Interconnect => place,
+                    kind if place.contains(kind.name()) => place,
+                    kind => format!("{place} {}", kind.name()),
+                };
+                (name, 100.0 * resource.share.min(1.0))
+            };
+            host.resources.iter().map(named).collect()
+        };
+        window.hosts.iter().flat_map(of).collect()
+    };
+    for (name, share) in windows.iter().flat_map(|(_, window)| all(window)) {
+        let most = fullest.entry(name).or_default();
+        *most = most.max(share);
+    }
+    let mut names: Vec<(String, f64)> = fullest.into_iter().collect();
+    names.sort_by(|a, b| b.1.total_cmp(&a.1));
+    names.truncate(SHOWN);
+    let names: Vec<String> = names.into_iter().map(|(name, _)| name).collect();
+    let curve = |(run, window): &(String, &Window)| {
+        let shares = all(window).into_iter().filter_map(|(name, y)| {
+            let x = names.iter().position(|other| *other == name)? as f64;
+            Some(Sample { x, y, low: None, high: None })
+        });
+        Curve { label: run.clone(), simulated: shares.collect(), measured: Vec::new() }
+    };
+    Chart {
+        id: "fullness".into(),
+        title: "How full resources were".into(),
+        text: "The share of the time for which each worked, was full or was waited for.".into(),
+        x: ("resource".into(), Scale::Linear),
+        y: ("share of the time (%)".into(), Scale::Linear),
+        from_zero: true,
+        rings: String::new(),
+        curves: windows.iter().map(curve).collect(),
+        names,
+    }
 }
 
 /// The few lines of one host.

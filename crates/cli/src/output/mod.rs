@@ -13,12 +13,13 @@ use std::sync::OnceLock;
 use machine::Library;
 use results::Provenance;
 use results::provenance::{Input, command_line};
+use results::report::{Chart, picture};
 
 use nearfar::LinkState;
 use nearfar::bench::Bench;
 use nearfar::records::made_from;
 
-pub use counters::{counter_summary, counter_table};
+pub use counters::{counter_summary, counter_table, fullness};
 pub use programs::number;
 pub use programs::{account_table, folded, program_table};
 pub use records::Records;
@@ -170,6 +171,15 @@ pub fn write_with(
     }
     files::write_with(path, give)
         .map_err(|error| Failure::new(format!("`{}` cannot be written: {error}", path.display())))
+}
+
+/// Writes charts as a picture, if that is asked for.
+pub fn plot(path: Option<&Path>, charts: &[Chart], provenance: &Provenance) -> Result<(), Failure> {
+    let Some(path) = path else { return Ok(()) };
+    match picture(charts) {
+        Some(svg) => with_origin(path, svg.as_bytes(), provenance),
+        None => Err(Failure::new("--plot: there is nothing to draw: no quantity has two values")),
+    }
 }
 
 /// A file to write, as an option gives it; `-` for the standard output. Looked at before anything is simulated.

@@ -53,8 +53,14 @@ impl Records {
         self.write_typed(|| rows, provenance)
     }
 
+    /// Writes CSV and Parquet, if they are asked for, for a command whose JSON is not these rows.
+    pub fn write_tables(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
+        self.write_csv(rows, provenance)?;
+        self.write_parquet(rows, provenance)
+    }
+
     /// Writes the CSV, if it is asked for.
-    pub fn write_csv(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
+    fn write_csv(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
         match &self.csv {
             Some(path) => with_origin(path, records::csv(rows).as_bytes(), provenance),
             None => Ok(()),
@@ -76,7 +82,7 @@ impl Records {
     }
 
     /// Writes Parquet, if it is asked for.
-    pub fn write_parquet(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
+    fn write_parquet(&self, rows: &[Value], provenance: &Provenance) -> Result<(), Failure> {
         match &self.parquet {
             Some(path) => write(path, &records::parquet(rows, provenance).map_err(Failure::new)?),
             None => Ok(()),

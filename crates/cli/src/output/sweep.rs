@@ -34,12 +34,19 @@ pub struct Table {
     title: String,
     columns: Vec<Column>,
     lines: Vec<Line>,
+    /// Its columns are the same quantity, of several runs.
+    is_of_runs: bool,
 }
 
 impl Table {
     /// A table without rows.
     pub fn new(title: &str) -> Self {
-        Self { title: title.to_owned(), columns: Vec::new(), lines: Vec::new() }
+        Self { title: title.to_owned(), columns: Vec::new(), lines: Vec::new(), is_of_runs: false }
+    }
+
+    /// As [`Self::new`], of one quantity: its columns are runs.
+    pub fn of_runs(title: &str) -> Self {
+        Self { is_of_runs: true, ..Self::new(title) }
     }
 
     /// Whether it has nothing to show.
@@ -104,8 +111,8 @@ impl Table {
         (header, self.lines.iter().enumerate().map(row).collect())
     }
 
-    /// A chart for each quantity over the first key, a curve for each combination of the others. Values that are no numbers of
-    /// the same unit stand side by side.
+    /// A chart for each quantity over the first key, a curve for each run and combination of the other keys. Values that are no
+    /// numbers of the same unit stand side by side.
     pub fn charts(&self) -> Vec<Chart> {
         let firsts: Vec<&str> = self.lines.iter().filter_map(|line| Some(&*line.values.first()?.1)).collect();
         let numbers: Option<Vec<(f64, &str)>> = firsts.iter().map(|value| quantity(value)).collect();
@@ -125,12 +132,16 @@ impl Table {
         let key = self.keys().first().map_or("", |key| *key);
         let are_powers = names.is_empty() && xs.iter().all(|(x, _)| *x >= 1.0 && x.log2().fract() == 0.0);
         let scale = if are_powers && xs.len() > 2 { Scale::Log2 } else { Scale::Linear };
-        let chart = |(place, column): (usize, &Column)| {
+        let chart = |columns: &[Column], first: usize| {
             let mut curves: Vec<Curve> = Vec::new();
-            for (line, (x, _)) in self.lines.iter().zip(&xs) {
+            let (column, cells) = (&columns[0], (first..).zip(columns));
+            for ((line, (x, _)), (place, run)) in
+                cells.flat_map(|cell| self.lines.iter().zip(&xs).map(move |line| (line, cell)))
+            {
                 let Some(y) = line.cells.get(place).copied().flatten() else { continue };
                 let others = line.values[1..].iter().map(|(key, value)| format!("{}={value}", short(key)));
-                let label = others.collect::<Vec<_>>().join(" ");
+                let run = (columns.len() > 1).then(|| run.name.clone());
+                let label = run.into_iter().chain(others).collect::<Vec<_>>().join(" ");
                 let label = if label.is_empty() { column.name.clone() } else { label };
                 let sample = Sample { x: *x, y, low: None, high: None };
                 match curves.iter_mut().find(|curve| curve.label == label) {
@@ -139,20 +150,27 @@ impl Table {
                 }
             }
             let unit = |unit: &str| if unit.is_empty() { String::new() } else { format!(" ({unit})") };
+            // Runs have their quantity in the table's title, which the section has for its own.
+            let (title, quantity, text) = match self.is_of_runs {
+                true => (self.title.clone(), self.title.split(" of ").next().unwrap_or_default(), ""),
+                false => (column.name.clone(), &*column.name, &*self.title),
+            };
             Chart {
                 id: format!("{}-{}", slug(&self.title), slug(&column.heading())),
-                title: column.name.clone(),
-                text: self.title.clone(),
+                title,
+                text: text.to_owned(),
                 x: (format!("{}{}", short(key), unit(xs.first().map_or("", |x| x.1))), scale),
                 names: names.clone(),
-                y: (format!("{}{}", column.name, unit(column.unit)), Scale::Linear),
+                y: (format!("{quantity}{}", unit(column.unit)), Scale::Linear),
                 from_zero: column.unit.ends_with("bit/s"),
                 rings: String::new(),
                 curves,
             }
         };
         let is_drawn = |chart: &Chart| chart.curves.iter().any(|curve| curve.simulated.len() > 1);
-        let all: Vec<Chart> = self.columns.iter().enumerate().map(chart).filter(is_drawn).collect();
+        let together = if self.is_of_runs { self.columns.len().max(1) } else { 1 };
+        let all = self.columns.chunks(together).enumerate().map(|(n, columns)| chart(columns, n * together));
+        let all: Vec<Chart> = all.filter(is_drawn).collect();
         // What is the same everywhere needs no picture, unless nothing changes at all.
         match all.iter().any(changes) {
             true => all.into_iter().filter(changes).collect(),
@@ -239,6 +257,19 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[1].contains("0.tags") && lines[1].contains("packets Mpps"), "{text}");
         assert!(lines[3].ends_with("10") && lines[4].ends_with("15 (+50.0 %)"), "{text}");
+    }
+
+    #[test]
+    fn runs_are_curves_of_one_chart() {
+        let mut table = Table::of_runs("goodput of reads and the like");
+        for (tags, rate) in [("8", 10.0), ("16", 20.0)] {
+            let cells = ["64 B", "512 B"].map(|name| (Column { name: name.into(), unit: "Gbit/s" }, rate));
+            table.add(&[("dma_engine.tags".into(), tags.into())], cells.to_vec(), None);
+        }
+        let charts = table.charts();
+        let labels: Vec<&str> = charts[0].curves.iter().map(|curve| &*curve.label).collect();
+        assert_eq!((charts.len(), labels), (1, vec!["64 B", "512 B"]));
+        assert_eq!((&*charts[0].y.0, charts[0].curves[1].simulated[1].y), ("goodput (Gbit/s)", 20.0));
     }
 
     #[test]

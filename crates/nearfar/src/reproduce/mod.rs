@@ -35,6 +35,13 @@ pub struct Options {
     pub only: Option<String>,
 }
 
+impl Options {
+    /// Whether an experiment of this name is to run.
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
+    }
+}
+
 /// A paper reproduced.
 #[derive(Debug)]
 pub struct Reproduction {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use results::claims::{ClaimFile, Evidence};
 
+use super::Options;
 use crate::progress::Progress;
 
 /// Values by the names that claims use.
@@ -46,12 +47,25 @@ pub(super) fn make<R: Sync>(
     Made { outcomes, values, count, failed }
 }
 
-/// What claims take of values; of what is not among them `why` says the reason.
-pub(super) fn evidence(file: &ClaimFile, values: &Values, why: impl Fn(&str) -> String) -> Evidence {
+/// What claims take of values; for what is not among them, why.
+pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> Evidence {
+    let why = match &options.only {
+        Some(part) => format!("only experiments with `{part}` were to run, or its run failed"),
+        None => "its run failed".to_owned(),
+    };
     let mut evidence = Evidence::default();
     for key in file.observed() {
-        let value = values.get(&key).copied().ok_or_else(|| why(&key));
+        let value = values.get(&key).copied().ok_or_else(|| why.clone());
         evidence.observed.insert(key, value);
     }
     evidence
+}
+
+/// What is said beside the claims: which runs gave nothing and, of some experiments alone, what was observed.
+pub(super) fn notes(failed: Vec<String>, values: &Values, options: &Options) -> Vec<String> {
+    let mut notes = failed;
+    if options.only.is_some() {
+        notes.extend(values.iter().map(|(name, value)| format!("{name} = {value:.4}")));
+    }
+    notes
 }

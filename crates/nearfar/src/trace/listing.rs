@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use results::table::wrapped;
 use wire::pcie::dllp::FlowControlKind;
 use wire::pcie::{Dllp, Tlp, TlpKind};
 
@@ -10,72 +11,179 @@ use super::{Capture, Summary};
 
 /// Bytes of data on a line of its own.
 const DATA_PER_LINE: usize = 32;
+/// Blanks between columns.
+const GAP: usize = 2;
+/// How far what belongs to a packet is moved in below it.
+const INDENT: usize = 8;
 
-/// The listing with its headings; `data` adds the payloads.
-pub fn listing(capture: &Capture, data: bool) -> String {
-    let several = capture.links.len() > 1;
-    let mut text = String::new();
-    let name = capture.links.iter().map(|link| link.name.len()).max().unwrap_or(0).max(4);
-    let link = |name_of: &str| if several { format!("{name_of:<name$}  ") } else { String::new() };
-    line(
-        &mut text,
-        &format!(
-            "{:>6}  {}{:<4}  {:>12}  {:<12}{:>5}  {:>4}  {:<7}  {:<7}  {:<18}  {:>5}  {:<3}  {:<9}",
-            "packet",
-            link("link"),
-            "dir",
-            "ns since T0",
-            "type",
-            "seq",
-            "tag",
-            "req",
-            "cpl",
-            "address",
-            "bytes",
-            "BE",
-            "credits"
-        ),
-    );
+/// A column: its heading, how wide it is where there is room, and whether its values end at one place.
+struct Column(&'static str, usize, bool);
+
+/// All columns, in their order.
+const COLUMNS: [Column; 13] = [
+    Column("packet", 6, true),
+    Column("link", 4, false),
+    Column("dir", 4, false),
+    Column("ns since T0", 12, true),
+    Column("type", 12, false),
+    Column("seq", 4, true),
+    Column("tag", 4, true),
+    Column("req", 7, false),
+    Column("cpl", 7, false),
+    Column("address", 18, false),
+    Column("bytes", 5, true),
+    Column("BE", 3, false),
+    Column("credits", 15, false),
+];
+const LINK: usize = 1;
+const TAG: usize = 6;
+const REQUESTER: usize = 7;
+const COMPLETER: usize = 8;
+const ADDRESS: usize = 9;
+const ENABLES: usize = 11;
+
+/// A packet's values in the order of [`COLUMNS`]; empty where it has none.
+type Cells = [String; COLUMNS.len()];
+
+/// The listing with its headings; `data` adds the payloads. Where the columns find no room in `width`, values that all packets
+/// share go into the heading, and what still finds none goes below its packet.
+pub fn listing(capture: &Capture, data: bool, width: Option<usize>) -> String {
+    let layout = Layout::of(capture, width);
+    let mut text = layout.heading();
     for row in Row::all(capture) {
-        let columns = columns(&row);
-        line(
-            &mut text,
-            &format!(
-                "{:>6}  {}{:<4}  {:>12.1}  {:<12}{:>5}  {:>4}  {:<7}  {:<7}  {:<18}  {:>5}  {:<3}  {:<9}{}",
-                row.number,
-                link(row.link),
-                row.direction(),
-                row.since_t0.as_ns_f64(),
-                row.kind(),
-                columns.sequence,
-                columns.tag,
-                columns.requester,
-                columns.completer,
-                columns.address,
-                columns.bytes,
-                columns.enables,
-                columns.credits,
-                columns.remark,
-            ),
-        );
+        text += &layout.lines(&cells(&row));
         if let (true, Decoded::Tlp { payload, .. }) = (data, &row.decoded) {
             for chunk in payload.chunks(DATA_PER_LINE) {
                 let words =
                     chunk.chunks(4).map(|word| word.iter().map(|b| format!("{b:02x}")).collect::<String>());
-                line(&mut text, &format!("{:>8}{}", "", words.collect::<Vec<_>>().join(" ")));
+                let _ = writeln!(text, "{:INDENT$}{}", "", words.collect::<Vec<_>>().join(" "));
             }
         }
     }
     text.push('\n');
     for summary in Summary::of(capture) {
-        text.push_str(&summary.to_string());
+        for line in summary.to_string().lines() {
+            match width {
+                Some(width) if line.chars().count() > width => {
+                    let mut lines = wrapped(line, INDENT, width);
+                    // The first begins where it would without the others.
+                    lines[0] = format!("  {}", lines[0].trim_start());
+                    lines.iter().for_each(|line| text += &format!("{line}\n"));
+                }
+                _ => text += &format!("{line}\n"),
+            }
+        }
     }
     text
 }
 
-/// Adds a line without blanks at its end.
-fn line(text: &mut String, line: &str) {
-    let _ = writeln!(text, "{}", line.trim_end());
+/// Which columns there are, and where.
+struct Layout {
+    /// Columns side by side, each with its width.
+    shown: Vec<(usize, usize)>,
+    /// Columns whose values stand below their packet.
+    below: Vec<usize>,
+    /// Columns that have one value.
+    same: Vec<(usize, String)>,
+}
+
+impl Layout {
+    fn of(capture: &Capture, width: Option<usize>) -> Self {
+        let link = capture.links.iter().map(|link| link.name.len()).max().unwrap_or(0);
+        let all = COLUMNS.iter().enumerate().map(|(at, column)| match at {
+            LINK => (at, column.1.max(link)),
+            _ => (at, column.1),
+        });
+        let shown = all.filter(|&(at, _)| at != LINK || capture.links.len() > 1).collect();
+        let usual = Self { shown, below: Vec::new(), same: Vec::new() };
+        match width {
+            Some(width) if usual.width() > width => usual.narrow(capture, width),
+            _ => usual,
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.shown.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP)
+    }
+
+    /// Columns as wide as what is in them, those of one value in the heading, and as many below as have no room.
+    fn narrow(mut self, capture: &Capture, width: usize) -> Self {
+        /// What may go below, what is missed least first.
+        const BELOW: [usize; 5] = [ENABLES, COMPLETER, REQUESTER, TAG, ADDRESS];
+        /// Of these one value in the heading says as much as one in each row.
+        const SHARED: [usize; 4] = [LINK, REQUESTER, COMPLETER, ENABLES];
+        let mut widest = [0; COLUMNS.len()];
+        let mut values: [Option<(String, bool)>; COLUMNS.len()] = Default::default();
+        for row in Row::all(capture) {
+            for (at, cell) in cells(&row).into_iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
+                widest[at] = widest[at].max(cell.chars().count());
+                match &mut values[at] {
+                    Some((value, is_shared)) => *is_shared &= *value == cell,
+                    first => *first = Some((cell, true)),
+                }
+            }
+        }
+        for at in SHARED {
+            if let Some((value, true)) = &values[at]
+                && self.shown.iter().any(|&(shown, _)| shown == at)
+            {
+                self.same.push((at, value.clone()));
+                widest[at] = 0;
+            }
+        }
+        self.shown.retain_mut(|(at, width)| {
+            *width = widest[*at].max(COLUMNS[*at].0.len());
+            widest[*at] > 0
+        });
+        for at in BELOW {
+            if self.width() > width && self.shown.iter().any(|&(shown, _)| shown == at) {
+                self.shown.retain(|&(shown, _)| shown != at);
+                self.below.push(at);
+            }
+        }
+        self.below.sort_unstable();
+        self
+    }
+
+    /// What stands above the packets.
+    fn heading(&self) -> String {
+        let names: Cells = COLUMNS.each_ref().map(|column| column.0.to_owned());
+        let named = |(at, value): &(usize, String)| format!("{} {value}", COLUMNS[*at].0);
+        let same: Vec<String> = self.same.iter().map(named).collect();
+        let same = match same.is_empty() {
+            true => String::new(),
+            false => format!("The same in all packets that have it: {}.\n", same.join(", ")),
+        };
+        same + &self.row(&names)
+    }
+
+    /// A packet's lines.
+    fn lines(&self, cells: &Cells) -> String {
+        let named = |&at: &usize| match at {
+            // It says itself what it is.
+            ADDRESS => cells[at].clone(),
+            _ => format!("{} {}", COLUMNS[at].0, cells[at]),
+        };
+        let below: Vec<String> = self.below.iter().filter(|&&at| !cells[at].is_empty()).map(named).collect();
+        let below = match below.is_empty() {
+            true => String::new(),
+            false => format!("{:INDENT$}{}\n", "", below.join("  ")),
+        };
+        self.row(cells) + &below
+    }
+
+    /// Values side by side, without blanks at the end.
+    fn row(&self, cells: &Cells) -> String {
+        let mut line = String::new();
+        for &(at, width) in &self.shown {
+            let gap = if line.is_empty() { 0 } else { GAP };
+            let _ = match COLUMNS[at].2 {
+                true => write!(line, "{:gap$}{:>width$}", "", cells[at]),
+                false => write!(line, "{:gap$}{:<width$}", "", cells[at]),
+            };
+        }
+        line.trim_end().to_owned() + "\n"
+    }
 }
 
 #[derive(Default)]
@@ -89,6 +197,27 @@ struct Columns {
     enables: String,
     credits: String,
     remark: String,
+}
+
+fn cells(row: &Row<'_>) -> Cells {
+    let Columns { sequence, tag, requester, completer, address, bytes, enables, credits, remark } =
+        columns(row);
+    let credits = if remark.is_empty() { credits } else { format!("{credits:<9}{remark}") };
+    [
+        row.number.to_string(),
+        row.link.to_owned(),
+        row.direction().to_owned(),
+        format!("{:.1}", row.since_t0.as_ns_f64()),
+        row.kind(),
+        sequence,
+        tag,
+        requester,
+        completer,
+        address,
+        bytes,
+        enables,
+        credits,
+    ]
 }
 
 fn columns(row: &Row<'_>) -> Columns {

@@ -40,25 +40,51 @@ fn a_read_with_its_acks_and_credits() {
     let (capture, outcome) = bench::trace(&setup("latency-by-size"), 1, span(12)).unwrap();
     assert!(outcome.is_none(), "twelve packets are not the whole run");
     expect![[r#"
-        packet  dir    type          seq   tag  req      cpl      address             bytes  BE   credits
-             1  down   MWr(32)        43        00:01.0           0xe0000174              4  f/0  P 1/1
+        packet  dir    type           seq   tag  req      cpl      address             bytes  BE   credits
+             1  down   MWr(32)         43        00:01.0           0xe0000174              4  f/0  P 1/1
                 0a000000
-             2  down   MWr(32)        44        00:01.0           0xe0000178              4  f/0  P 1/1
+             2  down   MWr(32)         44        00:01.0           0xe0000178              4  f/0  P 1/1
                 0000c0af
-             3  down   MWr(32)        45        00:01.0           0xe000017c              4  f/0  P 1/1
+             3  down   MWr(32)         45        00:01.0           0xe000017c              4  f/0  P 1/1
                 0a000000
-             4  down   MWr(32)        46        00:01.0           0xe0000000              4  f/0  P 1/1
+             4  down   MWr(32)         46        00:01.0           0xe0000000              4  f/0  P 1/1
                 01000000
-             5  up     Ack            46
-             6  up     UpdateFC-P                                                                 P 107/1067 total
-             7  up     MRd(64)         4     0  01:00.0           0xaac000000             8  f/f  NP 1/0
-             8  down   Ack             4
-             9  down   UpdateFC-NP                                                                NP 97/96  total
-            10  down   CplD           47     0  01:00.0  00:01.0  SC 8 left               8       Cpl 1/1
+             5  up     Ack             46
+             6  up     UpdateFC-P                                                                  P 107/1067 total
+             7  up     MRd(64)          4     0  01:00.0           0xaac000000             8  f/f  NP 1/0
+             8  down   Ack              4
+             9  down   UpdateFC-NP                                                                 NP 97/96  total
+            10  down   CplD            47     0  01:00.0  00:01.0  SC 8 left               8       Cpl 1/1
                 00000000 00000000
-            11  up     Ack            47
-            12  up     MRd(64)         5     1  01:00.0           0xaac000040             8  f/f  NP 1/0
-    "#]].assert_eq(&without_times(&listing::listing(&capture, true)));
+            11  up     Ack             47
+            12  up     MRd(64)          5     1  01:00.0           0xaac000040             8  f/f  NP 1/0
+    "#]].assert_eq(&without_times(&listing::listing(&capture, true, None)));
+}
+
+/// Nothing is lost where lines are narrow: what has no room stands in the heading, or below its packet.
+#[test]
+fn a_narrow_listing_keeps_every_value() {
+    let (capture, _) = bench::trace(&setup("latency-by-size"), 1, span(40)).unwrap();
+    let wide = listing::listing(&capture, false, None);
+    // The first line has the headings.
+    let packets = |text: &str| {
+        text.split("\n\n")
+            .next()
+            .and_then(|packets| packets.split_once('\n'))
+            .unwrap_or_default()
+            .1
+            .to_owned()
+    };
+    for width in [80, 100, 120] {
+        let narrow = listing::listing(&capture, false, Some(width));
+        assert!(narrow.lines().all(|line| line.chars().count() <= width), "{width}:\n{narrow}");
+        for word in packets(&wide).split_whitespace() {
+            assert!(narrow.contains(word), "{width}: {word}\n{narrow}");
+        }
+    }
+    assert_eq!(wide, listing::listing(&capture, false, Some(120)), "there is room");
+    let folded = listing::listing(&capture, false, Some(80));
+    assert!(folded.lines().any(|line| line.starts_with("        ") && line.contains("tag 0")), "{folded}");
 }
 
 #[test]

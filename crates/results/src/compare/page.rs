@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CompareRow, LARGE_MISS_PCT, Quantity, Summary, Tail};
 use crate::claims::Sample;
+use crate::pciebench::Row;
 use crate::report::{Chart, Curve, DataTable, Scale, Section};
 use units::Bytes;
 
-/// More curves than this cannot be told apart by colour: the table alone speaks for such a file.
-const MOST_CURVES: usize = 8;
-/// Fewer points than this are no curve.
+/// More curves than this nobody looks through: the table alone speaks for such a file.
+const MOST_CURVES: usize = 24;
+/// Fewer points than this are no curve of a file.
 const LEAST_POINTS: usize = 3;
-/// Tails that differ by more than this factor are drawn by powers of ten.
+/// Curves of tails that rise by more than this factor are drawn by powers of ten.
 const WIDE: f64 = 20.0;
 /// Rows listed that miss by much.
 const MOST_MISSES: usize = 40;
@@ -37,15 +38,27 @@ pub fn sections(
     for row in rows {
         files.entry(&row.file).or_default().push(row);
     }
-    let charts = files.iter().flat_map(|(file, rows)| charts(id, file, rows)).collect();
+    let charts = files.iter().flat_map(|(file, rows)| charts(id, file, rows, LEAST_POINTS)).collect();
     [
         Section { title: title.into(), prose, tables, charts: residuals(id, rows) },
         Section { title: format!("Curves of {title}"), charts, ..Section::default() },
     ]
 }
 
+/// Results by themselves, all latencies or all bandwidths, as curves over what varies most among them: values, and the tails of
+/// latencies. None where nothing varies.
+pub fn curves(name: &str, rows: &[Row]) -> Vec<Chart> {
+    let rows: Vec<CompareRow> =
+        (1..).zip(rows).map(|(n, row)| CompareRow::new(name, n, row, Some(row))).collect();
+    let mut charts = charts("", name, &rows.iter().collect::<Vec<_>>(), 2);
+    for curve in charts.iter_mut().flat_map(|chart| &mut chart.curves) {
+        curve.measured.clear();
+    }
+    charts
+}
+
 /// Errors over transfer size and over window: a ring for each row, a colour for each test.
-fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
+pub fn residuals(id: &str, rows: &[CompareRow]) -> Vec<Chart> {
     [Along::Transfer, Along::Window]
         .into_iter()
         .map(|along| {
@@ -191,8 +204,8 @@ fn label(kinds: &[String], all: &[&Vec<String>]) -> String {
     if told.is_empty() { kinds[0].clone() } else { told.join(" ") }
 }
 
-/// The charts of a file: what is judged and, of latencies, the tails. None if it has no curves, or too many.
-fn charts(id: &str, file: &str, rows: &[&CompareRow]) -> Vec<Chart> {
+/// The charts of a file: what is judged and, of latencies, the tails. None if it has no curves of `least` points, or too many.
+fn charts(id: &str, file: &str, rows: &[&CompareRow], least: usize) -> Vec<Chart> {
     let distinct = |along: Along| rows.iter().map(|row| along.of(row)).collect::<BTreeSet<_>>().len();
     let Some(along) = Along::ALL.into_iter().rev().max_by_key(|&along| distinct(along)) else {
         return Vec::new();
@@ -201,7 +214,7 @@ fn charts(id: &str, file: &str, rows: &[&CompareRow]) -> Vec<Chart> {
     for row in rows {
         by_kind.entry(kinds(row, along)).or_default().push(row);
     }
-    if distinct(along) < LEAST_POINTS || by_kind.len() > MOST_CURVES {
+    if distinct(along) < least || by_kind.len() > MOST_CURVES {
         return Vec::new();
     }
     let all: Vec<&Vec<String>> = by_kind.keys().collect();
@@ -253,8 +266,11 @@ fn charts(id: &str, file: &str, rows: &[&CompareRow]) -> Vec<Chart> {
             })
             .collect();
         if tails.iter().any(|curve| !curve.measured.is_empty()) {
-            let ys = || tails.iter().flat_map(|c| c.measured.iter().chain(&c.simulated)).map(|point| point.y);
-            let wide = ys().fold(0.0, f64::max) > WIDE * ys().fold(f64::INFINITY, f64::min);
+            let wide = |curve: &Curve| {
+                let ys = || curve.measured.iter().chain(&curve.simulated).map(|point| point.y);
+                ys().fold(0.0, f64::max) > WIDE * ys().fold(f64::INFINITY, f64::min)
+            };
+            let wide = tails.iter().any(wide);
             charts.push(chart(what, text, "ns", wide, tails));
         }
     }
@@ -295,6 +311,39 @@ mod tests {
     }
 
     #[test]
+    fn results_by_themselves_are_curves_without_rings() {
+        use crate::pciebench::{BandwidthRow, Run};
+        let run = |transfer: u64, test: Test| Run {
+            test,
+            pattern: Pattern::Random,
+            cache: Cache::Cold,
+            host_offset: 0,
+            device_offset: 0,
+            window: Bytes::kib(8),
+            transfer: Bytes::new(transfer),
+        };
+        let rows: Vec<Row> =
+            [(64, Test::BwDmaRd), (128, Test::BwDmaRd), (64, Test::BwDmaWr), (128, Test::BwDmaWr)]
+                .map(|(transfer, test)| {
+                    Row::Bandwidth(BandwidthRow {
+                        run: run(transfer, test),
+                        gbit_per_s: 20.0,
+                        cycles: 0,
+                        ns: 1.0,
+                        bytes: 0,
+                        transactions: 0,
+                        transactions_per_s: 0.0,
+                    })
+                })
+                .to_vec();
+        let charts = curves("all", &rows);
+        let labels: Vec<&str> = charts[0].curves.iter().map(|curve| &*curve.label).collect();
+        assert_eq!((charts.len(), labels), (1, vec!["BW_DMA_RD", "BW_DMA_WR"]));
+        assert!(charts[0].curves.iter().all(|c| c.simulated.len() == 2 && c.measured.is_empty()));
+        assert!(curves("one", &rows[..1]).is_empty());
+    }
+
+    #[test]
     fn latencies_are_drawn_with_their_tails() {
         let caches = [Cache::Cold, Cache::HostWarm];
         let rows: Vec<CompareRow> =
@@ -313,7 +362,7 @@ mod tests {
         let page = Report { sections: vec![tables, curves], ..Report::default() }.to_html();
         assert!(page.contains("99.9 % tail %") && page.contains("miss by more than"), "tables");
         // A file of many curves has its line in the table alone.
-        let many: Vec<CompareRow> = (1..20)
+        let many: Vec<CompareRow> = (1..40)
             .flat_map(|size| {
                 (0..30).map(move |offset| CompareRow {
                     transfer_bytes: 64 * size,

@@ -1,5 +1,6 @@
 //! The page.
 
+use super::panel::Panel;
 use super::{Chart, DataTable, Report, Section};
 use crate::Provenance;
 use crate::claims::{ClaimResult, Part, Verdict, tally, words};
@@ -26,6 +27,7 @@ pub(super) fn page(report: &Report) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
+                a class="skip" href="#content" { "Skip to the content" }
                 header {
                     h1 { (report.title) }
                     @for paragraph in &report.lead { p class="lead" { (paragraph) } }
@@ -40,7 +42,7 @@ pub(super) fn page(report: &Report) -> String {
                         @for section in told(report) { a href={ "#" (anchor(&section.title)) } { (section.title) } }
                     }
                 }
-                main {
+                main id="content" tabindex="-1" {
                     @for section in drawn(report) { (body_section(section, &anchor(&section.title))) }
                     @if !outside.is_empty() || !missing.is_empty() { (misses(&outside, &missing)) }
                     @if !report.claims.is_empty() { (claims(&report.claims)) }
@@ -218,7 +220,7 @@ fn claims(claims: &[ClaimResult]) -> Markup {
 
 fn claims_table(claims: &[ClaimResult]) -> Markup {
     html! {
-        div class="scroll" {
+        div class="scroll" tabindex="0" role="region" aria-label="All statements" {
             table class="claims" {
                 thead {
                     tr {
@@ -302,20 +304,18 @@ fn figure(chart: &Chart) -> Markup {
                 h3 { (chart.title) }
                 p { (chart.text) }
             }
-            // One curve that is called as the chart needs no legend.
-            @let is_told = chart.curves.len() == 1 && chart.curves[0].label == chart.title;
-            ul class="legend" hidden[is_told] {
-                @for ((i, curve), breaks) in chart.curves.iter().enumerate().zip(chart.breaks()) {
-                    @if !curve.simulated.is_empty() || !curve.measured.is_empty() {
-                        @let broken = ["solid", "dashed", "dotted"][breaks.min(2)];
-                        li { i style={ "border-color:var(--curve-" (i % 8) ");border-top-style:" (broken) } {} (curve.label) }
+            @let panels = chart.panels();
+            @for panel in &panels {
+                @let legend = panel.legend();
+                ul class="legend" hidden[legend.is_empty() || chart.needs_no_legend()] {
+                    @for entry in legend {
+                        @let broken = ["solid", "dashed", "dotted"][entry.breaks.min(2)];
+                        li { i style={ "border-color:var(--curve-" (entry.colour) ");border-top-style:" (broken) } {} (entry.label) }
                     }
                 }
+                @if let Some(svg) = panel.to_svg(true) { (PreEscaped(svg)) }
             }
-            @match chart.to_svg() {
-                Some(svg) => (PreEscaped(svg)),
-                None => p class="note" { "Nothing to draw: neither simulated nor measured." },
-            }
+            @if panels.is_empty() { p class="note" { "Nothing to draw: neither simulated nor measured." } }
             p class="key" {
                 @if any(false) {
                     (PreEscaped(r#"<svg viewBox="0 0 26 12" aria-hidden="true"><path d="M1 6H25" stroke="currentColor" stroke-width="2"/></svg>"#))
@@ -325,7 +325,7 @@ fn figure(chart: &Chart) -> Markup {
                     (PreEscaped(r#"<svg viewBox="0 0 26 12" aria-hidden="true"><circle cx="13" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="2"/></svg>"#))
                     " " (chart.rings) " "
                 }
-                @if chart.breaks().iter().any(|&breaks| breaks > 0) { " · broken: lies on another line " }
+                @if panels.iter().flat_map(Panel::legend).any(|entry| entry.breaks > 0) { " · broken: lies on another line " }
                 @if chart.has_bars() { " · bars: minimum to 95th percentile " }
                 " · "
                 a class="download" download={ (chart.id) ".csv" } href={ "data:text/csv;charset=utf-8," (percent_encoded(&chart.to_csv())) } {
@@ -338,6 +338,7 @@ fn figure(chart: &Chart) -> Markup {
                     }
                 }
             }
+            @if !panels.is_empty() { (folded_table(&chart.values(), "")) }
         }
     }
 }
@@ -350,10 +351,17 @@ fn data_table(table: &DataTable) -> Markup {
         @if table.rows.len() < LONG_TABLE {
             (open_table(table, &table.title))
         } @else {
-            details {
-                summary { (if table.title.is_empty() { "Table" } else { &table.title }) ", " (table.rows.len()) " rows" }
-                (open_table(table, ""))
-            }
+            (folded_table(table, &format!(", {} rows", table.rows.len())))
+        }
+    }
+}
+
+/// A table that is opened by whoever wants it.
+fn folded_table(table: &DataTable, more: &str) -> Markup {
+    html! {
+        details {
+            summary { (if table.title.is_empty() { "Table" } else { &table.title }) (more) }
+            (open_table(table, ""))
         }
     }
 }
@@ -363,7 +371,8 @@ fn open_table(table: &DataTable, title: &str) -> Markup {
         if column >= table.numbers_from && table.numbers_from > 0 { "number" } else { "text" }
     };
     html! {
-        div class="scroll" {
+        // What is wider than the page is moved by the keys, once it has the focus.
+        div class="scroll" tabindex="0" role="region" aria-label=(if table.title.is_empty() { "Table" } else { &table.title }) {
             table {
                 @if !title.is_empty() { caption { (title) } }
                 thead { tr { @for (i, h) in table.header.iter().enumerate() { th class=(class(i)) { (h) } } } }

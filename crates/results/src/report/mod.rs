@@ -1,11 +1,16 @@
 //! The report: one HTML file that needs nothing else, for somebody who has
 //! not read the paper.
 
+mod axis;
 mod chart;
 mod html;
 mod overlap;
+mod panel;
+mod picture;
 
-pub use chart::{Chart, Curve, Scale};
+pub use axis::Scale;
+pub use chart::{Chart, Curve};
+pub use picture::picture;
 
 use crate::Provenance;
 use crate::claims::{ClaimFile, ClaimResult, Evidence, Part, Verdict, tally};

@@ -17,6 +17,27 @@ pub(super) fn breaks(curves: &[Vec<(f64, f64)>], height: f64) -> Vec<usize> {
     breaks
 }
 
+/// Curves in groups that are one line each: those whose places are the same, and whose heights are near each other at every one.
+/// Each is given by several lists of places, all of which have to be so; without a place in the first it is by itself.
+pub(super) fn coinciding(lists: &[&[Vec<(f64, f64)>]], height: f64) -> Vec<Vec<usize>> {
+    let near = |one: usize, other: usize| {
+        lists.iter().all(|curves| {
+            let (one, other) = (&curves[one], &curves[other]);
+            let meet = |(a, b): (&(f64, f64), &(f64, f64))| a.0 == b.0 && (a.1 - b.1).abs() <= height * NEAR;
+            one.len() == other.len() && one.iter().zip(other).all(meet)
+        })
+    };
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (n, first) in lists[0].iter().enumerate() {
+        let joins = |group: &&mut Vec<usize>| !first.is_empty() && group.iter().all(|&other| near(n, other));
+        match groups.iter_mut().find(joins) {
+            Some(group) => group.push(n),
+            None => groups.push(vec![n]),
+        }
+    }
+    groups
+}
+
 /// Whether a piece of one curve, from one place to the next, lies on the other.
 fn hides(one: &[(f64, f64)], other: &[(f64, f64)], near: f64) -> bool {
     let meets = |&(x, y): &(f64, f64)| height_at(other, x).is_some_and(|below| (below - y).abs() <= near);
@@ -33,7 +54,21 @@ fn height_at(curve: &[(f64, f64)], x: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::breaks;
+    use super::{breaks, coinciding};
+
+    #[test]
+    fn only_what_coincides_everywhere_is_one_line() {
+        let flat = |y: f64| (0..5).map(|x| (f64::from(x), y)).collect::<Vec<_>>();
+        let mut leaves = flat(50.0);
+        leaves[4].1 = 60.0;
+        let curves = [flat(50.0), flat(50.5), leaves, flat(51.5), flat(50.9), Vec::new(), Vec::new()];
+        // The fourth is near the second, but not the first.
+        let groups = [vec![0, 1, 4], vec![2], vec![3], vec![5], vec![6]];
+        assert_eq!(coinciding(&[&curves], 100.0), groups);
+        let mut measured = vec![Vec::new(); 7];
+        (measured[0], measured[1], measured[4]) = (flat(1.0), flat(1.0), flat(90.0));
+        assert_eq!(coinciding(&[&curves, &measured], 100.0)[..2], [vec![0, 1], vec![2]]);
+    }
 
     #[test]
     fn only_what_would_hide_something_is_broken() {

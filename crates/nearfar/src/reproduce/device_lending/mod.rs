@@ -75,12 +75,10 @@ fn runs() -> Vec<Run> {
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::device_lending();
     let mut runs = runs();
-    runs.retain(|run| options.only.as_ref().is_none_or(|part| run.name.contains(part)));
+    runs.retain(|run| options.wants(&run.name));
     let made = all::make("device-lending", &runs, progress, |run| &run.name, |run| (run.run)(options));
-    let failed =
-        if options.only.is_some() { "its run was not asked for, or failed" } else { "its run failed" };
-    let evidence = all::evidence(&file, &made.values, |_| failed.to_owned());
-    let mut notes = made.failed;
+    let evidence = all::evidence(&file, &made.values, options);
+    let mut notes = all::notes(made.failed, &made.values, options);
     notes.push(format!(
         "Copies of more than {} MiB are composed: each further byte takes as long as those between the two largest sizes \
          that were simulated.",

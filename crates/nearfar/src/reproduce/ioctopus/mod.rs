@@ -177,21 +177,15 @@ fn derived(values: &Values) -> Values {
 /// A machine, part or scenario file that is wrong.
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::ioctopus();
-    let is_wanted = |run: &Run| options.only.as_ref().is_none_or(|only| run.name.contains(only));
-    let runs: Vec<Run> = runs().into_iter().filter(is_wanted).collect();
+    let mut runs = runs();
+    runs.retain(|run| options.wants(&run.name));
     let bench = Bench::new(options);
     let run = |run: &Run| bench.as_ref().map_err(Clone::clone).and_then(|bench| (run.run)(bench));
     let made = all::make("ioctopus", &runs, progress, |run| &run.name, run);
     let mut observed = made.values;
     observed.extend(derived(&observed));
-    let evidence = all::evidence(&file, &observed, |_| match &options.only {
-        Some(only) => format!("only experiments with `{only}` were to run"),
-        None => "its run failed".to_owned(),
-    });
-    let mut notes = made.failed;
-    if options.only.is_some() {
-        notes.extend(observed.iter().map(|(name, value)| format!("{name} = {value:.4}")));
-    }
+    let evidence = all::evidence(&file, &observed, options);
+    let notes = all::notes(made.failed, &observed, options);
     Ok(Reproduction::new("IOctopus, simulated", file, evidence, made.count, Vec::new(), notes))
 }
 

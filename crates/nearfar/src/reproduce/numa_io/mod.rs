@@ -460,13 +460,13 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
 pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Reproduction, Diagnostics> {
     let file = ClaimFile::numa_io();
     let mut runs = runs();
-    runs.retain(|run| options.only.as_ref().is_none_or(|part| run.name.contains(part)));
+    runs.retain(|run| options.wants(&run.name));
     let run = |run: &Run| {
         let rates = rig::measure(options, MACHINE, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
     let mut made = all::make("numa-io", &runs, progress, |run| &run.name, run);
-    if options.only.as_ref().is_none_or(|part| "live".contains(part.as_str())) {
+    if options.wants("live") {
         match live(options) {
             Ok(values) => made.values.extend(values),
             Err(reason) => made.failed.push(format!("live: {reason}.")),
@@ -480,14 +480,8 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     };
     let mut observed = made.values;
     observed.extend(derived(&observed, &compared, &phases));
-    let evidence = all::evidence(&file, &observed, |_| match &options.only {
-        Some(only) => format!("only experiments with `{only}` were to run"),
-        None => "its run failed".to_owned(),
-    });
-    let mut notes = made.failed;
-    if options.only.is_some() {
-        notes.extend(observed.iter().map(|(name, value)| format!("{name} = {value:.4}")));
-    }
+    let evidence = all::evidence(&file, &observed, options);
+    let notes = all::notes(made.failed, &observed, options);
     let sections = sections(&compared, &phases);
     Ok(Reproduction::new("NUMA I/O, simulated", file, evidence, made.count, sections, notes))
 }

@@ -1,0 +1,71 @@
+//! An independent reader, pciutils' lspci, decodes what `tree --lspci` writes of the functions that a kernel found.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use needs::Need;
+
+fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lspci");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// What lspci says of a host's file.
+fn lspci(file: &Path, options: &[&str]) -> String {
+    let output =
+        Command::new("lspci").arg("-F").arg(file).args(options).output().expect("lspci is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn drives_behind_switches() {
+    let folder = folder();
+    let mut nearfar = Command::new(env!("CARGO_BIN_EXE_nearfar"));
+    let output = nearfar.current_dir(&folder).args(["tree", "fio-switch", "--lspci", "."]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = folder.join("a.lspci");
+    let of = |address: &str| lspci(&file, &["-vvv", "-s", address]);
+    let says = |address: &str, words: &[&str]| {
+        let text = of(address);
+        for word in words {
+            assert!(text.contains(word), "{address}: no `{word}` in\n{text}");
+        }
+    };
+    says(
+        "00:01.0",
+        &[
+            "Express (v2) Root Port (Slot+)",
+            "Power Management version 3",
+            "Advanced Error Reporting",
+            "Secondary PCI Express",
+            "primary=00, secondary=01",
+        ],
+    );
+    says("01:00.0", &["Express (v2) Upstream Port"]);
+    says("02:01.0", &["Express (v2) Downstream Port (Slot+)"]);
+    says(
+        "05:00.0",
+        &[
+            "Non-Volatile memory controller",
+            "BusMaster+",
+            "(64-bit, non-prefetchable)",
+            "Speed 8GT/s, Width x4",
+            "MSI-X: Enable+",
+            "Vector table: BAR=0",
+        ],
+    );
+    // Buses are numbered so that one function leads to the next.
+    let tree = lspci(&file, &["-tv"]);
+    assert!(tree.contains("01.0-[01-0a]----00.0-[02-0a]--+-01.0-[03-07]"), "{tree}");
+    let all = lspci(&file, &["-vvv"]);
+    for wrong in ["invalid", "broken", "<?>", "!!!", "Unknown"] {
+        assert!(!all.contains(wrong), "lspci says `{wrong}`:\n{all}");
+    }
+}
+
+needs::tests!(
+    Need::Program("lspci");
+    drives_behind_switches,
+);
