@@ -7,7 +7,7 @@
 
 use wire::nic::registers::{HELD_BYTES, counter};
 
-use super::Nic;
+use super::function::NicFunction;
 
 /// The receive window of an RX queue.
 #[derive(Default)]
@@ -19,14 +19,13 @@ pub struct ReceiveWindow {
     life: u16,
 }
 
-impl Nic {
+impl NicFunction {
     /// Keeps a frame for the buffer `count` of a queue, if the driver wants that and its place is free.
-    pub(super) fn hold_frame(&mut self, function: u8, queue: u8, count: u16, frame: &[u8]) -> bool {
-        let Some(kpio) = self.params.kpio.filter(|kpio| u16::from(queue) < kpio.queues) else { return false };
-        let state = &mut self.functions[usize::from(function)];
-        let most = usize::from(state.longest_held).min(HELD_BYTES as usize);
-        let (places, rx) = ((kpio.window() / HELD_BYTES) as usize, &mut state.rx[usize::from(queue)]);
-        if frame.len() > most || places == 0 || state.physical.is_some() {
+    pub(super) fn hold_frame(&mut self, queue: u8, count: u16, frame: &[u8]) -> bool {
+        let Some(kpio) = self.nic().kpio.filter(|kpio| u16::from(queue) < kpio.queues) else { return false };
+        let most = usize::from(self.longest_held).min(HELD_BYTES as usize);
+        let (places, rx) = ((kpio.window() / HELD_BYTES) as usize, &mut self.rx[usize::from(queue)]);
+        if frame.len() > most || places == 0 || self.physical.is_some() {
             return false;
         }
         if rx.held.life != rx.ring.life || rx.held.counts.is_empty() {
@@ -44,16 +43,16 @@ impl Nic {
         rx.held.counts[place] = Some(count);
         let at = place * HELD_BYTES as usize;
         rx.held.memory[at..at + frame.len()].copy_from_slice(frame);
-        self.handle.add(function, counter::RX_HELD, 1);
+        self.count(counter::RX_HELD, 1);
         true
     }
 
     /// Reads the receive windows; zeros where no frame has been.
-    pub(super) fn read_held(&self, function: u8, at: u64, into: &mut [u8]) {
+    pub(super) fn read_held(&self, at: u64, into: &mut [u8]) {
         into.fill(0);
-        let Some(kpio) = self.params.kpio else { return };
+        let Some(kpio) = self.nic().kpio else { return };
         let (queue, at) = ((at / kpio.window()) as usize, (at % kpio.window()) as usize);
-        let rx = self.functions[usize::from(function)].rx.get(queue);
+        let rx = self.rx.get(queue);
         if let Some(bytes) = rx.and_then(|rx| rx.held.memory.get(at..at + into.len())) {
             into.copy_from_slice(bytes);
         }

@@ -3,7 +3,7 @@
 //! Its programming interface is [`wire::nic`]. A frame's way out: doorbell, descriptors fetched in batches ([`ring`]),
 //! data read, segments cut and checksums filled in ([`tx`], [`segment`]), Ethernet. A frame's way in: check
 //! sequence, internal switch, flow rules or receive hash ([`steering`]), buffers ([`rx`]). Completions are written
-//! in batches ([`completions`]) and told of by coalesced interrupts ([`interrupts`]).
+//! in batches and told of by coalesced interrupts ([`function`]).
 //!
 //! Beside the rings there may be queues that take frames by programmed I/O ([`kpio`]); a multiplexer ([`mux`]) joins
 //! both ways in front of the wire, or of a loop inside the device ([`around`]). Received frames may stay in the device for
@@ -17,14 +17,12 @@
 //! state a packet costs the events of its DMA requests and of its arrival, and no allocation.
 
 mod around;
-mod completions;
 mod config;
 mod flow_control;
 mod function;
 mod handle;
 mod held;
 mod inline;
-mod interrupts;
 mod kpio;
 mod mux;
 mod params;
@@ -37,6 +35,8 @@ mod subnets;
 mod switch;
 mod token;
 mod tx;
+
+use std::rc::Rc;
 
 use platform::device::{
     BarAccess, Device, DeviceBus, DmaError, Function, FunctionIndex, PortIndex, Reset, Token, VirtualFunction,
@@ -57,16 +57,15 @@ use function::NicFunction;
 use kpio::Kpio;
 use mux::Mux;
 use rx::Receiver;
-use steering::FlowTable;
+use switch::SwitchRules;
 use token::{Kind, Note};
 use tx::Sender;
 
 /// The NIC.
 pub struct Nic {
-    params: NicParams,
+    params: Rc<NicParams>,
     functions: Vec<NicFunction>,
-    /// The internal switch's rules: flows to functions.
-    switch_rules: FlowTable,
+    switch_rules: SwitchRules,
     sender: Sender,
     receiver: Receiver,
     /// Queues that take frames by programmed I/O.
@@ -78,8 +77,7 @@ pub struct Nic {
     around: Around,
     inside: switch::Inside,
     handle: NicHandle,
-    /// Kept so that neither completions nor segments allocate.
-    scratch: Vec<u8>,
+    /// Kept so that segments do not allocate.
     frame: Vec<u8>,
 }
 
@@ -92,7 +90,6 @@ impl Nic {
         if params.kpio.is_some() {
             params.features |= feature::KPIO;
         }
-        let mut functions = Vec::new();
         let shares = |one: &NicFunctionParams, other: &NicFunctionParams| {
             one.port == other.port && one.mac == other.mac && one.pcie_port != other.pcie_port
         };
@@ -100,50 +97,46 @@ impl Nic {
         if params.flow_rules > 0 && params.functions.iter().any(functions_share) {
             params.features |= feature::STATION;
         }
+        // What each function is, and the physical function of a virtual one.
+        let mut wanted = Vec::new();
         for (number, &function) in (0..).zip(&params.functions) {
-            functions.push(NicFunction::new(&params, function, None, physical(&params, number)?));
+            wanted.push((function, None, physical(&params, number)?));
         }
         for (of, &owner) in (0..).zip(&params.functions) {
-            let Some(wanted) = params.virtual_functions else { break };
-            for number in 0..wanted.count {
+            let Some(virtuals) = params.virtual_functions else { break };
+            for number in 0..virtuals.count {
                 let function = NicFunctionParams { mac: virtual_mac(owner.mac, number), ..owner };
-                functions.push(NicFunction::new(&params, function, Some(of), virtual_function(&params)?));
+                wanted.push((function, Some(of), virtual_function(&params)?));
             }
         }
-        let handle = NicHandle::new(functions.len());
+        let (params, handle) = (Rc::new(params), NicHandle::new(wanted.len()));
+        let functions = (0..).zip(wanted).map(|(number, (function, physical, config))| {
+            NicFunction::new(number, (&params, &handle), function, physical, config)
+        });
+        let functions: Vec<_> = functions.collect();
+        functions.iter().for_each(NicFunction::show_rings);
         // Virtual functions come behind and have none.
         let kpio = params.kpio.map(|kpio| Kpio::new(kpio, params.functions.len(), params.max_frame));
         let nic = Self {
             kpio,
-            switch_rules: FlowTable::new(params.switch_rules.saturating_mul(params.functions.len() as u16)),
+            switch_rules: SwitchRules::new(&params, functions.len()),
             functions,
             sender: Sender::default(),
-            receiver: Receiver::default(),
+            receiver: Receiver::new(Rc::clone(&params)),
             muxes: (0..params.ports).map(|_| Mux::default()).collect(),
             asked_until: vec![Time::ZERO; usize::from(params.ports)],
             around: Around::default(),
             inside: switch::Inside::default(),
             handle: handle.clone(),
-            scratch: Vec::new(),
             frame: Vec::new(),
             params,
         };
-        (0..nic.functions.len()).for_each(|function| nic.watch_rings(function));
         Ok((nic, handle))
     }
 
-    /// Lets the handle see a function's rings.
-    fn watch_rings(&self, function: usize) {
-        let NicFunction { tx, rx, .. } = &self.functions[function];
-        let rings = [
-            (true, tx.iter().map(|q| &q.ring).collect::<Vec<_>>()),
-            (false, rx.iter().map(|q| &q.ring).collect()),
-        ];
-        for (is_tx, rings) in rings {
-            for (queue, ring) in (0..).zip(rings) {
-                self.handle.watch_ring(function as u8, is_tx, queue, &ring.filled);
-            }
-        }
+    /// The function that a note is about.
+    fn of(&mut self, note: Note) -> &mut NicFunction {
+        &mut self.functions[usize::from(note.function)]
     }
 }
 
@@ -171,7 +164,7 @@ impl Device for Nic {
                     self.reset_function(bus, function as u8);
                 }
                 self.forget_sending();
-                self.forget_receiving();
+                self.receiver.forget(&mut self.functions);
                 self.muxes.iter_mut().for_each(|mux| *mux = Mux::default());
                 self.asked_until.fill(Time::ZERO);
                 self.around = Around::default();
@@ -180,7 +173,7 @@ impl Device for Nic {
             Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {
                 self.reset_function(bus, function);
                 self.lose_reads(bus, function);
-                self.recount_held();
+                self.receiver.recount(&self.functions);
             }
             Reset::Function(_) => {}
         }
@@ -196,7 +189,7 @@ impl Device for Nic {
             }
         }
         if at.bar == KPIO_BAR && usize::from(at.function.0) < self.functions.len() {
-            self.read_held(at.function.0, offset, data);
+            self.functions[usize::from(at.function.0)].read_held(offset, data);
         }
         self.params.register_latency
     }
@@ -234,7 +227,7 @@ impl Device for Nic {
         let Some(note) = Note::of(token) else { return };
         match note.kind {
             Kind::TxFetch => self.tx_fetched(bus, note, outcome),
-            Kind::RxFetch => self.rx_fetched(bus, note, outcome),
+            Kind::RxFetch => self.receiver.fetched(bus, &mut self.functions, note, outcome),
             Kind::TxData => self.tx_data(bus, note, outcome),
             _ => {}
         }
@@ -244,11 +237,11 @@ impl Device for Nic {
         let Some(note) = Note::of(token) else { return };
         match note.kind {
             Kind::RxData => {
-                self.rx_written(note);
+                self.receiver.written(note);
                 self.let_go_on(bus);
             }
-            Kind::TxCompletion => self.completion_written(bus, note, true),
-            Kind::RxCompletion => self.completion_written(bus, note, false),
+            Kind::TxCompletion => self.of(note).completion_written(bus, note, true),
+            Kind::RxCompletion => self.of(note).completion_written(bus, note, false),
             _ => {}
         }
     }
@@ -256,12 +249,12 @@ impl Device for Nic {
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let Some(note) = Note::of(token) else { return };
         match note.kind {
-            Kind::TxFlush => self.flush_due(bus, note, true),
-            Kind::RxFlush => self.flush_due(bus, note, false),
+            Kind::TxFlush => self.of(note).flush_due(bus, note, true),
+            Kind::RxFlush => self.of(note).flush_due(bus, note, false),
             Kind::Doorbell => self.tx_fetch(bus, note.function, note.queue),
             Kind::TxPump => self.pump(bus),
-            Kind::RxPump => self.rx_pump(bus),
-            Kind::Vector => self.vector_due(bus, note.function, note.first.into()),
+            Kind::RxPump => self.receiver.pump(bus, &mut self.functions),
+            Kind::Vector => self.of(note).vector_due(bus, note.first.into()),
             Kind::KpioPatience | Kind::KpioReport => self.kpio_due(bus, note),
             Kind::Mux => self.mux_due(bus, note.first),
             Kind::Loopback if note.second == switch::INSIDE => self.come_inside(bus),
@@ -282,10 +275,8 @@ impl Device for Nic {
     }
 
     fn carrier_changed(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, _up: bool) {
-        for function in 0..self.functions.len() {
-            if self.functions[function].port() == port {
-                self.event(bus, function as u8, event::LINK);
-            }
+        for function in self.functions.iter_mut().filter(|function| function.port() == port) {
+            function.event(bus, event::LINK);
         }
     }
 }

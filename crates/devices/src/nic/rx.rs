@@ -1,6 +1,7 @@
 //! Receiving: frames are checked, steered to a function and a queue, and written into its buffers.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use platform::device::{DeviceBus, DmaError};
 use platform::ethernet::EthernetPort;
@@ -17,12 +18,12 @@ use wire::nic::registers::{counter, feature};
 use wire::nic::{Completion, RxDescriptor};
 
 use super::Nic;
-use super::completions::write;
+use super::function::NicFunction;
 use super::held::ReceiveWindow;
+use super::params::NicParams;
 use super::ring::Ring;
 use super::steering::Placement;
-use super::token::{Kind, Note};
-use super::tx::read;
+use super::token::{Kind, Note, request};
 
 /// An RX queue.
 pub struct RxQueue {
@@ -73,9 +74,9 @@ struct Seen {
     fence: Option<u16>,
 }
 
-/// What the queues share: packet memory, the engine.
-#[derive(Default)]
+/// The receiving half: packet memory, the engine, and whose turn it is.
 pub struct Receiver {
+    nic: Rc<NicParams>,
     /// Bytes of frames in the device.
     held: u32,
     /// When the next frame can be dealt with.
@@ -86,13 +87,6 @@ pub struct Receiver {
     spare: Vec<Vec<u8>>,
     /// Number of the next fence.
     next_fence: u16,
-}
-
-impl Receiver {
-    /// Bytes of frames in the device.
-    pub fn held(&self) -> u32 {
-        self.held
-    }
 }
 
 /// Whether a frame found its buffers.
@@ -127,21 +121,41 @@ impl Nic {
     pub(super) fn function_of(&self, port: EthernetPort) -> Option<u8> {
         self.functions.iter().position(|f| f.port() == port).map(|first| first as u8)
     }
+}
+
+impl Receiver {
+    pub fn new(nic: Rc<NicParams>) -> Self {
+        Self {
+            nic,
+            held: 0,
+            free: Time::ZERO,
+            wake: None,
+            turns: VecDeque::new(),
+            spare: Vec::new(),
+            next_fence: 0,
+        }
+    }
+
+    /// Bytes of frames in the device.
+    pub fn held(&self) -> u32 {
+        self.held
+    }
 
     /// Gives a frame to a function: to the queue that a rule or the hash says. What it writes for it is not seen before all that a
     /// queue of another function has written (`fenced`). Gives its place, unless it is dropped.
-    pub(super) fn deliver(
+    pub fn deliver(
         &mut self,
         bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
         function: u8,
         frame: &[u8],
         parts: Option<Dissection>,
         fenced: Option<Placement>,
     ) -> Option<Placement> {
         let now = bus.now();
-        let state = &mut self.functions[usize::from(function)];
+        let state = &mut functions[usize::from(function)];
         if frame.len() > usize::from(state.max_frame) {
-            self.handle.add(function, counter::RX_LENGTH_ERRORS, 1);
+            state.count(counter::RX_LENGTH_ERRORS, 1);
             return None;
         }
         let (mut seen, mut queue, mut left) = (Seen::default(), 0, None);
@@ -154,11 +168,8 @@ impl Nic {
             queue = state.rss.queue(hash);
         }
         let has_rules = state.has(feature::FLOW_RULES);
-        let rule = match state.addresses.find(now, frame) {
-            None if has_rules => parts.as_ref().and_then(|parts| state.rules.find(now, &parts.flow)),
-            found => found,
-        };
-        if let Some(found) = rule {
+        let flow = parts.as_ref().filter(|_| has_rules).map(|parts| &parts.flow);
+        if let Some(found) = state.rules.find(now, frame, flow) {
             (seen.rule, seen.flags) = (found.number, seen.flags | STEERED);
             // A new rule's flow went by its hash: any frame of that queue may be one of its.
             let rx = &state.rx;
@@ -179,41 +190,38 @@ impl Nic {
             seen.flags |= verdict(parts.network_verdict(frame), NETWORK_RIGHT, NETWORK_WRONG);
             seen.flags |= verdict(parts.transport_verdict(frame), TRANSPORT_RIGHT, TRANSPORT_WRONG);
         }
-        let Some(state) = state.rx.get_mut(usize::from(queue)).filter(|q| q.ring.running) else {
-            self.handle.add(function, counter::RX_NO_QUEUE, 1);
+        let Some(rx) = state.rx.get_mut(usize::from(queue)).filter(|q| q.ring.running) else {
+            state.count(counter::RX_NO_QUEUE, 1);
             return None;
         };
-        if self.receiver.held + frame.len() as u32 > self.params.rx.memory {
-            self.handle.add(function, counter::RX_OVERFLOW, 1);
+        if self.held + frame.len() as u32 > self.nic.rx.memory {
+            state.count(counter::RX_OVERFLOW, 1);
             return None;
         }
-        state.came = state.came.wrapping_add(1);
-        let place = Placement { function, queue, count: state.came };
-        let has_others = !state.waiting.is_empty();
+        rx.came = rx.came.wrapping_add(1);
+        let place = Placement { function, queue, count: rx.came };
+        let has_others = !rx.waiting.is_empty();
         let queue = queue as u8;
-        seen.fence = fenced.map(|old| self.fence(bus, (function, queue), old));
-        if let Some(left) =
-            left.filter(|&left| usize::from(left) < self.functions[usize::from(function)].rx.len())
-        {
-            self.flush(bus, function, left as u8, false);
+        if let Some(old) = fenced {
+            seen.fence = Some(self.fence(bus, functions, (function, queue), old));
         }
-        let placed = if has_others { Placed::NotYet } else { self.place(bus, function, queue, frame, seen) };
+        let state = &mut functions[usize::from(function)];
+        if let Some(left) = left.filter(|&left| usize::from(left) < state.rx.len()) {
+            state.flush(bus, left as u8, false);
+        }
+        let placed = if has_others { Placed::NotYet } else { self.place(bus, state, queue, frame, seen) };
         match placed {
             Placed::Yes => {}
-            Placed::NoBuffer => self.drop_frame(function, queue),
+            Placed::NoBuffer => state.drop_frame(queue),
             Placed::NotYet => {
-                let mut copy = self.receiver.spare.pop().unwrap_or_default();
+                let mut copy = self.spare.pop().unwrap_or_default();
                 copy.clear();
                 copy.extend_from_slice(frame);
-                self.receiver.held += copy.len() as u32;
-                let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
-                state.waiting.push_back((copy, seen));
-                if !state.is_listed {
-                    state.is_listed = true;
-                    self.receiver.turns.push_back((function, queue));
-                }
-                self.rx_fetch(bus, function, queue);
-                self.wake_receiver(bus);
+                self.held += copy.len() as u32;
+                state.rx[usize::from(queue)].waiting.push_back((copy, seen));
+                self.list(state, queue);
+                self.fetch(bus, state, queue);
+                self.wake(bus);
             }
         }
         Some(place)
@@ -221,48 +229,58 @@ impl Nic {
 
     /// Lets a queue of another function write what it has to report, and asks by a read through that function when all it wrote is
     /// in memory. Gives the number by which frames of a queue wait for the answer.
-    fn fence(&mut self, bus: &mut dyn DeviceBus, (function, queue): (u8, u8), old: Placement) -> u16 {
-        self.flush(bus, old.function, old.queue as u8, false);
-        let number = self.receiver.next_fence;
-        self.receiver.next_fence = number.wrapping_add(1);
-        let at = self.functions[usize::from(old.function)].ring(old.queue as u8, false).setup.ring;
-        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+    fn fence(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
+        (function, queue): (u8, u8),
+        old: Placement,
+    ) -> u16 {
+        let left = &mut functions[usize::from(old.function)];
+        left.flush(bus, old.queue as u8, false);
+        let number = self.next_fence;
+        self.next_fence = number.wrapping_add(1);
+        let at = left.ring(old.queue as u8, false).setup.ring;
+        let state = &mut functions[usize::from(function)].rx[usize::from(queue)];
         state.fences.push((number, old.function));
         let note = Note::new(Kind::RxFetch, state.ring.life, function, queue).with(number, 0);
-        bus.read(read(old.function, at, 0, note));
+        bus.read(request(old.function, at, 0, note));
         number
     }
 
     /// All that was written through a function before is in memory, or will never be.
-    fn fence_passed(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, number: u16) {
-        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
-        state.fences.retain(|&(other, _)| other != number);
-        self.drain(bus, function, queue);
+    fn fence_passed(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8, number: u16) {
+        of.rx[usize::from(queue)].fences.retain(|&(other, _)| other != number);
+        self.drain(bus, of, queue);
     }
 
     /// A function was reset and writes nothing any more: who waits for its writes goes on.
-    pub(super) fn release_fences(&mut self, bus: &mut dyn DeviceBus, of: u8) {
-        for function in 0..self.functions.len() {
-            for queue in 0..self.functions[function].rx.len() {
-                let fences = &mut self.functions[function].rx[queue].fences;
+    pub fn release_fences(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], of: u8) {
+        for function in functions {
+            for queue in 0..function.rx.len() {
+                let fences = &mut function.rx[queue].fences;
                 let before = fences.len();
                 fences.retain(|&(_, old)| old != of);
                 if fences.len() < before {
-                    self.drain(bus, function as u8, queue as u8);
+                    self.drain(bus, function, queue as u8);
                 }
             }
         }
     }
 
-    fn drop_frame(&mut self, function: u8, queue: u8) {
-        self.functions[usize::from(function)].rx[usize::from(queue)].ring.dropped += 1;
-        self.handle.add(function, counter::RX_NO_BUFFER, 1);
+    /// Lets a queue with frames that wait have its turn.
+    fn list(&mut self, of: &mut NicFunction, queue: u8) {
+        let rx = &mut of.rx[usize::from(queue)];
+        if !rx.is_listed {
+            rx.is_listed = true;
+            self.turns.push_back((of.number, queue));
+        }
     }
 
-    fn wake_receiver(&mut self, bus: &mut dyn DeviceBus) {
-        let at = self.receiver.free;
-        if at > bus.now() && self.receiver.wake.is_none_or(|set| at < set) {
-            self.receiver.wake = Some(at);
+    fn wake(&mut self, bus: &mut dyn DeviceBus) {
+        let at = self.free;
+        if at > bus.now() && self.wake.is_none_or(|set| at < set) {
+            self.wake = Some(at);
             bus.wake_at(at, Note::new(Kind::RxPump, 0, 0, 0).token());
         }
     }
@@ -271,15 +289,15 @@ impl Nic {
     fn place(
         &mut self,
         bus: &mut dyn DeviceBus,
-        function: u8,
+        of: &mut NicFunction,
         queue: u8,
         frame: &[u8],
         seen: Seen,
     ) -> Placed {
         let now = bus.now();
-        let state = &self.functions[usize::from(function)].rx[usize::from(queue)];
+        let state = &of.rx[usize::from(queue)];
         let is_fenced = seen.fence.is_some_and(|fence| state.fences.iter().any(|&(other, _)| other == fence));
-        if self.receiver.free > now || is_fenced {
+        if self.free > now || is_fenced {
             return Placed::NotYet;
         }
         let ring = &state.ring;
@@ -299,19 +317,19 @@ impl Nic {
             }
         }
         let fits = room >= frame.len();
-        self.receiver.free = now + self.params.rx.packet_time;
+        self.free = now + self.nic.rx.packet_time;
         let life = ring.life;
         if fits {
-            self.handle.add(function, counter::RX_FRAMES, 1);
-            self.handle.add(function, counter::RX_BYTES, frame.len() as u64);
+            of.count(counter::RX_FRAMES, 1);
+            of.count(counter::RX_BYTES, frame.len() as u64);
         } else {
             // A buffer of no length, or more buffers than the device keeps: they go back as failed.
-            self.drop_frame(function, queue);
+            of.drop_frame(queue);
         }
-        let takes_inline = self.params.features & feature::INLINE != 0;
+        let takes_inline = self.nic.features & feature::INLINE != 0;
         let mut done = 0;
         for n in 1..=buffers {
-            let ring = &mut self.functions[usize::from(function)].rx[usize::from(queue)].ring;
+            let ring = &mut of.rx[usize::from(queue)].ring;
             let Some(buffer) = ring.peek(0).map(RxDescriptor::parse) else { break };
             let count = ring.next;
             ring.consume(1);
@@ -320,19 +338,18 @@ impl Nic {
             let mut flags = seen.flags | if n == buffers { END } else { 0 };
             let slot = ring.has_slots().map_or(0, |slot| slot as usize - COMPLETION_LEN);
             let is_inline = takes_inline && fits && buffers == 1 && frame.len() <= slot;
-            let is_held =
-                fits && !is_inline && buffers == 1 && self.hold_frame(function, queue, count, frame);
+            let is_held = fits && !is_inline && buffers == 1 && of.hold_frame(queue, count, frame);
             if is_inline {
                 flags |= INLINE;
             } else if is_held {
                 flags |= HELD;
             } else if fits {
-                self.receiver.held += length as u32;
-                let chunks = frame[done..done + length].chunks(self.params.write_chunk.max(16) as usize);
+                self.held += length as u32;
+                let chunks = frame[done..done + length].chunks(self.nic.write_chunk.max(16) as usize);
                 let mut at = buffer.address;
                 for chunk in chunks {
-                    let note = Note::new(Kind::RxData, life, function, queue).with(chunk.len() as u16, 0);
-                    bus.write(write(function, at, chunk.len() as u32, note.token()), chunk);
+                    let note = Note::new(Kind::RxData, life, of.number, queue).with(chunk.len() as u16, 0);
+                    bus.write(request(of.number, at, chunk.len() as u32, note), chunk);
                     at = at.wrapping_add(chunk.len() as u64);
                 }
             } else {
@@ -348,130 +365,135 @@ impl Nic {
             };
             done += length;
             if is_inline {
-                self.complete_slot(bus, function, (queue, false), completion, 1, frame);
+                of.complete_slot(bus, (queue, false), completion, 1, frame);
             } else {
-                self.complete(bus, function, queue, false, completion, u16::from(n == buffers));
+                of.complete(bus, queue, false, completion, u16::from(n == buffers));
             }
         }
-        self.functions[usize::from(function)].rx[usize::from(queue)].ring.note_filled(now);
-        self.rx_fetch(bus, function, queue);
+        of.rx[usize::from(queue)].ring.note_filled(now);
+        self.fetch(bus, of, queue);
         Placed::Yes
     }
 
     /// The driver gave buffers.
-    pub(super) fn rx_doorbell(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, tail: u16) {
-        let ring = &mut self.functions[usize::from(function)].rx[usize::from(queue)].ring;
+    pub fn doorbell(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8, tail: u16) {
+        let ring = &mut of.rx[usize::from(queue)].ring;
         if !ring.running {
             return;
         }
         if ring.set_tail(tail) {
             ring.note_filled(bus.now());
-            self.rx_fetch(bus, function, queue);
+            self.fetch(bus, of, queue);
         } else {
-            self.queue_error(bus, function, queue, false);
+            of.fail_queue(bus, queue, false);
         }
     }
 
     /// Fetches free buffers if it is time.
-    fn rx_fetch(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        let batch = self.params.rx.fetch;
-        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+    fn fetch(&self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8) {
+        let batch = self.nic.rx.fetch;
+        let state = &mut of.rx[usize::from(queue)];
         let hungry = !state.waiting.is_empty();
         let life = state.ring.life;
-        while let Some((count, address, number)) = state.ring.next_fetch(batch, hungry) {
-            let note = Note::new(Kind::RxFetch, life, function, queue).with(count, number);
-            self.handle.add(function, counter::FETCHES, 1);
-            self.handle.add(function, counter::FETCHED, number.into());
-            bus.read(read(function, address, u32::from(number) * LEN as u32, note));
+        while let Some((count, address, number)) = of.rx[usize::from(queue)].ring.next_fetch(batch, hungry) {
+            let note = Note::new(Kind::RxFetch, life, of.number, queue).with(count, number);
+            of.count(counter::FETCHES, 1);
+            of.count(counter::FETCHED, number.into());
+            bus.read(request(of.number, address, u32::from(number) * LEN as u32, note));
         }
     }
 
     /// Free buffers arrived.
-    pub(super) fn rx_fetched(
+    pub fn fetched(
         &mut self,
         bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
         note: Note,
         outcome: Result<&[u8], DmaError>,
     ) {
-        let ring = &mut self.functions[usize::from(note.function)].rx[usize::from(note.queue)].ring;
+        let of = &mut functions[usize::from(note.function)];
+        let ring = &mut of.rx[usize::from(note.queue)].ring;
         if ring.life != note.life {
             return;
         }
         if note.second == 0 {
-            return self.fence_passed(bus, note.function, note.queue, note.first);
+            return self.fence_passed(bus, of, note.queue, note.first);
         }
         match outcome {
             Ok(bytes) => {
                 ring.store(note.first, bytes);
-                self.drain(bus, note.function, note.queue);
+                self.drain(bus, of, note.queue);
             }
-            Err(_) => self.queue_error(bus, note.function, note.queue, false),
+            Err(_) => of.fail_queue(bus, note.queue, false),
         }
     }
 
     /// The engine is free again.
-    pub(super) fn rx_pump(&mut self, bus: &mut dyn DeviceBus) {
-        self.receiver.wake = None;
-        for _ in 0..self.receiver.turns.len() {
-            let Some((function, queue)) = self.receiver.turns.pop_front() else { return };
-            self.functions[usize::from(function)].rx[usize::from(queue)].is_listed = false;
-            self.drain(bus, function, queue);
+    pub fn pump(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction]) {
+        self.wake = None;
+        for _ in 0..self.turns.len() {
+            let Some((function, queue)) = self.turns.pop_front() else { return };
+            let of = &mut functions[usize::from(function)];
+            of.rx[usize::from(queue)].is_listed = false;
+            self.drain(bus, of, queue);
         }
     }
 
     /// Places the frames that wait at a queue.
-    fn drain(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        loop {
-            let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
-            let Some((frame, seen)) = state.waiting.pop_front() else { return };
-            match self.place(bus, function, queue, &frame, seen) {
+    fn drain(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8) {
+        while let Some((frame, seen)) = of.rx[usize::from(queue)].waiting.pop_front() {
+            match self.place(bus, of, queue, &frame, seen) {
                 Placed::NotYet => {
-                    let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
-                    state.waiting.push_front((frame, seen));
-                    if !state.is_listed {
-                        state.is_listed = true;
-                        self.receiver.turns.push_back((function, queue));
-                    }
-                    self.wake_receiver(bus);
+                    of.rx[usize::from(queue)].waiting.push_front((frame, seen));
+                    self.list(of, queue);
+                    self.wake(bus);
                     return;
                 }
                 Placed::Yes => {}
-                Placed::NoBuffer => self.drop_frame(function, queue),
+                Placed::NoBuffer => of.drop_frame(queue),
             }
-            self.receiver.held -= frame.len() as u32;
-            self.receiver.spare.push(frame);
+            self.held -= frame.len() as u32;
+            self.spare.push(frame);
         }
     }
 
     /// A part of a frame has left for memory.
-    pub(super) fn rx_written(&mut self, note: Note) {
-        self.receiver.held = self.receiver.held.saturating_sub(note.first.into());
+    pub fn written(&mut self, note: Note) {
+        self.held = self.held.saturating_sub(note.first.into());
     }
 
     /// Forgets the frames that wait at a queue.
-    pub(super) fn abandon_frames(&mut self, function: u8, queue: u8) {
-        let state = &mut self.functions[usize::from(function)].rx[usize::from(queue)];
+    pub fn abandon(&mut self, of: &mut NicFunction, queue: u8) {
+        let state = &mut of.rx[usize::from(queue)];
         state.fences.clear();
         for (frame, _) in state.waiting.drain(..) {
-            self.receiver.held -= frame.len() as u32;
-            self.receiver.spare.push(frame);
+            self.held -= frame.len() as u32;
+            self.spare.push(frame);
         }
     }
 
     /// Counts anew what the device holds: writes under way may bring no outcome any more.
-    pub(super) fn recount_held(&mut self) {
-        let queues = self.functions.iter().flat_map(|f| &f.rx);
-        self.receiver.held = queues.flat_map(|q| &q.waiting).map(|(frame, _)| frame.len() as u32).sum();
+    pub fn recount(&mut self, functions: &[NicFunction]) {
+        let queues = functions.iter().flat_map(|f| &f.rx);
+        self.held = queues.flat_map(|q| &q.waiting).map(|(frame, _)| frame.len() as u32).sum();
     }
 
     /// Forgets everything under way: after a reset, nothing is heard of it.
-    pub(super) fn forget_receiving(&mut self) {
-        self.receiver = Receiver::default();
-        for state in self.functions.iter_mut().flat_map(|f| &mut f.rx) {
+    pub fn forget(&mut self, functions: &mut [NicFunction]) {
+        *self = Self::new(Rc::clone(&self.nic));
+        for state in functions.iter_mut().flat_map(|f| &mut f.rx) {
             state.waiting.clear();
             state.fences.clear();
             state.is_listed = false;
         }
+    }
+}
+
+impl NicFunction {
+    /// A frame finds no buffer at a queue.
+    fn drop_frame(&mut self, queue: u8) {
+        self.rx[usize::from(queue)].ring.dropped += 1;
+        self.count(counter::RX_NO_BUFFER, 1);
     }
 }
 

@@ -10,6 +10,7 @@
 //! before them (PCIe Base 5.0, 2.4.1), so all of the old function's writes are in memory by then.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
@@ -18,12 +19,40 @@ use wire::ethernet::{EthernetHeader, FCS_LEN, MacAddr};
 use wire::ip::{Dissection, Flow};
 use wire::nic::registers::{counter, feature};
 
-use super::steering::{Match, Placement};
+use super::params::NicParams;
+use super::steering::{FlowTable, Match, Placement};
 use super::token::{Kind, Note};
 use super::{Nic, NicFunction};
 
 /// Marks timers of frames between functions.
 pub(super) const INSIDE: u16 = 1;
+
+/// Which flows are for which function. Physical functions have parts of the table, by number.
+pub struct SwitchRules {
+    pub table: FlowTable,
+    /// Rules of each part.
+    each: u32,
+    /// How many functions there are, virtual ones too.
+    pub functions: u32,
+}
+
+impl SwitchRules {
+    pub fn new(params: &NicParams, functions: usize) -> Self {
+        let rules = params.switch_rules.saturating_mul(params.functions.len() as u16);
+        Self { table: FlowTable::new(rules), each: params.switch_rules.into(), functions: functions as u32 }
+    }
+
+    /// The numbers of the rules that a function makes; none for a virtual one.
+    pub fn part_of(&self, function: u8, is_virtual: bool) -> Range<u32> {
+        let begin = u32::from(function) * self.each;
+        begin..if is_virtual { begin } else { begin + self.each }
+    }
+
+    /// Forgets the rules that a function has made.
+    pub fn forget(&mut self, function: u8, is_virtual: bool) {
+        self.table.remove_range(self.part_of(function, is_virtual));
+    }
+}
 
 /// Frames between functions: when they arrive, and from which.
 pub(super) type Inside = VecDeque<(Time, u8, Vec<u8>)>;
@@ -41,7 +70,7 @@ impl Nic {
             return None;
         }
         let ours = |f: &NicFunction| f.port() == port && f.is_addressed(to) && f.is_known();
-        let named = flow.and_then(|flow| self.switch_rules.find(bus.now(), flow));
+        let named = flow.and_then(|flow| self.switch_rules.table.find(bus.now(), flow));
         let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
         // A rule for a function that has gone is as none.
         let runs = |f: usize| self.functions.get(f).is_some_and(|f| ours(f) && f.enabled);
@@ -124,9 +153,10 @@ impl Nic {
             if self.wants(function, port, to, owner, from) {
                 found = true;
                 let fenced = fenced.filter(|_| owner == Some(function));
-                let place = self.deliver(bus, function as u8, frame, parts, fenced);
+                let place =
+                    self.receiver.deliver(bus, &mut self.functions, function as u8, frame, parts, fenced);
                 if let (true, Some(flow), Some(place)) = (named && owner == Some(function), flow, place) {
-                    self.switch_rules.went(flow, place);
+                    self.switch_rules.table.went(flow, place);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! What the NIC notes about its DMA requests and timers, packed into their tokens.
 
-use platform::device::Token;
+use platform::device::{Dma, DmaAttributes, FunctionIndex, Token};
+use units::Iova;
 
 /// What a token is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +102,12 @@ impl Note {
             second: token as u16,
         })
     }
+}
+
+/// A read or a write by a function.
+pub fn request(function: u8, address: u64, length: u32, note: Note) -> Dma {
+    let (address, token) = (Iova::new(address), note.token());
+    Dma { function: FunctionIndex(function), address, length, token, attributes: DmaAttributes::default() }
 }
 
 #[cfg(test)]

@@ -16,10 +16,9 @@ use wire::ethernet::HEADER_LEN;
 use wire::kpio::{Decoder, LINE, Outcome, framed};
 use wire::nic::registers::counter;
 
-use super::completions::write;
 use super::params::KpioParams;
 use super::segment::{fill_checksums, finish};
-use super::token::{Kind, Note};
+use super::token::{Kind, Note, request};
 use super::{Nic, NicHandle};
 use queue::KpioQueue;
 pub use queue::Ready;
@@ -256,8 +255,7 @@ impl KpioQueue {
     fn write_report(&mut self, bus: &mut dyn DeviceBus, function: u8, number: u8) {
         self.reported = self.lines.freed();
         let note = Note::new(Kind::KpioReport, self.life, function, number);
-        let request = write(function, self.report_at, 4, note.token());
-        bus.write(request, &self.reported.to_le_bytes());
+        bus.write(request(function, self.report_at, 4, note), &self.reported.to_le_bytes());
     }
 }
 
@@ -280,7 +278,7 @@ impl Nic {
             self.mux_pump(bus, port);
         }
         if let Some(vector) = self.kpio.as_mut().and_then(|kpio| kpio.report(bus, function, queue)) {
-            self.raise(bus, function, vector);
+            self.functions[usize::from(function)].raise(bus, vector);
         }
     }
 

@@ -8,11 +8,11 @@ use wire::nic::descriptor::{
 };
 use wire::nic::registers::{counter, feature};
 
-use super::{Done, Next, read};
+use super::{Done, Next};
 use crate::nic::Nic;
 use crate::nic::mux::FromDma;
 use crate::nic::segment::{fill_checksums, finish};
-use crate::nic::token::{Kind, Note};
+use crate::nic::token::{Kind, Note, request};
 
 /// A part of a packet that one read brings.
 #[derive(Clone, Copy)]
@@ -60,7 +60,7 @@ impl Nic {
         let last = ring.peek(next.last).map(TxDescriptor::parse).unwrap_or_default();
         if !last.has(END) {
             // More fragments than a packet may have: where the next one begins is anybody's guess.
-            self.queue_error(bus, function, queue, true);
+            self.queue_error(bus, function, queue);
             return;
         }
         let index = self.sender.free_jobs.pop().unwrap_or_else(|| {
@@ -120,7 +120,7 @@ impl Nic {
                 job.parts.push(ReadPart { at, length, through, here: false, ended: false });
                 job.outstanding += 1;
                 let address = fragment.address.wrapping_add(done.into());
-                bus.read(read(through, address, length.into(), note));
+                bus.read(request(through, address, length.into(), note));
                 at += u32::from(length);
                 done += length;
             }

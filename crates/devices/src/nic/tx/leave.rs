@@ -113,7 +113,7 @@ impl Nic {
                     kind: CompletionKind::Sent,
                     ..Completion::default()
                 };
-                self.complete(bus, function, queue, true, completion, is_last.into());
+                self.functions[usize::from(function)].complete(bus, queue, true, completion, is_last.into());
             }
         }
     }

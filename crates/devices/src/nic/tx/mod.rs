@@ -8,10 +8,10 @@ mod leave;
 
 use std::collections::VecDeque;
 
-use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex};
-use units::{Iova, Time};
+use platform::device::{DeviceBus, DmaError};
+use units::Time;
 use wire::nic::descriptor::{END, INLINE, LEN, TxDescriptor, inline_entries};
-use wire::nic::registers::{counter, event};
+use wire::nic::registers::counter;
 
 use job::Job;
 pub(super) use leave::Done;
@@ -19,7 +19,7 @@ pub(super) use leave::Done;
 use super::Nic;
 use super::inline::InlinePage;
 use super::ring::Ring;
-use super::token::{Kind, Note};
+use super::token::{Kind, Note, request};
 
 /// A TX queue.
 pub struct TxQueue {
@@ -81,7 +81,7 @@ impl Nic {
             return;
         }
         if !ring.set_tail(tail) {
-            self.queue_error(bus, function, queue, true);
+            self.queue_error(bus, function, queue);
             return;
         }
         ring.note_filled(bus.now());
@@ -94,12 +94,9 @@ impl Nic {
     }
 
     /// Stops a queue because of what it was given.
-    pub(super) fn queue_error(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, is_tx: bool) {
-        self.functions[usize::from(function)].ring(queue, is_tx).fail();
-        if is_tx {
-            self.abandon_jobs(function, queue);
-        }
-        self.event(bus, function, event::QUEUE_ERROR);
+    fn queue_error(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
+        self.abandon_jobs(function, queue);
+        self.functions[usize::from(function)].fail_queue(bus, queue, true);
     }
 
     /// Fetches descriptors of a TX queue if it is time.
@@ -111,7 +108,7 @@ impl Nic {
             let note = Note::new(Kind::TxFetch, life, function, queue).with(count, number);
             self.handle.add(function, counter::FETCHES, 1);
             self.handle.add(function, counter::FETCHED, number.into());
-            bus.read(read(function, address, u32::from(number) * LEN as u32, note));
+            bus.read(request(function, address, u32::from(number) * LEN as u32, note));
         }
     }
 
@@ -129,7 +126,7 @@ impl Nic {
         match outcome {
             Ok(bytes) => state.ring.store(note.first, bytes),
             Err(_) => {
-                self.queue_error(bus, note.function, note.queue, true);
+                self.queue_error(bus, note.function, note.queue);
                 return;
             }
         }
@@ -223,7 +220,7 @@ impl Nic {
         // The end of a packet must be fetched however few descriptors that takes.
         state.hungry = state.ring.peek(0).is_some();
         if state.hungry && state.ring.is_cache_full() {
-            self.queue_error(bus, function, queue, true);
+            self.queue_error(bus, function, queue);
         } else {
             self.tx_fetch(bus, function, queue);
         }
@@ -247,15 +244,5 @@ impl Nic {
             state.jobs.clear();
             (state.is_listed, state.hungry) = (false, false);
         }
-    }
-}
-
-pub(super) fn read(function: u8, address: u64, length: u32, note: Note) -> Dma {
-    Dma {
-        function: FunctionIndex(function),
-        address: Iova::new(address),
-        length,
-        token: note.token(),
-        attributes: DmaAttributes::default(),
     }
 }

@@ -1,0 +1,198 @@
+//! Rules for flows and addresses as the driver gives them: registers that describe one, and commands.
+
+use platform::device::FunctionIndex;
+use units::Time;
+use wire::ethernet::MacAddr;
+use wire::ip::Flow;
+use wire::nic::registers::{address, feature, flow};
+
+use crate::nic::params::NicParams;
+use crate::nic::registers::le;
+use crate::nic::steering::{AddressTable, FlowKey, FlowTable, Match};
+use crate::nic::switch::SwitchRules;
+
+/// The rest of an address rule's address.
+const MAC_REST: u64 = address::MAC + 4;
+
+/// Registers that describe a flow rule, and the outcome of the last command.
+#[derive(Clone, Copy, Debug, Default)]
+struct FlowRegisters {
+    source: [u8; 4],
+    destination: [u8; 4],
+    ports: u32,
+    protocol: u32,
+    rule: u32,
+    target: u32,
+    result: u32,
+    age_us: u32,
+    hits: u32,
+}
+
+impl FlowRegisters {
+    fn key(&self) -> FlowKey {
+        FlowKey {
+            protocol: self.protocol as u8,
+            source: self.source.into(),
+            destination: self.destination.into(),
+            ports: (self.ports as u16, (self.ports >> 16) as u16),
+        }
+    }
+}
+
+/// Registers that describe an address rule, and the outcome of the last command.
+#[derive(Clone, Copy, Debug, Default)]
+struct AddressRegisters {
+    mac: [u8; 6],
+    rule: u32,
+    target: u32,
+    result: u32,
+}
+
+/// A function's rules: which flows go to which of its queues, and which further addresses it takes frames for.
+pub struct Rules {
+    /// What the device can do.
+    features: u32,
+    most_flows: u32,
+    is_virtual: bool,
+    flows: FlowTable,
+    flow: FlowRegisters,
+    addresses: AddressTable,
+    address: AddressRegisters,
+}
+
+impl Rules {
+    pub fn new(params: &NicParams, is_virtual: bool) -> Self {
+        Self {
+            features: params.features,
+            most_flows: params.flow_rules.into(),
+            is_virtual,
+            flows: FlowTable::new(params.flow_rules),
+            flow: FlowRegisters::default(),
+            addresses: AddressTable::new(if is_virtual { 0 } else { params.addresses }),
+            address: AddressRegisters::default(),
+        }
+    }
+
+    /// Whether a rule is for an address.
+    pub fn has_address(&self, to: MacAddr) -> bool {
+        self.addresses.has(to)
+    }
+
+    /// The queue of the rule for a flow, which does not count as used.
+    pub fn target_of(&self, packet: &Flow) -> Option<u16> {
+        self.flows.target_of(packet)
+    }
+
+    /// The rule for a frame: by its address first, then by its flow, if that is to be looked at.
+    #[inline]
+    pub fn find(&mut self, now: Time, frame: &[u8], packet: Option<&Flow>) -> Option<Match<'_>> {
+        match self.addresses.find(now, frame) {
+            None => packet.and_then(|packet| self.flows.find(now, packet)),
+            found => found,
+        }
+    }
+
+    /// Reads a register.
+    pub fn register(&self, at: u64) -> u32 {
+        let (flow, address) = (&self.flow, &self.address);
+        match at {
+            flow::SOURCE => le(&flow.source),
+            flow::DESTINATION => le(&flow.destination),
+            flow::PORTS => flow.ports,
+            flow::PROTOCOL => flow.protocol,
+            flow::RULE => flow.rule,
+            flow::TARGET => flow.target,
+            flow::RESULT => flow.result,
+            flow::AGE_US => flow.age_us,
+            flow::HITS => flow.hits,
+            address::MAC => le(&address.mac),
+            MAC_REST => u32::from(address.mac[4]) | u32::from(address.mac[5]) << 8,
+            address::RULE => address.rule,
+            address::TARGET => address.target,
+            address::RESULT => address.result,
+            _ => 0,
+        }
+    }
+
+    /// Writes a register that is no command.
+    pub fn set_register(&mut self, at: u64, value: u32) {
+        let (flow, address, bytes) = (&mut self.flow, &mut self.address, value.to_le_bytes());
+        match at {
+            flow::SOURCE => flow.source = bytes,
+            flow::DESTINATION => flow.destination = bytes,
+            flow::PORTS => flow.ports = value,
+            flow::PROTOCOL => flow.protocol = value,
+            flow::RULE => flow.rule = value,
+            flow::TARGET => flow.target = value,
+            address::MAC => address.mac[..4].copy_from_slice(&bytes),
+            MAC_REST => address.mac[4..].copy_from_slice(&bytes[..2]),
+            address::RULE => address.rule = value,
+            address::TARGET => address.target = value,
+            _ => {}
+        }
+    }
+
+    /// Does what the driver asks about addresses, for a function of `queues` queues.
+    pub fn address_command(&mut self, now: Time, command: u32, queues: usize) {
+        let asked = self.address;
+        self.address.result = match command {
+            flow::ADD if asked.target >= queues as u32 => flow::RESULT_RANGE,
+            flow::ADD => self.addresses.add(now, asked.rule, MacAddr(asked.mac), asked.target as u16),
+            flow::REMOVE => self.addresses.remove(asked.rule),
+            _ => flow::RESULT_UNKNOWN,
+        };
+    }
+
+    /// Does what the driver of a function asks about flows: to its `queues`, or by the internal switch to functions.
+    pub fn flow_command(
+        &mut self,
+        now: Time,
+        command: u32,
+        FunctionIndex(function): FunctionIndex,
+        queues: usize,
+        switch: &mut SwitchRules,
+    ) {
+        let is_switch = command & flow::SWITCH != 0;
+        if is_switch && self.is_virtual || !is_switch && self.features & feature::FLOW_RULES == 0 {
+            self.flow.result = flow::RESULT_UNKNOWN;
+            return;
+        }
+        // Of the internal switch's table a function sees its own part.
+        let switch_part = switch.part_of(function, self.is_virtual);
+        let (table, part, targets) = match is_switch {
+            true => (&mut switch.table, switch_part.clone(), switch.functions),
+            false => (&mut self.flows, 0..self.most_flows, queues as u32),
+        };
+        let fields = &mut self.flow;
+        let rule = part.start.checked_add(fields.rule).filter(|rule| part.contains(rule));
+        let rule = rule.unwrap_or(u32::MAX);
+        fields.result = match command & !flow::SWITCH {
+            flow::ADD if fields.target >= targets => flow::RESULT_RANGE,
+            flow::ADD => table.add(now, rule, fields.key(), fields.target as u16),
+            flow::REMOVE => table.remove(rule),
+            flow::CLEAR => {
+                table.remove_range(part);
+                flow::RESULT_OK
+            }
+            flow::QUERY => match table.query(now, rule) {
+                Some((age_us, hits)) => {
+                    (fields.age_us, fields.hits) = (age_us, hits);
+                    flow::RESULT_OK
+                }
+                None => flow::RESULT_NONE,
+            },
+            _ => flow::RESULT_UNKNOWN,
+        };
+        let went = fields.result == flow::RESULT_OK;
+        if went && !is_switch && !self.is_virtual && self.features & feature::GLOBAL_RULES != 0 {
+            // Which queue is known: which function's it is follows.
+            let rule = switch_part.start + fields.rule;
+            match command {
+                flow::ADD => _ = switch.table.add(now, rule, fields.key(), function.into()),
+                flow::REMOVE => _ = switch.table.remove(rule),
+                flow::CLEAR => switch.table.remove_range(switch_part),
+                _ => {}
+            }
+        }
+    }
+}
