@@ -63,6 +63,10 @@ pub fn trace(
                     let message = format!("the scenario has no run {run}");
                     return Err(Failure::argument("run", message, format!("its runs are 1 to {runs}")));
                 }
+                if let Some(other) = links.iter().find(|&link| *link != setup.slot) {
+                    let message = format!("no link leads to a slot `{other}` here");
+                    return Err(Failure::argument("links", message, format!("there is `{}`", setup.slot)));
+                }
                 bench::trace(setup, run, span)?.0
             }
         };

@@ -79,6 +79,38 @@ def test_wrong_arguments_are_told_as_inputs():
     assert "off, 4k, superpages" in raised.value.problems[0].help
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda quick: nearfar.run("latency-by-size", quick, accounting="yes"),
+        lambda quick: nearfar.run("latency-by-size", quick, progress=3),
+        lambda quick: nearfar.run("latency-by-size", quick, library="here"),
+        lambda quick: nearfar.run("latency-by-size", {"pcie_bench.samples": 10**30}),
+        lambda quick: nearfar.run("latency-by-size", {"pcie_bench.window": "8 ns"}),
+        lambda quick: nearfar.trace("latency-by-size", quick, packets=-1),
+        lambda quick: nearfar.trace("latency-by-size", quick, from_ns="soon"),
+        lambda quick: nearfar.trace("latency-by-size", quick, from_ns=float("nan")),
+        lambda quick: nearfar.trace("latency-by-size", quick, links="slot"),
+        lambda quick: nearfar.trace("latency-by-size", quick, links=["nowhere"]),
+        lambda quick: nearfar.compare(".", sample=0),
+        lambda quick: nearfar.bench("dell-t430", seed=-1),
+        lambda quick: nearfar.bench("dell-t430", files=3),
+        lambda quick: nearfar.fit(".", figures="host.dram.access"),
+        lambda quick: nearfar.Prototype(3),
+        lambda quick: nearfar.Prototype(nearfar.Device(), seed="one"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(call):
+    with pytest.raises(nearfar.InputError) as raised:
+        call(QUICK)
+    assert raised.value.problems[0].help
+
+
+def test_a_folder_that_cannot_keep_results_is_named():
+    with pytest.raises(OSError, match="/proc/nothing"):
+        nearfar.cache("/proc/nothing")
+
+
 def test_what_is_kept_is_not_simulated_again(cache):
     first = nearfar.run("latency-by-size", QUICK)
     found, added = nearfar.cache_used()

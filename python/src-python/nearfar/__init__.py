@@ -37,7 +37,10 @@ def cache(folder: str | os.PathLike[str] | None) -> None:
     if folder is None:
         _nearfar.keep_nothing()
     else:
-        _nearfar.keep_in(os.fspath(folder))
+        try:
+            _nearfar.keep_in(os.fspath(folder))
+        except OSError as error:
+            raise type(error)(f"results cannot be kept in `{os.fspath(folder)}`: {error}") from error
 
 
 def cache_used() -> tuple[int, int]:

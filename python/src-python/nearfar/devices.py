@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from . import _nearfar
 from ._nearfar import Bus
+from .errors import wrong
 from .files import Machine, Part
 from .running import _named
-from .values import Library
+from .values import Library, checked
 
 
 class Device:
@@ -69,6 +70,7 @@ class Prototype:
     wrong, `RunError` for what does not happen. It is used by the thread that made it.
     """
 
+    @checked
     def __init__(
         self,
         device: Device,
@@ -79,6 +81,8 @@ class Prototype:
         seed: int = 1,
         library: Library | None = None,
     ) -> None:
+        if not isinstance(device, Device):
+            raise wrong("device", f"`device` cannot be {device!r}", "an object of a class that is derived from nearfar.Device")
         texts: dict[str, str] = {}
         names = _named(Machine, machine, "machine", texts), _named(Part, card, "card", texts)
         native = (library or Library())._with(texts)._native()

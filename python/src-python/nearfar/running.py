@@ -12,7 +12,7 @@ from .errors import wrong
 from .files import Machine, Part, Scenario
 from .progress import Tell, shown
 from .results import Results
-from .values import Library, Value, call, changes, combinations
+from .values import Library, Value, call, changes, checked, combinations
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -49,12 +49,7 @@ def _named(kind: type[Machine] | type[Part], given: str | Machine | Part | None,
     return given.name
 
 
-def _jobs(jobs: int | None) -> int | None:
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int) or not 1 <= jobs <= 4096):
-        raise wrong("jobs", f"`jobs` cannot be {jobs!r}", "how many threads, from 1 on; all cores if not given")
-    return jobs
-
-
+@checked
 def run(
     scenario: str | Scenario,
     set: Mapping[str, Value] | None = None,
@@ -78,9 +73,10 @@ def run(
     command = call("run", called.name, set=set, accounting=accounting)
     with shown(progress) as tell:
         native = called.library._native()
-        return Results(*_nearfar.run(native, called.name, called.changes, accounting, command, _jobs(jobs), tell))
+        return Results(*_nearfar.run(native, called.name, called.changes, accounting, command, jobs, tell))
 
 
+@checked
 def sweep(
     scenario: str | Scenario,
     over: Mapping[str, Iterable[Value]],
@@ -114,11 +110,12 @@ def sweep(
     else:
         with shown(progress) as tell:
             records, provenance = _nearfar.sweep(
-                called.library._native(), called.name, called.changes, points, accounting, command, _jobs(jobs), tell
+                called.library._native(), called.name, called.changes, points, accounting, command, jobs, tell
             )
     return Results(_nearfar.Records.joined(records), provenance)
 
 
+@checked
 def bench(
     machine: str | Machine,
     card: str | Part = "nfp6000",
@@ -149,7 +146,7 @@ def bench(
     with shown(progress) as tell:
         records, provenance, _ = _nearfar.bench(
             (library or Library())._with(texts)._native(), machine_name, card_name, (sockets, iommu), *given, files, short,
-            folder and os.fspath(folder), seed, command, _jobs(jobs), tell,
+            folder and os.fspath(folder), seed, command, jobs, tell,
         )
     return Results(records, provenance)
 
@@ -175,6 +172,7 @@ class Comparison(Results):
         return f"<nearfar.Comparison: {len(self)} rows, {len(self._families)} families>"
 
 
+@checked
 def compare(
     *directories: _Path,
     machine: str | Machine | None = None,
@@ -212,7 +210,7 @@ def compare(
 
             done = all_tables(client, "compare", where, [(folder, *rest) for folder in folders], tell)
         else:
-            done = [_nearfar.compare(where._native(), folder, *rest, _jobs(jobs), tell) for folder in folders]
+            done = [_nearfar.compare(where._native(), folder, *rest, jobs, tell) for folder in folders]
     records, families, provenance, notes, problems = zip(*done)
     joined = _nearfar.Records.joined
     return Comparison(joined(list(records)), joined(list(families)), _together(provenance), sum(notes, []), sum(problems, []))
@@ -254,6 +252,7 @@ class Fit:
         """Files that end too early or were left out."""
 
 
+@checked
 def fit(
     *directories: _Path,
     base: str | Machine | None = None,
@@ -276,12 +275,13 @@ def fit(
     command = call("fit", folders, base=base_name, figures=list(figures))
     with shown(progress) as tell:
         text, fitted, residuals, provenance, warnings = _nearfar.fit(
-            where._native(), folders, base_name, list(figures), name, seed, command, _jobs(jobs), tell
+            where._native(), folders, base_name, list(figures), name, seed, command, jobs, tell
         )
     machine = Machine.from_toml(text, name, where)
     return Fit(machine, Results(fitted, provenance), Results(residuals, provenance), warnings)
 
 
+@checked
 def ablate(
     *groups: Sequence[_Path],
     state: _Path,
@@ -315,10 +315,11 @@ def ablate(
 
             done = all_tables(client, "ablate", where, tasks, tell)
         else:
-            done = [_nearfar.ablate(where._native(), *task, _jobs(jobs), tell) for task in tasks]
+            done = [_nearfar.ablate(where._native(), *task, jobs, tell) for task in tasks]
     return Results(_nearfar.Records.joined([one[0] for one in done]), _together([one[2] for one in done]))
 
 
+@checked
 def leave_one_out(
     *directories: _Path,
     sample: int | None = None,
@@ -345,10 +346,11 @@ def leave_one_out(
 
             done = all_tables(client, "leave_out", where, tasks, tell)
         else:
-            done = [_nearfar.leave_out(where._native(), *task, _jobs(jobs), tell) for task in tasks]
+            done = [_nearfar.leave_out(where._native(), *task, jobs, tell) for task in tasks]
     return Results(_nearfar.Records.joined([one[0] for one in done]), _together([one[1] for one in done]))
 
 
+@checked
 def trace(
     scenario: str | Scenario,
     set: Mapping[str, Value] | None = None,

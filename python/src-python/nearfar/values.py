@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+import operator
 import os
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from . import _nearfar
 from .errors import wrong
@@ -44,6 +47,50 @@ class Library:
         return _nearfar.Library(self._folders, list(self._texts.items()))
 
 
+def _is_whole(value: Any, least: int, most: int = 2**63 - 1) -> bool:
+    try:
+        return not isinstance(value, bool) and least <= operator.index(value) <= most
+    except TypeError:
+        return False
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+
+
+_KINDS: list[tuple[str, Callable[[Any], bool], str]] = [
+    ("accounting held_out short", lambda value: isinstance(value, bool), "True or False"),
+    ("packets seed", lambda value: _is_whole(value, 0), "a whole number from 0 on"),
+    ("run sample", lambda value: _is_whole(value, 1), "a whole number from 1 on"),
+    ("jobs", lambda value: _is_whole(value, 1, 4096), "how many threads, from 1 on; all cores if not given"),
+    ("from_ns", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "a number of nanoseconds"),
+    ("files iommu name sockets types", lambda value: isinstance(value, str), "a text"),
+    ("figures links refit", _is_list_of_texts, "a list of texts"),
+    ("library", lambda value: isinstance(value, Library), "a nearfar.Library"),
+    ("progress", lambda value: isinstance(value, bool) or callable(value), "True, False or a function that is told"),
+]
+_RIGHT = {name: (is_right, help) for names, is_right, help in _KINDS for name in names.split()}
+"""What keyword arguments have to be, whichever function takes them."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def checked(function: _Function) -> _Function:
+    """Complains of keyword arguments that cannot be, before anything is done."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+
+    @functools.wraps(function)
+    def called(*positional: Any, **named: Any) -> Any:
+        for name, value in named.items():
+            is_right, help = _RIGHT.get(name, (None, ""))
+            is_left_out = value is None and defaults.get(name, value) is None
+            if is_right and not is_left_out and not is_right(value):
+                raise wrong(name, f"`{name}` cannot be {value!r}", help)
+        return function(*positional, **named)
+
+    return called  # type: ignore[return-value]
+
+
 def spell(key: str, value: Value, texts: dict[str, str]) -> str:
     """A value as TOML spells it. The text of a file made in code goes into `texts`."""
     from .files import File
@@ -58,6 +105,8 @@ def spell(key: str, value: Value, texts: dict[str, str]) -> str:
     if hasattr(value, "item"):
         # A number of NumPy's.
         return spell(key, value.item(), texts)
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise wrong(key, f"`{key}` cannot be {value}", "a number of at most 63 bits")
     if isinstance(value, (int, float)):
         return repr(value)
     within = lambda one: json.dumps(one) if isinstance(one, str) else spell(key, one, texts)
