@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What results depend on, from the repository's root.
-const SOURCES: [&str; 5] = ["crates", "machines", "scenarios", "published", "Cargo.lock"];
+/// What results depend on, from the repository's root. Files that come with the program are in the crates by links.
+const SOURCES: [&str; 2] = ["crates", "Cargo.lock"];
 
 fn collect(path: &Path, into: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(path) else {

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Puts files of the repository into the program, so that it works from anywhere.
+/// Puts files of the repository into the program, so that it works from anywhere. Links in this crate lead to their folders, so
+/// that a package of the crate has them.
 macro_rules! built_in {
     ($($path:literal),* $(,)?) => {
-        &[$(($path, include_str!(concat!("../../../", $path)))),*]
+        &[$(($path, include_str!(concat!("../", $path)))),*]
     };
 }
 

@@ -432,6 +432,3 @@ impl Writes for Test {
         matches!(self, Self::LatCmdWrRd | Self::LatDmaWrRd | Self::BwDmaWr | Self::BwDmaRw)
     }
 }
-
-/// The largest window of the benchmark.
-pub const LARGEST_WINDOW: Bytes = Bytes::new(regs::CHUNK_BYTES * regs::CHUNKS as u64);

@@ -101,7 +101,7 @@ fn program_placement(
 }
 
 /// Names of a host's devices, as counters have them: what the scenario calls them, or their kind and a number.
-pub fn device_names(host: &HostSetup) -> Vec<String> {
+fn device_names(host: &HostSetup) -> Vec<String> {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let name = |device: &machine::DeviceSetup| {
         let kind = match &device.kind {

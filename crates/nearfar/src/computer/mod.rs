@@ -74,9 +74,11 @@ use wire::pcie::{Bdf, FunctionAddress};
 use crate::topology::{self, TopologyError};
 
 pub use ::kernel::SysNode;
+pub use accounting::Account;
+use accounting::Accounting;
 pub(crate) use accounting::part_name;
-pub use accounting::{Account, Accounting};
-pub use counting::{Arrival, Counted, Counting, device_names};
+use counting::Counting;
+pub use counting::{Arrival, Counted};
 pub(crate) use device::{nic_driver, nic_driver_params};
 pub(crate) use kept::is_repeatable;
 pub use nvme::{NvmePages, nvme_pages};

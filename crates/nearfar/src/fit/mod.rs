@@ -30,7 +30,7 @@ use crate::progress::Progress;
 pub use ablate::{Ablated, Ablation, Verdict, ablate};
 pub use leave_out::{LeftOut, leave_one_out, leave_out};
 use measured::{Measured, compared_with, samples};
-pub use plan::{BY_HAND, TARGETS, Target};
+pub use plan::{TARGETS, Target};
 pub use rows::{Circumstances, Informs};
 use search::{Found, Tried};
 
@@ -373,6 +373,7 @@ fn spelt(machine: &Machine, path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::plan::BY_HAND;
     use super::*;
 
     #[test]

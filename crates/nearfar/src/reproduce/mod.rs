@@ -16,8 +16,8 @@ use results::report::{Report, Section};
 
 use crate::progress::Progress;
 
-pub use data::{data_folder, measured_evidence};
-pub use pcie_bench::{Compared, against_the_closed_form};
+pub use data::data_folder;
+use data::measured_evidence;
 
 /// Papers whose claims are there to be judged.
 pub const SEEDS: [&str; 5] = ["pcie-bench", "ioctopus", "kpio-wc", "numa-io", "device-lending"];

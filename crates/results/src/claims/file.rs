@@ -59,25 +59,21 @@ pub const VALUES_HEADER: &str = "figure,line,x,y,low,high";
 
 /// The files of each paper's claims: its short name, the path in the repository, the text.
 const FILES: [(&str, &str, &str); 7] = [
-    ("pcie-bench", "published/pcie-bench.toml", include_str!("../../../../published/pcie-bench.toml")),
+    ("pcie-bench", "published/pcie-bench.toml", include_str!("../../published/pcie-bench.toml")),
     (
         "pcie-bench",
         "published/pcie-bench-figures.csv",
-        include_str!("../../../../published/pcie-bench-figures.csv"),
+        include_str!("../../published/pcie-bench-figures.csv"),
     ),
-    ("ioctopus", "published/ioctopus.toml", include_str!("../../../../published/ioctopus.toml")),
-    ("kpio-wc", "published/kpio-wc.toml", include_str!("../../../../published/kpio-wc.toml")),
-    (
-        "device-lending",
-        "published/device-lending.toml",
-        include_str!("../../../../published/device-lending.toml"),
-    ),
+    ("ioctopus", "published/ioctopus.toml", include_str!("../../published/ioctopus.toml")),
+    ("kpio-wc", "published/kpio-wc.toml", include_str!("../../published/kpio-wc.toml")),
+    ("device-lending", "published/device-lending.toml", include_str!("../../published/device-lending.toml")),
     (
         "device-lending",
         "published/device-lending-figures.csv",
-        include_str!("../../../../published/device-lending-figures.csv"),
+        include_str!("../../published/device-lending-figures.csv"),
     ),
-    ("numa-io", "published/numa-io.toml", include_str!("../../../../published/numa-io.toml")),
+    ("numa-io", "published/numa-io.toml", include_str!("../../published/numa-io.toml")),
 ];
 
 impl ClaimFile {

@@ -118,7 +118,7 @@ impl Rules {
     /// # Panics
     /// If that file, which is part of the program, is malformed.
     pub fn pcie_bench() -> Self {
-        let text = include_str!("../../../../published/pcie-bench-data.toml");
+        let text = include_str!("../../published/pcie-bench-data.toml");
         Self::parse(text).expect("published/pcie-bench-data.toml is well-formed")
     }
 
