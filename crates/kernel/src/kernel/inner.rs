@@ -28,7 +28,7 @@ pub(crate) struct Inner {
     pub pci: Rc<Pci>,
     pub pins: Pins,
     pub files: Files,
-    pub net: Net,
+    pub net: Rc<Net>,
     pub inet: Rc<Stack>,
     /// Protocols of network namespaces beside the first.
     pub namespaces: RefCell<Vec<Rc<Stack>>>,

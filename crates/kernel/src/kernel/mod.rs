@@ -81,29 +81,40 @@ impl Kernel {
         let irqs = Rc::new(irqs);
         let below = (Rc::clone(&cores), Rc::clone(&memory), Rc::clone(&tasks), Rc::clone(&log));
         let dma = Rc::new(Dma::new(params.dma, below));
-        let inner = Rc::new_cyclic(|me: &Weak<Inner>| Inner {
-            pci: Rc::new(Pci::new(
-                params.pci,
-                &inventory,
-                (Rc::clone(&cores), Rc::clone(&log)),
-                Rc::clone(&irqs),
-                Rc::clone(&dma),
-                Weak::<Inner>::clone(me),
-            )),
-            log,
-            memory,
-            tasks,
-            apics,
-            softirqs,
-            irqs,
-            dma,
-            net: Net::new(me.clone()),
-            inet: Stack::new(me, inventory.memory.len(), params.inet),
-            namespaces: RefCell::default(),
-            block: Block::new(me.clone(), params.block),
-            files: Files::default(),
-            cores,
-            pins: Pins::default(),
+        let inner = Rc::new_cyclic(|me: &Weak<Inner>| {
+            let net = Rc::new(Net::new(me.clone()));
+            let inet = Stack::new(
+                Rc::clone(&cores),
+                Rc::clone(&memory),
+                Rc::clone(&tasks),
+                Rc::clone(&softirqs),
+                Rc::downgrade(&net),
+                params.inet,
+            );
+            Inner {
+                pci: Rc::new(Pci::new(
+                    params.pci,
+                    &inventory,
+                    (Rc::clone(&cores), Rc::clone(&log)),
+                    Rc::clone(&irqs),
+                    Rc::clone(&dma),
+                    Weak::<Inner>::clone(me),
+                )),
+                log,
+                memory,
+                tasks,
+                apics,
+                softirqs,
+                irqs,
+                dma,
+                net,
+                inet,
+                namespaces: RefCell::default(),
+                block: Block::new(me.clone(), params.block),
+                files: Files::default(),
+                cores,
+                pins: Pins::default(),
+            }
         });
         inner.net.connect(Rc::clone(&inner.inet) as _);
         inner.cores.ground.connect_interrupts(Some(inner.apics.sink()));
@@ -162,8 +173,7 @@ impl Kernel {
     /// Makes a network namespace: what programs in it see of the kernel. It has the devices that they configure.
     pub fn namespace(&self) -> Rc<dyn KernelFace> {
         let inner = &self.inner;
-        let nodes = inner.memory.usage().len();
-        let stack = inner.inet.another(nodes);
+        let stack = inner.inet.another();
         inner.namespaces.borrow_mut().push(Rc::clone(&stack));
         Namespace::new(Rc::clone(inner), stack)
     }

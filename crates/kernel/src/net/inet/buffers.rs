@@ -10,7 +10,8 @@ use platform::cpu::Cpu;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet, PacketOwner, TxFlow};
 
-use crate::kernel::Inner;
+use crate::cpu::Cores;
+use crate::mm::Memory;
 
 /// Bytes for the headers of a packet (Linux: the linear part of an skb, 512 bytes with its shared info).
 pub const HEAD: u64 = 512;
@@ -22,51 +23,52 @@ const PACKET_STRUCTURE: u32 = 256;
 
 /// Small pieces for headers and socket structures, by node, the warmest on top.
 pub struct Heads {
-    kernel: Weak<Inner>,
+    cores: Rc<Cores>,
+    memory: Rc<Memory>,
     free: Vec<RefCell<Vec<PhysAddr>>>,
     pages: RefCell<Vec<Pages>>,
 }
 
 impl Heads {
-    pub fn new(kernel: Weak<Inner>, nodes: usize) -> Rc<Self> {
+    pub fn new(cores: Rc<Cores>, memory: Rc<Memory>) -> Rc<Self> {
+        let nodes = memory.usage().len();
         Rc::new(Self {
-            kernel,
+            cores,
+            memory,
             free: (0..nodes).map(|_| RefCell::default()).collect(),
             pages: RefCell::default(),
         })
     }
 
-    fn list_of(&self, kernel: &Inner, at: PhysAddr) -> &RefCell<Vec<PhysAddr>> {
-        let node = kernel.memory.node_of(at).unwrap_or_default();
+    fn list_of(&self, at: PhysAddr) -> &RefCell<Vec<PhysAddr>> {
+        let node = self.memory.node_of(at).unwrap_or_default();
         &self.free[usize::from(node.0)]
     }
 
     /// A piece on the core's node, or on another if that has no memory.
     pub fn take(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
-        let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
         let free = &self.free[usize::from(cpu.node().0)];
         if let Some(at) = free.borrow_mut().pop() {
-            cpu.work(kernel.cores.costs.page);
+            cpu.work(self.cores.costs.page);
             return Ok(at);
         }
-        let pages = kernel.memory.take(cpu, 0, Policy::Local)?;
+        let pages = self.memory.take(cpu, 0, Policy::Local)?;
         self.pages.borrow_mut().push(pages);
-        let mut free = self.list_of(&kernel, pages.start).borrow_mut();
+        let mut free = self.list_of(pages.start).borrow_mut();
         free.extend((1..PAGE / HEAD).map(|n| pages.start + n * HEAD));
         Ok(pages.start)
     }
 
     /// Gives a piece back to those of its node, whoever sent what it held.
     pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
-        let Some(kernel) = self.kernel.upgrade() else { return };
-        cpu.work(kernel.cores.costs.page);
-        self.list_of(&kernel, at).borrow_mut().push(at);
+        cpu.work(self.cores.costs.page);
+        self.list_of(at).borrow_mut().push(at);
     }
 }
 
 /// Pages that hold what is sent, by several packets and a socket's buffer at once.
 pub struct PageHold {
-    kernel: Weak<Inner>,
+    memory: Rc<Memory>,
     pub pages: Pages,
 }
 
@@ -81,21 +83,17 @@ pub enum Hold {
 
 impl Hold {
     /// Takes pages from where the memory of the task comes from: so many, or one.
-    pub fn pages(kernel: &Inner, me: &Weak<Inner>, cpu: &Cpu, order: u8) -> Result<Rc<PageHold>, Error> {
-        let pages = kernel
-            .memory
-            .take(cpu, order, Policy::Task)
-            .or_else(|_| kernel.memory.take(cpu, 0, Policy::Task))?;
-        Ok(Rc::new(PageHold { kernel: me.clone(), pages }))
+    pub fn pages(memory: &Rc<Memory>, cpu: &Cpu, order: u8) -> Result<Rc<PageHold>, Error> {
+        let pages = memory.take(cpu, order, Policy::Task).or_else(|_| memory.take(cpu, 0, Policy::Task))?;
+        Ok(Rc::new(PageHold { memory: Rc::clone(memory), pages }))
     }
 
     /// Lets it go; the last one gives the pages back.
     pub fn let_go(self, cpu: &Cpu) {
         if let Self::Pages(hold) = self
             && let Some(hold) = Rc::into_inner(hold)
-            && let Some(kernel) = hold.kernel.upgrade()
         {
-            kernel.memory.give(cpu, hold.pages);
+            hold.memory.give(cpu, hold.pages);
         }
     }
 }

@@ -3,14 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-use inet::arp::Neighbours;
-use inet::route::Route;
 use platform::Error;
 use platform::cpu::{Async, Cpu, Part};
 use platform::socket::{InetCounters, InterfaceInfo, Network, PingSocket, TcpListener, TcpStream, UdpSocket};
 
+use super::Stack;
 use super::tcp::TcpSocket;
-use super::{Interface, Stack};
 use crate::net::Protocols;
 
 /// A connection that a program waits for. If it gives up, nobody has the socket: it is closed by whoever comes next, as a
@@ -37,19 +35,13 @@ impl Stack {
 
     fn system_call(&self, cpu: &Cpu) {
         self.close_abandoned(cpu);
-        if let Some(kernel) = self.kernel.upgrade() {
-            cpu.work(kernel.cores.costs.syscall);
-        }
+        cpu.work(self.costs().syscall);
     }
 }
 
 impl Network for Stack {
     fn interfaces(&self) -> Vec<InterfaceInfo> {
-        let interfaces = self.interfaces.borrow();
-        let there = interfaces.iter().filter(|i| i.device.is_some());
-        there
-            .map(|i| InterfaceInfo { device: i.name.clone(), address: i.address, prefix: i.prefix })
-            .collect()
+        self.interfaces.infos()
     }
 
     fn configure<'a>(
@@ -61,8 +53,7 @@ impl Network for Stack {
     ) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             self.system_call(cpu);
-            let kernel = self.kernel.upgrade().ok_or(Error::NoDevice)?;
-            let device = kernel.net.device(device).ok_or(Error::NoDevice)?;
+            let device = self.net.upgrade().and_then(|net| net.device(device)).ok_or(Error::NoDevice)?;
             if prefix > 32 || address.is_unspecified() || address.is_multicast() {
                 return Err(Error::Invalid);
             }
@@ -70,49 +61,13 @@ impl Network for Stack {
                 device.move_to(&(me as Rc<dyn Protocols>));
             }
             device.open(cpu).await?;
-            let number = {
-                let mut interfaces = self.interfaces.borrow_mut();
-                let (name, neighbours) = (device.name().to_owned(), Neighbours::default());
-                let place = interfaces.iter().position(|i| i.name == name).unwrap_or(interfaces.len());
-                let interface = Interface { device: Some(device), name, address, prefix, neighbours };
-                match interfaces.get_mut(place) {
-                    Some(old) => *old = interface,
-                    None => interfaces.push(interface),
-                }
-                place
-            };
-            self.routes.borrow_mut().remove_interface(number);
-            let route = Route { network: address, prefix, gateway: None, interface: number };
-            self.routes.borrow_mut().add(route);
+            self.interfaces.configure(device, address, prefix);
             Ok(())
         })
     }
 
     fn add_route(&self, route: &platform::socket::Route) -> Result<(), Error> {
-        let named = match &route.device {
-            Some(name) => {
-                let interfaces = self.interfaces.borrow();
-                Some(interfaces.iter().position(|i| i.name == *name).ok_or(Error::NoDevice)?)
-            }
-            None => None,
-        };
-        let (interface, is_near) = match (route.gateway, named) {
-            (None, Some(interface)) => (interface, true),
-            (None, None) => return Err(Error::Invalid),
-            (Some(gateway), named) => {
-                let (interface, hop) = self.routes.borrow().lookup(gateway).ok_or(Error::Unreachable)?;
-                (interface, hop == gateway && named.is_none_or(|named| named == interface))
-            }
-        };
-        if route.prefix > 32 {
-            return Err(Error::Invalid);
-        }
-        if !is_near {
-            return Err(Error::Unreachable);
-        }
-        let (network, prefix, gateway) = (route.network, route.prefix, route.gateway);
-        self.routes.borrow_mut().add(Route { network, prefix, gateway, interface });
-        Ok(())
+        self.interfaces.add_route(route)
     }
 
     fn connect_from<'a>(

@@ -15,7 +15,8 @@ use wire::ip::ipv4::HEADER_LEN as IPV4;
 use super::Stack;
 use super::buffers::{Hold, Piece};
 use super::input::{HEADERS, Headers};
-use super::output::{Outgoing, Way, Wrapped};
+use super::interfaces::Way;
+use super::output::{Outgoing, Wrapped};
 use super::steering::Ring;
 use super::timers::FRAGMENTS;
 
@@ -55,8 +56,7 @@ impl Stack {
         skip: u32,
         ip: &Ipv4Header,
     ) {
-        let Some(kernel) = self.kernel.upgrade() else { return packet.release(cpu) };
-        cpu.work(kernel.cores.costs.ip_fragment);
+        cpu.work(self.costs().ip_fragment);
         self.count(|c| c.fragments_in += 1);
         let piece = Piece::of(packet, skip, ip.payload_len() as u32);
         let (offset, more) = (u32::from(ip.fragment_offset) * 8, ip.more_fragments);

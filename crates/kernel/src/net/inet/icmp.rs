@@ -92,14 +92,13 @@ impl Stack {
 
     /// A message arrived.
     pub(super) fn icmp_input(&self, cpu: &Cpu, packet: &Packet, headers: &Headers) -> Result<(), Malformed> {
-        let Some(kernel) = self.kernel.upgrade() else { return Ok(()) };
-        cpu.work(kernel.cores.costs.icmp);
+        cpu.work(self.costs().icmp);
         let message = load(cpu, packet, headers.transport as u32, headers.above_len());
         let echo = IcmpEcho::parse(&message)?;
         if !echo.is_reply {
             let answer = IcmpEcho { is_reply: true, ..echo };
             // Answers to a broadcast would flood whoever sent it.
-            if self.is_own(headers.ip.destination) {
+            if self.interfaces.is_own(headers.ip.destination) {
                 let _ = self.send_echo(cpu, headers.ip.destination, headers.ip.source, answer, message);
             }
             return Ok(());
@@ -121,7 +120,7 @@ impl Stack {
             ttl: headers.ip.ttl,
             intact: data.iter().copied().eq(pattern(data.len())),
         }));
-        cpu.work(kernel.cores.costs.wake_up);
+        cpu.work(self.costs().wake_up);
         socket.arrived.wake_one();
         Ok(())
     }
@@ -135,13 +134,12 @@ impl Stack {
         echo: IcmpEcho,
         mut message: Vec<u8>,
     ) -> Result<(), Error> {
-        let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
         echo.emit(&mut message);
         let (head, rest) = message.split_at(message.len().min(IN_HEAD));
         let mut outgoing = Outgoing::bare(source, to, protocol::ICMP, head);
         if !rest.is_empty() {
             let order = Pages::order_for(rest.len() as u64);
-            let hold = Hold::pages(&kernel, &self.kernel, cpu, order)?;
+            let hold = Hold::pages(&self.memory, cpu, order)?;
             if hold.pages.len() < rest.len() as u64 {
                 Hold::Pages(hold).let_go(cpu);
                 return Err(Error::NoMemory);
@@ -158,10 +156,9 @@ impl Stack {
 impl PingSocket for Socket {
     fn send(&self, cpu: &Cpu, to: Ipv4Addr, sequence: u16, data: u16) -> Result<(), Error> {
         let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
         let _part = cpu.book(Part::Net);
-        cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.icmp);
-        let (_, source, _) = stack.way(to).ok_or(Error::Unreachable)?;
+        cpu.work(stack.costs().syscall + stack.costs().icmp);
+        let (_, source, _) = stack.interfaces.way(to).ok_or(Error::Unreachable)?;
         if usize::from(data) + HEADER_LEN > MOST_PAYLOAD {
             return Err(Error::TooLong);
         }
@@ -174,8 +171,8 @@ impl PingSocket for Socket {
 
     fn recv<'a>(&'a self, cpu: &'a Cpu, deadline: Time) -> Async<'a, Result<Echo, Error>> {
         Box::pin(async move {
-            if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
-                cpu.work(kernel.cores.costs.syscall);
+            if let Some(stack) = self.stack.upgrade() {
+                cpu.work(stack.costs().syscall);
             }
             let mut sleep = pin!(cpu.sleep_until(deadline));
             let mut arrived = pin!(self.arrived.wait_for(|| self.answers.borrow_mut().pop_front()));

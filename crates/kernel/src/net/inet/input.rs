@@ -58,13 +58,7 @@ impl Protocols for Stack {
     }
 
     fn device_removed(&self, device: &Rc<NetDevice>) {
-        let mut interfaces = self.interfaces.borrow_mut();
-        for (number, interface) in interfaces.iter_mut().enumerate() {
-            if interface.device.as_ref().is_some_and(|own| Rc::ptr_eq(own, device)) {
-                interface.device = None;
-                self.routes.borrow_mut().remove_interface(number);
-            }
-        }
+        self.interfaces.remove(device);
     }
 }
 
@@ -111,22 +105,14 @@ impl Stack {
         }
         self.count(|c| c.arp_in += 1);
         let Some((device, _)) = from else { return Ok(()) };
-        let interfaces = self.interfaces.borrow();
-        let same = |own: &Option<Rc<NetDevice>>| own.as_ref().is_some_and(|own| Rc::ptr_eq(own, device));
-        let Some(interface) = interfaces.iter().position(|i| same(&i.device)) else { return Ok(()) };
-        let (own, mac) = (interfaces[interface].address, device.mac());
-        drop(interfaces);
+        let Some(interface) = self.interfaces.of(device) else { return Ok(()) };
+        let (own, mac) = (self.interfaces.address(interface), device.mac());
         let for_us = arp.target_ip == own;
         let asked = for_us && arp.operation == ArpOperation::Request;
         // A probe says no address (RFC 5227, 1.1), and whoever says ours is not believed.
         let says = !arp.sender_ip.is_unspecified() && arp.sender_ip != own;
-        let learnt = says
-            && self.interfaces.borrow_mut()[interface].neighbours.learn(
-                cpu.now(),
-                arp.sender_ip,
-                arp.sender_mac,
-                asked,
-            );
+        let learnt =
+            says && self.interfaces.learn(cpu.now(), interface, (arp.sender_ip, arp.sender_mac), asked);
         if learnt {
             self.neighbour_known(cpu, interface, arp.sender_ip, arp.sender_mac);
         }
@@ -146,7 +132,7 @@ impl Stack {
     /// Whether a packet from a device may have this source (RFC 1122, 3.2.1.3): one host, and not this one.
     fn is_source(&self, address: Ipv4Addr) -> bool {
         let nobody = address.is_unspecified() || address.is_broadcast() || address.is_multicast();
-        !nobody && !self.is_own(address)
+        !nobody && !self.interfaces.is_own(address)
     }
 
     /// An IPv4 packet. It comes back if it was not used up.
@@ -159,8 +145,7 @@ impl Stack {
         count: usize,
         at: usize,
     ) -> (Option<Packet>, Result<(), Malformed>) {
-        let Some(kernel) = self.kernel.upgrade() else { return (Some(packet), Ok(())) };
-        let costs = kernel.cores.costs;
+        let costs = self.costs();
         let ring = from.map(|(device, queue)| (device.number(), queue));
         cpu.work(costs.ip_input);
         let (ip, length) =
@@ -170,9 +155,11 @@ impl Stack {
             };
         let for_us = match from {
             Some(_) => {
-                self.is_own(ip.destination) && !ip.destination.is_loopback() && self.is_source(ip.source)
+                self.interfaces.is_own(ip.destination)
+                    && !ip.destination.is_loopback()
+                    && self.is_source(ip.source)
             }
-            None => self.is_own(ip.destination),
+            None => self.interfaces.is_own(ip.destination),
         };
         let to_all =
             ip.destination.is_broadcast() && ip.protocol != protocol::TCP && self.is_source(ip.source);
@@ -197,8 +184,7 @@ impl Stack {
         packet: Packet,
         headers: Headers,
     ) -> (Option<Packet>, Result<(), Malformed>) {
-        let Some(kernel) = self.kernel.upgrade() else { return (Some(packet), Ok(())) };
-        let costs = kernel.cores.costs;
+        let costs = self.costs();
         if matches!(headers.ip.protocol, protocol::TCP | protocol::UDP)
             && packet.checksum != Checksum::Good
             && !self.checksum_is_right(cpu, &headers, &packet)

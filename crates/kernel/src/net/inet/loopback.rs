@@ -6,10 +6,10 @@ use std::rc::{Rc, Weak};
 
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::irq::{Napi, NapiHandle};
-use platform::kernel::Kernel;
 use platform::net::Packet;
 
 use super::Stack;
+use crate::irq::Softirqs;
 
 /// A core's packets.
 struct Backlog {
@@ -44,23 +44,21 @@ impl Napi for Backlog {
 /// All cores' packets.
 pub(super) struct Loopback {
     stack: Weak<Stack>,
+    softirqs: Rc<Softirqs>,
     backlogs: RefCell<BTreeMap<CpuId, Rc<Backlog>>>,
 }
 
 impl Loopback {
-    pub fn new(stack: Weak<Stack>) -> Self {
-        Self { stack, backlogs: RefCell::default() }
+    pub fn new(stack: Weak<Stack>, softirqs: Rc<Softirqs>) -> Self {
+        Self { stack, softirqs, backlogs: RefCell::default() }
     }
 
     /// A packet for this host.
     pub fn put(&self, cpu: &Cpu, packet: Packet) {
-        let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) else {
-            return packet.release(cpu);
-        };
         let backlog = Rc::clone(self.backlogs.borrow_mut().entry(cpu.id()).or_insert_with(|| {
             let stack = self.stack.clone();
             let backlog = Rc::new(Backlog { stack, packets: RefCell::default(), napi: RefCell::default() });
-            let napi = kernel.napi(Rc::clone(&backlog) as Rc<dyn Napi>);
+            let napi = self.softirqs.napi(Rc::clone(&backlog) as Rc<dyn Napi>) as NapiHandle;
             napi.enable();
             *backlog.napi.borrow_mut() = Some(napi);
             backlog

@@ -8,6 +8,7 @@
 //! | `buffers` | memory of packets, views of received ones |
 //! | `output` | the way down: headers, checksums, neighbours |
 //! | `input` | the way up: checks, ARP, who gets what |
+//! | `interfaces` | devices with addresses, ways, neighbours |
 //! | `fragments` | packets larger than a frame, cut and put together |
 //! | `loopback` | packets of the host to itself |
 //! | `steering` | packets follow the programs that read them |
@@ -21,6 +22,7 @@ mod face;
 mod fragments;
 mod icmp;
 mod input;
+mod interfaces;
 mod loopback;
 mod output;
 mod steering;
@@ -29,24 +31,24 @@ mod timers;
 mod udp;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 use std::rc::{Rc, Weak};
 
-use inet::arp::Neighbours;
 use inet::fragments::Reassembly;
-use inet::route::Routes;
 use platform::socket::InetCounters;
 
 pub use inet::fragments::FragmentParams;
 pub use inet::tcp::EcnMode;
 
-use super::NetDevice;
-use crate::kernel::Inner;
+use super::Net;
+use crate::costs::KernelCosts;
+use crate::cpu::Cores;
+use crate::irq::Softirqs;
+use crate::mm::Memory;
+use crate::tasks::Tasks;
 use buffers::{Heads, Piece};
 use icmp::Icmp;
+use interfaces::Interfaces;
 use loopback::Loopback;
-use output::Waiting;
 use steering::Steering;
 pub use steering::SteeringParams;
 use tcp::{Tcp, TcpSocket};
@@ -83,23 +85,16 @@ impl InetParams {
     }
 }
 
-/// A device with an address.
-struct Interface {
-    /// Gone if the device is.
-    device: Option<Rc<NetDevice>>,
-    name: String,
-    address: Ipv4Addr,
-    prefix: u8,
-    neighbours: Neighbours,
-}
-
 /// A kernel's Internet protocols.
 pub(crate) struct Stack {
     me: Weak<Self>,
-    kernel: Weak<Inner>,
-    interfaces: RefCell<Vec<Interface>>,
-    routes: RefCell<Routes>,
-    waiting: RefCell<BTreeMap<(usize, Ipv4Addr), Vec<Waiting>>>,
+    cores: Rc<Cores>,
+    memory: Rc<Memory>,
+    tasks: Rc<Tasks>,
+    softirqs: Rc<Softirqs>,
+    /// The devices, which hold the protocols.
+    net: Weak<Net>,
+    interfaces: Interfaces,
     heads: Rc<Heads>,
     loopback: Loopback,
     params: InetParams,
@@ -117,16 +112,25 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// For a kernel with so many nodes.
-    pub fn new(kernel: &Weak<Inner>, nodes: usize, params: InetParams) -> Rc<Self> {
+    /// Above devices, on parts of the kernel.
+    pub fn new(
+        cores: Rc<Cores>,
+        memory: Rc<Memory>,
+        tasks: Rc<Tasks>,
+        softirqs: Rc<Softirqs>,
+        net: Weak<Net>,
+        params: InetParams,
+    ) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
-            kernel: kernel.clone(),
-            interfaces: RefCell::default(),
-            routes: RefCell::default(),
-            waiting: RefCell::default(),
-            heads: Heads::new(kernel.clone(), nodes),
-            loopback: Loopback::new(me.clone()),
+            interfaces: Interfaces::default(),
+            heads: Heads::new(Rc::clone(&cores), Rc::clone(&memory)),
+            loopback: Loopback::new(me.clone(), Rc::clone(&softirqs)),
+            cores,
+            memory,
+            tasks,
+            softirqs,
+            net,
             params,
             fragments: RefCell::new(Reassembly::new(params.fragments)),
             steering: Steering::new(params.steering),
@@ -142,26 +146,20 @@ impl Stack {
     }
 
     /// Others with the same settings.
-    pub fn another(&self, nodes: usize) -> Rc<Self> {
-        Self::new(&self.kernel, nodes, self.params)
+    pub fn another(&self) -> Rc<Self> {
+        let (cores, memory, tasks) =
+            (Rc::clone(&self.cores), Rc::clone(&self.memory), Rc::clone(&self.tasks));
+        Self::new(cores, memory, tasks, Rc::clone(&self.softirqs), Weak::clone(&self.net), self.params)
+    }
+
+    fn costs(&self) -> &KernelCosts {
+        &self.cores.costs
     }
 
     fn count(&self, change: impl FnOnce(&mut InetCounters)) {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
-    }
-
-    /// A device by its number.
-    fn device(&self, number: u32) -> Option<Rc<NetDevice>> {
-        let interfaces = self.interfaces.borrow();
-        interfaces.iter().filter_map(|i| i.device.as_ref()).find(|d| d.number() == number).cloned()
-    }
-
-    /// Whether an address is this host's.
-    fn is_own(&self, address: Ipv4Addr) -> bool {
-        address.is_loopback()
-            || self.interfaces.borrow().iter().any(|i| i.address == address && i.device.is_some())
     }
 
     /// A port for a socket that did not ask for one, if one is free.
@@ -178,8 +176,7 @@ impl Stack {
 
     /// Lets go of everything that holds the kernel.
     pub fn clear(&self) {
-        self.interfaces.borrow_mut().clear();
-        self.waiting.borrow_mut().clear();
+        self.interfaces.clear();
         self.tcp.clear();
         self.abandoned.borrow_mut().clear();
         self.udp.clear();

@@ -16,10 +16,8 @@ use wire::ip::{Ipv4Header, ecn, protocol, tcp, udp};
 
 use super::Stack;
 use super::buffers::{Hold, Made, Sender};
-use crate::net::NetDevice;
+use super::interfaces::{Waiting, Way};
 
-/// Packets that may wait for one neighbour (Linux: `unres_qlen_bytes`, about a hundred).
-const MOST_WAITING: usize = 101;
 /// What this host sends to itself (Linux: 65536; a multiple of a page keeps segments whole).
 pub const LOOPBACK_MTU: u16 = 61_480;
 /// Most bytes behind an IP header.
@@ -66,9 +64,6 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// Interface (beyond all of them: this host itself), own address, next hop.
-pub type Way = (usize, Ipv4Addr, Ipv4Addr);
-
 /// A packet that lacks its headers below IP.
 pub struct Wrapped<'a> {
     pub to: Ipv4Addr,
@@ -83,30 +78,13 @@ pub struct Wrapped<'a> {
     pub more: bool,
 }
 
-/// A packet whose neighbour has been asked for its address.
-pub struct Waiting {
-    packet: Packet,
-    to: Ipv4Addr,
-}
-
 impl Stack {
-    /// Interface, own address and next hop for a destination.
-    pub fn way(&self, to: Ipv4Addr) -> Option<Way> {
-        if self.is_own(to) {
-            return Some((usize::MAX, to, to));
-        }
-        let (interface, hop) = self.routes.borrow().lookup(to)?;
-        let interfaces = self.interfaces.borrow();
-        let address = interfaces.get(interface).filter(|i| i.device.is_some())?.address;
-        Some((interface, address, hop))
-    }
-
     /// Sends a packet, in fragments if it is larger than a frame.
     ///
     /// # Errors
     /// If there is no way, no memory or no room; what it held has been let go.
     pub fn send(&self, cpu: &Cpu, what: Outgoing<'_>) -> Result<(), Error> {
-        let Some(way) = self.way(what.to) else {
+        let Some(way) = self.interfaces.way(what.to) else {
             what.holds.into_iter().for_each(|hold| hold.let_go(cpu));
             self.count(|c| c.unreachable += 1);
             return Err(Error::Unreachable);
@@ -121,7 +99,7 @@ impl Stack {
         let mut transport = [0; HEADERS];
         let transport = &mut transport[..what.transport.len()];
         transport.copy_from_slice(what.transport);
-        let device = self.device_of(way.0);
+        let device = self.interfaces.device(way.0);
         let mtu = usize::from(device.as_ref().map_or(LOOPBACK_MTU, |device| device.mtu()));
         if what.segment == 0 && length > mtu {
             self.fill_checksum(cpu, &what, transport, payload, false);
@@ -137,17 +115,11 @@ impl Stack {
         self.send_packet(cpu, way, what)
     }
 
-    /// The device of an interface; none for this host itself.
-    fn device_of(&self, interface: usize) -> Option<Rc<NetDevice>> {
-        self.interfaces.borrow().get(interface).and_then(|i| i.device.clone())
-    }
-
     /// Puts headers before a packet and gives it to its device.
     pub(super) fn send_packet(&self, cpu: &Cpu, way: Way, what: Wrapped<'_>) -> Result<(), Error> {
-        let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
-        cpu.work(kernel.cores.costs.ip_output);
+        cpu.work(self.costs().ip_output);
         let (interface, _, hop) = way;
-        let device = self.device_of(interface);
+        let device = self.interfaces.device(interface);
         let head = match self.heads.take(cpu) {
             Ok(head) => head,
             Err(error) => {
@@ -162,7 +134,7 @@ impl Stack {
         bytes[transport..end].copy_from_slice(what.transport);
         let mac = device.as_ref().map_or(MacAddr::default(), |device| device.mac());
         let answer = match &device {
-            Some(_) => self.interfaces.borrow_mut()[interface].neighbours.resolve(cpu.now(), hop),
+            Some(_) => self.interfaces.resolve(cpu.now(), interface, hop),
             None => Answer::Known(mac),
         };
         let to = if let Answer::Known(mac) = answer { mac } else { MacAddr::default() };
@@ -202,7 +174,10 @@ impl Stack {
                 Err(Error::Unreachable)
             }
             Answer::Ask | Answer::Wait => {
-                self.wait_for_neighbour(cpu, interface, hop, Waiting { packet, to: what.to });
+                if let Some(oldest) = self.interfaces.wait(interface, hop, Waiting { packet, to: what.to }) {
+                    self.count(|c| c.unreachable += 1);
+                    oldest.release(cpu);
+                }
                 if answer == Answer::Ask {
                     self.ask(cpu, interface, hop);
                     self.arm(cpu, super::timers::NEIGHBOURS);
@@ -244,29 +219,13 @@ impl Stack {
         offload.then_some(at as u16)
     }
 
-    fn wait_for_neighbour(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr, waiting: Waiting) {
-        let mut all = self.waiting.borrow_mut();
-        let queue = all.entry((interface, hop)).or_default();
-        let oldest = (queue.len() >= MOST_WAITING).then(|| queue.remove(0));
-        queue.push(waiting);
-        drop(all);
-        if let Some(oldest) = oldest {
-            self.count(|c| c.unreachable += 1);
-            oldest.packet.release(cpu);
-        }
-    }
-
     /// Broadcasts the question who has an address.
     pub fn ask(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) {
-        let (device, address) = {
-            let interfaces = self.interfaces.borrow();
-            let Some(device) = interfaces[interface].device.clone() else { return };
-            (device, interfaces[interface].address)
-        };
+        let Some(device) = self.interfaces.device(interface) else { return };
         let question = Arp {
             operation: ArpOperation::Request,
             sender_mac: device.mac(),
-            sender_ip: address,
+            sender_ip: self.interfaces.address(interface),
             target_mac: MacAddr::default(),
             target_ip: hop,
         };
@@ -275,7 +234,7 @@ impl Stack {
 
     /// Sends an ARP message.
     pub fn send_arp(&self, cpu: &Cpu, interface: usize, message: &Arp, to: MacAddr) {
-        let Some(device) = self.interfaces.borrow()[interface].device.clone() else { return };
+        let Some(device) = self.interfaces.device(interface) else { return };
         let Ok(head) = self.heads.take(cpu) else { return self.count(|c| c.no_memory += 1) };
         let mut bytes = [0; ETHERNET + wire::ethernet::arp::LEN];
         EthernetHeader::new(device.mac(), to, EtherType::ARP).emit(&mut bytes);
@@ -289,8 +248,8 @@ impl Stack {
 
     /// A neighbour is known: what waited for it goes out.
     pub fn neighbour_known(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr, mac: MacAddr) {
-        let waiting = self.waiting.borrow_mut().remove(&(interface, hop)).unwrap_or_default();
-        let device = self.interfaces.borrow()[interface].device.clone();
+        let waiting = self.interfaces.take_waiting(interface, hop);
+        let device = self.interfaces.device(interface);
         for Waiting { packet, .. } in waiting {
             match (&device, packet.fragments.first().map(|f| f.at)) {
                 (Some(device), Some(at)) => {
@@ -304,7 +263,7 @@ impl Stack {
 
     /// A neighbour does not answer: what waited for it is dropped and who sent it hears of it.
     pub fn neighbour_lost(&self, cpu: &Cpu, interface: usize, hop: Ipv4Addr) {
-        let waiting = self.waiting.borrow_mut().remove(&(interface, hop)).unwrap_or_default();
+        let waiting = self.interfaces.take_waiting(interface, hop);
         for Waiting { packet, to } in waiting {
             self.count(|c| c.unreachable += 1);
             packet.release(cpu);

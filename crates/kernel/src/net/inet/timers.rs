@@ -32,7 +32,7 @@ impl Stack {
     /// Sees to it that an owner is called when it wants to be.
     pub(super) fn arm(&self, cpu: &Cpu, owner: Owner) {
         let at = match owner {
-            NEIGHBOURS => self.interfaces.borrow().iter().filter_map(|i| i.neighbours.deadline()).min(),
+            NEIGHBOURS => self.interfaces.deadline(),
             FRAGMENTS => self.fragments.borrow().deadline(),
             socket => self.tcp.deadline(socket),
         };
@@ -43,8 +43,7 @@ impl Stack {
 
     /// Calls an owner at a time.
     pub(super) fn arm_at(&self, cpu: &Cpu, owner: Owner, at: Time) {
-        let Some(kernel) = self.kernel.upgrade() else { return };
-        cpu.work(kernel.cores.costs.timer);
+        cpu.work(self.costs().timer);
         let mut set = self.timers.set.borrow_mut();
         let is_first = set.first().is_none_or(|&(first, _)| at < first);
         set.insert((at, owner));
@@ -61,7 +60,7 @@ impl Stack {
                     }
                 })
             };
-            kernel.tasks.spawn(TaskParams::named("inet-timers"), Box::new(program));
+            self.tasks.spawn(TaskParams::named("inet-timers"), Box::new(program));
         }
     }
 
@@ -101,9 +100,8 @@ impl Stack {
 
     /// Asks neighbours again, and gives those up that do not answer.
     fn neighbour_timer(&self, cpu: &Cpu) {
-        let count = self.interfaces.borrow().len();
-        for interface in 0..count {
-            let (ask, lost) = self.interfaces.borrow_mut()[interface].neighbours.timer(cpu.now());
+        for interface in 0..self.interfaces.count() {
+            let (ask, lost) = self.interfaces.timer(cpu.now(), interface);
             ask.into_iter().for_each(|hop| self.ask(cpu, interface, hop));
             lost.into_iter().for_each(|hop| self.neighbour_lost(cpu, interface, hop));
         }

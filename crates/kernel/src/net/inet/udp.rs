@@ -20,7 +20,6 @@ use super::Stack;
 use super::buffers::{Hold, Piece, Sender, copy_out, waits_below};
 use super::output::{MOST_PAYLOAD, Outgoing};
 use super::steering::flow_key;
-use crate::kernel::Inner;
 
 /// Bytes of memory whose packets wait for a reader, and that of packets that wait to be sent (Linux:
 /// `net.core.rmem_default`, `net.core.wmem_default`).
@@ -81,8 +80,7 @@ impl Stack {
 
     /// A datagram arrived.
     pub(super) fn udp_input(&self, cpu: &Cpu, from: SocketAddrV4, to: SocketAddrV4, piece: Piece) {
-        let Some(kernel) = self.kernel.upgrade() else { return piece.release(cpu) };
-        cpu.work(kernel.cores.costs.udp_input);
+        cpu.work(self.costs().udp_input);
         let socket = self.udp.sockets.borrow().get(&to.port()).cloned();
         let Some(socket) = socket.filter(|s| Self::matches(*s.local.ip(), *to.ip())) else {
             self.count(|c| c.unwanted += 1);
@@ -96,7 +94,7 @@ impl Stack {
         }
         socket.held.set(socket.held.get() + length);
         socket.queue.borrow_mut().push_back((piece, from));
-        cpu.work(kernel.cores.costs.wake_up);
+        cpu.work(self.costs().wake_up);
         socket.arrived.wake_one();
     }
 }
@@ -109,12 +107,11 @@ impl Socket {
         }
     }
 
-    fn begin_sending(&self, cpu: &Cpu) -> Result<(Rc<Stack>, Rc<Inner>), Error> {
+    fn begin_sending(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
         let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
-        cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.udp_output);
+        cpu.work(stack.costs().syscall + stack.costs().udp_output);
         self.used_here(cpu, &stack);
-        Ok((stack, kernel))
+        Ok(stack)
     }
 
     /// Whether a datagram may be sent, or why none may; `None` if too much waits.
@@ -130,15 +127,8 @@ impl Socket {
         waits_below(&self.flow) <= u64::from(self.buffers.get().0) / 2
     }
 
-    fn send_now(
-        &self,
-        cpu: &Cpu,
-        stack: &Stack,
-        kernel: &Inner,
-        to: SocketAddrV4,
-        from: Segment,
-    ) -> Result<(), Error> {
-        let (_, source, _) = stack.way(*to.ip()).ok_or(Error::Unreachable)?;
+    fn send_now(&self, cpu: &Cpu, stack: &Stack, to: SocketAddrV4, from: Segment) -> Result<(), Error> {
+        let (_, source, _) = stack.interfaces.way(*to.ip()).ok_or(Error::Unreachable)?;
         if from.length as usize + HEADER_LEN > MOST_PAYLOAD {
             return Err(Error::TooLong);
         }
@@ -155,7 +145,7 @@ impl Socket {
         outgoing.flow = Some(&self.flow);
         outgoing.socket = Some(self.me.clone() as _);
         if from.length > 0 {
-            let hold = Hold::pages(kernel, &stack.kernel, cpu, Pages::order_for(from.length.into()))?;
+            let hold = Hold::pages(&stack.memory, cpu, Pages::order_for(from.length.into()))?;
             if hold.pages.len() < u64::from(from.length) {
                 Hold::Pages(hold).let_go(cpu);
                 return Err(Error::NoMemory);
@@ -174,12 +164,11 @@ impl Socket {
         }
     }
 
-    fn begin_receiving(&self, cpu: &Cpu) -> Result<(Rc<Stack>, Rc<Inner>), Error> {
+    fn begin_receiving(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
         let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
-        cpu.work(kernel.cores.costs.syscall);
+        cpu.work(stack.costs().syscall);
         self.used_here(cpu, &stack);
-        Ok((stack, kernel))
+        Ok(stack)
     }
 
     /// The next datagram, or that none will come.
@@ -194,12 +183,11 @@ impl Socket {
         &self,
         cpu: &Cpu,
         stack: &Stack,
-        kernel: &Inner,
         (piece, from): (Piece, SocketAddrV4),
         into: Segment,
     ) -> (u32, SocketAddrV4) {
         let _part = cpu.book(Part::Net);
-        cpu.work(kernel.cores.costs.udp_input);
+        cpu.work(stack.costs().udp_input);
         self.used_here(cpu, stack);
         self.held.set(self.held.get() - piece.true_size());
         let copied = {
@@ -214,8 +202,8 @@ impl Socket {
 impl Sender for Socket {
     fn packet_gone(&self, cpu: &Cpu) {
         if !self.sent.is_empty() && self.has_room() {
-            if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
-                cpu.work(kernel.cores.costs.wake_up);
+            if let Some(stack) = self.stack.upgrade() {
+                cpu.work(stack.costs().wake_up);
             }
             self.sent.wake_all();
         }
@@ -230,31 +218,31 @@ impl UdpSocket for Socket {
     fn send_to<'a>(&'a self, cpu: &'a Cpu, to: SocketAddrV4, from: Segment) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = cpu.book(Part::Net);
-            let (stack, kernel) = self.begin_sending(cpu)?;
+            let stack = self.begin_sending(cpu)?;
             self.sent.wait_for(|| self.may_send()).await?;
-            self.send_now(cpu, &stack, &kernel, to, from)
+            self.send_now(cpu, &stack, to, from)
         })
     }
 
     fn try_send_to(&self, cpu: &Cpu, to: SocketAddrV4, from: Segment) -> Result<(), Error> {
         let _part = cpu.book(Part::Net);
-        let (stack, kernel) = self.begin_sending(cpu)?;
+        let stack = self.begin_sending(cpu)?;
         self.may_send().unwrap_or(Err(Error::WouldBlock))?;
-        self.send_now(cpu, &stack, &kernel, to, from)
+        self.send_now(cpu, &stack, to, from)
     }
 
     fn recv_from<'a>(&'a self, cpu: &'a Cpu, into: Segment) -> Async<'a, Result<(u32, SocketAddrV4), Error>> {
         Box::pin(async move {
-            let (stack, kernel) = self.begin_receiving(cpu)?;
+            let stack = self.begin_receiving(cpu)?;
             let datagram = self.arrived.wait_for(|| self.next()).await?;
-            Ok(self.recv_now(cpu, &stack, &kernel, datagram, into))
+            Ok(self.recv_now(cpu, &stack, datagram, into))
         })
     }
 
     fn try_recv_from(&self, cpu: &Cpu, into: Segment) -> Result<(u32, SocketAddrV4), Error> {
-        let (stack, kernel) = self.begin_receiving(cpu)?;
+        let stack = self.begin_receiving(cpu)?;
         let datagram = self.next().unwrap_or(Err(Error::WouldBlock))?;
-        Ok(self.recv_now(cpu, &stack, &kernel, datagram, into))
+        Ok(self.recv_now(cpu, &stack, datagram, into))
     }
 
     fn readable(&self) -> Async<'_, ()> {

@@ -10,8 +10,7 @@ use platform::irq::{Napi, NapiOps as _};
 
 use super::super::Stack;
 use super::Upward;
-use crate::irq::NapiState;
-use crate::kernel::Inner;
+use crate::irq::{NapiState, Softirqs};
 
 /// Packets that may wait (Linux: `net.core.netdev_max_backlog`).
 const MOST: usize = 1000;
@@ -91,7 +90,7 @@ impl Backlogs {
     }
 
     /// A core's.
-    pub fn get(&self, kernel: &Inner, stack: &Weak<Stack>, core: CpuId) -> Rc<Backlog> {
+    pub fn get(&self, softirqs: &Rc<Softirqs>, stack: &Weak<Stack>, core: CpuId) -> Rc<Backlog> {
         let make = || {
             let backlog = Rc::new(Backlog {
                 stack: stack.clone(),
@@ -101,7 +100,7 @@ impl Backlogs {
                 done: Cell::new(0),
                 napi: RefCell::default(),
             });
-            let napi = kernel.softirqs.napi(Rc::clone(&backlog) as Rc<dyn Napi>);
+            let napi = softirqs.napi(Rc::clone(&backlog) as Rc<dyn Napi>);
             napi.enable();
             *backlog.napi.borrow_mut() = Some(napi);
             backlog

@@ -134,18 +134,15 @@ impl Steering {
 impl Stack {
     /// A program uses a flow's socket on this core.
     pub(super) fn used_here(&self, cpu: &Cpu, flow: FlowKey) {
-        if self.steering.is_on()
-            && let Some(kernel) = self.kernel.upgrade()
-        {
-            self.steering.cores.note(&kernel, cpu, hash_of(&flow));
+        if self.steering.is_on() {
+            self.steering.cores.note(&self.memory, cpu, hash_of(&flow));
         }
     }
 
     /// A packet of a ring, or of this host itself, is ready for its socket.
     pub(super) fn upward(&self, cpu: &Cpu, ring: Option<Ring>, up: Upward) {
         let Some(ring) = ring.filter(|_| self.steering.is_on()) else { return self.hand_up(cpu, up) };
-        let Some(kernel) = self.kernel.upgrade() else { return up.release(cpu) };
-        cpu.work(kernel.cores.costs.net_steer);
+        cpu.work(self.costs().net_steer);
         let key = up.key();
         if let Some(up) = self.pass_rings(cpu, ring, key, up) {
             self.send_to_core(cpu, ring, key, up);
@@ -154,10 +151,9 @@ impl Stack {
 
     /// Lets a packet, all of whose elders have gone this way, go to the core of its socket.
     fn send_to_core(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) {
-        let Some(kernel) = self.kernel.upgrade() else { return up.release(cpu) };
         let steering = &self.steering;
         let hash = hash_of(&key);
-        let wanted = steering.cores.find(&kernel, cpu, hash);
+        let wanted = steering.cores.find(&self.memory, cpu, hash);
         if let Some(wanted) = wanted.filter(|_| steering.params.arfs) {
             self.ask_device(cpu, ring, key, wanted);
         }
@@ -166,7 +162,7 @@ impl Stack {
         }
         let backlogs = &steering.backlogs;
         let is_done = |core, until| backlogs.of(core).is_none_or(|backlog| backlog.has_done(until));
-        let here = steering.flows.core_for(&kernel, cpu, hash, wanted, is_done);
+        let here = steering.flows.core_for(&self.memory, cpu, hash, wanted, is_done);
         match here {
             // Nothing of it waits elsewhere, and this is its core (Linux puts it into the own backlog).
             Some((core, until)) if core == cpu.id() && is_done(core, until) => self.hand_up(cpu, up),
@@ -174,8 +170,8 @@ impl Stack {
                 if core != cpu.id() {
                     self.count(|c| c.to_other_core += 1);
                 }
-                cpu.work(kernel.cores.costs.net_queue);
-                match backlogs.get(&kernel, &self.me, core).put(cpu, up) {
+                cpu.work(self.costs().net_queue);
+                match backlogs.get(&self.softirqs, &self.me, core).put(cpu, up) {
                     Some(until) => steering.flows.set_until(hash, until),
                     None => self.count(|c| c.backlog_full += 1),
                 }
@@ -196,7 +192,9 @@ impl Stack {
 
     /// Asks the device to send a flow to the ring at home on a core, unless it does.
     fn ask_device(&self, cpu: &Cpu, ring: Ring, key: FlowKey, core: CpuId) {
-        let Some(device) = self.device(ring.0).filter(|device| device.features().flow_steering) else {
+        let Some(device) =
+            self.interfaces.device_numbered(ring.0).filter(|device| device.features().flow_steering)
+        else {
             return;
         };
         let queue = device.rx_queue_for(core);
@@ -227,9 +225,9 @@ impl Stack {
 
     /// The task that forgets silent flows. It ends when there is none left.
     fn start_scan(&self) {
-        let (Some(kernel), false) = (self.kernel.upgrade(), self.steering.scanning.replace(true)) else {
+        if self.steering.scanning.replace(true) {
             return;
-        };
+        }
         let me = self.me.clone();
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
@@ -250,6 +248,6 @@ impl Stack {
                 }
             })
         };
-        kernel.tasks.spawn(TaskParams::named("arfs"), Box::new(program));
+        self.tasks.spawn(TaskParams::named("arfs"), Box::new(program));
     }
 }

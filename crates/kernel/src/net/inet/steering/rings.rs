@@ -67,16 +67,14 @@ impl Stack {
         flow.held.push_back((ring, up));
         let old = flow.ring;
         drop(all);
-        if let Some(kernel) = self.kernel.upgrade() {
-            cpu.work(kernel.cores.costs.net_queue);
-        }
+        cpu.work(self.costs().net_queue);
         self.count(|c| c.steer_held += 1);
         self.look_at(cpu, old);
         None
     }
 
     fn look_at(&self, cpu: &Cpu, ring: Ring) {
-        if let Some(device) = self.device(ring.0) {
+        if let Some(device) = self.interfaces.device_numbered(ring.0) {
             device.poll_queue(cpu, ring.1);
         }
     }
@@ -123,7 +121,7 @@ impl Stack {
             }
         }
         for (_, ring, rule) in expired {
-            if let (Some((rule, _)), Some(device)) = (rule, self.device(ring.0)) {
+            if let (Some((rule, _)), Some(device)) = (rule, self.interfaces.device_numbered(ring.0)) {
                 device.unsteer(cpu, rule);
                 self.count(|c| c.steer_expired += 1);
             }

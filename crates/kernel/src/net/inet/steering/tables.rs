@@ -4,11 +4,10 @@
 
 use std::cell::{Cell, RefCell};
 
+use crate::mm::Memory;
 use platform::cpu::{Cpu, CpuId};
 use platform::memory::{Pages, PhysAddr, Policy};
 use platform::net::FlowKey;
-
-use crate::kernel::Inner;
 
 /// A hash of a flow, as Linux's `skb_get_hash` gives without the device's.
 pub fn hash_of(key: &FlowKey) -> u32 {
@@ -25,9 +24,9 @@ pub fn hash_of(key: &FlowKey) -> u32 {
 struct Place(Cell<Option<PhysAddr>>);
 
 impl Place {
-    fn entry(&self, kernel: &Inner, cpu: &Cpu, bytes: u64, size: u64, index: usize) -> Option<PhysAddr> {
+    fn entry(&self, memory: &Memory, cpu: &Cpu, bytes: u64, size: u64, index: usize) -> Option<PhysAddr> {
         if self.0.get().is_none() {
-            let pages = kernel.memory.take(cpu, Pages::order_for(bytes), Policy::Local);
+            let pages = memory.take(cpu, Pages::order_for(bytes), Policy::Local);
             match pages {
                 Ok(pages) => self.0.set(Some(pages.start)),
                 Err(_) => return None,
@@ -53,17 +52,17 @@ impl Cores {
         Self { place: Place::default(), entries: RefCell::new(entries) }
     }
 
-    fn touch(&self, kernel: &Inner, cpu: &Cpu, hash: u32) -> Option<(usize, PhysAddr)> {
+    fn touch(&self, memory: &Memory, cpu: &Cpu, hash: u32) -> Option<(usize, PhysAddr)> {
         let number = self.entries.borrow().len();
         let index = hash as usize & (number - 1);
-        let at = self.place.entry(kernel, cpu, number as u64 * CORE_BYTES, CORE_BYTES, index)?;
+        let at = self.place.entry(memory, cpu, number as u64 * CORE_BYTES, CORE_BYTES, index)?;
         cpu.load(at, &mut [0; CORE_BYTES as usize]);
         Some((index, at))
     }
 
     /// A program uses the flow's socket here. The entry is written only if it changes.
-    pub fn note(&self, kernel: &Inner, cpu: &Cpu, hash: u32) {
-        let Some((index, at)) = self.touch(kernel, cpu, hash) else { return };
+    pub fn note(&self, memory: &Memory, cpu: &Cpu, hash: u32) {
+        let Some((index, at)) = self.touch(memory, cpu, hash) else { return };
         let own = Some((hash, cpu.id()));
         let entry = &mut self.entries.borrow_mut()[index];
         if *entry != own {
@@ -73,8 +72,8 @@ impl Cores {
     }
 
     /// Where it was used.
-    pub fn find(&self, kernel: &Inner, cpu: &Cpu, hash: u32) -> Option<CpuId> {
-        let (index, _) = self.touch(kernel, cpu, hash)?;
+    pub fn find(&self, memory: &Memory, cpu: &Cpu, hash: u32) -> Option<CpuId> {
+        let (index, _) = self.touch(memory, cpu, hash)?;
         self.entries.borrow()[index].filter(|&(known, _)| known == hash).map(|(_, core)| core)
     }
 }
@@ -106,7 +105,7 @@ impl Flows {
     /// where the flow's socket is used (`wanted`), unless older ones wait at another.
     pub fn core_for(
         &self,
-        kernel: &Inner,
+        memory: &Memory,
         cpu: &Cpu,
         hash: u32,
         wanted: Option<CpuId>,
@@ -115,7 +114,7 @@ impl Flows {
         let mut entries = self.entries.borrow_mut();
         let number = entries.len();
         let index = hash as usize & (number - 1);
-        let at = self.place.entry(kernel, cpu, number as u64 * FLOW_BYTES, FLOW_BYTES, index);
+        let at = self.place.entry(memory, cpu, number as u64 * FLOW_BYTES, FLOW_BYTES, index);
         if let Some(at) = at {
             cpu.load_u64(at);
         }

@@ -1,7 +1,7 @@
 //! Received pieces that show little of the memory that they keep, copied together into pages (Linux: `tcp_collapse`).
 
 use std::cell::RefCell;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use inet::tcp::Payload;
 use platform::cpu::{Cpu, Part};
@@ -10,18 +10,17 @@ use platform::net::{Fragment, Packet, PacketOwner};
 
 use super::super::buffers::Piece;
 use super::TcpSocket;
-use crate::kernel::Inner;
+use crate::mm::Memory;
 
 /// Pages that hold what was copied together.
 struct Copied {
-    kernel: Weak<Inner>,
+    memory: Rc<Memory>,
     pages: RefCell<Vec<Pages>>,
 }
 
 impl PacketOwner for Copied {
     fn released(&self, cpu: &Cpu, _: &mut Packet) {
-        let Some(kernel) = self.kernel.upgrade() else { return };
-        self.pages.borrow_mut().drain(..).for_each(|pages| kernel.memory.give(cpu, pages));
+        self.pages.borrow_mut().drain(..).for_each(|pages| self.memory.give(cpu, pages));
     }
 }
 
@@ -29,9 +28,8 @@ impl TcpSocket {
     /// Makes memory for what arrives.
     pub(super) fn collapse(&self, cpu: &Cpu) {
         let Some(stack) = self.stack.upgrade() else { return };
-        let Some(kernel) = stack.kernel.upgrade() else { return };
         let mut used_up = Vec::new();
-        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, &kernel, &stack.kernel, &pieces) {
+        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, &stack.memory, &pieces) {
             Some(one) => {
                 used_up.extend(pieces);
                 Ok(one)
@@ -44,17 +42,17 @@ impl TcpSocket {
 }
 
 /// A copy of pieces in a row, if it keeps less memory than they do.
-fn copied(cpu: &Cpu, kernel: &Inner, me: &Weak<Inner>, pieces: &[Piece]) -> Option<Piece> {
+fn copied(cpu: &Cpu, memory: &Rc<Memory>, pieces: &[Piece]) -> Option<Piece> {
     let length: u32 = pieces.iter().map(Payload::len).sum();
     let count = u64::from(length).div_ceil(PAGE);
     let keep: u64 = pieces.iter().map(|piece| u64::from(piece.true_size())).sum();
     if count * PAGE >= keep {
         return None;
     }
-    let owner = Rc::new(Copied { kernel: me.clone(), pages: RefCell::default() });
+    let owner = Rc::new(Copied { memory: Rc::clone(memory), pages: RefCell::default() });
     let mut fragments = Vec::new();
     for n in 0..count {
-        let Ok(pages) = kernel.memory.take(cpu, 0, Policy::Local) else {
+        let Ok(pages) = memory.take(cpu, 0, Policy::Local) else {
             Packet { owner: Some(owner), ..Packet::default() }.release(cpu);
             return None;
         };

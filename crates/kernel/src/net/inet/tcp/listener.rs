@@ -68,16 +68,16 @@ impl TcpListener for Listener {
 
     fn accept<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<Rc<dyn TcpStream>, Error>> {
         Box::pin(async move {
-            if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
-                cpu.work(kernel.cores.costs.syscall);
+            if let Some(stack) = self.stack.upgrade() {
+                cpu.work(stack.costs().syscall);
             }
             self.arrived.wait_for(|| self.next()).await
         })
     }
 
     fn try_accept(&self, cpu: &Cpu) -> Result<Rc<dyn TcpStream>, Error> {
-        if let Some(kernel) = self.stack.upgrade().and_then(|stack| stack.kernel.upgrade()) {
-            cpu.work(kernel.cores.costs.syscall);
+        if let Some(stack) = self.stack.upgrade() {
+            cpu.work(stack.costs().syscall);
         }
         self.next().unwrap_or(Err(Error::WouldBlock))
     }

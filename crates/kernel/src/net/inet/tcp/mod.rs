@@ -89,9 +89,8 @@ impl Tcp {
 impl Stack {
     /// Bytes of the largest packet to an address, its IP header included.
     pub(super) fn mtu_to(&self, to: Ipv4Addr) -> u16 {
-        let interface = self.way(to).map_or(usize::MAX, |(interface, _, _)| interface);
-        let interfaces = self.interfaces.borrow();
-        interfaces.get(interface).and_then(|i| i.device.as_ref()).map_or(LOOPBACK_MTU, |device| device.mtu())
+        let interface = self.interfaces.way(to).map_or(usize::MAX, |(interface, _, _)| interface);
+        self.interfaces.mtu(interface).unwrap_or(LOOPBACK_MTU)
     }
 
     fn tcp_params(&self, to: Ipv4Addr) -> TcpParams {
@@ -146,10 +145,10 @@ impl Stack {
         from: SocketAddrV4,
         to: SocketAddrV4,
     ) -> Result<Rc<TcpSocket>, Error> {
-        let (_, own, _) = self.way(*to.ip()).ok_or(Error::Unreachable)?;
+        let (_, own, _) = self.interfaces.way(*to.ip()).ok_or(Error::Unreachable)?;
         let own = match from.ip().is_unspecified() {
             true => own,
-            false if self.is_own(*from.ip()) => *from.ip(),
+            false if self.interfaces.is_own(*from.ip()) => *from.ip(),
             false => return Err(Error::Invalid),
         };
         let taken = |port| {
@@ -185,8 +184,7 @@ impl Stack {
 
     /// A segment arrived, or several that were joined.
     pub(super) fn tcp_input(&self, cpu: &Cpu, ends: Ends, header: &TcpHeader, piece: Piece, came: Came) {
-        let Some(kernel) = self.kernel.upgrade() else { return piece.release(cpu) };
-        cpu.work(kernel.cores.costs.tcp_input);
+        cpu.work(self.costs().tcp_input);
         let socket = self.tcp.sockets.borrow().get(&ends).cloned();
         if let Some(socket) = socket {
             return socket.input(cpu, header, piece, came);

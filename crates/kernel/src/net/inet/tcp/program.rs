@@ -114,8 +114,7 @@ impl TcpSocket {
 
     fn enter(&self, cpu: &Cpu) -> Result<Rc<Stack>, Error> {
         let stack = self.stack.upgrade().ok_or(Error::NoDevice)?;
-        let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
-        cpu.work(kernel.cores.costs.syscall + kernel.cores.costs.socket);
+        cpu.work(stack.costs().syscall + stack.costs().socket);
         self.used_here(cpu, &stack);
         Ok(stack)
     }
@@ -131,8 +130,7 @@ impl TcpSocket {
         let (at, room) = match room {
             Some(room) => room,
             None => {
-                let kernel = stack.kernel.upgrade().ok_or(Error::NoDevice)?;
-                let pages = Hold::pages(&kernel, &stack.kernel, cpu, ORDER)?;
+                let pages = Hold::pages(&stack.memory, cpu, ORDER)?;
                 self.buffer.borrow_mut().open(cpu, pages);
                 self.buffer.borrow().room().ok_or(Error::NoMemory)?
             }

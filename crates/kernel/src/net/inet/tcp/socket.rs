@@ -181,10 +181,8 @@ impl TcpSocket {
         let (state, readable) = (connection.state(), connection.readable() > 0 || connection.at_end());
         drop(connection);
         let wake = |queue: &WaitQueue| {
-            if !queue.is_empty()
-                && let Some(kernel) = stack.kernel.upgrade()
-            {
-                cpu.work(kernel.cores.costs.wake_up);
+            if !queue.is_empty() {
+                cpu.work(stack.costs().wake_up);
                 queue.wake_all();
             }
         };

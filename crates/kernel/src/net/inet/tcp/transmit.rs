@@ -16,7 +16,6 @@ const KEEP_PAGES: Duration = Duration::from_ms(1000);
 
 impl TcpSocket {
     pub(super) fn send_segments(&self, cpu: &Cpu, stack: &Stack) {
-        let Some(kernel) = stack.kernel.upgrade() else { return };
         let (limit, pieces) = self.limits(stack);
         self.held_back.set(false);
         loop {
@@ -34,7 +33,7 @@ impl TcpSocket {
             };
             drop(connection);
             let Some(segment) = segment else { break };
-            cpu.work(kernel.cores.costs.tcp_output);
+            cpu.work(stack.costs().tcp_output);
             stack.count(|c| c.tcp_packets_out += 1);
             self.send_segment(cpu, stack, &segment, pieces);
         }
@@ -78,9 +77,10 @@ impl TcpSocket {
 
     /// Bytes that a packet may carry beyond a segment's, and its pieces beside the headers.
     fn limits(&self, stack: &Stack) -> (u32, usize) {
-        let device = stack.way(*self.ends.peer.ip()).and_then(|(interface, _, _)| {
-            stack.interfaces.borrow().get(interface).and_then(|i| i.device.clone())
-        });
+        let device = stack
+            .interfaces
+            .way(*self.ends.peer.ip())
+            .and_then(|(interface, _, _)| stack.interfaces.device(interface));
         let Some(device) = device else { return (0, usize::MAX) };
         let features = device.features();
         let pieces = usize::from(features.max_fragments).saturating_sub(1).max(1);
@@ -127,9 +127,8 @@ impl TcpSocket {
     fn send_in_one(&self, cpu: &Cpu, stack: &Stack, segment: &TcpSegment, header: &[u8]) {
         let (runs, holds) = self.buffer.borrow().runs(segment.data.clone(), usize::MAX);
         let length: u64 = runs.iter().map(|f| u64::from(f.length)).sum();
-        let Some(kernel) = stack.kernel.upgrade() else { return };
         let order = platform::memory::Pages::order_for(length);
-        let copy = Hold::pages(&kernel, &stack.kernel, cpu, order);
+        let copy = Hold::pages(&stack.memory, cpu, order);
         if let Ok(copy) = copy {
             if copy.pages.len() >= length {
                 let mut done = 0;
