@@ -35,18 +35,18 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         let others = self.device.openers.get() - 1;
         self.device.openers.set(others);
-        let Ok((kernel, _)) = self.device.alive() else { return };
-        if others > 0 || self.device.cache.dirty_pages() == 0 {
+        let is_gone = self.device.requests.driver().is_err();
+        if is_gone || others > 0 || self.device.cache.dirty_pages() == 0 {
             return;
         }
-        let device = Rc::clone(&self.device);
-        kernel.tasks.spawn(
+        let cache = Rc::clone(&self.device.cache);
+        self.device.base.tasks.spawn(
             TaskParams::named("kworker/close"),
             Box::new(move |cpu| {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Block);
                     // Who syncs next hears how it went.
-                    let _ = device.write_back(&cpu, 0..u64::MAX).await;
+                    let _ = cache.write_back(&cpu, 0..u64::MAX).await;
                 })
             }),
         );
@@ -59,17 +59,10 @@ impl BlockDevice {
         OpenFile::new(Rc::clone(self))
     }
 
-    /// Whether nobody has it open, and what was written is still on its way to the device.
-    pub fn is_closing(&self) -> bool {
-        self.openers.get() == 0 && self.cache.has_unwritten()
-    }
-
     /// Books a system call.
     fn system_call(&self, cpu: &Cpu) -> platform::cpu::Booking {
         let part = cpu.book(Part::Block);
-        if let Some(kernel) = self.kernel.upgrade() {
-            cpu.work(kernel.cores.costs.syscall);
-        }
+        cpu.work(self.base.cores.costs.syscall);
         part
     }
 
@@ -80,60 +73,51 @@ impl BlockDevice {
             let changed = !matches!(request.op, BlockOp::Read | BlockOp::Flush);
             let IoRequest { op, offset, length, memory, .. } = request;
             if changed {
-                self.invalidate(cpu, offset, length);
+                self.cache.invalidate(cpu, offset, length);
             }
-            let me = self.me.clone();
+            let (cache, pins) = (Rc::downgrade(&self.cache), Rc::clone(&self.base.pins));
             let ended = Box::new(move |cpu: &Cpu, result| {
                 // Again, as Linux does: pages that were read meanwhile may hold what was there before.
-                if let Some(device) = me.upgrade() {
-                    if changed {
-                        device.invalidate(cpu, offset, length);
-                    }
-                    device.unpin(pin);
+                if let Some(cache) = cache.upgrade().filter(|_| changed) {
+                    cache.invalidate(cpu, offset, length);
                 }
+                pins.unpin(pin);
                 completions.push(IoDone { token, result });
             });
-            bios.extend(self.prepare(cpu, op, offset, length, &memory, ended));
+            bios.extend(self.requests.prepare(cpu, op, offset, length, &memory, ended));
         }
         if !bios.is_empty() {
-            self.dispatch(cpu, bios);
-        }
-    }
-
-    fn unpin(&self, pin: Pin) {
-        if let Some(kernel) = self.kernel.upgrade() {
-            kernel.pins.unpin(pin);
+            self.requests.dispatch(cpu, bios);
         }
     }
 }
 
 impl BlockFile for OpenFile {
     fn name(&self) -> String {
-        self.device.name.clone()
+        self.device.name().to_owned()
     }
 
     fn bytes(&self) -> u64 {
-        self.device.limits.sectors * SECTOR
+        self.device.limits().sectors * SECTOR
     }
 
     fn block_bytes(&self) -> u32 {
-        self.device.limits.block_bytes
+        self.device.limits().block_bytes
     }
 
     fn counters(&self) -> BlockCounters {
         BlockCounters {
             dirty_pages: self.device.cache.dirty_pages(),
             cached_pages: self.device.cache.cached_pages(),
-            ..self.device.counters.get()
+            ..self.device.requests.counters()
         }
     }
 
     fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {
         let _part = self.device.system_call(cpu);
-        let Some(kernel) = self.device.kernel.upgrade() else { return };
         // The programs' memory stays where it is until the device has read or written it.
         let held = requests.into_iter().map(|request| {
-            let pin = kernel.pins.pin(&request.memory);
+            let pin = self.device.base.pins.pin(&request.memory);
             (request, pin)
         });
         let dirty =
@@ -145,18 +129,18 @@ impl BlockFile for OpenFile {
         }
         // Direct requests find on the device what was written through the cache.
         let (device, completions) = (Rc::clone(&self.device), Rc::clone(completions));
-        kernel.tasks.spawn(
+        self.device.base.tasks.spawn(
             TaskParams::named("kworker/direct").on(cpu.id()),
             Box::new(move |cpu| {
                 Box::pin(async move {
                     let _part = cpu.book(Part::Block);
                     let mut ready = Vec::new();
                     for (request, pin) in wait {
-                        match device.write_back(&cpu, touched(request.offset, request.length)).await {
+                        match device.cache.write_back(&cpu, touched(request.offset, request.length)).await {
                             Ok(()) => ready.push((request, pin)),
                             // The device has not what the program would find there.
                             Err(error) => {
-                                device.unpin(pin);
+                                device.base.pins.unpin(pin);
                                 completions.push(IoDone { token: request.token, result: Err(error) });
                             }
                         }
@@ -169,8 +153,8 @@ impl BlockFile for OpenFile {
 
     fn poll(&self, cpu: &Cpu) -> usize {
         let _part = self.device.system_call(cpu);
-        match self.device.alive() {
-            Ok((_, driver)) => driver.poll(cpu, driver.queue_for(cpu.id())),
+        match self.device.requests.driver() {
+            Ok(driver) => driver.poll(cpu, driver.queue_for(cpu.id())),
             Err(_) => 0,
         }
     }
@@ -178,21 +162,21 @@ impl BlockFile for OpenFile {
     fn read<'a>(&'a self, cpu: &'a Cpu, offset: u64, into: &'a [Segment]) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = self.device.system_call(cpu);
-            self.device.read_cached(cpu, offset, into).await
+            self.device.cache.read_cached(cpu, offset, into).await
         })
     }
 
     fn write<'a>(&'a self, cpu: &'a Cpu, offset: u64, from: &'a [Segment]) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = self.device.system_call(cpu);
-            self.device.write_cached(cpu, offset, from).await
+            self.device.cache.write_cached(cpu, offset, from).await
         })
     }
 
     fn sync<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = self.device.system_call(cpu);
-            self.device.sync_all(cpu, &self.heard).await
+            self.device.cache.sync_all(cpu, &self.heard).await
         })
     }
 
@@ -205,21 +189,21 @@ impl BlockFile for OpenFile {
     ) -> Async<'a, Result<CachedRange, Error>> {
         Box::pin(async move {
             let _part = self.device.system_call(cpu);
-            let (segments, pages) = self.device.cached_range(cpu, offset, length, policy).await?;
-            Ok(CachedRange { segments, hold: Rc::new(Held::new(&self.device, pages)) })
+            let (segments, pages) = self.device.cache.cached_range(cpu, offset, length, policy).await?;
+            Ok(CachedRange { segments, hold: Rc::new(Held::new(&self.device.cache, pages)) })
         })
     }
 
     fn migrate(&self, cpu: &Cpu, offset: u64, length: u64, to: Node) -> Result<PageMoves, Error> {
         let _part = self.device.system_call(cpu);
-        self.device.migrate_cached(cpu, offset, length, to)
+        self.device.cache.migrate_cached(cpu, offset, length, to)
     }
 
     fn drop_cache<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, Result<(), Error>> {
         Box::pin(async move {
             let _part = self.device.system_call(cpu);
-            self.device.sync_all(cpu, &self.heard).await?;
-            self.device.drop_unused(cpu);
+            self.device.cache.sync_all(cpu, &self.heard).await?;
+            self.device.cache.drop_unused(cpu);
             Ok(())
         })
     }

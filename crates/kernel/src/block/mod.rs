@@ -9,18 +9,20 @@
 mod cache;
 mod device;
 mod file;
+mod requests;
 mod split;
-mod watch;
 
 use std::cell::RefCell;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use platform::block::BlockDriver;
 use units::Bytes;
 
 pub use device::BlockDevice;
 
-use crate::kernel::Inner;
+use crate::cpu::Cores;
+use crate::mm::{Memory, Pins};
+use crate::tasks::Tasks;
 
 /// The block layer's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,16 +43,26 @@ impl Default for BlockParams {
     }
 }
 
+/// What block devices stand on.
+#[derive(Clone)]
+pub(crate) struct BlockBase {
+    pub cores: Rc<Cores>,
+    pub memory: Rc<Memory>,
+    pub tasks: Rc<Tasks>,
+    /// Memory that requests hold.
+    pub pins: Rc<Pins>,
+}
+
 /// All block devices of a kernel.
 pub struct Block {
-    kernel: Weak<Inner>,
+    base: BlockBase,
     params: BlockParams,
     devices: RefCell<Vec<Rc<BlockDevice>>>,
 }
 
 impl Block {
-    pub(crate) fn new(kernel: Weak<Inner>, params: BlockParams) -> Self {
-        Self { kernel, params, devices: RefCell::default() }
+    pub(crate) fn new(base: BlockBase, params: BlockParams) -> Self {
+        Self { base, params, devices: RefCell::default() }
     }
 
     /// The devices, in the order in which they came.
@@ -61,18 +73,18 @@ impl Block {
     /// A device by its name, with or without `/dev/`.
     pub fn device(&self, name: &str) -> Option<Rc<BlockDevice>> {
         let name = name.strip_prefix("/dev/").unwrap_or(name);
-        self.devices.borrow().iter().find(|device| device.is_called(name)).cloned()
+        self.devices.borrow().iter().find(|device| device.name() == name).cloned()
     }
 
     /// A driver announces a device.
     pub(crate) fn add(&self, driver: Rc<dyn BlockDriver>) -> String {
         let wanted = driver.limits().name;
-        let taken = |name: &str| self.devices.borrow().iter().any(|device| device.is_called(name));
+        let taken = |name: &str| self.devices.borrow().iter().any(|device| device.name() == name);
         let name = match taken(&wanted) {
             false => wanted,
             true => (1..).map(|n| format!("{wanted}-{n}")).find(|name| !taken(name)).unwrap_or(wanted),
         };
-        let device = BlockDevice::new(self.kernel.clone(), name.clone(), driver, self.params);
+        let device = BlockDevice::new(&self.base, name.clone(), driver, self.params);
         self.devices.borrow_mut().push(device);
         name
     }
@@ -80,7 +92,7 @@ impl Block {
     /// A driver takes a device back.
     pub(crate) fn remove(&self, name: &str) {
         let gone = self.device(name);
-        self.devices.borrow_mut().retain(|device| !device.is_called(name));
+        self.devices.borrow_mut().retain(|device| device.name() != name);
         if let Some(device) = gone {
             device.close();
         }

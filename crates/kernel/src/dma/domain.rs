@@ -11,7 +11,7 @@ use units::{Bytes, HostPhysical, Iova};
 
 use super::iova::IovaSpace;
 use super::unit::Unit;
-use super::{Base, DmaMode};
+use super::{DmaBase, DmaMode};
 use crate::ground::convert;
 use crate::ground::formats::{ContextEntry, DomainId, PageSize, PageTable, Permissions, TranslationType};
 
@@ -30,7 +30,7 @@ struct Flush {
 /// Addresses and page tables.
 pub(super) struct Domain {
     pub id: DomainId,
-    base: Rc<Base>,
+    base: Rc<DmaBase>,
     unit: Rc<Unit>,
     table: PageTable,
     space: RefCell<IovaSpace>,
@@ -44,19 +44,24 @@ pub(super) struct Domain {
 
 impl Domain {
     /// Empty tables behind an IOMMU for the DMA API.
-    pub fn new(base: &Rc<Base>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
+    pub fn new(base: &Rc<DmaBase>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
         let params = base.params;
         let space = IovaSpace::new(48, base.cores.all.len(), params.low_first);
         Self::with_space(base, unit, space, params.mode == DmaMode::Lazy)
     }
 
     /// As [`new`](Self::new) for somebody who chooses addresses.
-    pub fn owned(base: &Rc<Base>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
+    pub fn owned(base: &Rc<DmaBase>, unit: Rc<Unit>) -> Result<Rc<Self>, Error> {
         let space = IovaSpace::whole(48, base.cores.all.len(), base.params.low_first);
         Self::with_space(base, unit, space, false)
     }
 
-    fn with_space(base: &Rc<Base>, unit: Rc<Unit>, space: IovaSpace, lazy: bool) -> Result<Rc<Self>, Error> {
+    fn with_space(
+        base: &Rc<DmaBase>,
+        unit: Rc<Unit>,
+        space: IovaSpace,
+        lazy: bool,
+    ) -> Result<Rc<Self>, Error> {
         let levels = 4;
         let table = base
             .memory

@@ -15,7 +15,7 @@ use wire::pcie::{Bdf, FunctionAddress};
 
 use super::domain::Domain;
 use super::group::{Group, Member};
-use super::{Base, Dma};
+use super::{Dma, DmaBase};
 use crate::ground::formats::Permissions;
 use crate::mm::Pool;
 
@@ -243,7 +243,7 @@ impl FunctionDma {
 
     /// Whole pages for core and device.
     fn coherent_pages(&self, cpu: &Cpu, length: u64, node: Option<Node>) -> Result<Coherent, Error> {
-        let Base { memory, cores, .. } = &*self.dma.base;
+        let DmaBase { memory, cores, .. } = &*self.dma.base;
         let policy = Policy::Preferred(node.unwrap_or(self.node));
         let pages = memory.take(cpu, Pages::order_for(length), policy)?;
         let bus = match self.reach(cpu, pages.start, pages.len(), Direction::Bidirectional) {

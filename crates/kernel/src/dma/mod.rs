@@ -81,7 +81,7 @@ impl DmaParams {
 }
 
 /// What every part of the DMA API stands on.
-struct Base {
+struct DmaBase {
     cores: Rc<Cores>,
     memory: Rc<Memory>,
     tasks: Rc<Tasks>,
@@ -91,7 +91,7 @@ struct Base {
     domains: Numbers,
 }
 
-impl Base {
+impl DmaBase {
     fn free_table(&self, table: &PageTable) {
         let tables = self.cores.ground.edit(|memory| table.tables(memory));
         self.memory.free_tables(tables.unwrap_or_default());
@@ -100,7 +100,7 @@ impl Base {
 
 /// The DMA API of a whole kernel: IOMMUs, and who shares a domain behind them.
 pub(crate) struct Dma {
-    base: Rc<Base>,
+    base: Rc<DmaBase>,
     /// One for each IOMMU, by node; empty until started and where they are off.
     units: RefCell<Vec<Rc<Unit>>>,
     /// Those that somebody is in, by IOMMU and who stands for them.
@@ -113,7 +113,7 @@ impl Dma {
         (cores, memory, tasks, log): (Rc<Cores>, Rc<Memory>, Rc<Tasks>, Rc<Log>),
     ) -> Self {
         let domains = Numbers::new(1..=u16::MAX);
-        let base = Rc::new(Base { cores, memory, tasks, log, params, domains });
+        let base = Rc::new(DmaBase { cores, memory, tasks, log, params, domains });
         Self { base, units: RefCell::default(), groups: RefCell::default() }
     }
 

@@ -11,7 +11,7 @@ use units::Iova;
 use wire::pcie::Bdf;
 
 use super::remapping::InterruptEntries;
-use super::{Base, Dma, DmaMode};
+use super::{Dma, DmaBase, DmaMode};
 use crate::ground::IommuTables;
 use crate::ground::convert;
 use crate::ground::formats::{
@@ -26,7 +26,7 @@ pub(super) const ENTRY: u64 = 16;
 
 /// What software keeps for one IOMMU.
 pub(super) struct Unit {
-    base: Rc<Base>,
+    base: Rc<DmaBase>,
     pub index: usize,
     pub node: Node,
     pub features: Features,
@@ -135,7 +135,7 @@ impl Dma {
 
     fn start_iommu(&self, cpu: &Cpu, index: usize) -> Option<Unit> {
         let node = Node(index as u8);
-        let Base { cores, memory, params, .. } = &*self.base;
+        let DmaBase { cores, memory, params, .. } = &*self.base;
         let pages = |bytes| memory.take(cpu, Pages::order_for(bytes), Policy::Preferred(node)).ok();
         let (queue, status) = (pages(QUEUE_BYTES)?, pages(ENTRY)?);
         let order = params.interrupt_order.min(15);

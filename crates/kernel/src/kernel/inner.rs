@@ -26,7 +26,7 @@ pub(crate) struct Inner {
     pub irqs: Rc<Irqs>,
     pub dma: Rc<Dma>,
     pub pci: Rc<Pci>,
-    pub pins: Pins,
+    pub pins: Rc<Pins>,
     pub files: Files,
     pub net: Rc<Net>,
     pub inet: Rc<Stack>,

@@ -17,7 +17,7 @@ use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::pci::PciDriver;
 
 use crate::account::Ran;
-use crate::block::{Block, BlockParams};
+use crate::block::{Block, BlockBase, BlockParams};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
 use crate::dma::{Dma, DmaParams};
@@ -81,6 +81,13 @@ impl Kernel {
         let irqs = Rc::new(irqs);
         let below = (Rc::clone(&cores), Rc::clone(&memory), Rc::clone(&tasks), Rc::clone(&log));
         let dma = Rc::new(Dma::new(params.dma, below));
+        let pins = Rc::new(Pins::default());
+        let block_base = BlockBase {
+            cores: Rc::clone(&cores),
+            memory: Rc::clone(&memory),
+            tasks: Rc::clone(&tasks),
+            pins: Rc::clone(&pins),
+        };
         let inner = Rc::new_cyclic(|me: &Weak<Inner>| {
             let net = Rc::new(Net::new(me.clone()));
             let inet = Stack::new(
@@ -110,10 +117,10 @@ impl Kernel {
                 net,
                 inet,
                 namespaces: RefCell::default(),
-                block: Block::new(me.clone(), params.block),
+                block: Block::new(block_base, params.block),
                 files: Files::default(),
                 cores,
-                pins: Pins::default(),
+                pins,
             }
         });
         inner.net.connect(Rc::clone(&inner.inet) as _);

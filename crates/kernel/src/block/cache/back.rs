@@ -11,8 +11,7 @@ use platform::memory::PAGE;
 use platform::sync::Completion;
 
 use super::errors::Heard;
-use super::{CachePage, shorten};
-use crate::block::BlockDevice;
+use super::{Cache, CachePage, shorten};
 
 /// Pages that go to the device together before anything is waited for (Linux: `BIO_MAX_VECS`).
 const TOGETHER: usize = 256;
@@ -62,7 +61,7 @@ impl Plug {
     }
 }
 
-impl BlockDevice {
+impl Cache {
     /// Writes the dirty pages of a range and waits for them, and for those that somebody else is writing already. A page that
     /// cannot be written is lost.
     ///
@@ -70,7 +69,7 @@ impl BlockDevice {
     /// If one of them could not be written.
     pub(in crate::block) async fn write_back(&self, cpu: &Cpu, range: Range<u64>) -> Result<(), Error> {
         let pages: Vec<(u64, Rc<CachePage>)> = {
-            let pages = self.cache.pages.borrow();
+            let pages = self.pages.borrow();
             let unwritten = pages.range(range).filter(|(_, page)| page.dirty.get() || page.is_writing());
             unwritten.map(|(index, page)| (*index, Rc::clone(page))).collect()
         };
@@ -80,11 +79,11 @@ impl BlockDevice {
             while page.dirty.get() && page.is_writing() {
                 // What is being written must have been before it is again. Nobody waits for us meanwhile.
                 self.unplug(cpu, &mut plug).await;
-                self.cache.changed.wait_for(|| (!page.is_writing()).then_some(())).await;
+                self.changed.wait_for(|| (!page.is_writing()).then_some(())).await;
             }
             if page.dirty.replace(false) {
-                self.cache.dirty.set(self.cache.dirty.get() - 1);
-                self.cache.writing.set(self.cache.writing.get() + 1);
+                self.dirty.set(self.dirty.get() - 1);
+                self.writing.set(self.writing.get() + 1);
                 plug.take(*index, page);
             }
             // If it was not dirty any more, somebody else has taken it since.
@@ -97,7 +96,7 @@ impl BlockDevice {
         self.unplug(cpu, &mut plug).await;
         let mut result = Ok(());
         for write in writes {
-            result = result.and(self.cache.changed.wait_for(|| write.result()).await);
+            result = result.and(self.changed.wait_for(|| write.result()).await);
         }
         result
     }
@@ -108,24 +107,31 @@ impl BlockDevice {
         for Run { first, pages, write } in std::mem::take(plug).runs {
             let segment = |page: &Rc<CachePage>| Segment { at: page.frame.get().start, length: PAGE as u32 };
             let (offset, length) = (first * PAGE, pages.len() as u64 * PAGE);
-            let length = length.min(self.limits.sectors * SECTOR - offset);
+            let length = length.min(self.requests.limits().sectors * SECTOR - offset);
             let memory = shorten(pages.iter().map(segment).collect(), length);
             let me = self.me.clone();
             let ended = Box::new(move |_: &Cpu, result: Result<(), Error>| {
                 write.result.set(Some(result));
-                let Some(device) = me.upgrade() else { return };
+                let Some(cache) = me.upgrade() else { return };
                 let count = pages.len() as u64;
-                device.cache.writing.set(device.cache.writing.get() - count);
+                cache.writing.set(cache.writing.get() - count);
                 if let Err(error) = result {
-                    device.cache.errors.add(error);
-                    device.count(|c| c.lost_pages += count);
+                    cache.errors.add(error);
+                    cache.requests.count(|c| c.lost_pages += count);
                 }
-                device.cache.changed.wake_all();
+                cache.changed.wake_all();
             });
-            bios.extend(self.prepare(cpu, BlockOp::Write { fua: false }, offset, length, &memory, ended));
+            bios.extend(self.requests.prepare(
+                cpu,
+                BlockOp::Write { fua: false },
+                offset,
+                length,
+                &memory,
+                ended,
+            ));
         }
         if !bios.is_empty() {
-            self.dispatch(cpu, bios);
+            self.requests.dispatch(cpu, bios);
             cpu.sync().await;
         }
     }
@@ -137,11 +143,11 @@ impl BlockDevice {
         let done = Completion::new();
         let told = done.clone();
         let ended = Box::new(move |_: &Cpu, result| told.complete(result));
-        let bios = self.prepare(cpu, BlockOp::Flush, 0, 0, &[], ended);
+        let bios = self.requests.prepare(cpu, BlockOp::Flush, 0, 0, &[], ended);
         if !bios.is_empty() {
-            self.dispatch(cpu, bios);
+            self.requests.dispatch(cpu, bios);
         }
         let flushed = done.wait().await;
-        self.cache.errors.check(heard).and(flushed)
+        self.errors.check(heard).and(flushed)
     }
 }

@@ -6,10 +6,9 @@ use platform::Error;
 use platform::cpu::{Cpu, Node};
 use platform::memory::PageMoves;
 
-use super::{CachePage, Content, touched};
-use crate::block::BlockDevice;
+use super::{Cache, CachePage, Content, touched};
 
-impl BlockDevice {
+impl Cache {
     /// Moves the pages of a range that nobody holds. No program maps them, so that no core has to forget anything.
     pub(in crate::block) fn migrate_cached(
         &self,
@@ -19,11 +18,11 @@ impl BlockDevice {
         to: Node,
     ) -> Result<PageMoves, Error> {
         self.in_range(offset, length)?;
-        let (kernel, _) = self.alive()?;
+        self.requests.driver()?;
         let mut moves = PageMoves::default();
-        let pages = self.cache.pages.borrow();
+        let pages = self.pages.borrow();
         for page in pages.range(touched(offset, length)).map(|(_, page)| page) {
-            if kernel.memory.node_of(page.frame.get().start) == Some(to) {
+            if self.base.memory.node_of(page.frame.get().start) == Some(to) {
                 continue;
             }
             // Who holds it knows where it is; so does the device while it comes or is written.
@@ -31,7 +30,7 @@ impl BlockDevice {
                 Rc::strong_count(page) == 1 && page.content.get() == Content::There && !page.is_writing()
             };
             if at_rest(page) {
-                page.frame.set(kernel.memory.replace(cpu, page.frame.get(), to)?);
+                page.frame.set(self.base.memory.replace(cpu, page.frame.get(), to)?);
                 moves.moved += 1;
             } else {
                 moves.busy += 1;

@@ -29,8 +29,8 @@ use platform::sync::WaitQueue;
 use self::back::PageWrite;
 pub(super) use self::errors::Heard;
 use self::errors::WriteErrors;
-use super::BlockDevice;
-use crate::kernel::Inner;
+use super::requests::Requests;
+use super::{BlockBase, BlockParams};
 
 /// A page's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +67,11 @@ impl CachePage {
 }
 
 /// The pages of a device.
-#[derive(Default)]
 pub(super) struct Cache {
+    me: Weak<Self>,
+    base: BlockBase,
+    requests: Rc<Requests>,
+    params: BlockParams,
     pages: RefCell<BTreeMap<u64, Rc<CachePage>>>,
     /// Pages that are not in the cache any more, but still held by somebody.
     leaving: RefCell<Vec<Rc<CachePage>>>,
@@ -84,6 +87,23 @@ pub(super) struct Cache {
 }
 
 impl Cache {
+    pub fn new(base: BlockBase, requests: Rc<Requests>, params: BlockParams) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            base,
+            requests,
+            params,
+            pages: RefCell::default(),
+            leaving: RefCell::default(),
+            hand: Cell::new(0),
+            changed: WaitQueue::new(),
+            dirty: Cell::new(0),
+            writing: Cell::new(0),
+            sequential: Cell::default(),
+            errors: WriteErrors::default(),
+        })
+    }
+
     pub fn dirty_pages(&self) -> u64 {
         self.dirty.get()
     }
@@ -126,27 +146,21 @@ impl Cache {
     }
 }
 
-impl BlockDevice {
+impl Cache {
     /// The page there, made if there is none; whether it was made, and is to be filled by who made it.
-    fn page(
-        &self,
-        kernel: &Rc<Inner>,
-        cpu: &Cpu,
-        index: u64,
-        policy: Policy,
-    ) -> Result<(Rc<CachePage>, bool), Error> {
-        cpu.work(kernel.cores.costs.cache_page);
-        let known = self.cache.pages.borrow().get(&index).cloned();
+    fn page(&self, cpu: &Cpu, index: u64, policy: Policy) -> Result<(Rc<CachePage>, bool), Error> {
+        cpu.work(self.base.cores.costs.cache_page);
+        let known = self.pages.borrow().get(&index).cloned();
         if let Some(page) = known {
             page.used.set(true);
             return Ok((page, false));
         }
-        self.make_room(kernel, cpu, self.params.cache_limit.get() / PAGE);
-        let frame = match kernel.memory.take(cpu, 0, policy) {
+        self.make_room(cpu, self.params.cache_limit.get() / PAGE);
+        let frame = match self.base.memory.take(cpu, 0, policy) {
             Err(Error::NoMemory) => {
                 // Half of the cache may be what the memory is missing.
-                self.make_room(kernel, cpu, self.cache.cached_pages() / 2);
-                kernel.memory.take(cpu, 0, policy)?
+                self.make_room(cpu, self.cached_pages() / 2);
+                self.base.memory.take(cpu, 0, policy)?
             }
             taken => taken?,
         };
@@ -157,42 +171,42 @@ impl BlockDevice {
             write: RefCell::default(),
             used: Cell::new(true),
         });
-        self.cache.pages.borrow_mut().insert(index, Rc::clone(&page));
+        self.pages.borrow_mut().insert(index, Rc::clone(&page));
         Ok((page, true))
     }
 
     /// Drops clean pages that nobody holds until no more than `limit` are left, those not used lately first.
-    fn make_room(&self, kernel: &Rc<Inner>, cpu: &Cpu, limit: u64) {
-        self.free_leaving(kernel, cpu);
-        let mut looks = 2 * self.cache.cached_pages();
-        while self.cache.cached_pages() > limit && looks > 0 {
+    fn make_room(&self, cpu: &Cpu, limit: u64) {
+        self.free_leaving(cpu);
+        let mut looks = 2 * self.cached_pages();
+        while self.cached_pages() > limit && looks > 0 {
             looks -= 1;
-            let Some((index, page)) = self.cache.under_hand() else { return };
+            let Some((index, page)) = self.under_hand() else { return };
             // One is held by the cache, one here.
             let held = Rc::strong_count(&page) > 2 || page.content.get() == Content::Coming;
             if held || page.dirty.get() || page.is_writing() || page.used.replace(false) {
                 continue;
             }
-            self.cache.pages.borrow_mut().remove(&index);
-            kernel.memory.give(cpu, page.frame.get());
+            self.pages.borrow_mut().remove(&index);
+            self.base.memory.give(cpu, page.frame.get());
         }
     }
 
     /// Takes a page out of the cache. Its memory is free when nobody holds it any more.
     fn forget_page(&self, index: u64, page: &Rc<CachePage>) {
-        if self.cache.has(index, page)
-            && let Some(page) = self.cache.pages.borrow_mut().remove(&index)
+        if self.has(index, page)
+            && let Some(page) = self.pages.borrow_mut().remove(&index)
         {
-            self.cache.leaving.borrow_mut().push(page);
+            self.leaving.borrow_mut().push(page);
         }
     }
 
     /// Gives the memory of pages back that left the cache and that nobody holds any more.
-    fn free_leaving(&self, kernel: &Rc<Inner>, cpu: &Cpu) {
-        self.cache.leaving.borrow_mut().retain(|page| {
+    fn free_leaving(&self, cpu: &Cpu) {
+        self.leaving.borrow_mut().retain(|page| {
             let held = Rc::strong_count(page) > 1;
             if !held {
-                kernel.memory.give(cpu, page.frame.get());
+                self.base.memory.give(cpu, page.frame.get());
             }
             held
         });
@@ -200,7 +214,7 @@ impl BlockDevice {
 
     fn in_range(&self, offset: u64, length: u64) -> Result<(), Error> {
         let end = offset.checked_add(length).ok_or(Error::Invalid)?;
-        if end > self.limits.sectors * SECTOR { Err(Error::NoSpace) } else { Ok(()) }
+        if end > self.requests.limits().sectors * SECTOR { Err(Error::NoSpace) } else { Ok(()) }
     }
 
     /// Drops the clean pages of a range, before and after something else changes the device there. Who holds one keeps
@@ -215,48 +229,47 @@ impl BlockDevice {
     }
 
     fn drop_clean(&self, cpu: &Cpu, range: Range<u64>, which: impl Fn(&Rc<CachePage>) -> bool) {
-        let Some(kernel) = self.kernel.upgrade() else { return };
         let gone = |page: &Rc<CachePage>| !page.dirty.get() && !page.is_writing() && which(page);
         let gone: Vec<(u64, Rc<CachePage>)> = {
-            let pages = self.cache.pages.borrow();
+            let pages = self.pages.borrow();
             let gone = pages.range(range).filter(|(_, page)| gone(page));
             gone.map(|(index, page)| (*index, Rc::clone(page))).collect()
         };
         gone.iter().for_each(|(index, page)| self.forget_page(*index, page));
         drop(gone);
-        self.free_leaving(&kernel, cpu);
+        self.free_leaving(cpu);
     }
 
     /// The device is gone, and with it what only the cache held.
     pub(super) async fn drop_pages(&self, cpu: &Cpu) {
-        let dirty = self.cache.dirty.take();
-        self.count(|c| c.lost_pages += dirty);
-        self.cache.pages.borrow().values().for_each(|page| page.dirty.set(false));
+        let dirty = self.dirty.take();
+        self.requests.count(|c| c.lost_pages += dirty);
+        self.pages.borrow().values().for_each(|page| page.dirty.set(false));
         let gone = || {
             self.invalidate(cpu, 0, u64::MAX);
-            (self.cache.leaving.borrow().is_empty() && self.cache.cached_pages() == 0).then_some(())
+            (self.leaving.borrow().is_empty() && self.cached_pages() == 0).then_some(())
         };
-        self.cache.changed.wait_for(gone).await;
+        self.changed.wait_for(gone).await;
     }
 }
 
 /// Pages held for somebody outside, who lets them go when this is dropped.
 pub(super) struct Held {
-    device: Weak<BlockDevice>,
+    cache: Weak<Cache>,
     pages: Vec<Rc<CachePage>>,
 }
 
 impl Held {
-    pub fn new(device: &BlockDevice, pages: Vec<Rc<CachePage>>) -> Self {
-        Self { device: device.me.clone(), pages }
+    pub fn new(cache: &Rc<Cache>, pages: Vec<Rc<CachePage>>) -> Self {
+        Self { cache: Rc::downgrade(cache), pages }
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         self.pages.clear();
-        if let Some(device) = self.device.upgrade() {
-            device.cache.changed.wake_all();
+        if let Some(cache) = self.cache.upgrade() {
+            cache.changed.wake_all();
         }
     }
 }

@@ -7,10 +7,9 @@ use platform::block::{BlockOp, SECTOR, Segment};
 use platform::cpu::Cpu;
 use platform::memory::{PAGE, PhysAddr, Policy};
 
-use super::{CachePage, Content, copy_page, shorten};
-use crate::block::BlockDevice;
+use super::{Cache, CachePage, Content, copy_page, shorten};
 
-impl BlockDevice {
+impl Cache {
     /// Pages from `first` to before `end`, there and filled; reads what is missing, and more behind it if `ahead`.
     pub(super) async fn fill(
         &self,
@@ -20,13 +19,13 @@ impl BlockDevice {
         policy: Policy,
         ahead: bool,
     ) -> Result<Vec<Rc<CachePage>>, Error> {
-        let (kernel, _) = self.alive()?;
-        let last = (self.limits.sectors * SECTOR).div_ceil(PAGE);
+        self.requests.driver()?;
+        let last = (self.requests.limits().sectors * SECTOR).div_ceil(PAGE);
         let until = if ahead { self.read_ahead(first, end).min(last) } else { end };
         let mut missing: Vec<(u64, Rc<CachePage>)> = Vec::new();
         let mut wanted = Vec::new();
         for index in first..until {
-            match self.page(&kernel, cpu, index, policy) {
+            match self.page(cpu, index, policy) {
                 Ok((page, fresh)) => {
                     if index < end {
                         wanted.push(Rc::clone(&page));
@@ -42,7 +41,7 @@ impl BlockDevice {
                         page.content.set(Content::Failed(error));
                         self.forget_page(*index, page);
                     });
-                    self.cache.changed.wake_all();
+                    self.changed.wake_all();
                     return Err(error);
                 }
             }
@@ -55,26 +54,26 @@ impl BlockDevice {
                 .collect();
             let (me, pages) = (self.me.clone(), run.to_vec());
             let ended = Box::new(move |_: &Cpu, result: Result<(), Error>| {
-                let Some(device) = me.upgrade() else { return };
+                let Some(cache) = me.upgrade() else { return };
                 for (index, page) in &pages {
                     match result {
                         Ok(()) => page.content.set(Content::There),
                         Err(error) => {
                             page.content.set(Content::Failed(error));
-                            device.forget_page(*index, page);
+                            cache.forget_page(*index, page);
                         }
                     }
                 }
-                device.cache.changed.wake_all();
+                cache.changed.wake_all();
             });
             let (offset, length) = (run[0].0 * PAGE, run.len() as u64 * PAGE);
             // The last page of a device may be there in part only.
-            let length = length.min(self.limits.sectors * SECTOR - offset);
+            let length = length.min(self.requests.limits().sectors * SECTOR - offset);
             let memory = shorten(memory, length);
-            bios.extend(self.prepare(cpu, BlockOp::Read, offset, length, &memory, ended));
+            bios.extend(self.requests.prepare(cpu, BlockOp::Read, offset, length, &memory, ended));
         }
         if !bios.is_empty() {
-            self.dispatch(cpu, bios);
+            self.requests.dispatch(cpu, bios);
         }
         for page in &wanted {
             self.settled(page).await?;
@@ -89,17 +88,17 @@ impl BlockDevice {
             Content::There => Some(Ok(())),
             Content::Failed(error) => Some(Err(error)),
         };
-        self.cache.changed.wait_for(ready).await
+        self.changed.wait_for(ready).await
     }
 
     /// Up to which page to read if `first` to `end` are wanted: more each time a read goes on where the last ended.
     fn read_ahead(&self, first: u64, end: u64) -> u64 {
-        let (expected, before) = self.cache.sequential.get();
+        let (expected, before) = self.sequential.get();
         let most = self.params.read_ahead.get().min(self.params.cache_limit.get() / 4) / PAGE;
         let ahead = if first == expected { (2 * before).clamp(4, most.max(4)).min(most) } else { 0 };
-        self.cache.sequential.set((end, ahead));
+        self.sequential.set((end, ahead));
         // Half of what was read ahead is still to come: more is asked for in one piece when it is used up.
-        let there = self.cache.pages.borrow().contains_key(&end);
+        let there = self.pages.borrow().contains_key(&end);
         if there { end } else { end + ahead }
     }
 

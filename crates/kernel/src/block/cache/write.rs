@@ -7,10 +7,9 @@ use platform::block::Segment;
 use platform::cpu::Cpu;
 use platform::memory::{PAGE, Policy};
 
-use super::{CachePage, Content, copy_page};
-use crate::block::BlockDevice;
+use super::{Cache, CachePage, Content, copy_page};
 
-impl BlockDevice {
+impl Cache {
     /// Writes page by page: where one cannot be had, those before it are written and the others as they were.
     pub(in crate::block) async fn write_cached(
         &self,
@@ -28,13 +27,13 @@ impl BlockDevice {
             copy_page(cpu, &page, index, offset, from, true);
             page.content.set(Content::There);
             if !page.dirty.replace(true) {
-                self.cache.dirty.set(self.cache.dirty.get() + 1);
+                self.dirty.set(self.dirty.get() + 1);
             }
             // Nobody else shall find the memory busy with what is copied later.
             if index + 1 < end {
                 cpu.sync().await;
             }
-            if self.cache.dirty.get() > self.params.dirty_limit.get() / PAGE {
+            if self.dirty.get() > self.params.dirty_limit.get() / PAGE {
                 // Who writes does not hear of what others wrote; who syncs does.
                 let _ = self.write_back(cpu, 0..u64::MAX).await;
             }
@@ -45,9 +44,9 @@ impl BlockDevice {
     /// The page at `index` for somebody who overwrites it at once, all of it or not.
     async fn page_to_write(&self, cpu: &Cpu, index: u64, whole: bool) -> Result<Rc<CachePage>, Error> {
         loop {
-            let (kernel, _) = self.alive()?;
+            self.requests.driver()?;
             let page = if whole {
-                let (page, fresh) = self.page(&kernel, cpu, index, Policy::Task)?;
+                let (page, fresh) = self.page(cpu, index, Policy::Task)?;
                 // Whose read failed is gone, and what is written here needs a page that is not.
                 if !fresh && self.settled(&page).await.is_err() {
                     continue;
@@ -60,7 +59,7 @@ impl BlockDevice {
                 }
             };
             // It may have been dropped while it was waited for.
-            if self.cache.has(index, &page) {
+            if self.has(index, &page) {
                 return Ok(page);
             }
         }
