@@ -39,7 +39,7 @@ pub use costs::{CoreParams, KernelCosts, SchedParams};
 pub use dma::{DmaMode, DmaParams, IommuDomain};
 pub use ground::{
     CoreClocks, DeviceGround, Ground, HostGround, InterruptSink, Inventory, IommuGround, IommuTables,
-    MemoryGround, Store, StoreMark,
+    MemoryGround, Store, StoreMark, Swept,
 };
 pub use irq::{GuestMode, IrqCounters, POSTED_VECTOR, POSTED_WAKEUP_VECTOR};
 pub use kernel::{Kernel, KernelParams};

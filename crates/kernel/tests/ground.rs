@@ -12,9 +12,9 @@ use engine::{Completion as Answer, Handle, Simulation, oneshot};
 use hardware::Fabric;
 use kernel::{
     DeviceGround, DmaMode, Ground, InterruptSink, Inventory, IommuGround, Kernel, MemoryGround, Store,
-    StoreMark,
+    StoreMark, Swept,
 };
-use platform::cpu::{CpuId, Node};
+use platform::cpu::{CpuId, Node, Sweep};
 use platform::irq::Affinity;
 use platform::kernel::TaskParams;
 use platform::memory::PhysAddr;
@@ -116,19 +116,9 @@ impl MemoryGround for Plain {
         self.store(core, now, at, from)
     }
 
-    fn copy(
-        &self,
-        _: CpuId,
-        now: Time,
-        (to, from): (PhysAddr, PhysAddr),
-        length: u64,
-        step: Duration,
-    ) -> Time {
-        self.board
-            .borrow_mut()
-            .memory
-            .copy_within(from.0 as usize..(from.0 + length) as usize, to.0 as usize);
-        now + step * length.div_ceil(64)
+    fn sweep(&self, _: CpuId, now: Time, arrays: Sweep<'_>, step: Duration) -> Swept {
+        let done = now + step * arrays.length.div_ceil(64);
+        Swept { issued: done, loaded: done }
     }
 
     fn prefetch(&self, _: CpuId, now: Time, _: PhysAddr, _: u64) -> Time {

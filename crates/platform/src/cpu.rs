@@ -105,6 +105,19 @@ pub struct Published {
 /// Bytes that a long copy touches before it lets the simulation catch up: a page, about a microsecond from DRAM.
 pub const STRETCH: usize = 4096;
 
+/// A loop over arrays: each line of one is made of the same lines of others.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep<'a> {
+    /// What it stores to, if it does.
+    pub to: Option<PhysAddr>,
+    /// What it loads.
+    pub from: &'a [PhysAddr],
+    /// Bytes of each.
+    pub length: u64,
+    /// Whether it stores past the caches.
+    pub streaming: bool,
+}
+
 /// The core as a kernel implements it for [`Cpu`].
 pub trait CpuOps {
     /// The core that the program is on now; it may be another after a wait.
@@ -127,6 +140,9 @@ pub trait CpuOps {
     fn stream(&self, at: PhysAddr, from: &[u8]);
     /// Copies through the caches.
     fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64);
+    /// Runs a loop over arrays, `line` cycles a line at least. `compute` gets all that is loaded, one array behind the other, and
+    /// leaves what is stored at its beginning.
+    fn sweep(&self, arrays: Sweep<'_>, line: Cycles, compute: &mut dyn FnMut(&mut [u8]));
     /// Fetches lines into the caches without waiting for them.
     fn prefetch(&self, at: PhysAddr, length: u64);
     /// Orders stores, those to devices too: later ones wait until earlier ones are accepted.
@@ -240,6 +256,12 @@ impl Cpu {
     /// Copies through the caches.
     pub fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64) {
         self.0.copy(to, from, length);
+    }
+
+    /// Runs a loop over arrays, `line` cycles a line at least; what follows waits for none of its loads. `compute` gets all that is
+    /// loaded, one array behind the other, and leaves what is stored at its beginning.
+    pub fn sweep(&self, arrays: Sweep<'_>, line: u64, mut compute: impl FnMut(&mut [u8])) {
+        self.0.sweep(arrays, Cycles::new(line), &mut compute);
     }
 
     /// As [`load`](Self::load) of what may be long: in stretches of 4 KiB, so that other cores' accesses to the same memory come

@@ -5,8 +5,9 @@ use std::rc::Rc;
 use engine::{Completion, oneshot};
 use kernel::{
     CoreClocks, DeviceGround, Ground, InterruptSink, Inventory, IommuGround, MemoryGround, Store, StoreMark,
+    Swept,
 };
-use platform::cpu::{Async, Cpu, CpuId, Node};
+use platform::cpu::{Async, Cpu, CpuId, Node, Sweep};
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
@@ -126,29 +127,34 @@ impl MemoryGround for GuestGround {
         pieces.0
     }
 
-    fn copy(
-        &self,
-        core: CpuId,
-        now: Time,
-        (to, from): (PhysAddr, PhysAddr),
-        length: u64,
-        step: Duration,
-    ) -> Time {
+    fn sweep(&self, core: CpuId, now: Time, arrays: Sweep<'_>, step: Duration) -> Swept {
         let host = &self.0.host;
-        let copied = self.pieces(core, now, to, length, |offset, own, mut now, place, piece| {
+        let mut loaded = now;
+        let mut from = Vec::with_capacity(arrays.from.len());
+        let Some(first) = arrays.to.or(arrays.from.first().copied()) else {
+            return Swept { issued: now, loaded };
+        };
+        let pieces = self.pieces(core, now, first, arrays.length, |offset, own, mut now, place, piece| {
             let mut done = 0;
             while done < piece {
-                let source = from + (offset as u64 + done);
-                let source_place;
-                (now, source_place) = self.0.translate(core, own, now, source);
-                let Some((source_place, room)) = source_place else { break };
-                let part = room.min(piece - done);
-                now = host.copy(own, now, (place + done, source_place), part, step);
-                done += part;
+                let mut length = piece - done;
+                from.clear();
+                for &source in arrays.from {
+                    let place;
+                    (now, place) = self.0.translate(core, own, now, source + (offset as u64 + done));
+                    let Some((place, room)) = place else { return now };
+                    length = length.min(room);
+                    from.push(place);
+                }
+                let to = arrays.to.map(|_| place + done);
+                let part = host.sweep(own, now, Sweep { to, from: &from, length, ..arrays }, step);
+                now = part.issued;
+                loaded = loaded.max(part.loaded);
+                done += length;
             }
             now
         });
-        copied.0
+        Swept { issued: pieces.0, loaded: loaded.max(pieces.0) }
     }
 
     fn prefetch(&self, core: CpuId, now: Time, at: PhysAddr, length: u64) -> Time {

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId};
+use platform::cpu::{Async, Cpu, CpuId, Sweep};
 use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, PhysAddr, Policy};
 use platform::sync::Completion;
@@ -22,6 +22,8 @@ const SCALAR: f64 = 3.0;
 const BLOCK: u64 = 2048;
 /// Elements that one instruction computes with (AVX: 32 bytes).
 const LANES: u64 = 4;
+/// Cycles of a line: a vector each.
+const LINE: u64 = 8 / LANES;
 /// Arrays are allocated in pieces of this order (2 MiB).
 const ORDER: u8 = 9;
 
@@ -126,18 +128,17 @@ impl Arrays {
     }
 
     /// Reads or writes the first array once, in `part`.
-    async fn run_one(&self, cpu: &Cpu, only: Only, part: core::ops::Range<u64>, nontemporal: bool) {
-        let mut block = [0; BLOCK as usize];
+    async fn run_one(&self, cpu: &Cpu, only: Only, part: core::ops::Range<u64>, streaming: bool) {
         let mut at = part.start;
         while at < part.end {
-            let length = BLOCK.min(part.end - at) as usize;
-            match (only, nontemporal) {
-                (Only::Read, _) => cpu.load(self.place(0, at), &mut block[..length]),
-                (Only::Write, false) => cpu.store(self.place(0, at), &block[..length]),
-                (Only::Write, true) => cpu.stream(self.place(0, at), &block[..length]),
-            }
-            cpu.work((length as u64 / 8).div_ceil(LANES));
-            at += length as u64;
+            let length = BLOCK.min(part.end - at);
+            let place = [self.place(0, at)];
+            let (to, from) = match only {
+                Only::Read => (None, &place[..]),
+                Only::Write => (Some(place[0]), &[][..]),
+            };
+            cpu.sweep(Sweep { to, from, length, streaming }, LINE, |_| {});
+            at += length;
             cpu.sync().await;
         }
     }
@@ -162,27 +163,22 @@ impl Arrays {
         }
     }
 
-    async fn run(&self, cpu: &Cpu, which: Loop, part: core::ops::Range<u64>, nontemporal: bool) {
+    async fn run(&self, cpu: &Cpu, which: Loop, part: core::ops::Range<u64>, streaming: bool) {
         let (read, written) = which.arrays();
-        let mut inputs = [[0; BLOCK as usize]; 2];
-        let mut output = [0; BLOCK as usize];
         let mut at = part.start;
         while at < part.end {
-            let length = BLOCK.min(part.end - at) as usize;
-            for (input, &array) in inputs.iter_mut().zip(read) {
-                cpu.load(self.place(array, at), &mut input[..length]);
-            }
-            let [first, second] = &inputs;
-            let elements = first.as_chunks::<8>().0.iter().zip(second.as_chunks::<8>().0);
-            for (out, (first, second)) in output.as_chunks_mut::<8>().0.iter_mut().zip(elements) {
-                *out = which.compute(f64::from_le_bytes(*first), f64::from_le_bytes(*second)).to_le_bytes();
-            }
-            cpu.work((length as u64 / 8).div_ceil(LANES));
-            match nontemporal {
-                true => cpu.stream(self.place(written, at), &output[..length]),
-                false => cpu.store(self.place(written, at), &output[..length]),
-            }
-            at += length as u64;
+            let length = BLOCK.min(part.end - at);
+            let from = [0, 1].map(|n| self.place(read[n.min(read.len() - 1)], at));
+            let to = Some(self.place(written, at));
+            cpu.sweep(Sweep { to, from: &from[..read.len()], length, streaming }, LINE, |bytes| {
+                let (stored, more) = bytes.as_chunks_mut::<8>().0.split_at_mut(length as usize / 8);
+                for (n, out) in stored.iter_mut().enumerate() {
+                    let first = f64::from_le_bytes(*out);
+                    let second = more.get(n).map_or(0.0, |second| f64::from_le_bytes(*second));
+                    *out = which.compute(first, second).to_le_bytes();
+                }
+            });
+            at += length;
             cpu.sync().await;
         }
     }

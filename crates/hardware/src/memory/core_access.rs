@@ -4,7 +4,6 @@ use super::access::{Access, CoreId, CoreOp, NodeId, Source};
 use super::cache::{Probe, Slot, flag};
 use super::coherence::Intent;
 use super::counters::{CacheUser, Cause};
-use super::prefetch::Into;
 use super::system::MemorySystem;
 use units::{Duration, HostPhysical, Time};
 
@@ -107,44 +106,20 @@ impl MemorySystem {
         }
         let whose = self.first_core[n] + core;
         let Some(prefetcher) = &mut self.prefetchers[whose] else { return };
-        let ahead = prefetcher.train(line, missed);
+        let ahead = prefetcher.train(at, line, missed);
         for &next in ahead.lines() {
             // The page behind the last one may be no memory.
             let Some(home) = self.node_of(HostPhysical::new(next * super::LINE)) else { continue };
-            let room = self.prefetchers[whose].as_ref().map_or(Into::Llc, |prefetcher| prefetcher.room(at));
-            self.prefetch(at, n, core, home, next, room);
-        }
-    }
-
-    /// Fetches a line for a core's prefetchers.
-    fn prefetch(&mut self, at: Time, n: usize, core: usize, home: NodeId, line: u64, into: Into) {
-        let absent = self.sockets[n].cores[core].l2.probe(line);
-        if absent.slot().is_some() {
-            return;
-        }
-        let probe = self.sockets[n].llc.probe(line);
-        let held = self.sockets[n].held_at(probe.slot(), line);
-        if into == Into::Llc {
-            // A victim cache takes no line that no core has had.
-            if held.any() || !self.sockets[n].inclusive() {
-                return;
+            let absent = self.sockets[n].cores[core].l2.probe(next);
+            let held = self.sockets[n].locate(next);
+            // Another core's modified lines are left alone.
+            if absent.slot().is_some() || self.sockets[n].owned(held, Some(core)) {
+                continue;
             }
-            let asked = at + self.params.sockets[n].llc.core_hit;
-            let fetched =
-                self.fetch::<true>(asked, NodeId(n as u8), home, line, Cause::Prefetch, Intent::Share);
-            self.allocate_for_core::<true>(n, line, probe, !fetched.shared);
-            self.settle::<true>(fetched.at, n, Some(CacheUser::Core));
-            self.arrivals[n].note(line, at, fetched.at);
-            return;
+            let passes = self.through_l2::<true>(at, n, core, self.params.sockets[n].private.l2_transfer);
+            let read = self.fill_l2_to_read::<true>(passes, n, core, home, (next, absent), Cause::Prefetch);
+            self.arrives::<true>(at, n, core, next, read.ready);
         }
-        // Another core's modified lines are left alone.
-        if self.sockets[n].owned(held, Some(core)) {
-            return;
-        }
-        let transfer = self.params.sockets[n].private.l2_transfer;
-        let passes = self.through_l2::<true>(at, n, core, transfer);
-        let access = self.fill_l2_to_read::<true>(passes, n, core, home, (line, absent), Cause::Prefetch);
-        self.arrives::<true>(at, n, core, line, access.ready);
     }
 
     fn core_reads<const TIMED: bool>(

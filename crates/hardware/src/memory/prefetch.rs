@@ -2,8 +2,10 @@
 //!
 //! Two prefetchers, as Intel's optimisation manual describes them from Sandy Bridge on: the streamer follows sequences
 //! of accesses within a page of 4 KiB, in either direction, and asks for lines ahead of them; the adjacent-line
-//! prefetcher completes pairs of 128 bytes. What they ask for goes into the L2 while its super queue has places to
-//! spare, and into the LLC alone otherwise. The L1's prefetchers are left out: they bring lines from the L2, whose
+//! prefetcher completes pairs of 128 bytes. Each line that they ask for goes into the L2 and has a place in its super queue
+//! until it is there, as a miss has; they ask for none when there is no place. That a busy L2's prefetches end in the LLC
+//! is left out: lines under way beyond the super queue would let one core read 15 to 20 GB/s, and cores that were measured
+//! read 10 to 13 (docs/memory.md). The L1's prefetchers are left out: they bring lines from the L2, whose
 //! latency a core hides without them.
 
 use super::params::PrefetchParams;
@@ -38,20 +40,13 @@ pub(super) struct Prefetcher {
     next: usize,
 }
 
-/// Where a prefetched line goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Into {
-    /// The L2, and an inclusive LLC.
-    L2,
-    /// The LLC alone.
-    Llc,
-}
-
 /// Lines to fetch ahead, at most [`Ahead::MOST`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ahead {
     lines: [u64; Self::MOST],
     count: usize,
+    /// For so many there is room.
+    places: usize,
 }
 
 impl Ahead {
@@ -59,10 +54,14 @@ impl Ahead {
     const MOST: usize = 10;
 
     fn push(&mut self, line: u64) {
-        if self.count < Self::MOST {
+        if !self.is_full() {
             self.lines[self.count] = line;
             self.count += 1;
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.count == self.places
     }
 
     pub(super) fn lines(&self) -> &[u64] {
@@ -83,16 +82,10 @@ impl Prefetcher {
         }
     }
 
-    /// Whether a line that is prefetched at `at` goes into the L2 or no further than the LLC.
+    /// The core has asked its L2 for `line` at `now`, and `missed` says whether in vain: what to fetch ahead.
     #[inline]
-    pub(super) fn room(&self, at: Time) -> Into {
-        if self.queue.half_free(at) { Into::L2 } else { Into::Llc }
-    }
-
-    /// The core has asked its L2 for `line`, and `missed` says whether in vain: what to fetch ahead.
-    #[inline]
-    pub(super) fn train(&mut self, line: u64, missed: bool) -> Ahead {
-        let mut ahead = Ahead::default();
+    pub(super) fn train(&mut self, now: Time, line: u64, missed: bool) -> Ahead {
+        let mut ahead = Ahead { places: self.queue.free(now).min(Ahead::MOST), ..Ahead::default() };
         if missed && self.params.adjacent_line {
             ahead.push(line ^ 1);
         }
@@ -137,7 +130,7 @@ impl Prefetcher {
                 1 => stream.ahead.max(at),
                 _ => stream.ahead.min(at),
             };
-            if from.abs_diff(at) >= u64::from(distance) {
+            if ahead.is_full() || from.abs_diff(at) >= u64::from(distance) {
                 break;
             }
             let Some(next) = from.checked_add_signed(direction.into()).filter(|&next| next < PAGE) else {
@@ -203,7 +196,7 @@ mod tests {
     }
 
     fn trained(prefetcher: &mut Prefetcher, lines: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        lines.into_iter().flat_map(|line| prefetcher.train(line, true).lines().to_vec()).collect()
+        lines.into_iter().flat_map(|line| prefetcher.train(Time::ZERO, line, true).lines().to_vec()).collect()
     }
 
     #[test]
@@ -222,10 +215,24 @@ mod tests {
         let mut prefetcher = Prefetcher::new(&PrefetchParams { degree: 8, ..params() });
         let mut farthest = 0;
         for line in 0..40u64 {
-            farthest = farthest.max(prefetcher.train(line, true).lines().iter().copied().max().unwrap_or(0));
+            farthest = farthest
+                .max(prefetcher.train(Time::ZERO, line, true).lines().iter().copied().max().unwrap_or(0));
             assert!(farthest <= line + 20);
         }
         assert_eq!(farthest, 59);
+    }
+
+    #[test]
+    fn prefetches_want_places_in_the_super_queue() {
+        let mut prefetcher = Prefetcher::new(&PrefetchParams { degree: 8, ..params() });
+        let later = Time::from_ps(1);
+        (0..13).for_each(|_| prefetcher.queue.occupy(later));
+        assert_eq!(trained(&mut prefetcher, [0, 1]), [2, 3, 4]);
+        assert_eq!(
+            prefetcher.train(later, 2, true).lines(),
+            [5, 6, 7, 8, 9, 10, 11, 12],
+            "none is passed over"
+        );
     }
 
     #[test]
@@ -244,7 +251,7 @@ mod tests {
     #[test]
     fn the_adjacent_line_comes_with_a_miss() {
         let mut prefetcher = Prefetcher::new(&PrefetchParams { streams: 0, adjacent_line: true, ..params() });
-        assert_eq!(prefetcher.train(7, true).lines(), [6]);
-        assert_eq!(prefetcher.train(6, false).lines(), [] as [u64; 0]);
+        assert_eq!(prefetcher.train(Time::ZERO, 7, true).lines(), [6]);
+        assert_eq!(prefetcher.train(Time::ZERO, 6, false).lines(), [] as [u64; 0]);
     }
 }

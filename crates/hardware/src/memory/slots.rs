@@ -15,10 +15,10 @@ impl Slots {
         Self { free: vec![Time::ZERO; size.max(1)] }
     }
 
-    /// Whether at least a half of them is free at `at`.
+    /// How many are free at `at`.
     #[inline]
-    pub(super) fn half_free(&self, at: Time) -> bool {
-        self.free[(self.free.len() - 1) / 2] <= at
+    pub(super) fn free(&self, at: Time) -> usize {
+        self.free.iter().take_while(|&&from| from <= at).count()
     }
 
     /// When a request that comes at `at` finds a place.
@@ -49,10 +49,10 @@ mod tests {
         let at = |ns: u64| Time::from_ps(ns * 1000);
         let mut slots = Slots::new(2);
         slots.occupy(at(50));
-        assert_eq!((slots.free_at(at(1)), slots.half_free(at(1))), (at(1), true));
+        assert_eq!((slots.free_at(at(1)), slots.free(at(1))), (at(1), 1));
         slots.occupy(at(40));
-        assert_eq!((slots.free_at(at(1)), slots.half_free(at(1))), (at(40), false));
-        assert_eq!((slots.free_at(at(45)), slots.half_free(at(45))), (at(45), true));
+        assert_eq!((slots.free_at(at(1)), slots.free(at(1))), (at(40), 0));
+        assert_eq!((slots.free_at(at(45)), slots.free(at(45))), (at(45), 1));
         slots.occupy(at(45));
         assert_eq!(slots.free_at(at(1)), at(45), "the one until 40 was taken");
     }

@@ -8,13 +8,13 @@ use std::task::{Context as PollContext, Poll, Waker};
 
 use engine::{Completion, Sleep};
 use hardware::Fabric;
-use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part, Published};
+use platform::cpu::{Async, Barrier, Cpu, CpuId, CpuOps, Node, Part, Published, Sweep};
 use platform::memory::{PhysAddr, Policy};
 use units::{Cycles, Duration, Time};
 
 use super::{Cores, Level};
 use crate::account::Ran;
-use crate::ground::{Store, StoreMark};
+use crate::ground::{Store, StoreMark, Swept};
 use crate::sched::Task;
 
 /// Where a context is between two synchronisations.
@@ -279,6 +279,24 @@ impl Context {
         Poll::Ready(())
     }
 
+    /// Moves the bytes of a loop over arrays, and says when it is done.
+    fn run_sweep(&self, arrays: Sweep<'_>, step: Duration, compute: &mut dyn FnMut(&mut [u8])) -> Swept {
+        let ground = &self.cores.ground;
+        let length = arrays.length as usize;
+        let mut bytes = vec![0; length * arrays.from.len().max(1)];
+        for (&from, into) in arrays.from.iter().zip(bytes.chunks_mut(length.max(1))) {
+            if !ground.peek(from, into) {
+                into.fill(0xff);
+            }
+        }
+        compute(&mut bytes);
+        if let Some(to) = arrays.to {
+            // A store to where no memory is is lost.
+            let _ = ground.poke(to, &bytes[..length]);
+        }
+        ground.sweep(self.core.get(), self.now(), arrays, step)
+    }
+
     fn wait_until(&self, end: Time, context: &mut PollContext<'_>) -> Poll<()> {
         let mut timer = self.timer.borrow_mut();
         let sleep = timer.insert(self.cores.hw.sleep_until(end));
@@ -333,7 +351,13 @@ impl CpuOps for Context {
 
     fn copy(&self, to: PhysAddr, from: PhysAddr, length: u64) {
         let step = self.cores.time_for(self.cores.costs.copy_line);
-        let done = self.cores.ground.copy(self.core.get(), self.now(), (to, from), length, step);
+        let arrays = Sweep { to: Some(to), from: &[from], length, streaming: false };
+        let done = self.run_sweep(arrays, step, &mut |_| {}).loaded;
+        self.advance_to(done);
+    }
+
+    fn sweep(&self, arrays: Sweep<'_>, line: Cycles, compute: &mut dyn FnMut(&mut [u8])) {
+        let done = self.run_sweep(arrays, self.cores.time_for(line.get()), compute).issued;
         self.advance_to(done);
     }
 

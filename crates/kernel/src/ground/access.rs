@@ -8,18 +8,23 @@ use hardware::Event;
 use hardware::core::FillBuffers;
 use hardware::memory::{Agent, CoreId, CoreOp, LINE, MemorySystem, Source};
 use hardware::root::Host;
-use platform::cpu::CpuId;
+use platform::cpu::{CpuId, Sweep};
 use platform::memory::PhysAddr;
 use units::{Bytes, Duration, HostPhysical, Time};
 
-use super::MemoryGround;
 use super::convert;
 use super::host::HostGround;
+use super::{MemoryGround, Swept};
 
 fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
     let first = at.0 & !(LINE - 1);
     let end = at.0 + length.max(1);
     (first..end).step_by(LINE as usize).map(HostPhysical::new)
+}
+
+/// The `n`th line of an array.
+fn line_of(array: PhysAddr, n: u64) -> HostPhysical {
+    HostPhysical::new((array.0 & !(LINE - 1)) + n * LINE)
 }
 
 /// Announces what `core` accesses from the `n`th line of a range up to its `end`, if what was announced is used up.
@@ -153,35 +158,29 @@ impl MemoryGround for HostGround {
         self.write(core, now, at, from, CoreOp::StreamingStore)
     }
 
-    /// As `rep movsb` and the C library's loops do: a line is stored while the next ones are being loaded.
-    fn copy(
-        &self,
-        core: CpuId,
-        now: Time,
-        (to, from): (PhysAddr, PhysAddr),
-        length: u64,
-        step: Duration,
-    ) -> Time {
-        let mut bytes = vec![0; length as usize];
+    /// A line is stored while the next ones are being loaded.
+    fn sweep(&self, core: CpuId, now: Time, arrays: Sweep<'_>, step: Duration) -> Swept {
+        let Sweep { to, from, length, streaming } = arrays;
+        let op = if streaming { CoreOp::StreamingStore } else { CoreOp::Store };
         self.access(core, now, |accesses| {
             accesses.issue = accesses.issue.max(step);
-            if accesses.host.memory.bytes().read(convert::physical(from), &mut bytes).is_err() {
-                bytes.fill(0xff);
-            }
-            let _ = accesses.host.memory.bytes_mut().write(convert::physical(to), &bytes);
-            let mut sources = lines(from, length);
-            let ahead = from.offset_in(LINE) + LINE - to.offset_in(LINE);
-            for (n, line) in lines(to, length).enumerate() {
-                // A line to store takes its bytes from one or two others.
-                let wanted = if n == 0 && ahead > LINE { 2 } else { 1 };
-                for source in sources.by_ref().take(wanted) {
-                    accesses.load(source);
+            let offset = to.or(from.first().copied()).map_or(0, |at| at.offset_in(LINE));
+            // Lines of an array whose bytes go with the first `n` lines: of one that lies otherwise in its lines, one more.
+            let lines_for = |array: PhysAddr, n: u64| {
+                (array.offset_in(LINE) + (n * LINE - offset).min(length)).div_ceil(LINE)
+            };
+            for n in 0..(offset + length).div_ceil(LINE) {
+                for &array in from {
+                    let before = if n == 0 { 0 } else { lines_for(array, n) };
+                    (before..lines_for(array, n + 1)).for_each(|line| accesses.load(line_of(array, line)));
                 }
-                accesses.store(line, CoreOp::Store, accesses.loaded);
+                match to {
+                    Some(to) => accesses.store(line_of(to, n), op, accesses.loaded),
+                    None => accesses.now += accesses.issue,
+                }
             }
-            sources.for_each(|source| accesses.load(source));
             accesses.note_fills();
-            accesses.now.max(accesses.loaded)
+            Swept { issued: accesses.now, loaded: accesses.now.max(accesses.loaded) }
         })
     }
 

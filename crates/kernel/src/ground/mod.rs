@@ -11,7 +11,7 @@ pub(crate) mod convert;
 mod host;
 
 use engine::Completion;
-use platform::cpu::{CpuId, Node};
+use platform::cpu::{CpuId, Node, Sweep};
 use platform::memory::PhysAddr;
 use units::{Duration, Time};
 use wire::pcie::Bdf;
@@ -70,6 +70,15 @@ pub trait CoreClocks {
     fn set_busy(&self, core: CpuId, busy: bool);
 }
 
+/// When a core is through with a loop over arrays.
+#[derive(Clone, Copy, Debug)]
+pub struct Swept {
+    /// It can go on with what does not need the data.
+    pub issued: Time,
+    /// All that it loaded is there.
+    pub loaded: Time,
+}
+
 /// Memory, as cores see it.
 pub trait MemoryGround {
     /// A core reads; gives when it has all.
@@ -81,8 +90,8 @@ pub trait MemoryGround {
     /// A core writes past its caches.
     fn stream(&self, core: CpuId, now: Time, at: PhysAddr, from: &[u8]) -> Time;
 
-    /// A core copies, which takes it `step` for each line at least.
-    fn copy(&self, core: CpuId, now: Time, way: (PhysAddr, PhysAddr), length: u64, step: Duration) -> Time;
+    /// A core runs a loop over arrays, which takes it `step` for each line at least. Moves no bytes.
+    fn sweep(&self, core: CpuId, now: Time, arrays: Sweep<'_>, step: Duration) -> Swept;
 
     /// A core asks for lines without waiting for them.
     fn prefetch(&self, core: CpuId, now: Time, at: PhysAddr, length: u64) -> Time;

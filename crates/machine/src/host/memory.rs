@@ -164,10 +164,8 @@ record! {
         bandwidth: Figure<ByteRate>,
         /// Latency of one direction of a link, serialisation not included.
         latency: Figure<Duration>,
-        /// Bytes of a message without data.
+        /// Bytes of a message beside its data.
         header: Figure<Bytes>,
-        /// Bytes that one with data takes beside them. As `header` if not given.
-        data_header: Option<Figure<Bytes>>,
         /// What the home node's agent adds to a request from another node.
         home_agent: Figure<Duration>,
         /// Which sockets a home node asks before it answers.
@@ -185,9 +183,6 @@ record! {
     }
     check |interconnect: &Interconnect, check: &mut Check<'_>| {
         check.require_within("header", interconnect.header.value.get(), (1, 4096), "B are no header");
-        if let Some(header) = &interconnect.data_header {
-            check.require_within("data_header", header.value.get(), (1, 4096), "B are no header");
-        }
         let wrong = interconnect.links.value.iter().find(|link| link.len() != 2 || link[0] == link[1]);
         check.require(
             wrong.is_none(),

@@ -283,10 +283,8 @@ pub struct InterconnectParams {
     /// The links. Parallel links between two sockets are one entry with the
     /// sum of their bandwidths.
     pub links: Vec<InterconnectLink>,
-    /// Bytes on the link of a message without data.
+    /// Bytes on the link of a message beside its data.
     pub header: Bytes,
-    /// Bytes that a message with data takes beside them.
-    pub data_header: Bytes,
     /// What the home node's agent adds to a request from another node.
     pub home_agent: Duration,
     /// Which sockets a home node asks before it answers.
