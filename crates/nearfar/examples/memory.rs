@@ -112,7 +112,7 @@ const HOSTS: &[Host] = &[
             calibration(from(VSC, idle("idle, own memory", 61.5, "node0"))),
             calibration(from(VSC, idle("idle, the other's", 114.9, "node1"))),
             line(READ, 55.3, Load::Read, Cores::Socket, "node0"),
-            calibration(line(REMOTE, 25.4, Load::Read, Cores::Socket, "node1")),
+            line(REMOTE, 25.4, Load::Read, Cores::Socket, "node1"),
             calibration(line(
                 "3 reads, 1 write (STREAM add)",
                 46.7,
@@ -149,7 +149,7 @@ const HOSTS: &[Host] = &[
             calibration(from(VSC, idle("idle, own memory", 91.0, "node0"))),
             calibration(from(VSC, idle("idle, the other's", 128.2, "node1"))),
             line(READ, 61.1, Load::Read, Cores::Socket, "node0"),
-            calibration(line(REMOTE, 30.6, Load::Read, Cores::Socket, "node1")),
+            line(REMOTE, 30.6, Load::Read, Cores::Socket, "node1"),
             calibration(line(
                 "3 reads, 1 write (STREAM add)",
                 56.4,
