@@ -2,6 +2,8 @@
 //! while they flow, from several cores.
 
 mod common;
+#[path = "ground/bare.rs"]
+mod ground;
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -2,6 +2,8 @@
 //! each arrives once as it was sent, or is counted.
 
 mod common;
+#[path = "ground/bare.rs"]
+mod ground;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

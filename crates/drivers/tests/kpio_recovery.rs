@@ -2,6 +2,8 @@
 //! is lost is counted, and the driver goes on by itself, without a reset.
 
 mod common;
+#[path = "ground/bare.rs"]
+mod ground;
 
 use std::rc::Rc;
 

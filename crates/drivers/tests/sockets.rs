@@ -7,6 +7,8 @@ mod common;
 mod congestion;
 #[path = "sockets/datagrams.rs"]
 mod datagrams;
+#[path = "ground/bare.rs"]
+mod ground;
 #[path = "sockets/malformed.rs"]
 mod malformed;
 #[path = "sockets/memory.rs"]

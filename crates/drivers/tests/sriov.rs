@@ -1,6 +1,8 @@
 //! Virtual functions of a NIC: enabled by the kernel, driven by the NIC's driver, apart from one another.
 
 mod common;
+#[path = "ground/bare.rs"]
+mod ground;
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddrV4};

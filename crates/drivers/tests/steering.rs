@@ -1,6 +1,8 @@
 //! Packets follow the programs that read them, by software and by the device, and none passes another of its flow.
 
 mod common;
+#[path = "ground/bare.rs"]
+mod ground;
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddrV4};

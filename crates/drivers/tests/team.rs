@@ -2,6 +2,8 @@
 //! passes another when programs move or links fail.
 
 mod common;
+#[path = "ground/bare.rs"]
+mod ground;
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -1,7 +1,7 @@
 //! The functions that a host has borrowed.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use drivers::ntb::Mapping;
@@ -28,6 +28,8 @@ struct Borrowed {
 #[derive(Default)]
 pub(crate) struct Borrower {
     all: RefCell<BTreeMap<(u8, Bdf), Option<Borrowed>>>,
+    /// Those that the lender wanted back while they were on their way.
+    revoked: RefCell<BTreeSet<(u8, Bdf)>>,
 }
 
 /// Where a function of another node is found here: each node has a segment, beside the own fabric's.
@@ -72,6 +74,7 @@ impl Borrower {
             return Err(Error::Busy);
         }
         self.all.borrow_mut().insert((node, function), None);
+        self.revoked.borrow_mut().remove(&(node, function));
         let window = service.window();
         let asked = service.ask(cpu, node, Request::Borrow { function, window }).await;
         let terms = match asked {
@@ -86,6 +89,10 @@ impl Borrower {
         match added {
             Ok(borrowed) => {
                 self.all.borrow_mut().insert((node, function), Some(borrowed));
+                if self.revoked.borrow_mut().remove(&(node, function)) {
+                    self.give_back(cpu, service, (node, function), true).await?;
+                    return Err(Error::NoDevice);
+                }
                 Ok(address(node, function))
             }
             Err(error) => {
@@ -158,6 +165,18 @@ impl Borrower {
             borrowed.end(cpu, service);
         }
         added.map(|()| borrowed)
+    }
+
+    /// The lender has taken a function back: it goes out of the own tree, at once or when it has got there.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub async fn revoke(&self, cpu: &Cpu, service: &Service, of: (u8, Bdf)) -> Result<(), Error> {
+        if matches!(self.all.borrow().get(&of), Some(None)) {
+            self.revoked.borrow_mut().insert(of);
+            return Ok(());
+        }
+        self.give_back(cpu, service, of, true).await
     }
 
     /// Takes a function out of the own tree, and gives it back unless it has `gone`.

@@ -345,7 +345,7 @@ impl Lender {
     /// A doubleword of the configuration space of a function that is lent, whoever has it.
     pub async fn inspect(&self, cpu: &Cpu, function: Bdf, register: u16) -> Result<u32, Error> {
         let held = self.held(function)?;
-        Ok(held.device.config_read(cpu, register & !3).await)
+        Ok(held.read(cpu, register & !3).await)
     }
 
     /// Where its BARs are here.
@@ -455,7 +455,7 @@ impl Lender {
             header::BAR0..ROM if bar_number(register).is_some() => {
                 Ok(held.bars.borrow()[bar_number(register).unwrap_or_default()])
             }
-            _ => Ok(held.device.config_read(cpu, register).await),
+            _ => Ok(held.read(cpu, register).await),
         }
     }
 
@@ -522,6 +522,33 @@ impl Held {
         }
     }
 
+    /// A doubleword of its configuration space. A virtual function has no IDs of its own there (base spec 9.3.4.1.1): its borrower,
+    /// which knows no physical one, finds those that it has here.
+    async fn read(&self, cpu: &Cpu, register: u16) -> u32 {
+        let found = self.device.config_read(cpu, register).await;
+        if register == header::VENDOR && found == u32::MAX && self.device.is_present() {
+            let identity = self.device.identity();
+            return u32::from(identity.device) << 16 | u32::from(identity.vendor);
+        }
+        found
+    }
+
+    /// The registers of BARs as they are, from which the borrower goes on. A virtual function has BARs without registers (base spec
+    /// 9.3.4.1.11), and is shown with wide ones.
+    async fn bar_registers(&self, cpu: &Cpu) -> [u32; 6] {
+        let mut registers = [0; 6];
+        for (number, register) in (0u16..).zip(&mut registers) {
+            *register = self.device.config_read(cpu, header::BAR0 + 4 * number).await;
+        }
+        for (number, (at, length)) in self.own_bars().into_iter().enumerate() {
+            if length > 0 && registers[number] == 0 && number < 5 {
+                registers[number] = at as u32 | header::BAR_WIDE;
+                registers[number + 1] = (at >> 32) as u32;
+            }
+        }
+        registers
+    }
+
     /// Where its BARs are.
     fn own_bars(&self) -> Bars {
         let mut bars = Bars::default();
@@ -552,11 +579,7 @@ impl Lease {
         window: Option<u64>,
     ) -> Result<(Self, Terms), Error> {
         let (device, adapter) = (&held.device, &*service.adapter);
-        // The registers of BARs as they are, from which the borrower goes on.
-        let mut registers = [0; 6];
-        for (number, register) in (0u16..).zip(&mut registers) {
-            *register = device.config_read(cpu, header::BAR0 + 4 * number).await;
-        }
+        let registers = held.bar_registers(cpu).await;
         *held.bars.borrow_mut() = registers;
         let place = adapter.add_local(cpu, device.address().bdf)?;
         let mut lease = Self {

@@ -355,7 +355,7 @@ impl Service {
             Request::Revoke { function } => {
                 match self.mediated.of(node, function) {
                     Some(mediated) => mediated.lost(cpu),
-                    None => self.borrower.give_back(cpu, self, (node, function), true).await?,
+                    None => self.borrower.revoke(cpu, self, (node, function)).await?,
                 }
                 self.log(format!("node {node} has taken {function} back"));
                 Ok(Reply::Done)

@@ -1,4 +1,4 @@
-//! Whatever hosts borrow, give back and revoke, crash, cut and mend: each function has one user at most, who is its
+//! Whatever hosts borrow, give back and revoke, crash, reboot, cut and mend: each function has one user at most, who is its
 //! lender's lessee, and whoever has one can use it.
 
 mod common;
@@ -18,6 +18,8 @@ enum Step {
     Copy(usize),
     Pause(u64),
     Crash(usize),
+    /// Of a host that has crashed, or runs.
+    Reboot(usize),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -29,6 +31,7 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (0usize..3).prop_map(Step::Copy),
         1 => (1u64..80).prop_map(Step::Pause),
         1 => (0usize..3).prop_map(Step::Crash),
+        1 => (0usize..3).prop_map(Step::Reboot),
     ]
 }
 
@@ -62,15 +65,15 @@ proptest! {
     #[test]
     fn a_function_has_one_user(all in prop::collection::vec(steps(), 1..14), strict in any::<[bool; 3]>()) {
         let mode = |strict| if strict { DmaMode::Strict } else { DmaMode::Off };
-        let cluster = Cluster::new(&strict.map(mode), 1);
+        let mut cluster = Cluster::new(&strict.map(mode), 1);
         let mut value = 100;
-        let runs = |host: usize| !cluster.hosts[host].kernel.is_halted();
+        let runs = |cluster: &Cluster, host: usize| !cluster.hosts[host].kernel.is_halted();
         for step in all {
             match step {
                 Step::Borrow(a, b, of) => {
                     let asked: Vec<_> = [a, b]
                         .into_iter()
-                        .filter(|&by| by != of && runs(by))
+                        .filter(|&by| by != of && runs(&cluster, by))
                         .map(|by| cluster.service(by).borrow(cluster.node(of), cluster.function(of, 0)))
                         .collect();
                     let outcomes = cluster.simulation.block_on(async move {
@@ -83,12 +86,12 @@ proptest! {
                     let won = outcomes.unwrap().iter().filter(|outcome| outcome.is_ok()).count();
                     prop_assert!(won <= 1);
                 }
-                Step::Return(by, of) if runs(by) => {
+                Step::Return(by, of) if runs(&cluster, by) => {
                     let has = users(&cluster).contains(&(by, of));
                     let outcome = cluster.give_back(by, of, 0);
                     prop_assert!(has || outcome.is_err());
                 }
-                Step::Revoke(of) if runs(of) => {
+                Step::Revoke(of) if runs(&cluster, of) => {
                     let taken = cluster.service(of).take_back(cluster.function(of, 0));
                     prop_assert_eq!(cluster.simulation.block_on(taken), Ok(Ok(())));
                 }
@@ -96,7 +99,7 @@ proptest! {
                     let (a, b, _) = cluster.cables[cable];
                     cluster.set_cable(a, b, up);
                 }
-                Step::Copy(by) if runs(by) => {
+                Step::Copy(by) if runs(&cluster, by) => {
                     let last = cluster.hosts[by].driver.bound.borrow().last().cloned();
                     if let Some(copier) = last.filter(|copier| !copier.removed.get()) {
                         value += 1;
@@ -107,6 +110,7 @@ proptest! {
                 }
                 Step::Pause(ms) => cluster.run_for(Duration::from_ms(ms)),
                 Step::Crash(host) => cluster.hosts[host].kernel.halt(),
+                Step::Reboot(host) => cluster.reboot(host),
                 _ => {}
             }
             check(&cluster, false);
@@ -120,9 +124,9 @@ proptest! {
         check(&cluster, true);
         for (by, of) in users(&cluster) {
             // What a host lent that crashed is gone.
-            prop_assert!(cluster.give_back(by, of, 0).is_ok() || !runs(of));
+            prop_assert!(cluster.give_back(by, of, 0).is_ok() || !runs(&cluster, of));
         }
-        for host in (0..3).filter(|&host| runs(host)) {
+        for host in (0..3).filter(|&host| runs(&cluster, host)) {
             let counters = cluster.service(host).counters();
             prop_assert_eq!((counters.lent, counters.borrowed), (0, 0));
             prop_assert_eq!(counters.isolated, 0);
@@ -131,7 +135,7 @@ proptest! {
             prop_assert!(segments <= 4 && local == 1 && remote == 2, "{:?}", counters.in_use);
         }
         // Everything can be had again.
-        if runs(0) && runs(1) {
+        if runs(&cluster, 0) && runs(&cluster, 1) {
             prop_assert!(cluster.borrow(0, 1, 0).is_ok());
             prop_assert!(cluster.copies(0, 7));
         }

@@ -8,19 +8,15 @@ use std::rc::Rc;
 
 use devices::nic::{Nic, NicFunctionParams, NicHandle, NicParams};
 use drivers::nic::{NicDriver, NicDriverParams};
-use engine::{Seed, Simulation};
+use engine::Simulation;
 use hardware::Fabric;
 use hardware::core::StoreParams;
-use hardware::endpoint::{EndpointId, EndpointParams};
+use hardware::endpoint::EndpointId;
 use hardware::ethernet::{CableId, CableParams, EthernetSwitchParams, FaultParams};
-use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::LinkParams;
-use hardware::memory::{MemoryParams, MemorySystem, NodeId};
+use hardware::memory::NodeId;
 use hardware::root::{HostId, RootPortParams};
-use kernel::{
-    CoreParams, DmaMode, DmaParams, EcnMode, InetParams, Kernel, KernelCosts, KernelParams, PciParams,
-    SchedParams, SteeringParams,
-};
+use kernel::{DmaMode, EcnMode, InetParams, Kernel, KernelCosts, KernelParams, SteeringParams};
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::device::PortIndex;
 use platform::ethernet::EthernetPort;
@@ -30,12 +26,21 @@ use platform::mmio::{MemoryType, Mmio};
 use platform::net::{Fragment, Packet, PacketDevice, PacketOwner};
 use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use platform::sync::Completion;
-use units::{BitRate, Duration, Frequency};
+use units::{BitRate, Bytes, Duration};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::nic::registers::KPIO_BAR;
 use wire::pcie::{Generation, Width};
 
+use crate::ground::board::{self, Board};
+use crate::ground::{self, Computer, Parts};
+
+/// Memory of each node.
+const MEMORY: Bytes = Bytes::gib(1);
+/// Class of network controllers (PCI Code and ID Assignment Specification).
+const NETWORK: u32 = 0x02;
+
 pub struct Setup {
+    /// How the IOMMU is used where the drivers are; a guest finds none.
     pub mode: DmaMode,
     pub rate: BitRate,
     pub driver: NicDriverParams,
@@ -80,6 +85,18 @@ impl Default for Setup {
     }
 }
 
+impl Setup {
+    fn kernel(&self) -> KernelParams {
+        let inet = InetParams {
+            steering: self.steering,
+            ecn: self.ecn,
+            autocorking: self.autocorking,
+            ..InetParams::linux()
+        };
+        KernelParams { costs: self.costs, inet, ..board::kernel(self.mode) }
+    }
+}
+
 /// The NIC's driver, and its device's window of lines for who writes there beside it.
 pub struct Beside {
     driver: Rc<NicDriver>,
@@ -113,12 +130,14 @@ impl PciDriver for Beside {
 }
 
 pub struct HostSide {
-    pub kernel: Kernel,
+    pub kernel: Rc<Kernel>,
     pub beside: Rc<Beside>,
     pub driver: Rc<NicDriver>,
     pub nic: EndpointId,
     pub handle: NicHandle,
+    /// Whose memory the kernel has.
     pub host: HostId,
+    computer: Computer,
 }
 
 pub struct Pair {
@@ -136,10 +155,23 @@ impl Pair {
     /// Boots both hosts.
     pub fn new(setup: &Setup) -> Self {
         let pair = Self::off(setup);
-        for host in &pair.hosts {
-            pair.simulation.block_on(host.kernel.boot()).expect("the kernel boots");
-        }
+        (0..2).for_each(|host| pair.boot(host));
         pair
+    }
+
+    /// Boots one.
+    pub fn boot(&self, host: usize) {
+        self.hosts[host].computer.boot(&self.simulation);
+    }
+
+    /// Puts the NIC of one in again.
+    pub fn plug(&self, host: usize) {
+        self.hosts[host].computer.plug(&self.simulation);
+    }
+
+    /// Until nothing happens any more.
+    pub fn settle(&self) {
+        ground::settle(&self.simulation);
     }
 
     /// Both hosts before they boot.
@@ -154,24 +186,18 @@ impl Pair {
                 .map(|port| NicFunctionParams { pcie_port: PortIndex(port), ..params.functions[0] })
                 .collect();
             let (nic, handle) = Nic::new(params).unwrap();
-            let iommus = match setup.mode {
-                DmaMode::Off => Vec::new(),
-                _ => (0..2)
-                    .map(|n| Iommu::new(IommuParams::default(), NodeId(n), Seed::new(7)).unwrap())
-                    .collect(),
+            let port = |node| RootPortParams { node: NodeId(node), ..setup.root.clone() };
+            let board = Board {
+                memory: MEMORY,
+                stores: setup.stores.clone(),
+                kernel: setup.kernel(),
+                ports: (0..links).map(port).collect(),
+                link: setup.link.clone(),
             };
-            let host = fabric.add_host(MemorySystem::new(&MemoryParams::example()), iommus);
-            let mut link = |node| {
-                let root = RootPortParams { node: NodeId(node), ..setup.root.clone() };
-                fabric.add_root_port(host, root, setup.link.clone(), 0..=0)
-            };
-            let links: Vec<_> = (0..links).map(&mut link).collect();
-            fabric.host_mut(host).set_store_params(&setup.stores);
-            let card = fabric.add_endpoint(EndpointParams::ideal(256), &links, Box::new(nic));
-            (host, handle, card)
+            (Parts::new(&mut fabric, board, Box::new(nic)), handle)
         };
         let (a, b) = (plug(1), plug(2));
-        let ports = [a.2, b.2].map(|card| fabric.ethernet_port(card, EthernetPort(0)));
+        let ports = [&a, &b].map(|(parts, _)| fabric.ethernet_port(parts.device(), EthernetPort(0)));
         let params = CableParams {
             rate: setup.rate,
             propagation: Duration::from_ns(10),
@@ -191,27 +217,14 @@ impl Pair {
             }
         };
         let simulation = Simulation::new(fabric);
-        let hosts = [a, b].map(|(host, handle, nic)| {
-            let params = KernelParams {
-                core: CoreParams::haswell(Frequency::mhz(2_500)),
-                costs: setup.costs,
-                sched: SchedParams::linux(),
-                pci: PciParams::default(),
-                dma: DmaParams::linux(setup.mode),
-                block: kernel::BlockParams::default(),
-                inet: InetParams {
-                    steering: setup.steering,
-                    ecn: setup.ecn,
-                    autocorking: setup.autocorking,
-                    ..InetParams::linux()
-                },
-            };
-            let kernel = Kernel::new(&simulation.handle(), host, params);
+        let hosts = [a, b].map(|(parts, handle)| {
+            let computer = Computer::new(&simulation, parts);
+            let (kernel, nic, host) = (Rc::clone(&computer.kernel), computer.device, computer.host);
             setup.others.iter().for_each(|other| kernel.add_driver(Rc::clone(other)));
             let driver = NicDriver::new(setup.driver.clone());
             let beside = Rc::new(Beside { driver: Rc::clone(&driver), window: RefCell::default() });
             kernel.add_driver(Rc::clone(&beside) as _);
-            HostSide { kernel, beside, driver, nic, handle, host }
+            HostSide { kernel, beside, driver, nic, handle, host, computer }
         });
         Self { simulation, hosts, cable }
     }
@@ -269,9 +282,10 @@ impl Pair {
         Rc::clone(&self.hosts[host].driver.functions()[0].1)
     }
 
-    /// Mappings that a driver has.
+    /// Mappings that a NIC's driver has.
     pub fn mapped(&self, host: usize) -> u64 {
-        self.hosts[host].kernel.pci().iter().map(|function| function.mapped_pages).sum()
+        let all = self.hosts[host].kernel.pci();
+        all.iter().filter(|f| f.identity.class >> 16 == NETWORK).map(|f| f.mapped_pages).sum()
     }
 }
 

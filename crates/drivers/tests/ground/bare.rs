@@ -1,4 +1,5 @@
 //! A host that has the device itself.
+#![allow(dead_code, reason = "suites use what they need")]
 
 #[path = "board.rs"]
 pub mod board;
@@ -29,6 +30,10 @@ impl Parts {
         let device = board.add_device(fabric, host, device);
         Self { board, host, device }
     }
+
+    pub fn device(&self) -> EndpointId {
+        self.device
+    }
 }
 
 /// A computer with a device.
@@ -36,7 +41,7 @@ pub struct Computer {
     /// Where the suite's drivers and programs are.
     pub kernel: Rc<Kernel>,
     pub device: EndpointId,
-    /// Whose slots the device is in.
+    /// Whose memory its kernel has.
     pub host: HostId,
 }
 

@@ -63,9 +63,9 @@ pub struct Machine {
     pub driver: Rc<NvmeDriver>,
     pub control: NvmeControl,
     pub drive: EndpointId,
-    /// Whose slot the drive is in.
+    /// Whose memory the kernel has.
     pub host: HostId,
-    computer: Computer,
+    pub computer: Computer,
 }
 
 impl Machine {

@@ -4,6 +4,6 @@
 mod cache;
 mod durability;
 mod faults;
-mod machine;
+pub mod machine;
 mod probe;
 mod reads_back;

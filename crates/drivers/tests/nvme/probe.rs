@@ -3,7 +3,7 @@
 use devices::nvme::{Fault, FaultKind};
 use kernel::DmaMode;
 use platform::block::{BlockOp, Segment};
-use units::{Duration, Time};
+use units::Duration;
 
 use super::machine::{Machine, Setup};
 
@@ -80,8 +80,10 @@ fn a_probe_that_fails_at_the_second_namespace_takes_the_first_back() {
 
 #[test]
 fn a_drive_that_goes_while_it_is_probed_is_bound_to_nobody() {
-    let ready = Machine::new(&Setup::default()).simulation.now().since(Time::ZERO);
-    let step = Duration::from_ps(ready.as_ps() / 60);
+    let whole = Machine::off(&Setup { mode: DmaMode::Strict, ..Setup::default() });
+    let off = whole.simulation.now();
+    whole.boot();
+    let step = Duration::from_ps(whole.simulation.now().since(off).as_ps() / 60);
     for n in 1..=60 {
         let machine = Machine::off(&Setup { mode: DmaMode::Strict, ..Setup::default() });
         let (hw, drive) = (machine.simulation.handle(), machine.drive);

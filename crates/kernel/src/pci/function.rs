@@ -445,7 +445,7 @@ impl PciOps for Function {
             let pci = self.pci()?;
             let pcie = self.pcie.ok_or(Error::NotSupported)?;
             let capabilities = self.backend.config_read(cpu, pcie + pcie_cap::DEVICE_CAPABILITIES).await;
-            if capabilities & 1 << 28 == 0 {
+            if capabilities & pcie_cap::CAPABLE_OF_FLR == 0 {
                 return Err(Error::NotSupported);
             }
             let control = self.backend.read_u16(cpu, pcie + pcie_cap::DEVICE_CONTROL).await;

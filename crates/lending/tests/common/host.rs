@@ -23,12 +23,15 @@ pub struct Host {
     found: Rc<RefCell<Option<Rc<Adapter>>>>,
 }
 
-/// The functions of a device, virtual ones included, as its own host calls them.
+/// The functions of a device that are lent, as its own host calls them: the virtual ones, if there may be any.
 pub fn functions(fabric: &Fabric, device: EndpointId) -> Vec<Bdf> {
     let registers = &fabric.endpoint(device).core.registers;
     let physical = (0..registers.ports() as u8).flat_map(|port| registers.physical_below(PortIndex(port)));
-    let all = physical.flat_map(|of| std::iter::once(of).chain(registers.virtual_functions(of)));
-    all.map(|function| registers.id(function)).collect()
+    let lent = physical.flat_map(|of| {
+        let virtuals: Vec<_> = registers.virtual_functions(of).collect();
+        if virtuals.is_empty() { vec![of] } else { virtuals }
+    });
+    lent.map(|function| registers.id(function)).collect()
 }
 
 impl Host {

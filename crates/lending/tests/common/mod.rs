@@ -8,11 +8,12 @@ pub mod host;
 use std::rc::Rc;
 
 use copiers::{Copier, CopierBinding, CopierDriver, Model};
+use drivers::nic::{NicDriver, NicDriverParams};
 use engine::{Seed, Simulation};
 use hardware::Fabric;
 use hardware::endpoint::{EndpointId, EndpointParams};
 use hardware::iommu::{Iommu, IommuParams};
-use hardware::link::LinkId;
+use hardware::link::{LinkId, LinkState};
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::ntb::{CableEnd, NtbParams};
 use hardware::root::{HostId, PeerReads, RootPortParams};
@@ -70,6 +71,7 @@ fn side(
     let lends = Host::new(simulation, host, copiers::params(mode), copiers.clone());
     let (kernel, driver) = (Rc::clone(&lends.kernel), Rc::new(CopierDriver::default()));
     kernel.add_driver(Rc::clone(&driver) as Rc<dyn PciDriver>);
+    kernel.add_driver(NicDriver::new(NicDriverParams { channels: Some(1), ..NicDriverParams::default() }));
     Side { kernel, driver, copiers, adapter, host, mode, lends }
 }
 
@@ -149,6 +151,36 @@ impl Cluster {
 
     fn start(&mut self, host: usize) -> Result<(), Error> {
         self.hosts[host].lends.start(&self.simulation, params())
+    }
+
+    /// The power of a host goes, and comes again after a while: its devices are reset, and a new kernel boots.
+    pub fn reboot(&mut self, host: usize) {
+        self.hosts[host].kernel.halt();
+        let own = |cluster: &Self| {
+            let side = &cluster.hosts[host];
+            side.copiers.iter().copied().chain([side.adapter]).collect::<Vec<_>>()
+        };
+        let is_up =
+            |link: LinkId| self.simulation.with(|fabric, _| fabric.wires.link(link).state()) == LinkState::Up;
+        let cables = self.cables.iter().filter(|(a, b, link)| (*a == host || *b == host) && is_up(*link));
+        let cables: Vec<LinkId> = cables.map(|(.., link)| *link).collect();
+        self.simulation.with(|fabric, scheduler| {
+            cables.iter().for_each(|&cable| fabric.set_ntb_cable_up(scheduler, cable, false));
+            own(self).into_iter().for_each(|device| fabric.remove_device(scheduler, device));
+        });
+        self.run_for(Duration::from_ms(100));
+        let Side { host: id, mode, adapter, ref copiers, .. } = self.hosts[host];
+        let copiers = copiers.clone();
+        self.simulation.with(|fabric, scheduler| {
+            fabric.host_mut(id).reset();
+            own(self).into_iter().for_each(|device| fabric.insert_device(scheduler, device));
+        });
+        self.hosts[host] = side(&self.simulation, (id, mode), adapter, copiers);
+        self.boot(host);
+        self.simulation.with(|fabric, scheduler| {
+            cables.iter().for_each(|&cable| fabric.set_ntb_cable_up(scheduler, cable, true));
+        });
+        self.start(host).expect("the service starts again");
     }
 
     pub fn service(&self, host: usize) -> &Rc<Service> {

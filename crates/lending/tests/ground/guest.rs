@@ -1,4 +1,5 @@
 //! A guest that has a device of another host than its own.
+#![allow(dead_code, reason = "suites use what they need")]
 
 mod pair;
 #[path = "../../../virt/tests/ground/vm.rs"]
@@ -27,6 +28,10 @@ impl Parts {
         let borrower = (board.memory + vm::HOSTS_OWN, true);
         Self(pair::Parts::with(fabric, board, device, borrower))
     }
+
+    pub fn device(&self) -> EndpointId {
+        self.0.device
+    }
 }
 
 /// A guest with a device of another host.
@@ -34,7 +39,7 @@ pub struct Computer {
     /// The guest's.
     pub kernel: Rc<Kernel>,
     pub device: EndpointId,
-    /// Whose slots the device is in.
+    /// Whose memory its kernel has.
     pub host: HostId,
     pair: Pair,
     vm: Rc<Vm>,

@@ -1,4 +1,5 @@
 //! A host that has borrowed the device.
+#![allow(dead_code, reason = "suites use what they need")]
 
 mod pair;
 
@@ -24,6 +25,10 @@ impl Parts {
         let borrower = (board.memory, board.kernel.dma.mode != DmaMode::Off);
         Self(pair::Parts::with(fabric, board, device, borrower))
     }
+
+    pub fn device(&self) -> EndpointId {
+        self.0.device
+    }
 }
 
 /// A computer with a device of another.
@@ -31,7 +36,7 @@ pub struct Computer {
     /// The borrower's.
     pub kernel: Rc<Kernel>,
     pub device: EndpointId,
-    /// Whose slots the device is in.
+    /// Whose memory its kernel has.
     pub host: HostId,
     pair: Pair,
 }
@@ -58,8 +63,21 @@ impl Computer {
         settle(simulation);
     }
 
+    /// What both services hold.
+    pub fn held(&self) -> [lending::Counters; 2] {
+        self.pair.counters().map(|counters| lending::Counters { messages: 0, ..counters })
+    }
+
+    /// Gives all its functions back.
+    pub fn give_back(&self, simulation: &Simulation<Fabric>) {
+        for function in self.pair.functions(simulation) {
+            let given = simulation.block_on(self.pair.service().give_back(LENDER, function));
+            given.expect("it ends").expect("it was borrowed");
+        }
+    }
+
     /// Borrows all its functions, if it is there.
-    fn borrow(&self, simulation: &Simulation<Fabric>) {
+    pub fn borrow(&self, simulation: &Simulation<Fabric>) {
         for function in self.pair.functions(simulation) {
             let asked = self.pair.service().borrow(LENDER, function);
             let _ = simulation.block_on(asked).expect("it ends");

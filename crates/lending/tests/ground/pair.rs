@@ -1,4 +1,5 @@
 //! Two hosts with a cable between them: the second has the device, and lends it.
+#![allow(dead_code, reason = "suites use what they need")]
 
 #[path = "../../../drivers/tests/ground/board.rs"]
 pub mod board;
@@ -35,7 +36,7 @@ const ALL_IS_OVER: Duration = Duration::from_ms(40_000);
 pub struct Parts {
     pub board: Board,
     hosts: [HostId; 2],
-    device: EndpointId,
+    pub device: EndpointId,
 }
 
 impl Parts {
@@ -73,7 +74,7 @@ pub struct Pair {
     borrower: RefCell<Host>,
     lender: RefCell<Host>,
     pub device: EndpointId,
-    /// The lender.
+    /// The borrower.
     pub host: HostId,
 }
 
@@ -88,7 +89,7 @@ impl Pair {
             borrower: RefCell::new(borrower),
             lender: RefCell::new(lender),
             device: parts.device,
-            host: parts.hosts[1],
+            host: parts.hosts[0],
         }
     }
 
@@ -113,6 +114,11 @@ impl Pair {
     /// The borrower's service.
     pub fn service(&self) -> Rc<Service> {
         self.borrower.borrow().service.clone().expect("it has started")
+    }
+
+    /// What the services of borrower and lender have done, and what they hold.
+    pub fn counters(&self) -> [lending::Counters; 2] {
+        [&self.borrower, &self.lender].map(|host| host.borrow().service.as_ref().expect("it runs").counters())
     }
 
     /// Its functions, as the lender calls them.

@@ -209,15 +209,15 @@ async fn shown(cpu: &Cpu, device: &dyn VfioDevice) -> Result<ConfigSpace, Error>
     config.build().map_err(|_| Error::NotSupported)
 }
 
-/// Its link, as the guest is shown it.
+/// Its link, and whether it can be reset alone, as the guest is shown them.
 async fn link(cpu: &Cpu, device: &dyn VfioDevice) -> PcieParams {
-    let known = match device.capability(id::PCI_EXPRESS) {
-        None => None,
-        Some(at) => {
-            let link = device.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
-            Generation::from_number(link as u8 & 0xf).zip(Width::from_lanes((link >> 4) as u8 & 0x3f))
-        }
-    };
-    let (generation, width) = known.unwrap_or((Generation::Gen3, Width::X4));
-    PcieParams::endpoint(generation, width)
+    let any = PcieParams::endpoint(Generation::Gen3, Width::X4);
+    let Some(at) = device.capability(id::PCI_EXPRESS) else { return any };
+    let capabilities = device.config_read(cpu, at + pcie_cap::DEVICE_CAPABILITIES).await;
+    let link = device.config_read(cpu, at + pcie_cap::LINK_CAPABILITIES).await;
+    let known = Generation::from_number(link as u8 & 0xf).zip(Width::from_lanes((link >> 4) as u8 & 0x3f));
+    PcieParams {
+        function_level_reset: capabilities & pcie_cap::CAPABLE_OF_FLR != 0,
+        ..known.map_or(any, |(generation, width)| PcieParams::endpoint(generation, width))
+    }
 }

@@ -1,4 +1,5 @@
 //! A guest with as many cores and nodes as its host, which has the device for it.
+#![allow(dead_code, reason = "suites use what they need")]
 
 #[path = "../../../drivers/tests/ground/board.rs"]
 pub mod board;
@@ -31,6 +32,10 @@ impl Parts {
         let device = board.add_device(fabric, host, device);
         Self { board, host, device }
     }
+
+    pub fn device(&self) -> EndpointId {
+        self.device
+    }
 }
 
 /// A guest with a device.
@@ -38,11 +43,9 @@ pub struct Computer {
     /// The guest's.
     pub kernel: Rc<Kernel>,
     pub device: EndpointId,
-    /// Whose slots the device is in.
+    /// Whose memory its kernel has.
     pub host: HostId,
-    #[allow(dead_code, reason = "it is to stay")]
     vm: Rc<Vm>,
-    #[allow(dead_code, reason = "it is to stay")]
     host_kernel: Rc<Kernel>,
 }
 

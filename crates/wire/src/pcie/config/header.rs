@@ -18,6 +18,8 @@ pub const CACHE_LINE: u16 = 0x0c;
 pub const HEADER_TYPE: u16 = 0x0e;
 /// The first BAR.
 pub const BAR0: u16 = 0x10;
+/// In the register of a BAR of memory: it is one of 64 bits, whose upper half is in the next register.
+pub const BAR_WIDE: u32 = 1 << 2;
 /// Subsystem vendor ID and, 16 bits on, subsystem ID (type 0).
 pub const SUBSYSTEM: u16 = 0x2c;
 /// Offset of the first capability.

@@ -42,6 +42,8 @@ pub const CONTROL_RELAXED_ORDERING: u16 = 1 << 4;
 pub const CONTROL_EXTENDED_TAGS: u16 = 1 << 8;
 /// Device control: no snoop may be used.
 pub const CONTROL_NO_SNOOP: u16 = 1 << 11;
+/// Device capabilities: a function can be reset alone.
+pub const CAPABLE_OF_FLR: u32 = 1 << 28;
 /// Device control: reset this function.
 pub const CONTROL_FLR: u16 = 1 << 15;
 /// Device control 2: range of times after which a request without a completion is given up.

@@ -1,11 +1,9 @@
 //! Which queue a core sends by, which channel and core a flow comes to, and how long interrupts wait; before and after a reset.
 
-mod common;
-
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use common::{Buffers, Pair, Setup};
+use crate::common::{Buffers, Pair, Setup};
 use platform::Error;
 use platform::cpu::CpuId;
 use platform::net::Coalescing;

@@ -1,12 +1,10 @@
 //! Where a NIC's work is done and where its memory is, when programs and interrupts move.
 
-mod common;
-
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::rc::Rc;
 
-use common::{Pair, Setup};
+use crate::common::{Pair, Setup};
 use kernel::SteeringParams;
 use platform::block::Segment;
 use platform::cpu::{CpuId, Node};
@@ -120,7 +118,7 @@ fn queues_follow_their_interrupts() {
     let (_, sent) = sender(&pair);
     pair.run_for(Duration::from_us(300));
     let (before, busy) = (network.counters().to_other_core, kernel.core_times(CpuId(1)).total());
-    pair.run_for(Duration::from_us(500));
+    pair.run_for(Duration::from_ms(1));
     assert!(read.get() > 200 && read.get() + 10 > sent.get(), "{} of {}", read.get(), sent.get());
     assert_eq!(network.counters().to_other_core, before, "the device sends them to core 12");
     assert_eq!(kernel.core_times(CpuId(1)).total(), busy);

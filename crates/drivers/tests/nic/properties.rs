@@ -1,10 +1,8 @@
 //! What holds whatever happens: order within a flow, nothing doubled or lost uncounted, no mapping left, no crash.
 
-mod common;
-
 use std::rc::Rc;
 
-use common::{Buffers, Pair, Setup, TYPE, bytes_of};
+use crate::common::{Buffers, Pair, Setup, TYPE, bytes_of};
 use hardware::ethernet::FaultParams;
 use kernel::DmaMode;
 use platform::Error;

@@ -1,10 +1,8 @@
 //! What the NIC, its slot or its cable does wrong: errors to who asked, counters, and nothing lost without one.
 
-mod common;
-
 use std::rc::Rc;
 
-use common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
+use crate::common::{Buffers, Pair, Setup, TYPE, bytes_of, check, frame};
 use devices::nic::NicHandle;
 use platform::Error;
 use platform::cpu::Cpu;
@@ -104,7 +102,7 @@ fn interrupts_too_many_do_no_harm() {
     assert_eq!(received(&pair, &listener), numbers(0, 200));
     assert_eq!(pair.hosts[1].kernel.irq_counters().unhandled, 0);
     // When nothing is left to do, nothing happens any more.
-    pair.simulation.run();
+    pair.settle();
 }
 
 /// A completion that the driver cannot use leads to one reset, on either side; what is lost is counted, and it goes on.
@@ -222,7 +220,7 @@ fn a_device_taken_out_under_load_leaves_nothing_behind() {
     assert!(!log.iter().any(|line| line.contains("left") || line.contains("not mapped")), "{log:?}");
     assert!(pair.hosts[0].kernel.face().packet_device("eth0").is_none());
     // Put back, it is a new device.
-    pair.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, nic));
+    pair.plug(0);
     pair.run_for(SECOND);
     let device: Rc<dyn PacketDevice> =
         pair.hosts[0].kernel.face().packet_device("eth0").expect("found again, under the name that is free");
@@ -231,11 +229,11 @@ fn a_device_taken_out_under_load_leaves_nothing_behind() {
 
 #[test]
 fn a_device_taken_out_while_it_is_probed_is_bound_to_nobody() {
-    let boot = |pair: &Pair| pair.simulation.block_on(pair.hosts[0].kernel.boot()).expect("the kernel boots");
     let setup = Setup { mode: kernel::DmaMode::Strict, ..Setup::default() };
     let whole = Pair::off(&setup);
-    boot(&whole);
-    let step = Duration::from_ps(whole.simulation.now().as_ps() / 60);
+    let off = whole.simulation.now();
+    whole.boot(0);
+    let step = Duration::from_ps(whole.simulation.now().since(off).as_ps() / 60);
     for n in 1..=60 {
         let pair = Pair::off(&setup);
         let (hw, nic) = (pair.simulation.handle(), pair.hosts[0].nic);
@@ -243,7 +241,7 @@ fn a_device_taken_out_while_it_is_probed_is_bound_to_nobody() {
             hw.sleep(step * n).await;
             hw.with(|fabric, scheduler| fabric.remove_device(scheduler, nic));
         });
-        boot(&pair);
+        pair.boot(0);
         pair.run_for(SECOND);
         let kernel = &pair.hosts[0].kernel;
         assert!(
@@ -253,7 +251,7 @@ fn a_device_taken_out_while_it_is_probed_is_bound_to_nobody() {
         );
         assert!(kernel.face().packet_device("eth0").is_none(), "{n}");
         assert_eq!((pair.mapped(0), pair.hosts[0].driver.functions().len()), (0, 0), "{n}");
-        pair.simulation.with(|fabric, scheduler| fabric.insert_device(scheduler, nic));
+        pair.plug(0);
         pair.run_for(SECOND);
         let device = ["eth0", "eth1"].into_iter().find_map(|name| kernel.face().packet_device(name));
         let device = device.unwrap_or_else(|| panic!("{n} {:?}", kernel.log()));

@@ -1,0 +1,7 @@
+//! The suite of the NIC's driver, unchanged, in guests that the NICs are passed through to.
+
+#[path = "../../drivers/tests/common/mod.rs"]
+mod common;
+mod ground;
+#[path = "../../drivers/tests/nic/mod.rs"]
+mod suite;
