@@ -139,7 +139,7 @@ record! {
         /// From a TLP of a device for another one being looked up until it can go on the wire there; as `outbound_latency` if not given.
         peer_latency: Option<Figure<Duration>>,
         /// Most bytes of the writes into which the root complex cuts a device's write to another one (bytes); it goes on as it is if
-        /// not given.
+        /// not given, or 0.
         peer_write: Option<Figure<Bytes>>,
         /// Least interval between two writes to peers, each of such a piece; none if not given.
         peer_write_interval: Option<Figure<Duration>>,
@@ -157,10 +157,10 @@ record! {
         for (key, what, largest) in [("peer_read", "reads", &root.peer_read), ("peer_write", "writes", &root.peer_write)] {
             let largest = largest.as_ref().map_or(64, |largest| largest.value.get());
             check.require(
-                largest.is_power_of_two() && (64..=4096).contains(&largest),
+                largest == 0 || largest.is_power_of_two() && (64..=4096).contains(&largest),
                 key,
                 format!("{what} of {largest} B are not possible"),
-                "a power of two from 64 B to 4 KiB",
+                "a power of two from 64 B to 4 KiB, or 0 if they are not cut",
             );
         }
         let peers = root.peer_reads.as_ref().map_or(32, |places| places.value.get());

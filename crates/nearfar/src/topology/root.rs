@@ -5,7 +5,7 @@ use hardware::link::{CreditLimits, Credits, LinkParams, ReceiverParams};
 use hardware::memory::NodeId;
 use hardware::root::{CompletionSplit, PeerReads, RootPortParams};
 use machine::{CombiningOrder, CompletionOrder, Figure, Host, LinkCapability, RootPort};
-use units::Duration;
+use units::{Bytes, Duration};
 use wire::pcie::{Generation, Width};
 
 use super::{given, narrow};
@@ -41,15 +41,20 @@ pub fn root_port_params(host: &Host, port: &RootPort, max_payload: u32) -> RootP
         posted_places: root.posted_places.value.get(),
         inbound_completion_latency: root.inbound_completion_latency.value,
         reflects_peers: root.reflects_peers.as_ref().is_some_and(|reflects| reflects.value),
-        peer_reads: root.peer_read.as_ref().map(|largest| PeerReads {
-            largest: narrow(largest.value.get()),
+        peer_reads: piece(&root.peer_read).map(|largest| PeerReads {
+            largest,
             places: root.peer_reads.as_ref().map_or(32, |places| narrow(places.value.get())),
         }),
         peer_latency: root.peer_latency.as_ref().unwrap_or(&root.outbound_latency).value,
         peer_write_interval: root.peer_write_interval.as_ref().map_or(Duration::ZERO, |own| own.value),
-        peer_writes: root.peer_write.as_ref().map(|largest| narrow(largest.value.get())),
+        peer_writes: piece(&root.peer_write),
         completion_timeout: given(&root.completion_timeout, COMPLETION_TIMEOUT),
     }
+}
+
+/// Bytes of the pieces into which requests are cut, if they are.
+fn piece(largest: &Option<Figure<Bytes>>) -> Option<u32> {
+    largest.as_ref().map(|largest| narrow(largest.value.get())).filter(|&largest| largest > 0)
 }
 
 /// How the cores of `host` store to devices.
