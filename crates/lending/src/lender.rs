@@ -26,8 +26,6 @@ pub(crate) const MESSAGES: (u64, u64) = (0xfee0_0000, 1 << 20);
 /// Where a guest's memory begins, below and above the hole for devices (the PC's, which every guest has).
 pub(crate) const LOW_MEMORY: u64 = 0;
 pub(crate) const HIGH_MEMORY: u64 = 4 << 30;
-/// Cycles of a handler that passes an interrupt on, beside its write (assumed: finding out whose it is).
-const FORWARD: u64 = 200;
 /// Register of the expansion ROM's address.
 const ROM: u16 = 0x30;
 
@@ -332,7 +330,7 @@ impl Lender {
             let service = service.me();
             let handler = Rc::new(move |cpu: &Cpu| {
                 if let Some(service) = service.upgrade() {
-                    cpu.work(FORWARD);
+                    cpu.work(service.params.forward);
                     service.ring(cpu, to, bit);
                 }
                 IrqReturn::Handled

@@ -11,6 +11,7 @@ use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
 use platform::sync::Completion;
 use units::Duration;
+use virt::VirtCosts;
 use wire::pcie::{Bdf, FunctionAddress};
 
 use crate::borrower::Borrower;
@@ -31,6 +32,8 @@ pub struct LendingParams {
     pub patience: Duration,
     /// How often both sides of a lease ask whether the other is still there.
     pub heartbeat: Duration,
+    /// Cycles of a handler that passes an interrupt on to another host, beside its write.
+    pub forward: u64,
 }
 
 impl Default for LendingParams {
@@ -40,6 +43,7 @@ impl Default for LendingParams {
             translated: false,
             patience: Duration::from_ms(500),
             heartbeat: Duration::from_ms(200),
+            forward: VirtCosts::linux().forward,
         }
     }
 }
@@ -66,7 +70,7 @@ pub struct Service {
     me: Weak<Self>,
     kernel: Weak<Kernel>,
     pub(crate) adapter: Rc<Adapter>,
-    params: LendingParams,
+    pub(crate) params: LendingParams,
     window: u64,
     mail: Mail,
     lender: Rc<Lender>,

@@ -240,11 +240,12 @@ fn binding_rows(window: &Window, own: &str, about: &Value) -> Vec<Record> {
     rows
 }
 
-/// Bytes or events a second; of times, the share.
+/// Bytes or events a second; of times, the share. What is kept does not grow.
 pub fn rate(counter: &Counter, window: &Window) -> f64 {
     match counter.unit {
         Unit::Bytes | Unit::Events => counter.value as f64 / window.length.as_s_f64(),
         Unit::Time | Unit::Held => counter.value as f64 / window.length.as_ps() as f64,
+        Unit::Kept => 0.0,
     }
 }
 

@@ -37,6 +37,9 @@ costs! {
     inject = 300,
     /// An interrupt handler's write to an eventfd that a vCPU's interrupt hangs on (assumed: a wake-up's lock and list).
     eventfd = 400,
+    /// A lender's handler that passes an interrupt of a function on to the host whose guest has it, beside its write to that host's
+    /// doorbell (assumed: finding out whose it is).
+    forward = 200,
     /// From one core's kick until another has left its guest: an interrupt between cores.
     kick = 2_500,
 }

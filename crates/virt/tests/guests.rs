@@ -21,8 +21,8 @@ use platform::Error;
 use platform::block::{BlockOp, Segment};
 use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::kernel::{Priority, TaskParams};
-use platform::memory::Policy;
-use platform::mmio::MemoryType;
+use platform::memory::{PhysAddr, Policy};
+use platform::mmio::{MemoryType, Mmio};
 use platform::pci::PciDevice;
 use platform::storage::{IoCompletions, IoRequest};
 use platform::sync::Completion;
@@ -431,11 +431,31 @@ fn memory_that_cannot_be_held_is_told() {
     assert!(host.free() >= free - (1 << 20));
 }
 
+/// Gives a queue of 64 entries, its completions a page behind, the `n`th command; whether that is answered.
+async fn command(
+    cpu: &Cpu,
+    registers: &Mmio,
+    (queue, at): (u64, PhysAddr),
+    n: u64,
+    words: &[u8; 64],
+) -> bool {
+    cpu.store(at + n % 64 * 64, words);
+    registers.write_u32(cpu, 0x1000 + 8 * queue, (n as u32 + 1) % 64);
+    let completion = at + 4096 + n % 64 * 16 + 12;
+    let phase = u32::from(n / 64 % 2 == 0) << 16;
+    let deadline = cpu.now() + Duration::from_ms(5);
+    while cpu.load_u32(completion) & 1 << 16 != phase && cpu.now() < deadline {
+        cpu.cycles(1_000).await;
+    }
+    registers.write_u32(cpu, 0x1004 + 8 * queue, (n as u32 + 1) % 64);
+    cpu.load_u32(completion) & 1 << 16 == phase
+}
+
 /// 100,000 accesses of a guest that wants out: by the drive to addresses where it has no memory, and by its cores to addresses where it
 /// has no registers.
 #[test]
 fn a_rogue_guest_reaches_nothing_else() {
-    const DMA: u64 = 20_000;
+    const DMA: u64 = 100_000;
     const ACCESSES: u64 = 80_000;
     let host = host_with(DmaMode::Strict, true, InterruptSupport::Posted);
     let vm = host.start("x", &[2, 3]).unwrap();
@@ -462,7 +482,7 @@ fn a_rogue_guest_reaches_nothing_else() {
             };
             let drive = face.open_file("vfio0").expect("the drive is the program's");
             let drive = drive.downcast::<PciDevice>().expect("it is a function");
-            let rings = face.alloc_pages(&cpu, 1, Policy::Local).unwrap().start;
+            let rings = face.alloc_pages(&cpu, 2, Policy::Local).unwrap().start;
             let registers = drive.ioremap_bar(0, MemoryType::Uncached).unwrap();
             // NVMe base specification, 3.1: the admin queues of 64 entries, then the controller is enabled.
             cpu.store(rings + 4096, &[0; 4096]);
@@ -473,27 +493,40 @@ fn a_rogue_guest_reaches_nothing_else() {
             while registers.read_u32(&cpu, 0x1c).await & 1 == 0 {
                 cpu.sleep(Duration::from_us(10)).await;
             }
+            // Section 5.3 and 5.4: queues for reads and writes, behind the others.
+            let io = rings + 8192;
+            let create = |opcode: u8, at: PhysAddr, flags: u32| {
+                let mut command = [0; 64];
+                command[0] = opcode;
+                command[24..32].copy_from_slice(&at.0.to_le_bytes());
+                command[40..44].copy_from_slice(&(63u32 << 16 | 1).to_le_bytes());
+                command[44..48].copy_from_slice(&flags.to_le_bytes());
+                command
+            };
+            cpu.store(io + 4096, &[0; 4096]);
+            command(&cpu, &registers, (0, rings), 0, &create(5, io + 4096, 1)).await;
+            command(&cpu, &registers, (0, rings), 1, &create(1, io, 1 << 16 | 1)).await;
             let mut answered = 0;
             for n in 0..DMA {
                 // Beyond its memory; nothing is mapped there but the drive's own registers, which it does not meet.
                 let at = ((next() % (1 << 40)) & !0xfff) + (64 << 20);
-                let mut identify = [0; 64];
-                identify[0] = 6;
-                identify[24..32].copy_from_slice(&at.to_le_bytes());
-                identify[40] = 1;
-                cpu.store(rings + n % 64 * 64, &identify);
-                registers.write_u32(&cpu, 0x1000, (n as u32 + 1) % 64);
-                let completion = rings + 4096 + n % 64 * 16 + 12;
-                let phase = u32::from(n / 64 % 2 == 0) << 16;
-                let deadline = cpu.now() + Duration::from_ms(5);
-                while cpu.load_u32(completion) & 1 << 16 != phase && cpu.now() < deadline {
-                    cpu.cycles(1_000).await;
-                }
-                answered += u64::from(cpu.load_u32(completion) & 1 << 16 == phase);
-                registers.write_u32(&cpu, 0x1004, (n as u32 + 1) % 64);
+                let mut words = [0; 64];
+                words[24..32].copy_from_slice(&at.to_le_bytes());
+                // The drive writes there what it is, or reads from there what is to be written.
+                let is_answered = match n % 2 {
+                    0 => {
+                        (words[0], words[40]) = (6, 1);
+                        command(&cpu, &registers, (0, rings), n / 2 + 2, &words).await
+                    }
+                    _ => {
+                        (words[0], words[4], words[48]) = (1, 1, 7);
+                        command(&cpu, &registers, (1, io), n / 2, &words).await
+                    }
+                };
+                answered += u64::from(is_answered);
             }
             for n in 0..ACCESSES {
-                let at = platform::memory::PhysAddr((next() % (1 << 44)) & !7);
+                let at = PhysAddr((next() % (1 << 44)) & !7);
                 if ground.is_memory(at, 8) {
                     continue;
                 }
@@ -509,7 +542,6 @@ fn a_rogue_guest_reaches_nothing_else() {
             answered
         })
     });
-    println!("{answered} answered, {} faults, {:?}", vm.dma_faults(), vm.exits());
     assert_eq!(answered, DMA);
     assert!(vm.dma_faults() >= DMA, "{}", vm.dma_faults());
     let exits = vm.exits().since(&before);

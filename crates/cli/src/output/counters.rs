@@ -7,6 +7,7 @@ use nearfar::records::{of_network, rate};
 use results::claims::Sample;
 use results::report::{Chart, Curve, Scale};
 use results::table::wrapped;
+use units::Bytes;
 
 use super::{Fit, TextTable, width};
 
@@ -23,6 +24,7 @@ pub fn counter_table(window: &Window) -> String {
                 Unit::Events => format!("{:.3} M", rate / 1e6),
                 Unit::Time => format!("{:.1} %", 100.0 * rate),
                 Unit::Held => format!("{rate:.1} on average"),
+                Unit::Kept => String::new(),
             };
             let multiple = of_network(counter, host).map(|multiple| format!("{multiple:.2}x"));
             table.add(vec![
@@ -56,7 +58,7 @@ pub fn counter_summary(window: &Window) -> String {
     for host in &window.hosts {
         let lines = Lines { host, window };
         let all: Vec<(String, String)> =
-            [lines.cores(), lines.sockets(), lines.iommus(), lines.devices()].concat();
+            [lines.cores(), lines.vms(), lines.sockets(), lines.iommus(), lines.devices()].concat();
         if all.is_empty() {
             continue;
         }
@@ -173,6 +175,33 @@ impl Lines<'_> {
             }
         }
         lines
+    }
+
+    /// Why virtual machines were left, how their interrupts came, and what devices hold of their memory.
+    fn vms(&self) -> Vec<(String, String)> {
+        let line = |place: &str| {
+            let exits = self.parts(place, "exits");
+            let total = exits.iter().map(|&(_, times)| times).sum::<u64>();
+            let [requests, packets, held] =
+                ["requests", "packets", "held"].map(|what| self.host.of(&format!("{place}/{what}")));
+            let each = match (requests, packets) {
+                (0, 0) => String::new(),
+                (0, packets) => format!(", {:.2} a packet", total as f64 / packets as f64),
+                (requests, _) => format!(", {:.2} a request", total as f64 / requests as f64),
+            };
+            let mut said = format!("left {total} times{each}");
+            if total > 0 {
+                said += &format!(": {}", Self::shares(&exits));
+            }
+            for (way, times) in self.parts(place, "interrupts") {
+                said += &format!("; {times} interrupts {way}");
+            }
+            if held > 0 {
+                said += &format!("; {} held for devices", Bytes::new(held));
+            }
+            (place.to_owned(), said)
+        };
+        self.places("vm-").into_iter().map(line).collect()
     }
 
     fn sockets(&self) -> Vec<(String, String)> {

@@ -24,6 +24,12 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
+    /// What it has done, and what its cache holds.
+    pub fn counters(&self) -> BlockCounters {
+        let (dirty_pages, cached_pages) = (self.cache.dirty_pages(), self.cache.cached_pages());
+        BlockCounters { dirty_pages, cached_pages, ..self.requests.counters() }
+    }
+
     pub(super) fn new(
         base: &BlockBase,
         name: String,

@@ -106,11 +106,7 @@ impl BlockFile for OpenFile {
     }
 
     fn counters(&self) -> BlockCounters {
-        BlockCounters {
-            dirty_pages: self.device.cache.dirty_pages(),
-            cached_pages: self.device.cache.cached_pages(),
-            ..self.device.requests.counters()
-        }
+        self.device.counters()
     }
 
     fn submit(&self, cpu: &Cpu, requests: Vec<IoRequest>, completions: &Rc<IoCompletions>) {

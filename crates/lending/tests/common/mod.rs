@@ -259,8 +259,8 @@ impl Cluster {
         self.service(host).counters().isolated
     }
 
-    /// Lets the first copier of a host write a line to an address of its own choice.
-    pub fn writes_to(&self, host: usize, at: u64) {
+    /// Lets the first copier of a host write a line to an address of its own choice, or read one there.
+    pub fn reaches_for(&self, host: usize, at: u64, writes: bool) {
         let device = self.hosts[host].copiers[0];
         self.simulation.with(|fabric, scheduler| {
             fabric.with_device(scheduler, device, |_, bus| {
@@ -271,9 +271,19 @@ impl Cluster {
                     token: Default::default(),
                     attributes: Default::default(),
                 };
-                bus.write(request, &[0xee; 64]);
+                match writes {
+                    true => bus.write(request, &[0xee; 64]),
+                    false => bus.read(request),
+                }
             });
         });
+    }
+
+    /// Bytes that devices have read from the memory of all hosts.
+    pub fn read(&self) -> u64 {
+        let of =
+            |host: HostId| self.simulation.with(|fabric, _| fabric.host(host).counters().device_read_bytes);
+        self.hosts.iter().map(|side| of(side.host)).sum()
     }
 
     /// Bytes that devices have written to the memory of all hosts, but for messages between services.

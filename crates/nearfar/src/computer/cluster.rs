@@ -19,7 +19,7 @@ use platform::pci::PciDriver;
 use virt::{VfioDevice, Vm};
 use wire::pcie::Bdf;
 
-use super::{ComputerError, Computers, functions};
+use super::{ComputerError, Computers, functions, kernel};
 use crate::topology;
 
 /// The first adapter of a host, by which it lends and borrows.
@@ -127,10 +127,13 @@ impl Lending {
             found.borrow_mut().get_or_insert(adapter);
         }));
         let host = &setup.hosts[number];
+        let usual = LendingParams::default();
         let params = LendingParams {
             window: host.dma_window.get(),
             translated: matches!(host.iommu, DmaMode::Strict | DmaMode::Lazy),
-            ..LendingParams::default()
+            // What is wrong with its costs was told when they were read.
+            forward: kernel::virt_costs(host).map_or(usual.forward, |costs| costs.forward),
+            ..usual
         };
         let lending = Self { lendable, adapter, service: RefCell::new(None), params };
         Some((lending, [Rc::new(lender), Rc::new(driver)]))

@@ -32,6 +32,8 @@ pub enum Unit {
     Time,
     /// Descriptors, each for as long as it stayed, in picoseconds.
     Held,
+    /// Bytes that are kept when the window ends.
+    Kept,
 }
 
 impl Unit {
@@ -42,6 +44,7 @@ impl Unit {
             Self::Events => "events",
             Self::Time => "ns",
             Self::Held => "descriptor ns",
+            Self::Kept => "bytes at the end",
         }
     }
 }
@@ -61,7 +64,7 @@ impl Counter {
     /// Its value in its [unit's](Unit::name).
     pub fn amount(&self) -> f64 {
         match self.unit {
-            Unit::Bytes | Unit::Events => self.value as f64,
+            Unit::Bytes | Unit::Events | Unit::Kept => self.value as f64,
             Unit::Time | Unit::Held => self.value as f64 / 1e3,
         }
     }
@@ -149,8 +152,9 @@ impl Moment {
         let hosts = self.hosts.iter().zip(&later.hosts).map(|((host, before), (_, after))| {
             let known: BTreeMap<&str, u64> = before.counters.iter().map(|c| (&*c.name, c.value)).collect();
             // A device that was reset begins anew.
-            let since = |counter: &Counter| {
-                counter.value.saturating_sub(known.get(&*counter.name).copied().unwrap_or_default())
+            let since = |counter: &Counter| match counter.unit {
+                Unit::Kept => counter.value,
+                _ => counter.value.saturating_sub(known.get(&*counter.name).copied().unwrap_or_default()),
             };
             let counters = after.counters.iter().map(|c| Counter { value: since(c), ..c.clone() });
             HostCounters {

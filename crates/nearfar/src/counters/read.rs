@@ -150,9 +150,10 @@ impl Reading {
         self.add("kernel/interrupts/between-cores".into(), Unit::Events, irqs.between_cores);
     }
 
-    /// Adds why a virtual machine was left, and how often.
+    /// Adds why a virtual machine was left, how often and for how many requests, and what devices hold of it.
     pub(crate) fn add_vm(&mut self, name: &str, vm: &Vm) {
-        let exits = vm.exits();
+        let (exits, kernel) = (vm.exits(), vm.kernel());
+        let net = kernel.net().devices();
         for exit in Exit::ALL {
             self.add(format!("vm-{name}/exits/{}", exit.name()), Unit::Events, exits.of(exit));
         }
@@ -161,10 +162,16 @@ impl Reading {
             ("interrupts/posted", vm.interrupts_posted()),
             ("tlb-misses", vm.memory().tlb_misses()),
             ("pages-moved", vm.memory().moved()),
+            ("requests", kernel.block().devices().iter().map(|disk| disk.counters().requests).sum()),
+            (
+                "packets",
+                net.iter().map(|own| own.counters()).map(|own| own.tx_packets + own.rx_packets).sum(),
+            ),
         ];
         for (field, value) in fields {
             self.add(format!("vm-{name}/{field}"), Unit::Events, value);
         }
+        self.add(format!("vm-{name}/held"), Unit::Kept, vm.memory().pinned().get());
     }
 
     fn memory(&mut self, memory: &MemorySystem) {
