@@ -79,6 +79,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/nic-placement.toml",
     "scenarios/card-bandwidth.toml",
     "scenarios/ping.toml",
+    "scenarios/one-disk.toml",
     "scenarios/peer-reads.toml",
     "scenarios/ping-vfs.toml",
     "scenarios/pktgen.toml",

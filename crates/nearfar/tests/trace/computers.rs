@@ -85,3 +85,16 @@ fn programs_do_not_notice() {
         }
     }
 }
+
+/// A GPU reads 4 times 64 KiB from another, 256 bytes at a time (section 7.1 and the discussion of the Device Lending paper).
+#[test]
+fn a_root_complex_cuts_reads_of_peers_or_does_not() {
+    let setup = setup("peer-reads");
+    let arrived = |slot: &str| {
+        let (seen, _) = computers::trace(&setup, Span::default(), &[slot.to_owned()], &Silent).unwrap();
+        Row::all(&seen.capture)
+            .filter(|row| row.direction() == "down" && row.kind().starts_with("MRd"))
+            .count()
+    };
+    assert_eq!((arrived("intel/slot"), arrived("zen/slot")), (4 * 4 * 256, 4 * 256));
+}
