@@ -132,7 +132,7 @@ record! {
         /// control sends it up; it is refused if not given.
         reflects_peers: Option<Figure<bool>>,
         /// Most bytes of the reads into which the root complex cuts a device's read from another one (bytes); it goes on as it is if
-        /// not given.
+        /// not given, or 0.
         peer_read: Option<Figure<Bytes>>,
         /// Such reads under way at once; 32 if not given (assumed: as many as a device's that knows no extended tags).
         peer_reads: Option<Figure<Count>>,
