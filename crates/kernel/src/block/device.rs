@@ -7,6 +7,7 @@ use platform::Error;
 use platform::block::{BlockDriver, BlockLimits};
 use platform::cpu::Cpu;
 use platform::kernel::TaskParams;
+use platform::storage::BlockCounters;
 use platform::tags::TagSet;
 
 use super::cache::Cache;
