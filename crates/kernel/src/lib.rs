@@ -18,6 +18,7 @@
 //! | `net` | network devices, and the way of packets to and from their drivers |
 
 mod account;
+mod base;
 mod block;
 mod costs;
 mod cpu;

@@ -10,14 +10,17 @@ use platform::kernel::TaskParams;
 use platform::storage::BlockCounters;
 use platform::tags::TagSet;
 
+use super::BlockParams;
 use super::cache::Cache;
 use super::requests::Requests;
-use super::{BlockBase, BlockParams};
+use crate::base::Base;
+use crate::mm::Pins;
 
 /// A block device.
 pub struct BlockDevice {
     name: String,
-    pub(super) base: BlockBase,
+    pub(super) base: Base,
+    pub(super) pins: Rc<Pins>,
     pub(super) requests: Rc<Requests>,
     pub(super) cache: Rc<Cache>,
     /// How many have it open.
@@ -32,14 +35,21 @@ impl BlockDevice {
     }
 
     pub(super) fn new(
-        base: &BlockBase,
+        (base, pins): (&Base, &Rc<Pins>),
         name: String,
         driver: Rc<dyn BlockDriver>,
         params: BlockParams,
     ) -> Rc<Self> {
         let requests = Requests::new(base.clone(), driver);
         let cache = Cache::new(base.clone(), Rc::clone(&requests), params);
-        Rc::new(Self { name, base: base.clone(), requests, cache, openers: Cell::new(0) })
+        Rc::new(Self {
+            name,
+            base: base.clone(),
+            pins: Rc::clone(pins),
+            requests,
+            cache,
+            openers: Cell::new(0),
+        })
     }
 
     /// Its name.

@@ -62,7 +62,7 @@ impl BlockDevice {
     /// Books a system call.
     fn system_call(&self, cpu: &Cpu) -> platform::cpu::Booking {
         let part = cpu.book(Part::Block);
-        cpu.work(self.base.cores.costs.syscall);
+        cpu.work(self.base.costs().syscall);
         part
     }
 
@@ -75,7 +75,7 @@ impl BlockDevice {
             if changed {
                 self.cache.invalidate(cpu, offset, length);
             }
-            let (cache, pins) = (Rc::downgrade(&self.cache), Rc::clone(&self.base.pins));
+            let (cache, pins) = (Rc::downgrade(&self.cache), Rc::clone(&self.pins));
             let ended = Box::new(move |cpu: &Cpu, result| {
                 // Again, as Linux does: pages that were read meanwhile may hold what was there before.
                 if let Some(cache) = cache.upgrade().filter(|_| changed) {
@@ -113,7 +113,7 @@ impl BlockFile for OpenFile {
         let _part = self.device.system_call(cpu);
         // The programs' memory stays where it is until the device has read or written it.
         let held = requests.into_iter().map(|request| {
-            let pin = self.device.base.pins.pin(&request.memory);
+            let pin = self.device.pins.pin(&request.memory);
             (request, pin)
         });
         let dirty =
@@ -136,7 +136,7 @@ impl BlockFile for OpenFile {
                             Ok(()) => ready.push((request, pin)),
                             // The device has not what the program would find there.
                             Err(error) => {
-                                device.base.pins.unpin(pin);
+                                device.pins.unpin(pin);
                                 completions.push(IoDone { token: request.token, result: Err(error) });
                             }
                         }

@@ -20,9 +20,8 @@ use units::Bytes;
 
 pub use device::BlockDevice;
 
-use crate::cpu::Cores;
-use crate::mm::{Memory, Pins};
-use crate::tasks::Tasks;
+use crate::base::Base;
+use crate::mm::Pins;
 
 /// The block layer's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,26 +42,18 @@ impl Default for BlockParams {
     }
 }
 
-/// What block devices stand on.
-#[derive(Clone)]
-pub(crate) struct BlockBase {
-    pub cores: Rc<Cores>,
-    pub memory: Rc<Memory>,
-    pub tasks: Rc<Tasks>,
-    /// Memory that requests hold.
-    pub pins: Rc<Pins>,
-}
-
 /// All block devices of a kernel.
 pub struct Block {
-    base: BlockBase,
+    base: Base,
+    /// Memory that requests hold.
+    pins: Rc<Pins>,
     params: BlockParams,
     devices: RefCell<Vec<Rc<BlockDevice>>>,
 }
 
 impl Block {
-    pub(crate) fn new(base: BlockBase, params: BlockParams) -> Self {
-        Self { base, params, devices: RefCell::default() }
+    pub(crate) fn new(base: Base, pins: Rc<Pins>, params: BlockParams) -> Self {
+        Self { base, pins, params, devices: RefCell::default() }
     }
 
     /// The devices, in the order in which they came.
@@ -84,7 +75,7 @@ impl Block {
             false => wanted,
             true => (1..).map(|n| format!("{wanted}-{n}")).find(|name| !taken(name)).unwrap_or(wanted),
         };
-        let device = BlockDevice::new(&self.base, name.clone(), driver, self.params);
+        let device = BlockDevice::new((&self.base, &self.pins), name.clone(), driver, self.params);
         self.devices.borrow_mut().push(device);
         name
     }

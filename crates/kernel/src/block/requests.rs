@@ -12,8 +12,8 @@ use platform::storage::BlockCounters;
 use platform::tags::TagSet;
 use units::Time;
 
-use super::BlockBase;
 use super::split::{Piece, split};
+use crate::base::Base;
 
 /// Called once, when all pieces of a request have ended.
 pub(super) type Ended = Box<dyn FnOnce(&Cpu, Result<(), Error>)>;
@@ -60,7 +60,7 @@ struct HwQueue {
 /// All requests of a device.
 pub(super) struct Requests {
     me: Weak<Self>,
-    base: BlockBase,
+    base: Base,
     driver: RefCell<Option<Rc<dyn BlockDriver>>>,
     limits: BlockLimits,
     /// Shared with the other devices of the controller.
@@ -72,7 +72,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub fn new(base: BlockBase, driver: Rc<dyn BlockDriver>) -> Rc<Self> {
+    pub fn new(base: Base, driver: Rc<dyn BlockDriver>) -> Rc<Self> {
         let limits = driver.limits();
         let tags = driver.tags();
         let depth = usize::from(tags.depth());
@@ -139,7 +139,7 @@ impl Requests {
         memory: &[Segment],
         ended: Ended,
     ) -> Vec<Bio> {
-        cpu.work(self.base.cores.costs.block_submit);
+        cpu.work(self.base.costs().block_submit);
         let pieces = match self.pieces(op, offset, length, memory) {
             Ok(pieces) if !pieces.is_empty() => pieces,
             nothing => {
@@ -201,7 +201,7 @@ impl Requests {
         let mut merged: Vec<Bio> = Vec::with_capacity(bios.len());
         for bio in bios {
             if let Some(last) = merged.last_mut() {
-                cpu.work(self.base.cores.costs.block_merge);
+                cpu.work(self.base.costs().block_merge);
                 if last.piece.merge(&self.limits, &bio.piece) {
                     last.parents.extend(bio.parents);
                     self.count(|c| c.merges += 1);
@@ -317,7 +317,7 @@ impl Requests {
 
     fn end(&self, cpu: &Cpu, parents: Vec<Rc<Parent>>, result: Result<(), Error>) {
         let _part = cpu.book(Part::Block);
-        cpu.work(self.base.cores.costs.block_complete);
+        cpu.work(self.base.costs().block_complete);
         if result.is_err() {
             self.count(|c| c.errors += 1);
         }

@@ -26,6 +26,7 @@ pub(crate) use group::Member;
 pub use owned::IommuDomain;
 pub(crate) use remapping::MessageSource;
 
+use crate::base::Base;
 use crate::cpu::Cores;
 use crate::ground::formats::PageTable;
 use crate::log::Log;
@@ -108,10 +109,8 @@ pub(crate) struct Dma {
 }
 
 impl Dma {
-    pub fn new(
-        params: DmaParams,
-        (cores, memory, tasks, log): (Rc<Cores>, Rc<Memory>, Rc<Tasks>, Rc<Log>),
-    ) -> Self {
+    pub fn new(params: DmaParams, base: Base) -> Self {
+        let Base { cores, log, memory, tasks } = base;
         let domains = Numbers::new(1..=u16::MAX);
         let base = Rc::new(DmaBase { cores, memory, tasks, log, params, domains });
         Self { base, units: RefCell::default(), groups: RefCell::default() }

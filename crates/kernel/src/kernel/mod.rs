@@ -17,19 +17,18 @@ use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::pci::PciDriver;
 
 use crate::account::Ran;
-use crate::block::{Block, BlockBase, BlockParams};
+use crate::base::Base;
+use crate::block::{Block, BlockParams};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
 use crate::dma::{Dma, DmaParams};
 use crate::ground::{Ground, HostGround};
 use crate::irq::{Apics, Irqs, Softirqs};
-use crate::log::Log;
-use crate::mm::{Memory, Pins};
+use crate::mm::Pins;
 use crate::net::inet::Stack;
 use crate::net::namespace::Namespace;
 use crate::net::{InetParams, Net};
 use crate::pci::{Pci, PciParams};
-use crate::tasks::Tasks;
 
 use files::Files;
 pub(crate) use inner::Inner;
@@ -71,42 +70,22 @@ impl Kernel {
         let hw = hw.scoped();
         let inventory = ground.inventory();
         let cores = Cores::new(hw.clone(), ground, &inventory.cores, params.core, params.costs, params.sched);
-        let cores = Rc::new(cores);
-        let log = Rc::new(Log::new(Rc::clone(&cores)));
-        let memory = Rc::new(Memory::new(Rc::clone(&cores), &inventory));
-        let tasks = Tasks::new(Rc::clone(&cores));
+        let base = Base::new(cores, &inventory);
+        let Base { cores, log, memory, tasks } = base.clone();
         let apics = Rc::new(Apics::new(Rc::clone(&cores)));
         let softirqs = Softirqs::new(Rc::clone(&cores), Rc::clone(&apics));
         let irqs = Irqs::new(Rc::clone(&cores), Rc::clone(&apics), Rc::clone(&softirqs), Rc::clone(&tasks));
         let irqs = Rc::new(irqs);
-        let below = (Rc::clone(&cores), Rc::clone(&memory), Rc::clone(&tasks), Rc::clone(&log));
-        let dma = Rc::new(Dma::new(params.dma, below));
+        let dma = Rc::new(Dma::new(params.dma, base.clone()));
         let pins = Rc::new(Pins::default());
-        let block_base = BlockBase {
-            cores: Rc::clone(&cores),
-            memory: Rc::clone(&memory),
-            tasks: Rc::clone(&tasks),
-            pins: Rc::clone(&pins),
-        };
+        let net = Net::new(base.clone());
+        let inet = Stack::new(base.clone(), Rc::clone(&softirqs), Rc::downgrade(&net), params.inet);
+        let block = Block::new(base.clone(), Rc::clone(&pins), params.block);
         let inner = Rc::new_cyclic(|me: &Weak<Inner>| {
-            let net = Rc::new(Net::new(me.clone()));
-            let inet = Stack::new(
-                Rc::clone(&cores),
-                Rc::clone(&memory),
-                Rc::clone(&tasks),
-                Rc::clone(&softirqs),
-                Rc::downgrade(&net),
-                params.inet,
-            );
+            let face = Weak::<Inner>::clone(me);
+            let pci = Pci::new(params.pci, &inventory, base, Rc::clone(&irqs), Rc::clone(&dma), face);
             Inner {
-                pci: Rc::new(Pci::new(
-                    params.pci,
-                    &inventory,
-                    (Rc::clone(&cores), Rc::clone(&log)),
-                    Rc::clone(&irqs),
-                    Rc::clone(&dma),
-                    Weak::<Inner>::clone(me),
-                )),
+                cores,
                 log,
                 memory,
                 tasks,
@@ -114,13 +93,13 @@ impl Kernel {
                 softirqs,
                 irqs,
                 dma,
+                pci: Rc::new(pci),
+                pins,
+                files: Files::default(),
                 net,
                 inet,
                 namespaces: RefCell::default(),
-                block: Block::new(block_base, params.block),
-                files: Files::default(),
-                cores,
-                pins,
+                block,
             }
         });
         inner.net.connect(Rc::clone(&inner.inet) as _);

@@ -20,7 +20,7 @@ use wire::pcie::FunctionAddress;
 pub use device::NetDevice;
 pub use inet::{EcnMode, FragmentParams, InetParams, SteeringParams};
 
-use crate::kernel::Inner;
+use crate::base::Base;
 
 /// What is above the devices.
 pub trait Protocols {
@@ -64,7 +64,8 @@ pub trait NetRules {
 
 /// All network devices of a kernel, and the protocols above.
 pub struct Net {
-    kernel: Weak<Inner>,
+    me: Weak<Self>,
+    base: Base,
     devices: RefCell<Vec<Rc<NetDevice>>>,
     rules: RefCell<Option<Rc<dyn NetRules>>>,
     next: Cell<u32>,
@@ -72,14 +73,15 @@ pub struct Net {
 }
 
 impl Net {
-    pub(crate) fn new(kernel: Weak<Inner>) -> Self {
-        Self {
-            kernel,
+    pub(crate) fn new(base: Base) -> Rc<Self> {
+        Rc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            base,
             devices: RefCell::default(),
             rules: RefCell::new(None),
             next: Cell::new(0),
             protocols: RefCell::new(None),
-        }
+        })
     }
 
     /// Puts protocols above the devices, those there are and those to come.
@@ -107,7 +109,7 @@ impl Net {
     pub(crate) fn add(&self, driver: Rc<dyn NetDriver>) -> Rc<NetDevice> {
         let number = self.next.replace(self.next.get() + 1);
         let name = driver.name().unwrap_or_else(|| self.name_for(&*driver));
-        let device = NetDevice::new(self.kernel.clone(), number, name.clone(), driver);
+        let device = NetDevice::new(self, number, name.clone(), driver);
         self.devices.borrow_mut().push(Rc::clone(&device));
         if let Some(protocols) = self.protocols() {
             protocols.device_added(&device);

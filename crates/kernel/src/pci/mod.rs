@@ -28,6 +28,7 @@ pub use backend::{Backend, Message};
 pub(crate) use function::Function;
 pub use tree::{FunctionInfo, TreeText};
 
+use crate::base::Base;
 use crate::cpu::Cores;
 use crate::dma::{BarOwners, Dma};
 use crate::ground::Inventory;
@@ -75,15 +76,15 @@ impl Pci {
     pub fn new(
         params: PciParams,
         inventory: &Inventory,
-        (cores, log): (Rc<Cores>, Rc<Log>),
+        base: Base,
         irqs: Rc<Irqs>,
         dma: Rc<Dma>,
         face: Weak<dyn Kernel>,
     ) -> Self {
         Self {
             params,
-            cores,
-            log,
+            cores: base.cores,
+            log: base.log,
             irqs,
             dma,
             face,

@@ -29,8 +29,9 @@ use platform::sync::WaitQueue;
 use self::back::PageWrite;
 pub(super) use self::errors::Heard;
 use self::errors::WriteErrors;
+use super::BlockParams;
 use super::requests::Requests;
-use super::{BlockBase, BlockParams};
+use crate::base::Base;
 
 /// A page's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +70,7 @@ impl CachePage {
 /// The pages of a device.
 pub(super) struct Cache {
     me: Weak<Self>,
-    base: BlockBase,
+    base: Base,
     requests: Rc<Requests>,
     params: BlockParams,
     pages: RefCell<BTreeMap<u64, Rc<CachePage>>>,
@@ -87,7 +88,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub fn new(base: BlockBase, requests: Rc<Requests>, params: BlockParams) -> Rc<Self> {
+    pub fn new(base: Base, requests: Rc<Requests>, params: BlockParams) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             base,
@@ -149,7 +150,7 @@ impl Cache {
 impl Cache {
     /// The page there, made if there is none; whether it was made, and is to be filled by who made it.
     fn page(&self, cpu: &Cpu, index: u64, policy: Policy) -> Result<(Rc<CachePage>, bool), Error> {
-        cpu.work(self.base.cores.costs.cache_page);
+        cpu.work(self.base.costs().cache_page);
         let known = self.pages.borrow().get(&index).cloned();
         if let Some(page) = known {
             page.used.set(true);

@@ -15,7 +15,7 @@ impl NetCore for NetDevice {
     }
 
     fn receive(&self, cpu: &Cpu, napi: &NapiHandle, queue: u16, packet: Packet) {
-        let (Some(kernel), Some(me)) = (self.kernel.upgrade(), self.me.upgrade()) else { return };
+        let Some(me) = self.me.upgrade() else { return };
         let _part = cpu.book(Part::Net);
         if let Some(upper) = self.upper() {
             self.count(|c| {
@@ -24,7 +24,7 @@ impl NetCore for NetDevice {
             });
             return upper.receive(cpu, napi, queue, packet);
         }
-        cpu.work(kernel.cores.costs.net_receive);
+        cpu.work(self.base.costs().net_receive);
         if let Some(place) = self.polls.borrow_mut().get_mut(usize::from(queue))
             && place.is_none()
         {
@@ -91,8 +91,7 @@ impl NetCore for NetDevice {
             return;
         }
         self.queues.iter().for_each(|queue| queue.room.wake_all());
-        let Some(kernel) = self.kernel.upgrade() else { return };
-        kernel.log.write(format!("{}: link is {}", self.name, if up { "up" } else { "down" }));
+        self.base.log.write(format!("{}: link is {}", self.name, if up { "up" } else { "down" }));
         if let Some(upper) = self.upper() {
             return upper.changed();
         }
@@ -106,8 +105,8 @@ impl NetCore for NetDevice {
             self.stop(cpu).await;
             self.forget_driver();
             self.queues.iter().for_each(|queue| queue.start(cpu.now()));
-            if let Some(kernel) = self.kernel.upgrade() {
-                kernel.net.remove(&self);
+            if let Some(net) = self.net.upgrade() {
+                net.remove(&self);
             }
             if let Some(upper) = self.upper() {
                 upper.changed();

@@ -18,14 +18,17 @@ use wire::ethernet::MacAddr;
 
 use super::Protocols;
 use super::queue::TxQueue;
-use crate::kernel::Inner;
+use crate::base::Base;
+use crate::net::Net;
 
 /// The payload of an Ethernet frame without jumbo frames (IEEE 802.3).
 const USUAL_MTU: u16 = 1500;
 
 /// A network device.
 pub struct NetDevice {
-    kernel: Weak<Inner>,
+    base: Base,
+    /// All devices.
+    net: Weak<Net>,
     me: Weak<Self>,
     name: String,
     number: u32,
@@ -49,10 +52,11 @@ pub struct NetDevice {
 }
 
 impl NetDevice {
-    pub(super) fn new(kernel: Weak<Inner>, number: u32, name: String, driver: Rc<dyn NetDriver>) -> Rc<Self> {
+    pub(super) fn new(net: &Net, number: u32, name: String, driver: Rc<dyn NetDriver>) -> Rc<Self> {
         let limits = driver.limits();
         Rc::new_cyclic(|me| Self {
-            kernel,
+            base: net.base.clone(),
+            net: Weak::clone(&net.me),
             me: me.clone(),
             name,
             number,
@@ -80,7 +84,7 @@ impl NetDevice {
     /// The protocols above it.
     pub(super) fn protocols(&self) -> Option<Rc<dyn Protocols>> {
         let namespace = self.namespace.borrow().as_ref().and_then(Weak::upgrade);
-        namespace.or_else(|| self.kernel.upgrade()?.net.protocols())
+        namespace.or_else(|| self.net.upgrade()?.protocols())
     }
 
     /// Puts other protocols above it. Those that it had forget it.

@@ -16,8 +16,7 @@ impl NetDevice {
     /// If the packet was dropped: there is no link, or no room. It has been released.
     pub fn transmit(&self, cpu: &Cpu, packet: Packet, more: bool) -> Result<(), Error> {
         let _part = cpu.book(Part::Net);
-        let Some(kernel) = self.kernel.upgrade() else { return Err(Error::NoDevice) };
-        let costs = kernel.cores.costs;
+        let costs = self.base.costs();
         cpu.work(costs.net_transmit);
         if !self.can_send() {
             self.count(|c| c.tx_no_link += 1);
@@ -106,12 +105,14 @@ impl NetDevice {
     /// Gives the driver what waits, as far as it goes.
     pub(super) fn run_queue(&self, cpu: &Cpu, number: u16) {
         let queue = &self.queues[usize::from(number)];
-        let Some(kernel) = self.kernel.upgrade().filter(|_| !queue.busy.get()) else { return };
+        if queue.busy.get() {
+            return;
+        }
         queue.busy.set(true);
         while queue.is_open()
             && let Some(packet) = queue.take()
         {
-            cpu.work(kernel.cores.costs.net_queue);
+            cpu.work(self.base.costs().net_queue);
             if let Err(packet) = self.give(cpu, number, packet, !queue.is_empty()) {
                 queue.put_back(packet);
             }

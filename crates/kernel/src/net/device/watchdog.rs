@@ -13,7 +13,7 @@ const STUCK_AFTER: Duration = Duration::from_ms(5_000);
 impl NetDevice {
     /// The task that looks after full queues. It sleeps without a timer while none is.
     pub(super) fn start_watchdog(&self) {
-        let (Some(kernel), me) = (self.kernel.upgrade(), self.me.clone()) else { return };
+        let me = self.me.clone();
         let program = move |cpu: Cpu| -> Async<'static, ()> {
             Box::pin(async move {
                 let Some(me) = me.upgrade() else { return };
@@ -27,7 +27,7 @@ impl NetDevice {
                 }
             })
         };
-        kernel.tasks.spawn(TaskParams::named(format!("watchdog/{}", self.name)), Box::new(program));
+        self.base.tasks.spawn(TaskParams::named(format!("watchdog/{}", self.name)), Box::new(program));
     }
 
     /// Tells the driver of queues that have been full for too long.
@@ -36,9 +36,7 @@ impl NetDevice {
             let is_stuck = queue.stopped_since().is_some_and(|since| cpu.now() >= since + STUCK_AFTER);
             let Some(driver) = self.driver().filter(|_| is_stuck && self.up.get()) else { continue };
             self.count(|c| c.tx_timeouts += 1);
-            if let Some(kernel) = self.kernel.upgrade() {
-                kernel.log.write(format!("{}: sending queue {number} is stuck", self.name));
-            }
+            self.base.log.write(format!("{}: sending queue {number} is stuck", self.name));
             // It gets as long again.
             queue.start(cpu.now());
             queue.stop(cpu.now());

@@ -10,7 +10,7 @@ use platform::cpu::Cpu;
 use platform::memory::{PAGE, Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet, PacketOwner, TxFlow};
 
-use crate::cpu::Cores;
+use crate::base::Base;
 use crate::mm::Memory;
 
 /// Bytes for the headers of a packet (Linux: the linear part of an skb, 512 bytes with its shared info).
@@ -23,25 +23,23 @@ const PACKET_STRUCTURE: u32 = 256;
 
 /// Small pieces for headers and socket structures, by node, the warmest on top.
 pub struct Heads {
-    cores: Rc<Cores>,
-    memory: Rc<Memory>,
+    base: Base,
     free: Vec<RefCell<Vec<PhysAddr>>>,
     pages: RefCell<Vec<Pages>>,
 }
 
 impl Heads {
-    pub fn new(cores: Rc<Cores>, memory: Rc<Memory>) -> Rc<Self> {
-        let nodes = memory.usage().len();
+    pub fn new(base: Base) -> Rc<Self> {
+        let nodes = base.memory.usage().len();
         Rc::new(Self {
-            cores,
-            memory,
+            base,
             free: (0..nodes).map(|_| RefCell::default()).collect(),
             pages: RefCell::default(),
         })
     }
 
     fn list_of(&self, at: PhysAddr) -> &RefCell<Vec<PhysAddr>> {
-        let node = self.memory.node_of(at).unwrap_or_default();
+        let node = self.base.memory.node_of(at).unwrap_or_default();
         &self.free[usize::from(node.0)]
     }
 
@@ -49,10 +47,10 @@ impl Heads {
     pub fn take(&self, cpu: &Cpu) -> Result<PhysAddr, Error> {
         let free = &self.free[usize::from(cpu.node().0)];
         if let Some(at) = free.borrow_mut().pop() {
-            cpu.work(self.cores.costs.page);
+            cpu.work(self.base.costs().page);
             return Ok(at);
         }
-        let pages = self.memory.take(cpu, 0, Policy::Local)?;
+        let pages = self.base.memory.take(cpu, 0, Policy::Local)?;
         self.pages.borrow_mut().push(pages);
         let mut free = self.list_of(pages.start).borrow_mut();
         free.extend((1..PAGE / HEAD).map(|n| pages.start + n * HEAD));
@@ -61,7 +59,7 @@ impl Heads {
 
     /// Gives a piece back to those of its node, whoever sent what it held.
     pub fn give(&self, cpu: &Cpu, at: PhysAddr) {
-        cpu.work(self.cores.costs.page);
+        cpu.work(self.base.costs().page);
         self.list_of(at).borrow_mut().push(at);
     }
 }

@@ -139,7 +139,7 @@ impl Stack {
         let mut outgoing = Outgoing::bare(source, to, protocol::ICMP, head);
         if !rest.is_empty() {
             let order = Pages::order_for(rest.len() as u64);
-            let hold = Hold::pages(&self.memory, cpu, order)?;
+            let hold = Hold::pages(&self.base.memory, cpu, order)?;
             if hold.pages.len() < rest.len() as u64 {
                 Hold::Pages(hold).let_go(cpu);
                 return Err(Error::NoMemory);

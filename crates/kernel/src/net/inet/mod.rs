@@ -40,11 +40,9 @@ pub use inet::fragments::FragmentParams;
 pub use inet::tcp::EcnMode;
 
 use super::Net;
+use crate::base::Base;
 use crate::costs::KernelCosts;
-use crate::cpu::Cores;
 use crate::irq::Softirqs;
-use crate::mm::Memory;
-use crate::tasks::Tasks;
 use buffers::{Heads, Piece};
 use icmp::Icmp;
 use interfaces::Interfaces;
@@ -88,9 +86,7 @@ impl InetParams {
 /// A kernel's Internet protocols.
 pub(crate) struct Stack {
     me: Weak<Self>,
-    cores: Rc<Cores>,
-    memory: Rc<Memory>,
-    tasks: Rc<Tasks>,
+    base: Base,
     softirqs: Rc<Softirqs>,
     /// The devices, which hold the protocols.
     net: Weak<Net>,
@@ -113,22 +109,13 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// Above devices, on parts of the kernel.
-    pub fn new(
-        cores: Rc<Cores>,
-        memory: Rc<Memory>,
-        tasks: Rc<Tasks>,
-        softirqs: Rc<Softirqs>,
-        net: Weak<Net>,
-        params: InetParams,
-    ) -> Rc<Self> {
+    pub fn new(base: Base, softirqs: Rc<Softirqs>, net: Weak<Net>, params: InetParams) -> Rc<Self> {
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             interfaces: Interfaces::default(),
-            heads: Heads::new(Rc::clone(&cores), Rc::clone(&memory)),
+            heads: Heads::new(base.clone()),
             loopback: Loopback::new(me.clone(), Rc::clone(&softirqs)),
-            cores,
-            memory,
-            tasks,
+            base,
             softirqs,
             net,
             params,
@@ -147,13 +134,11 @@ impl Stack {
 
     /// Others with the same settings.
     pub fn another(&self) -> Rc<Self> {
-        let (cores, memory, tasks) =
-            (Rc::clone(&self.cores), Rc::clone(&self.memory), Rc::clone(&self.tasks));
-        Self::new(cores, memory, tasks, Rc::clone(&self.softirqs), Weak::clone(&self.net), self.params)
+        Self::new(self.base.clone(), Rc::clone(&self.softirqs), Weak::clone(&self.net), self.params)
     }
 
     fn costs(&self) -> &KernelCosts {
-        &self.cores.costs
+        self.base.costs()
     }
 
     fn count(&self, change: impl FnOnce(&mut InetCounters)) {

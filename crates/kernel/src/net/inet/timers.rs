@@ -60,7 +60,7 @@ impl Stack {
                     }
                 })
             };
-            self.tasks.spawn(TaskParams::named("inet-timers"), Box::new(program));
+            self.base.tasks.spawn(TaskParams::named("inet-timers"), Box::new(program));
         }
     }
 

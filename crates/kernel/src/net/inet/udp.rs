@@ -145,7 +145,7 @@ impl Socket {
         outgoing.flow = Some(&self.flow);
         outgoing.socket = Some(self.me.clone() as _);
         if from.length > 0 {
-            let hold = Hold::pages(&stack.memory, cpu, Pages::order_for(from.length.into()))?;
+            let hold = Hold::pages(&stack.base.memory, cpu, Pages::order_for(from.length.into()))?;
             if hold.pages.len() < u64::from(from.length) {
                 Hold::Pages(hold).let_go(cpu);
                 return Err(Error::NoMemory);

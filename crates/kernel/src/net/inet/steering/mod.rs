@@ -135,7 +135,7 @@ impl Stack {
     /// A program uses a flow's socket on this core.
     pub(super) fn used_here(&self, cpu: &Cpu, flow: FlowKey) {
         if self.steering.is_on() {
-            self.steering.cores.note(&self.memory, cpu, hash_of(&flow));
+            self.steering.cores.note(&self.base.memory, cpu, hash_of(&flow));
         }
     }
 
@@ -153,7 +153,7 @@ impl Stack {
     fn send_to_core(&self, cpu: &Cpu, ring: Ring, key: FlowKey, up: Upward) {
         let steering = &self.steering;
         let hash = hash_of(&key);
-        let wanted = steering.cores.find(&self.memory, cpu, hash);
+        let wanted = steering.cores.find(&self.base.memory, cpu, hash);
         if let Some(wanted) = wanted.filter(|_| steering.params.arfs) {
             self.ask_device(cpu, ring, key, wanted);
         }
@@ -162,7 +162,7 @@ impl Stack {
         }
         let backlogs = &steering.backlogs;
         let is_done = |core, until| backlogs.of(core).is_none_or(|backlog| backlog.has_done(until));
-        let here = steering.flows.core_for(&self.memory, cpu, hash, wanted, is_done);
+        let here = steering.flows.core_for(&self.base.memory, cpu, hash, wanted, is_done);
         match here {
             // Nothing of it waits elsewhere, and this is its core (Linux puts it into the own backlog).
             Some((core, until)) if core == cpu.id() && is_done(core, until) => self.hand_up(cpu, up),
@@ -248,6 +248,6 @@ impl Stack {
                 }
             })
         };
-        self.tasks.spawn(TaskParams::named("arfs"), Box::new(program));
+        self.base.tasks.spawn(TaskParams::named("arfs"), Box::new(program));
     }
 }

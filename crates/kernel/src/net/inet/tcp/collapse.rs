@@ -29,7 +29,7 @@ impl TcpSocket {
     pub(super) fn collapse(&self, cpu: &Cpu) {
         let Some(stack) = self.stack.upgrade() else { return };
         let mut used_up = Vec::new();
-        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, &stack.memory, &pieces) {
+        self.connection.borrow_mut().collapse(|pieces| match copied(cpu, &stack.base.memory, &pieces) {
             Some(one) => {
                 used_up.extend(pieces);
                 Ok(one)

@@ -130,7 +130,7 @@ impl TcpSocket {
         let (at, room) = match room {
             Some(room) => room,
             None => {
-                let pages = Hold::pages(&stack.memory, cpu, ORDER)?;
+                let pages = Hold::pages(&stack.base.memory, cpu, ORDER)?;
                 self.buffer.borrow_mut().open(cpu, pages);
                 self.buffer.borrow().room().ok_or(Error::NoMemory)?
             }

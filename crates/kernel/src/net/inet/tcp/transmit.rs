@@ -128,7 +128,7 @@ impl TcpSocket {
         let (runs, holds) = self.buffer.borrow().runs(segment.data.clone(), usize::MAX);
         let length: u64 = runs.iter().map(|f| u64::from(f.length)).sum();
         let order = platform::memory::Pages::order_for(length);
-        let copy = Hold::pages(&stack.memory, cpu, order);
+        let copy = Hold::pages(&stack.base.memory, cpu, order);
         if let Ok(copy) = copy {
             if copy.pages.len() >= length {
                 let mut done = 0;
