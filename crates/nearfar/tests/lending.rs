@@ -53,7 +53,7 @@ fn a_borrowed_drive_is_read_whatever_the_iommus_do() {
 
 #[test]
 fn what_is_written_through_a_lease_is_read_back() {
-    let copy = "dd if=/dev/zero of=/dev/nvme0n1 bs=64k count=16 oflag=direct";
+    let copy = "dd if=/dev/urandom of=/dev/nvme0n1 bs=64k count=16 oflag=direct verify=yes";
     let done = cluster(["strict", "strict"], "", &program("a", "0", copy));
     report(&done, "dd");
 }

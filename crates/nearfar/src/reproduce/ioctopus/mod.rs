@@ -25,7 +25,7 @@ use storage::Drives;
 /// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9); the paper's axes are lost.
 const BUFFERS: [u32; 7] = [64, 256, 1024, 1500, 4096, 16384, 65536];
 const FRAMES: [u32; 6] = [64, 128, 256, 512, 1024, 1500];
-const MESSAGES: [u32; 5] = [1, 64, 1024, 8192, 65536];
+const MESSAGES: [u32; 7] = [1, 64, 1024, 4096, 8192, 16384, 65536];
 
 /// What gives values.
 type Experiment = Box<dyn Fn(&Bench) -> Result<Values, String> + Sync + Send>;
