@@ -32,6 +32,8 @@ record! {
         nvme_cost: BTreeMap<String, Figure<Cycles>>,
         /// What a guest's being left costs, and what follows.
         virt_cost: BTreeMap<String, Figure<Cycles>>,
+        /// What a packet costs a thread that serves virtual NICs, its copies apart.
+        vhost_cost: BTreeMap<String, Figure<Cycles>>,
         /// How it reads ahead and caches blocks.
         block: BlockFile,
         /// How it shares cores.

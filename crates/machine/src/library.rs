@@ -19,6 +19,7 @@ macro_rules! built_in {
 const BUILT_IN: &[(&str, &str)] = built_in![
     "machines/dell-r720.toml",
     "machines/dell-r730.toml",
+    "machines/dell-r840.toml",
     "machines/dolphin-e5-1650v4.toml",
     "machines/dolphin-e5-2603v4.toml",
     "machines/dell-t430.toml",

@@ -1,15 +1,15 @@
-//! What exits cost.
+//! What exits and virtual NICs cost.
 
 macro_rules! costs {
-    ($($(#[$doc:meta])* $name:ident = $value:expr,)*) => {
-        /// Costs of the hypervisor's parts, in cycles of the host's cores.
+    ($(#[$about:meta])* $costs:ident { $($(#[$doc:meta])* $name:ident = $value:expr,)* }) => {
+        $(#[$about])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub struct VirtCosts {
+        pub struct $costs {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl VirtCosts {
-            /// KVM on Haswell or Broadwell, as `machines/kernels/linux.toml` has it with its sources.
+        impl $costs {
+            /// KVM and vhost-net on Haswell or Broadwell, as `machines/kernels/linux.toml` has them with their sources.
             pub const fn linux() -> Self {
                 Self { $($name: $value,)* }
             }
@@ -29,6 +29,8 @@ macro_rules! costs {
 }
 
 costs! {
+    /// Costs of the hypervisor's parts, in cycles of the host's cores.
+    VirtCosts {
     /// Leaving the guest and entering it again (facts of an X5570 and an i7-3960X).
     exit = 1_700,
     /// What user space does for an access to configuration space or to emulated registers, beyond the exit.
@@ -42,4 +44,24 @@ costs! {
     forward = 200,
     /// From one core's kick until another has left its guest: an interrupt between cores.
     kick = 2_500,
+    }
+}
+
+costs! {
+    /// What the hypervisor's part of a packet's way costs, in cycles of the host's cores; copies, rings and the driver cost by
+    /// themselves.
+    NetCosts {
+        /// To find the port of a packet.
+        switch = 400,
+        /// To give a packet to a guest.
+        receive = 700,
+        /// To take a packet of a guest.
+        send = 700,
+        /// To interrupt a guest.
+        interrupt = 400,
+        /// Of the exit's handler that wakes a context.
+        kick = 400,
+        /// A turn of a context apart from its packets.
+        turn = 200,
+    }
 }

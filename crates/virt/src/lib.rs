@@ -15,7 +15,7 @@
 //! | `vfio` | functions that are passed through, by the host or by who mediates others |
 //! | `ground` | what the guest's kernel stands on |
 //! | `exits` | why guests are left, counted |
-//! | `costs` | what exits cost |
+//! | `costs` | what exits and virtual NICs cost |
 //! | `net/` | virtual NICs and the I/O threads that serve them |
 //! | `placement/` | where virtual machines and I/O threads run |
 //!
@@ -39,7 +39,7 @@ mod vfio;
 mod vm;
 
 pub use bus::{BarPart, Behind, GuestDevice};
-pub use costs::VirtCosts;
+pub use costs::{NetCosts, VirtCosts};
 pub use exits::{Exit, Exits};
 pub use function::{GuestFunction, GuestMessage};
 pub use interrupts::{GuestInterrupts, InterruptSupport};

@@ -256,6 +256,8 @@ pub struct Vm {
     container: Rc<Container>,
     /// The slots of functions of the host; none of one that has gone.
     slots: RefCell<BTreeMap<FunctionAddress, Option<u8>>>,
+    /// What is told that its guest has gone.
+    told: RefCell<Vec<Box<dyn Fn(&Cpu)>>>,
 }
 
 impl Vm {
@@ -329,6 +331,7 @@ impl Vm {
             params: params.kernel,
             container,
             slots: RefCell::default(),
+            told: RefCell::default(),
         });
         for device in functions {
             let at = device.address();
@@ -577,6 +580,7 @@ impl Vm {
         self.machine.vcpus.iter().for_each(Vcpu::forget);
         let vm = Rc::clone(self);
         self.in_task("reset", async move |_, cpu: &Cpu| {
+            vm.told.borrow().iter().for_each(|end| end(cpu));
             for device in vm.machine.bus.devices() {
                 device.reset(cpu).await;
             }
@@ -586,7 +590,18 @@ impl Vm {
         })
     }
 
+    /// Lets `end` happen when its guest has gone without a word: it was killed or reset, and what it has given is not to be touched.
+    pub(crate) fn at_end(&self, end: impl Fn(&Cpu) + 'static) {
+        self.told.borrow_mut().push(Box::new(end));
+    }
+
+    /// Whether it has been ended.
+    pub fn has_ended(&self) -> bool {
+        self.machine.wanted.get() == Wanted::End
+    }
+
     async fn close(&self, cpu: &Cpu) {
+        self.told.borrow().iter().for_each(|end| end(cpu));
         for device in self.machine.bus.devices() {
             device.close(cpu).await;
         }

@@ -57,6 +57,11 @@ impl Kernel {
         task.times.borrow().of(part)
     }
 
+    /// What a task that has not ended has computed so far.
+    pub fn task_busy(&self, task: TaskId) -> Duration {
+        Part::ALL.iter().map(|&part| self.task_time(task, part)).sum()
+    }
+
     /// Busy time of a core by part.
     pub fn core_times(&self, cpu: CpuId) -> Times {
         self.inner.cores.times(cpu)

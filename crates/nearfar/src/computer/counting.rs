@@ -138,6 +138,13 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
     for (vm, setup) in host.vms().iter().zip(&setup.vms) {
         reading.add_vm(&setup.name, vm);
     }
+    let with_nic = setup.vms.iter().filter(|vm| vm.nic.is_some());
+    for (nic, vm) in host.vnics().iter().zip(with_nic) {
+        reading.add_virtual_nic(&vm.name, nic);
+    }
+    for (name, network) in host.uplinks() {
+        reading.add_uplink(&name, &network);
+    }
     reading
 }
 

@@ -254,12 +254,7 @@ impl<'a> Events<'a> {
                 self.tell(n, computers, async { Ok(()) });
             }
             Action::Device { device, present } => {
-                let out = &mut computers.connections.get_mut().out;
-                match present {
-                    true => out.remove(device),
-                    false => out.insert(*device),
-                };
-                computers.settle();
+                computers.set_present(*device, *present);
                 self.tell(n, computers, async { Ok(()) });
             }
             Action::Crash(host) => {

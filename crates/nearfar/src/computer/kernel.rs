@@ -12,7 +12,7 @@ use drivers::team::TeamCosts;
 use drivers::virtio_net::VirtioNetCosts;
 use machine::{Diagnostics, DmaMode, Ecn, Figure, HostSetup, KernelFile};
 use units::Cycles;
-use virt::VirtCosts;
+use virt::{NetCosts, VirtCosts};
 
 use crate::topology::narrow;
 
@@ -89,6 +89,7 @@ fn costs(host: &HostSetup) -> Result<KernelCosts, Diagnostics> {
     // What the drivers are given is looked at here, where a complaint can be made.
     driver_costs(host)?;
     virt_costs(host)?;
+    net_costs(host)?;
     table(host, "cost", &host.kernel.cost, KernelCosts::NAMES, |cycles| KernelCosts::by_name(cycles))
 }
 
@@ -133,6 +134,14 @@ pub fn virt_costs(host: &HostSetup) -> Result<VirtCosts, Diagnostics> {
     table(host, "virt_cost", &host.kernel.virt_cost, VirtCosts::NAMES, |cycles| VirtCosts::by_name(cycles))
 }
 
+/// What a kernel's file says of the costs of virtual NICs.
+///
+/// # Errors
+/// If it lacks a cost or names one that there is not.
+pub fn net_costs(host: &HostSetup) -> Result<NetCosts, Diagnostics> {
+    table(host, "vhost_cost", &host.kernel.vhost_cost, NetCosts::NAMES, |cycles| NetCosts::by_name(cycles))
+}
+
 /// A table of costs by name.
 fn table<T>(
     host: &HostSetup,
@@ -174,6 +183,7 @@ mod tests {
         assert_eq!(virtio_net, Ok(VirtioNetCosts::linux()));
         assert_eq!(NvmeCosts::by_name(|name| cycles(&file.nvme_cost, name)), Ok(NvmeCosts::linux()));
         assert_eq!(VirtCosts::by_name(|name| cycles(&file.virt_cost, name)), Ok(VirtCosts::linux()));
+        assert_eq!(NetCosts::by_name(|name| cycles(&file.vhost_cost, name)), Ok(NetCosts::linux()));
         let block = BlockParams::default();
         assert_eq!(file.block.read_ahead.value, block.read_ahead);
         assert_eq!(

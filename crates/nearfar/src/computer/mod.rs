@@ -531,6 +531,15 @@ impl Computers {
         self.connections.borrow_mut().settle(&self.simulation, &self.hosts, cables);
     }
 
+    /// Takes a device of a host out of its slot, or puts it back.
+    pub(crate) fn set_present(&self, device: (usize, usize), present: bool) {
+        match present {
+            true => self.connections.borrow_mut().out.remove(&device),
+            false => self.connections.borrow_mut().out.insert(device),
+        };
+        self.settle();
+    }
+
     /// Devices without power, or out of their slots.
     fn absent(&self) -> BTreeSet<EndpointId> {
         let connections = self.connections.borrow();

@@ -15,7 +15,7 @@ use platform::device::PortIndex;
 use platform::kernel::TaskParams;
 use platform::pci::{PciDevice, PciDriver};
 use platform::sync::Completion;
-use virt::net::{NetCosts, Network, Vnic};
+use virt::net::{Network, Vnic};
 use virt::placement::{Managed, Manager, Policy, Scheduler, Thresholds};
 use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
 use wire::ethernet::MacAddr;
@@ -207,7 +207,7 @@ impl HostVms {
         let mut interfaces = self.setup.interfaces.iter();
         let own = interfaces.find(|interface| (interface.port.1, interface.port.2) == (uplink, 0));
         let device = own.map_or_else(String::new, |interface| interface.name.clone());
-        let network = Network::new(&host.kernel, &device, NetCosts::vhost());
+        let network = Network::new(&host.kernel, &device, kernel::net_costs(&self.setup)?);
         let host = host.name.clone();
         let network = network.map_err(|problem| ComputerError::Network { host, device, problem })?;
         self.networks.borrow_mut().insert(uplink, Rc::clone(&network));
@@ -223,7 +223,14 @@ impl Computer {
 
     /// What is above its uplinks, in the scenario's order.
     pub fn networks(&self) -> Vec<Rc<Network>> {
-        self.vms.as_ref().map(|own| own.networks.borrow().values().cloned().collect()).unwrap_or_default()
+        self.uplinks().into_iter().map(|(_, network)| network).collect()
+    }
+
+    /// What is above its uplinks, by the name of each.
+    pub fn uplinks(&self) -> Vec<(String, Rc<Network>)> {
+        let Some(own) = &self.vms else { return Vec::new() };
+        let name = |uplink: usize| own.setup.devices[uplink].name.clone().unwrap_or_default();
+        own.networks.borrow().iter().map(|(&uplink, network)| (name(uplink), Rc::clone(network))).collect()
     }
 
     /// What schedules its virtual machines.

@@ -12,6 +12,7 @@ use platform::cpu::{CpuId, Part};
 use platform::device::{FunctionIndex, PortIndex};
 use platform::ethernet::EthernetPort;
 use units::{Bytes, Duration, Time};
+use virt::net::{Network, Vnic};
 use virt::{Exit, Vm};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::nic::registers::counter;
@@ -172,6 +173,30 @@ impl Reading {
             self.add(format!("vm-{name}/{field}"), Unit::Events, value);
         }
         self.add(format!("vm-{name}/held"), Unit::Kept, vm.memory().pinned().get());
+    }
+
+    pub(crate) fn add_virtual_nic(&mut self, vm: &str, nic: &Vnic) {
+        let counters = nic.counters();
+        let fields = [
+            ("received", Unit::Events, counters.received),
+            ("received-bytes", Unit::Bytes, counters.received_bytes),
+            ("dropped", Unit::Events, counters.dropped),
+            ("sent", Unit::Events, counters.sent),
+            ("sent-bytes", Unit::Bytes, counters.sent_bytes),
+            ("malformed", Unit::Events, counters.malformed),
+            ("interrupts", Unit::Events, counters.interrupts),
+        ];
+        for (field, unit, value) in fields {
+            self.add(format!("vm-{vm}/nic/{field}"), unit, value);
+        }
+    }
+
+    pub(crate) fn add_uplink(&mut self, name: &str, network: &Network) {
+        for context in network.contexts() {
+            let place = format!("{name}/io-thread{}", context.number);
+            self.time(format!("{place}/busy"), network.busy(context.number));
+            self.add(format!("{place}/received"), Unit::Events, context.received());
+        }
     }
 
     fn memory(&mut self, memory: &MemorySystem) {

@@ -52,9 +52,9 @@ impl Context {
         }
     }
 
-    /// Its task.
-    pub fn task(&self) -> Option<TaskId> {
-        self.task.get()
+    /// Packets that came by its queue.
+    pub fn received(&self) -> u64 {
+        self.received.get()
     }
 
     pub(super) fn has_work(&self) -> bool {

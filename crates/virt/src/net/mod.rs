@@ -31,7 +31,9 @@ use platform::irq::NapiHandle;
 use platform::kernel::TaskParams;
 use platform::net::{MacAddr, NetDriver, NetUpper, Packet, PacketDevice};
 use platform::virtio::VirtualNic;
+use units::Duration;
 
+use crate::costs::NetCosts;
 use crate::vm::Vm;
 pub use context::Context;
 use vnic::GuestNic;
@@ -41,33 +43,6 @@ pub use vnic::{Vnic, VnicCounters};
 const BUDGET: usize = 64;
 /// Packets that a context copies before the simulation catches up.
 const TURN: usize = 4;
-
-/// What the hypervisor's part of a packet's way costs, in cycles; copies, rings and the driver cost by themselves.
-///
-/// Together with these a packet takes about 2,000 cycles each way (assumed: vhost-net's threads are known to pass 1 to 1.5 million
-/// packets a second at about 3 GHz).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NetCosts {
-    /// To find the port of a packet (assumed: a part of those 2,000 cycles).
-    pub switch: u64,
-    /// To give a packet to a guest (assumed: a part of those 2,000 cycles).
-    pub receive: u64,
-    /// To take a packet of a guest (assumed: a part of those 2,000 cycles).
-    pub send: u64,
-    /// To interrupt a guest (assumed: as a write to an eventfd).
-    pub interrupt: u64,
-    /// Of the exit's handler that wakes a context (assumed: as a write to an eventfd).
-    pub kick: u64,
-    /// A turn of a context apart from its packets (assumed: a look at two lists).
-    pub turn: u64,
-}
-
-impl NetCosts {
-    /// Those of vhost-net on Linux.
-    pub const fn vhost() -> Self {
-        Self { switch: 400, receive: 700, send: 700, interrupt: 400, kick: 400, turn: 200 }
-    }
-}
 
 /// Virtual NICs above one uplink.
 pub struct Network {
@@ -146,9 +121,21 @@ impl Network {
         self.vnics.borrow().values().cloned().collect()
     }
 
-    /// Gives a guest a virtual NIC, served by a context: the way to it for its driver.
+    /// For how long a context has computed.
+    pub fn busy(&self, context: usize) -> Duration {
+        let task = self.contexts[context].task.get();
+        task.zip(self.kernel.upgrade()).map_or(Duration::ZERO, |(task, kernel)| kernel.task_busy(task))
+    }
+
+    /// Gives a guest a virtual NIC, served by a context: the way to it for its driver. It stops with its guest.
     pub fn add(&self, vm: &Vm, mac: MacAddr, context: usize) -> (Rc<Vnic>, Rc<dyn VirtualNic>) {
         let vnic = Vnic::new(Rc::clone(vm.machine()), mac, context);
+        let (network, nic) = (self.me.clone(), Rc::downgrade(&vnic));
+        vm.at_end(move |cpu| {
+            if let Some((network, vnic)) = network.upgrade().zip(nic.upgrade()) {
+                network.stopped(&vnic, cpu);
+            }
+        });
         let kernel = Rc::downgrade(&vm.kernel());
         let way = GuestNic { vnic: Rc::clone(&vnic), network: self.me.clone(), kernel };
         (vnic, Rc::new(way))
@@ -167,11 +154,12 @@ impl Network {
 
     /// A guest's driver ends.
     fn stopped(&self, vnic: &Vnic, cpu: &Cpu) {
-        self.vnics.borrow_mut().remove(&vnic.mac);
-        if let Some(driver) = self.driver() {
+        let ran = self.vnics.borrow_mut().remove(&vnic.mac).is_some();
+        if let Some(driver) = self.driver().filter(|_| ran) {
             // A device that has gone sorts nothing.
             let _ = driver.set_address(cpu, vnic.mac, None);
         }
+        vnic.stop(cpu);
     }
 
     /// Lets the uplink sort a virtual NIC's frames to its context's queue. One without room or rules for that has them come by its
@@ -197,6 +185,10 @@ impl Network {
     pub fn assign(&self, cpu: &Cpu, vnic: &Rc<Vnic>, context: usize) -> Result<(), Error> {
         if context >= self.contexts.len() {
             return Err(Error::Invalid);
+        }
+        if self.driver().is_none() {
+            // Nothing comes any more.
+            vnic.wait_no_more(cpu, &self.costs);
         }
         if vnic.is_moving(cpu.now()) {
             return Err(Error::Busy);

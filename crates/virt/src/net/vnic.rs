@@ -13,9 +13,10 @@ use platform::virtio::VirtualNic;
 use units::{Duration, Time};
 use wire::virtio::{NetHeader, Ring};
 
+use super::Network;
 use super::context::Buffers;
 use super::ring::DeviceRing;
-use super::{NetCosts, Network};
+use crate::costs::NetCosts;
 use crate::exits::Exit;
 use crate::vm::Machine;
 
@@ -140,12 +141,17 @@ impl Vnic {
         if self.behind.get() != Some(queue) || !is_through || self.held.borrow().is_empty() {
             return false;
         }
+        self.wait_no_more(cpu, costs);
+        true
+    }
+
+    /// What comes by a queue that it has left is not waited for any more.
+    pub(super) fn wait_no_more(&self, cpu: &Cpu, costs: &NetCosts) {
         self.behind.set(None);
         for packet in self.held.take() {
             self.put(cpu, &packet, costs);
             packet.release(cpu);
         }
-        true
     }
 
     /// A packet for the guest came by a queue of the uplink, or from another guest. Gives the queue that is to be looked at, as
@@ -347,10 +353,7 @@ impl VirtualNic for GuestNic {
     }
 
     fn stop<'a>(&'a self, cpu: &'a Cpu) -> Async<'a, ()> {
-        Box::pin(self.call(cpu, |vnic, network, cpu| {
-            network.stopped(vnic, cpu);
-            vnic.stop(cpu);
-        }))
+        Box::pin(self.call(cpu, |vnic, network, cpu| network.stopped(vnic, cpu)))
     }
 
     fn notify(&self, cpu: &Cpu) {

@@ -143,11 +143,11 @@ impl Manager {
         let face = kernel.face();
         // Pins and whoever had the core before may have made it longer.
         let period = cpu.now().since(self.looked.replace(cpu.now())).max(self.period);
-        let time = |task: Option<TaskId>| {
+        let time = |task: TaskId| {
             cpu.work(LOOK);
-            let parts = Part::ALL.iter().filter_map(|&part| Some(kernel.task_time(task?, part)));
-            parts.fold(Duration::ZERO, |all, part| all + part)
+            kernel.task_busy(task)
         };
+        self.vms.borrow_mut().retain(|_, own| !own.vm.has_ended());
         let memory = kernel.memory();
         let cores = (0..face.cpus()).map(CpuId);
         let nodes = memory.iter().map(|node| Capacity {
@@ -158,7 +158,8 @@ impl Manager {
         let mut seen = self.seen.borrow_mut();
         let devices = self.networks.iter().zip(&mut *seen).map(|(network, seen)| {
             let threads = network.contexts().iter().zip(seen).map(|(context, before)| {
-                let now = time(context.task());
+                cpu.work(LOOK);
+                let now = network.busy(context.number);
                 let used = now.saturating_sub(std::mem::replace(before, now));
                 (network.rings_at(context.number).unwrap_or(Node(0)), used)
             });
@@ -167,8 +168,7 @@ impl Manager {
         let devices = devices.collect();
         let vms = self.vms.borrow();
         let vms = vms.iter().map(|(&id, own)| {
-            let all = own.vm.tasks().into_iter().map(|task| time(Some(task)));
-            let busy = all.fold(Duration::ZERO, |all, one| all + one);
+            let busy: Duration = own.vm.tasks().into_iter().map(time).sum();
             let counters = own.nic.as_ref().map(|(_, nic)| nic.counters()).unwrap_or_default();
             let packets = counters.received + counters.sent + counters.dropped;
             let (before, packets_before) = own.seen.replace((busy, packets));

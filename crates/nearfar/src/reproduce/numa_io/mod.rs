@@ -6,22 +6,25 @@
 
 mod layout;
 mod rig;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
 use machine::Diagnostics;
 use results::claims::ClaimFile;
-use results::report::{DataTable, Section};
+use results::claims::Sample;
+use results::report::{Chart, Curve, DataTable, Scale, Section};
 
 use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
 use layout::Layout;
-use rig::{Guest, Point, Rates};
+use rig::{Guest, Pair, Point, Rates};
 
-/// The slides' two-socket host.
-const MACHINE: &str = "dell-r720";
+/// Nodes of the slides' two hosts, of which most is about the first.
 const NODES: u8 = 2;
+const FOUR: u8 = 4;
 /// Seeded placements of the baseline.
 const SEEDS: u64 = 30;
 /// Load of one I/O thread from which there is one for each node, as `virt::placement::Thresholds` has it.
@@ -30,6 +33,33 @@ const HEAVY: f64 = 0.8;
 const FRAMES: [u16; 3] = [64, 512, 1500];
 const LOADS: [u8; 5] = [10, 25, 50, 75, 100];
 const MACHINES: [usize; 5] = [1, 2, 4, 8, 16];
+/// Programs whose other half is on a second host, by the address of that or of the guest.
+const PAIRS: [Pair; 4] = [
+    Pair {
+        name: "netperf-tcp-stream-512",
+        serves: false,
+        server: "netserver",
+        client: "netperf -H 10.0.0.2 -t TCP_STREAM -l 1 -- -m 512",
+    },
+    Pair {
+        name: "netperf-tcp-rr",
+        serves: false,
+        server: "netserver",
+        client: "netperf -H 10.0.0.2 -t TCP_RR -l 1",
+    },
+    Pair {
+        name: "netperf-udp-rr",
+        serves: false,
+        server: "netserver",
+        client: "netperf -H 10.0.0.2 -t UDP_RR -l 1",
+    },
+    Pair {
+        name: "memcached",
+        serves: true,
+        server: "memcached -t 1 -m 16",
+        client: "memaslap -s 10.0.128.1:11211 -c 8 -t 1s -X 1024 -w 16",
+    },
+];
 /// Machines that are compared with the baseline over the whole grid.
 const COMPARED: [usize; 2] = [1, 4];
 /// Numbers of machines among which the most are looked for that a host admits, each with a sixteenth of the line's rate.
@@ -37,6 +67,8 @@ const ADMITTED: std::ops::RangeInclusive<usize> = 2..=10;
 /// What a machine that is admitted keeps: loss in percent, round trip in us.
 const MOST_LOSS: f64 = 1.0;
 const MOST_US: f64 = 200.0;
+/// What loads are shares of.
+const LOAD: &str = "load (% of the line's rate)";
 /// Without direct cache access.
 const NO_DDIO: &str = "change.host.llc.ddio_ways = 0";
 
@@ -49,7 +81,7 @@ const FOLLOWED: usize = 3;
 
 /// What the scheduler does by itself: late changes of mode under constant load, and periods until a step is followed.
 fn live(options: &Options) -> Result<Values, String> {
-    let run = |loads: &[(u8, usize)]| rig::live(options, MACHINE, LIVE, loads);
+    let run = |loads: &[(u8, usize)]| rig::live(options, LIVE, loads);
     let late = |switches: &[u64]| switches[switches.len() - 1] - switches[FOLLOWED];
     let constant = late(&run(&[LITTLE])?) + late(&run(&[MUCH])?);
     let steps = run(&[LITTLE, MUCH, LITTLE])?;
@@ -75,12 +107,24 @@ struct Run {
 
 impl Run {
     fn new(point: Point, layout: Layout) -> Self {
-        Self { name: format!("{}/{}", point.name(), layout.name()), point, layout, more: "" }
+        let name = format!("{}{}/{}", place(layout.nodes), point.name(), layout.name());
+        Self { name, point, layout, more: "" }
     }
 
     fn without_ddio(point: Point, layout: Layout) -> Self {
         Self { name: format!("no-ddio/{}/{}", point.name(), layout.name()), point, layout, more: NO_DDIO }
     }
+}
+
+/// What values of a host's runs begin with.
+fn place(nodes: u8) -> &'static str {
+    if nodes == FOUR { "four/" } else { "" }
+}
+
+/// The points of the host with four nodes.
+fn of_four() -> [Point; 3] {
+    let forwards = |vms| Point { guest: Guest::Forwards(512, 100), vms };
+    [forwards(1), forwards(4), Point { guest: Guest::Receives, vms: 1 }]
 }
 
 /// The points of the grid at which scheduler, baseline and bound are compared.
@@ -93,6 +137,7 @@ fn compared() -> Vec<Point> {
         points.push(Point { guest: Guest::Sends, vms });
         points.push(Point { guest: Guest::Receives, vms });
     }
+    points.extend(PAIRS.map(|pair| Point { guest: Guest::Runs(pair), vms: 1 }));
     points
 }
 
@@ -108,31 +153,34 @@ fn crowd(vms: usize) -> Point {
 }
 
 /// Threads at light and at heavy load.
-const MODES: [usize; 2] = [1, NODES as usize];
+fn modes(nodes: u8) -> [usize; 2] {
+    [1, nodes.into()]
+}
 
 /// The scheduler's layout with so many threads.
-fn scheduled(vms: usize, threads: usize) -> Layout {
-    if threads == 1 { Layout::light(NODES, vms) } else { Layout::heavy(NODES, vms) }
+fn scheduled(nodes: u8, vms: usize, threads: usize) -> Layout {
+    if threads == 1 { Layout::light(nodes, vms) } else { Layout::heavy(nodes, vms) }
 }
 
 /// All runs.
 fn runs() -> Vec<Run> {
     let mut runs = BTreeSet::new();
-    for point in compared() {
-        for threads in MODES.into_iter().filter(|&threads| threads <= point.vms) {
-            runs.insert(Run::new(point, scheduled(point.vms, threads)));
-            runs.insert(Run::new(point, Layout::near(NODES, point.vms, threads)));
-            let blind = layout::baseline(NODES, point.vms, threads, SEEDS);
+    let two = compared().into_iter().map(|point| (NODES, point));
+    for (nodes, point) in two.chain(of_four().map(|point| (FOUR, point))) {
+        for threads in modes(nodes).into_iter().filter(|&threads| threads <= point.vms) {
+            runs.insert(Run::new(point, scheduled(nodes, point.vms, threads)));
+            runs.insert(Run::new(point, Layout::near(nodes, point.vms, threads)));
+            let blind = layout::baseline(nodes, point.vms, threads, SEEDS);
             runs.extend(blind.into_keys().map(|layout| Run::new(point, layout)));
         }
     }
     for point in phases() {
-        for threads in MODES {
-            runs.insert(Run::new(point, scheduled(point.vms, threads)));
+        for threads in modes(NODES) {
+            runs.insert(Run::new(point, scheduled(NODES, point.vms, threads)));
         }
     }
     for vms in ADMITTED {
-        runs.insert(Run::new(crowd(vms), scheduled(vms, 2)));
+        runs.insert(Run::new(crowd(vms), scheduled(NODES, vms, 2)));
         let blind = layout::baseline(NODES, vms, 2, SEEDS);
         runs.extend(blind.into_keys().map(|layout| Run::new(crowd(vms), layout)));
     }
@@ -158,6 +206,7 @@ fn values(name: &str, rates: &Rates) -> Values {
         ("threads", rates.threads),
         ("cores", rates.cores),
         ("memory", rates.memory),
+        ("interrupts", rates.interrupts),
         ("link", rates.link),
         ("link-dma", rates.link_dma),
     ];
@@ -180,8 +229,13 @@ impl Table<'_> {
     }
 
     /// The mean over the baseline's placements of what `of` makes of each.
-    fn blind(&self, point: Point, threads: usize, of: impl Fn(&Run) -> Option<f64>) -> Option<Mean> {
-        let drawn = layout::baseline(NODES, point.vms, threads, SEEDS);
+    fn blind(
+        &self,
+        (nodes, point): (u8, Point),
+        threads: usize,
+        of: impl Fn(&Run) -> Option<f64>,
+    ) -> Option<Mean> {
+        let drawn = layout::baseline(nodes, point.vms, threads, SEEDS);
         let mut all = Vec::new();
         for (layout, count) in drawn {
             let value = of(&Run::new(point, layout))?;
@@ -194,33 +248,45 @@ impl Table<'_> {
         Some(Mean { mean, half: 2.045 * (spread / number).sqrt() })
     }
 
-    /// Threads in use at a point, by the load of one.
-    fn threads(&self, point: Point, load: f64) -> usize {
-        if load >= HEAVY && point.vms > 1 { NODES.into() } else { 1 }
+    /// Throughput in the worst of the baseline's placements.
+    fn worst(&self, (nodes, point): (u8, Point), threads: usize) -> Option<f64> {
+        let drawn = layout::baseline(nodes, point.vms, threads, SEEDS).into_keys();
+        drawn
+            .map(|layout| self.of("gbit", &Run::new(point, layout)))
+            .try_fold(f64::MAX, |least, gbit| Some(least.min(gbit?)))
     }
 
-    /// Scheduler, baseline and bound at a point: throughput.
-    fn compare(&self, point: Point) -> Option<Compared> {
-        let load = self.of("threads", &Run::new(point, Layout::light(NODES, point.vms)))?;
-        let own = self.threads(point, load);
-        let numa = Run::new(point, scheduled(point.vms, own));
-        let blind_load = self.blind(point, 1, |run| self.of("threads", run))?;
-        let blind = self.threads(point, blind_load.mean);
-        let bound = Run::new(point, Layout::near(NODES, point.vms, own));
+    /// Threads in use at a point, by the load of one.
+    fn threads(&self, (nodes, point): (u8, Point), load: f64) -> usize {
+        // No more than there are machines to be served: on four nodes a few of them are.
+        if load >= HEAVY && point.vms >= nodes.into() { nodes.into() } else { 1 }
+    }
+
+    /// Scheduler, baseline and bound at a point of a host with so many nodes.
+    fn compare(&self, nodes: u8, point: Point) -> Option<Compared> {
+        let at = (nodes, point);
+        let load = self.of("threads", &Run::new(point, Layout::light(nodes, point.vms)))?;
+        let own = self.threads(at, load);
+        let numa = Run::new(point, scheduled(nodes, point.vms, own));
+        let blind_load = self.blind(at, 1, |run| self.of("threads", run))?;
+        let blind = self.threads(at, blind_load.mean);
+        let bound = Run::new(point, Layout::near(nodes, point.vms, own));
         let spent = |run: &Run| Some(self.of("threads", run)? / self.of("gbit", run)?);
         let cores = |run: &Run| Some(self.of("cores", run)? / self.of("gbit", run)?);
         Some(Compared {
+            nodes,
             point,
             modes: (own, blind),
             gbit: (
                 self.of("gbit", &numa)?,
-                self.blind(point, blind, |run| self.of("gbit", run))?,
+                self.blind(at, blind, |run| self.of("gbit", run))?,
                 self.of("gbit", &bound)?,
             ),
-            spent: (spent(&numa)?, self.blind(point, blind, spent)?, spent(&bound)?),
-            cores: (cores(&numa)?, self.blind(point, blind, cores)?, cores(&bound)?),
-            memory: (self.of("memory", &numa)?, self.blind(point, blind, |run| self.of("memory", run))?),
-            link: (self.of("link", &numa)?, self.blind(point, blind, |run| self.of("link", run))?),
+            spent: (spent(&numa)?, self.blind(at, blind, spent)?, spent(&bound)?),
+            cores: (cores(&numa)?, self.blind(at, blind, cores)?, cores(&bound)?),
+            worst: self.worst(at, blind)?,
+            memory: (self.of("memory", &numa)?, self.blind(at, blind, |run| self.of("memory", run))?),
+            link: (self.of("link", &numa)?, self.blind(at, blind, |run| self.of("link", run))?),
         })
     }
 
@@ -242,10 +308,13 @@ impl Table<'_> {
 
 /// A point's three.
 struct Compared {
+    nodes: u8,
     point: Point,
     /// Threads of the scheduler and of the baseline.
     modes: (usize, usize),
     gbit: (f64, Mean, f64),
+    /// Throughput in the worst of the baseline's placements.
+    worst: f64,
     /// I/O threads' cores for each Gbit/s, and all cores'.
     spent: (f64, Mean, f64),
     cores: (f64, Mean, f64),
@@ -259,19 +328,29 @@ impl Compared {
         100.0 * (self.gbit.0 / self.gbit.1.mean - 1.0)
     }
 
+    /// By how much it is above that of the worst of the baseline's placements, percent.
+    fn gain_over_worst(&self) -> f64 {
+        100.0 * (self.gbit.0 / self.worst - 1.0)
+    }
+
     /// By how much the scheduler takes less of cores for a bit: of I/O threads where guests poll, of all where they do not.
     fn saved(&self) -> f64 {
         let (own, blind) = match self.point.guest {
             Guest::Forwards(..) => (self.spent.0, self.spent.1),
-            Guest::Sends | Guest::Receives => (self.cores.0, self.cores.1),
+            Guest::Sends | Guest::Receives | Guest::Runs(_) => (self.cores.0, self.cores.1),
         };
         100.0 * (1.0 - own / blind.mean)
     }
 
+    fn name(&self) -> String {
+        format!("{}{}", place(self.nodes), self.point.name())
+    }
+
     fn values(&self) -> Values {
-        let name = self.point.name();
+        let name = self.name();
         let each = [
             ("gain", self.gain()),
+            ("gain-over-worst", self.gain_over_worst()),
             ("saved", self.saved()),
             ("gbit/numa", self.gbit.0),
             ("gbit/blind", self.gbit.1.mean),
@@ -287,7 +366,7 @@ impl Compared {
 
     fn row(&self) -> Vec<String> {
         let number = |value: f64| format!("{value:.2}");
-        let mut row = vec![self.point.name(), format!("{}/{}", self.modes.0, self.modes.1)];
+        let mut row = vec![self.name(), format!("{}/{}", self.modes.0, self.modes.1)];
         row.extend(
             [
                 self.gbit.0,
@@ -295,6 +374,7 @@ impl Compared {
                 self.gbit.1.half,
                 self.gbit.2,
                 self.gain(),
+                self.gain_over_worst(),
                 self.saved(),
                 self.memory.0,
                 self.memory.1.mean,
@@ -320,6 +400,11 @@ impl Phase {
         self.loads.iter().position(|(_, light, heavy, _)| *heavy > 1.01 * light).unwrap_or(self.loads.len())
     }
 
+    /// The load, in percent, at a place among the loads; above the last one if none.
+    fn percent(&self, place: usize) -> f64 {
+        self.loads.get(place).map_or(f64::from(LOADS[LOADS.len() - 1]) + 25.0, |&(load, ..)| load.into())
+    }
+
     /// The first load at which the scheduler has one for each.
     fn switch(&self) -> usize {
         self.loads.iter().position(|(.., load)| *load >= HEAVY && self.vms > 1).unwrap_or(self.loads.len())
@@ -330,7 +415,7 @@ fn phase_diagram(table: &Table<'_>) -> Vec<Phase> {
     let of = |vms: usize| {
         let loads = LOADS.map(|load| {
             let point = Point { guest: Guest::Forwards(512, load), vms };
-            let [light, heavy] = MODES.map(|threads| Run::new(point, scheduled(vms, threads)));
+            let [light, heavy] = modes(NODES).map(|threads| Run::new(point, scheduled(NODES, vms, threads)));
             Some((load, table.of("gbit", &light)?, table.of("gbit", &heavy)?, table.of("threads", &light)?))
         });
         Some(Phase { vms, loads: loads.into_iter().collect::<Option<Vec<_>>>()? })
@@ -348,15 +433,19 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
     let least = |of: fn(&Compared) -> f64, such: &dyn Fn(&Compared) -> bool| {
         compared.iter().filter(|one| such(one)).map(of).fold(f64::MAX, f64::min)
     };
-    let is_light = |one: &Compared| one.modes == (1, 1);
-    let is_heavy = |one: &Compared| one.modes.0 > 1;
-    let is_dpdk = |one: &Compared| one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..));
-    if compared.len() == self::compared().len() {
+    let is_two = |one: &Compared| one.nodes == NODES;
+    let is_four = |one: &Compared| one.nodes == FOUR;
+    let is_light = |one: &Compared| is_two(one) && one.modes == (1, 1);
+    let is_heavy = |one: &Compared| is_two(one) && one.modes.0 > 1;
+    let is_dpdk =
+        |one: &Compared| is_two(one) && one.point.vms == 1 && matches!(one.point.guest, Guest::Forwards(..));
+    if compared.len() == self::compared().len() + of_four().len() {
         for (name, such) in [
-            ("all", &(|_: &Compared| true) as &dyn Fn(&Compared) -> bool),
+            ("all", &is_two as &dyn Fn(&Compared) -> bool),
             ("light", &is_light),
             ("heavy", &is_heavy),
             ("dpdk", &is_dpdk),
+            ("four", &is_four),
         ] {
             if !compared.iter().any(such) {
                 continue;
@@ -367,9 +456,10 @@ fn derived(values: &Values, compared: &[Compared], phases: &[Phase]) -> Values {
             derived.insert(format!("least-saved/{name}"), least(Compared::saved, such));
         }
         let over = |one: &Compared| 100.0 * (one.gbit.0 / one.gbit.2 - 1.0);
-        derived.insert("below-bound".into(), -compared.iter().map(over).fold(f64::MIN, f64::max));
+        let highest = compared.iter().filter(|one| is_two(one)).map(over).fold(f64::MIN, f64::max);
+        derived.insert("below-bound".into(), -highest);
     }
-    let numa = table.admitted(|vms| table.keeps(&Run::new(crowd(vms), scheduled(vms, 2))));
+    let numa = table.admitted(|vms| table.keeps(&Run::new(crowd(vms), scheduled(NODES, vms, 2))));
     let blind = (1..=SEEDS).map(|seed| {
         table.admitted(|vms| table.keeps(&Run::new(crowd(vms), Layout::blind(NODES, vms, 2, seed))))
     });
@@ -411,6 +501,7 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
         "±",
         "bound",
         "gain %",
+        "over the worst %",
         "CPU saved %",
         "memory Gbit/s",
         "baseline",
@@ -439,6 +530,7 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
         [phase.vms.to_string()].into_iter().chain(cells).collect()
     };
     let loads = LOADS.map(|load| format!("{load} %"));
+    let charts = charts(phases);
     let phases = DataTable {
         title: "Which mode wins, and which the scheduler has (frames of 512 B)".into(),
         header: ["machines".to_owned()].into_iter().chain(loads).collect(),
@@ -450,7 +542,57 @@ fn sections(compared: &[Compared], phases: &[Phase]) -> Vec<Section> {
          seeded placements. CPU is that of I/O threads where guests poll, of all cores where they do not, for a bit."
             .to_owned(),
     ];
-    vec![Section { title: "The grid".into(), prose, tables: vec![grid, phases], ..Section::default() }]
+    vec![Section { title: "The grid".into(), prose, charts, tables: vec![grid, phases] }]
+}
+
+/// The phase diagram: where a thread for each node passes more, and by how much.
+fn charts(phases: &[Phase]) -> Vec<Chart> {
+    let sample = |x: f64, y: f64| Sample { x, y, low: None, high: None };
+    let curve = |label: String, simulated: Vec<Sample>| Curve { label, simulated, measured: Vec::new() };
+    let border = |label: &str, at: fn(&Phase) -> usize| {
+        let samples = phases.iter().map(|phase| sample(phase.vms as f64, phase.percent(at(phase))));
+        curve(label.to_owned(), samples.collect())
+    };
+    let more = phases.iter().map(|phase| {
+        let samples = phase
+            .loads
+            .iter()
+            .map(|&(load, light, heavy, _)| sample(load.into(), 100.0 * (heavy / light - 1.0)));
+        curve(format!("{} machines", phase.vms), samples.collect())
+    });
+    let chart = |id: &str, title: &str, text: &str, x: &str, y: &str, curves: Vec<Curve>| Chart {
+        id: id.into(),
+        title: title.into(),
+        text: text.into(),
+        x: (x.into(), if x == LOAD { Scale::Linear } else { Scale::Log2 }),
+        names: Vec::new(),
+        y: (y.into(), Scale::Linear),
+        from_zero: true,
+        rings: String::new(),
+        curves,
+    };
+    vec![
+        chart(
+            "phases",
+            "Where the modes change",
+            "The first load of the grid at which an I/O thread for each node passes more than one does, and the first at which the \
+             scheduler has one for each. 125 stands for none of them.",
+            "machines",
+            LOAD,
+            vec![
+                border("each passes more", Phase::best),
+                border("the scheduler has one for each", Phase::switch),
+            ],
+        ),
+        chart(
+            "phases-gain",
+            "What a thread for each node passes more",
+            "Frames of 512 B: throughput with an I/O thread for each node above that with one at the device's node.",
+            LOAD,
+            "more throughput (%)",
+            more.collect(),
+        ),
+    ]
 }
 
 /// Runs everything and judges the claims by what was observed.
@@ -462,7 +604,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let mut runs = runs();
     runs.retain(|run| options.wants(&run.name));
     let run = |run: &Run| {
-        let rates = rig::measure(options, MACHINE, run.point, &run.layout, run.more)?;
+        let rates = rig::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
     let mut made = all::make("numa-io", &runs, progress, |run| &run.name, run);
@@ -474,9 +616,9 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     }
     let (compared, phases) = {
         let table = Table(&made.values);
-        let compared: Vec<Compared> =
-            compared().into_iter().filter_map(|point| table.compare(point)).collect();
-        (compared, phase_diagram(&table))
+        let two = compared().into_iter().filter_map(|point| table.compare(NODES, point));
+        let four = of_four().into_iter().filter_map(|point| table.compare(FOUR, point));
+        (two.chain(four).collect::<Vec<_>>(), phase_diagram(&table))
     };
     let mut observed = made.values;
     observed.extend(derived(&observed, &compared, &phases));
@@ -484,54 +626,4 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let notes = all::notes(made.failed, &observed, options);
     let sections = sections(&compared, &phases);
     Ok(Reproduction::new("NUMA I/O, simulated", file, evidence, made.count, sections, notes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn options() -> Options {
-        Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
-    }
-
-    fn of(point: Point, layout: &Layout) -> Rates {
-        rig::measure(&options(), MACHINE, point, layout, "").unwrap()
-    }
-
-    #[test]
-    fn runs_have_names_of_their_own() {
-        let names: BTreeSet<String> = runs().into_iter().map(|run| run.name).collect();
-        assert_eq!(names.len(), runs().len());
-    }
-
-    /// A virtual NIC goes from one I/O thread to the other and back in the middle of a stream: no packet is lost, and none passes
-    /// another.
-    #[test]
-    fn moving_a_virtual_nic_between_threads_keeps_every_packet_in_its_place() {
-        let point = Point { guest: Guest::Forwards(64, 2), vms: 2 };
-        let (sent, returned, moves) =
-            rig::moving(&options(), MACHINE, point, &Layout::heavy(NODES, 2)).unwrap();
-        assert!(moves > 4 && sent > 500, "{sent} packets, {moves} moves");
-        assert_eq!(sent, returned);
-    }
-
-    /// The scheduler by itself changes its mode when the load rises by a step and when it falls again, and not under constant load.
-    #[test]
-    fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
-        let values = live(&options()).unwrap();
-        assert_eq!(values["live/late"], 0.0);
-        assert!(values["live/followed"] <= FOLLOWED as f64, "{values:?}");
-    }
-
-    /// The mechanism: what an I/O thread at the other socket copies crosses the interconnect, and a guest's packets are whole and in
-    /// order wherever it is.
-    #[test]
-    fn only_what_is_far_crosses_and_nothing_is_lost_at_little_load() {
-        let point = Point { guest: Guest::Forwards(512, 10), vms: 1 };
-        let near = of(point, &Layout::light(NODES, 1));
-        let far = of(point, &Layout { nodes: NODES, threads: vec![1], vms: vec![(1, 0)] });
-        assert!(near.loss < 1.0 && far.loss < 1.0, "{near:?} {far:?}");
-        assert!(near.link_dma < 0.02 * near.gbit && far.link_dma > 0.9 * far.gbit, "{near:?} {far:?}");
-        assert!(far.threads > near.threads, "{near:?} {far:?}");
-    }
 }

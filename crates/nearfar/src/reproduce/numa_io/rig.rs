@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use engine::steady::SteadyMean;
 use hardware::memory::Cause;
+use kernel::Kernel;
 use machine::{ComputerScenario, ComputerSetup, Doc};
-use platform::cpu::{CpuId, Part};
+use platform::cpu::CpuId;
 use platform::kernel::TaskParams;
 use platform::sync::Completion;
 use units::Duration;
@@ -15,7 +16,7 @@ use super::super::Options;
 use super::layout::Layout;
 use crate::computer::Computers;
 
-/// Cores of a node of the R720.
+/// Cores of a node of both machines.
 const CORES: u16 = 6;
 /// Half the 95 % interval of a rate at which it is steady, as a share of it.
 const STEADY: f64 = 0.01;
@@ -23,6 +24,8 @@ const STEADY: f64 = 0.01;
 const SETTLING: Duration = Duration::from_us(600);
 const BATCH: Duration = Duration::from_us(200);
 const BATCHES: usize = 16;
+/// What a server takes to listen, amply.
+const STARTED: Duration = Duration::from_us(500);
 /// Of streams as much as fills every ring on their way.
 const SETTLING_STREAMS: Duration = Duration::from_ms(2);
 /// The period at which the scheduler looks, where it runs by itself: 2 s scaled down, but longer than it takes to empty queues that an
@@ -39,6 +42,28 @@ pub enum Guest {
     Sends,
     /// Each receives a TCP stream.
     Receives,
+    /// A program in each, and its other half on a second host.
+    Runs(Pair),
+}
+
+/// A server and its client, one of them in a guest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Pair {
+    /// Its name in values.
+    pub name: &'static str,
+    /// Whether the server is in the guest, not the client.
+    pub serves: bool,
+    /// How the server is started.
+    pub server: &'static str,
+    /// How the client is.
+    pub client: &'static str,
+}
+
+impl Pair {
+    /// What runs in the guest, and what on the second host.
+    fn lines(self) -> (&'static str, &'static str) {
+        if self.serves { (self.server, self.client) } else { (self.client, self.server) }
+    }
 }
 
 /// What is measured: guests, and how many.
@@ -58,6 +83,7 @@ impl Point {
             Guest::Forwards(frame, load) => format!("forward-{frame}/{load}/{vms}"),
             Guest::Sends => format!("tso/100/{vms}"),
             Guest::Receives => format!("receive/100/{vms}"),
+            Guest::Runs(pair) => format!("{}/{vms}", pair.name),
         }
     }
 }
@@ -81,6 +107,8 @@ pub struct Rates {
     pub cores: f64,
     /// DRAM's traffic, Gbit/s.
     pub memory: f64,
+    /// Interrupts of guests, for a packet.
+    pub interrupts: f64,
     /// What crossed between sockets, Gbit/s; of it for DMA.
     pub link: f64,
     /// That for DMA.
@@ -92,6 +120,7 @@ pub struct Rates {
 struct Counts {
     packets: u64,
     bytes: u64,
+    interrupts: u64,
     sent: u64,
     returned: u64,
     time: f64,
@@ -109,7 +138,8 @@ pub struct Rig {
 }
 
 /// The scenario of a point.
-pub fn text(machine: &str, point: Point, layout: &Layout, more: &str) -> String {
+pub fn text(point: Point, layout: &Layout, more: &str) -> String {
+    let machine = if layout.nodes > 2 { "dell-r840" } else { "dell-r720" };
     let mut taken = [0u16; 8];
     let mut text = format!(
         "[[host]]\nname = \"a\"\nmachine = \"{machine}\"\n{more}\n\
@@ -153,6 +183,10 @@ pub fn text(machine: &str, point: Point, layout: &Layout, more: &str) -> String 
             }
             text
         }
+        Guest::Runs(_) => format!(
+            "[[host]]\nname = \"b\"\nmachine = \"{machine}\"\n[[host.device]]\nnic = \"82599\"\nslot = \"slot\"\n\
+             [[cable]]\nends = [\"a:0\", \"b:0\"]\n"
+        ),
     };
     text
 }
@@ -165,7 +199,8 @@ impl Rig {
         Ok(rig)
     }
 
-    fn boot_unplaced(options: &Options, text: &str) -> Result<Self, String> {
+    /// Boots what `text` describes.
+    pub fn boot_unplaced(options: &Options, text: &str) -> Result<Self, String> {
         let seed = options.seed;
         let text = format!("name = \"numa-io\"\nsummary = \"a run\"\nseed = {seed}\n{text}");
         let doc = Doc::<ComputerScenario>::from_text(&options.library, "numa-io", &text);
@@ -203,20 +238,15 @@ impl Rig {
     pub fn start(&self, line: impl Fn(usize) -> String) -> Result<(), String> {
         let host = &self.computers.hosts()[0];
         for n in 0..host.vms().len() {
-            let line = line(n);
-            let program = workloads::parse(&line).map_err(|refused| refused.message)?;
-            let kernel = host.kernel_of(Some(n));
-            let cpus = vec![CpuId(0)];
-            let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1 };
-            let params = TaskParams { cpus, ..TaskParams::named(line) };
-            kernel.spawn(params, move |cpu| {
-                Box::pin(async move {
-                    // What it says at its end nobody waits for.
-                    let _ = Rc::clone(&program).run(cpu, environment).await;
-                })
-            });
+            spawn(&host.kernel_of(Some(n)), line(n), vec![CpuId(0)])?;
         }
         Ok(())
+    }
+
+    /// Starts a program on the second host.
+    fn start_beside(&self, line: &str) -> Result<(), String> {
+        let host = self.computers.hosts().get(1).ok_or("there is no second host")?;
+        spawn(&host.kernel, line.to_owned(), (0..CORES).map(CpuId).collect())
     }
 
     /// Lets time pass.
@@ -231,6 +261,7 @@ impl Rig {
         let mut counts = Counts::default();
         for passed in host.vnics().iter().map(|vnic| vnic.counters()) {
             counts.packets += passed.sent.max(passed.received);
+            counts.interrupts += passed.interrupts;
             counts.bytes += passed.sent_bytes.max(passed.received_bytes);
         }
         for flow in self.computers.generators().iter().flat_map(|generator| generator.handle.flows()) {
@@ -240,9 +271,7 @@ impl Rig {
             counts.wrong += flow.reordered + flow.damaged;
         }
         for network in host.networks() {
-            let tasks = network.contexts().iter().filter_map(|context| context.task());
-            let times = tasks.flat_map(|task| Part::ALL.map(|part| host.kernel.task_time(task, part)));
-            counts.threads += times.sum::<Duration>();
+            counts.threads += network.contexts().iter().map(|own| network.busy(own.number)).sum::<Duration>();
         }
         counts.busy = (0..face.cpus()).flat_map(|core| face.busy(CpuId(core))).sum();
         let id = host.host;
@@ -274,9 +303,10 @@ impl Rig {
         let ns = BATCH.as_ns_f64() * rate.len() as f64;
         let gbit = |of: fn(&Counts) -> u64| (of(&last) - of(&first)) as f64 * 8.0 / ns;
         let cores = |of: fn(&Counts) -> Duration| (of(&last) - of(&first)).as_ns_f64() / ns;
+        let packets = (last.packets - first.packets) as f64;
         let (sent, returned) = ((last.sent - first.sent) as f64, (last.returned - first.returned) as f64);
         Rates {
-            mpps: (last.packets - first.packets) as f64 / ns * 1e3,
+            mpps: packets / ns * 1e3,
             gbit: gbit(|counts| counts.bytes),
             loss: if sent > 0.0 { (100.0 * (1.0 - returned / sent)).max(0.0) } else { 0.0 },
             us: (last.time - first.time) / returned.max(1.0) / 1e3,
@@ -284,31 +314,52 @@ impl Rig {
             threads: cores(|counts| counts.threads),
             cores: cores(|counts| counts.busy),
             memory: gbit(|counts| counts.memory),
+            interrupts: (last.interrupts - first.interrupts) as f64 / packets.max(1.0),
             link: gbit(|counts| counts.link),
             link_dma: gbit(|counts| counts.link_dma),
         }
     }
 }
 
+/// Starts a program on a kernel.
+fn spawn(kernel: &Rc<Kernel>, line: String, cpus: Vec<CpuId>) -> Result<(), String> {
+    let program = workloads::parse(&line).map_err(|refused| refused.message)?;
+    let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1 };
+    let params = TaskParams { cpus, ..TaskParams::named(line) };
+    kernel.spawn(params, move |cpu| {
+        Box::pin(async move {
+            // What it says at its end nobody waits for.
+            let _ = Rc::clone(&program).run(cpu, environment).await;
+        })
+    });
+    Ok(())
+}
+
 /// Measures a point in a layout.
-pub fn measure(
-    options: &Options,
-    machine: &str,
-    point: Point,
-    layout: &Layout,
-    more: &str,
-) -> Result<Rates, String> {
-    let rig = Rig::boot(options, &text(machine, point, layout, more), layout)?;
+pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<Rates, String> {
+    let rig = Rig::boot(options, &text(point, layout, more), layout)?;
     match point.guest {
         Guest::Forwards(..) => rig.start(|_| "l2fwd".to_owned())?,
         Guest::Sends => rig.start(|_| "iperf -c 10.0.0.200 -t 1".to_owned())?,
         Guest::Receives => rig.start(|_| "iperf -s".to_owned())?,
+        Guest::Runs(pair) => {
+            let (guest, beside) = pair.lines();
+            if pair.serves {
+                rig.start(|_| guest.to_owned())?;
+                rig.pass(STARTED);
+                rig.start_beside(beside)?;
+            } else {
+                rig.start_beside(beside)?;
+                rig.pass(STARTED);
+                rig.start(|_| guest.to_owned())?;
+            }
+        }
     }
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
     let rates = rig.measure(match point.guest {
         Guest::Forwards(..) => SETTLING,
-        Guest::Sends | Guest::Receives => SETTLING_STREAMS,
+        Guest::Sends | Guest::Receives | Guest::Runs(_) => SETTLING_STREAMS,
     });
     match rates.wrong {
         0 => Ok(rates),
@@ -318,11 +369,11 @@ pub fn measure(
 
 /// Lets the scheduler run by itself while forwarding machines have load after load (percent of the line's rate), each for so many
 /// periods: how often the mode had changed after each period.
-pub fn live(options: &Options, machine: &str, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<u64>, String> {
+pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<u64>, String> {
     let point = Point { guest: Guest::Forwards(512, 0), vms };
     let more =
         format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{} us\"", PERIOD.as_ps() / 1_000_000);
-    let rig = Rig::boot_unplaced(options, &text(machine, point, &Layout::heavy(2, vms), &more))?;
+    let rig = Rig::boot_unplaced(options, &text(point, &Layout::heavy(2, vms), &more))?;
     rig.start(|_| "l2fwd".to_owned())?;
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
@@ -344,13 +395,8 @@ pub fn live(options: &Options, machine: &str, vms: usize, loads: &[(u8, usize)])
 
 /// Lets virtual NICs go from thread to thread while their guests forward: packets sent, packets that came back, and moves.
 #[cfg(test)]
-pub fn moving(
-    options: &Options,
-    machine: &str,
-    point: Point,
-    layout: &Layout,
-) -> Result<(u64, u64, u64), String> {
-    let rig = Rig::boot(options, &text(machine, point, layout, ""), layout)?;
+pub fn moving(options: &Options, point: Point, layout: &Layout) -> Result<(u64, u64, u64), String> {
+    let rig = Rig::boot(options, &text(point, layout, ""), layout)?;
     rig.start(|_| "l2fwd".to_owned())?;
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();

@@ -1,0 +1,150 @@
+//! Questions to the runs: is every packet whole and in order, does the scheduler follow loads, devices and faults?
+
+use std::fmt::Write;
+
+use platform::cpu::Node;
+use platform::memory::PhysAddr;
+use tester::Flow;
+use units::Duration;
+
+use super::rig::Rig;
+use super::*;
+
+fn options() -> Options {
+    Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
+}
+
+fn of(point: Point, layout: &Layout) -> Rates {
+    rig::measure(&options(), point, layout, "").unwrap()
+}
+
+#[test]
+fn runs_have_names_of_their_own() {
+    let names: BTreeSet<String> = runs().into_iter().map(|run| run.name).collect();
+    assert_eq!(names.len(), runs().len());
+}
+
+/// A virtual NIC goes from one I/O thread to the other and back in the middle of a stream: no packet is lost, and none passes
+/// another.
+#[test]
+fn moving_a_virtual_nic_between_threads_keeps_every_packet_in_its_place() {
+    let point = Point { guest: Guest::Forwards(64, 2), vms: 2 };
+    let (sent, returned, moves) = rig::moving(&options(), point, &Layout::heavy(NODES, 2)).unwrap();
+    assert!(moves > 4 && sent > 500, "{sent} packets, {moves} moves");
+    assert_eq!(sent, returned);
+}
+
+/// The scheduler by itself changes its mode when the load rises by a step and when it falls again, and not under constant load.
+#[test]
+fn the_scheduler_follows_a_step_and_stays_under_constant_load() {
+    let values = live(&options()).unwrap();
+    assert_eq!(values["live/late"], 0.0);
+    assert!(values["live/followed"] <= FOLLOWED as f64, "{values:?}");
+}
+
+/// The mechanism: what an I/O thread at the other socket copies crosses the interconnect, and a guest's packets are whole and in
+/// order wherever it is.
+#[test]
+fn only_what_is_far_crosses_and_nothing_is_lost_at_little_load() {
+    let point = Point { guest: Guest::Forwards(512, 10), vms: 1 };
+    let near = of(point, &Layout::light(NODES, 1));
+    let far = of(point, &Layout { nodes: NODES, threads: vec![1], vms: vec![(1, 0)] });
+    assert!(near.loss < 1.0 && far.loss < 1.0, "{near:?} {far:?}");
+    assert!(near.link_dma < 0.02 * near.gbit && far.link_dma > 0.9 * far.gbit, "{near:?} {far:?}");
+    assert!(far.threads > near.threads, "{near:?} {far:?}");
+}
+
+/// Two uplinks, one at each node, and four machines that forward, of which the last begins far from its own.
+fn two_uplinks() -> Rig {
+    let mut text = String::from(
+        "[[host]]\nname = \"a\"\nmachine = \"dell-r720\"\n\
+         [host.hypervisor]\nplacement = \"numa\"\nperiod = \"1 ms\"\n\
+         [host.nic_driver]\nchannels = 2\nover_nodes = true\n\
+         [[host.device]]\nname = \"n0\"\nnic = \"82599\"\nslot = \"slot\"\n\
+         [[host.device]]\nname = \"n1\"\nnic = \"82599\"\nslot = \"slot-socket1\"\n",
+    );
+    for (n, (uplink, home)) in [(0, 0), (1, 1), (0, 0), (1, 0)].into_iter().enumerate() {
+        write!(
+            text,
+            "[[host.vm]]\nname = \"v{n}\"\nvcpus = \"{}\"\nmemory = \"64 MiB\"\nnode = {home}\nuplink = \"n{uplink}\"\n\
+             polled = true\n",
+            6 * home + n + 1
+        )
+        .unwrap();
+    }
+    // Each NIC has two ports.
+    for (n, to) in ["\"a/v0\", \"a/v2\"", "\"a/v1\", \"a/v3\""].into_iter().enumerate() {
+        write!(
+            text,
+            "[[generator]]\nname = \"t{n}\"\nto = [{to}]\nframe = \"512 B\"\nload = {LOAD_OF_EACH}\n\
+             [[cable]]\nends = [\"a:{}\", \"t{n}\"]\n",
+            2 * n
+        )
+        .unwrap();
+    }
+    let rig = Rig::boot_unplaced(&options(), &text).unwrap();
+    rig.start(|_| "l2fwd".to_owned()).unwrap();
+    rig.pass(Duration::from_us(50));
+    rig.computers.start_sources();
+    rig
+}
+
+/// Share of the line that each of two generators sends: one I/O thread suffices, and machines are I/O-intensive.
+const LOAD_OF_EACH: f64 = 0.1;
+
+impl Rig {
+    fn flows(&self) -> Vec<Flow> {
+        self.computers.generators().iter().flat_map(|generator| generator.handle.flows()).collect()
+    }
+
+    fn set_load(&self, load: f64) {
+        self.computers.generators().iter().for_each(|generator| generator.handle.set_load(load));
+        self.pass(Duration::from_ms(1));
+    }
+
+    /// What each flow has lost while machines forwarded and `happens` did.
+    fn lost_while(&self, happens: impl FnOnce(&Self)) -> Vec<u64> {
+        self.set_load(0.0);
+        let before = self.flows();
+        self.set_load(LOAD_OF_EACH);
+        happens(self);
+        self.pass(Duration::from_ms(2));
+        self.set_load(0.0);
+        let after = self.flows();
+        assert!(after.iter().all(|flow| flow.reordered + flow.damaged == 0), "{after:?}");
+        let lost = |(before, after): (&Flow, &Flow)| {
+            assert!(after.sent > before.sent + 100, "{before:?} {after:?}");
+            (after.sent - before.sent) - (after.returned - before.returned)
+        };
+        before.iter().zip(&after).map(lost).collect()
+    }
+}
+
+/// The machine that is far from its own device moves there, once; the others stay. A device that is taken out and a machine that is killed in the
+/// middle of its stream cost the others no packet, nor their order.
+#[test]
+fn machines_go_to_their_own_devices_and_faults_stay_with_whom_they_meet() {
+    let rig = two_uplinks();
+    rig.pass(Duration::from_ms(30));
+    let host = &rig.computers.hosts()[0];
+    let manager = host.manager().unwrap();
+    let done = manager.done();
+    assert_eq!((done.moves, done.switches, done.refused), (1, 0, 0));
+    let homes: Vec<_> = host.vms().iter().map(|vm| vm.memory().node_of(PhysAddr(0))).collect();
+    assert_eq!(homes, [0, 1, 0, 1].map(|node| Some(Node(node))));
+
+    // v0 and v2 forward by the first device, v1 and v3, whose flows come last, by the second.
+    assert_eq!(rig.lost_while(|_| ()), [0; 4]);
+    let lost = rig.lost_while(|rig| rig.computers.set_present((0, 1), false));
+    assert_eq!(lost[..2], [0, 0]);
+    assert!(lost[2] > 0 && lost[3] > 0, "{lost:?}");
+    let lost = rig.lost_while(|rig| {
+        let killed = rig.computers.hosts()[0].vms()[2].kill();
+        rig.computers.simulation().block_on(killed).unwrap();
+    });
+    assert_eq!(lost[0], 0);
+    assert!(lost[1] > 0, "{lost:?}");
+    let after = manager.done();
+    assert!(after.periods > done.periods);
+    assert_eq!((after.moves, after.switches, after.refused), (1, 0, 0));
+}
