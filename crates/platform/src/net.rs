@@ -206,6 +206,11 @@ pub trait NetDriver {
         self.tx_queue_for(cpu)
     }
 
+    /// The nodes to which it is local: several if its functions are at several.
+    fn nodes(&self) -> Vec<Node> {
+        self.limits().node.into_iter().collect()
+    }
+
     /// Packets that may wait in a receiving queue, at most: buffers that the device has. None if that is not known.
     fn rx_outstanding(&self, queue: u16) -> Option<u32> {
         let _ = queue;

@@ -19,12 +19,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId, Part};
-use platform::irq::NapiHandle;
+use platform::cpu::{Async, Cpu, CpuId, Node, Part};
+use platform::irq::{Irq, NapiHandle};
 use platform::kernel::{Kernel, TaskParams};
 use platform::net::{
-    Coalescing, DeviceStatistics, FlowKey, NetCore, NetDriver, NetFeatures, NetLimits, NetUpper, Packet,
-    PacketDevice, RuleId, TxStatistics,
+    Coalescing, DeviceStatistics, FlowKey, MacAddr, NetCore, NetDriver, NetFeatures, NetLimits, NetUpper,
+    Packet, PacketDevice, RuleId, TxStatistics,
 };
 use units::BitRate;
 use wire::ip::Dissection;
@@ -164,6 +164,12 @@ impl Team {
     /// The same of a receiving queue.
     fn rx_place(&self, queue: u16) -> (usize, u16) {
         place(&self.members, queue, |member| member.first_rx)
+    }
+
+    /// The driver of a receiving queue of the team, and the queue's number there.
+    fn receiver(&self, queue: u16) -> Option<(Rc<dyn NetDriver>, u16)> {
+        let (member, own) = self.rx_place(queue);
+        Some((self.members[member].device.driver()?, own))
     }
 
     /// The member that a packet's flow is sent by.
@@ -374,6 +380,45 @@ impl NetDriver for Team {
         let Some(member) = self.member_for(cpu) else { return 0 };
         let own = self.members[member].device.driver().map_or(0, |driver| driver.rx_queue_for(cpu));
         self.members[member].first_rx + own
+    }
+
+    fn nodes(&self) -> Vec<Node> {
+        let usable = self.members.iter().filter(|member| member.is_usable());
+        usable.filter_map(|member| member.limits.node).collect()
+    }
+
+    fn rx_outstanding(&self, queue: u16) -> Option<u32> {
+        let (driver, own) = self.receiver(queue)?;
+        driver.rx_outstanding(own)
+    }
+
+    fn set_address(&self, cpu: &Cpu, mac: MacAddr, queue: Option<u16>) -> Result<(), Error> {
+        if self.params.mode != TeamMode::Octo {
+            return Err(Error::NotSupported);
+        }
+        let place = queue.map(|queue| self.rx_place(queue));
+        if let Some((member, own)) = place {
+            let driver = self.members[member].device.driver().ok_or(Error::NoDevice)?;
+            driver.set_address(cpu, mac, Some(own))?;
+        }
+        // The others give it up last: there is no time at which nobody takes its frames.
+        let others =
+            (0..self.members.len()).filter(|&member| Some(member) != place.map(|(member, _)| member));
+        for driver in others.filter_map(|member| self.members[member].device.driver()) {
+            // One that never had it has nothing to give up.
+            let _ = driver.set_address(cpu, mac, None);
+        }
+        Ok(())
+    }
+
+    fn poll_of(&self, queue: u16) -> Option<NapiHandle> {
+        let (driver, own) = self.receiver(queue)?;
+        driver.poll_of(own)
+    }
+
+    fn interrupt_of(&self, queue: u16) -> Option<Irq> {
+        let (driver, own) = self.receiver(queue)?;
+        driver.interrupt_of(own)
     }
 
     fn set_features(&self, cpu: &Cpu, wanted: &NetFeatures) -> NetFeatures {

@@ -42,7 +42,7 @@ fn unknown_machine() {
             4 | machine = "dell-t340"
               |           ^^^^^^^^^^^
               |
-              = help: did you mean `dell-t430`? there are `dell-r720`, `dell-r730`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `dolphin-e5-1650v4`, `dolphin-e5-2603v4`, `fujitsu-tx1310`, `i5-2400s`, `supermicro-e5-2637v3`, `xeon-8160`, `zen-root`; or give the path of a .toml file"#]],
+              = help: did you mean `dell-t430`? there are `dell-r720`, `dell-r730`, `dell-r840`, `dell-t430`, `dell-t620-ivy`, `dell-t620-sandy`, `dell-t630`, `dolphin-e5-1650v4`, `dolphin-e5-2603v4`, `fujitsu-tx1310`, `i5-2400s`, `supermicro-e5-2637v3`, `xeon-8160`, `zen-root`; or give the path of a .toml file"#]],
     );
 }
 

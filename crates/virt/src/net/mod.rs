@@ -106,9 +106,9 @@ impl Network {
         &self.contexts
     }
 
-    /// The node of the uplink; none if it has gone.
-    pub fn node(&self) -> Option<Node> {
-        self.driver()?.limits().node
+    /// The nodes to which the uplink is local; none if it has gone.
+    pub fn nodes(&self) -> Vec<Node> {
+        self.driver().map_or_else(Vec::new, |driver| driver.nodes())
     }
 
     /// The node at which the rings of a context's queues lie: that of the core of its interrupt when the driver came.

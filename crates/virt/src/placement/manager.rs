@@ -163,7 +163,7 @@ impl Manager {
                 let used = now.saturating_sub(std::mem::replace(before, now));
                 (network.rings_at(context.number).unwrap_or(Node(0)), used)
             });
-            DeviceLoad { threads: threads.collect(), nodes: network.node().into_iter().collect() }
+            DeviceLoad { threads: threads.collect(), nodes: network.nodes() }
         });
         let devices = devices.collect();
         let vms = self.vms.borrow();
