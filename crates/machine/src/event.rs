@@ -34,7 +34,7 @@ names! {
         Set = "set",
         /// A host's cores stop where they are.
         Crash = "crash",
-        /// A host loses its power.
+        /// A host or a virtual machine loses its power.
         PowerOff = "power-off",
         /// It loses its power, gets it back and boots.
         Reboot = "reboot",
@@ -191,6 +191,8 @@ pub enum Action {
     Crash(usize),
     /// A host loses its power.
     PowerOff(usize),
+    /// A virtual machine of a host does.
+    PowerOffVm(usize, usize),
     /// A host loses its power, gets it back after that time, and boots.
     Reboot(usize, Duration),
 }
@@ -273,11 +275,14 @@ impl EventSetup {
                 let value = entry.value.as_ref().expect("the entry's check asks for a value");
                 around.setting(what, value).map(Action::Set)
             }
-            (Deed::Crash, _) => around.host(what).map(Action::Crash),
-            (Deed::PowerOff, _) => around.host(what).map(Action::PowerOff),
-            (Deed::Reboot, _) => {
-                around.host(what).map(|host| Action::Reboot(host, entry.takes.unwrap_or_default()))
-            }
+            (Deed::Crash, _) => around.host(what, &what.value).map(Action::Crash),
+            (Deed::PowerOff, _) => match what.value.split_once('/') {
+                Some((host, vm)) => around.vm(what, host, vm).map(|(host, vm)| Action::PowerOffVm(host, vm)),
+                None => around.host(what, &what.value).map(Action::PowerOff),
+            },
+            (Deed::Reboot, _) => around
+                .host(what, &what.value)
+                .map(|host| Action::Reboot(host, entry.takes.unwrap_or_default())),
             (Deed::MoveTask | Deed::SetAffinity, None) => unreachable!("the entry's check asks for cores"),
         };
         let mut told = |place: &Placed<String>, (message, help): Refused| {
@@ -480,15 +485,21 @@ impl<'a> Surroundings<'a> {
         Err((format!("there is no device `{name}`"), help))
     }
 
-    fn host<'p>(&self, what: &'p Placed<String>) -> Result<usize, Wrong<'p>> {
+    fn host<'p>(&self, what: &'p Placed<String>, name: &str) -> Result<usize, Wrong<'p>> {
         let hosts = self.stations.hosts;
-        hosts.iter().position(|host| host.name == what.value).ok_or_else(|| {
+        hosts.iter().position(|host| host.name == name).ok_or_else(|| {
             let names = || hosts.iter().map(|host| host.name.as_str());
-            let near = suggest::nearest(&what.value, names());
+            let near = suggest::nearest(name, names());
             let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
             let help = format!("{near}the hosts are {}", suggest::list(names()));
-            (what, (format!("there is no host `{}`", what.value), help))
+            (what, (format!("there is no host `{name}`"), help))
         })
+    }
+
+    /// A virtual machine of a host: the numbers of both.
+    fn vm<'p>(&self, what: &'p Placed<String>, host: &str, name: &str) -> Result<(usize, usize), Wrong<'p>> {
+        let host = self.host(what, host)?;
+        self.stations.hosts[host].vm(name).map(|vm| (host, vm)).map_err(|why| (what, why))
     }
 
     /// `host:device.setting` or `program.setting`.

@@ -65,3 +65,15 @@ fn a_guest_ends_with_its_host() {
     let done = run(&loaded(&text), &Silent).unwrap_or_else(|error| panic!("{error}"));
     assert!(done[0].was_stopped, "{done:?}");
 }
+
+/// A virtual machine that loses its power takes its programs with it, and no other's.
+#[test]
+fn a_guest_that_loses_its_power_leaves_its_neighbour_alone() {
+    let other = "[[host.vm]]\nname = \"y\"\nvcpus = \"4\"\nmemory = \"64 MiB\"\n";
+    let event = "[[event]]\nat = \"300 us\"\ndo = \"power-off\"\nwhat = \"a/y\"\n";
+    let programs =
+        program("a/x", "0", FIO) + &program("a/y", "0", "stream --array-size 100000 --ntimes 1000");
+    let done = run(&loaded(&(with_drive(&(guest("\"disk\"") + other)) + &programs + event)), &Silent);
+    let done = done.unwrap_or_else(|error| panic!("{error}"));
+    assert!(done[0].outcome.is_ok() && done[1].was_stopped, "{done:?}");
+}

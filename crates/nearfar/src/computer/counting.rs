@@ -142,6 +142,9 @@ pub(super) fn reading(fabric: &Fabric, now: Time, host: &Computer, setup: &HostS
     for (nic, vm) in host.vnics().iter().zip(with_nic) {
         reading.add_virtual_nic(&vm.name, nic);
     }
+    if let Some(manager) = host.manager() {
+        reading.add_scheduler(manager.done());
+    }
     for (name, network) in host.uplinks() {
         reading.add_uplink(&name, &network);
     }

@@ -11,8 +11,8 @@ use engine::Seed;
 use hardware::Fabric;
 use hardware::link::ErrorInjector;
 use machine::{
-    Action, ComputerSetup, Condition, EventCounter, LinkPlace, MemoryPolicy, NetCounter, Placed, Setting,
-    Trigger,
+    Action, ComputerSetup, Condition, EventCounter, LinkPlace, MemoryPolicy, NetCounter, Placed,
+    ProgramSetup, Setting, Trigger,
 };
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId, Node};
@@ -265,6 +265,17 @@ impl<'a> Events<'a> {
                 self.power_off(computers, *host, "lost its power");
                 self.tell(n, computers, async { Ok(()) });
             }
+            Action::PowerOffVm(host, vm) => {
+                let of = |entry: &ProgramSetup| entry.host == *host && entry.vm == Some(*vm);
+                self.stop_programs(computers, of, "virtual machine lost its power");
+                let ended = computers.hosts()[*host].vms().get(*vm).map(|vm| vm.kill());
+                self.tell(n, computers, async move {
+                    if let Some(ended) = ended {
+                        ended.await;
+                    }
+                    Ok(())
+                });
+            }
             Action::Reboot(host, takes) => {
                 self.power_off(computers, *host, "rebooted");
                 self.wait(computers, computers.simulation().now() + *takes, Due::Power(n, *host));
@@ -317,15 +328,20 @@ impl<'a> Events<'a> {
             return;
         }
         stopped.halt();
+        self.stop_programs(computers, |entry| entry.host == host, &format!("host {why}"));
+    }
+
+    /// Programs are no more that are `such`.
+    fn stop_programs(&self, computers: &Computers, such: impl Fn(&ProgramSetup) -> bool, why: &str) {
         let now = computers.simulation().now();
         let mut done = self.ended.done.borrow_mut();
-        for (n, entry) in self.setup.programs.iter().enumerate().filter(|(_, entry)| entry.host == host) {
+        for (n, entry) in self.setup.programs.iter().enumerate().filter(|(_, entry)| such(entry)) {
             if done.iter().any(|(ended, _)| *ended == n) {
                 continue;
             }
             let took = now.since((self.started + entry.start).min(now));
-            let outcome = Err(Failure(format!("its host {why} at {}", now.since(self.started))));
-            let (host, run) = (stopped.name.clone(), entry.run.value.clone());
+            let outcome = Err(Failure(format!("its {why} at {}", now.since(self.started))));
+            let (host, run) = (computers.hosts()[entry.host].name.clone(), entry.run.value.clone());
             done.push((n, Done { was_stopped: true, ..Done::new(None, host, run, took, outcome) }));
         }
     }

@@ -13,6 +13,7 @@ use platform::device::{FunctionIndex, PortIndex};
 use platform::ethernet::EthernetPort;
 use units::{Bytes, Duration, Time};
 use virt::net::{Network, Vnic};
+use virt::placement::Done;
 use virt::{Exit, Vm};
 use wire::ethernet::BETWEEN_FRAMES;
 use wire::nic::registers::counter;
@@ -196,6 +197,18 @@ impl Reading {
             let place = format!("{name}/io-thread{}", context.number);
             self.time(format!("{place}/busy"), network.busy(context.number));
             self.add(format!("{place}/received"), Unit::Events, context.received());
+        }
+    }
+
+    pub(crate) fn add_scheduler(&mut self, done: Done) {
+        let fields = [
+            ("periods", done.periods),
+            ("mode-changes", done.switches),
+            ("moves", done.moves),
+            ("moves-refused", done.refused),
+        ];
+        for (field, value) in fields {
+            self.add(format!("hypervisor/{field}"), Unit::Events, value);
         }
     }
 
