@@ -248,6 +248,9 @@ impl Machine {
     }
 }
 
+/// What happens when a guest has gone.
+type End = Box<dyn Fn(&Cpu)>;
+
 /// A virtual machine.
 pub struct Vm {
     machine: Rc<Machine>,
@@ -257,7 +260,7 @@ pub struct Vm {
     /// The slots of functions of the host; none of one that has gone.
     slots: RefCell<BTreeMap<FunctionAddress, Option<u8>>>,
     /// What is told that its guest has gone.
-    told: RefCell<Vec<Box<dyn Fn(&Cpu)>>>,
+    told: RefCell<Vec<End>>,
 }
 
 impl Vm {
