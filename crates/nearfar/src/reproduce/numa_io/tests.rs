@@ -125,7 +125,7 @@ impl Rig {
 #[test]
 fn machines_go_to_their_own_devices_and_faults_stay_with_whom_they_meet() {
     let rig = two_uplinks();
-    rig.pass(Duration::from_ms(30));
+    rig.pass(Duration::from_ms(40));
     let host = &rig.computers.hosts()[0];
     let manager = host.manager().unwrap();
     let done = manager.done();
