@@ -60,6 +60,7 @@ lint: tools
 	@cargo clippy --version >/dev/null 2>&1 || { echo "missing: clippy. Install it with: rustup component add clippy"; exit 1; }
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 
 fmt: tools
 	cargo fmt --all

@@ -4,6 +4,7 @@
 //! programming interface; a report that cannot see a model cannot flatter it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What each crate may depend on, directly or not. Those that are not here may see everything.
@@ -76,6 +77,41 @@ fn dependencies_are_one_way() {
             "`{krate}` must not depend on {wrong:?}; it may see {may:?} (see CONTRIBUTING.md)"
         );
     }
+}
+
+/// What a crate puts into itself is in its package: links lead to files elsewhere in the repository.
+#[test]
+fn crates_include_their_own_files_alone() {
+    fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a readable folder") {
+            let path = entry.expect("a readable folder").path();
+            match path.is_dir() {
+                true => sources(&path, into),
+                false => into.extend(path.extension().is_some_and(|end| end == "rs").then_some(path)),
+            }
+        }
+    }
+    let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let mut count = 0;
+    for one in std::fs::read_dir(crates).expect("the crates") {
+        let source = one.expect("a readable folder").path().join("src");
+        let mut files = Vec::new();
+        sources(&source, &mut files);
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("text");
+            let included = ["include_str!(", "include_bytes!("];
+            for rest in included.iter().flat_map(|name| text.split(name).skip(1)) {
+                let literal = rest.trim_start().trim_start_matches("concat!(").trim_start().strip_prefix('"');
+                let Some((path, _)) = literal.and_then(|rest| rest.split_once('"')) else { continue };
+                // Folders from the file up to the crate.
+                let depth = file.strip_prefix(&source).expect("below it").components().count();
+                let up = path.split('/').take_while(|part| *part == "..").count();
+                assert!(up <= depth, "{}: {path} is outside of the crate", file.display());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 5, "files are included");
 }
 
 /// A new crate says where in the house it belongs.

@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn json_has_the_shape_that_is_documented() {
         let is_number_or_null = |value: &Value| value.is_number() || value.is_null();
-        let documented = include_str!("../../../../published/README.md");
+        let documented = concat!(env!("CARGO_MANIFEST_DIR"), "/../../published/README.md");
+        let documented = std::fs::read_to_string(documented).expect("the published values' description");
         let mut ids = BTreeSet::new();
         // Without evidence nothing is simulated: the shape is the same.
         for file in [
