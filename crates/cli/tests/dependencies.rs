@@ -39,7 +39,11 @@ fn direct() -> BTreeMap<String, BTreeSet<String>> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
     let packages = metadata["packages"].as_array().expect("packages");
-    let name = |value: &serde_json::Value| value["name"].as_str().unwrap_or_default().to_owned();
+    // Packages are published as `nearfar-wire` and so on; in the code they are `wire`.
+    let name = |value: &serde_json::Value| {
+        let name = value["name"].as_str().unwrap_or_default();
+        name.strip_prefix("nearfar-").unwrap_or(name).to_owned()
+    };
     let ours: BTreeSet<String> = packages.iter().map(name).collect();
     packages
         .iter()

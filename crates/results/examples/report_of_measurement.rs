@@ -1,7 +1,7 @@
 //! The report with the measurement in the place of the simulation: shows what
 //! the page looks like, and what the paper's own data say about its claims.
 //!
-//! `cargo run -p results --example report_of_measurement -- MEASURED_DIR OUT.html`
+//! `cargo run -p nearfar-results --example report_of_measurement -- MEASURED_DIR OUT.html`
 
 use results::claims::{ClaimFile, Evidence};
 use results::pciebench::read_directory;

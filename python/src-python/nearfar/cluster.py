@@ -115,7 +115,8 @@ def unsampled() -> Iterator[None]:
     try:
         yield
     finally:
-        worker.loop.add_callback(sampling.start)
+        # Another thread's task may have done so: started twice, it would sample twice as often.
+        worker.loop.add_callback(lambda: sampling.is_running() or sampling.start())
 
 
 def work(wanted: str, function: str, folders: list[str], texts: dict[str, str], arguments: tuple) -> Any:

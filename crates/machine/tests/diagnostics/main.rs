@@ -1,4 +1,4 @@
-//! What a user sees for each kind of bad input. `UPDATE_EXPECT=1 cargo test -p machine` rewrites the texts.
+//! What a user sees for each kind of bad input. `UPDATE_EXPECT=1 cargo test -p nearfar-machine` rewrites the texts.
 
 mod figures;
 mod files;
