@@ -32,8 +32,32 @@ struct Work {
     /// The bar counts simulated time, not steps.
     counts_time: bool,
     warned: bool,
-    /// What all steps weigh, and those that are done; nothing where they are alike.
-    weight: Option<(u64, u64)>,
+    /// Of steps that are not alike.
+    estimate: Option<Estimate>,
+}
+
+/// How long steps take, by what they weigh.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    /// What all steps weigh, and those that are done.
+    total: u64,
+    gone: u64,
+    /// What was done in a second the last time, in the same weight.
+    usual: Option<f64>,
+}
+
+impl Estimate {
+    /// How many seconds the steps that are left will take, `took` after the first began.
+    fn seconds_left(&self, took: f64) -> Option<f64> {
+        /// For how many seconds the last time counts: until then too few steps are done to say how fast this time is.
+        const USUAL: f64 = 5.0;
+        let (seen, time) = match self.usual {
+            Some(speed) => (self.gone as f64 + speed * USUAL, took + USUAL),
+            None => (self.gone as f64, took),
+        };
+        let left = self.total.saturating_sub(self.gone) as f64;
+        (seen > 0.0).then(|| left * time / seen)
+    }
 }
 
 /// A bar where the standard error stream is a terminal, after two seconds; nothing at all if asked to be quiet.
@@ -59,14 +83,8 @@ impl Work {
         );
     }
 
-    /// How long the steps that are left will take, by what they weigh.
     fn seconds_left(&self) -> Option<f64> {
-        let (total, gone) = self.weight?;
-        let took = self.began.elapsed().as_secs_f64();
-        match gone {
-            0 => nearfar::cache::speed().map(|speed| total as f64 / speed),
-            gone => Some(took * total.saturating_sub(gone) as f64 / gone as f64),
-        }
+        self.estimate?.seconds_left(self.began.elapsed().as_secs_f64())
     }
 
     /// Says once how long it will take, if that is long.
@@ -107,7 +125,7 @@ impl Progress for Bar {
     fn begin(&self, what: &str, steps: u64) {
         let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::hidden());
         bar.set_prefix(what.to_owned());
-        let work = Work { bar, began: Instant::now(), counts_time: false, warned: false, weight: None };
+        let work = Work { bar, began: Instant::now(), counts_time: false, warned: false, estimate: None };
         work.style("{prefix} {bar:30} {pos}/{len}, {eta} left  {wide_msg}");
         if self.is_watched {
             let bar = work.bar.downgrade();
@@ -126,7 +144,7 @@ impl Progress for Bar {
         self.with(|slot| {
             let Some(work) = slot else { return };
             work.began = Instant::now();
-            work.weight = Some((total, 0));
+            work.estimate = Some(Estimate { total, gone: 0, usual: nearfar::cache::speed() });
             work.style("{prefix} {bar:30} {pos}/{len}{msg}");
             let Some(left) = work.seconds_left() else { return };
             if left >= LONG.as_secs_f64() {
@@ -138,8 +156,8 @@ impl Progress for Bar {
 
     fn gone(&self, weight: u64) {
         self.with(|slot| {
-            if let Some((_, gone)) = slot.as_mut().and_then(|work| work.weight.as_mut()) {
-                *gone += weight;
+            if let Some(estimate) = slot.as_mut().and_then(|work| work.estimate.as_mut()) {
+                estimate.gone += weight;
             }
         });
     }
@@ -184,11 +202,85 @@ impl Progress for Bar {
             if let Some(work) = slot.take() {
                 let took = work.began.elapsed();
                 // What was over at once says little about speed.
-                if let Some((_, gone)) = work.weight.filter(|&(_, gone)| gone > 0 && took > PATIENCE) {
-                    nearfar::cache::keep_speed(gone as f64 / took.as_secs_f64());
+                if let Some(done) = work.estimate.filter(|done| done.gone > 0 && took > PATIENCE) {
+                    nearfar::cache::keep_speed(done.gone as f64 / took.as_secs_f64());
                 }
                 work.bar.finish_and_clear();
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Estimate;
+
+    /// What several threads do with steps of different lengths, each of which takes up to `error` times longer or shorter than its
+    /// weight says: estimates with the true time left, at each step's end.
+    fn worked(threads: usize, steps: u64, error: f64, usual: Option<f64>) -> Vec<(Option<f64>, f64)> {
+        const PER_SECOND: f64 = 1e5;
+        // Any order of sizes and errors, and the same one each time.
+        let any = |n: u64, of: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33 & (of - 1);
+        let weights: Vec<u64> = (1..=steps).map(|n| 20_000 + 1000 * any(n, 256)).collect();
+        let seconds = |n: usize| {
+            let off = any(7 * n as u64 + 3, 1024) as f64 / 511.5 - 1.0;
+            weights[n] as f64 / PER_SECOND * error.powf(off)
+        };
+        let (mut free, mut ends) = (vec![0.0; threads], Vec::new());
+        for (n, &weight) in weights.iter().enumerate() {
+            let next = (0..threads).min_by(|&a, &b| f64::total_cmp(&free[a], &free[b])).unwrap();
+            free[next] += seconds(n);
+            ends.push((free[next], weight));
+        }
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let end = ends.last().unwrap().0;
+        let mut estimate = Estimate {
+            total: weights.iter().sum(),
+            gone: 0,
+            usual: usual.map(|x| x * PER_SECOND * threads as f64),
+        };
+        let mut told = vec![(estimate.seconds_left(0.0), end)];
+        for (at, weight) in ends {
+            estimate.gone += weight;
+            told.push((estimate.seconds_left(at), end - at));
+        }
+        told
+    }
+
+    #[test]
+    fn an_estimate_holds_within_a_factor_of_two() {
+        for threads in [1, 2, 8] {
+            // As fast as last time, or a third faster or slower.
+            for usual in [1.0, 0.75, 1.33] {
+                let told = worked(threads, 60 * threads as u64, 1.6, Some(usual));
+                let whole = told[0].1;
+                // What is nearly over says nothing that anybody waits for.
+                for (estimate, left) in told.into_iter().filter(|(_, left)| *left > whole / 20.0) {
+                    let ratio = estimate.unwrap() / left;
+                    assert!(
+                        (0.5..2.0).contains(&ratio),
+                        "{threads} threads, {usual}: {ratio} with {left} s left"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_time_it_holds_once_a_tenth_is_done() {
+        let told = worked(2, 120, 1.6, None);
+        assert_eq!(told[0].0, None, "nobody knows");
+        let whole = told[0].1;
+        let judged = told.into_iter().filter(|(_, left)| (whole / 20.0..0.9 * whole).contains(left));
+        for (estimate, left) in judged {
+            assert!((0.5..2.0).contains(&(estimate.unwrap() / left)), "{estimate:?} with {left} s left");
+        }
+    }
+
+    #[test]
+    fn what_takes_longer_than_last_time_is_believed() {
+        let estimate = Estimate { total: 1000, gone: 0, usual: Some(100.0) };
+        assert_eq!(estimate.seconds_left(0.0), Some(10.0));
+        assert!(estimate.seconds_left(60.0) > Some(100.0), "nothing is done after a minute");
     }
 }

@@ -158,6 +158,33 @@ mod tests {
         Run { test, pattern: Pattern::Random, cache, host_offset: 0, device_offset: 0, window, transfer }
     }
 
+    /// By weights people are told how long to wait, within a factor of two: so each kind of job weighs what it takes.
+    #[test]
+    fn jobs_weigh_what_they_take() {
+        let bench = bench(0);
+        let tests = [Test::LatDmaRd, Test::LatDmaWrRd, Test::BwDmaRd, Test::BwDmaWr, Test::BwDmaRw];
+        let runs: Vec<Run> = tests
+            .into_iter()
+            .flat_map(|test| [8, 64, 512, 2048].map(|transfer| (test, transfer)))
+            .flat_map(|(test, transfer)| {
+                [Bytes::kib(64), Bytes::mib(4)].map(|window| run_of(test, Cache::HostWarm, transfer, window))
+            })
+            .collect();
+        let job = |&run: &Run| Job { bench: &bench, run, before: &[], effort: Length::Steady };
+        let jobs: Vec<Job<'_>> = runs.iter().map(job).collect();
+        let took: Vec<f64> =
+            run_all(&jobs, "", &Silent).into_iter().map(|outcome| outcome.unwrap().tlps as f64).collect();
+        let share = |of: &dyn Fn(&Run) -> bool| {
+            let of = || jobs.iter().zip(&took).filter(|(job, _)| of(&job.run));
+            let weights: f64 = of().map(|(job, _)| weight(job) as f64).sum();
+            of().map(|(_, took)| took).sum::<f64>() / weights
+        };
+        let all = share(&|_| true);
+        let far = |share: f64| !(0.5..2.0).contains(&(share / all));
+        assert!(!tests.iter().any(|&test| far(share(&|run| run.test == test))));
+        assert!(![8, 64, 512, 2048].iter().any(|&t| far(share(&|run| run.transfer == Bytes::new(t)))));
+    }
+
     /// A preparation that several runs share gives each what one of its own does, whatever ran before.
     #[test]
     fn runs_together_are_the_runs_alone() {

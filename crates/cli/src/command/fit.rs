@@ -16,7 +16,7 @@ use crate::{Common, input, output, progress};
 /// Fit a machine's figures to measured results and write its file, each figure with a statement of what it rests on.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Give all directories of one machine: local, remote and IOMMU results determine different figures. What they do not
+Give all directories of one machine: local, remote and IOMMU results determine different figures. What they do not \
 determine is taken from the machine that the fit begins with, and marked so.
 
 Examples:

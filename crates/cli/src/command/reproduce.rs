@@ -16,7 +16,7 @@ use crate::{Common, input, output, progress};
 /// Simulate everything that a paper's claims and figures rest on, and say which hold.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Records are verdicts: all claims and then every point of every figure, told apart by `kind` (claim, point; published/README.md
+Records are verdicts: all claims and then every point of every figure, told apart by `kind` (claim, point; published/README.md \
 has all keys). Measured files are looked for in $NEARFAR_DATA, ../shared if that is not set; claims and curves do not need them.
 
 Examples:

@@ -22,9 +22,10 @@ use crate::{Common, input, output, progress};
 /// Run a scenario for every value of a key, or every combination of several.
 #[derive(clap::Args)]
 #[command(after_help = "\
-A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.ddio_ways) or in the card
+A key is a path in the scenario (pcie_bench.transfer), in the machine (host.llc.ddio_ways) or in the card \
 (dma_engine.tags, link.width); in a scenario with computers, host.a begins the path of what the scenario calls a.
-Values are separated by commas. 8..12 stands for 8, 9, 10, 11, 12; 8..64x2 for 8, 16, 32, 64; \"64 B..256 B+64\" for four
+
+Values are separated by commas. 8..12 stands for 8, 9, 10, 11, 12; 8..64x2 for 8, 16, 32, 64; \"64 B..256 B+64\" for four \
 sizes. A list in brackets is one value.
 
 Examples:

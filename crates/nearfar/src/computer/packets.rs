@@ -194,8 +194,8 @@ impl PacketCosts {
         }
         match other_path(described) {
             Some(path) => report.notes.push(format!(
-                "a packet takes {:.1} B of TLPs to the NIC and {:.1} B from it, and {:.1} and {:.1} B of DLLPs; {path}, for which \
-                 there is no model; the link carries {carried:.1} Gbit/s of such packets",
+                "on the PCIe link each packet takes {:.1} B of TLPs to the NIC and {:.1} B from it, and {:.1} and {:.1} B of DLLPs; \
+                 {path}, for which there is no closed form; a full link would carry {carried:.1} Gbit/s of such packets",
                 down.tlp_bytes, up.tlp_bytes, down.dllp_bytes, up.dllp_bytes
             )),
             None => self.compare(host, nic, run, &link, [up, down], report),
@@ -237,19 +237,20 @@ impl PacketCosts {
         let carried = bits(fuller.total());
         let counted = bits(model_up.max(model_down) / (1.0 - share / 100.0));
         report.notes.push(format!(
-            "a packet takes {:.1} B of TLPs from the NIC and {:.1} B to it; the model says {model_up:.1} and {model_down:.1} B",
+            "on the PCIe link each packet takes {:.1} B of TLPs from the NIC and {:.1} B to it; the closed form (`nearfar model`) \
+             says {model_up:.1} and {model_down:.1} B",
             up.tlp_bytes, down.tlp_bytes
         ));
         report.notes.push(format!(
-            "it takes {:.1} and {:.1} B of DLLPs, too, and {:.1} B to the NIC with which the root port fills its beats and pads \
-             completions; the model has no such bytes",
+            "added to that are {:.1} and {:.1} B of DLLPs, and {:.1} B to the NIC that carry nothing: the root port fills its \
+             beats and pads its completions, which the closed form leaves out",
             up.dllp_bytes, down.dllp_bytes, down.fill_bytes
         ));
         report.notes.push(format!(
-            "the link can carry {carried:.1} Gbit/s of such packets; the model says {own:.1}. The model keeps {allowance:.1} % of \
-             the link for DLLPs and skips. Here they took {share:.1} %; with that, the model says {counted:.1}. The rest of the \
-             difference: {:.2} completions for each packet (the host decides how many), writes that arm interrupts, the ends of \
-             rings, and headers that are 4 B shorter for addresses below 4 GiB",
+            "a full link would carry {carried:.1} Gbit/s of such packets; the closed form says {own:.1}. It keeps {allowance:.1} % of \
+             the link for DLLPs and skips, where these took {share:.1} %: with that share it says {counted:.1}. What is still \
+             different comes from {:.2} completions for each packet (the host decides how many), from writes that arm interrupts, \
+             from the ends of rings, and from headers that are 4 B shorter for addresses below 4 GiB",
             down.completions
         ));
     }

@@ -2,7 +2,7 @@
 //!
 //! Servers (links, channels, walkers, stages of a device) bind when they work all the time. Where one does, what leads to it
 //! fills up too: its credits and tags are waited for, the ring stays full, the core spins. So a full server binds before
-//! anything that is only waited for; and of those, what is nearer to the memory: credits keep tags taken, tags keep
+//! anything that is only waited for; and of those, what is nearer to the memory: credits keep buffers and tags taken, tags keep
 //! descriptors in the ring, a full ring keeps the core waiting.
 
 use std::fmt;
@@ -32,6 +32,8 @@ pub enum Kind {
     Device,
     /// Flow-control credits.
     Credits,
+    /// A device's buffer for what it reads.
+    Buffer,
     /// A device's tags.
     Tags,
     /// A ring of descriptors.
@@ -53,6 +55,7 @@ impl Kind {
             Self::Walkers => "walkers",
             Self::Device => "device",
             Self::Credits => "credits",
+            Self::Buffer => "buffer",
             Self::Tags => "tags",
             Self::Ring => "ring",
             Self::Core => "core",
@@ -61,7 +64,7 @@ impl Kind {
 
     /// Whether it works, rather than is held or waited for.
     const fn is_server(self) -> bool {
-        !matches!(self, Self::Credits | Self::Tags | Self::Ring | Self::Core)
+        !matches!(self, Self::Credits | Self::Buffer | Self::Tags | Self::Ring | Self::Core)
     }
 
     /// The share of a window from which on it binds. What is bound by a resource still begins and ends, and waits for others
@@ -69,7 +72,7 @@ impl Kind {
     const fn full(self) -> f64 {
         match self {
             // A queue's share of time with somebody in it, or of places taken: drivers keep some free.
-            Self::Tags | Self::Ring | Self::Credits => 0.75,
+            Self::Buffer | Self::Tags | Self::Ring | Self::Credits => 0.75,
             // Rows, refreshes and changes of direction take the rest.
             Self::Dram => 0.8,
             // It sleeps between one batch and the next.
@@ -101,7 +104,7 @@ impl Resource {
     fn is_waited_for(&self) -> bool {
         /// Below, others wait now and then.
         const SHOWS: f64 = 0.25;
-        matches!(self.kind, Kind::Credits | Kind::Tags) && self.share >= SHOWS
+        matches!(self.kind, Kind::Credits | Kind::Buffer | Kind::Tags) && self.share >= SHOWS
     }
 
     /// What it is, in words.
@@ -123,6 +126,7 @@ impl Resource {
             Kind::Credits => {
                 format!("credits on the link of {host}'s {device}, {}", way("to the host", "to the device"))
             }
+            Kind::Buffer => format!("the read buffer of {host}'s {device}"),
             Kind::Tags => format!("the tags of {host}'s {device}"),
             Kind::Ring => format!("{host}'s {device}, its {}", part.replace("-ring", " ring ")),
             Kind::Core => format!("{host}'s {device}"),
@@ -150,7 +154,7 @@ impl fmt::Display for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| 100.0 * share.min(1.0);
         let verb = |resource: &Resource| match resource.kind {
-            Kind::Tags | Kind::Credits => "waited for",
+            Kind::Buffer | Kind::Tags | Kind::Credits => "waited for",
             Kind::Ring => "full",
             _ => "busy",
         };

@@ -315,6 +315,8 @@ impl Reading {
         }
         self.time(format!("{name}/waited-for-tags"), counters.waited_for_tags);
         self.used(Kind::Tags, name, 1, counters.waited_for_tags.as_ps().into());
+        self.time(format!("{name}/waited-for-buffer"), counters.waited_for_buffer);
+        self.used(Kind::Buffer, name, 1, counters.waited_for_buffer.as_ps().into());
         let busy = requester.mover_busy();
         let stages = [
             ("drain", busy.drain),

@@ -26,7 +26,7 @@ pub fn sections(
     summary: &Summary,
 ) -> [Section; 2] {
     prose.push(
-        "|error| of medians and bandwidths is held to the targets; the 95th and 99.9th percentiles of the same rows are \
+        "Errors of medians and bandwidths are held to the targets; the 95th and 99.9th percentiles of the same rows are \
          shown, not judged. Rows that repeat their neighbour count once, artefacts of the measurement not at all."
             .into(),
     );
@@ -99,21 +99,12 @@ fn percent(value: Option<f64>) -> String {
 }
 
 fn families(summary: &Summary) -> DataTable {
-    let header = [
-        "series",
-        "rows",
-        "counted",
-        "median %",
-        "90th %",
-        "worst %",
-        "95 % tail %",
-        "99.9 % tail %",
-        "verdict",
-    ];
+    let header =
+        ["series", "rows", "counted", "median %", "90th %", "worst %", "at 95 %", "at 99.9 %", "verdict"];
     let row = |f: &super::FamilySummary| {
         let errors = [f.median_pct, f.p90_pct, f.worst_pct, f.p95_error_pct, f.p999_error_pct].map(percent);
         let verdict = match f.within {
-            None => "nothing counted",
+            None => "not judged",
             Some(true) => "within",
             Some(false) => "outside",
         };
@@ -121,7 +112,9 @@ fn families(summary: &Summary) -> DataTable {
         first.into_iter().chain(errors).chain([verdict.to_owned()]).collect()
     };
     DataTable {
-        title: "|error| by series".into(),
+        title:
+            "Errors by series, in % of the measured value and without sign; at 95 % and 99.9 %: of the tails"
+                .into(),
         header: header.map(String::from).to_vec(),
         rows: summary.families.iter().map(row).collect(),
         numbers_from: 1,
@@ -360,7 +353,7 @@ mod tests {
         }
         assert_eq!(curves.charts[2].curves[0].measured[0].y, 900.0);
         let page = Report { sections: vec![tables, curves], ..Report::default() }.to_html();
-        assert!(page.contains("99.9 % tail %") && page.contains("miss by more than"), "tables");
+        assert!(page.contains("at 99.9 %") && page.contains("miss by more than"), "tables");
         // A file of many curves has its line in the table alone.
         let many: Vec<CompareRow> = (1..40)
             .flat_map(|size| {

@@ -1,30 +1,23 @@
 //! The summary for the terminal.
 
 use super::{CompareRow, LARGE_MISS_PCT, Summary};
-use crate::table::{Fit, TextTable};
+use crate::table::{Fit, TextTable, wrapped};
+
+/// What the columns of [`summary_table`] are.
+const HEADINGS: &str = "Errors of medians and bandwidths in % of the measured value, without their sign: the median, the 90th \
+    percentile and the worst of the rows that are counted. `allowed` is for the first two. Then the same rows' tails, not judged: \
+    the median error of the 95th and 99.9th percentiles.";
 
 /// The families with their errors and targets, the artefacts left out and the
 /// largest misses (at most `misses` of them), in tables that fit `width`.
 pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> String {
     let percent = |v: Option<f64>| v.map_or_else(|| "–".into(), |v| format!("{v:.2}"));
-    let header = [
-        "family",
-        "quantity",
-        "rows",
-        "counted",
-        "median %",
-        "p90 %",
-        "worst %",
-        "target %",
-        "",
-        "95 % tail %",
-        "99.9 % tail %",
-    ];
-    let mut table = TextTable::new(header, Fit::FirstAbove).numbers((2..8).chain(9..11));
+    let header =
+        ["series", "rows", "counted", "median", "90th", "worst", "allowed", "verdict", "95 %", "99.9 %"];
+    let mut table = TextTable::new(header, Fit::Blocks(1)).numbers((1..7).chain(8..10));
     for family in &summary.families {
         table.add(vec![
             family.family.clone(),
-            family.quantity.to_string(),
             family.rows.to_string(),
             family.counted.to_string(),
             percent(family.median_pct),
@@ -33,18 +26,21 @@ pub fn summary_table(summary: &Summary, misses: usize, width: Option<usize>) -> 
             format!("{} / {}", family.target.median_pct, family.target.p90_pct),
             match family.within {
                 Some(false) => "OUTSIDE".to_owned(),
-                None => "nothing counted".to_owned(),
+                None => "not judged".to_owned(),
                 Some(true) => "within".to_owned(),
             },
             percent(family.p95_error_pct),
             percent(family.p999_error_pct),
         ]);
     }
-    let mut text = table.render(width);
-    text.push('\n');
+    let mut text = match width {
+        Some(width) => wrapped(HEADINGS, 0, width).join("\n"),
+        None => HEADINGS.to_owned(),
+    };
+    text += &format!("\n\n{}\n", table.render(width));
     if !summary.modes.is_empty() {
         text.push_str("\nModes of the latencies:\n");
-        let header = ["property", "rows", "measured", "simulated", "error %", "target %", ""];
+        let header = ["property", "rows", "measured", "simulated", "error %", "allowed %", "verdict"];
         let mut table = TextTable::new(header, Fit::FirstAbove).numbers(1..6);
         for mode in &summary.modes {
             table.add(vec![

@@ -111,6 +111,15 @@ pub struct RequesterCounters {
     pub most_tags: u16,
     /// Time during which a read waited for a tag.
     pub waited_for_tags: Duration,
+    /// Time during which a read had a tag, and waited for room for its data.
+    pub waited_for_buffer: Duration,
+}
+
+/// What a read that is not issued waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lack {
+    Tag,
+    Buffer,
 }
 
 /// The requester side of one port of a device, and what moves its data inside the device.
@@ -146,7 +155,7 @@ pub struct Requester {
     timeouts: Vec<Option<Duration>>,
     /// When the core will look whether a request has waited too long.
     timeout_check: Time,
-    starved_since: Option<Time>,
+    starved: Option<(Time, Lack)>,
     counters: RequesterCounters,
     /// What was wrong with the last completion, and whose request it answered: for the core to report.
     pub(super) detected: Option<(FunctionIndex, Detected)>,
@@ -180,7 +189,7 @@ impl Requester {
             allowance: Allowance::default(),
             timeouts: Vec::new(),
             timeout_check: Time::NEVER,
-            starved_since: None,
+            starved: None,
             counters: RequesterCounters::default(),
             detected: None,
             epoch: 0,

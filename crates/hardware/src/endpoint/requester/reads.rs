@@ -7,7 +7,7 @@ use wire::pcie::split::split_read;
 use wire::pcie::tlp::MemoryRequest;
 use wire::pcie::{Bdf, Tlp, TlpKind};
 
-use super::{EndpointEvent, Outstanding, Read, Requester, common};
+use super::{EndpointEvent, Lack, Outstanding, Read, Requester, common};
 use crate::event::Event;
 use crate::link::LinkEnd;
 use crate::wires::Wires;
@@ -76,6 +76,23 @@ impl Requester {
         scheduler.at(scheduler.now(), event);
     }
 
+    /// A read waits for something, since `since` if it is not the same as before.
+    fn starve(&mut self, since: Time, lack: Lack) {
+        if self.starved.is_none_or(|(_, other)| other != lack) {
+            self.fed(since);
+            self.starved = Some((since, lack));
+        }
+    }
+
+    /// A read waits no longer.
+    fn fed(&mut self, now: Time) {
+        match self.starved.take() {
+            Some((since, Lack::Tag)) => self.counters.waited_for_tags += now.since(since),
+            Some((since, Lack::Buffer)) => self.counters.waited_for_buffer += now.since(since),
+            None => {}
+        }
+    }
+
     /// Sends read requests while there are tags.
     pub fn issue_reads(&mut self, wires: &mut Wires, scheduler: &mut Scheduler<Event>) {
         let now = scheduler.now();
@@ -89,7 +106,7 @@ impl Requester {
                 if self.free_tags.is_empty() {
                     // The tag that comes free first is the event that is waited for.
                     let ready = self.reads[index as usize].ready.max(now);
-                    self.starved_since.get_or_insert(ready);
+                    self.starve(ready, Lack::Tag);
                 } else if self.issue_wake.is_none_or(|at| at > due) {
                     self.issue_wake = Some(due);
                     scheduler.at(due, self.event(EndpointEvent::IssueReads { of: self.life() }));
@@ -99,12 +116,10 @@ impl Requester {
             let next = self.reads[index as usize].left.min(largest);
             let has_room = self.buffered == 0 || self.buffered + next <= self.params.read_buffer;
             let Some(tag) = has_room.then(|| self.free_tags.pop_front()).flatten() else {
-                self.starved_since.get_or_insert(now);
+                self.starve(now, if self.free_tags.is_empty() { Lack::Tag } else { Lack::Buffer });
                 break;
             };
-            if let Some(since) = self.starved_since.take() {
-                self.counters.waited_for_tags += now.since(since);
-            }
+            self.fed(now);
             self.next_issue = now + self.params.issue_interval;
             let dma = self.reads[index as usize].dma.expect("a read that is issued has been asked for");
             let deadline = self.timeout(dma.function).map_or(Time::NEVER, |timeout| now + timeout);
