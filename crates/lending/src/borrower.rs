@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use drivers::ntb::Mapping;
+use kernel::{FunctionInfo, Kernel};
 use platform::Error;
 use platform::cpu::Cpu;
 use wire::pcie::{Bdf, FunctionAddress, Segment};
 
+use crate::lender::LENDER;
 use crate::message::{Bars, Peer, Reply, Request, Terms};
 use crate::service::Service;
 use crate::way::{PeerBar, Peers, Way};
@@ -22,6 +24,8 @@ struct Borrowed {
     bars: [Option<Mapping>; 6],
     /// Others that it reaches.
     peers: Peers,
+    /// Places in the adapter's table of functions of this host, which reach it.
+    own: Vec<u8>,
 }
 
 /// The functions that a host has borrowed: by lender, and which there. None while it is on its way.
@@ -76,7 +80,8 @@ impl Borrower {
         self.all.borrow_mut().insert((node, function), None);
         self.revoked.borrow_mut().remove(&(node, function));
         let window = service.window();
-        let asked = service.ask(cpu, node, Request::Borrow { function, window }).await;
+        let asked =
+            service.ask(cpu, node, Request::Borrow { function, window, payload: service.payload() }).await;
         let terms = match asked {
             Ok(Reply::Lent(terms)) => Ok(terms),
             Ok(_) => Err(Error::Io),
@@ -124,7 +129,8 @@ impl Borrower {
     ) -> Result<Borrowed, Error> {
         let (adapter, kernel) = (&service.adapter, service.kernel().ok_or(Error::NoDevice)?);
         let alias = adapter.add_remote(cpu, node, terms.place)?;
-        let mut borrowed = Borrowed { place: terms.place, alias, bars: [None; 6], peers: Peers::default() };
+        let mut borrowed =
+            Borrowed { place: terms.place, alias, bars: [None; 6], peers: Peers::default(), own: Vec::new() };
         for (own, &(at, length)) in borrowed.bars.iter_mut().zip(&terms.bars) {
             if length == 0 {
                 continue;
@@ -160,6 +166,7 @@ impl Borrower {
                 }
             }
         }
+        borrowed.own = admit_own(cpu, service, &kernel, me).await;
         let added = kernel.add_function(address(node, function), Rc::new(way)).await;
         if added.is_err() {
             borrowed.end(cpu, service);
@@ -241,8 +248,36 @@ async fn join(
     Ok(())
 }
 
+/// Lets functions of this host that have a driver reach one that is borrowed, by the windows of its BARs; gives their places in the
+/// adapter's table. Those for which a table has no room do not.
+async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer) -> Vec<u8> {
+    let (adapter, mut places) = (&service.adapter, Vec::new());
+    let here = adapter.address();
+    let has_driver = |driver: Option<&str>| driver.is_some_and(|name| name != LENDER);
+    let is_own = |f: &FunctionInfo| f.segment == here.segment && f.bdf != here.bdf && f.buses.is_none();
+    for own in kernel.pci().into_iter().filter(|f| is_own(f) && has_driver(f.driver)) {
+        let Ok(place) = adapter.add_local(cpu, own.bdf) else {
+            service.log(format!("{} finds no place among the adapter's requesters", own.bdf));
+            break;
+        };
+        let peer = Peer { node: service.node(), function: own.bdf };
+        match service
+            .ask(cpu, borrowed.node, Request::Admit { function: borrowed.function, peer, place })
+            .await
+        {
+            Ok(_) => places.push(place),
+            Err(error) => {
+                adapter.remove_local(cpu, place);
+                service.log(format!("{} does not reach {borrowed:?}: {error}", own.bdf));
+            }
+        }
+    }
+    places
+}
+
 impl Borrowed {
     fn end(&self, cpu: &Cpu, service: &Service) {
+        self.own.iter().for_each(|&place| service.adapter.remove_local(cpu, place));
         for mapping in self.bars.iter().flatten() {
             service.adapter.unmap(cpu, *mapping);
         }

@@ -26,6 +26,8 @@ pub(crate) const MESSAGES: (u64, u64) = (0xfee0_0000, 1 << 20);
 /// Where a guest's memory begins, below and above the hole for devices (the PC's, which every guest has).
 pub(crate) const LOW_MEMORY: u64 = 0;
 pub(crate) const HIGH_MEMORY: u64 = 4 << 30;
+/// What the driver of functions that are lent is called.
+pub(crate) const LENDER: &str = "lender";
 /// Register of the expansion ROM's address.
 const ROM: u16 = 0x30;
 
@@ -40,6 +42,8 @@ struct Lease {
     place: u8,
     /// What it reaches: the borrower's addresses, and its interrupt controllers; or a guest's memory.
     windows: Vec<Mapping>,
+    /// Most bytes of a payload that it sends: the borrower's receivers take no more.
+    payload: u16,
     /// It is a guest's.
     for_guest: bool,
     /// Its interrupts come to this host, and are passed on.
@@ -141,7 +145,7 @@ impl LenderDriver {
 
 impl PciDriver for LenderDriver {
     fn name(&self) -> &'static str {
-        "lender"
+        LENDER
     }
 
     fn ids(&self) -> &[PciMatch] {
@@ -216,7 +220,8 @@ impl Lender {
         self.held.borrow().values().filter(is).count()
     }
 
-    /// Lends a function to a node, which it is to reach `window` bytes of; for a guest there it reaches nothing yet.
+    /// Lends a function to a node, which it is to reach `window` bytes of, by TLPs of at most `payload` bytes; for a guest there it
+    /// reaches nothing yet.
     ///
     /// # Errors
     /// [`Error::Busy`] if somebody has it, [`Error::NotSupported`] if it has no interrupt messages, [`Error::NoSpace`] if a table of the
@@ -227,7 +232,7 @@ impl Lender {
         service: &Service,
         to: u8,
         function: Bdf,
-        window: Option<u64>,
+        (window, payload): (Option<u64>, u16),
     ) -> Result<Terms, Error> {
         let held = self.held(function)?;
         if !matches!(*held.state.borrow(), State::Free) {
@@ -238,7 +243,7 @@ impl Lender {
             return Err(Error::NotSupported);
         }
         held.state.replace(State::Changing);
-        let made = Lease::new(cpu, service, &held, to, window).await;
+        let made = Lease::new(cpu, service, &held, to, (window, payload)).await;
         let (state, terms) = match made {
             Ok((lease, terms)) => (State::Lent(Box::new(lease)), Ok(terms)),
             Err(error) => (State::Free, Err(error)),
@@ -483,8 +488,11 @@ impl Lender {
                 && value as u16 & pcie_cap::CONTROL_FLR != 0
         });
         if resets {
-            // Its addresses are the lender's to restore.
-            return held.device.reset(cpu).await;
+            // Its addresses are the lender's to restore, and what it may send.
+            let reset = held.device.reset(cpu).await;
+            let payload = self.lease(to, function, |lease, _| Ok(lease.payload))?;
+            held.limit_payload(cpu, payload).await;
+            return reset;
         }
         let value = match register {
             // Its registers stay where the windows lead.
@@ -531,6 +539,18 @@ impl Held {
         found
     }
 
+    /// Lets it send payloads of at most so many bytes. A virtual function sends as much as its physical one.
+    async fn limit_payload(&self, cpu: &Cpu, most: u16) {
+        let Some(at) = self.device.capability(id::PCI_EXPRESS) else { return };
+        let register = at + pcie_cap::DEVICE_CONTROL;
+        let control = self.device.config_read(cpu, register).await;
+        let Some(code) = pcie_cap::size_code(most.into()) else { return };
+        if pcie_cap::size_bytes(control as u16 >> 5) > u32::from(most) {
+            let control = control & !(7 << 5) | u32::from(code) << 5;
+            self.device.config_write(cpu, register, control, 3).await;
+        }
+    }
+
     /// The registers of BARs as they are, from which the borrower goes on. A virtual function has BARs without registers (base spec
     /// 9.3.4.1.11), and is shown with wide ones.
     async fn bar_registers(&self, cpu: &Cpu) -> [u32; 6] {
@@ -574,7 +594,7 @@ impl Lease {
         service: &Service,
         held: &Held,
         to: u8,
-        window: Option<u64>,
+        (window, payload): (Option<u64>, u16),
     ) -> Result<(Self, Terms), Error> {
         let (device, adapter) = (&held.device, &*service.adapter);
         let registers = held.bar_registers(cpu).await;
@@ -584,6 +604,7 @@ impl Lease {
             to,
             place,
             windows: Vec::new(),
+            payload,
             for_guest: window.is_none(),
             forwards: false,
             domain: None,
@@ -613,6 +634,7 @@ impl Lease {
         }
         let command = u32::from(header::COMMAND_MEMORY | header::COMMAND_INTX_DISABLE);
         device.config_write(cpu, header::COMMAND, command, 3).await;
+        held.limit_payload(cpu, payload).await;
         let (bars, window) = (lease.shown.bars, |n: usize| lease.windows.get(n).map_or(0, |own| own.at.0));
         let terms = Terms { place, window: window(0), messages: window(1), bars };
         Ok((lease, terms))

@@ -191,7 +191,8 @@ impl Mediated {
     async fn borrow(&self, cpu: &Cpu) -> Result<(), Error> {
         let service = self.service.upgrade().ok_or(Error::NoDevice)?;
         let function = self.of.function;
-        let asked = service.ask(cpu, self.of.node, Request::BorrowForGuest { function }).await;
+        let payload = service.payload();
+        let asked = service.ask(cpu, self.of.node, Request::BorrowForGuest { function, payload }).await;
         // A hypervisor takes this for a function that cannot be reset alone.
         let asked =
             asked.map_err(|error| if error == Error::NotSupported { Error::NotPermitted } else { error })?;

@@ -18,8 +18,9 @@ pub(crate) enum Request {
     Check { function: Bdf, lent: bool },
     /// Its `n`th function to be lent.
     Offer(u16),
-    /// To have a function, which is to reach so many bytes of the asker's addresses from 0 on.
-    Borrow { function: Bdf, window: u64 },
+    /// To have a function, which is to reach so many bytes of the asker's addresses from 0 on, and sends payloads of at most so
+    /// many.
+    Borrow { function: Bdf, window: u64, payload: u16 },
     /// To have it no more.
     Return { function: Bdf },
     /// A doubleword of its configuration space.
@@ -39,7 +40,7 @@ pub(crate) enum Request {
     /// Where its BARs are, likewise.
     Describe { function: Bdf },
     /// To have a function for a guest: it reaches nothing yet.
-    BorrowForGuest { function: Bdf },
+    BorrowForGuest { function: Bdf, payload: u16 },
     /// To let it reach a guest's memory at the guest's addresses: below and above the hole for devices, both in a row from `at` of
     /// the asker's addresses.
     Open { function: Bdf, at: u64, low: u64, high: u64 },
@@ -160,8 +161,8 @@ impl Request {
                 words[1] = n.into();
                 2
             }
-            Self::Borrow { function, window } => {
-                (words[1], words[2]) = (bits(function), window);
+            Self::Borrow { function, window, payload } => {
+                (words[1], words[2], words[3]) = (bits(function), window, payload.into());
                 3
             }
             Self::Return { function } => {
@@ -202,8 +203,8 @@ impl Request {
                 words[1] = bits(function);
                 12
             }
-            Self::BorrowForGuest { function } => {
-                words[1] = bits(function);
+            Self::BorrowForGuest { function, payload } => {
+                (words[1], words[2]) = (bits(function), payload.into());
                 13
             }
             Self::Open { function, at, low, high } => {
@@ -231,7 +232,7 @@ impl Request {
         Some(match words[0] as u32 {
             1 => Self::Check { function: of, lent: words[2] != 0 },
             2 => Self::Offer(words[1] as u16),
-            3 => Self::Borrow { function: of, window: words[2] },
+            3 => Self::Borrow { function: of, window: words[2], payload: words[3] as u16 },
             4 => Self::Return { function: of },
             5 => Self::ConfigRead { function: of, register: words[2] as u16 },
             6 => Self::ConfigWrite {
@@ -246,7 +247,7 @@ impl Request {
             10 => Self::Part { function: of, peer: Peer::from_bits(words[2]) },
             11 => Self::Inspect { function: of, register: words[2] as u16 },
             12 => Self::Describe { function: of },
-            13 => Self::BorrowForGuest { function: of },
+            13 => Self::BorrowForGuest { function: of, payload: words[2] as u16 },
             14 => Self::Open { function: of, at: words[2], low: words[3], high: words[4] },
             15 => Self::Interrupts { function: of, first: words[2] as u8, count: (words[2] >> 8) as u8 },
             16 => Self::JoinGuest {
@@ -331,7 +332,8 @@ mod tests {
         prop_oneof![
             (functions(), any::<bool>()).prop_map(|(function, lent)| Request::Check { function, lent }),
             any::<u16>().prop_map(Request::Offer),
-            (functions(), any::<u64>()).prop_map(|(function, window)| Request::Borrow { function, window }),
+            (functions(), any::<u64>(), any::<u16>())
+                .prop_map(|(function, window, payload)| Request::Borrow { function, window, payload }),
             functions().prop_map(|function| Request::Return { function }),
             (functions(), any::<u16>())
                 .prop_map(|(function, register)| Request::ConfigRead { function, register }),
@@ -358,7 +360,8 @@ mod tests {
             (functions(), any::<u16>())
                 .prop_map(|(function, register)| Request::Inspect { function, register }),
             functions().prop_map(|function| Request::Describe { function }),
-            functions().prop_map(|function| Request::BorrowForGuest { function }),
+            (functions(), any::<u16>())
+                .prop_map(|(function, payload)| Request::BorrowForGuest { function, payload }),
             (functions(), any::<[u64; 3]>()).prop_map(|(function, [at, low, high])| Request::Open {
                 function,
                 at,

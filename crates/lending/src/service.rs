@@ -181,6 +181,13 @@ impl Service {
         self.window
     }
 
+    /// Most bytes of a TLP's payload that this host's receivers take from its adapter.
+    pub(crate) fn payload(&self) -> u16 {
+        let all = self.kernel().map(|kernel| kernel.pci()).unwrap_or_default();
+        let own = all.iter().find(|function| function.address() == self.adapter.address());
+        own.map_or(128, |own| own.max_payload as u16)
+    }
+
     /// Whether this host's IOMMU gives out the addresses that functions use.
     pub(crate) fn translates(&self) -> bool {
         self.params.translated
@@ -316,8 +323,12 @@ impl Service {
                 let (function, to) = lender.offer(n.into()).ok_or(Error::NoDevice)?;
                 Ok(Reply::Offer { function, to })
             }
-            Request::Borrow { function, window } => self.lend(cpu, node, function, Some(window)).await,
-            Request::BorrowForGuest { function } => self.lend(cpu, node, function, None).await,
+            Request::Borrow { function, window, payload } => {
+                self.lend(cpu, node, function, (Some(window), payload)).await
+            }
+            Request::BorrowForGuest { function, payload } => {
+                self.lend(cpu, node, function, (None, payload)).await
+            }
             Request::Return { function } => {
                 lender.take_back(cpu, self, node, function).await?;
                 self.log(format!("{function} is back from node {node}"));
@@ -368,8 +379,14 @@ impl Service {
     }
 
     /// Lends a function to a node, or to a guest there.
-    async fn lend(&self, cpu: &Cpu, node: u8, function: Bdf, window: Option<u64>) -> Result<Reply, Error> {
-        let terms = self.lender.lend(cpu, self, node, function, window).await?;
+    async fn lend(
+        &self,
+        cpu: &Cpu,
+        node: u8,
+        function: Bdf,
+        wanted: (Option<u64>, u16),
+    ) -> Result<Reply, Error> {
+        let terms = self.lender.lend(cpu, self, node, function, wanted).await?;
         self.log(format!("{function} is lent to node {node}"));
         self.beat();
         Ok(Reply::Lent(terms))

@@ -426,6 +426,12 @@ enum Step {
     Cable(usize, bool),
     Copy(usize),
     Pause(u64),
+    /// To cores and memory of a node of the same host, running.
+    Move(usize, u8),
+    /// To another host, cold: with what it has.
+    Migrate(usize, usize),
+    /// What is in a slot goes.
+    Unplug(usize, u8),
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -438,12 +444,15 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => (0usize..3, any::<bool>()).prop_map(|(cable, up)| Step::Cable(cable, up)),
         3 => (0usize..3).prop_map(Step::Copy),
         1 => (1u64..80).prop_map(Step::Pause),
+        2 => (0usize..3, 0u8..2).prop_map(|(host, node)| Step::Move(host, node)),
+        1 => (0usize..3, 0usize..3).prop_map(|(from, to)| Step::Migrate(from, to)),
+        1 => (0usize..3, 0u8..2).prop_map(|(host, slot)| Step::Unplug(host, slot)),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 100, ..ProptestConfig::default() })]
-    /// Guests start and end, borrow and lose, while hosts do and cables come and go: each function has one user, and in the end
+    /// Guests start, end and move, borrow, lose and pass on, while hosts do and cables come and go: each function has one user, and in the end
     /// nothing is held.
     #[test]
     fn whatever_happens_nothing_is_left(all in prop::collection::vec(steps(), 1..12)) {
@@ -494,6 +503,39 @@ proptest! {
                     }
                 }
                 Step::Pause(ms) => cluster.run_for(Duration::from_ms(ms)),
+                Step::Move(host, node) => {
+                    if let Some(guest) = &guests[host] {
+                        let held = guest.vm.memory().pinned() > Bytes::ZERO;
+                        let vm = Rc::clone(&guest.vm);
+                        let moved = cluster.run(host, move |cpu| {
+                            let cores = [0, 1].map(|n| CpuId(8 * u16::from(node) + n));
+                            Box::pin(async move { vm.move_to(&cpu, &cores, Node(node)).await })
+                        });
+                        // Pages that a device reaches stay where they are.
+                        prop_assert_eq!(moved, if held { Err(Error::Busy) } else { Ok(()) });
+                    }
+                }
+                Step::Migrate(from, to) if guests[to].is_none() => {
+                    if let Some(old) = guests[from].take() {
+                        let node = cluster.node(from);
+                        let has = |of: &usize| cluster.service(*of).leases().iter().any(|(_, by)| *by == node);
+                        let had: Vec<usize> = (0..3).filter(|of| *of != to && has(of)).collect();
+                        old.kill(&cluster);
+                        prop_assert_eq!(old.vm.memory().pinned(), Bytes::ZERO);
+                        let new = guest(&cluster, to);
+                        // What the host itself has, or a cable does not lead to, it does not get.
+                        had.into_iter().for_each(|of| drop(new.lend(&cluster, of, 0)));
+                        new.boot(&cluster);
+                        guests[to] = Some(new);
+                    }
+                }
+                Step::Unplug(host, slot) => {
+                    if let Some(guest) = &guests[host] {
+                        let gone = cluster.simulation.block_on(guest.vm.remove(slot)).expect("it ends");
+                        prop_assert!(matches!(gone, Ok(()) | Err(Error::NoDevice)));
+                        cluster.run_for(Duration::from_ms(200));
+                    }
+                }
                 _ => {}
             }
             for of in 0..3 {

@@ -206,3 +206,27 @@ fn legacy_interrupts_are_not_lent() {
     assert_eq!(cluster.borrow(0, 1, 0), Err(Error::NotSupported));
     assert_eq!(cluster.service(1).leases(), []);
 }
+
+#[test]
+fn payloads_are_no_larger_than_either_host_takes() {
+    let cluster = Cluster::first_small(&[DmaMode::Strict, DmaMode::Strict], 1);
+    let payload = || {
+        cluster.simulation.with(|fabric, _| {
+            fabric
+                .endpoint(cluster.hosts[1].copiers[0])
+                .core
+                .registers
+                .config(Default::default())
+                .max_payload()
+        })
+    };
+    assert_eq!(payload(), 256);
+    cluster.borrow(0, 1, 0).unwrap();
+    assert_eq!(payload(), 128);
+    // A reset of the function does not bring the larger ones back.
+    let copier = cluster.copier(0);
+    let reset = cluster.run(0, move |cpu| Box::pin(async move { copier.device.reset(&cpu).await }));
+    assert_eq!((reset, payload()), (Ok(()), 128));
+    assert_eq!(cluster.give_back(0, 1, 0), Ok(()));
+    assert_eq!(payload(), 256);
+}

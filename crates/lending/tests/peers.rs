@@ -1,4 +1,4 @@
-//! Borrowed functions reach each other: of one lender, and of two.
+//! Borrowed functions reach each other, of one lender and of two, and functions of the borrower reach them.
 
 mod common;
 
@@ -62,6 +62,31 @@ fn functions_of_one_lender_and_of_two_reach_each_other() {
             for host in 0..3 {
                 let [segments, local, remote] = cluster.service(host).counters().in_use;
                 assert!(segments <= 4 && local == 1 && remote == 2, "{what}, host {host}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_function_of_the_borrower_reaches_a_borrowed_one() {
+    for lender in [DmaMode::Off, DmaMode::Strict] {
+        for borrower in [DmaMode::Off, DmaMode::Strict] {
+            let what = format!("{borrower:?} of {lender:?}");
+            let cluster = Cluster::first_keeps(&[borrower, lender], 1);
+            let own = cluster.copier(0);
+            for value in [100, 101] {
+                cluster.borrow(0, 1, 0).unwrap();
+                let borrowed = cluster.copier(0);
+                assert!(!Rc::ptr_eq(&own, &borrowed));
+                assert!(copies(&cluster, [Rc::clone(&own), borrowed], value), "{what}");
+                for host in 0..2 {
+                    assert_eq!(cluster.hosts[host].kernel.iommu_faults(), [], "{what}, host {host}");
+                }
+                cluster.give_back(0, 1, 0).unwrap();
+                for host in 0..2 {
+                    let [segments, local, remote] = cluster.service(host).counters().in_use;
+                    assert!(segments <= 2 && local == 1 && remote == 1, "{what}, host {host}");
+                }
             }
         }
     }

@@ -37,6 +37,8 @@ pub struct Side {
     pub adapter: EndpointId,
     pub host: HostId,
     mode: DmaMode,
+    /// Its copiers are its own: it lends none.
+    keeps: bool,
     lends: Host,
 }
 
@@ -66,13 +68,14 @@ fn side(
     simulation: &Simulation<Fabric>,
     (host, mode): (HostId, DmaMode),
     adapter: EndpointId,
-    copiers: Vec<EndpointId>,
+    (copiers, keeps): (Vec<EndpointId>, bool),
 ) -> Side {
-    let lends = Host::new(simulation, host, copiers::params(mode), copiers.clone());
+    let lent = if keeps { Vec::new() } else { copiers.clone() };
+    let lends = Host::new(simulation, host, copiers::params(mode), lent);
     let (kernel, driver) = (Rc::clone(&lends.kernel), Rc::new(CopierDriver::default()));
     kernel.add_driver(Rc::clone(&driver) as Rc<dyn PciDriver>);
     kernel.add_driver(NicDriver::new(NicDriverParams { channels: Some(1), ..NicDriverParams::default() }));
-    Side { kernel, driver, copiers, adapter, host, mode, lends }
+    Side { kernel, driver, copiers, adapter, host, mode, keeps, lends }
 }
 
 impl Cluster {
@@ -85,11 +88,31 @@ impl Cluster {
         Self::with_devices(modes, copiers, requesters, |_| Vec::new())
     }
 
+    /// Payloads of at most 128 bytes pass the first host's adapter.
+    pub fn first_small(modes: &[DmaMode], copiers: usize) -> Self {
+        Self::build(modes, copiers, 32, (false, 128), |_| Vec::new())
+    }
+
+    /// The first host lends none of its copiers.
+    pub fn first_keeps(modes: &[DmaMode], copiers: usize) -> Self {
+        Self::build(modes, copiers, 32, (true, 256), |_| Vec::new())
+    }
+
     /// With other devices of each host behind its copiers, which it lends too.
     pub fn with_devices(
         modes: &[DmaMode],
         copiers: usize,
         requesters: u32,
+        others: impl Fn(usize) -> Vec<Box<dyn Device>>,
+    ) -> Self {
+        Self::build(modes, copiers, requesters, (false, 256), others)
+    }
+
+    fn build(
+        modes: &[DmaMode],
+        copiers: usize,
+        requesters: u32,
+        (first_keeps, first_payload): (bool, u32),
         others: impl Fn(usize) -> Vec<Box<dyn Device>>,
     ) -> Self {
         let mut fabric = Fabric::new();
@@ -105,12 +128,16 @@ impl Cluster {
             let iommus = if mode == DmaMode::Off { Vec::new() } else { vec![iommu(0), iommu(1)] };
             let host = fabric.add_host(memory, iommus);
             let slot = fabric.add_root_port(host, port.clone(), copiers::link(), 0..=0);
+            let mut pcie = PcieParams::endpoint(Generation::Gen3, Width::X8);
+            if n == 0 {
+                pcie.max_payload = first_payload;
+            }
             let params = NtbParams {
                 latency: Duration::from_ns(150),
                 window: 64 << 30,
                 segments: 256,
                 requesters,
-                ..NtbParams::ideal(node(n), PcieParams::endpoint(Generation::Gen3, Width::X8))
+                ..NtbParams::ideal(node(n), pcie)
             };
             let adapter = fabric.add_ntb(EndpointParams::ideal(8), params, slot).unwrap();
             let own = (0..copiers).map(|_| {
@@ -137,7 +164,10 @@ impl Cluster {
         let simulation = Simulation::new(fabric);
         let hosts = parts
             .into_iter()
-            .map(|(host, mode, adapter, own)| side(&simulation, (host, mode), adapter, own))
+            .enumerate()
+            .map(|(n, (host, mode, adapter, own))| {
+                side(&simulation, (host, mode), adapter, (own, n == 0 && first_keeps))
+            })
             .collect();
         let mut cluster = Self { simulation, hosts, cables, requesters };
         (0..modes.len()).for_each(|host| cluster.boot(host));
@@ -169,13 +199,13 @@ impl Cluster {
             own(self).into_iter().for_each(|device| fabric.remove_device(scheduler, device));
         });
         self.run_for(Duration::from_ms(100));
-        let Side { host: id, mode, adapter, ref copiers, .. } = self.hosts[host];
+        let Side { host: id, mode, adapter, keeps, ref copiers, .. } = self.hosts[host];
         let copiers = copiers.clone();
         self.simulation.with(|fabric, scheduler| {
             fabric.host_mut(id).reset();
             own(self).into_iter().for_each(|device| fabric.insert_device(scheduler, device));
         });
-        self.hosts[host] = side(&self.simulation, (id, mode), adapter, copiers);
+        self.hosts[host] = side(&self.simulation, (id, mode), adapter, (copiers, keeps));
         self.boot(host);
         self.simulation.with(|fabric, scheduler| {
             cables.iter().for_each(|&cable| fabric.set_ntb_cable_up(scheduler, cable, true));
