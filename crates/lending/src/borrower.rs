@@ -249,14 +249,16 @@ async fn join(
 }
 
 /// Lets functions of this host that have a driver reach one that is borrowed, by the windows of its BARs; gives their places in the
-/// adapter's table. Those for which a table has no room do not.
+/// adapter's table. They take no more than half of a table; the others do not reach it.
 async fn admit_own(cpu: &Cpu, service: &Service, kernel: &Kernel, borrowed: Peer) -> Vec<u8> {
     let (adapter, mut places) = (&service.adapter, Vec::new());
     let here = adapter.address();
     let has_driver = |driver: Option<&str>| driver.is_some_and(|name| name != LENDER);
     let is_own = |f: &FunctionInfo| f.segment == here.segment && f.bdf != here.bdf && f.buses.is_none();
     for own in kernel.pci().into_iter().filter(|f| is_own(f) && has_driver(f.driver)) {
-        let Ok(place) = adapter.add_local(cpu, own.bdf) else {
+        let place =
+            if adapter.is_half_full() { Err(Error::NoSpace) } else { adapter.add_local(cpu, own.bdf) };
+        let Ok(place) = place else {
             service.log(format!("{} finds no place among the adapter's requesters", own.bdf));
             break;
         };

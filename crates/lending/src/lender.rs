@@ -429,6 +429,10 @@ impl Lender {
         (to, function): (u8, Bdf),
         guest: (Peer, u8),
     ) -> Result<Bars, Error> {
+        // The borrower's own functions leave half of the places to those that are lent.
+        if guest.0.node == to && service.adapter.is_half_full() {
+            return Err(Error::NoSpace);
+        }
         self.lease(to, function, |lease, device| lease.admit(cpu, service, guest, device))
     }
 

@@ -60,6 +60,8 @@ pub struct Adapter {
     segments: RefCell<Places<Segment>>,
     local: RefCell<Places<Bdf>>,
     remote: RefCell<Places<(u8, u8)>>,
+    /// Places of each of the two tables.
+    requesters: usize,
     rung: RefCell<Option<Rung>>,
 }
 
@@ -82,6 +84,7 @@ impl Adapter {
             segments: RefCell::new(Places::new(segments as usize)),
             local: RefCell::new(Places::new(requesters as usize)),
             remote: RefCell::new(Places::new(requesters as usize)),
+            requesters: requesters as usize,
             rung: RefCell::new(None),
             device,
         });
@@ -275,6 +278,12 @@ impl Adapter {
     /// Ends that.
     pub fn dismiss(&self, cpu: &Cpu, alias: Bdf) {
         self.device.remove_dma_alias(cpu, alias);
+    }
+
+    /// Whether half of the places for requesters are taken, its own or those of others.
+    pub fn is_half_full(&self) -> bool {
+        let [_, local, remote] = self.in_use();
+        2 * local.max(remote) >= self.requesters
     }
 
     /// Segments, own requesters and those of others that are in use.
