@@ -15,6 +15,7 @@ use machine::Diagnostics;
 use results::claims::ClaimFile;
 use results::claims::Sample;
 use results::report::{Chart, Curve, DataTable, Scale, Section};
+use virt::placement::Thresholds;
 
 use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
@@ -27,8 +28,8 @@ const NODES: u8 = 2;
 const FOUR: u8 = 4;
 /// Seeded placements of the baseline.
 const SEEDS: u64 = 30;
-/// Load of one I/O thread from which there is one for each node, as `virt::placement::Thresholds` has it.
-const HEAVY: f64 = 0.8;
+/// Load of one I/O thread from which there is one for each node.
+const HEAVY: f64 = Thresholds::usual().heavy;
 /// Frames, shares of the line's rate and numbers of machines of the grid.
 const FRAMES: [u16; 3] = [64, 512, 1500];
 const LOADS: [u8; 5] = [10, 25, 50, 75, 100];
