@@ -45,8 +45,6 @@ pub(super) struct Prefetcher {
 pub(super) struct Ahead {
     lines: [u64; Self::MOST],
     count: usize,
-    /// For so many there is room.
-    places: usize,
 }
 
 impl Ahead {
@@ -54,14 +52,10 @@ impl Ahead {
     const MOST: usize = 10;
 
     fn push(&mut self, line: u64) {
-        if !self.is_full() {
+        if self.count < Self::MOST {
             self.lines[self.count] = line;
             self.count += 1;
         }
-    }
-
-    fn is_full(&self) -> bool {
-        self.count == self.places
     }
 
     pub(super) fn lines(&self) -> &[u64] {
@@ -85,8 +79,8 @@ impl Prefetcher {
     /// The core has asked its L2 for `line` at `now`, and `missed` says whether in vain: what to fetch ahead.
     #[inline]
     pub(super) fn train(&mut self, now: Time, line: u64, missed: bool) -> Ahead {
-        let mut ahead = Ahead { places: self.queue.free(now).min(Ahead::MOST), ..Ahead::default() };
-        if missed && self.params.adjacent_line {
+        let mut ahead = Ahead::default();
+        if missed && self.params.adjacent_line && self.queue.more_than(0, now) {
             ahead.push(line ^ 1);
         }
         let (page, at) = (line / PAGE, line % PAGE);
@@ -107,12 +101,12 @@ impl Prefetcher {
             }
             self.recent = known;
         }
-        self.follow(at, &mut ahead);
+        self.follow(now, at, &mut ahead);
         ahead
     }
 
     /// The stream of the last access goes on at line `at` of its page.
-    fn follow(&mut self, at: u64, ahead: &mut Ahead) {
+    fn follow(&mut self, now: Time, at: u64, ahead: &mut Ahead) {
         let PrefetchParams { distance, degree, next_page, .. } = self.params;
         let (page, stream) = (self.pages[self.recent], &mut self.streams[self.recent]);
         let direction: i8 = match at.cmp(&stream.last) {
@@ -130,7 +124,7 @@ impl Prefetcher {
                 1 => stream.ahead.max(at),
                 _ => stream.ahead.min(at),
             };
-            if ahead.is_full() || from.abs_diff(at) >= u64::from(distance) {
+            if from.abs_diff(at) >= u64::from(distance) || !self.queue.more_than(ahead.count, now) {
                 break;
             }
             let Some(next) = from.checked_add_signed(direction.into()).filter(|&next| next < PAGE) else {

@@ -15,10 +15,10 @@ impl Slots {
         Self { free: vec![Time::ZERO; size.max(1)] }
     }
 
-    /// How many are free at `at`.
+    /// Whether more than `places` are free at `at`.
     #[inline]
-    pub(super) fn free(&self, at: Time) -> usize {
-        self.free.iter().take_while(|&&from| from <= at).count()
+    pub(super) fn more_than(&self, places: usize, at: Time) -> bool {
+        self.free.get(places).is_some_and(|&from| from <= at)
     }
 
     /// When a request that comes at `at` finds a place.
@@ -49,10 +49,11 @@ mod tests {
         let at = |ns: u64| Time::from_ps(ns * 1000);
         let mut slots = Slots::new(2);
         slots.occupy(at(50));
-        assert_eq!((slots.free_at(at(1)), slots.free(at(1))), (at(1), 1));
+        assert_eq!((slots.free_at(at(1)), slots.more_than(0, at(1))), (at(1), true));
+        assert!(!slots.more_than(1, at(1)) && slots.more_than(1, at(50)) && !slots.more_than(2, at(50)));
         slots.occupy(at(40));
-        assert_eq!((slots.free_at(at(1)), slots.free(at(1))), (at(40), 0));
-        assert_eq!((slots.free_at(at(45)), slots.free(at(45))), (at(45), 1));
+        assert_eq!((slots.free_at(at(1)), slots.more_than(0, at(1))), (at(40), false));
+        assert_eq!((slots.free_at(at(45)), slots.more_than(0, at(45))), (at(45), true));
         slots.occupy(at(45));
         assert_eq!(slots.free_at(at(1)), at(45), "the one until 40 was taken");
     }

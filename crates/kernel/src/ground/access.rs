@@ -165,14 +165,13 @@ impl MemoryGround for HostGround {
         self.access(core, now, |accesses| {
             accesses.issue = accesses.issue.max(step);
             let offset = to.or(from.first().copied()).map_or(0, |at| at.offset_in(LINE));
-            // Lines of an array whose bytes go with the first `n` lines: of one that lies otherwise in its lines, one more.
-            let lines_for = |array: PhysAddr, n: u64| {
-                (array.offset_in(LINE) + (n * LINE - offset).min(length)).div_ceil(LINE)
-            };
             for n in 0..(offset + length).div_ceil(LINE) {
                 for &array in from {
-                    let before = if n == 0 { 0 } else { lines_for(array, n) };
-                    (before..lines_for(array, n + 1)).for_each(|line| accesses.load(line_of(array, line)));
+                    // Of an array that begins later in its lines, the bytes of a line take the next one, too.
+                    let last = n + u64::from(array.offset_in(LINE) > offset);
+                    let lines = (array.offset_in(LINE) + length).div_ceil(LINE);
+                    let first = if n == 0 { 0 } else { last };
+                    (first..lines.min(last + 1)).for_each(|line| accesses.load(line_of(array, line)));
                 }
                 match to {
                     Some(to) => accesses.store(line_of(to, n), op, accesses.loaded),
