@@ -4,6 +4,7 @@ use super::access::{Access, CoreId, CoreOp, NodeId, Source};
 use super::cache::{Probe, Slot, flag};
 use super::coherence::Intent;
 use super::counters::{CacheUser, Cause};
+use super::socket::Held;
 use super::system::MemorySystem;
 use units::{Duration, HostPhysical, Time};
 
@@ -110,14 +111,18 @@ impl MemorySystem {
         for &next in ahead.lines() {
             // The page behind the last one may be no memory.
             let Some(home) = self.node_of(HostPhysical::new(next * super::LINE)) else { continue };
-            let absent = self.sockets[n].cores[core].l2.probe(next);
-            let held = self.sockets[n].locate(next);
+            let l2 = self.sockets[n].cores[core].l2.probe(next);
+            if l2.slot().is_some() {
+                continue;
+            }
+            let found = self.beyond_l2(n, next);
             // Another core's modified lines are left alone.
-            if absent.slot().is_some() || self.sockets[n].owned(held, Some(core)) {
+            if self.sockets[n].owned(found.1, Some(core)) {
                 continue;
             }
             let passes = self.through_l2::<true>(at, n, core, self.params.sockets[n].private.l2_transfer);
-            let read = self.fill_l2_to_read::<true>(passes, n, core, home, (next, absent), Cause::Prefetch);
+            let read =
+                self.fill_l2_to_read::<true>(passes, n, core, home, (next, l2), found, Cause::Prefetch);
             self.arrives::<true>(at, n, core, next, read.ready);
         }
     }
@@ -143,11 +148,19 @@ impl MemorySystem {
         let private = self.params.sockets[n].private;
         let asked = self.queued::<TIMED>(now, n, core);
         let passes = self.through_l2::<TIMED>(asked, n, core, private.l1_transfer + private.l2_transfer);
-        let access = self.fill_l2_to_read::<TIMED>(passes, n, core, home, (line, absent), cause);
+        let found = self.beyond_l2(n, line);
+        let access = self.fill_l2_to_read::<TIMED>(passes, n, core, home, (line, absent), found, cause);
         self.sockets[n].cores[core].fill_l1(line);
         self.arrives::<TIMED>(asked, n, core, line, access.ready);
         self.fetch_ahead::<TIMED>(asked, n, core, line, true);
         access
+    }
+
+    /// What a socket's LLC and cores have of a line.
+    #[inline]
+    fn beyond_l2(&self, n: usize, line: u64) -> (Probe, Held) {
+        let probe = self.sockets[n].llc.probe(line);
+        (probe, self.sockets[n].held_at(probe.slot(), line))
     }
 
     /// Brings a line to read into a core's L2, which was asked for it at `now` and in which `absent` did not find it.
@@ -158,12 +171,11 @@ impl MemorySystem {
         core: usize,
         home: NodeId,
         (line, absent): (u64, Probe),
+        (probe, mut held): (Probe, Held),
         cause: Cause,
     ) -> Access {
         let llc = self.params.sockets[n].llc;
         let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
-        let probe = self.sockets[n].llc.probe(line);
-        let mut held = self.sockets[n].held_at(probe.slot(), line);
         let exclusive;
         if held.any() {
             if TIMED {
@@ -224,8 +236,7 @@ impl MemorySystem {
         let passes =
             self.through_l2::<TIMED>(asked, n, core, (private.l1_transfer + private.l2_transfer) * 2);
         let mut access = Access { ready: passes + llc.core_hit, source: Source::Llc };
-        let probe = self.sockets[n].llc.probe(line);
-        let mut held = self.sockets[n].held_at(probe.slot(), line);
+        let (probe, mut held) = self.beyond_l2(n, line);
         if held.any() {
             if TIMED {
                 access.ready = self.arrivals[n].wait(line, asked, access.ready);
@@ -270,7 +281,7 @@ impl MemorySystem {
         line: u64,
         probe: Probe,
         exclusive: bool,
-    ) -> super::socket::Held {
+    ) -> Held {
         self.count_llc::<TIMED>(n, false);
         let socket = &mut self.sockets[n];
         if !socket.inclusive() {
