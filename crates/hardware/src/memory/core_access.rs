@@ -18,6 +18,14 @@ struct Hit {
     first: bool,
 }
 
+/// A line that a core's L2 lacks: where it looked, and what the socket has.
+struct Missed {
+    line: u64,
+    l2: Probe,
+    llc: Probe,
+    held: Held,
+}
+
 impl MemorySystem {
     /// An access of a core to a line whose home is `home`.
     pub(super) fn core_access<const TIMED: bool>(
@@ -115,14 +123,14 @@ impl MemorySystem {
             if l2.slot().is_some() {
                 continue;
             }
-            let found = self.beyond_l2(n, next);
+            let (llc, held) = self.beyond_l2(n, next);
             // Another core's modified lines are left alone.
-            if self.sockets[n].owned(found.1, Some(core)) {
+            if self.sockets[n].owned(held, Some(core)) {
                 continue;
             }
+            let missed = Missed { line: next, l2, llc, held };
             let passes = self.through_l2::<true>(at, n, core, self.params.sockets[n].private.l2_transfer);
-            let read =
-                self.fill_l2_to_read::<true>(passes, n, core, home, (next, l2), found, Cause::Prefetch);
+            let read = self.fill_l2_to_read::<true>(passes, n, core, home, missed, Cause::Prefetch);
             self.arrives::<true>(at, n, core, next, read.ready);
         }
     }
@@ -148,8 +156,9 @@ impl MemorySystem {
         let private = self.params.sockets[n].private;
         let asked = self.queued::<TIMED>(now, n, core);
         let passes = self.through_l2::<TIMED>(asked, n, core, private.l1_transfer + private.l2_transfer);
-        let found = self.beyond_l2(n, line);
-        let access = self.fill_l2_to_read::<TIMED>(passes, n, core, home, (line, absent), found, cause);
+        let (llc, held) = self.beyond_l2(n, line);
+        let missed = Missed { line, l2: absent, llc, held };
+        let access = self.fill_l2_to_read::<TIMED>(passes, n, core, home, missed, cause);
         self.sockets[n].cores[core].fill_l1(line);
         self.arrives::<TIMED>(asked, n, core, line, access.ready);
         self.fetch_ahead::<TIMED>(asked, n, core, line, true);
@@ -163,17 +172,17 @@ impl MemorySystem {
         (probe, self.sockets[n].held_at(probe.slot(), line))
     }
 
-    /// Brings a line to read into a core's L2, which was asked for it at `now` and in which `absent` did not find it.
+    /// Brings a line to read into a core's L2, which was asked for it at `now`.
     fn fill_l2_to_read<const TIMED: bool>(
         &mut self,
         now: Time,
         n: usize,
         core: usize,
         home: NodeId,
-        (line, absent): (u64, Probe),
-        (probe, mut held): (Probe, Held),
+        missed: Missed,
         cause: Cause,
     ) -> Access {
+        let Missed { line, l2: absent, llc: probe, mut held } = missed;
         let llc = self.params.sockets[n].llc;
         let mut access = Access { ready: now + llc.core_hit, source: Source::Llc };
         let exclusive;
