@@ -283,7 +283,7 @@ change.tx.latency = { value = "20 us", source = "assumed: long" }"#;
         let notes = done[0].outcome.as_ref().unwrap().notes.join("\n");
         println!("{name}: {:?}\n{notes}", done[0].outcome);
         assert!(notes.contains(expected), "{name}: {notes}");
-        assert_eq!(notes.contains("closed form"), name != "lines", "{name}: {notes}");
+        assert_eq!(notes.contains("the closed form (`nearfar model`)"), name != "lines", "{name}: {notes}");
         // The raw rate of the slot's link, Gen3 x8.
         let carried = notes.split(" Gbit/s of such packets").next().unwrap().split(' ').next_back().unwrap();
         assert!(carried.parse::<f64>().unwrap() < 63.0, "{name}: {notes}");
