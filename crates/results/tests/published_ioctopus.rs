@@ -14,7 +14,9 @@ fn claims_are_well_formed() {
     }
     let fitted = || file.claims.iter().filter(|claim| claim.role == Role::Calibration);
     assert!(fitted().count() >= 3);
-    assert!(fitted().all(|claim| claim.observed.values().all(|key| key.contains("/local/"))));
+    // That the sockets keep a directory was concluded from one remote number.
+    let local = fitted().filter(|claim| claim.id != "ioctopus/fig6/remote/memory");
+    assert!(local.flat_map(|claim| claim.observed.values()).all(|key| key.contains("/local/")));
 }
 
 #[test]

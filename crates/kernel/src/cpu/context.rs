@@ -213,6 +213,18 @@ impl Context {
         self.close_hold();
     }
 
+    /// Takes it to another core, whose clock may be another: those of a guest's cores are.
+    pub fn go_to(&self, core: CpuId) {
+        let left = match self.phase.get() {
+            Phase::CatchingUp { end } => Some(end.since(self.clock())),
+            _ => None,
+        };
+        self.core.set(core);
+        if let Some(left) = left {
+            self.phase.set(Phase::CatchingUp { end: self.clock() + left });
+        }
+    }
+
     /// Lets it go on where it was stopped.
     pub fn go_on(&self) {
         self.open_hold();

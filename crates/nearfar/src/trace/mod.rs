@@ -11,7 +11,7 @@
 //! let loaded = Experiment::load(&Library::built_in(), "latency-by-size", "set", &changes);
 //! let Ok(Experiment::Bench(setup)) = loaded else { panic!("{loaded:?}") };
 //! let (capture, _) = bench::trace(&setup, 1, Span { packets: 8, ..Span::default() })?;
-//! assert!(listing::listing(&capture, false).contains("MRd"));
+//! assert!(listing::listing(&capture, false, None).contains("MRd"));
 //! # Ok::<(), nearfar::bench::BenchError>(())
 //! ```
 
