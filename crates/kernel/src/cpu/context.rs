@@ -213,18 +213,6 @@ impl Context {
         self.close_hold();
     }
 
-    /// Takes it to another core, whose clock may be another: those of a guest's cores are.
-    pub fn go_to(&self, core: CpuId) {
-        let left = match self.phase.get() {
-            Phase::CatchingUp { end } => Some(end.since(self.clock())),
-            _ => None,
-        };
-        self.core.set(core);
-        if let Some(left) = left {
-            self.phase.set(Phase::CatchingUp { end: self.clock() + left });
-        }
-    }
-
     /// Lets it go on where it was stopped.
     pub fn go_on(&self) {
         self.open_hold();
@@ -465,7 +453,8 @@ impl CpuOps for Context {
                     }
                     self.phase.set(match left.is_zero() {
                         true => Phase::Free,
-                        false => Phase::CatchingUp { end: clock + left },
+                        // By the clock of the core that it may just have been moved to.
+                        false => Phase::CatchingUp { end: self.clock() + left },
                     });
                 }
                 Phase::CatchingUp { end } if clock >= end => {

@@ -41,7 +41,7 @@ impl Cores {
         if idle && core.running().is_none() {
             task.context.cycles(Part::Scheduler, self.costs.idle_exit);
         }
-        task.context.go_to(id);
+        task.context.core.set(id);
         task.state.set(State::Runnable);
         core.queue.borrow_mut().insert(Rc::clone(task));
         task.tell(|watcher, _| watcher.waits());
@@ -170,7 +170,7 @@ impl Cores {
     /// A task that is in no queue goes to another core.
     fn move_to(&self, task: &Task, from: &Core, to: &Core) {
         task.move_floor(from.queue.borrow().floor(), to.queue.borrow().floor());
-        task.context.go_to(to.id);
+        task.context.core.set(to.id);
         task.migrations.set(task.migrations.get() + 1);
     }
 
