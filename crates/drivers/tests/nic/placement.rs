@@ -94,7 +94,8 @@ fn headers_are_near_their_sender_wherever_it_has_been() {
     pair.simulation.with(|fabric, _| fabric.host_mut(pair.hosts[0].host).memory.flush_all());
     let (before, packets) = (crossed(), sent.get());
     pair.run_for(Duration::from_us(400));
-    assert!(sent.get() - packets > 100);
+    let packets = sent.get() - packets;
+    assert!(packets > 50, "{packets} packets");
     assert_eq!(crossed() - before, 0, "back on its node");
 }
 
