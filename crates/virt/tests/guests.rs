@@ -13,10 +13,7 @@ use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::RootPortParams;
-use kernel::{
-    BlockParams, CoreParams, DmaMode, DmaParams, InetParams, Kernel, KernelCosts, KernelParams, PciParams,
-    SchedParams, Store,
-};
+use kernel::{CoreParams, DmaMode, Kernel, KernelParams, Store};
 use platform::Error;
 use platform::block::{BlockOp, Segment};
 use platform::cpu::{Async, Cpu, CpuId, Node};
@@ -31,15 +28,7 @@ use virt::{Exit, GuestNode, InterruptSupport, Vfio, VirtCosts, Vm, VmError, VmPa
 use wire::pcie::{Generation, Width};
 
 fn params(mode: DmaMode) -> KernelParams {
-    KernelParams {
-        core: CoreParams::haswell(Frequency::mhz(2_500)),
-        costs: KernelCosts::linux(),
-        sched: SchedParams::linux(),
-        pci: PciParams::default(),
-        dma: DmaParams::linux(mode),
-        block: BlockParams::default(),
-        inet: InetParams::linux(),
-    }
+    KernelParams::linux(CoreParams::haswell(Frequency::mhz(2_500)), mode)
 }
 
 struct Host {

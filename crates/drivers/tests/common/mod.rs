@@ -32,7 +32,7 @@ use wire::nic::registers::KPIO_BAR;
 use wire::pcie::{Generation, Width};
 
 use crate::ground::board::{self, Board};
-use crate::ground::{self, Computer, Parts};
+use crate::ground::{self, Computer};
 
 /// Memory of each node.
 const MEMORY: Bytes = Bytes::gib(1);
@@ -194,10 +194,10 @@ impl Pair {
                 ports: (0..links).map(port).collect(),
                 link: setup.link.clone(),
             };
-            (Parts::new(&mut fabric, board, Box::new(nic)), handle)
+            (ground::parts(&mut fabric, board, Box::new(nic)), handle)
         };
         let (a, b) = (plug(1), plug(2));
-        let ports = [&a, &b].map(|(parts, _)| fabric.ethernet_port(parts.device(), EthernetPort(0)));
+        let ports = [&a, &b].map(|(parts, _)| fabric.ethernet_port(parts.device, EthernetPort(0)));
         let params = CableParams {
             rate: setup.rate,
             propagation: Duration::from_ns(10),

@@ -14,26 +14,12 @@ use hardware::root::HostId;
 use kernel::{DmaMode, Kernel};
 use platform::device::Device;
 
-use board::Board;
+use board::{Board, Parts};
 
-/// A computer without its software.
-pub struct Parts {
-    board: Board,
-    host: HostId,
-    device: EndpointId,
-}
-
-impl Parts {
-    pub fn new(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Self {
-        let iommu = (board.kernel.dma.mode != DmaMode::Off).then(IommuParams::default);
-        let host = board.add_host(fabric, board.memory, iommu);
-        let device = board.add_device(fabric, host, device);
-        Self { board, host, device }
-    }
-
-    pub fn device(&self) -> EndpointId {
-        self.device
-    }
+pub fn parts(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Parts {
+    let iommu = (board.kernel.dma.mode != DmaMode::Off).then(IommuParams::default);
+    let memory = board.memory;
+    board.add(fabric, memory, iommu, device)
 }
 
 /// A computer with a device.

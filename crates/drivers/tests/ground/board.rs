@@ -9,10 +9,7 @@ use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
-use kernel::{
-    BlockParams, CoreParams, DmaMode, DmaParams, InetParams, KernelCosts, KernelParams, PciParams,
-    SchedParams,
-};
+use kernel::{CoreParams, DmaMode, DmaParams, KernelParams};
 use platform::device::Device;
 use units::{Bytes, Frequency};
 
@@ -31,18 +28,30 @@ pub struct Board {
 
 /// A kernel as Linux, which uses the IOMMU so.
 pub fn kernel(mode: DmaMode) -> KernelParams {
-    KernelParams {
-        core: CoreParams::haswell(Frequency::mhz(2_500)),
-        costs: KernelCosts::linux(),
-        sched: SchedParams::linux(),
-        pci: PciParams::default(),
-        dma: DmaParams::linux(mode),
-        block: BlockParams::default(),
-        inet: InetParams::linux(),
-    }
+    KernelParams::linux(CoreParams::haswell(Frequency::mhz(2_500)), mode)
+}
+
+/// A computer without its software.
+pub struct Parts {
+    pub board: Board,
+    pub host: HostId,
+    pub device: EndpointId,
 }
 
 impl Board {
+    /// A host as [`add_host`](Self::add_host) makes it, with the device.
+    pub fn add(
+        self,
+        fabric: &mut Fabric,
+        memory: Bytes,
+        iommu: Option<IommuParams>,
+        device: Box<dyn Device>,
+    ) -> Parts {
+        let host = self.add_host(fabric, memory, iommu);
+        let device = self.add_device(fabric, host, device);
+        Parts { board: self, host, device }
+    }
+
     /// A kernel that is like the suite's, but for how it uses its IOMMU.
     pub fn kernel_with(&self, mode: DmaMode) -> KernelParams {
         KernelParams { dma: DmaParams::linux(mode), ..self.kernel.clone() }

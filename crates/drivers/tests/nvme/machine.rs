@@ -25,7 +25,7 @@ use wire::pcie::config::header;
 use wire::pcie::{Generation, Width};
 
 use crate::ground::board::{self, Board};
-use crate::ground::{self, Computer, Parts};
+use crate::ground::{self, Computer};
 
 pub struct Setup {
     /// How the IOMMU is used where the driver is; a guest finds none.
@@ -104,7 +104,7 @@ impl Machine {
         let nvme = Nvme::new(params, Box::new(MemoryMedia::default())).unwrap();
         let control = nvme.control();
         let mut fabric = Fabric::new();
-        let parts = Parts::new(&mut fabric, board, Box::new(nvme));
+        let parts = ground::parts(&mut fabric, board, Box::new(nvme));
         let simulation = Simulation::new(fabric);
         let computer = Computer::new(&simulation, parts);
         let driver = Rc::new(NvmeDriver::new(setup.options));

@@ -21,7 +21,7 @@ use crate::base::Base;
 use crate::block::{Block, BlockParams};
 use crate::costs::{CoreParams, KernelCosts, SchedParams};
 use crate::cpu::Cores;
-use crate::dma::{Dma, DmaParams};
+use crate::dma::{Dma, DmaMode, DmaParams};
 use crate::ground::{Ground, HostGround};
 use crate::irq::{Apics, Irqs, Softirqs};
 use crate::mm::Pins;
@@ -50,6 +50,21 @@ pub struct KernelParams {
     pub block: BlockParams,
     /// The Internet protocols.
     pub inet: InetParams,
+}
+
+impl KernelParams {
+    /// A kernel as Linux has it on such cores, which uses its IOMMU so.
+    pub fn linux(core: CoreParams, dma: DmaMode) -> Self {
+        Self {
+            core,
+            costs: KernelCosts::linux(),
+            sched: SchedParams::linux(),
+            pci: PciParams::default(),
+            dma: DmaParams::linux(dma),
+            block: BlockParams::default(),
+            inet: InetParams::linux(),
+        }
+    }
 }
 
 /// A kernel that runs on a host of the simulation.

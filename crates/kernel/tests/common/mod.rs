@@ -13,7 +13,7 @@ use hardware::iommu::{Iommu, IommuParams};
 use hardware::link::LinkParams;
 use hardware::memory::{MemoryParams, MemorySystem, NodeId};
 use hardware::root::{HostId, RootPortParams};
-use kernel::{CoreParams, DmaMode, DmaParams, Kernel, KernelCosts, KernelParams, PciParams, SchedParams};
+use kernel::{CoreParams, DmaMode, Kernel, KernelParams};
 use platform::Error;
 use platform::cpu::{Async, Cpu, CpuId};
 use platform::device::{
@@ -315,15 +315,7 @@ pub struct Machine {
 }
 
 pub fn params(mode: DmaMode) -> KernelParams {
-    KernelParams {
-        core: CoreParams::haswell(Frequency::mhz(2_500)),
-        costs: KernelCosts::linux(),
-        sched: SchedParams::linux(),
-        pci: PciParams::default(),
-        dma: DmaParams::linux(mode),
-        block: kernel::BlockParams::default(),
-        inet: kernel::InetParams::linux(),
-    }
+    KernelParams::linux(CoreParams::haswell(Frequency::mhz(2_500)), mode)
 }
 
 fn port(node: u8) -> RootPortParams {

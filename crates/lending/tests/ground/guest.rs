@@ -18,20 +18,11 @@ use virt::{InterruptSupport, Vm};
 pub use pair::{board, settle};
 
 use board::Board;
-use pair::{LENDER, Pair};
+use pair::{LENDER, Pair, Parts};
 
-/// A computer without its software.
-pub struct Parts(pair::Parts);
-
-impl Parts {
-    pub fn new(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Self {
-        let borrower = (board.memory + vm::HOSTS_OWN, true);
-        Self(pair::Parts::with(fabric, board, device, borrower))
-    }
-
-    pub fn device(&self) -> EndpointId {
-        self.0.device
-    }
+pub fn parts(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Parts {
+    let borrower = (board.memory + vm::HOSTS_OWN, true);
+    Parts::with(fabric, board, device, borrower)
 }
 
 /// A guest with a device of another host.
@@ -50,7 +41,7 @@ impl Computer {
     pub const HEARS_OF_BUS_ERRORS: bool = false;
 
     /// A guest that is to boot when it has its drivers, on a host that has.
-    pub fn new(simulation: &Simulation<Fabric>, Parts(parts): Parts) -> Self {
+    pub fn new(simulation: &Simulation<Fabric>, parts: Parts) -> Self {
         let pair = Pair::new(simulation, &parts, parts.board.kernel_with(DmaMode::Strict));
         pair.boot(simulation);
         let host = pair.kernel();

@@ -15,20 +15,11 @@ use platform::device::Device;
 pub use pair::{board, settle};
 
 use board::Board;
-use pair::{LENDER, Pair};
+use pair::{LENDER, Pair, Parts};
 
-/// A computer without its software.
-pub struct Parts(pair::Parts);
-
-impl Parts {
-    pub fn new(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Self {
-        let borrower = (board.memory, board.kernel.dma.mode != DmaMode::Off);
-        Self(pair::Parts::with(fabric, board, device, borrower))
-    }
-
-    pub fn device(&self) -> EndpointId {
-        self.0.device
-    }
+pub fn parts(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Parts {
+    let borrower = (board.memory, board.kernel.dma.mode != DmaMode::Off);
+    Parts::with(fabric, board, device, borrower)
 }
 
 /// A computer with a device of another.
@@ -46,7 +37,7 @@ impl Computer {
     pub const HEARS_OF_BUS_ERRORS: bool = false;
 
     /// One that is to boot when it has its drivers, while the lender has.
-    pub fn new(simulation: &Simulation<Fabric>, Parts(parts): Parts) -> Self {
+    pub fn new(simulation: &Simulation<Fabric>, parts: Parts) -> Self {
         let pair = Pair::new(simulation, &parts, parts.board.kernel.clone());
         Self { kernel: pair.kernel(), device: pair.device, host: pair.host, pair }
     }

@@ -68,6 +68,18 @@ impl Reading {
         self.counters.push(Counter { name, unit, value });
     }
 
+    /// Adds several of one place.
+    fn all(&mut self, place: &str, fields: impl IntoIterator<Item = (&'static str, Unit, u64)>) {
+        for (field, unit, value) in fields {
+            self.add(format!("{place}/{field}"), unit, value);
+        }
+    }
+
+    /// Adds several of one place that count events.
+    fn events(&mut self, place: &str, fields: impl IntoIterator<Item = (&'static str, u64)>) {
+        self.all(place, fields.into_iter().map(|(field, value)| (field, Unit::Events, value)));
+    }
+
     fn time(&mut self, name: String, time: Duration) {
         self.add(name, Unit::Time, time.as_ps());
     }
@@ -170,9 +182,7 @@ impl Reading {
                 net.iter().map(|own| own.counters()).map(|own| own.tx_packets + own.rx_packets).sum(),
             ),
         ];
-        for (field, value) in fields {
-            self.add(format!("vm-{name}/{field}"), Unit::Events, value);
-        }
+        self.events(&format!("vm-{name}"), fields);
         self.add(format!("vm-{name}/held"), Unit::Kept, vm.memory().pinned().get());
     }
 
@@ -187,9 +197,7 @@ impl Reading {
             ("malformed", Unit::Events, counters.malformed),
             ("interrupts", Unit::Events, counters.interrupts),
         ];
-        for (field, unit, value) in fields {
-            self.add(format!("vm-{vm}/nic/{field}"), unit, value);
-        }
+        self.all(&format!("vm-{vm}/nic"), fields);
     }
 
     pub(crate) fn add_uplink(&mut self, name: &str, network: &Network) {
@@ -207,9 +215,7 @@ impl Reading {
             ("moves", done.moves),
             ("moves-refused", done.refused),
         ];
-        for (field, value) in fields {
-            self.add(format!("hypervisor/{field}"), Unit::Events, value);
-        }
+        self.events("hypervisor", fields);
     }
 
     fn memory(&mut self, memory: &MemorySystem) {
@@ -244,9 +250,7 @@ impl Reading {
                 ("device-reads/remote-cache", device.reads_remote_cache),
                 ("device-reads/memory", device.reads_memory),
             ];
-            for (field, value) in fields {
-                self.add(format!("{place}/{field}"), Unit::Events, value);
-            }
+            self.events(&place, fields);
             let line = socket.dram.channel_bandwidth.time_for(Bytes::new(LINE)).as_ps();
             let bytes = node.dram_read.total().get() + node.dram_written.total().get();
             let busy = u128::from(bytes / LINE) * u128::from(line);
@@ -276,9 +280,7 @@ impl Reading {
             ("faults", counters.faults),
             ("invalidations", counters.iotlb_invalidations),
         ];
-        for (field, value) in fields {
-            self.add(format!("{place}/{field}"), Unit::Events, value);
-        }
+        self.events(&place, fields);
         self.time(format!("{place}/walkers-busy"), counters.walker_busy);
         self.time(format!("{place}/walks-waited"), counters.walker_queueing);
         self.time(format!("{place}/lookups-waited"), counters.pipeline_queueing);
@@ -310,9 +312,7 @@ impl Reading {
             ("write-requests", Unit::Events, counters.write_requests),
             ("completions", Unit::Events, counters.completions),
         ];
-        for (field, unit, value) in fields {
-            self.add(format!("{name}/{field}"), unit, value);
-        }
+        self.all(name, fields);
         self.time(format!("{name}/waited-for-tags"), counters.waited_for_tags);
         self.used(Kind::Tags, name, 1, counters.waited_for_tags.as_ps().into());
         self.time(format!("{name}/waited-for-buffer"), counters.waited_for_buffer);

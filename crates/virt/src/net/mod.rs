@@ -53,6 +53,7 @@ pub struct Network {
     /// By context: the node of its queues' rings.
     rings: Vec<Node>,
     costs: NetCosts,
+    /// Virtual NICs that run.
     vnics: RefCell<BTreeMap<MacAddr, Rc<Vnic>>>,
 }
 
@@ -114,11 +115,6 @@ impl Network {
     /// The node at which the rings of a context's queues lie: that of the core of its interrupt when the driver came.
     pub fn rings_at(&self, context: usize) -> Option<Node> {
         self.rings.get(context).copied()
-    }
-
-    /// The virtual NICs that run, by address.
-    fn vnics(&self) -> Vec<Rc<Vnic>> {
-        self.vnics.borrow().values().cloned().collect()
     }
 
     /// For how long a context has computed.
@@ -335,7 +331,7 @@ impl Network {
 
     /// Gives every guest but the one that sends it a copy of a packet.
     fn broadcast(&self, context: &Context, cpu: &Cpu, packet: &Packet, from: Option<MacAddr>) {
-        for vnic in self.vnics().iter().filter(|vnic| Some(vnic.mac) != from) {
+        for vnic in self.vnics.borrow().values().filter(|vnic| Some(vnic.mac) != from) {
             vnic.put(cpu, packet, &self.costs);
             context.note_given(vnic);
         }
@@ -377,18 +373,18 @@ impl NetUpper for Network {
     fn poll_end(&self, cpu: &Cpu, queue: u16, emptied: bool) {
         let _part = cpu.book(Part::Virt);
         let context = &self.contexts[usize::from(queue)];
-        for vnic in self.vnics() {
+        for vnic in self.vnics.borrow().values() {
             if vnic.queue_polled(cpu, queue, emptied, context.received.get(), &self.costs) {
-                context.note_given(&vnic);
+                context.note_given(vnic);
             }
         }
         self.tell_given(context, cpu);
     }
 
     fn sent(&self, cpu: &Cpu, queue: u16, _: u32, _: u64) {
-        for vnic in self.vnics() {
+        for vnic in self.vnics.borrow().values() {
             if vnic.may_go_on(queue) {
-                self.list(&vnic, cpu);
+                self.list(vnic, cpu);
             }
         }
     }

@@ -199,8 +199,8 @@ impl Scheduler {
         self.vms.get(&vm).is_some_and(|vm| vm.intensive)
     }
 
-    /// The home of a virtual machine that comes, of so much memory: the node with the fewest vCPUs for each core that has memory for it; none if no node
-    /// has.
+    /// The home of a virtual machine that comes, of so much memory: of the nodes with room for it the one with the fewest vCPUs
+    /// for each core; none if no node has room.
     pub fn home(&mut self, loads: &Loads, memory: Bytes) -> Option<Node> {
         let crowd = |node: usize| {
             let here = loads.vms.values().filter(|vm| usize::from(vm.home.0) == node);

@@ -16,26 +16,12 @@ use kernel::{DmaMode, Kernel};
 use platform::device::Device;
 use virt::{InterruptSupport, Vfio, Vm};
 
-use board::Board;
+use board::{Board, Parts};
 
-/// A computer without its software.
-pub struct Parts {
-    board: Board,
-    host: HostId,
-    device: EndpointId,
-}
-
-impl Parts {
-    pub fn new(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Self {
-        let iommu = IommuParams { posts_interrupts: true, ..IommuParams::default() };
-        let host = board.add_host(fabric, board.memory + vm::HOSTS_OWN, Some(iommu));
-        let device = board.add_device(fabric, host, device);
-        Self { board, host, device }
-    }
-
-    pub fn device(&self) -> EndpointId {
-        self.device
-    }
+pub fn parts(fabric: &mut Fabric, board: Board, device: Box<dyn Device>) -> Parts {
+    let iommu = IommuParams { posts_interrupts: true, ..IommuParams::default() };
+    let memory = board.memory + vm::HOSTS_OWN;
+    board.add(fabric, memory, Some(iommu), device)
 }
 
 /// A guest with a device.
