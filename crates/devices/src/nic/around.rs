@@ -4,58 +4,68 @@ use std::collections::VecDeque;
 
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
-use units::{Bytes, Duration, Time};
+use units::{BitRate, Bytes, Duration, Time};
 
+use super::params::NicParams;
+use super::spare::Spare;
+use super::subnets;
 use super::token::{Kind, Note};
-use super::{Nic, subnets};
 
-/// Frames on their way, by the port that will have them.
-#[derive(Default)]
+/// A loop between the ports of a NIC.
 pub struct Around {
-    ports: [Round; 2],
+    rate: BitRate,
+    /// From a frame's last byte until the other port has it.
+    latency: Duration,
+    between_subnets: bool,
+    /// By the port that will have the frames.
+    ways: [Way; 2],
+    spare: Spare,
 }
 
 #[derive(Default)]
-struct Round {
+struct Way {
     frames: VecDeque<(Time, Vec<u8>)>,
     /// When the last one's last byte has left.
     free: Time,
 }
 
-impl Nic {
+impl Around {
+    /// The loop of a NIC that has one.
+    pub fn new(nic: &NicParams) -> Option<Self> {
+        nic.loopback.map(|latency| Self {
+            rate: nic.rate,
+            latency,
+            between_subnets: nic.loop_subnets,
+            ways: Default::default(),
+            spare: Spare::default(),
+        })
+    }
+
     /// Sends a frame round, not before `ready`. Gives when it has left.
-    pub(super) fn send_around(
-        &mut self,
-        bus: &mut dyn DeviceBus,
-        from: EthernetPort,
-        ready: Time,
-        latency: Duration,
-        frame: &[u8],
-    ) -> Time {
-        let to = usize::from(from.0 & 1 ^ 1);
-        let way = &mut self.around.ports[to];
-        let left = ready.max(way.free) + self.params.rate.time_for(Bytes::new(frame.len() as u64));
+    pub fn send(&mut self, bus: &mut dyn DeviceBus, from: EthernetPort, ready: Time, frame: &[u8]) -> Time {
+        let to = from.0 & 1 ^ 1;
+        let way = &mut self.ways[usize::from(to)];
+        let left = ready.max(way.free) + self.rate.time_for(Bytes::new(frame.len() as u64));
         way.free = left;
-        let arrives = left + latency;
-        let mut bytes = self.sender.spare.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(frame);
-        if self.params.loop_subnets {
+        let arrives = left + self.latency;
+        let mut bytes = self.spare.copy(frame);
+        if self.between_subnets {
             subnets::swap(&mut bytes);
         }
         way.frames.push_back((arrives, bytes));
-        bus.wake_at(arrives, Note::new(Kind::Loopback, 0, 0, 0).with(to as u16, 0).token());
+        bus.wake_at(arrives, Note::new(Kind::Loopback, 0, 0, 0).with(to.into(), 0).token());
         left
     }
 
-    /// A frame has gone round.
-    pub(super) fn come_round(&mut self, bus: &mut dyn DeviceBus, to: u16) {
-        let Some(way) = self.around.ports.get_mut(usize::from(to)) else { return };
-        if way.frames.front().is_some_and(|(at, _)| *at <= bus.now())
-            && let Some((_, frame)) = way.frames.pop_front()
-        {
-            self.receive(bus, EthernetPort(to as u8), &frame);
-            self.sender.spare.push(frame);
-        }
+    /// The frame that has come round to a port.
+    pub fn arrived(&mut self, now: Time, to: EthernetPort) -> Option<Vec<u8>> {
+        let frames = &mut self.ways.get_mut(usize::from(to.0))?.frames;
+        let is_here = frames.front().is_some_and(|(at, _)| *at <= now);
+        if is_here { frames.pop_front().map(|(_, frame)| frame) } else { None }
+    }
+
+    /// Takes back the buffer of a frame that arrived.
+    pub fn put_back(&mut self, frame: Vec<u8>) {
+        self.spare.put(frame);
     }
 }

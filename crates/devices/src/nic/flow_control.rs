@@ -2,11 +2,12 @@
 //! cable to send nothing, and sends nothing while it is asked.
 
 use platform::device::DeviceBus;
-use platform::ethernet::EthernetPort;
+use units::{BitRate, Time};
 use wire::ethernet::{EtherType, EthernetHeader, Pause};
 use wire::nic::registers::counter;
 
-use super::Nic;
+use super::function::NicFunction;
+use super::params::NicParams;
 
 /// When a NIC asks for a pause, and when it takes that back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,69 +18,68 @@ pub struct FlowControl {
     pub go_on: u32,
 }
 
-impl Nic {
-    /// Takes a frame that is for the port itself: it goes to no function.
-    pub(super) fn take_control_frame(
-        &mut self,
-        bus: &mut dyn DeviceBus,
-        port: EthernetPort,
-        function: u8,
-        frame: &[u8],
-    ) -> bool {
-        if !EthernetHeader::parse(frame).is_ok_and(|(header, _)| header.ether_type == EtherType::CONTROL) {
-            return false;
-        }
-        if self.params.flow_control.is_some()
-            && let Some(pause) = Pause::parse(frame)
-        {
-            self.handle.add(function, counter::RX_PAUSES, 1);
-            let until = bus.now() + pause.time(self.params.rate);
-            self.mux_pause(bus, port, until);
-        }
-        true
+/// Whether a frame is for the port itself: it goes to no function.
+pub fn is_control(frame: &[u8]) -> bool {
+    EthernetHeader::parse(frame).is_ok_and(|(header, _)| header.ether_type == EtherType::CONTROL)
+}
+
+/// What the ports have asked for, and understand of what they are asked.
+pub struct Pauses {
+    limits: Option<FlowControl>,
+    rate: BitRate,
+    /// By port, until when the other end of its cable is asked to send nothing.
+    asked_until: Vec<Time>,
+}
+
+impl Pauses {
+    pub fn new(nic: &NicParams) -> Self {
+        let asked_until = vec![Time::ZERO; usize::from(nic.ports)];
+        Self { limits: nic.flow_control, rate: nic.rate, asked_until }
     }
 
-    /// A frame has come by a port: if the device gets full, the other end is asked to stop.
-    pub(super) fn ask_to_stop(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, function: u8) {
-        let Some(limits) = self.params.flow_control else { return };
+    /// Until when a control frame asks that nothing be sent.
+    pub fn asked(&self, now: Time, frame: &[u8]) -> Option<Time> {
+        self.limits.and_then(|_| Pause::parse(frame)).map(|pause| now + pause.time(self.rate))
+    }
+
+    /// A frame has come by the port of `first`, its first function, and `held` bytes are in the device: if it gets full, the
+    /// other end is asked to stop.
+    pub fn ask_to_stop(&mut self, bus: &mut dyn DeviceBus, first: &NicFunction, held: u32) {
+        let Some(limits) = self.limits else { return };
         // Before all else, as nearly every frame ends here.
-        if self.receiver.held() < limits.stop {
+        if held < limits.stop {
             return;
         }
-        let asked_until = &mut self.asked_until[usize::from(port.0)];
+        let asked_until = &mut self.asked_until[usize::from(first.port().0)];
         let now = bus.now();
-        let longest = Pause::LONGEST.time(self.params.rate);
+        let longest = Pause::LONGEST.time(self.rate);
         // Asked again in time, before what was asked is over.
         if *asked_until > now + longest / 2 {
             return;
         }
         *asked_until = now + longest;
-        self.send_pause(bus, port, function, Pause::LONGEST);
+        send(bus, first, Pause::LONGEST);
     }
 
     /// Packets have left the device for memory: who was asked to stop may go on.
-    pub(super) fn let_go_on(&mut self, bus: &mut dyn DeviceBus) {
-        let Some(limits) = self.params.flow_control else { return };
-        if self.receiver.held() > limits.go_on {
+    pub fn let_go_on(&mut self, bus: &mut dyn DeviceBus, functions: &[NicFunction], held: u32) {
+        if self.limits.is_none_or(|limits| held > limits.go_on) {
             return;
         }
-        for port in 0..self.asked_until.len() {
-            let asked_until = &mut self.asked_until[port];
+        for (port, asked_until) in self.asked_until.iter_mut().enumerate() {
             if *asked_until > bus.now() {
                 *asked_until = bus.now();
-                let port = EthernetPort(port as u8);
-                if let Some(function) = self.function_of(port) {
-                    self.send_pause(bus, port, function, Pause::GO_ON);
+                if let Some(first) = functions.iter().find(|f| usize::from(f.port().0) == port) {
+                    send(bus, first, Pause::GO_ON);
                 }
             }
         }
     }
+}
 
-    fn send_pause(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, function: u8, pause: Pause) {
-        let frame = pause.frame(self.functions[usize::from(function)].params.mac);
-        let now = bus.now();
-        if bus.ethernet().and_then(|ethernet| ethernet.send(port, now, &frame)).is_some() {
-            self.handle.add(function, counter::TX_PAUSES, 1);
-        }
+fn send(bus: &mut dyn DeviceBus, of: &NicFunction, pause: Pause) {
+    let (now, frame) = (bus.now(), pause.frame(of.params.mac));
+    if bus.ethernet().and_then(|ethernet| ethernet.send(of.port(), now, &frame)).is_some() {
+        of.count(counter::TX_PAUSES, 1);
     }
 }

@@ -4,13 +4,10 @@
 //! The ring in memory holds the same. Where the device cannot use what it was given, because others come first, an
 //! inline doorbell is a plain one.
 
-use platform::device::DeviceBus;
 use wire::kpio::LINE;
 use wire::nic::TxDescriptor;
 use wire::nic::descriptor::{INLINE, LEN, of_inline_address};
-use wire::nic::registers::{INLINE_BYTES, INLINE_PAGE, counter};
-
-use super::Nic;
+use wire::nic::registers::INLINE_BYTES;
 
 const BYTES: usize = INLINE_BYTES as usize;
 const LINES: usize = BYTES / LINE;
@@ -53,36 +50,22 @@ impl Buffer {
     }
 }
 
-impl Nic {
-    /// A write to the pages of inline doorbells.
-    pub(super) fn inline_write(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, data: &[u8]) {
-        let (queue, at) = ((at / INLINE_PAGE) as usize, at % INLINE_PAGE);
+impl InlinePage {
+    /// Takes a write. Gives the entries of the doorbell that it completes, as the ring has them, and the count of the first.
+    pub fn write(&mut self, at: u64, data: &[u8]) -> Option<(u16, &[u8])> {
         let (which, at) = ((at / INLINE_BYTES) as usize, (at % INLINE_BYTES) as usize);
-        let Some(state) = self.functions[usize::from(function)].tx.get_mut(queue) else { return };
-        if at + data.len() > BYTES || !state.ring.running {
-            return;
+        if at + data.len() > BYTES {
+            return None;
         }
-        let buffer = &mut state.page.buffers[which];
+        let buffer = &mut self.buffers[which];
         buffer.bytes[at..at + data.len()].copy_from_slice(data);
         for place in at..at + data.len() {
             buffer.written[place / LINE] |= 1 << (place % LINE);
         }
-        let Some((count, entries)) = buffer.whole() else { return };
-        let mut bytes = buffer.bytes;
+        let (count, entries) = buffer.whole()?;
         buffer.written = [0; LINES];
         // The ring's descriptor has no address.
-        bytes[..8].fill(0);
-        let queue = queue as u8;
-        let tail = count.wrapping_add(entries);
-        let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
-        let is_possible = state.ring.set_tail(tail);
-        state.ring.note_filled(bus.now());
-        if is_possible && state.ring.take_inline(count, &bytes[..usize::from(entries) * LEN]) {
-            self.handle.add(function, counter::INLINE_PACKETS, 1);
-            self.list(function, queue);
-            self.pump(bus);
-        } else {
-            self.doorbell(bus, function, queue, tail);
-        }
+        buffer.bytes[..8].fill(0);
+        Some((count, &buffer.bytes[..usize::from(entries) * LEN]))
     }
 }

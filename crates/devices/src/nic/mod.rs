@@ -5,9 +5,9 @@
 //! sequence, internal switch, flow rules or receive hash ([`steering`]), buffers ([`rx`]). Completions are written
 //! in batches and told of by coalesced interrupts ([`function`]).
 //!
-//! Beside the rings there may be queues that take frames by programmed I/O ([`kpio`]); a multiplexer ([`mux`]) joins
-//! both ways in front of the wire, or of a loop inside the device ([`around`]). Received frames may stay in the device for
-//! programmed I/O ([`held`]).
+//! Beside the rings there may be queues that take frames by programmed I/O ([`kpio`]); the [`ports`] join both ways
+//! by a multiplexer ([`mux`]) in front of the wire, or of a loop inside the device ([`around`]). Received frames may stay in
+//! the device for programmed I/O ([`held`]).
 //!
 //! The functions, physical and virtual ones, share the Ethernet ports; the internal switch (MPFS) gives a frame to the function whose
 //! address it bears, or, where functions share an address, to the one that a rule names. What a function sends to
@@ -26,10 +26,12 @@ mod inline;
 mod kpio;
 mod mux;
 mod params;
+mod ports;
 mod registers;
 mod ring;
 mod rx;
 mod segment;
+mod spare;
 mod steering;
 mod subnets;
 mod switch;
@@ -43,21 +45,20 @@ use platform::device::{
 };
 use platform::ethernet::{EthernetPort, EthernetPortInfo};
 use platform::mover::{DataMover, Direct};
-use units::{Duration, Time};
-use wire::nic::registers::{INLINE_BAR, KPIO_BAR, event, feature};
+use units::Duration;
+use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
+use wire::nic::registers::{INLINE_BAR, KPIO_BAR, counter, event, feature};
 use wire::pcie::config::ConfigError;
 
 pub use flow_control::FlowControl;
 pub use handle::NicHandle;
 pub use params::{KpioParams, NicFunctionParams, NicParams, PathParams, VirtualParams};
 
-use around::Around;
 use config::{physical, virtual_function, virtual_mac};
+use flow_control::{Pauses, is_control};
 use function::NicFunction;
-use kpio::Kpio;
-use mux::Mux;
+use ports::Ports;
 use rx::Receiver;
-use switch::SwitchRules;
 use token::{Kind, Note};
 use tx::Sender;
 
@@ -65,20 +66,11 @@ use tx::Sender;
 pub struct Nic {
     params: Rc<NicParams>,
     functions: Vec<NicFunction>,
-    switch_rules: SwitchRules,
     sender: Sender,
+    ports: Ports,
     receiver: Receiver,
-    /// Queues that take frames by programmed I/O.
-    kpio: Option<Kpio>,
-    /// In front of each Ethernet port.
-    muxes: Vec<Mux>,
-    /// Until when the other end of each port's cable is asked to send nothing.
-    asked_until: Vec<Time>,
-    around: Around,
-    inside: switch::Inside,
+    pauses: Pauses,
     handle: NicHandle,
-    /// Kept so that segments do not allocate.
-    frame: Vec<u8>,
 }
 
 impl Nic {
@@ -115,20 +107,13 @@ impl Nic {
         });
         let functions: Vec<_> = functions.collect();
         functions.iter().for_each(NicFunction::show_rings);
-        // Virtual functions come behind and have none.
-        let kpio = params.kpio.map(|kpio| Kpio::new(kpio, params.functions.len(), params.max_frame));
         let nic = Self {
-            kpio,
-            switch_rules: SwitchRules::new(&params, functions.len()),
-            functions,
-            sender: Sender::default(),
+            sender: Sender::new(&params),
+            ports: Ports::new(&params, &handle, functions.len()),
             receiver: Receiver::new(Rc::clone(&params)),
-            muxes: (0..params.ports).map(|_| Mux::default()).collect(),
-            asked_until: vec![Time::ZERO; usize::from(params.ports)],
-            around: Around::default(),
-            inside: switch::Inside::default(),
+            pauses: Pauses::new(&params),
             handle: handle.clone(),
-            frame: Vec::new(),
+            functions,
             params,
         };
         Ok((nic, handle))
@@ -137,6 +122,26 @@ impl Nic {
     /// The function that a note is about.
     fn of(&mut self, note: Note) -> &mut NicFunction {
         &mut self.functions[usize::from(note.function)]
+    }
+
+    /// A frame came to a port, check sequence included.
+    fn receive(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
+        let Self { functions, sender, ports, receiver, pauses, params, .. } = self;
+        let Some(first) = functions.iter().position(|f| f.port() == port) else { return };
+        if !fcs_is_right(frame) {
+            functions[first].count(counter::RX_FCS_ERRORS, 1);
+        } else if frame.len() < LEAST_FRAME || frame.len() - FCS_LEN > usize::from(params.max_frame) {
+            functions[first].count(counter::RX_LENGTH_ERRORS, 1);
+        } else if is_control(frame) {
+            if let Some(until) = pauses.asked(bus.now(), frame) {
+                functions[first].count(counter::RX_PAUSES, 1);
+                ports.pause(bus, functions, port, until);
+                sender.pump(bus, functions, ports);
+            }
+        } else {
+            ports.switch.distribute(bus, functions, receiver, port, &frame[..frame.len() - FCS_LEN], None);
+            pauses.ask_to_stop(bus, &functions[first], receiver.held());
+        }
     }
 }
 
@@ -163,16 +168,14 @@ impl Device for Nic {
                 for function in 0..self.functions.len() {
                     self.reset_function(bus, function as u8);
                 }
-                self.forget_sending();
+                self.sender.forget(&mut self.functions);
+                self.ports.forget();
                 self.receiver.forget(&mut self.functions);
-                self.muxes.iter_mut().for_each(|mux| *mux = Mux::default());
-                self.asked_until.fill(Time::ZERO);
-                self.around = Around::default();
-                self.inside.clear();
+                self.pauses = Pauses::new(&self.params);
             }
             Reset::Function(FunctionIndex(function)) if usize::from(function) < self.functions.len() => {
                 self.reset_function(bus, function);
-                self.lose_reads(bus, function);
+                self.sender.lose_reads(bus, &mut self.functions, &mut self.ports, function);
                 self.receiver.recount(&self.functions);
             }
             Reset::Function(_) => {}
@@ -199,11 +202,12 @@ impl Device for Nic {
         let is_whole = offset % 4 == 0 && data.len() % 4 == 0;
         let is_ours = usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung();
         if at.bar == KPIO_BAR && is_ours {
-            self.kpio_write(bus, at.function.0, offset, data);
+            self.ports.write(bus, &mut self.functions, at.function.0, offset, data);
             return;
         }
         if at.bar == INLINE_BAR && is_ours {
-            self.inline_write(bus, at.function.0, offset, data);
+            let Self { functions, sender, ports, .. } = self;
+            sender.inline_write(bus, functions, ports, at.function.0, offset, data);
             return;
         }
         if at.bar != 0 || !is_whole || !is_ours {
@@ -217,7 +221,7 @@ impl Device for Nic {
 
     fn bar_write_holds(&mut self, bus: &mut dyn DeviceBus, at: BarAccess, _length: u32) -> Duration {
         if at.bar == KPIO_BAR && usize::from(at.function.0) < self.functions.len() && !self.handle.is_hung() {
-            self.kpio_holds(bus, at.function.0, at.offset.get())
+            self.ports.holds(bus.now(), &self.functions[usize::from(at.function.0)], at.offset.get())
         } else {
             Duration::ZERO
         }
@@ -225,10 +229,11 @@ impl Device for Nic {
 
     fn read_done(&mut self, bus: &mut dyn DeviceBus, token: Token, outcome: Result<&[u8], DmaError>) {
         let Some(note) = Note::of(token) else { return };
+        let Self { functions, sender, ports, receiver, .. } = self;
         match note.kind {
-            Kind::TxFetch => self.tx_fetched(bus, note, outcome),
-            Kind::RxFetch => self.receiver.fetched(bus, &mut self.functions, note, outcome),
-            Kind::TxData => self.tx_data(bus, note, outcome),
+            Kind::TxFetch => sender.fetched(bus, functions, ports, note, outcome),
+            Kind::RxFetch => receiver.fetched(bus, functions, note, outcome),
+            Kind::TxData => sender.arrived(bus, functions, ports, note, outcome),
             _ => {}
         }
     }
@@ -238,7 +243,7 @@ impl Device for Nic {
         match note.kind {
             Kind::RxData => {
                 self.receiver.written(note);
-                self.let_go_on(bus);
+                self.pauses.let_go_on(bus, &self.functions, self.receiver.held());
             }
             Kind::TxCompletion => self.of(note).completion_written(bus, note, true),
             Kind::RxCompletion => self.of(note).completion_written(bus, note, false),
@@ -248,17 +253,31 @@ impl Device for Nic {
 
     fn timer(&mut self, bus: &mut dyn DeviceBus, token: Token) {
         let Some(note) = Note::of(token) else { return };
+        let Self { functions, sender, ports, receiver, .. } = self;
+        let of = &mut functions[usize::from(note.function)];
         match note.kind {
-            Kind::TxFlush => self.of(note).flush_due(bus, note, true),
-            Kind::RxFlush => self.of(note).flush_due(bus, note, false),
-            Kind::Doorbell => self.tx_fetch(bus, note.function, note.queue),
-            Kind::TxPump => self.pump(bus),
-            Kind::RxPump => self.receiver.pump(bus, &mut self.functions),
-            Kind::Vector => self.of(note).vector_due(bus, note.first.into()),
-            Kind::KpioPatience | Kind::KpioReport => self.kpio_due(bus, note),
-            Kind::Mux => self.mux_due(bus, note.first),
-            Kind::Loopback if note.second == switch::INSIDE => self.come_inside(bus),
-            Kind::Loopback => self.come_round(bus, note.first),
+            Kind::TxFlush => of.flush_due(bus, note, true),
+            Kind::RxFlush => of.flush_due(bus, note, false),
+            Kind::Doorbell => of.fetch(bus, note.queue, true),
+            Kind::TxPump => sender.pump(bus, functions, ports),
+            Kind::RxPump => receiver.pump(bus, functions),
+            Kind::Vector => of.vector_due(bus, note.first.into()),
+            Kind::KpioPatience | Kind::KpioReport => ports.kpio_due(bus, functions, note),
+            Kind::Mux => {
+                ports.due(bus, functions, EthernetPort(note.first as u8));
+                sender.pump(bus, functions, ports);
+            }
+            Kind::Loopback if note.second == switch::INSIDE => ports.switch.due(bus, functions, receiver),
+            Kind::Loopback => {
+                let (now, port) = (bus.now(), EthernetPort(note.first as u8));
+                let Some(frame) = ports.around.as_mut().and_then(|around| around.arrived(now, port)) else {
+                    return;
+                };
+                self.receive(bus, port, &frame);
+                if let Some(around) = &mut self.ports.around {
+                    around.put_back(frame);
+                }
+            }
             _ => {}
         }
     }

@@ -8,21 +8,28 @@
 
 use std::collections::VecDeque;
 
-use platform::device::DeviceBus;
-use platform::ethernet::EthernetPort;
-use units::Time;
-use wire::nic::registers::counter;
+use units::{Duration, Time};
 
-use super::Nic;
-use super::token::{Kind, Note};
-use super::tx::Done;
+use super::function::Sent;
 
 /// What DMA has for the wire, in order.
 pub enum FromDma {
     /// A frame, check sequence included, and the bytes of packet memory that it holds.
     Frame { function: u8, bytes: Vec<u8>, held: u32 },
     /// All frames of a packet are before this.
-    Done(Done),
+    Sent(Sent),
+}
+
+/// What a multiplexer lets go.
+pub enum Turn {
+    Dma(FromDma),
+    /// The oldest frame of a kPIO queue.
+    Kpio {
+        function: u8,
+        queue: u8,
+    },
+    /// Nothing: it has to be looked at again then.
+    Wake(Time),
 }
 
 /// A port's multiplexer.
@@ -33,7 +40,7 @@ pub struct Mux {
     kpio: VecDeque<(u8, u8)>,
     kpio_was_last: bool,
     /// kPIO queues that run.
-    pub queues: u16,
+    queues: usize,
     /// When the wire takes the next frame.
     free: Time,
     /// Until when the other end of the cable wants no frame.
@@ -41,94 +48,66 @@ pub struct Mux {
     wake: Option<Time>,
 }
 
-impl Nic {
-    /// Whether frames of a port go through its multiplexer.
-    pub(super) fn is_muxed(&self, port: EthernetPort) -> bool {
-        let mux = &self.muxes[usize::from(port.0)];
-        self.params.flow_control.is_some() || mux.queues > 0 || !mux.dma.is_empty()
+impl Mux {
+    /// Whether frames go through it for the sake of those by programmed I/O.
+    pub fn is_needed(&self) -> bool {
+        self.queues > 0 || !self.dma.is_empty()
     }
 
-    /// When a port's wire takes the next frame.
-    pub(super) fn mux_free(&self, port: EthernetPort) -> Time {
-        self.muxes[usize::from(port.0)].free
+    /// So many kPIO queues run at the port.
+    pub fn set_queues(&mut self, queues: usize) {
+        self.queues = queues;
+    }
+
+    /// When the wire takes the next frame.
+    pub fn free(&self) -> Time {
+        self.free
     }
 
     /// The other end of the cable wants no frame until then.
-    pub(super) fn mux_pause(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, until: Time) {
-        self.muxes[usize::from(port.0)].paused = until;
-        self.mux_due(bus, port.0.into());
+    pub fn pause(&mut self, until: Time) {
+        (self.paused, self.wake) = (until, None);
+    }
+
+    /// The time has come for which it asked.
+    pub fn woken(&mut self) {
+        self.wake = None;
     }
 
     /// Something from DMA waits for its turn.
-    pub(super) fn mux_dma(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, what: FromDma) {
-        self.muxes[usize::from(port.0)].dma.push_back(what);
-        self.mux_pump(bus, port);
+    pub fn list_dma(&mut self, what: FromDma) {
+        self.dma.push_back(what);
     }
 
     /// A frame in a kPIO queue is whole.
-    pub(super) fn mux_list(&mut self, function: u8, queue: u8) {
-        let port = self.functions[usize::from(function)].port();
-        self.muxes[usize::from(port.0)].kpio.push_back((function, queue));
+    pub fn list_kpio(&mut self, function: u8, queue: u8) {
+        self.kpio.push_back((function, queue));
     }
 
-    /// Hands on what can be.
-    pub(super) fn mux_pump(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort) {
-        let now = bus.now();
-        loop {
-            let mux = &mut self.muxes[usize::from(port.0)];
-            if let Some(FromDma::Done(_)) = mux.dma.front() {
-                if let Some(FromDma::Done(done)) = mux.dma.pop_front() {
-                    self.report_done(bus, done);
-                }
-                continue;
-            }
-            if mux.dma.is_empty() && mux.kpio.is_empty() {
-                return;
-            }
-            let at = mux.free.max(mux.paused);
-            if at > now {
-                if mux.wake.is_none_or(|set| set > at || set <= now) {
-                    mux.wake = Some(at);
-                    let note = Note::new(Kind::Mux, 0, 0, 0).with(port.0.into(), 0);
-                    bus.wake_at(at, note.token());
-                }
-                return;
-            }
-            let takes_kpio = !mux.kpio.is_empty() && (mux.dma.is_empty() || !mux.kpio_was_last);
-            mux.kpio_was_last = takes_kpio;
-            if takes_kpio {
-                let Some((function, queue)) = mux.kpio.pop_front() else { continue };
-                let kpio = self.kpio.as_mut();
-                let Some(frame) = kpio.and_then(|kpio| kpio.take_frame(function, queue)) else { continue };
-                let left = self.hand_on(bus, function, &frame.bytes, frame.at, 0);
-                self.handle.add(function, counter::KPIO_FRAMES, u64::from(left.is_some()));
-                self.mux_taken(bus, port, left);
-                if let Some(kpio) = &mut self.kpio {
-                    kpio.frame_left(function, queue, frame);
-                }
-                // Room for what waits in the port; and what was missing may not be any more.
-                self.kpio_goes_on(bus, function, queue);
-            } else {
-                let Some(FromDma::Frame { function, bytes, held }) = mux.dma.pop_front() else { continue };
-                let left = self.hand_on(bus, function, &bytes, now, held);
-                self.mux_taken(bus, port, left);
-                self.sender.spare.push(bytes);
-            }
+    /// What can be handed on now.
+    pub fn next(&mut self, now: Time) -> Option<Turn> {
+        if let Some(FromDma::Sent(_)) = self.dma.front() {
+            return self.dma.pop_front().map(Turn::Dma);
+        }
+        if self.dma.is_empty() && self.kpio.is_empty() {
+            return None;
+        }
+        let at = self.free.max(self.paused);
+        if at > now {
+            let is_set = self.wake.is_some_and(|set| set <= at && set > now);
+            return (!is_set).then(|| Turn::Wake(*self.wake.insert(at)));
+        }
+        self.kpio_was_last = !self.kpio.is_empty() && (self.dma.is_empty() || !self.kpio_was_last);
+        if self.kpio_was_last {
+            self.kpio.pop_front().map(|(function, queue)| Turn::Kpio { function, queue })
+        } else {
+            self.dma.pop_front().map(Turn::Dma)
         }
     }
 
-    /// The wire has taken a frame, which will have left then: the next one is to be there when the wire is free.
-    fn mux_taken(&mut self, bus: &dyn DeviceBus, port: EthernetPort, left: Option<Time>) {
-        if let Some(left) = left {
-            let ahead = left.since(bus.now()).saturating_sub(self.params.tx.latency);
-            self.muxes[usize::from(port.0)].free = bus.now() + ahead;
-        }
-    }
-
-    /// A frame's turn may have come.
-    pub(super) fn mux_due(&mut self, bus: &mut dyn DeviceBus, port: u16) {
-        self.muxes[usize::from(port)].wake = None;
-        self.mux_pump(bus, EthernetPort(port as u8));
-        self.pump(bus);
+    /// The wire has taken a frame, which will have left then. The next one is to be there when the wire is free, and takes `latency`
+    /// to it.
+    pub fn taken(&mut self, now: Time, left: Time, latency: Duration) {
+        self.free = now + left.since(now).saturating_sub(latency);
     }
 }

@@ -7,10 +7,9 @@ use wire::nic::registers::{
 use wire::nic::toeplitz::KEY_LEN;
 
 use super::Nic;
-use super::kpio::{Changed, Kpio};
 
 /// A place in a block of registers that repeats: which one, and where in it.
-fn block(at: u64, base: u64, stride: u64, number: usize) -> Option<(usize, u64)> {
+pub(super) fn block(at: u64, base: u64, stride: u64, number: usize) -> Option<(usize, u64)> {
     let offset = at.checked_sub(base)?;
     let index = (offset / stride) as usize;
     (index < number).then_some((index, offset % stride))
@@ -20,15 +19,11 @@ impl Nic {
     /// Reads the 4 bytes at `at`.
     pub(super) fn register(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64) -> u32 {
         let functions = self.functions.len() as u32;
-        let kpio = self.kpio.as_ref().filter(|kpio| kpio.queues(function) > 0);
         let params = &self.params;
         let state = &mut self.functions[usize::from(function)];
         let features = state.features();
-        if let Some(kpio) = kpio
-            && let Some((queue, register)) =
-                block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, kpio.queues(function))
-        {
-            return kpio.register(function, queue, register);
+        if let Some(value) = self.ports.kpio.as_ref().and_then(|kpio| kpio.register(function, at)) {
+            return value;
         }
         if let Some((queue, register)) = block(at, regs::TX_QUEUES, regs::QUEUE_STRIDE, state.tx.len()) {
             return queue_register(&state.tx[queue].ring, register);
@@ -77,7 +72,6 @@ impl Nic {
             regs::EVENT_VECTOR => state.interrupts.event_vector,
             regs::FUNCTION => u32::from(function) | functions << 8,
             regs::TSO_MAX => params.tso_max,
-            regs::KPIO => kpio.map_or(0, Kpio::limits),
             regs::RX_HELD => state.longest_held.into(),
             regs::RSS_TYPES => state.rss.types,
             regs::ADDRESSES if state.physical.is_none() => params.addresses.into(),
@@ -87,15 +81,7 @@ impl Nic {
 
     /// Writes the 4 bytes at `at`.
     pub(super) fn set_register(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, value: u32) {
-        if let Some(kpio) = &mut self.kpio
-            && let Some((queue, register)) =
-                block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, kpio.queues(function))
-        {
-            match kpio.set_register(function, queue, register, value) {
-                Changed::Running => self.count_kpio(),
-                Changed::Armed => self.kpio_goes_on(bus, function, queue as u8),
-                Changed::Setting => {}
-            }
+        if self.ports.set_register(bus, &mut self.functions, function, at, value) {
             return;
         }
         let state = &mut self.functions[usize::from(function)];
@@ -135,7 +121,7 @@ impl Nic {
             flow::COMMAND => {
                 let queues = state.rx.len();
                 let function = FunctionIndex(function);
-                state.rules.flow_command(bus.now(), value, function, queues, &mut self.switch_rules);
+                state.rules.flow_command(bus.now(), value, function, queues, &mut self.ports.switch);
             }
             address::COMMAND => state.rules.address_command(bus.now(), value, state.rx.len()),
             _ => state.rules.set_register(at, value),
@@ -154,15 +140,16 @@ impl Nic {
         let most = self.params.log2_ring;
         let takes_inline = self.params.features & feature::INLINE != 0;
         let are_wide = self.params.features & feature::WIDE_COMPLETIONS != 0;
-        let ring = self.functions[usize::from(function)].ring(number, is_tx);
+        let of = &mut self.functions[usize::from(function)];
+        let ring = of.ring(number, is_tx);
         let setup = &mut ring.setup;
         // Where a ring is does not change under a queue that runs.
         let is_open = !ring.running;
         match register {
-            queue::TAIL if is_tx => self.doorbell(bus, function, number, value as u16),
-            queue::TAIL => {
-                self.receiver.doorbell(bus, &mut self.functions[usize::from(function)], number, value as u16)
+            queue::TAIL if is_tx => {
+                self.sender.doorbell(bus, of, &mut self.ports.memory, number, value as u16)
             }
+            queue::TAIL => self.receiver.doorbell(bus, of, number, value as u16),
             queue::RING if is_open => setup.ring = with_low(setup.ring, value),
             0x0c if is_open => setup.ring = with_high(setup.ring, value),
             queue::SIZE if is_open => setup.log2 = (value & 0xff) as u8,
@@ -176,9 +163,7 @@ impl Nic {
             0x1c if is_open => setup.completions = with_high(setup.completions, value),
             queue::BATCH => setup.batch = value as u16,
             queue::DELAY_NS => setup.delay_ns = value,
-            queue::ARM_AT if value & queue::ARM != 0 => {
-                self.functions[usize::from(function)].arm(bus, number, is_tx, value as u16)
-            }
+            queue::ARM_AT if value & queue::ARM != 0 => of.arm(bus, number, is_tx, value as u16),
             queue::CONTROL => {
                 let (was, is) = (ring.running || ring.failed, value & queue::ENABLE != 0);
                 setup.control = value;
@@ -195,11 +180,12 @@ impl Nic {
     }
 
     pub(super) fn stop_queue(&mut self, function: u8, queue: u8, is_tx: bool) {
-        self.functions[usize::from(function)].ring(queue, is_tx).restart(false);
+        let of = &mut self.functions[usize::from(function)];
+        of.ring(queue, is_tx).restart(false);
         if is_tx {
-            self.abandon_jobs(function, queue);
+            self.sender.abandon(of, &mut self.ports.memory, queue);
         } else {
-            self.receiver.abandon(&mut self.functions[usize::from(function)], queue);
+            self.receiver.abandon(of, queue);
         }
     }
 
@@ -213,14 +199,10 @@ impl Nic {
         for queue in 0..rx {
             self.stop_queue(function, queue as u8, false);
         }
-        if let Some(kpio) = &mut self.kpio {
-            kpio.reset(function);
-            self.count_kpio();
-        }
+        self.ports.reset_function(&self.functions, function);
         let state = &mut self.functions[usize::from(function)];
         state.reset();
         state.show_rings();
-        self.switch_rules.forget(function, state.physical.is_some());
         self.handle.clear(function);
         self.receiver.release_fences(bus, &mut self.functions, function);
     }

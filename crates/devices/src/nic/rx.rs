@@ -4,24 +4,21 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use platform::device::{DeviceBus, DmaError};
-use platform::ethernet::EthernetPort;
 use units::Time;
-use wire::ethernet::{FCS_LEN, LEAST_FRAME, fcs_is_right};
 use wire::ip::Dissection;
 use wire::ip::dissect::Verdict;
 use wire::nic::completion::{
     END, FAILED, HASHED, HASHED_PORTS, HELD, INLINE, Kind as CompletionKind, LEN as COMPLETION_LEN,
     NETWORK_RIGHT, NETWORK_WRONG, STEERED, TRANSPORT_RIGHT, TRANSPORT_WRONG,
 };
-use wire::nic::descriptor::LEN;
 use wire::nic::registers::{counter, feature};
 use wire::nic::{Completion, RxDescriptor};
 
-use super::Nic;
 use super::function::NicFunction;
 use super::held::ReceiveWindow;
 use super::params::NicParams;
 use super::ring::Ring;
+use super::spare::Spare;
 use super::steering::Placement;
 use super::token::{Kind, Note, request};
 
@@ -57,6 +54,11 @@ impl RxQueue {
         self.came
     }
 
+    /// Whether frames wait for buffers.
+    pub fn is_hungry(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Whether a frame that came as its `count`-th, or one before, waits in the device.
     pub fn has_waiting(&self, count: u32) -> bool {
         let gone = self.came.wrapping_sub(self.waiting.len() as u32);
@@ -84,7 +86,7 @@ pub struct Receiver {
     wake: Option<Time>,
     /// Queues with frames that wait.
     turns: VecDeque<(u8, u8)>,
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
     /// Number of the next fence.
     next_fence: u16,
 }
@@ -98,31 +100,6 @@ enum Placed {
     NoBuffer,
 }
 
-impl Nic {
-    /// A frame came from the wire.
-    pub(super) fn receive(&mut self, bus: &mut dyn DeviceBus, port: EthernetPort, frame: &[u8]) {
-        let Some(first) = self.function_of(port) else { return };
-        if !fcs_is_right(frame) {
-            self.handle.add(first, counter::RX_FCS_ERRORS, 1);
-            return;
-        }
-        if frame.len() < LEAST_FRAME || frame.len() - FCS_LEN > usize::from(self.params.max_frame) {
-            self.handle.add(first, counter::RX_LENGTH_ERRORS, 1);
-            return;
-        }
-        if self.take_control_frame(bus, port, first, frame) {
-            return;
-        }
-        self.distribute(bus, port, &frame[..frame.len() - FCS_LEN], None);
-        self.ask_to_stop(bus, port, first);
-    }
-
-    /// The first function of an Ethernet port.
-    pub(super) fn function_of(&self, port: EthernetPort) -> Option<u8> {
-        self.functions.iter().position(|f| f.port() == port).map(|first| first as u8)
-    }
-}
-
 impl Receiver {
     pub fn new(nic: Rc<NicParams>) -> Self {
         Self {
@@ -131,7 +108,7 @@ impl Receiver {
             free: Time::ZERO,
             wake: None,
             turns: VecDeque::new(),
-            spare: Vec::new(),
+            spare: Spare::default(),
             next_fence: 0,
         }
     }
@@ -214,13 +191,10 @@ impl Receiver {
             Placed::Yes => {}
             Placed::NoBuffer => state.drop_frame(queue),
             Placed::NotYet => {
-                let mut copy = self.spare.pop().unwrap_or_default();
-                copy.clear();
-                copy.extend_from_slice(frame);
-                self.held += copy.len() as u32;
-                state.rx[usize::from(queue)].waiting.push_back((copy, seen));
+                self.held += frame.len() as u32;
+                state.rx[usize::from(queue)].waiting.push_back((self.spare.copy(frame), seen));
                 self.list(state, queue);
-                self.fetch(bus, state, queue);
+                state.fetch(bus, queue, false);
                 self.wake(bus);
             }
         }
@@ -371,7 +345,7 @@ impl Receiver {
             }
         }
         of.rx[usize::from(queue)].ring.note_filled(now);
-        self.fetch(bus, of, queue);
+        of.fetch(bus, queue, false);
         Placed::Yes
     }
 
@@ -383,23 +357,9 @@ impl Receiver {
         }
         if ring.set_tail(tail) {
             ring.note_filled(bus.now());
-            self.fetch(bus, of, queue);
+            of.fetch(bus, queue, false);
         } else {
             of.fail_queue(bus, queue, false);
-        }
-    }
-
-    /// Fetches free buffers if it is time.
-    fn fetch(&self, bus: &mut dyn DeviceBus, of: &mut NicFunction, queue: u8) {
-        let batch = self.nic.rx.fetch;
-        let state = &mut of.rx[usize::from(queue)];
-        let hungry = !state.waiting.is_empty();
-        let life = state.ring.life;
-        while let Some((count, address, number)) = of.rx[usize::from(queue)].ring.next_fetch(batch, hungry) {
-            let note = Note::new(Kind::RxFetch, life, of.number, queue).with(count, number);
-            of.count(counter::FETCHES, 1);
-            of.count(counter::FETCHED, number.into());
-            bus.read(request(of.number, address, u32::from(number) * LEN as u32, note));
         }
     }
 
@@ -453,7 +413,7 @@ impl Receiver {
                 Placed::NoBuffer => of.drop_frame(queue),
             }
             self.held -= frame.len() as u32;
-            self.spare.push(frame);
+            self.spare.put(frame);
         }
     }
 
@@ -468,7 +428,7 @@ impl Receiver {
         state.fences.clear();
         for (frame, _) in state.waiting.drain(..) {
             self.held -= frame.len() as u32;
-            self.spare.push(frame);
+            self.spare.put(frame);
         }
     }
 

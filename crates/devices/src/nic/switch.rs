@@ -14,32 +14,47 @@ use std::ops::Range;
 
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
-use units::Time;
+use units::{Duration, Time};
 use wire::ethernet::{EthernetHeader, FCS_LEN, MacAddr};
 use wire::ip::{Dissection, Flow};
 use wire::nic::registers::{counter, feature};
 
+use super::function::NicFunction;
 use super::params::NicParams;
+use super::rx::Receiver;
+use super::spare::Spare;
 use super::steering::{FlowTable, Match, Placement};
 use super::token::{Kind, Note};
-use super::{Nic, NicFunction};
 
 /// Marks timers of frames between functions.
-pub(super) const INSIDE: u16 = 1;
+pub const INSIDE: u16 = 1;
 
-/// Which flows are for which function. Physical functions have parts of the table, by number.
-pub struct SwitchRules {
+/// The internal switch: which flows are for which function, and frames from one to another.
+pub struct Switch {
+    /// Physical functions have parts of the table, by number.
     pub table: FlowTable,
     /// Rules of each part.
     each: u32,
     /// How many functions there are, virtual ones too.
     pub functions: u32,
+    /// From the sending half to the receiving one: it takes what both take of a frame on the wire.
+    latency: Duration,
+    /// Frames between functions: when they arrive, and from which.
+    inside: VecDeque<(Time, u8, Vec<u8>)>,
+    spare: Spare,
 }
 
-impl SwitchRules {
+impl Switch {
     pub fn new(params: &NicParams, functions: usize) -> Self {
         let rules = params.switch_rules.saturating_mul(params.functions.len() as u16);
-        Self { table: FlowTable::new(rules), each: params.switch_rules.into(), functions: functions as u32 }
+        Self {
+            table: FlowTable::new(rules),
+            each: params.switch_rules.into(),
+            functions: functions as u32,
+            latency: params.tx.latency + params.rx.latency,
+            inside: VecDeque::new(),
+            spare: Spare::default(),
+        }
     }
 
     /// The numbers of the rules that a function makes; none for a virtual one.
@@ -49,19 +64,20 @@ impl SwitchRules {
     }
 
     /// Forgets the rules that a function has made.
-    pub fn forget(&mut self, function: u8, is_virtual: bool) {
-        self.table.remove_range(self.part_of(function, is_virtual));
+    pub fn forget_rules(&mut self, of: &NicFunction) {
+        self.table.remove_range(self.part_of(of.number, of.physical.is_some()));
     }
-}
 
-/// Frames between functions: when they arrive, and from which.
-pub(super) type Inside = VecDeque<(Time, u8, Vec<u8>)>;
+    /// Forgets the frames on their way.
+    pub fn forget_frames(&mut self) {
+        self.inside.clear();
+    }
 
-impl Nic {
     /// The function behind a port to which a frame is addressed, and of a flow that a rule names where its last frame went.
     fn owner_of(
         &mut self,
-        bus: &dyn DeviceBus,
+        now: Time,
+        functions: &[NicFunction],
         port: EthernetPort,
         to: MacAddr,
         flow: Option<&Flow>,
@@ -70,68 +86,23 @@ impl Nic {
             return None;
         }
         let ours = |f: &NicFunction| f.port() == port && f.is_addressed(to) && f.is_known();
-        let named = flow.and_then(|flow| self.switch_rules.table.find(bus.now(), flow));
+        let named = flow.and_then(|flow| self.table.find(now, flow));
         let named = named.map(|Match { target, last, .. }| (usize::from(target), Some(*last)));
         // A rule for a function that has gone is as none.
-        let runs = |f: usize| self.functions.get(f).is_some_and(|f| ours(f) && f.enabled);
+        let runs = |f: usize| functions.get(f).is_some_and(|f| ours(f) && f.enabled);
         named.filter(|&(function, _)| runs(function)).or_else(|| {
-            let all = || self.functions.iter();
+            let all = || functions.iter();
             let usual = all().position(|f| ours(f) && f.enabled).or_else(|| all().position(ours));
             usual.map(|function| (function, None))
         })
     }
 
-    /// Where a frame of a flow goes that a rule names: the function, and the queue of another one that has to be fenced before
-    /// it does.
-    fn in_order(&self, target: usize, last: Option<Placement>, flow: &Flow) -> (usize, Option<Placement>) {
-        // A flow without a rule went where flows without rules go.
-        let usual = || {
-            let ours = |f: &NicFunction| self.is_same_station(f, &self.functions[target]) && f.enabled;
-            let function = self.functions.iter().position(ours)?;
-            let queue = self.functions[function].queue_of(flow);
-            let came = self.functions[function].rx.get(usize::from(queue))?.came();
-            Some(Placement { function: function as u8, queue, count: came })
-        };
-        let Some(last) = last.or_else(usual).filter(|last| usize::from(last.function) != target) else {
-            return (target, None);
-        };
-        let old = &self.functions[usize::from(last.function)];
-        match old.rx.get(usize::from(last.queue)).filter(|_| old.enabled) {
-            Some(queue) if queue.has_waiting(last.count) => (last.function.into(), None),
-            Some(_) => (target, Some(last)),
-            // It was reset, and has nothing any more.
-            None => (target, None),
-        }
-    }
-
-    /// Whether two functions are one to the network.
-    fn is_same_station(&self, one: &NicFunction, other: &NicFunction) -> bool {
-        one.port() == other.port() && one.mac == other.mac
-    }
-
-    /// Whether a function wants a frame that came to a port, or was sent behind it by `from`.
-    fn wants(
-        &self,
-        function: usize,
-        port: EthernetPort,
-        to: MacAddr,
-        owner: Option<usize>,
-        from: Option<u8>,
-    ) -> bool {
-        let state = &self.functions[function];
-        let is_for_many = to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));
-        // One of a station takes what is for many, as there is one cable.
-        let same = |other: &&NicFunction| other.enabled && self.is_same_station(other, state);
-        let is_first = || self.functions.iter().find(same).is_some_and(|first| std::ptr::eq(first, state));
-        let wants = owner == Some(function) || (is_for_many && is_first()) || state.has(feature::PROMISCUOUS);
-        let own = from.is_some_and(|from| self.is_same_station(&self.functions[usize::from(from)], state));
-        state.port() == port && state.enabled && wants && !own
-    }
-
     /// Gives a frame, without check sequence, to the functions behind a port that it is for.
-    pub(super) fn distribute(
+    pub fn distribute(
         &mut self,
         bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
+        receiver: &mut Receiver,
         port: EthernetPort,
         frame: &[u8],
         from: Option<u8>,
@@ -141,77 +112,117 @@ impl Nic {
         let to = header.destination;
         let flow = parts.as_ref().map(|parts| &parts.flow);
         let (mut owner, mut fenced, mut named) = (None, None, false);
-        if let Some((function, rule)) = self.owner_of(bus, port, to, flow) {
+        if let Some((function, rule)) = self.owner_of(bus.now(), functions, port, to, flow) {
             owner = Some(function);
             if let (Some(last), Some(flow)) = (rule, flow) {
-                let (function, fence) = self.in_order(function, last, flow);
+                let (function, fence) = in_order(functions, function, last, flow);
                 (owner, fenced, named) = (Some(function), fence, true);
             }
         }
         let mut found = false;
-        for function in 0..self.functions.len() {
-            if self.wants(function, port, to, owner, from) {
+        for function in 0..functions.len() {
+            if wants(functions, function, port, to, owner, from) {
                 found = true;
                 let fenced = fenced.filter(|_| owner == Some(function));
-                let place =
-                    self.receiver.deliver(bus, &mut self.functions, function as u8, frame, parts, fenced);
+                let place = receiver.deliver(bus, functions, function as u8, frame, parts, fenced);
                 if let (true, Some(flow), Some(place)) = (named && owner == Some(function), flow, place) {
-                    self.switch_rules.table.went(flow, place);
+                    self.table.went(flow, place);
                 }
             }
         }
         if !found && from.is_none() {
-            let first = self.functions.iter().position(|f| f.port() == port).unwrap_or(0);
-            self.handle.add(first as u8, counter::RX_FILTERED, 1);
+            let first = functions.iter().position(|f| f.port() == port).unwrap_or(0);
+            functions[first].count(counter::RX_FILTERED, 1);
         }
-    }
-
-    /// Whether a virtual function sends in another's name.
-    pub(super) fn is_spoofed(&self, from: u8, frame: &[u8]) -> bool {
-        let state = &self.functions[usize::from(from)];
-        state.physical.is_some()
-            && EthernetHeader::parse(frame).is_ok_and(|(header, _)| header.source != state.mac)
     }
 
     /// Lets a frame that a function sends, check sequence included, go to others behind the same port that want it. Gives
     /// whether it has to go to the wire as well.
-    pub(super) fn send_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) -> bool {
-        let port = self.functions[usize::from(from)].port();
-        let frame = &frame[..frame.len() - FCS_LEN];
-        let own = &self.functions[usize::from(from)];
-        let behind = |f: &NicFunction| f.port() == port && f.is_known() && !self.is_same_station(f, own);
+    pub fn send(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        functions: &[NicFunction],
+        from: u8,
+        frame: &[u8],
+    ) -> bool {
+        let own = &functions[usize::from(from)];
+        let (port, frame) = (own.port(), &frame[..frame.len() - FCS_LEN]);
+        let behind = |f: &NicFunction| f.port() == port && f.is_known() && !is_same_station(f, own);
         let Ok((header, _)) = EthernetHeader::parse(frame) else { return true };
-        if !self.functions.iter().any(behind) {
+        if !functions.iter().any(behind) {
             return true;
         }
         let (to, parts) = (header.destination, Dissection::of(frame));
-        let owner = self.owner_of(bus, port, to, parts.as_ref().map(|parts| &parts.flow));
-        let owner = owner.map(|(function, _)| function);
-        if (0..self.functions.len()).any(|function| self.wants(function, port, to, owner, Some(from))) {
-            self.pass_inside(bus, from, frame);
+        let flow = parts.as_ref().map(|parts| &parts.flow);
+        let owner = self.owner_of(bus.now(), functions, port, to, flow).map(|(function, _)| function);
+        if (0..functions.len()).any(|function| wants(functions, function, port, to, owner, Some(from))) {
+            let arrives = bus.now() + self.latency;
+            self.inside.push_back((arrives, from, self.spare.copy(frame)));
+            bus.wake_at(arrives, Note::new(Kind::Loopback, 0, 0, 0).with(0, INSIDE).token());
         }
         owner.is_none_or(|owner| from == owner as u8)
     }
 
-    /// Lets a frame from a function pass the internal switch, from the sending half to the receiving one: it takes what both
-    /// take of a frame on the wire.
-    pub(super) fn pass_inside(&mut self, bus: &mut dyn DeviceBus, from: u8, frame: &[u8]) {
-        let arrives = bus.now() + self.params.tx.latency + self.params.rx.latency;
-        let mut bytes = self.sender.spare.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(frame);
-        self.inside.push_back((arrives, from, bytes));
-        bus.wake_at(arrives, Note::new(Kind::Loopback, 0, 0, 0).with(0, INSIDE).token());
-    }
-
-    /// It has passed.
-    pub(super) fn come_inside(&mut self, bus: &mut dyn DeviceBus) {
+    /// A frame from one function to others may have passed.
+    pub fn due(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], receiver: &mut Receiver) {
         if self.inside.front().is_some_and(|(at, ..)| *at <= bus.now())
             && let Some((_, from, frame)) = self.inside.pop_front()
         {
-            let port = self.functions[usize::from(from)].port();
-            self.distribute(bus, port, &frame, Some(from));
-            self.sender.spare.push(frame);
+            let port = functions[usize::from(from)].port();
+            self.distribute(bus, functions, receiver, port, &frame, Some(from));
+            self.spare.put(frame);
         }
     }
+}
+
+/// Where a frame of a flow goes that a rule names: the function, and the queue of another one that has to be fenced before
+/// it does.
+fn in_order(
+    functions: &[NicFunction],
+    target: usize,
+    last: Option<Placement>,
+    flow: &Flow,
+) -> (usize, Option<Placement>) {
+    // A flow without a rule went where flows without rules go.
+    let usual = || {
+        let ours = |f: &NicFunction| is_same_station(f, &functions[target]) && f.enabled;
+        let function = functions.iter().position(ours)?;
+        let queue = functions[function].queue_of(flow);
+        let came = functions[function].rx.get(usize::from(queue))?.came();
+        Some(Placement { function: function as u8, queue, count: came })
+    };
+    let Some(last) = last.or_else(usual).filter(|last| usize::from(last.function) != target) else {
+        return (target, None);
+    };
+    let old = &functions[usize::from(last.function)];
+    match old.rx.get(usize::from(last.queue)).filter(|_| old.enabled) {
+        Some(queue) if queue.has_waiting(last.count) => (last.function.into(), None),
+        Some(_) => (target, Some(last)),
+        // It was reset, and has nothing any more.
+        None => (target, None),
+    }
+}
+
+/// Whether two functions are one to the network.
+fn is_same_station(one: &NicFunction, other: &NicFunction) -> bool {
+    one.port() == other.port() && one.mac == other.mac
+}
+
+/// Whether a function wants a frame that came to a port, or was sent behind it by `from`.
+fn wants(
+    functions: &[NicFunction],
+    function: usize,
+    port: EthernetPort,
+    to: MacAddr,
+    owner: Option<usize>,
+    from: Option<u8>,
+) -> bool {
+    let state = &functions[function];
+    let is_for_many = to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));
+    // One of a station takes what is for many, as there is one cable.
+    let same = |other: &&NicFunction| other.enabled && is_same_station(other, state);
+    let is_first = || functions.iter().find(same).is_some_and(|first| std::ptr::eq(first, state));
+    let wants = owner == Some(function) || (is_for_many && is_first()) || state.has(feature::PROMISCUOUS);
+    let own = from.is_some_and(|from| is_same_station(&functions[usize::from(from)], state));
+    state.port() == port && state.enabled && wants && !own
 }

@@ -2,14 +2,60 @@
 
 use platform::device::DeviceBus;
 use wire::nic::Completion;
-use wire::nic::completion::LEN;
+use wire::nic::completion::{END, FAILED, Kind as CompletionKind, LEN};
 use wire::nic::registers::{counter, feature};
 
 use super::{NicFunction, ring_of};
 use crate::nic::ring::CompletionMode;
 use crate::nic::token::{Kind, Note, request};
 
+/// A packet that is done with, for the completion of its descriptors.
+#[derive(Clone, Copy)]
+pub struct Sent {
+    pub function: u8,
+    pub queue: u8,
+    pub life: u16,
+    pub descriptors: u16,
+    pub failed: bool,
+    pub report: bool,
+}
+
 impl NicFunction {
+    /// Tells the driver of a packet's descriptors.
+    pub fn sent(&mut self, bus: &mut dyn DeviceBus, sent: Sent) {
+        let Sent { queue, life, descriptors, failed, report, .. } = sent;
+        let ring = self.ring(queue, true);
+        if ring.life != life {
+            return;
+        }
+        let mode = ring.setup.mode();
+        if failed {
+            ring.dropped += 1;
+            self.count(counter::TX_ERRORS, 1);
+        }
+        let flags = if failed { FAILED } else { 0 };
+        let now = bus.now();
+        for n in 1..=descriptors {
+            let ring = self.ring(queue, true);
+            ring.done = ring.done.wrapping_add(1);
+            let (count, is_last) = (ring.done, n == descriptors);
+            if is_last {
+                ring.note_filled(now);
+            }
+            let is_told = match mode {
+                CompletionMode::InPlace => true,
+                CompletionMode::Ring => is_last && (report || failed),
+                CompletionMode::Word | CompletionMode::Register => is_last,
+            };
+            if is_told {
+                let flags = if is_last { flags | END } else { flags };
+                let kind = CompletionKind::Sent;
+                let completion = Completion { count, flags, kind, ..Completion::default() };
+                self.complete(bus, queue, true, completion, is_last.into());
+            }
+        }
+    }
+
     /// Notes a completion of a queue; it is written now or with others. `packets` says how many it ends.
     pub fn complete(
         &mut self,

@@ -8,9 +8,10 @@ use std::rc::Rc;
 
 use platform::device::DeviceBus;
 use platform::ethernet::EthernetPort;
-use wire::ethernet::MacAddr;
+use wire::ethernet::{EthernetHeader, MacAddr};
 use wire::ip::Flow;
-use wire::nic::registers::{event, feature};
+use wire::nic::descriptor::LEN;
+use wire::nic::registers::{counter, event, feature};
 use wire::pcie::config::ConfigSpace;
 
 use super::handle::NicHandle;
@@ -18,7 +19,9 @@ use super::params::{NicFunctionParams, NicParams};
 use super::ring::Ring;
 use super::rx::RxQueue;
 use super::steering::Rss;
+use super::token::{Kind, Note, request};
 use super::tx::TxQueue;
+pub use completions::Sent;
 use interrupts::Interrupts;
 use rules::Rules;
 
@@ -100,6 +103,12 @@ impl NicFunction {
         self.params.port
     }
 
+    /// Whether a frame that it sends is in another's name: a virtual function may not.
+    pub fn is_spoofed(&self, frame: &[u8]) -> bool {
+        let is_own = |(header, _): (EthernetHeader, _)| header.source == self.mac;
+        self.physical.is_some() && EthernetHeader::parse(frame).is_ok_and(|parsed| !is_own(parsed))
+    }
+
     /// The queue that a flow's frames go to by rule or hash.
     pub fn queue_of(&self, flow: &Flow) -> u16 {
         let by_rule = || self.rules.target_of(flow).filter(|_| self.has(feature::FLOW_RULES));
@@ -121,6 +130,22 @@ impl NicFunction {
     #[inline]
     pub fn count(&self, which: usize, amount: u64) {
         self.handle.add(self.number, which, amount);
+    }
+
+    /// Fetches descriptors of a queue if it is time.
+    pub fn fetch(&mut self, bus: &mut dyn DeviceBus, queue: u8, is_tx: bool) {
+        let at = usize::from(queue);
+        let (kind, batch, hungry) = match is_tx {
+            true => (Kind::TxFetch, self.nic.tx.fetch, self.tx[at].hungry),
+            false => (Kind::RxFetch, self.nic.rx.fetch, self.rx[at].is_hungry()),
+        };
+        let ring = ring_of(&mut self.tx, &mut self.rx, queue, is_tx);
+        while let Some((count, address, number)) = ring.next_fetch(batch, hungry) {
+            let note = Note::new(kind, ring.life, self.number, queue).with(count, number);
+            self.handle.add(self.number, counter::FETCHES, 1);
+            self.handle.add(self.number, counter::FETCHED, number.into());
+            bus.read(request(self.number, address, u32::from(number) * LEN as u32, note));
+        }
     }
 
     /// Stops a queue because of what it was given.

@@ -1,5 +1,5 @@
 //! Queues that take frames by programmed I/O: lines from write-combining buffers, put in order ([`lines`]), decoded
-//! ([`wire::kpio`]), and handed to the multiplexer ([`super::mux`]).
+//! ([`wire::kpio`]), and handed to the multiplexer ([`super::mux`]) by [`super::ports`].
 //!
 //! A line that does not come while others do is given up after some time: with length and checksum, the frame that
 //! it belongs to is dropped and the queue goes on at the next first line; in the paper's format, which cannot know,
@@ -16,43 +16,42 @@ use wire::ethernet::HEADER_LEN;
 use wire::kpio::{Decoder, LINE, Outcome, framed};
 use wire::nic::registers::counter;
 
+use super::NicHandle;
 use super::params::KpioParams;
 use super::segment::{fill_checksums, finish};
+use super::spare::Spare;
 use super::token::{Kind, Note, request};
-use super::{Nic, NicHandle};
 use queue::KpioQueue;
 pub use queue::Ready;
-pub use registers::Changed;
+pub use registers::Due;
 
 /// The part of a NIC that takes frames by programmed I/O. It knows queues and their lines; what becomes of whole frames, and who
 /// is interrupted, is the NIC's business.
 pub struct Kpio {
     params: KpioParams,
+    handle: NicHandle,
     /// Bytes of the longest frame that fits into a queue.
     longest: usize,
     /// By physical function.
     functions: Vec<Vec<KpioQueue>>,
-    /// Buffers of frames that have left.
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
 }
 
 impl Kpio {
     /// Queues that do not run, for so many functions of a NIC whose frames have at most `max_frame` bytes.
-    pub fn new(params: KpioParams, functions: usize, max_frame: u16) -> Self {
+    pub fn new(params: KpioParams, functions: usize, max_frame: u16, handle: NicHandle) -> Self {
         let lines = 1usize << params.log2_lines;
         let longest = usize::from(max_frame).min((lines * LINE).saturating_sub(LINE)).min(framed::LONGEST);
         let queues = || (0..params.queues).map(|_| KpioQueue::new(&params)).collect();
-        Self { params, longest, functions: (0..functions).map(|_| queues()).collect(), spare: Vec::new() }
-    }
-
-    /// How many queues a function has.
-    pub fn queues(&self, function: u8) -> usize {
-        self.functions.get(usize::from(function)).map_or(0, Vec::len)
+        let functions = (0..functions).map(|_| queues()).collect();
+        Self { params, handle, longest, functions, spare: Spare::default() }
     }
 
     /// How many of a function's queues run.
-    pub fn running(&self, function: usize) -> usize {
-        self.functions.get(function).map_or(0, |queues| queues.iter().filter(|queue| queue.running).count())
+    pub fn running(&self, function: u8) -> usize {
+        self.functions
+            .get(usize::from(function))
+            .map_or(0, |queues| queues.iter().filter(|queue| queue.running).count())
     }
 
     fn queue(&mut self, function: u8, queue: u8) -> &mut KpioQueue {
@@ -60,7 +59,7 @@ impl Kpio {
     }
 
     /// A write to a function's windows. Gives the queue that has something to do now.
-    pub fn write(&mut self, handle: &NicHandle, function: u8, at: u64, data: &[u8]) -> Option<u8> {
+    pub fn write(&mut self, function: u8, at: u64, data: &[u8]) -> Option<u8> {
         let (number, mut at) = ((at / self.params.window()) as usize, at % self.params.window());
         let queues = self.functions.get_mut(usize::from(function))?;
         let queue = queues.get_mut(number).filter(|queue| queue.running)?;
@@ -68,12 +67,9 @@ impl Kpio {
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.len().min(LINE - at as usize % LINE));
             if queue.holds(at) {
-                let mut bytes = self.spare.pop().unwrap_or_default();
-                bytes.clear();
-                bytes.extend_from_slice(piece);
-                queue.held.push_back((at, bytes));
+                queue.held.push_back((at, self.spare.copy(piece)));
             } else {
-                queue.write(handle, function, at, piece);
+                queue.write(&self.handle, function, at, piece);
             }
             at += piece.len() as u64;
             rest = behind;
@@ -82,10 +78,10 @@ impl Kpio {
     }
 
     /// Decodes the lines of a queue that are there, and takes those that waited for room. Gives how many frames have become whole.
-    pub fn drain(&mut self, bus: &mut dyn DeviceBus, handle: &NicHandle, function: u8, number: u8) -> u64 {
+    pub fn drain(&mut self, bus: &mut dyn DeviceBus, function: u8, number: u8) -> u64 {
         let ready_at = bus.now() + self.params.latency;
         let (mut lines, mut frames) = (0, 0);
-        let Self { functions, spare, params, .. } = self;
+        let Self { functions, spare, params, handle, .. } = self;
         let queue = &mut functions[usize::from(function)][usize::from(number)];
         loop {
             let (more_lines, more_frames) = queue.decode(ready_at, spare);
@@ -112,8 +108,17 @@ impl Kpio {
         frames
     }
 
+    /// A timer ran out. Whether a queue has something to do for it.
+    pub fn due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> bool {
+        if note.kind == Kind::KpioPatience {
+            return self.patience_due(bus, note);
+        }
+        self.report_due(bus, note);
+        false
+    }
+
     /// A queue may have waited long enough for a line. Whether it has, and goes on without.
-    pub fn patience_due(&mut self, bus: &mut dyn DeviceBus, handle: &NicHandle, note: Note) -> bool {
+    fn patience_due(&mut self, bus: &mut dyn DeviceBus, note: Note) -> bool {
         let patience = self.params.patience;
         let queue = self.queue(note.function, note.queue);
         if queue.life != note.life {
@@ -131,9 +136,9 @@ impl Kpio {
             bus.wake_at(due, note.token());
             return false;
         }
-        handle.add(note.function, counter::KPIO_WAITS, 1);
         queue.stuck = None;
         queue.give_up();
+        self.handle.add(note.function, counter::KPIO_WAITS, 1);
         true
     }
 
@@ -147,7 +152,7 @@ impl Kpio {
         let state = self.queue(function, queue);
         state.lines.free(frame.end);
         state.free_idle_lines();
-        self.spare.push(frame.bytes);
+        self.spare.put(frame.bytes);
     }
 
     /// For how long a write to a function's windows that comes `now` waits in the port: until the frames that are in its way have
@@ -201,7 +206,7 @@ impl Kpio {
     }
 
     /// Freed lines have waited long enough.
-    pub fn report_due(&mut self, bus: &mut dyn DeviceBus, note: Note) {
+    fn report_due(&mut self, bus: &mut dyn DeviceBus, note: Note) {
         let queue = self.queue(note.function, note.queue);
         if queue.life == note.life {
             queue.reports = false;
@@ -214,7 +219,7 @@ impl Kpio {
 
 impl KpioQueue {
     /// Decodes the lines that are there: how many, and how many frames came of them.
-    fn decode(&mut self, ready_at: Time, spare: &mut Vec<Vec<u8>>) -> (u64, u64) {
+    fn decode(&mut self, ready_at: Time, spare: &mut Spare) -> (u64, u64) {
         let is_short = self.has_short_lines();
         let (mut lines, mut frames) = (0, 0);
         loop {
@@ -232,9 +237,7 @@ impl KpioQueue {
             if frame.len() < HEADER_LEN {
                 continue;
             }
-            let mut bytes = spare.pop().unwrap_or_default();
-            bytes.clear();
-            bytes.extend_from_slice(frame);
+            let mut bytes = spare.copy(frame);
             if header.network_checksum || header.transport_checksum {
                 fill_checksums(&mut bytes, header.network_checksum, header.transport_checksum);
             }
@@ -256,58 +259,5 @@ impl KpioQueue {
         self.reported = self.lines.freed();
         let note = Note::new(Kind::KpioReport, self.life, function, number);
         bus.write(request(function, self.report_at, 4, note), &self.reported.to_le_bytes());
-    }
-}
-
-impl Nic {
-    /// A write to the windows of kPIO.
-    pub(super) fn kpio_write(&mut self, bus: &mut dyn DeviceBus, function: u8, at: u64, data: &[u8]) {
-        let Self { kpio, handle, .. } = self;
-        if let Some(queue) = kpio.as_mut().and_then(|kpio| kpio.write(handle, function, at, data)) {
-            self.kpio_goes_on(bus, function, queue);
-        }
-    }
-
-    /// A kPIO queue does what it can, and its frames go to the multiplexer.
-    pub(super) fn kpio_goes_on(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        let Self { kpio, handle, .. } = self;
-        let frames = kpio.as_mut().map_or(0, |kpio| kpio.drain(bus, handle, function, queue));
-        if frames > 0 {
-            let port = self.functions[usize::from(function)].port();
-            (0..frames).for_each(|_| self.mux_list(function, queue));
-            self.mux_pump(bus, port);
-        }
-        if let Some(vector) = self.kpio.as_mut().and_then(|kpio| kpio.report(bus, function, queue)) {
-            self.functions[usize::from(function)].raise(bus, vector);
-        }
-    }
-
-    /// A timer of a kPIO queue ran out.
-    pub(super) fn kpio_due(&mut self, bus: &mut dyn DeviceBus, note: Note) {
-        let Self { kpio: Some(kpio), handle, .. } = self else { return };
-        match note.kind {
-            Kind::KpioPatience if kpio.patience_due(bus, handle, note) => {
-                self.kpio_goes_on(bus, note.function, note.queue);
-            }
-            Kind::KpioReport => kpio.report_due(bus, note),
-            _ => {}
-        }
-    }
-
-    /// For how long a write to the windows waits in the port.
-    pub(super) fn kpio_holds(&mut self, bus: &dyn DeviceBus, function: u8, at: u64) -> Duration {
-        let free = self.mux_free(self.functions[usize::from(function)].port());
-        let rate = self.params.rate;
-        self.kpio.as_mut().map_or(Duration::ZERO, |kpio| kpio.holds(function, at, bus.now(), free, rate))
-    }
-
-    /// Notes how many queues run at each port.
-    pub(super) fn count_kpio(&mut self) {
-        let Some(kpio) = &self.kpio else { return };
-        for (port, mux) in self.muxes.iter_mut().enumerate() {
-            let functions = self.functions.iter().enumerate();
-            let here = functions.filter(|(_, function)| usize::from(function.port().0) == port);
-            mux.queues = here.map(|(number, _)| kpio.running(number)).sum::<usize>() as u16;
-        }
     }
 }

@@ -8,6 +8,7 @@ use wire::nic::registers::{NO_VECTOR, counter, kpio as register};
 
 use super::super::NicHandle;
 use super::super::params::KpioParams;
+use super::super::spare::Spare;
 use super::lines::{Lines, Written};
 
 /// A whole frame, check sequence included, that waits for its turn.
@@ -160,14 +161,14 @@ impl KpioQueue {
 
     /// Takes the first write that waits in the port if it need not. Whether it did: it may complete a frame, for which the
     /// next one then waits.
-    pub(super) fn take_held(&mut self, handle: &NicHandle, function: u8, spare: &mut Vec<Vec<u8>>) -> bool {
+    pub(super) fn take_held(&mut self, handle: &NicHandle, function: u8, spare: &mut Spare) -> bool {
         let Some((at, bytes)) = self.held.pop_front() else { return false };
         if self.waits_for_frames(at) {
             self.held.push_front((at, bytes));
             return false;
         }
         self.write(handle, function, at, &bytes);
-        spare.push(bytes);
+        spare.put(bytes);
         true
     }
 

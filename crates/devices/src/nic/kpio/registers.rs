@@ -1,26 +1,30 @@
 //! The registers of a function's kPIO queues.
 
 use wire::kpio::signature;
-use wire::nic::registers::{NO_VECTOR, kpio as register};
+use wire::nic::registers::{self as regs, NO_VECTOR, kpio as register};
 
 use super::Kpio;
+use crate::nic::registers::block;
 
-/// What a queue has to do because its registers were written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Changed {
-    /// It was started or stopped.
-    Running,
-    /// The driver waits for lines.
-    Armed,
-    /// Nothing at once.
-    Setting,
+/// What has to be done because a register was written.
+pub enum Due {
+    /// A queue was started or stopped: those that run are counted.
+    Count,
+    /// The driver waits for a queue's lines.
+    Drain(u8),
+    Nothing,
 }
 
 impl Kpio {
-    /// Reads a register of a queue.
-    pub fn register(&self, function: u8, queue: usize, at: u64) -> u32 {
-        let queue = &self.functions[usize::from(function)][queue];
-        match at {
+    /// Reads a function's register, if it is one of programmed I/O.
+    pub fn register(&self, function: u8, at: u64) -> Option<u32> {
+        let queues = self.functions.get(usize::from(function))?;
+        if at == regs::KPIO {
+            return Some(self.limits());
+        }
+        let (queue, at) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, queues.len())?;
+        let queue = &queues[queue];
+        Some(match at {
             register::CONTROL => queue.control,
             register::STATUS if queue.running => register::RUNNING,
             register::FREED => queue.lines.freed(),
@@ -35,13 +39,15 @@ impl Kpio {
             register::DROPPED => queue.dropped() as u32,
             register::MISSING => queue.missing() as u32,
             _ => 0,
-        }
+        })
     }
 
-    /// Writes a register of a queue.
-    pub fn set_register(&mut self, function: u8, queue: usize, at: u64, value: u32) -> Changed {
+    /// Writes a function's register, if it is one of a queue.
+    pub fn set_register(&mut self, function: u8, at: u64, value: u32) -> Option<Due> {
         let longest = self.longest;
-        let queue = &mut self.functions[usize::from(function)][queue];
+        let queues = self.functions.get_mut(usize::from(function))?;
+        let (number, at) = block(at, regs::KPIO_QUEUES, regs::KPIO_STRIDE, queues.len())?;
+        let queue = &mut queues[number];
         let (low, high) = (u64::from(value), u64::from(value) << 32);
         match at {
             register::CONTROL => {
@@ -49,14 +55,14 @@ impl Kpio {
                 if was != is {
                     queue.control = value;
                     queue.restart(is, longest);
-                    return Changed::Running;
+                    return Some(Due::Count);
                 }
             }
             register::REPORT_EVERY => queue.report_every = value,
             register::VECTOR => queue.vector = value,
             register::ARM_AT => {
                 queue.armed = Some(value);
-                return Changed::Armed;
+                return Some(Due::Drain(number as u8));
             }
             _ if queue.running => {}
             register::REPORT => queue.report_at = queue.report_at & !0xffff_ffff | low,
@@ -65,7 +71,7 @@ impl Kpio {
             0x1c => queue.signature = queue.signature & 0xffff_ffff | high,
             _ => {}
         }
-        Changed::Setting
+        Some(Due::Nothing)
     }
 
     /// Stops all queues of a function and forgets what the driver set.
@@ -78,7 +84,7 @@ impl Kpio {
     }
 
     /// What the NIC's register `KPIO` reads.
-    pub fn limits(&self) -> u32 {
+    fn limits(&self) -> u32 {
         let params = &self.params;
         u32::from(params.queues) | u32::from(params.log2_lines) << 8 | u32::from(params.log2_positions) << 16
     }

@@ -1,37 +1,38 @@
-//! Sending: descriptors become [jobs](job), jobs read their data, data becomes frames, which [leave].
+//! Sending: descriptors become [jobs], jobs read their data, data becomes frames, which leave by the [ports](super::ports).
 //!
 //! The queues take turns, a packet each. A queue's packets leave in the order of its descriptors, whatever
 //! the order in which their data arrives.
 
-mod job;
-mod leave;
+mod jobs;
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use platform::device::{DeviceBus, DmaError};
 use units::Time;
-use wire::nic::descriptor::{END, INLINE, LEN, TxDescriptor, inline_entries};
-use wire::nic::registers::counter;
+use wire::nic::descriptor::{END, INLINE, LEN, REPORT, TxDescriptor, inline_entries};
+use wire::nic::registers::{INLINE_PAGE, counter};
 
-use job::Job;
-pub(super) use leave::Done;
+use jobs::Jobs;
 
-use super::Nic;
+use super::function::NicFunction;
 use super::inline::InlinePage;
+use super::params::NicParams;
+use super::ports::{PacketMemory, Ports};
 use super::ring::Ring;
-use super::token::{Kind, Note, request};
+use super::token::{Kind, Note};
 
 /// A TX queue.
 pub struct TxQueue {
     pub ring: Ring,
     /// Packets whose data is on its way, oldest first: places in the jobs' table.
-    pub jobs: VecDeque<u16>,
+    jobs: VecDeque<u16>,
     /// Whether it waits for its turn.
-    pub is_listed: bool,
+    is_listed: bool,
     /// A packet's first descriptors are here, its last are not.
     pub hungry: bool,
     /// What has been written to the queue's page.
-    pub page: InlinePage,
+    page: InlinePage,
 }
 
 impl TxQueue {
@@ -47,152 +48,23 @@ impl TxQueue {
 }
 
 /// A packet in a ring: its entries, the last of its descriptors among them, and its bytes.
-#[derive(Clone, Copy)]
-struct Next {
+#[derive(Clone, Copy, Default)]
+struct Packet {
     entries: u16,
     last: u16,
     bytes: u32,
+    /// Its last descriptor says that it ends, and that the driver wants to be told.
+    ends: bool,
+    report: bool,
 }
 
-/// What the queues share: packet memory, turns.
-#[derive(Default)]
-pub struct Sender {
-    pub jobs: Vec<Job>,
-    pub free_jobs: Vec<u16>,
-    /// Queues with a packet to send.
-    turns: VecDeque<(u8, u8)>,
-    /// Bytes of packets in the device.
-    held: u32,
-    /// Frames that wait for the wire, and when they will have left.
-    leaving: VecDeque<(Time, u32)>,
-    /// Buffers of frames that have left.
-    pub spare: Vec<Vec<u8>>,
-    /// When the next packet can be begun.
-    free: Time,
-    /// When a timer will look again.
-    wake: Option<Time>,
-}
-
-impl Nic {
-    /// The driver wrote a doorbell.
-    pub(super) fn doorbell(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8, tail: u16) {
-        let ring = &mut self.functions[usize::from(function)].tx[usize::from(queue)].ring;
-        if !ring.running {
-            return;
-        }
-        if !ring.set_tail(tail) {
-            self.queue_error(bus, function, queue);
-            return;
-        }
-        ring.note_filled(bus.now());
-        if self.params.doorbell_latency.is_zero() {
-            self.tx_fetch(bus, function, queue);
-        } else {
-            let note = Note::new(Kind::Doorbell, ring.life, function, queue);
-            bus.wake_at(bus.now() + self.params.doorbell_latency, note.token());
-        }
-    }
-
-    /// Stops a queue because of what it was given.
-    fn queue_error(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        self.abandon_jobs(function, queue);
-        self.functions[usize::from(function)].fail_queue(bus, queue, true);
-    }
-
-    /// Fetches descriptors of a TX queue if it is time.
-    pub(super) fn tx_fetch(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        let batch = self.params.tx.fetch;
-        let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
-        let life = state.ring.life;
-        while let Some((count, address, number)) = state.ring.next_fetch(batch, state.hungry) {
-            let note = Note::new(Kind::TxFetch, life, function, queue).with(count, number);
-            self.handle.add(function, counter::FETCHES, 1);
-            self.handle.add(function, counter::FETCHED, number.into());
-            bus.read(request(function, address, u32::from(number) * LEN as u32, note));
-        }
-    }
-
-    /// Descriptors of a TX queue arrived.
-    pub(super) fn tx_fetched(
-        &mut self,
-        bus: &mut dyn DeviceBus,
-        note: Note,
-        outcome: Result<&[u8], DmaError>,
-    ) {
-        let state = &mut self.functions[usize::from(note.function)].tx[usize::from(note.queue)];
-        if state.ring.life != note.life {
-            return;
-        }
-        match outcome {
-            Ok(bytes) => state.ring.store(note.first, bytes),
-            Err(_) => {
-                self.queue_error(bus, note.function, note.queue);
-                return;
-            }
-        }
-        state.hungry = false;
-        self.list(note.function, note.queue);
-        self.pump(bus);
-    }
-
-    /// Lets a queue wait for its turn.
-    pub(super) fn list(&mut self, function: u8, queue: u8) {
-        let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
-        if !state.is_listed {
-            state.is_listed = true;
-            self.sender.turns.push_back((function, queue));
-        }
-    }
-
-    /// Begins packets while there is room for them.
-    pub(super) fn pump(&mut self, bus: &mut dyn DeviceBus) {
-        let now = bus.now();
-        if self.sender.wake.is_some_and(|at| at <= now) {
-            self.sender.wake = None;
-        }
-        while let Some(&(_, bytes)) = self.sender.leaving.front().filter(|(at, _)| *at <= now) {
-            self.sender.held -= bytes;
-            self.sender.leaving.pop_front();
-        }
-        while let Some(&(function, queue)) = self.sender.turns.front() {
-            if self.sender.free > now {
-                self.wake_sender(bus, self.sender.free);
-                return;
-            }
-            let state = &self.functions[usize::from(function)].tx[usize::from(queue)];
-            let Some(next) = self.next_packet(&state.ring) else {
-                self.sender.turns.pop_front();
-                self.unlist(bus, function, queue);
-                continue;
-            };
-            let has_room = self.sender.held == 0 || self.sender.held + next.bytes <= self.params.tx.memory;
-            if !has_room {
-                // Either a frame leaves, or data arrives and becomes one that will.
-                if let Some(&(at, _)) = self.sender.leaving.front() {
-                    self.wake_sender(bus, at);
-                }
-                return;
-            }
-            self.sender.turns.rotate_left(1);
-            self.sender.free = now + self.params.tx.packet_time;
-            self.begin(bus, function, queue, next);
-            self.tx_fetch(bus, function, queue);
-        }
-    }
-
-    fn wake_sender(&mut self, bus: &mut dyn DeviceBus, at: Time) {
-        if self.sender.wake.is_none_or(|set| at < set) {
-            self.sender.wake = Some(at);
-            bus.wake_at(at, Note::new(Kind::TxPump, 0, 0, 0).token());
-        }
-    }
-
-    /// The next packet, if all of its descriptors are here, or as many as can be.
-    fn next_packet(&self, ring: &Ring) -> Option<Next> {
+impl Packet {
+    /// The next one of a ring, if all of its descriptors are here, or as many as can be.
+    fn next(ring: &Ring, max_fragments: u8) -> Option<Self> {
         if !ring.running {
             return None;
         }
-        let mut next = Next { entries: 0, last: 0, bytes: 0 };
+        let mut next = Self::default();
         for n in 1.. {
             next.last = next.entries;
             let descriptor = TxDescriptor::parse(ring.peek(next.last)?);
@@ -202,17 +74,203 @@ impl Nic {
                 next.entries = next.entries.saturating_add(inline_entries(descriptor.length));
                 ring.peek(next.entries - 1)?;
             }
+            (next.ends, next.report) = (descriptor.has(END), descriptor.has(REPORT));
             // A packet without an end is refused as a whole.
-            if descriptor.has(END) || n >= u16::from(self.params.max_fragments) {
+            if next.ends || n >= u16::from(max_fragments) {
                 return Some(next);
             }
         }
         None
     }
+}
+
+/// The sending half, up to whole frames: whose turn it is, and the packets that are being read.
+pub struct Sender {
+    nic: Rc<NicParams>,
+    jobs: Jobs,
+    /// Queues with a packet to send.
+    turns: VecDeque<(u8, u8)>,
+    /// When the next packet can be begun.
+    free: Time,
+    /// When a timer will look again.
+    wake: Option<Time>,
+}
+
+impl Sender {
+    pub fn new(nic: &Rc<NicParams>) -> Self {
+        let (nic, jobs) = (Rc::clone(nic), Jobs::new(nic));
+        Self { nic, jobs, turns: VecDeque::new(), free: Time::ZERO, wake: None }
+    }
+
+    /// The driver wrote a doorbell.
+    pub fn doorbell(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        of: &mut NicFunction,
+        memory: &mut PacketMemory,
+        queue: u8,
+        tail: u16,
+    ) {
+        let ring = of.ring(queue, true);
+        if !ring.running {
+            return;
+        }
+        if !ring.set_tail(tail) {
+            return self.fail(bus, of, memory, queue);
+        }
+        ring.note_filled(bus.now());
+        if self.nic.doorbell_latency.is_zero() {
+            of.fetch(bus, queue, true);
+        } else {
+            let note = Note::new(Kind::Doorbell, ring.life, of.number, queue);
+            bus.wake_at(bus.now() + self.nic.doorbell_latency, note.token());
+        }
+    }
+
+    /// A write to the pages of inline doorbells.
+    pub fn inline_write(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
+        ports: &mut Ports,
+        function: u8,
+        at: u64,
+        data: &[u8],
+    ) {
+        let (queue, at) = (at / INLINE_PAGE, at % INLINE_PAGE);
+        let of = &mut functions[usize::from(function)];
+        let state = of.tx.get_mut(queue as usize).filter(|state| state.ring.running);
+        let Some(TxQueue { ring, page, .. }) = state else { return };
+        let Some((count, entries)) = page.write(at, data) else { return };
+        let queue = queue as u8;
+        let tail = count.wrapping_add((entries.len() / LEN) as u16);
+        let is_possible = ring.set_tail(tail);
+        ring.note_filled(bus.now());
+        if is_possible && ring.take_inline(count, entries) {
+            of.count(counter::INLINE_PACKETS, 1);
+            self.list(of, queue);
+            self.pump(bus, functions, ports);
+        } else {
+            self.doorbell(bus, of, &mut ports.memory, queue, tail);
+        }
+    }
+
+    /// Stops a queue because of what it was given.
+    fn fail(&mut self, bus: &mut dyn DeviceBus, of: &mut NicFunction, memory: &mut PacketMemory, queue: u8) {
+        self.abandon(of, memory, queue);
+        of.fail_queue(bus, queue, true);
+    }
+
+    /// Descriptors of a queue arrived.
+    pub fn fetched(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
+        ports: &mut Ports,
+        note: Note,
+        outcome: Result<&[u8], DmaError>,
+    ) {
+        let of = &mut functions[usize::from(note.function)];
+        let state = &mut of.tx[usize::from(note.queue)];
+        if state.ring.life != note.life {
+            return;
+        }
+        let Ok(bytes) = outcome else { return self.fail(bus, of, &mut ports.memory, note.queue) };
+        state.ring.store(note.first, bytes);
+        state.hungry = false;
+        self.list(of, note.queue);
+        self.pump(bus, functions, ports);
+    }
+
+    /// A part of a packet arrived.
+    pub fn arrived(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
+        ports: &mut Ports,
+        note: Note,
+        outcome: Result<&[u8], DmaError>,
+    ) {
+        if self.jobs.arrived(bus, functions, ports, note, outcome) {
+            self.pump(bus, functions, ports);
+        }
+    }
+
+    /// A function was reset, and nothing is heard of its reads: packets of others that were read through it fail.
+    pub fn lose_reads(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        functions: &mut [NicFunction],
+        ports: &mut Ports,
+        through: u8,
+    ) {
+        for lost in self.jobs.reads_through(through) {
+            self.arrived(bus, functions, ports, lost, Err(DmaError::NotAllowed));
+        }
+    }
+
+    /// Lets a queue wait for its turn.
+    fn list(&mut self, of: &mut NicFunction, queue: u8) {
+        let state = &mut of.tx[usize::from(queue)];
+        if !state.is_listed {
+            state.is_listed = true;
+            self.turns.push_back((of.number, queue));
+        }
+    }
+
+    /// Begins packets while there is room for them.
+    pub fn pump(&mut self, bus: &mut dyn DeviceBus, functions: &mut [NicFunction], ports: &mut Ports) {
+        let now = bus.now();
+        if self.wake.is_some_and(|at| at <= now) {
+            self.wake = None;
+        }
+        ports.memory.pass(now);
+        while let Some(&(function, queue)) = self.turns.front() {
+            if self.free > now {
+                return self.wake_at(bus, self.free);
+            }
+            let of = &mut functions[usize::from(function)];
+            let ring = &of.tx[usize::from(queue)].ring;
+            let Some(packet) = Packet::next(ring, self.nic.max_fragments) else {
+                self.turns.pop_front();
+                self.unlist(bus, of, &mut ports.memory, queue);
+                continue;
+            };
+            if !ports.memory.has_room(packet.bytes, self.nic.tx.memory) {
+                // Either a frame leaves, or data arrives and becomes one that will.
+                if let Some(at) = ports.memory.next_leaves() {
+                    self.wake_at(bus, at);
+                }
+                return;
+            }
+            self.turns.rotate_left(1);
+            self.free = now + self.nic.tx.packet_time;
+            if packet.ends {
+                self.jobs.begin(bus, functions, ports, (function, queue), packet);
+                functions[usize::from(function)].fetch(bus, queue, true);
+            } else {
+                // More fragments than a packet may have: where the next one begins is anybody's guess.
+                self.fail(bus, of, &mut ports.memory, queue);
+            }
+        }
+    }
+
+    fn wake_at(&mut self, bus: &mut dyn DeviceBus, at: Time) {
+        if self.wake.is_none_or(|set| at < set) {
+            self.wake = Some(at);
+            bus.wake_at(at, Note::new(Kind::TxPump, 0, 0, 0).token());
+        }
+    }
 
     /// A queue has no whole packet.
-    fn unlist(&mut self, bus: &mut dyn DeviceBus, function: u8, queue: u8) {
-        let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
+    fn unlist(
+        &mut self,
+        bus: &mut dyn DeviceBus,
+        of: &mut NicFunction,
+        memory: &mut PacketMemory,
+        queue: u8,
+    ) {
+        let state = &mut of.tx[usize::from(queue)];
         state.is_listed = false;
         if !state.ring.running {
             return;
@@ -220,27 +278,26 @@ impl Nic {
         // The end of a packet must be fetched however few descriptors that takes.
         state.hungry = state.ring.peek(0).is_some();
         if state.hungry && state.ring.is_cache_full() {
-            self.queue_error(bus, function, queue);
+            self.fail(bus, of, memory, queue);
         } else {
-            self.tx_fetch(bus, function, queue);
+            of.fetch(bus, queue, true);
         }
     }
 
     /// Forgets a queue's packets; what their reads bring is ignored.
-    pub(super) fn abandon_jobs(&mut self, function: u8, queue: u8) {
-        let state = &mut self.functions[usize::from(function)].tx[usize::from(queue)];
+    pub fn abandon(&mut self, of: &mut NicFunction, memory: &mut PacketMemory, queue: u8) {
+        let state = &mut of.tx[usize::from(queue)];
         state.hungry = false;
         state.page = InlinePage::default();
-        while let Some(index) = self.functions[usize::from(function)].tx[usize::from(queue)].jobs.pop_front()
-        {
-            self.end(index);
+        for job in state.jobs.drain(..) {
+            self.jobs.end(job, memory);
         }
     }
 
     /// Forgets everything under way: after a reset, no read comes back.
-    pub(super) fn forget_sending(&mut self) {
-        self.sender = Sender::default();
-        for state in self.functions.iter_mut().flat_map(|f| &mut f.tx) {
+    pub fn forget(&mut self, functions: &mut [NicFunction]) {
+        *self = Self::new(&self.nic);
+        for state in functions.iter_mut().flat_map(|f| &mut f.tx) {
             state.jobs.clear();
             (state.is_listed, state.hungry) = (false, false);
         }

@@ -1,0 +1,20 @@
+//! Buffers that are used again, so that in steady state a frame costs no allocation.
+
+/// Buffers of frames that have gone.
+#[derive(Default)]
+pub struct Spare(Vec<Vec<u8>>);
+
+impl Spare {
+    /// A copy of `bytes` in a buffer that was spare, if there is one.
+    pub fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut copy = self.0.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        copy
+    }
+
+    /// Takes back a buffer.
+    pub fn put(&mut self, buffer: Vec<u8>) {
+        self.0.push(buffer);
+    }
+}
