@@ -218,11 +218,14 @@ fn wants(
     from: Option<u8>,
 ) -> bool {
     let state = &functions[function];
-    let is_for_many = to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));
+    // First, as most functions of a card are virtual ones that do not run.
+    if !state.enabled || state.port() != port {
+        return false;
+    }
+    let is_for_many = || to.is_broadcast() || (to.is_multicast() && state.has(feature::ALL_GROUPS));
     // One of a station takes what is for many, as there is one cable.
     let same = |other: &&NicFunction| other.enabled && is_same_station(other, state);
     let is_first = || functions.iter().find(same).is_some_and(|first| std::ptr::eq(first, state));
-    let wants = owner == Some(function) || (is_for_many && is_first()) || state.has(feature::PROMISCUOUS);
-    let own = from.is_some_and(|from| is_same_station(&functions[usize::from(from)], state));
-    state.port() == port && state.enabled && wants && !own
+    let own = || from.is_some_and(|from| is_same_station(&functions[usize::from(from)], state));
+    (owner == Some(function) || state.has(feature::PROMISCUOUS) || (is_for_many() && is_first())) && !own()
 }
