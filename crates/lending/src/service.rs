@@ -9,7 +9,6 @@ use kernel::Kernel;
 use platform::Error;
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
-use platform::sync::Completion;
 use units::Duration;
 use virt::VirtCosts;
 use wire::pcie::{Bdf, FunctionAddress};
@@ -113,17 +112,14 @@ impl Service {
         lendable: &Lendable,
         params: LendingParams,
     ) -> impl Future<Output = Result<Rc<Self>, Error>> + use<> {
-        let done = Completion::new();
-        let (told, weak) = (done.clone(), Rc::downgrade(kernel));
-        let (lender, slot) = (Rc::clone(&lendable.lender), Rc::clone(&lendable.service));
-        kernel.spawn(TaskParams::named("lending"), move |cpu| {
-            Box::pin(async move {
-                let started = Self::begin(&cpu, weak, adapter, lender, params).await;
-                if let Ok(service) = &started {
-                    *slot.borrow_mut() = Rc::downgrade(service);
-                }
-                told.complete(started);
-            })
+        let (weak, lender) = (Rc::downgrade(kernel), Rc::clone(&lendable.lender));
+        let slot = Rc::clone(&lendable.service);
+        let done = kernel.run(TaskParams::named("lending"), async move |cpu: Cpu| {
+            let started = Self::begin(&cpu, weak, adapter, lender, params).await;
+            if let Ok(service) = &started {
+                *slot.borrow_mut() = Rc::downgrade(service);
+            }
+            started
         });
         async move { done.wait().await }
     }
@@ -502,16 +498,9 @@ impl Service {
     where
         W: AsyncFnOnce(&Rc<Self>, &Cpu) -> Result<T, Error> + 'static,
     {
-        let done = Completion::new();
-        let told = done.clone();
-        match (self.kernel(), self.me.upgrade()) {
-            (Some(kernel), Some(me)) => {
-                kernel.spawn(TaskParams::named("lending"), move |cpu| {
-                    Box::pin(async move { told.complete(work(&me, &cpu).await) })
-                });
-            }
-            _ => told.complete(Err(Error::NoDevice)),
-        }
-        async move { done.wait().await }
+        let done = self.kernel().zip(self.me.upgrade()).map(|(kernel, me)| {
+            kernel.run(TaskParams::named("lending"), async move |cpu: Cpu| work(&me, &cpu).await)
+        });
+        async move { done.ok_or(Error::NoDevice)?.wait().await }
     }
 }

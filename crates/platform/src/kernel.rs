@@ -13,6 +13,7 @@ use crate::memory::{Pages, PhysAddr, Policy};
 use crate::net::NetDriver;
 use crate::socket::Network;
 use crate::storage::BlockFile;
+use crate::sync::Completion;
 
 /// How urgent a task is. Lower nice values get more of a core, a real-time task goes before all others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -76,6 +77,26 @@ pub struct TaskId(pub u32);
 
 /// What a task runs.
 pub type Program = Box<dyn FnOnce(Cpu) -> Async<'static, ()>>;
+
+/// A program that leaves what `work` gives, and where that comes.
+pub fn giving<T: 'static>(work: impl AsyncFnOnce(Cpu) -> T + 'static) -> (Completion<T>, Program) {
+    let done = Completion::new();
+    let told = done.clone();
+    (done, Box::new(move |cpu| Box::pin(async move { told.complete(work(cpu).await) })))
+}
+
+impl dyn Kernel {
+    /// Starts a task that gives something when it ends.
+    pub fn run<T: 'static>(
+        &self,
+        params: TaskParams,
+        work: impl AsyncFnOnce(Cpu) -> T + 'static,
+    ) -> Completion<T> {
+        let (done, program) = giving(work);
+        self.spawn(params, program);
+        done
+    }
+}
 
 /// A task, as ps(1) and `/proc/PID/stat` tell.
 #[derive(Clone, PartialEq, Eq, Debug)]

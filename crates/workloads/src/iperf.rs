@@ -10,7 +10,6 @@ use platform::cpu::{Async, Cpu};
 use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, Policy};
 use platform::socket::TcpStream;
-use platform::sync::Completion;
 use units::Duration;
 
 use crate::options::{length, peer};
@@ -115,23 +114,18 @@ impl Program for Iperf {
             let again = Rc::new(Cell::new(0));
             let mut streams = Vec::new();
             for n in 0..self.parallel {
-                let done: Completion<Result<u64, Error>> = Completion::new();
-                let (me, kernel, told) = (Rc::clone(&self), Rc::clone(&environment.kernel), done.clone());
+                let (me, kernel) = (Rc::clone(&self), Rc::clone(&environment.kernel));
                 let again = Rc::clone(&again);
-                let send = move |cpu: Cpu| -> Async<'static, ()> {
-                    Box::pin(async move {
-                        let sent = me.send(&cpu, &kernel, to).await;
-                        told.complete(sent.map(|(bytes, resent)| {
-                            again.set(again.get() + resent);
-                            bytes
-                        }));
+                let send = async move |cpu: Cpu| {
+                    let sent = me.send(&cpu, &kernel, to).await;
+                    sent.map(|(bytes, resent)| {
+                        again.set(again.get() + resent);
+                        bytes
                     })
                 };
                 let on = environment.cpus[usize::from(n) % cpus];
-                environment
-                    .kernel
-                    .spawn(TaskParams::named(format!("iperf/{n}")).on(on).of(&cpu), Box::new(send));
-                streams.push(done);
+                let params = TaskParams::named(format!("iperf/{n}")).on(on).of(&cpu);
+                streams.push(environment.kernel.run(params, send));
             }
             let mut bytes = 0;
             for stream in streams {

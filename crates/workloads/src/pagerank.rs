@@ -222,13 +222,9 @@ where
     F: Fn(Cpu, u32) -> Async<'static, Result<(), Error>> + Clone + 'static,
 {
     let start = |(thread, &on): (u32, &CpuId)| {
-        let (done, work) = (Completion::new(), work.clone());
-        let told = done.clone();
-        let run = move |cpu: Cpu| -> Async<'static, ()> {
-            Box::pin(async move { told.complete(work(cpu, thread).await) })
-        };
-        kernel.spawn(TaskParams::named(format!("pr/{thread}")).on(on).of(cpu), Box::new(run));
-        done
+        let work = work.clone();
+        let params = TaskParams::named(format!("pr/{thread}")).on(on).of(cpu);
+        kernel.run(params, async move |cpu| work(cpu, thread).await)
     };
     let threads: Vec<Completion<Result<(), Error>>> = (0..).zip(cpus).map(start).collect();
     for thread in threads {

@@ -13,7 +13,7 @@ use platform::cpu::{Async, Cpu, Part};
 use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, Policy};
 use platform::net::{Fragment, Packet, PacketDevice, PacketOwner, TxStatistics};
-use platform::sync::{Completion, WaitQueue};
+use platform::sync::WaitQueue;
 use units::{Duration, Time};
 use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, UdpHeader, protocol};
@@ -370,14 +370,9 @@ impl Program for Pktgen {
             let began = cpu.now();
             let mut threads = Vec::new();
             for (n, &on) in cpus[..usize::from(self.threads)].iter().enumerate() {
-                let done: Completion<Result<Thread, Error>> = Completion::new();
-                let (what, device, told) = (Rc::clone(&self), Rc::clone(&device), done.clone());
-                let face = Rc::clone(&kernel);
-                let thread = move |cpu: Cpu| -> Async<'static, ()> {
-                    Box::pin(async move { told.complete(what.send(&cpu, face, device).await) })
-                };
-                kernel.spawn(TaskParams::named(format!("kpktgend_{n}")).on(on).of(&cpu), Box::new(thread));
-                threads.push(done);
+                let (what, device, face) = (Rc::clone(&self), Rc::clone(&device), Rc::clone(&kernel));
+                let thread = async move |cpu: Cpu| what.send(&cpu, face, device).await;
+                threads.push(kernel.run(TaskParams::named(format!("kpktgend_{n}")).on(on).of(&cpu), thread));
             }
             let mut all = Thread::default();
             for thread in threads {

@@ -210,19 +210,9 @@ where
     let threads: Vec<Completion<()>> = (0u64..)
         .zip(cpus)
         .map(|(n, &on)| {
-            let (done, part, work) = (Completion::new(), edge(n)..edge(n + 1), work.clone());
-            let told = done.clone();
+            let (part, work) = (edge(n)..edge(n + 1), work.clone());
             let thread = TaskParams::named(format!("stream/{n}")).on(on).of(cpu);
-            kernel.spawn(
-                thread,
-                Box::new(move |cpu| {
-                    Box::pin(async move {
-                        work(cpu, part).await;
-                        told.complete(());
-                    })
-                }),
-            );
-            done
+            kernel.run(thread, async move |cpu| work(cpu, part).await)
         })
         .collect();
     for thread in threads {

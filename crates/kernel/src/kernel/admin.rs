@@ -7,7 +7,6 @@ use platform::cpu::{Cpu, CpuId, Part};
 use platform::irq::{Irq, IrqHandler};
 use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
 use platform::memory::Policy;
-use platform::sync::Completion;
 use wire::pcie::FunctionAddress;
 
 use super::{Inner, Kernel};
@@ -139,17 +138,11 @@ impl Kernel {
     where
         W: AsyncFnOnce(&Rc<Inner>, &Cpu) -> Result<(), Error> + 'static,
     {
-        let done = Completion::new();
-        let (inner, told) = (Rc::clone(&self.inner), done.clone());
-        self.inner.tasks.spawn(
-            TaskParams::named(name),
-            Box::new(move |cpu| {
-                Box::pin(async move {
-                    let _part = cpu.book(Part::Kernel);
-                    told.complete(work(&inner, &cpu).await);
-                })
-            }),
-        );
+        let inner = Rc::clone(&self.inner);
+        let done = self.run(TaskParams::named(name), async move |cpu: Cpu| {
+            let _part = cpu.book(Part::Kernel);
+            work(&inner, &cpu).await
+        });
         async move { done.wait().await }
     }
 }

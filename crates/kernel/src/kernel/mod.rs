@@ -13,8 +13,9 @@ use engine::{Handle, Notify, Trace};
 use hardware::Fabric;
 use hardware::root::HostId;
 use platform::cpu::{Async, Cpu, Part};
-use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams};
+use platform::kernel::{Kernel as KernelFace, TaskId, TaskParams, giving};
 use platform::pci::PciDriver;
+use platform::sync::Completion;
 
 use crate::account::Ran;
 use crate::base::Base;
@@ -213,6 +214,17 @@ impl Kernel {
         program: impl FnOnce(Cpu) -> Async<'static, ()> + 'static,
     ) -> TaskId {
         self.inner.tasks.spawn(params, Box::new(program))
+    }
+
+    /// Starts a task that gives something when it ends.
+    pub fn run<T: 'static>(
+        &self,
+        params: TaskParams,
+        work: impl AsyncFnOnce(Cpu) -> T + 'static,
+    ) -> Completion<T> {
+        let (done, program) = giving(work);
+        self.inner.tasks.spawn(params, program);
+        done
     }
 }
 

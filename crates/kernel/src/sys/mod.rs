@@ -18,7 +18,6 @@ use std::fmt;
 
 use platform::cpu::CpuId;
 use platform::kernel::TaskParams;
-use platform::sync::Completion;
 
 use crate::kernel::Kernel;
 
@@ -108,21 +107,13 @@ pub(crate) fn cpu_list(cpus: impl IntoIterator<Item = CpuId>) -> String {
 impl Kernel {
     /// The tree, read by a task of core 0. The future ends when that is done.
     pub fn sys(&self) -> impl Future<Output = SysNode> + use<> {
-        let done = Completion::new();
-        let (inner, told) = (self.inner(), done.clone());
-        self.spawn(TaskParams::named("tree").on(CpuId(0)), move |cpu| {
-            Box::pin(async move {
-                let devices = SysNode::new("devices");
-                let children = vec![pci::tree(&inner, &cpu).await, system::tree(&inner)];
-                let devices = SysNode { children, ..devices };
-                told.complete(SysNode {
-                    name: "sys".into(),
-                    children: vec![devices],
-                    attributes: Vec::new(),
-                });
-            })
+        let inner = self.inner();
+        let tree = self.run(TaskParams::named("tree").on(CpuId(0)), async move |cpu| {
+            let children = vec![pci::tree(&inner, &cpu).await, system::tree(&inner)];
+            let devices = SysNode { children, ..SysNode::new("devices") };
+            SysNode { children: vec![devices], ..SysNode::new("sys") }
         });
-        async move { done.wait().await }
+        async move { tree.wait().await }
     }
 }
 

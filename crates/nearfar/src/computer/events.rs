@@ -19,7 +19,6 @@ use platform::cpu::{Async, Cpu, CpuId, Node};
 use platform::kernel::{TaskId, TaskParams};
 use platform::memory::Policy;
 use platform::net::{Coalescing, PacketDevice};
-use platform::sync::Completion;
 use units::{Duration, Time};
 use workloads::{Failure, Report};
 
@@ -416,20 +415,16 @@ impl<'a> Events<'a> {
         let Some(device) = kernel.net().device(device) else {
             return self.tell(n, computers, async { Err(Failure::from(Error::NoDevice)) });
         };
-        let done = Completion::new();
-        let told = done.clone();
-        kernel.spawn(TaskParams::named("ethtool"), move |cpu: Cpu| -> Async<'static, ()> {
-            Box::pin(async move {
-                let set = |queue| match device.coalescing(queue) {
-                    Some(now) => PacketDevice::set_coalescing(&*device, &cpu, queue, change(now)),
-                    None => Ok(()),
-                };
-                let set = (0..device.limits().rx_queues).try_for_each(set);
-                cpu.sync().await;
-                told.complete(set);
-            })
+        let set = kernel.run(TaskParams::named("ethtool"), async move |cpu: Cpu| {
+            let set = |queue| match device.coalescing(queue) {
+                Some(now) => PacketDevice::set_coalescing(&*device, &cpu, queue, change(now)),
+                None => Ok(()),
+            };
+            let set = (0..device.limits().rx_queues).try_for_each(set);
+            cpu.sync().await;
+            set
         });
-        self.tell(n, computers, async move { done.wait().await.map_err(Failure::from) });
+        self.tell(n, computers, async move { set.wait().await.map_err(Failure::from) });
     }
 
     fn set_error_rate(&self, computers: &Computers, link: LinkPlace, rate: f64, n: usize) {

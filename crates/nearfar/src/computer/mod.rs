@@ -46,6 +46,7 @@ mod vms;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use ::kernel::Kernel;
@@ -64,7 +65,7 @@ use network::Captures;
 use platform::device::PortIndex;
 use platform::kernel::{Kernel as KernelFace, TaskParams};
 use platform::pci::PciDriver;
-use platform::socket::Route;
+use platform::socket::{Network, Route};
 use platform::sync::Completion;
 use rules::Rules;
 use thiserror::Error;
@@ -79,7 +80,7 @@ use accounting::Accounting;
 pub(crate) use accounting::part_name;
 use counting::Counting;
 pub use counting::{Arrival, Counted};
-pub(crate) use device::{nic_driver, nic_driver_params};
+pub(crate) use device::{drivers, nic_driver, nic_driver_params};
 pub(crate) use kept::is_repeatable;
 pub use nvme::{NvmePages, nvme_pages};
 pub use packets::{PacketCost, PacketCosts};
@@ -304,13 +305,10 @@ impl Init {
 
     /// Starts a network device. It begins at once.
     fn start(&self, interface: &InterfaceSetup) -> impl Future<Output = Result<(), ComputerError>> + use<> {
-        let (done, name) = (Completion::new(), interface.name.clone());
-        let (told, network) = (done.clone(), self.face(Some(&name)).network());
-        let (address, prefix, problem) = (interface.address, interface.prefix, self.problem(&name));
-        self.kernel.spawn(TaskParams::named("ifup"), move |cpu| {
-            Box::pin(async move { told.complete(network.configure(&cpu, &name, address, prefix).await) })
-        });
-        async move { done.wait().await.map_err(problem) }
+        let (network, name) = (self.face(Some(&interface.name)).network(), interface.name.clone());
+        let started = if_up(&self.kernel, network, name, (interface.address, interface.prefix));
+        let problem = self.problem(&interface.name);
+        async move { started.wait().await.map_err(problem) }
     }
 
     /// Adds the routes.
@@ -326,6 +324,17 @@ impl Init {
             })
         })
     }
+}
+
+/// Starts a network device.
+fn if_up(
+    kernel: &Kernel,
+    network: Rc<dyn Network>,
+    name: String,
+    (address, prefix): (Ipv4Addr, u8),
+) -> Completion<Result<(), platform::Error>> {
+    let params = TaskParams::named("ifup");
+    kernel.run(params, async move |cpu| network.configure(&cpu, &name, address, prefix).await)
 }
 
 /// The physical functions behind a device's link.

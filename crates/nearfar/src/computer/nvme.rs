@@ -5,7 +5,6 @@ use machine::ComputerSetup;
 use platform::Error;
 use platform::cpu::{Cpu, Part};
 use platform::kernel::TaskParams;
-use platform::sync::Completion;
 use wire::nvme::admin::cns;
 use wire::nvme::{ALL_NAMESPACES, AdminCommand, IDENTIFY_LEN, IdentifyController, log};
 
@@ -32,11 +31,9 @@ pub fn nvme_pages(setup: &ComputerSetup) -> Result<Vec<NvmePages>, ComputerError
     let mut all = Vec::new();
     for host in computers.hosts() {
         for device in host.kernel.block().devices() {
-            let (name, read) = (device.name().to_owned(), Completion::new());
-            let task = read.clone();
-            host.kernel.spawn(TaskParams::named("nvme"), move |cpu| {
-                Box::pin(async move { task.complete(pages(&cpu, &device).await) })
-            });
+            let name = device.name().to_owned();
+            let read =
+                host.kernel.run(TaskParams::named("nvme"), async move |cpu| pages(&cpu, &device).await);
             let pages = computers.simulation().block_on(async move { read.wait().await })?;
             if !pages.is_empty() {
                 all.push(NvmePages { host: host.name.clone(), device: name, pages });

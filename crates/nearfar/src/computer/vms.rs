@@ -12,15 +12,13 @@ use hardware::endpoint::EndpointId;
 use machine::{Figure, HostSetup, HypervisorSetup, Placement, VmSetup};
 use platform::cpu::{CpuId, Node};
 use platform::device::PortIndex;
-use platform::kernel::TaskParams;
 use platform::pci::{PciDevice, PciDriver};
-use platform::sync::Completion;
 use virt::net::{Network, Vnic};
 use virt::placement::{Managed, Manager, Policy, Scheduler, Thresholds};
 use virt::{GuestNode, InterruptSupport, Vfio, Vm, VmParams};
 use wire::ethernet::MacAddr;
 
-use super::{Computer, ComputerError, Computers, device, functions, kernel};
+use super::{Computer, ComputerError, Computers, device, functions, if_up, kernel};
 
 /// Slots of a guest that are empty at first, for what it borrows while it runs (assumed: as many as device managers leave free).
 const HOT_SLOTS: u8 = 4;
@@ -128,7 +126,11 @@ impl Computers {
                     VirtioNet::new(started.kernel().face(), way, costs);
                     own.vnics.borrow_mut().push(vnic);
                     if !nic.polled {
-                        self.simulation.block_on(ifup(host, &vm.name, &started.kernel(), nic.address))??;
+                        let (kernel, device) = (started.kernel(), "eth0".to_owned());
+                        let up = if_up(&kernel, kernel.face().network(), device.clone(), nic.address);
+                        let up = self.simulation.block_on(async move { up.wait().await })?;
+                        let host = format!("{}/{}", host.name, vm.name);
+                        up.map_err(|problem| ComputerError::Network { host, device, problem })?;
                     }
                 }
             }
@@ -136,21 +138,6 @@ impl Computers {
         }
         Ok(())
     }
-}
-
-/// Starts a guest's network device.
-fn ifup(
-    host: &Computer,
-    vm: &str,
-    kernel: &Rc<Kernel>,
-    (address, prefix): (std::net::Ipv4Addr, u8),
-) -> impl Future<Output = Result<(), ComputerError>> + use<> {
-    let (done, network) = (Completion::new(), kernel.face().network());
-    let (told, host, device) = (done.clone(), format!("{}/{vm}", host.name), "eth0".to_owned());
-    kernel.spawn(TaskParams::named("ifup"), move |cpu| {
-        Box::pin(async move { told.complete(network.configure(&cpu, "eth0", address, prefix).await) })
-    });
-    async move { done.wait().await.map_err(|problem| ComputerError::Network { host, device, problem }) }
 }
 
 /// A host's virtual machines, from their description to those that run.

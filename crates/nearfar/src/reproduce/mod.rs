@@ -6,6 +6,7 @@ mod ioctopus;
 mod kpio_wc;
 mod numa_io;
 mod pcie_bench;
+mod rig;
 mod runs;
 
 use std::path::PathBuf;

@@ -10,7 +10,6 @@ use platform::block::{BlockOp, Segment};
 use platform::cpu::{Async, Cpu};
 use platform::kernel::TaskParams;
 use platform::storage::{BlockFile, IoCompletions, IoRequest};
-use platform::sync::Completion;
 use units::{Duration, Time};
 use wire::gpu::{Launch, Place, Program as Kernel};
 
@@ -114,17 +113,10 @@ impl GpuTrain {
         step: u32,
     ) -> Result<(), Failure> {
         let begin = |(worker, &memory): (usize, &HostMemory)| {
-            let (me, file, done) = (Rc::clone(self), Rc::clone(file), Completion::new());
-            let told = done.clone();
+            let (me, file) = (Rc::clone(self), Rc::clone(file));
             let seed = (environment.seed, u64::from(step) << 16 | worker as u64);
             let params = TaskParams::named("gpu-train").of(cpu);
-            environment.kernel.spawn(
-                params,
-                Box::new(move |cpu| -> Async<'static, ()> {
-                    Box::pin(async move { told.complete(me.load(cpu, file, memory, seed).await) })
-                }),
-            );
-            done
+            environment.kernel.run(params, async move |cpu| me.load(cpu, file, memory, seed).await)
         };
         let workers: Vec<_> = memory.iter().enumerate().map(begin).collect();
         for worker in workers {

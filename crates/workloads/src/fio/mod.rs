@@ -224,21 +224,13 @@ impl Program for Fio {
             let jobs: Vec<Completion<Result<Tally, Failure>>> = (0..self.numjobs)
                 .map(|n| {
                     let job = Job::new(&self, &environment, n, Rc::clone(&file), range.clone(), began);
-                    let done = Completion::new();
-                    let told = done.clone();
                     let on = environment.cpus[n as usize % environment.cpus.len()];
                     let params = TaskParams::named(format!("fio/{n}")).on(on).of(&cpu);
-                    environment.kernel.spawn(
-                        params,
-                        Box::new(move |cpu| {
-                            Box::pin(async move {
-                                let result = job.run(&cpu).await;
-                                cpu.sync().await;
-                                told.complete(result);
-                            })
-                        }),
-                    );
-                    done
+                    environment.kernel.run(params, async move |cpu: Cpu| {
+                        let result = job.run(&cpu).await;
+                        cpu.sync().await;
+                        result
+                    })
                 })
                 .collect();
             let mut all = Tally::new();

@@ -161,13 +161,9 @@ impl Memaslap {
         connection: u16,
         seed: u64,
     ) -> Completion<Result<Done, Error>> {
-        let (done, me, face) = (Completion::new(), Rc::clone(self), Rc::clone(kernel));
-        let told = done.clone();
-        let thread = move |cpu: Cpu| -> Async<'static, ()> {
-            Box::pin(async move { told.complete(me.connection(&cpu, &face, connection, seed).await) })
-        };
-        kernel.spawn(TaskParams::named("memaslap").on(on).of(cpu), Box::new(thread));
-        done
+        let (me, face) = (Rc::clone(self), Rc::clone(kernel));
+        let thread = async move |cpu: Cpu| me.connection(&cpu, &face, connection, seed).await;
+        kernel.run(TaskParams::named("memaslap").on(on).of(cpu), thread)
     }
 
     async fn connection(

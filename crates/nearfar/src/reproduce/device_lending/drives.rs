@@ -1,9 +1,9 @@
 //! Reads of a drive from user space (section 7.4, Figure 19): 1024 blocks in a row, 8 blocks anywhere.
 
-use super::super::Options;
 use super::Values;
-use super::rig::{Rig, of};
 use super::topology::{MACHINE, adapter, cluster_by, device, guest, host, switch};
+use crate::reproduce::Options;
+use crate::reproduce::rig::{Rig, of};
 
 /// Programs drive the drives.
 const OWN: &str = "[host.nvme_driver]\nuser_space = true\n";
@@ -16,9 +16,9 @@ fn drive() -> String {
 
 /// Reads by the first host.
 fn reads(options: &Options, text: &str, name: &str) -> Result<Values, String> {
-    let rig = Rig::boot(options, text)?;
-    let sequential = rig.run(0, "nvm-latency --blocks=1024 --pattern=sequential --count=100")?;
-    let random = rig.run(0, "nvm-latency --blocks=8 --pattern=random --count=1000")?;
+    let rig = Rig::boot(options, "device-lending", text)?;
+    let sequential = rig.run("nvm-latency --blocks=1024 --pattern=sequential --count=100")?;
+    let random = rig.run("nvm-latency --blocks=8 --pattern=random --count=1000")?;
     Ok([
         (format!("drive/{name}/sequential"), of(&sequential, "bandwidth median")?),
         (format!("drive/{name}/random"), of(&random, "latency median")?),

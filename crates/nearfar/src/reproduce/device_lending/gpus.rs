@@ -1,9 +1,9 @@
 //! The paper's programs on GPUs: `bandwidthTest` (Figure 10), single copies (Figure 12), the ping-pong (Figure 14).
 
-use super::super::Options;
 use super::Values;
-use super::rig::{Rig, of};
 use super::topology::Scenario;
+use crate::reproduce::Options;
+use crate::reproduce::rig::{Rig, of};
 
 /// Sizes of Figures 10 and 12: powers of two from 1 KiB to 64 and 128 MiB.
 const SMALLEST: u64 = 1 << 10;
@@ -46,13 +46,13 @@ fn values(key: &str, times: &[(u64, f64)]) -> Values {
 
 /// `bandwidthTest`.
 pub fn bandwidth(options: &Options, scenario: &Scenario, way: Way) -> Result<Values, String> {
-    let rig = Rig::boot(options, &scenario.text())?;
+    let rig = Rig::boot(options, "device-lending", &scenario.text())?;
     let (option, name, direction) = match way {
         Way::In => ("--htod", "host to device", "dma_read"),
         Way::Out => ("--dtoh", "device to host", "dma_write"),
     };
     let line = format!("bandwidthTest --mode=range --start={SMALLEST} --end={SIMULATED} {option}");
-    let report = rig.run(0, &line)?;
+    let report = rig.run(&line)?;
     let time = |size| Ok((size, size as f64 / of(&report, &format!("{name} {size} B"))? / 1e3));
     let times: Vec<(u64, f64)> = sizes(SMALLEST, SIMULATED).map(time).collect::<Result<_, String>>()?;
     Ok(values(&format!("bandwidth/{}/{direction}", scenario.name), &compose(&times, LARGEST[0])))
@@ -60,11 +60,11 @@ pub fn bandwidth(options: &Options, scenario: &Scenario, way: Way) -> Result<Val
 
 /// Single copies from GPU to GPU, of all sizes.
 pub fn copies(options: &Options, scenario: &Scenario) -> Result<Values, String> {
-    let rig = Rig::boot(options, &scenario.text())?;
+    let rig = Rig::boot(options, "device-lending", &scenario.text())?;
     let through = if scenario.through_ram { "ram" } else { "peer" };
     let time = |size: u64| {
         let count = (BYTES / size).clamp(1, 16);
-        let report = rig.run(0, &format!("gpu-copy --bytes={size} --count={count} --through={through}"))?;
+        let report = rig.run(&format!("gpu-copy --bytes={size} --count={count} --through={through}"))?;
         Ok((size, size as f64 / of(&report, "bandwidth")? / 1e3))
     };
     let times: Vec<(u64, f64)> = sizes(SMALLEST, SIMULATED).map(time).collect::<Result<_, String>>()?;
@@ -73,9 +73,9 @@ pub fn copies(options: &Options, scenario: &Scenario) -> Result<Values, String> 
 
 /// The ping-pong of two GPUs.
 pub fn ping_pong(options: &Options, scenario: &Scenario) -> Result<Values, String> {
-    let rig = Rig::boot(options, &scenario.text())?;
+    let rig = Rig::boot(options, "device-lending", &scenario.text())?;
     let memory = if scenario.through_ram { "ram" } else { "peer" };
-    let report = rig.run(0, &format!("gpu-pingpong --count={ROUND_TRIPS} --memory={memory}"))?;
+    let report = rig.run(&format!("gpu-pingpong --count={ROUND_TRIPS} --memory={memory}"))?;
     let name = scenario.name;
     Ok([(format!("ping-pong/{name}"), of(&report, "round trip")?)].into())
 }

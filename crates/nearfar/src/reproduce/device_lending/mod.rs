@@ -11,13 +11,11 @@
 //! | `one_way` | from memory to memory (sections 7.2 and 7.4) |
 //! | `drives` | reads of a drive: Figure 19 |
 //! | `training` | an epoch on two GPUs: Figure 21 |
-//! | `rig` | hosts that have booted |
 
 mod drives;
 mod gpus;
 mod one_way;
 mod reads;
-mod rig;
 mod topology;
 mod training;
 
@@ -96,6 +94,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::rig::{Rig, of};
 
     pub(super) fn options() -> Options {
         Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
@@ -120,8 +119,8 @@ mod tests {
             let text = topology::Scenario::named("Loc-P2P-SW")
                 .text()
                 .replace("part = \"", &format!("change.latency = \"{latency}\"\npart = \""));
-            let rig = rig::Rig::boot(&options(), &text).unwrap();
-            rig::of(&rig.run(0, "gpu-pingpong --count=64").unwrap(), "round trip").unwrap()
+            let rig = Rig::boot(&options(), "device-lending", &text).unwrap();
+            of(&rig.run("gpu-pingpong --count=64").unwrap(), "round trip").unwrap()
         };
         let (slow, fast) = (at("1110 ns"), at("110 ns"));
         // Twice through the switch for each round trip, and a look at the counter each way that may come sooner or later.
@@ -132,8 +131,8 @@ mod tests {
     #[test]
     fn a_root_that_does_not_cut_writes_carries_them_as_fast_as_a_switch() {
         let rate = |text: &str| {
-            let rig = rig::Rig::boot(&options(), text).unwrap();
-            rig::of(&rig.run(0, "gpu-copy --bytes=1m --count=2").unwrap(), "bandwidth").unwrap()
+            let rig = Rig::boot(&options(), "device-lending", text).unwrap();
+            of(&rig.run("gpu-copy --bytes=1m --count=2").unwrap(), "bandwidth").unwrap()
         };
         let root = topology::Scenario::named("Loc-P2P-Root").text();
         let zen =

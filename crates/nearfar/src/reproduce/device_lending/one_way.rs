@@ -5,17 +5,16 @@ use std::rc::Rc;
 
 use drivers::ntb::Adapter;
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId};
+use platform::cpu::{Cpu, CpuId};
 use platform::dma::Coherent;
 use platform::kernel::TaskParams;
 use platform::mmio::{MemoryType, Mmio};
-use platform::sync::Completion;
 use units::Duration;
 
-use super::super::Options;
 use super::Values;
-use super::rig::Rig;
 use super::topology::{MACHINE, Scenario, adapter, borrower, cluster, host};
+use crate::reproduce::Options;
+use crate::reproduce::rig::Rig;
 
 /// Round trips that are timed.
 const ROUNDS: u64 = 64;
@@ -61,53 +60,30 @@ impl Player {
     }
 }
 
-/// Does something in a task of a host.
-fn task<T: 'static, W: AsyncFnOnce(&Cpu) -> T + 'static>(
-    rig: &Rig,
-    host: usize,
-    work: W,
-) -> impl Future<Output = T> + use<T, W> {
-    let done = Completion::new();
-    let told = done.clone();
-    let params = TaskParams::named("rally").on(CpuId(0));
-    rig.computers.hosts()[host].kernel.spawn(params, move |cpu| -> Async<'static, ()> {
-        Box::pin(async move { told.complete(work(&cpu).await) })
-    });
-    async move { done.wait().await }
-}
-
 /// Nanoseconds from one of two hosts to the other.
 fn rally(options: &Options, text: &str, hosts: [usize; 2]) -> Result<f64, String> {
-    let rig = Rig::boot(options, text)?;
-    let simulation = rig.computers.simulation();
-    let adapters: Vec<Rc<Adapter>> =
-        hosts.iter().filter_map(|&host| rig.computers.hosts()[host].adapter()).collect();
+    let rig = Rig::boot(options, "device-lending", text)?;
+    let adapters: Vec<Rc<Adapter>> = hosts.iter().filter_map(|&host| rig.host(host).adapter()).collect();
     let [first, second] = &adapters[..] else { return Err("a host has no adapter".into()) };
-    let wait = |error: engine::Deadlock| error.to_string();
+    let task = || TaskParams::named("rally").on(CpuId(0));
+    let said = |error: Error| error.to_string();
     let mut memory = Vec::new();
     for (adapter, host) in adapters.iter().zip(hosts) {
         let dma = adapter.dma();
-        let own = task(&rig, host, async move |cpu: &Cpu| dma.alloc_coherent(cpu, 4096, None));
-        memory.push(simulation.block_on(own).map_err(wait)?.map_err(|error| error.to_string())?);
+        let own = rig.host(host).kernel.run(task(), async move |cpu| dma.alloc_coherent(&cpu, 4096, None));
+        memory.push(rig.wait(&own)?.map_err(said)?);
     }
     let mut ends = Vec::new();
     // Who answers begins to look first.
     for (n, (own, other)) in [(first, second), (second, first)].into_iter().enumerate().rev() {
         let (own, node, target, mine) = (Rc::clone(own), other.node(), memory[1 - n].bus, memory[n]);
-        ends.push(task(&rig, hosts[n], async move |cpu: &Cpu| {
-            let there = own.remap(own.map(cpu, node, target.get(), 4096)?, MemoryType::WriteCombining)?;
-            Player { own: mine, there, serves: n == 0 }.play(cpu).await
+        ends.push(rig.host(hosts[n]).kernel.run(task(), async move |cpu| {
+            let there = own.remap(own.map(&cpu, node, target.get(), 4096)?, MemoryType::WriteCombining)?;
+            Player { own: mine, there, serves: n == 0 }.play(&cpu).await
         }));
     }
-    let outcomes = simulation.block_on(async move {
-        let mut outcomes = Vec::new();
-        for end in ends {
-            outcomes.push(end.await);
-        }
-        outcomes
-    });
-    let outcomes: Result<Vec<Duration>, Error> = outcomes.map_err(wait)?.into_iter().collect();
-    let took = *outcomes.map_err(|error| error.to_string())?.last().expect("there are two");
+    let outcomes: Result<Vec<Duration>, Error> = rig.wait_all(&ends)?.into_iter().collect();
+    let took = *outcomes.map_err(said)?.last().expect("there are two");
     Ok(took.as_ns_f64() / (2 * ROUNDS) as f64)
 }
 

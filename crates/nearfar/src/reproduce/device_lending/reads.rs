@@ -2,10 +2,10 @@
 
 use hardware::link::Side;
 
-use super::super::Options;
 use super::Values;
-use super::rig::Rig;
 use super::topology::Scenario;
+use crate::reproduce::Options;
+use crate::reproduce::rig::Rig;
 
 /// Bytes that are read.
 const BYTES: u64 = 64 << 10;
@@ -16,8 +16,8 @@ const NON_POSTED: usize = 1;
 pub fn run(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (scenario, key) in [("Loc-P2P-Root", "reads/root"), ("Loc-P2P-SW", "reads/switch")] {
-        let rig = Rig::boot(options, &Scenario::named(scenario).text())?;
-        let devices = rig.computers.hosts()[0].devices.clone();
+        let rig = Rig::boot(options, "device-lending", &Scenario::named(scenario).text())?;
+        let devices = rig.host(0).devices.clone();
         let requests = |device: usize, side: Side| {
             rig.computers.simulation().with(|fabric, _| {
                 let link = fabric.endpoint(devices[device]).links().next();
@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Result<Values, String> {
             })
         };
         let at_target = requests(0, Side::Upstream);
-        rig.run(0, &format!("gpu-copy --bytes={BYTES} --count=1 --through=read --verify"))?;
+        rig.run(&format!("gpu-copy --bytes={BYTES} --count=1 --through=read --verify"))?;
         // All that reaches the target's link from above are its own registers, which nobody reads meanwhile, and the reads.
         let arrived = requests(0, Side::Upstream) - at_target;
         let asked = BYTES / 256;

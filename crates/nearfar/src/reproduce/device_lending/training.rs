@@ -4,10 +4,10 @@
 //! rate. What is assumed stands here, with why. The epoch has two passes over all images, as transfer learning has them: the first
 //! trains the classification block alone, the second all layers.
 
-use super::super::Options;
 use super::Values;
-use super::rig::{Rig, of};
 use super::topology::{MACHINE, adapter, chassis, cluster, cluster_by, device, guest, host};
+use crate::reproduce::Options;
+use crate::reproduce::rig::{Rig, of};
 
 /// Images (assumed: the first version of Kvasir, 8 classes of 500), and of each step (assumed: Keras's default).
 const IMAGES: f64 = 4_000.0;
@@ -69,7 +69,7 @@ fn step(rig: &Rig, prepare_us: u32, compute_us: u32) -> Result<f64, String> {
     let mut times = Vec::new();
     for bytes in SIMULATED {
         let line = format!("gpu-train --weights={bytes} --prepare={prepare_us}us --compute={compute_us}us");
-        let report = rig.run(0, &line)?;
+        let report = rig.run(&line)?;
         let parts = ["load", "in", "compute", "out", "update"].map(|part| of(&report, part));
         times.push(parts.into_iter().sum::<Result<f64, String>>()?);
     }
@@ -80,7 +80,7 @@ fn step(rig: &Rig, prepare_us: u32, compute_us: u32) -> Result<f64, String> {
 
 /// A run of Figure 21.
 pub fn run(options: &Options, name: &str) -> Result<Values, String> {
-    let rig = Rig::boot(options, &hosts(name))?;
+    let rig = Rig::boot(options, "device-lending", &hosts(name))?;
     let (steps, prepare) =
         (IMAGES / BATCH, if name.starts_with("VM") { PREPARE_IN_GUEST_US } else { PREPARE_US });
     let seconds = (step(&rig, prepare, FORWARD_US)? + step(&rig, prepare, TRAINED_US)?) * steps / 1e3;

@@ -1,12 +1,15 @@
 //! Network traffic beside other programs, and memcached (sections 5.1.3 and 5.2, Figures 10 to 13).
 
+use std::rc::Rc;
+
 use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
 use super::Values;
-use super::rig::{self, Bench, Organisation, Rig};
+use super::server::{Bench, Organisation};
 use super::streams::{self, CORE, DRIVER, receiving};
+use crate::reproduce::rig::{self, Rig};
 
 const BATCH: Duration = Duration::from_us(40);
 const BATCHES: usize = 45;
@@ -30,7 +33,8 @@ fn load_interconnect(bench: &Bench, rig: &Rig, instances: u16) -> Result<(), Str
         let socket = pair % 2;
         let core = bench.core(socket, 1 + pair / 2 * 2 + n % 2);
         let line = format!("stream --only {only} --array-size {ELEMENTS} --ntimes 1000");
-        rig.start_with(0, &[core], Policy::Bind(Node(1 - socket as u8)), &line)?;
+        let memory = Policy::Bind(Node(1 - socket as u8));
+        rig::start(Rc::clone(&rig.host(0).kernel), &[core], memory, &line)?;
     }
     Ok(())
 }
@@ -110,17 +114,13 @@ pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Valu
     let host = rig.host(0).kernel.net().device(organisation.device()).ok_or("the server has no device")?;
     while host.counters().rx_bytes < objects {
         rig.pass(Duration::from_us(100));
-        if running.try_take().is_some() {
-            return Err("memaslap ended early".to_owned());
-        }
+        running.still_runs()?;
     }
     let bytes = || host.counters().rx_bytes + host.counters().tx_bytes;
     let (began, before) = (rig.computers.simulation().now(), bytes());
     let rates = rig.measure(&cores, BATCH, BATCHES);
     let took = rig.computers.simulation().now().since(began);
-    if let Some(ended) = running.try_take() {
-        return Err(ended.err().map_or("memaslap ended early".to_owned(), |failure| failure.to_string()));
-    }
+    running.still_runs()?;
     // Values in both directions; what else passes is a hundredth.
     let rate = (bytes() - before) as f64 * 8.0 / took.as_ns_f64();
     let name = organisation.name();

@@ -3,8 +3,9 @@
 use units::Duration;
 
 use super::Values;
-use super::rig::{Bench, Organisation, Rates, Rig};
+use super::server::{Bench, Organisation, Rates};
 use super::streams::DRIVER;
+use crate::reproduce::rig::Rig;
 
 const BATCH: Duration = Duration::from_us(20);
 const BATCHES: usize = 60;

@@ -3,7 +3,8 @@
 use units::Duration;
 
 use super::Values;
-use super::rig::{self, Bench, Organisation};
+use super::server::{Bench, Organisation};
+use crate::reproduce::rig;
 
 const CORE: u16 = 0;
 const BATCHES: usize = 60;

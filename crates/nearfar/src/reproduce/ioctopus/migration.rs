@@ -4,8 +4,9 @@ use units::Duration;
 use wire::nic::registers::counter;
 
 use super::Values;
-use super::rig::{Bench, Organisation, Rig};
+use super::server::{Bench, Organisation};
 use super::streams::{CORE, receiving};
+use crate::reproduce::rig::Rig;
 
 /// The paper samples every 50 ms of some seconds; here all is so much shorter, which the report says.
 const SAMPLE: Duration = Duration::from_us(50);
@@ -39,19 +40,17 @@ pub fn run(bench: &Bench, organisation: Organisation, name: &str) -> Result<Valu
     let (rig, running) = receiving(bench, organisation, 65536)?;
     rig.pass(Duration::from_us(2000));
     let dropped = rig.dropped();
-    let crossed = rig.crossed();
+    let crossed = rig.traffic(0).link_dma;
     let earlier = samples(&rig, MORE);
     let before = samples(&rig, SAMPLES[0]);
-    let crossed_before = rig.crossed() - crossed;
+    let crossed_before = rig.traffic(0).link_dma - crossed;
     rig.move_tasks("netserver", bench.core(1, CORE))?;
     let mut after = samples(&rig, SETTLING);
-    let crossed = rig.crossed();
+    let crossed = rig.traffic(0).link_dma;
     after.extend(samples(&rig, SAMPLES[1] - SETTLING));
     let later = samples(&rig, MORE);
-    let crossed_after = rig.crossed() - crossed;
-    if running.try_take().is_some() {
-        return Err("the stream ended early".to_owned());
-    }
+    let crossed_after = rig.traffic(0).link_dma - crossed;
+    running.still_runs()?;
     let (before_it, after_it) = ([earlier, before.clone()].concat(), [&after[SETTLING..], &later].concat());
     let (before_it, after_it) = (&before_it[..], &after_it[..]);
     let all = |samples: &[[f64; 2]]| mean(samples, 0) + mean(samples, 1);

@@ -8,7 +8,7 @@ mod cores;
 mod latency;
 mod migration;
 mod packets;
-mod rig;
+mod server;
 mod storage;
 mod streams;
 mod trends;
@@ -19,7 +19,7 @@ use results::claims::ClaimFile;
 use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
-use rig::{Bench, Organisation};
+use server::{Bench, Organisation};
 use storage::Drives;
 
 /// Sizes of netperf's buffers (Figures 6 and 7), of frames (Figure 8) and of messages (Figure 9); the paper's axes are lost.

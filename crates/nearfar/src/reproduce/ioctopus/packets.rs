@@ -3,7 +3,7 @@
 use units::Duration;
 
 use super::Values;
-use super::rig::{Bench, Organisation};
+use super::server::{Bench, Organisation};
 
 const BATCH: Duration = Duration::from_us(10);
 const BATCHES: usize = 160;
@@ -36,9 +36,7 @@ fn sending(bench: &Bench, organisation: Organisation, frame: u32, driver: &str) 
     rig.forget_the_beginning();
     rig.pass(Duration::from_us(20));
     let rates = rig.measure(&[CORE], BATCH, BATCHES);
-    if let Some(Err(failure)) = running.try_take() {
-        return Err(failure.to_string());
-    }
+    running.still_runs()?;
     let each = [
         ("mpps", rates.mpps),
         ("gbit", rates.mpps * f64::from(frame) * 8.0 / 1e3),

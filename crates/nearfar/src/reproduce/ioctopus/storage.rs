@@ -1,12 +1,14 @@
 //! fio reads four drives beside instances of STREAM (section 5.4, Figure 15), on the paper's other server.
 
-use engine::steady::SteadyMean;
+use std::rc::Rc;
+
 use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
 use super::Values;
-use super::rig::{Bench, Rig};
+use super::server::Bench;
+use crate::reproduce::rig::{self, Batches};
 
 const MACHINE: &str = "xeon-8160";
 /// Cores of a socket.
@@ -75,7 +77,7 @@ pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, Stri
     let rig = bench.boot(&drives.host())?;
     for n in 0..instances {
         let line = format!("stream --array-size {ELEMENTS} --ntimes 1000");
-        rig.start_with(0, &[CORES + n], Policy::Bind(Node(0)), &line)?;
+        rig::start(Rc::clone(&rig.host(0).kernel), &[CORES + n], Policy::Bind(Node(0)), &line)?;
     }
     if instances > 0 {
         rig.pass(FILLING);
@@ -89,31 +91,18 @@ pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, Stri
         rig.start(0, &cores, &line)?;
     }
     rig.pass(WARMING);
-    let (written, crossed, all) = (rig.written_by_devices(), rig.crossed(), rig.crossed_for_all());
-    let (rate, batches) = measure(&rig);
-    let ns = BATCH.as_ns_f64() * batches as f64;
-    let bytes = (rig.written_by_devices() - written) as f64;
+    let Batches { counts, rate } =
+        rig.until_steady(BATCH, BATCHES, || rig.traffic(0), |traffic| traffic.written);
+    let (before, after) = (&counts[0], &counts[rate.len()]);
+    let (mean, half) = rate.estimate().map_or((f64::NAN, f64::NAN), |known| (known.mean, known.half_width));
+    let ns = BATCH.as_ns_f64() * rate.len() as f64;
+    let crossed = (after.link_dma - before.link_dma) as f64;
     let place = format!("{}/{instances}", drives.name());
     Ok(Values::from([
-        (format!("fio-gbyte/{place}"), rate.0),
-        (format!("fio-interval/{place}"), 100.0 * rate.1 / rate.0),
-        (format!("fio-batches/{place}"), batches as f64),
-        (format!("fio-link/{place}"), (rig.crossed_for_all() - all) as f64 / ns),
-        (format!("fio-crossed/{place}"), 100.0 * (rig.crossed() - crossed) as f64 / bytes),
+        (format!("fio-gbyte/{place}"), mean),
+        (format!("fio-interval/{place}"), 100.0 * half / mean),
+        (format!("fio-batches/{place}"), rate.len() as f64),
+        (format!("fio-link/{place}"), (after.link - before.link) as f64 / ns),
+        (format!("fio-crossed/{place}"), 100.0 * crossed / (after.written - before.written) as f64),
     ]))
-}
-
-/// What devices write to memory, in GB/s, with half its 95 % interval, and in how many batches that was found.
-fn measure(rig: &Rig) -> ((f64, f64), usize) {
-    let mut rate = SteadyMean::new();
-    let mut before = rig.written_by_devices();
-    while rate.len() < BATCHES && !rate.is_steady(0.01) {
-        rig.pass(BATCH);
-        let now = rig.written_by_devices();
-        rate.push((now - before) as f64 / BATCH.as_ns_f64());
-        before = now;
-    }
-    let estimate = rate.estimate();
-    let known = estimate.map_or((f64::NAN, f64::NAN), |estimate| (estimate.mean, estimate.half_width));
-    (known, rate.len())
 }

@@ -3,7 +3,8 @@
 use units::Duration;
 
 use super::Values;
-use super::rig::{Bench, Organisation, Rates, Rig, Running};
+use super::server::{Bench, Organisation, Rates};
+use crate::reproduce::rig::{Rig, Running};
 
 /// Time of a batch: packets and who reads them take turns of up to a millisecond.
 const BATCH: Duration = Duration::from_us(100);
@@ -59,11 +60,7 @@ pub fn settled(rig: &Rig, running: &Running) -> Result<Rates, String> {
     rig.forget_the_beginning();
     rig.pass(SETTLED);
     let rates = rig.measure(&[CORE], BATCH, BATCHES);
-    match running.try_take() {
-        Some(Err(failure)) => Err(failure.to_string()),
-        Some(Ok(_)) => Err("the stream ended early".to_owned()),
-        None => Ok(rates),
-    }
+    running.still_runs().map(|()| rates)
 }
 
 /// The values of a run, by the names that claims use.

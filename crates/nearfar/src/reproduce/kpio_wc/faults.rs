@@ -18,7 +18,7 @@ use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use wire::kpio::{Format, LINE, framed, signature};
 use wire::nic::registers::{COUNTERS, KPIO_QUEUES, counter, kpio as register};
 
-use super::rig::{Card, FPGA, Rig};
+use super::analyser::{Card, FPGA, Watched};
 use super::window::Window;
 use crate::reproduce::Options;
 
@@ -80,7 +80,7 @@ async fn write(cpu: Cpu, window: Mmio, lines: Vec<(u64, [u8; LINE])>, mut rng: R
 
 /// The paper's host and card with a queue of one format.
 struct Bench {
-    rig: Rig,
+    rig: Watched,
     window: Rc<Window>,
     device: Rc<dyn PacketDevice>,
     /// The other interface, where frames come back to.
@@ -98,26 +98,24 @@ impl Bench {
         let slow = if fault == Fault::Overrun { "change.controller.rate = \"1 Gbit/s\"\n" } else { "" };
         let narrow = positions.map(|positions| format!("change.kpio.positions = {positions}\n"));
         let change = &format!("{slow}{}", narrow.unwrap_or_default());
-        let rig = Rig::new(options, Card { change, ..FPGA }, vec![window.clone()])?;
+        let rig = Watched::new(options, Card { change, ..FPGA }, vec![window.clone()])?;
         let device = rig.device()?;
         let other = rig.kernel().packet_device("eth1").ok_or("the card has one port")?;
         let arrivals = other.listen(None, 1 << 16);
         let all = Rc::clone(&other);
-        let done = rig.spawn(0, move |cpu| Box::pin(async move { all.set_promiscuous(&cpu, true) }));
-        rig.wait(vec![done])?;
+        let done = rig.spawn(0, async move |cpu| all.set_promiscuous(&cpu, true));
+        rig.wait(&done)?;
         Ok(Self { rig, window, device, other, arrivals, format })
     }
 
     /// Starts an interface anew.
     fn reopen(&self, device: &Rc<dyn PacketDevice>) -> Result<(), String> {
         let device = Rc::clone(device);
-        let done = self.rig.spawn(0, move |cpu| {
-            Box::pin(async move {
-                device.stop(&cpu).await;
-                device.open(&cpu).await
-            })
+        let done = self.rig.spawn(0, async move |cpu| {
+            device.stop(&cpu).await;
+            device.open(&cpu).await
         });
-        self.rig.wait(vec![done])?.remove(0).map_err(|error| error.to_string())
+        self.rig.wait(&done)?.map_err(|error| error.to_string())
     }
 
     /// Starts the queue anew.
@@ -133,7 +131,7 @@ impl Bench {
     /// Lets cores write lines, so many nanoseconds apart, until all are written and have come to something.
     fn write(&self, lines: Vec<Vec<(u64, [u8; LINE])>>, rng: &mut Rng, pause: u64) -> Result<(), String> {
         let writers = self.begin(lines, rng, pause)?;
-        self.rig.wait(writers)?;
+        self.rig.wait_all(&writers)?;
         self.rig.run_for(REST);
         Ok(())
     }
@@ -165,19 +163,17 @@ impl Bench {
     /// What has come back since.
     fn arrived(&self) -> Result<Vec<Vec<u8>>, String> {
         let arrivals = Rc::clone(&self.arrivals);
-        let read = self.rig.spawn(3, move |cpu| {
-            Box::pin(async move {
-                let mut frames = Vec::new();
-                while let Some(packet) = arrivals.try_take() {
-                    let mut bytes = vec![0; packet.length() as usize];
-                    packet.load(&cpu, &mut bytes);
-                    packet.release(&cpu);
-                    frames.push(bytes);
-                }
-                frames
-            })
+        let read = self.rig.spawn(3, async move |cpu| {
+            let mut frames = Vec::new();
+            while let Some(packet) = arrivals.try_take() {
+                let mut bytes = vec![0; packet.length() as usize];
+                packet.load(&cpu, &mut bytes);
+                packet.release(&cpu);
+                frames.push(bytes);
+            }
+            frames
         });
-        Ok(self.rig.wait(vec![read])?.remove(0))
+        Ok(self.rig.wait(&read)?)
     }
 }
 
@@ -247,7 +243,7 @@ fn run(bench: &Bench, fault: Fault, rng: &mut Rng, tally: &mut Tally) -> Result<
             let writers = bench.begin(vec![lines], rng, 200)?;
             bench.rig.run_for(Duration::from_ns(1_000 + rng.below(1_500)));
             bench.rig.disturb_link(fault == Fault::LinkLost);
-            bench.rig.wait(writers)?;
+            bench.rig.wait_all(&writers)?;
             bench.rig.run_for(REST);
             if fault == Fault::LinkLost {
                 // The receiving interface's completions and doorbells may be lost, too: its ring begins anew, as it would

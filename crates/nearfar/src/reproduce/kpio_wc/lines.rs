@@ -11,7 +11,7 @@ use wire::ethernet::{EtherType, EthernetHeader, MacAddr};
 use wire::kpio::signature;
 use wire::nic::registers::{KPIO_QUEUES, kpio as register};
 
-use super::rig::{Card, FPGA, Kind, NOBODY, Rig, SLOW, Seen};
+use super::analyser::{Card, FPGA, Kind, NOBODY, SLOW, Seen, Watched};
 use super::window::Window;
 use super::{Values, newer};
 use crate::reproduce::Options;
@@ -56,15 +56,13 @@ fn lines(count: usize) -> Vec<[u8; LINE]> {
 }
 
 /// Starts the queue anew, at its first line.
-fn restart(rig: &Rig) -> Result<(), String> {
+fn restart(rig: &Watched) -> Result<(), String> {
     let device = rig.device()?;
-    let done = rig.spawn(1, move |cpu| {
-        Box::pin(async move {
-            device.stop(&cpu).await;
-            device.open(&cpu).await
-        })
+    let done = rig.spawn(1, async move |cpu| {
+        device.stop(&cpu).await;
+        device.open(&cpu).await
     });
-    rig.wait(vec![done])?.remove(0).map_err(|error| error.to_string())
+    rig.wait(&done)?.map_err(|error| error.to_string())
 }
 
 async fn store(cpu: &Cpu, window: &Mmio, lines: &[[u8; LINE]], width: Width, pace: Pace) {
@@ -87,11 +85,11 @@ async fn store(cpu: &Cpu, window: &Mmio, lines: &[[u8; LINE]], width: Width, pac
 }
 
 /// A card whose queue runs, and its window.
-fn started(options: &Options, card: Card<'_>, kind: MemoryType) -> Result<(Rig, Rc<Window>), String> {
+fn started(options: &Options, card: Card<'_>, kind: MemoryType) -> Result<(Watched, Rc<Window>), String> {
     let params =
         NicDriverParams { channels: Some(1), kpio: Some(KpioParams::papers()), ..NicDriverParams::default() };
     let driver = Window::mapped(kind, NicDriver::new(params));
-    let rig = Rig::new(options, card, vec![driver.clone()])?;
+    let rig = Watched::new(options, card, vec![driver.clone()])?;
     restart(&rig)?;
     Ok((rig, driver))
 }
@@ -108,8 +106,7 @@ fn write(
     let (window, lines) = (driver.get()?, lines(count));
     let freed = || driver.read(&rig, KPIO_QUEUES + register::FREED);
     let before = freed()?;
-    let ((), mut seen) =
-        rig.record(move |cpu| Box::pin(async move { store(&cpu, &window, &lines, width, pace).await }))?;
+    let ((), mut seen) = rig.record(async move |cpu| store(&cpu, &window, &lines, width, pace).await)?;
     let through = freed()?.wrapping_sub(before);
     if through as usize != count {
         return Err(format!("{through} of {count} lines passed the queue"));
@@ -151,18 +148,16 @@ fn fill_rate(options: &Options, card: Card<'_>) -> Result<f64, String> {
     const CORE: u16 = 1;
     let (rig, driver) = started(options, card, MemoryType::WriteCombining)?;
     let (window, lines) = (driver.get()?, lines(BUFFERS));
-    let begun = rig.spawn(CORE, move |cpu| {
-        Box::pin(async move {
-            cpu.sync().await;
-            let begin = cpu.now();
-            for (n, line) in lines.iter().enumerate() {
-                window.write(&cpu, (n * LINE) as u64, line);
-            }
-            cpu.sync().await;
-            begin
-        })
+    let begun = rig.spawn(CORE, async move |cpu| {
+        cpu.sync().await;
+        let begin = cpu.now();
+        for (n, line) in lines.iter().enumerate() {
+            window.write(&cpu, (n * LINE) as u64, line);
+        }
+        cpu.sync().await;
+        begin
     });
-    let begin = rig.wait(vec![begun])?.remove(0);
+    let begin = rig.wait(&begun)?;
     let took = rig.stored(CORE)?.since(begin).as_ns_f64();
     Ok((BUFFERS * LINE) as f64 / took)
 }

@@ -9,7 +9,7 @@ use drivers::nic::{KpioParams, NicDriverParams};
 use hardware::memory::NodeCounters;
 
 use super::Values;
-use super::rig::{FPGA, Frames, HEADERS, Rig};
+use super::analyser::{FPGA, Frames, HEADERS, Watched};
 use crate::reproduce::Options;
 
 const SIZES: [u32; 7] = [16, 64, 128, 256, 512, 1024, 1472];
@@ -31,18 +31,16 @@ pub fn traffic(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (path, kpio) in [("kpio", Some(KpioParams::papers())), ("dma", None)] {
         let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        let rig = Rig::with_nic(options, FPGA, params)?;
+        let rig = Watched::with_nic(options, FPGA, params)?;
         let (kernel, device) = (rig.kernel(), rig.device()?);
-        let (frames, _) = rig.record(move |cpu| {
-            Box::pin(async move {
-                let frames = Frames::in_turn(&cpu, &kernel, BUFFERS).map_err(|error| error.to_string())?;
-                // All buffers have been written before.
-                for _ in 0..1 << BUFFERS {
-                    frames.turn();
-                    frames.store(&cpu, &[0; 2048]).await;
-                }
-                Ok::<_, String>(frames)
-            })
+        let (frames, _) = rig.record(async move |cpu| {
+            let frames = Frames::in_turn(&cpu, &kernel, BUFFERS).map_err(|error| error.to_string())?;
+            // All buffers have been written before.
+            for _ in 0..1 << BUFFERS {
+                frames.turn();
+                frames.store(&cpu, &[0; 2048]).await;
+            }
+            Ok::<_, String>(frames)
         })?;
         let frames = frames?;
         for message in SIZES {
@@ -51,14 +49,12 @@ pub fn traffic(options: &Options) -> Result<Values, String> {
             for _ in 0..2 {
                 let before = rig.memory();
                 let (frames, device) = (frames.clone(), device.clone());
-                rig.record(move |cpu| {
-                    Box::pin(async move {
-                        for _ in 0..COUNT {
-                            frames.turn();
-                            frames.send_one(&cpu, &device, HEADERS + message).await;
-                        }
-                        frames.wait(&cpu).await;
-                    })
+                rig.record(async move |cpu| {
+                    for _ in 0..COUNT {
+                        frames.turn();
+                        frames.send_one(&cpu, &device, HEADERS + message).await;
+                    }
+                    frames.wait(&cpu).await;
                 })?;
                 let after = rig.memory();
                 let each =

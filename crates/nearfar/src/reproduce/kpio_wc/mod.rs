@@ -3,6 +3,7 @@
 //! Every value that the claims name is observed in an experiment: a simulation that is watched from the link, as the
 //! paper's authors watched theirs with an analyser.
 
+mod analyser;
 mod assumed;
 mod faults;
 mod lines;
@@ -13,7 +14,6 @@ mod pings;
 mod readings;
 mod receive;
 mod relatives;
-mod rig;
 mod sizes;
 mod streams;
 mod urgency;

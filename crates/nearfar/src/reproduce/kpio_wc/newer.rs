@@ -3,7 +3,7 @@
 use drivers::nic::{KpioParams, NicDriverParams};
 
 use super::Values;
-use super::rig::{Card, FPGA, Rig};
+use super::analyser::{Card, FPGA, Watched};
 use super::sizes::{self, Path};
 use crate::reproduce::Options;
 
@@ -41,7 +41,7 @@ pub fn sizes(options: &Options) -> Result<Values, String> {
         for path in [Path::Kpio, Path::Dma] {
             let kpio = (path == Path::Kpio).then(KpioParams::papers);
             let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-            let rig = Rig::with_nic(options, card, params)?;
+            let rig = Watched::with_nic(options, card, params)?;
             for message in SIZES {
                 let lost = || format!("{message} B did not leave on generation {generation}");
                 let latency = sizes::latency_of(&rig, path, message)?.ok_or_else(lost)?;

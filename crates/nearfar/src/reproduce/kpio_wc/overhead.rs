@@ -12,26 +12,23 @@ use std::rc::Rc;
 
 use drivers::nic::NicDriver;
 use hardware::link::Side;
-use machine::{ComputerScenario, ComputerSetup, Doc};
+use machine::HostSetup;
 use platform::cpu::CpuId;
-use platform::kernel::TaskParams;
-use platform::sync::Completion;
+use platform::pci::PciDriver;
 use results::report::{DataTable, Section};
 use units::{Duration, Time};
 use wire::nic::registers::{BAR_BYTES, QUEUE_STRIDE, RX_QUEUES, TX_QUEUES, VECTORS, queue};
 use wire::pcie::TlpKind;
-use workloads::{Environment, Failure, Report};
 
 use super::Values;
-use crate::computer::{Computer, Computers, nic_driver, nic_driver_params};
+use crate::computer::{Computer, nic_driver, nic_driver_params};
 use crate::reproduce::Options;
+use crate::reproduce::rig::Rig;
 use crate::trace::{Capture, Decoded, Recorder, Row, Span};
 
 /// The paper's host twice, a cable between their NICs. Its kernels were older than 3.14, whose TCP first held small segments
 /// back while others are under way.
 const HOSTS: &str = r#"
-    name = "iperf"
-    summary = "iperf through an 82599"
     [[host]]
     name = "a"
     machine = "i5-2400s"
@@ -55,18 +52,6 @@ const STREAMS: [(&str, &str, Duration); 3] = [
 ];
 /// Bytes of a descriptor and of a completion.
 const ENTRY: u64 = 16;
-
-/// Starts a program on a host's first core.
-fn start(host: &Computer, line: &str) -> Result<Completion<Result<Report, Failure>>, String> {
-    let program = workloads::parse(line).map_err(|refused| refused.message)?;
-    let environment = Environment { kernel: host.kernel.face(), cpus: vec![CpuId(0)], seed: 1 };
-    let done = Completion::new();
-    let told = done.clone();
-    host.kernel.spawn(TaskParams::named(line).on(CpuId(0)), move |cpu| {
-        Box::pin(async move { told.complete(Rc::clone(&program).run(cpu, environment).await) })
-    });
-    Ok(done)
-}
 
 fn busy(host: &Computer) -> Duration {
     let face = host.kernel.face();
@@ -209,29 +194,26 @@ struct Shares {
 
 /// Lets a stream run until its shares are steady, looked at in phases of so long.
 fn iperf(options: &Options, line: &str, phase: Duration) -> Result<Shares, String> {
-    let doc = Doc::<ComputerScenario>::from_text(&options.library, "iperf", HOSTS);
-    let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
     let drivers: RefCell<Vec<Rc<NicDriver>>> = RefCell::default();
-    let computers = Computers::with_drivers(&setup, |host| {
+    let driver = |host: &HostSetup| -> Vec<Rc<dyn PciDriver>> {
         let driver = nic_driver(host, nic_driver_params(host));
         drivers.borrow_mut().push(Rc::clone(&driver));
         vec![driver]
-    });
-    let computers = computers.map_err(|error| error.to_string())?;
+    };
     let recorder: Rc<RefCell<Recorder>> = Recorder::new(Span::default());
-    let nic = *computers.hosts()[0].devices.first().ok_or("the sender has no NIC")?;
-    computers.simulation().with(|fabric, _| {
-        let link = fabric.endpoint(nic).links().next();
-        link.into_iter().for_each(|link| Recorder::tap(&recorder, fabric, link, "sender"));
-    });
-    recorder.borrow_mut().start(Time::ZERO);
-    computers.boot().map_err(|error| error.to_string())?;
+    let rig = Rig::boot_with(options, "kpio-wc", HOSTS, driver, |computers| {
+        let nic = computers.hosts()[0].devices[0];
+        computers.simulation().with(|fabric, _| {
+            let link = fabric.endpoint(nic).links().next();
+            link.into_iter().for_each(|link| Recorder::tap(&recorder, fabric, link, "sender"));
+        });
+        recorder.borrow_mut().start(Time::ZERO);
+    })?;
     let mut rings = Rings::of(&recorder.borrow_mut().capture());
-    let [sender, receiver] = computers.hosts() else { return Err("there are two hosts".to_owned()) };
-    start(receiver, "iperf -s")?;
-    let done = start(sender, line)?;
-    let simulation = computers.simulation();
-    simulation.run_until(simulation.now() + START);
+    let (sender, simulation) = (rig.host(0), rig.computers.simulation());
+    rig.start(1, &[0], "iperf -s")?;
+    let running = rig.start(0, &[0], line)?;
+    rig.pass(START);
     // Hosts are made in the scenario's order.
     let counters = drivers.borrow()[0].functions().first().map(|(_, counters)| Rc::clone(counters));
     let counters = counters.ok_or("the sender's NIC has no driver")?;
@@ -242,10 +224,8 @@ fn iperf(options: &Options, line: &str, phase: Duration) -> Result<Shares, Strin
     loop {
         recorder.borrow_mut().start(simulation.now());
         let (busy_before, driver_before, spent_before) = (busy(sender), in_driver(sender), spent());
-        simulation.run_until(simulation.now() + phase);
-        if let Some(outcome) = done.try_take() {
-            return Err(outcome.err().map_or("iperf ended early".to_owned(), |failure| failure.to_string()));
-        }
+        rig.pass(phase);
+        running.still_runs()?;
         let (busy, driver) = (busy(sender) - busy_before, in_driver(sender) - driver_before);
         link.push(rings.overhead(&recorder.borrow_mut().capture()));
         let [described, cleaned] = spent();

@@ -11,7 +11,7 @@ use units::Time;
 use wire::pcie::{Dllp, Sequence, TlpKind};
 
 use super::Values;
-use super::rig::{Card, FPGA, Frames, HEADERS, ORDINARY, Rig, SLOW};
+use super::analyser::{Card, FPGA, Frames, HEADERS, ORDINARY, SLOW, Watched};
 use crate::reproduce::Options;
 use crate::trace::{Capture, Decoded, Row};
 
@@ -91,18 +91,16 @@ fn completions(events: &[Event], after: Time, n: usize) -> Vec<&Event> {
 /// What passes the link for one packet from the first interface to the second.
 fn ping(options: &Options, card: Card<'_>, kpio: Option<KpioParams>) -> Result<Vec<Event>, String> {
     let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-    let rig = Rig::with_nic(options, card, params)?;
+    let rig = Watched::with_nic(options, card, params)?;
     let other = rig.kernel().packet_device("eth1").ok_or("the card has no second interface")?;
     let to = other.limits().mac;
     let mut last = Vec::new();
     for _ in 0..2 {
         let (kernel, device) = (rig.kernel(), rig.device()?);
-        let (sent, capture) = rig.capture(move |cpu| {
-            Box::pin(async move {
-                let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
-                frames.send_to(&cpu, &device, to, PACKET, 1).await;
-                Ok::<(), String>(())
-            })
+        let (sent, capture) = rig.capture(async move |cpu| {
+            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+            frames.send_to(&cpu, &device, to, PACKET, 1).await;
+            Ok::<(), String>(())
         })?;
         sent?;
         last = events(&capture);

@@ -11,7 +11,7 @@ use units::Duration;
 use wire::kpio::LINE;
 
 use super::Values;
-use super::rig::{FPGA, Frames, HEADERS, Kind, Rig};
+use super::analyser::{FPGA, Frames, HEADERS, Kind, Watched};
 use crate::reproduce::Options;
 
 const SIZES: [u32; 8] = [16, 64, 128, 256, 512, 768, 1024, 1472];
@@ -29,31 +29,27 @@ struct Cost {
     cpu: Duration,
 }
 
-fn receive(rig: &Rig, to: MacAddr, arrivals: &Rc<PacketQueue>, length: u32) -> Result<Cost, String> {
+fn receive(rig: &Watched, to: MacAddr, arrivals: &Rc<PacketQueue>, length: u32) -> Result<Cost, String> {
     let (kernel, device, queue) = (rig.kernel(), rig.device()?, Rc::clone(arrivals));
     let driver_time = || rig.kernel().busy(CpuId(RECEIVER))[Part::Driver as usize];
     let before = driver_time();
-    let program = rig.spawn(RECEIVER, move |cpu| {
-        Box::pin(async move {
-            let packet = queue.take().await;
-            cpu.sync().await;
-            let begin = cpu.now();
-            let mut bytes = vec![0; packet.length() as usize];
-            packet.load(&cpu, &mut bytes);
-            let loads = cpu.now().since(begin);
-            packet.release(&cpu);
-            (begin + loads, loads, bytes)
-        })
+    let program = rig.spawn(RECEIVER, async move |cpu| {
+        let packet = queue.take().await;
+        cpu.sync().await;
+        let begin = cpu.now();
+        let mut bytes = vec![0; packet.length() as usize];
+        packet.load(&cpu, &mut bytes);
+        let loads = cpu.now().since(begin);
+        packet.release(&cpu);
+        (begin + loads, loads, bytes)
     });
-    let (sent, seen) = rig.record(move |cpu| {
-        Box::pin(async move {
-            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
-            frames.send_to(&cpu, &device, to, length, 1).await;
-            Ok::<(), String>(())
-        })
+    let (sent, seen) = rig.record(async move |cpu| {
+        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        frames.send_to(&cpu, &device, to, length, 1).await;
+        Ok::<(), String>(())
     })?;
     sent?;
-    let (end, loads, bytes) = rig.wait(vec![program])?.remove(0);
+    let (end, loads, bytes) = rig.wait(&program)?;
     // The signature's format rounds lengths up.
     let is_whole = bytes.get(14..length as usize).is_some_and(|body| body.iter().all(|&byte| byte == 0x5a));
     if !is_whole {
@@ -75,7 +71,7 @@ fn way(options: &Options, held: Option<Loads>) -> Result<Vec<Cost>, String> {
         adaptive: false,
         ..NicDriverParams::default()
     };
-    let rig = Rig::with_nic(options, FPGA, params)?;
+    let rig = Watched::with_nic(options, FPGA, params)?;
     let other = rig.kernel().packet_device("eth1").ok_or("the card has no second interface")?;
     let (to, arrivals) = (other.limits().mac, other.listen(None, 1 << 10));
     let cost = |message: &u32| {

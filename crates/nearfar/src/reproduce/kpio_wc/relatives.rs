@@ -4,7 +4,7 @@ use drivers::nic::{Ending, Flow, InlineParams, KpioParams, NicDriverParams, Sele
 use units::Time;
 
 use super::Values;
-use super::rig::{Card, FPGA, Frames, HEADERS, Kind, Rig, Seen, tcp_frame};
+use super::analyser::{Card, FPGA, Frames, HEADERS, Kind, Seen, Watched, tcp_frame};
 use crate::reproduce::Options;
 
 /// Messages for which all ways are given.
@@ -43,16 +43,14 @@ fn arrival(seen: &[Seen]) -> Option<Time> {
 }
 
 /// Sends one message; gives when the program began and ended, and what passed the link.
-fn send(rig: &Rig, bytes: Vec<u8>) -> Result<((Time, Time), Vec<Seen>), String> {
+fn send(rig: &Watched, bytes: Vec<u8>) -> Result<((Time, Time), Vec<Seen>), String> {
     let (kernel, device) = (rig.kernel(), rig.device()?);
-    let (times, seen) = rig.record(move |cpu| {
-        Box::pin(async move {
-            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
-            frames.store(&cpu, &bytes).await;
-            let begin = cpu.now();
-            frames.send_again(&cpu, &device, bytes.len() as u32).await;
-            Ok::<_, String>((begin, cpu.now()))
-        })
+    let (times, seen) = rig.record(async move |cpu| {
+        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        frames.store(&cpu, &bytes).await;
+        let begin = cpu.now();
+        frames.send_again(&cpu, &device, bytes.len() as u32).await;
+        Ok::<_, String>((begin, cpu.now()))
     })?;
     Ok((times?, seen))
 }
@@ -61,7 +59,7 @@ fn send(rig: &Rig, bytes: Vec<u8>) -> Result<((Time, Time), Vec<Seen>), String> 
 pub fn ways_by_size(options: &Options) -> Result<Values, String> {
     let mut values = Values::new();
     for (name, driver) in ways() {
-        let rig = Rig::with_nic(options, CARD, driver)?;
+        let rig = Watched::with_nic(options, CARD, driver)?;
         for message in SIZES {
             let frame = || tcp_frame(rig.nobody(), 5001, (HEADERS + message).max(54) as usize);
             // The first of a size finds cold caches.
@@ -80,7 +78,7 @@ pub fn selection(options: &Options) -> Result<Values, String> {
     let cycles = |select| -> Result<f64, String> {
         let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
         let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        let rig = Rig::with_nic(options, FPGA, driver)?;
+        let rig = Watched::with_nic(options, FPGA, driver)?;
         let frame = || tcp_frame(rig.nobody(), 5001, 60);
         // One at a time, so that no wait for the link hides anything; the first finds cold caches.
         send(&rig, frame())?;
@@ -102,7 +100,7 @@ pub fn receive_slots(options: &Options) -> Result<Values, String> {
     for (name, rx_slot) in [("buffer", None), ("inline", Some(8))] {
         let kpio = Some(KpioParams::papers());
         let driver = NicDriverParams { channels: Some(1), kpio, rx_slot, ..NicDriverParams::default() };
-        let rig = Rig::with_nic(options, CARD, driver)?;
+        let rig = Watched::with_nic(options, CARD, driver)?;
         for message in SIZES {
             let frame = tcp_frame(rig.other()?, 5001, (HEADERS + message).max(54) as usize);
             let (_, seen) = send(&rig, frame)?;

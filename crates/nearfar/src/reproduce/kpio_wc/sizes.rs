@@ -9,7 +9,7 @@ use drivers::nic::{KpioParams, NicDriverParams};
 use wire::kpio::signature;
 
 use super::Values;
-use super::rig::{Card, FPGA, Frames, HEADERS, Kind, ORDINARY, Rig, Seen};
+use super::analyser::{Card, FPGA, Frames, HEADERS, Kind, ORDINARY, Seen, Watched};
 use crate::reproduce::Options;
 
 /// Messages for which both figures are given: those of the claims, and their neighbours at lines' ends.
@@ -41,14 +41,14 @@ impl Path {
         }
     }
 
-    fn rig(self, options: &Options, card: Card<'_>) -> Result<Rig, String> {
+    fn rig(self, options: &Options, card: Card<'_>) -> Result<Watched, String> {
         let kpio = match self {
             Self::Kpio => Some(KpioParams::papers()),
             Self::Dma => None,
             Self::Uncached => Some(KpioParams::uncached()),
         };
         let params = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        Rig::with_nic(options, card, params)
+        Watched::with_nic(options, card, params)
     }
 
     /// Whether a TLP brings a message's bytes into the card.
@@ -59,14 +59,12 @@ impl Path {
 }
 
 /// Sends `count` messages; gives what passed the link.
-fn send(rig: &Rig, message: u32, count: u32) -> Result<Vec<Seen>, String> {
+fn send(rig: &Watched, message: u32, count: u32) -> Result<Vec<Seen>, String> {
     let (kernel, device) = (rig.kernel(), rig.device()?);
-    let (sent, seen) = rig.record(move |cpu| {
-        Box::pin(async move {
-            let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
-            frames.send(&cpu, &device, HEADERS + message, count).await;
-            Ok::<(), String>(())
-        })
+    let (sent, seen) = rig.record(async move |cpu| {
+        let frames = Frames::new(&cpu, &kernel).map_err(|error| error.to_string())?;
+        frames.send(&cpu, &device, HEADERS + message, count).await;
+        Ok::<(), String>(())
     })?;
     sent.map(|()| seen)
 }
@@ -79,7 +77,7 @@ fn latency(path: Path, seen: &[Seen]) -> Option<f64> {
 }
 
 /// The latency of a message, once its like has warmed the caches.
-pub fn latency_of(rig: &Rig, path: Path, message: u32) -> Result<Option<f64>, String> {
+pub fn latency_of(rig: &Watched, path: Path, message: u32) -> Result<Option<f64>, String> {
     send(rig, message, 1)?;
     Ok(latency(path, &send(rig, message, 1)?))
 }
@@ -95,7 +93,7 @@ pub fn uncached_latencies(options: &Options, change_host: &str) -> Result<Vec<(u
 }
 
 /// The throughput of messages sent back to back.
-pub fn throughput_of(rig: &Rig, path: Path, message: u32) -> Result<Option<f64>, String> {
+pub fn throughput_of(rig: &Watched, path: Path, message: u32) -> Result<Option<f64>, String> {
     Ok(throughput(path, message, &send(rig, message, COUNT)?))
 }
 

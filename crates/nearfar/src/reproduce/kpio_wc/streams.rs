@@ -1,11 +1,10 @@
 //! A TCP stream by lines and by descriptors, and what holds it: a section of the report.
 
-use machine::{ComputerScenario, ComputerSetup, Doc};
 use results::report::{DataTable, Section};
 
 use crate::computer;
 use crate::progress::Silent;
-use crate::reproduce::Options;
+use crate::reproduce::{Options, rig};
 
 /// A card with credits and lines enough not to hold anything up (assumed).
 const DEEP: &str = "change.kpio.lines = 256\nchange.kpio.positions = 512\n";
@@ -44,18 +43,13 @@ fn throughput(options: &Options, way: &Way) -> Result<f64, String> {
         format!("[[program]]\nhost = \"{host}\"\ncpus = \"0\"\nstart = \"100 us\"\nrun = \"{run}\"\n")
     };
     let text = [
-        format!(
-            "name = \"stream\"\nsummary = \"A TCP stream through the paper's card\"\nseed = {}\n",
-            options.seed
-        ),
         host("a"),
         host("b"),
         "[[cable]]\nends = [\"a\", \"b\"]\n".to_owned(),
         program("b", "netserver"),
         program("a", "netperf -H 10.0.0.2 -t TCP_STREAM -l 0.003"),
     ];
-    let doc = Doc::<ComputerScenario>::from_text(&options.library, "stream", &text.concat());
-    let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
+    let setup = rig::setup(options, "kpio-wc", &text.concat())?;
     let done = computer::run(&setup, &Silent).map_err(|error| error.to_string())?;
     let outcomes = done.iter().filter_map(|program| program.outcome.as_ref().ok());
     let mbit = outcomes.filter_map(|report| report.get("throughput")).next();

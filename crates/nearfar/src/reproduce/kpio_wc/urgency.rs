@@ -7,7 +7,7 @@ use drivers::nic::{Flow, KpioParams, NicDriverParams, Select};
 use units::Duration;
 
 use super::Values;
-use super::rig::{FPGA, Frames, HEADERS, Kind, Rig, tcp_frame};
+use super::analyser::{FPGA, Frames, HEADERS, Kind, Watched, tcp_frame};
 use crate::reproduce::Options;
 
 /// Bytes of a large frame.
@@ -32,32 +32,30 @@ const WAYS: [(&str, Select, bool); 4] = [
 ];
 
 /// From the urgent message's coming up to its last piece's being written to memory, in microseconds.
-fn latency(rig: &Rig, message: u32, load: u32, joined: bool) -> Result<f64, String> {
+fn latency(rig: &Watched, message: u32, load: u32, joined: bool) -> Result<f64, String> {
     let (kernel, device) = (rig.kernel(), rig.device()?);
     let bulk = tcp_frame(rig.nobody(), PORTS.1, LARGE);
     let urgent = tcp_frame(rig.other()?, PORTS.0, frame_of(message));
-    let (due, seen) = rig.record(move |cpu| {
-        Box::pin(async move {
-            let (large, small) = (Frames::new(&cpu, &kernel).ok()?, Frames::new(&cpu, &kernel).ok()?);
-            large.store(&cpu, &bulk).await;
-            small.store(&cpu, &urgent).await;
-            let due = cpu.now() + AFTER;
-            let mut left = load;
-            while left > 0 && cpu.now() < due {
-                left -= 1;
-                large.send_more(&cpu, &device, bulk.len() as u32, joined && left > 0).await;
-            }
-            if cpu.now() < due {
-                cpu.sleep(due.since(cpu.now())).await;
-            }
-            small.send_again(&cpu, &device, urgent.len() as u32).await;
-            for _ in 0..left {
-                large.send_again(&cpu, &device, bulk.len() as u32).await;
-            }
-            large.wait(&cpu).await;
-            small.wait(&cpu).await;
-            Some(due)
-        })
+    let (due, seen) = rig.record(async move |cpu| {
+        let (large, small) = (Frames::new(&cpu, &kernel).ok()?, Frames::new(&cpu, &kernel).ok()?);
+        large.store(&cpu, &bulk).await;
+        small.store(&cpu, &urgent).await;
+        let due = cpu.now() + AFTER;
+        let mut left = load;
+        while left > 0 && cpu.now() < due {
+            left -= 1;
+            large.send_more(&cpu, &device, bulk.len() as u32, joined && left > 0).await;
+        }
+        if cpu.now() < due {
+            cpu.sleep(due.since(cpu.now())).await;
+        }
+        small.send_again(&cpu, &device, urgent.len() as u32).await;
+        for _ in 0..left {
+            large.send_again(&cpu, &device, bulk.len() as u32).await;
+        }
+        large.wait(&cpu).await;
+        small.wait(&cpu).await;
+        Some(due)
     })?;
     let due = due.ok_or("there is no memory for frames")?;
     // Nobody takes the large ones. What the card writes else are completions, of 16 B each.
@@ -78,7 +76,7 @@ pub fn urgency(options: &Options) -> Result<Values, String> {
     for (name, select, joined) in WAYS {
         let kpio = Some(KpioParams { select, flow: Flow::Link, ..KpioParams::default() });
         let driver = NicDriverParams { channels: Some(1), kpio, ..NicDriverParams::default() };
-        let rig = Rig::with_nic(options, FPGA, driver)?;
+        let rig = Watched::with_nic(options, FPGA, driver)?;
         for load in LOADS {
             values.insert(format!("urgency/{name}-load/{load}"), latency(&rig, 64, load, joined)?);
         }

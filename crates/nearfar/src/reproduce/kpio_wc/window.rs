@@ -10,7 +10,7 @@ use platform::pci::{PciBinding, PciDevice, PciDriver, PciMatch};
 use wire::nic::CLASS;
 use wire::nic::registers::KPIO_BAR;
 
-use super::rig::Rig;
+use super::analyser::Watched;
 
 /// A driver that lets programs write to a card's window, beside the card's own driver.
 pub struct Window {
@@ -50,10 +50,10 @@ impl Window {
     ///
     /// # Errors
     /// If there are none.
-    pub fn read(&self, rig: &Rig, at: u64) -> Result<u32, String> {
+    pub fn read(&self, rig: &Watched, at: u64) -> Result<u32, String> {
         let registers = self.registers()?;
-        let read = rig.spawn(0, move |cpu| Box::pin(async move { registers.read_u32(&cpu, at).await }));
-        Ok(rig.wait(vec![read])?.remove(0))
+        let read = rig.spawn(0, async move |cpu| registers.read_u32(&cpu, at).await);
+        Ok(rig.wait(&read)?)
     }
 
     fn both(&self) -> Result<(Mmio, Mmio), String> {

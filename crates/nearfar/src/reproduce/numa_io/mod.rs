@@ -4,8 +4,8 @@
 //! of its modes, where the bound does, where seeds put them. Layouts that several seeds draw are simulated once; what the
 //! baseline gives is the mean over its seeds.
 
+mod guests;
 mod layout;
-mod rig;
 #[cfg(test)]
 mod tests;
 
@@ -20,8 +20,8 @@ use virt::placement::Thresholds;
 use super::runs::{self as all, Values};
 use super::{Options, Reproduction};
 use crate::progress::Progress;
+use guests::{Guest, Pair, Point, Rates};
 use layout::Layout;
-use rig::{Guest, Pair, Point, Rates};
 
 /// Nodes of the slides' two hosts, of which most is about the first.
 const NODES: u8 = 2;
@@ -82,7 +82,7 @@ const FOLLOWED: usize = 3;
 
 /// What the scheduler does by itself: late changes of mode under constant load, and periods until a step is followed.
 fn live(options: &Options) -> Result<Values, String> {
-    let run = |loads: &[(u8, usize)]| rig::live(options, LIVE, loads);
+    let run = |loads: &[(u8, usize)]| guests::live(options, LIVE, loads);
     let late = |switches: &[u64]| switches[switches.len() - 1] - switches[FOLLOWED];
     let constant = late(&run(&[LITTLE])?) + late(&run(&[MUCH])?);
     let steps = run(&[LITTLE, MUCH, LITTLE])?;
@@ -606,7 +606,7 @@ pub(super) fn reproduce(options: &Options, progress: &dyn Progress) -> Result<Re
     let mut runs = runs();
     runs.retain(|run| options.wants(&run.name));
     let run = |run: &Run| {
-        let rates = rig::measure(options, run.point, &run.layout, run.more)?;
+        let rates = guests::measure(options, run.point, &run.layout, run.more)?;
         Ok(values(&run.name, &rates))
     };
     let mut made = all::make("numa-io", &runs, progress, |run| &run.name, run);

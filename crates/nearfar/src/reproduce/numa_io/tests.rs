@@ -7,15 +7,15 @@ use platform::memory::PhysAddr;
 use tester::Flow;
 use units::Duration;
 
-use super::rig::Rig;
 use super::*;
+use crate::reproduce::rig::Rig;
 
 fn options() -> Options {
     Options { library: machine::Library::built_in(), data: ".".into(), seed: 1, only: None }
 }
 
 fn of(point: Point, layout: &Layout) -> Rates {
-    rig::measure(&options(), point, layout, "").unwrap()
+    guests::measure(&options(), point, layout, "").unwrap()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn runs_have_names_of_their_own() {
 #[test]
 fn moving_a_virtual_nic_between_threads_keeps_every_packet_in_its_place() {
     let point = Point { guest: Guest::Forwards(64, 2), vms: 2 };
-    let (sent, returned, moves) = rig::moving(&options(), point, &Layout::heavy(NODES, 2)).unwrap();
+    let (sent, returned, moves) = guests::moving(&options(), point, &Layout::heavy(NODES, 2)).unwrap();
     assert!(moves > 4 && sent > 500, "{sent} packets, {moves} moves");
     assert_eq!(sent, returned);
 }
@@ -82,8 +82,8 @@ fn two_uplinks() -> Rig {
         )
         .unwrap();
     }
-    let rig = Rig::boot_unplaced(&options(), &text).unwrap();
-    rig.start(|_| "l2fwd".to_owned()).unwrap();
+    let rig = Rig::boot(&options(), "numa-io", &text).unwrap();
+    rig.start_in_guests("l2fwd").unwrap();
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
     rig
@@ -172,8 +172,8 @@ fn behind_a_card_at_every_node_nobody_moves() {
     }
     text += "[[generator]]\nname = \"t\"\nto = [\"a/v0\", \"a/v1\", \"a/v2\", \"a/v3\"]\nframe = \"512 B\"\nload = 0.2\n\
              [[cable]]\nends = [\"a\", \"t\"]\n";
-    let rig = Rig::boot_unplaced(&options(), &text).unwrap();
-    rig.start(|_| "l2fwd".to_owned()).unwrap();
+    let rig = Rig::boot(&options(), "numa-io", &text).unwrap();
+    rig.start_in_guests("l2fwd").unwrap();
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
     rig.pass(Duration::from_ms(4));
@@ -181,7 +181,7 @@ fn behind_a_card_at_every_node_nobody_moves() {
     assert_eq!((manager.done().moves, manager.done().switches), (0, 0));
     rig.set_load(1.0);
     rig.pass(Duration::from_ms(4));
-    let heavy = rig.measure(Duration::ZERO);
+    let heavy = rig.rates(Duration::ZERO);
     assert_eq!((manager.done().moves, manager.done().switches), (0, 1));
     assert!(heavy.gbit > 4.0 && heavy.link_dma < 0.01 * heavy.gbit && heavy.wrong == 0, "{heavy:?}");
 }

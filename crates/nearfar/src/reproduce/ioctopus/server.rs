@@ -3,28 +3,19 @@
 //! A run goes on in batches until what is measured is steady. Memory bandwidth, use of the interconnect and cores' time come
 //! from the counters of the hardware and of the kernel over the same batches.
 
-use std::rc::Rc;
-
-use engine::steady::SteadyMean;
-use hardware::memory::{CacheUser, Cause, MemoryCounters};
-use machine::{ComputerScenario, ComputerSetup, Doc, Machine};
+use machine::{Doc, Machine};
 use platform::cpu::CpuId;
 use platform::device::FunctionIndex;
 use platform::kernel::{TaskId, TaskParams};
-use platform::memory::Policy;
 use platform::net::NetFeatures;
-use platform::sync::Completion;
 use units::Duration;
 use wire::nic::registers::counter;
-use workloads::{Environment, Failure, Report};
 
-use super::super::Options;
-use crate::computer::{Computer, Computers};
+use crate::reproduce::Options;
+use crate::reproduce::rig::{Rig, Traffic};
 
 /// The paper's two machines.
 pub const MACHINE: &str = "dell-r730";
-/// Half the 95 % interval of a rate at which it is steady, as a share of it.
-const STEADY: f64 = 0.01;
 
 /// How the server's NIC is connected and used; the names are those of the claims.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -171,22 +162,8 @@ impl Bench {
 
     /// Boots what `text` describes.
     pub fn boot(&self, text: &str) -> Result<Rig, String> {
-        let seed = self.options.seed;
-        let text = format!("name = \"ioctopus\"\nsummary = \"a run\"\nseed = {seed}\n{text}");
-        let doc = Doc::<ComputerScenario>::from_text(&self.options.library, "ioctopus", &text);
-        let setup = ComputerSetup::load(&self.options.library, &doc).map_err(|error| error.to_string())?;
-        let computers = Computers::new(&setup).map_err(|error| error.to_string())?;
-        computers.boot().map_err(|error| error.to_string())?;
-        Ok(Rig { computers })
+        Rig::boot(&self.options, "ioctopus", text)
     }
-}
-
-/// A program under way.
-pub type Running = Completion<Result<Report, Failure>>;
-
-/// Hosts that have booted.
-pub struct Rig {
-    pub computers: Computers,
 }
 
 /// What the first host has counted.
@@ -195,12 +172,7 @@ struct Counts {
     payload: u64,
     packets: u64,
     busy: Duration,
-    written: u64,
-    memory: u64,
-    link_dma: u64,
-    link_io: u64,
-    link: u64,
-    misses: u64,
+    traffic: Traffic,
 }
 
 /// Rates of a run in its steady state.
@@ -230,53 +202,11 @@ pub struct Rates {
     pub batches: usize,
 }
 
-/// A quantity of a report.
-pub fn of(report: &Report, quantity: &str) -> Result<f64, String> {
-    report.get(quantity).ok_or(format!("the program does not tell its {quantity}"))
-}
-
 /// Headers of a TCP segment with timestamps in an Ethernet frame.
 const HEADERS: u64 = 66;
 
+/// What its experiments do with the server, the first host.
 impl Rig {
-    /// A host, by its number.
-    pub fn host(&self, number: usize) -> &Computer {
-        &self.computers.hosts()[number]
-    }
-
-    /// Starts a program on cores of a host, the first of which is its own.
-    pub fn start(&self, host: usize, cpus: &[u16], line: &str) -> Result<Running, String> {
-        self.start_with(host, cpus, Policy::Local, line)
-    }
-
-    /// As [`start`](Self::start), with memory by a policy.
-    pub fn start_with(
-        &self,
-        host: usize,
-        cpus: &[u16],
-        policy: Policy,
-        line: &str,
-    ) -> Result<Running, String> {
-        let program = workloads::parse(line).map_err(|refused| refused.message)?;
-        let host = self.host(host);
-        let cpus: Vec<CpuId> = cpus.iter().copied().map(CpuId).collect();
-        let environment = Environment { kernel: host.kernel.face(), cpus: cpus.clone(), seed: 1 };
-        let done = Completion::new();
-        let told = done.clone();
-        let params = TaskParams { cpus, policy, ..TaskParams::named(line) };
-        host.kernel.spawn(params, move |cpu| {
-            Box::pin(async move { told.complete(Rc::clone(&program).run(cpu, environment).await) })
-        });
-        Ok(done)
-    }
-
-    /// Waits for a program's end; gives its report.
-    pub fn report(&self, running: &Running) -> Result<Report, String> {
-        let ended = running.clone();
-        let ended = self.computers.simulation().block_on(async move { ended.wait().await });
-        ended.map_err(|error| error.to_string())?.map_err(|failure| failure.to_string())
-    }
-
     /// Moves all tasks of the first host whose names begin so to a core.
     pub fn move_tasks(&self, name: &str, to: u16) -> Result<(), String> {
         let face = self.host(0).kernel.face();
@@ -290,25 +220,12 @@ impl Rig {
     /// Turns segmentation offload off at a host's network device (`ethtool -K eth0 tso off`).
     pub fn without_tso(&self, host: usize, name: &str) -> Result<(), String> {
         let device = self.host(host).kernel.net().device(name).ok_or(format!("the host has no {name}"))?;
-        let done = Completion::new();
-        let told = done.clone();
-        self.host(host).kernel.spawn(TaskParams::named("ethtool"), move |cpu| {
-            Box::pin(async move {
-                let wanted = NetFeatures { tso: false, ..device.features() };
-                told.complete(device.set_features(&cpu, &wanted).tso);
-            })
-        });
-        let left = self.computers.simulation().block_on(async move { done.wait().await });
-        match left.map_err(|error| error.to_string())? {
+        let wanted = NetFeatures { tso: false, ..device.features() };
+        let set = async move |cpu| device.set_features(&cpu, &wanted).tso;
+        match self.wait(&self.host(host).kernel.run(TaskParams::named("ethtool"), set))? {
             false => Ok(()),
             true => Err(format!("{name} keeps its segmentation offload on")),
         }
-    }
-
-    /// Lets time pass.
-    pub fn pass(&self, time: Duration) {
-        let simulation = self.computers.simulation();
-        simulation.run_until(simulation.now() + time);
     }
 
     /// Empties the first host's caches. Whoever opened the devices has cleared rings of both nodes, and their lines would stay
@@ -327,22 +244,6 @@ impl Rig {
         })
     }
 
-    /// Bytes that devices have written into the first host's memory.
-    pub fn written_by_devices(&self) -> u64 {
-        let id = self.host(0).host;
-        self.computers.simulation().with(|fabric, _| fabric.host(id).counters().device_write_bytes)
-    }
-
-    /// Bytes that have crossed between the first host's sockets, both ways.
-    pub fn crossed_for_all(&self) -> u64 {
-        self.counts(&[]).link
-    }
-
-    /// Those for DMA.
-    pub fn crossed(&self) -> u64 {
-        self.counts(&[]).link_dma
-    }
-
     /// Frames that the first host's NIC has dropped.
     pub fn dropped(&self) -> u64 {
         let all = [counter::RX_NO_BUFFER, counter::RX_OVERFLOW, counter::RX_NO_QUEUE, counter::RX_FILTERED];
@@ -352,18 +253,8 @@ impl Rig {
     /// Lets the first host run batch after batch until the payload's rate is steady, for `most` batches at most. `cores` are those
     /// that work for the network.
     pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> Rates {
-        let mut rate = SteadyMean::new();
-        let mut all = vec![self.counts(cores)];
-        loop {
-            self.pass(batch);
-            let counts = self.counts(cores);
-            let payload = counts.payload - all.last().map_or(0, |last| last.payload);
-            rate.push(payload as f64 * 8.0 / batch.as_ns_f64());
-            all.push(counts);
-            if rate.is_steady(STEADY) || rate.len() >= most {
-                break;
-            }
-        }
+        let batches = self.until_steady(batch, most, || self.server_counts(cores), |counts| counts.payload);
+        let (all, rate) = (batches.counts, batches.rate);
         let estimate = rate.estimate();
         let from = estimate.map_or(0.5, |estimate| estimate.warm_up);
         let first = (from * rate.len() as f64) as usize;
@@ -373,24 +264,24 @@ impl Rig {
         let packets = (after.packets - before.packets) as f64;
         Rates {
             gbit: gbit(|counts| counts.payload),
-            gbit_half: estimate.map_or(f64::NAN, |estimate| estimate.half_width),
+            gbit_half: estimate.map_or(f64::NAN, |estimate| 8.0 * estimate.half_width),
             mpps: packets / ns * 1e3,
             cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores.len() as f64,
-            written: gbit(|counts| counts.written),
-            memory: gbit(|counts| counts.memory),
-            link_dma: gbit(|counts| counts.link_dma),
-            link_io: (after.link_io - before.link_io) as f64,
-            link: gbit(|counts| counts.link),
-            misses: (after.misses - before.misses) as f64 / packets.max(1.0),
+            written: gbit(|counts| counts.traffic.written),
+            memory: gbit(|counts| counts.traffic.memory),
+            link_dma: gbit(|counts| counts.traffic.link_dma),
+            link_io: (after.traffic.link_io - before.traffic.link_io) as f64,
+            link: gbit(|counts| counts.traffic.link),
+            misses: (after.traffic.misses - before.traffic.misses) as f64 / packets.max(1.0),
             batches: rate.len(),
         }
     }
 
-    fn counts(&self, cores: &[u16]) -> Counts {
+    fn server_counts(&self, cores: &[u16]) -> Counts {
         let server = self.host(0);
         let face = server.kernel.face();
-        let mut counts =
-            Counts { busy: cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum(), ..Counts::default() };
+        let busy = cores.iter().flat_map(|&core| face.busy(CpuId(core))).sum();
+        let mut counts = Counts { busy, traffic: self.traffic(0), ..Counts::default() };
         // What passes a team passes its members, too.
         for device in server.kernel.net().devices().into_iter().filter(|device| device.name() != "team0") {
             let passed = device.counters();
@@ -399,25 +290,6 @@ impl Rig {
             counts.packets += packets;
             counts.payload += bytes - (HEADERS * packets).min(bytes);
         }
-        let id = server.host;
-        counts.written = self.written_by_devices();
-        self.computers.simulation().with(|fabric, _| counts.add(fabric.host(id).memory.counters()));
         counts
-    }
-}
-
-impl Counts {
-    fn add(&mut self, memory: &MemoryCounters) {
-        for node in &memory.nodes {
-            self.memory += (node.dram_read.total() + node.dram_written.total()).get();
-            self.misses += node.llc_by(CacheUser::Core).misses;
-        }
-        for link in &memory.links {
-            let of = |cause| link.bytes.of(cause).get();
-            let by_core = [Cause::MmioDoorbell, Cause::MmioRegister, Cause::MmioWriteCombining];
-            self.link_dma += of(Cause::Dma);
-            self.link_io += of(Cause::Dma) + of(Cause::Interrupt) + by_core.map(of).iter().sum::<u64>();
-            self.link += link.bytes.total().get();
-        }
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use drivers::nic::NicDriverParams;
 use hardware::link::{LinkId, Packet, Side};
 use hardware::memory::{CoreId, NodeCounters};
-use machine::{ComputerScenario, ComputerSetup, Doc, HostSetup};
+use machine::HostSetup;
 use platform::Error;
-use platform::cpu::{Async, Cpu, CpuId};
+use platform::cpu::{Cpu, CpuId};
 use platform::kernel::{Kernel, TaskParams};
 use platform::memory::{Pages, PhysAddr, Policy};
 use platform::net::{Fragment, Packet as Frame, PacketDevice, PacketOwner};
@@ -19,8 +19,9 @@ use wire::ethernet::{EtherType, EthernetHeader, HEADER_LEN, MacAddr};
 use wire::ip::{Ipv4Header, TcpHeader, ipv4, protocol};
 use wire::pcie::TlpKind;
 
-use crate::computer::{Computers, nic_driver};
+use crate::computer::nic_driver;
 use crate::reproduce::Options;
+use crate::reproduce::rig::Rig;
 use crate::trace::{Capture, Decoded, Recorder, Row, Span};
 
 /// The link of the only card.
@@ -77,13 +78,13 @@ pub enum Kind {
     Other,
 }
 
-/// The host, booted.
-pub struct Rig {
-    computers: Computers,
+/// The host, booted, and the analyser.
+pub struct Watched {
+    rig: Rig,
     recorder: Rc<RefCell<Recorder>>,
 }
 
-impl Rig {
+impl Watched {
     /// Boots it with the drivers.
     ///
     /// # Errors
@@ -108,32 +109,27 @@ impl Rig {
         let Card { nic, change, change_host, cable } = card;
         let cable = if cable { "[[cable]]\nends = [\"a:0\", \"a:1\"]\n" } else { "" };
         let text = format!(
-            "name = \"kpio-wc\"\nsummary = \"An experiment of the kPIO+WC paper\"\nseed = {}\n\
-             [[host]]\nname = \"a\"\nmachine = \"i5-2400s\"\n{change_host}\n\
-             [[host.device]]\nnic = \"{nic}\"\naddress = [\"10.0.0.1/24\", \"10.0.1.2/24\"]\n{change}\n{cable}",
-            options.seed
+            "[[host]]\nname = \"a\"\nmachine = \"i5-2400s\"\n{change_host}\n\
+             [[host.device]]\nnic = \"{nic}\"\naddress = [\"10.0.0.1/24\", \"10.0.1.2/24\"]\n{change}\n{cable}"
         );
-        let doc = Doc::<ComputerScenario>::from_text(&options.library, "kpio-wc", &text);
-        let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
-        let computers = Computers::with_drivers(&setup, drivers).map_err(|error| error.to_string())?;
         let recorder = Recorder::new(Span::default());
-        computers.simulation().with(|fabric, _| Recorder::tap(&recorder, fabric, LINK, "card"));
-        computers.boot().map_err(|error| error.to_string())?;
+        let rig = Rig::boot_with(options, "kpio-wc", &text, drivers, |computers| {
+            computers.simulation().with(|fabric, _| Recorder::tap(&recorder, fabric, LINK, "card"));
+        })?;
         // What booting still does on the link is no part of an experiment.
-        let simulation = computers.simulation();
-        simulation.run_until(simulation.now() + REST);
-        Ok(Self { computers, recorder })
+        rig.pass(REST);
+        Ok(Self { rig, recorder })
     }
 
     /// The kernel.
     pub fn kernel(&self) -> Rc<dyn Kernel> {
-        self.computers.hosts()[0].kernel.face()
+        self.rig.host(0).kernel.face()
     }
 
     /// What the host's memory has done so far.
     pub fn memory(&self) -> NodeCounters {
-        let host = self.computers.hosts()[0].host;
-        self.computers.simulation().with(|fabric, _| fabric.host(host).memory.counters().nodes[0].clone())
+        let host = self.rig.host(0).host;
+        self.rig.computers.simulation().with(|fabric, _| fabric.host(host).memory.counters().nodes[0].clone())
     }
 
     /// The first network device.
@@ -162,29 +158,26 @@ impl Rig {
     pub fn spawn<T: 'static>(
         &self,
         core: u16,
-        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+        program: impl AsyncFnOnce(Cpu) -> T + 'static,
     ) -> Completion<T> {
-        let done = Completion::new();
-        let told = done.clone();
-        self.computers.hosts()[0].kernel.spawn(TaskParams::named("program").on(CpuId(core)), move |cpu| {
-            Box::pin(async move { told.complete(program(cpu).await) })
-        });
-        done
+        let kernel = &self.rig.host(0).kernel;
+        kernel.run(TaskParams::named("program").on(CpuId(core)), program)
+    }
+
+    /// Waits for a program.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn wait<T: 'static>(&self, program: &Completion<T>) -> Result<T, String> {
+        self.rig.wait(program)
     }
 
     /// Waits for programs.
     ///
     /// # Errors
     /// If one does not end.
-    pub fn wait<T: 'static>(&self, programs: Vec<Completion<T>>) -> Result<Vec<T>, String> {
-        let all = async move {
-            let mut results = Vec::new();
-            for program in programs {
-                results.push(program.wait().await);
-            }
-            results
-        };
-        self.computers.simulation().block_on(all).map_err(|error| error.to_string())
+    pub fn wait_all<T: 'static>(&self, programs: &[Completion<T>]) -> Result<Vec<T>, String> {
+        self.rig.wait_all(programs)
     }
 
     /// When the last store that a core has executed has left its store buffer for a combining buffer.
@@ -192,8 +185,8 @@ impl Rig {
     /// # Errors
     /// If that takes longer than anything should.
     pub fn stored(&self, core: u16) -> Result<Time, String> {
-        let simulation = self.computers.simulation();
-        let host = self.computers.hosts()[0].host;
+        let simulation = self.rig.computers.simulation();
+        let host = self.rig.host(0).host;
         let last = simulation.now() + REST;
         while simulation.now() < last {
             if simulation.with(|fabric, _| fabric.host(host).stores_of(CoreId(core)).pending()) == 0 {
@@ -206,14 +199,13 @@ impl Rig {
 
     /// Lets time pass.
     pub fn run_for(&self, time: Duration) {
-        let simulation = self.computers.simulation();
-        simulation.run_until(simulation.now() + time);
+        self.rig.pass(time);
     }
 
     /// Retrains the card's link; nothing is lost. Or it goes down and comes back, and what was under way is.
     pub fn disturb_link(&self, is_lost: bool) {
-        let host = self.computers.hosts()[0].host;
-        self.computers.simulation().with(|fabric, scheduler| {
+        let host = self.rig.host(0).host;
+        self.rig.computers.simulation().with(|fabric, scheduler| {
             let (host, wires) = fabric.host_and_wires(host);
             wires.with(scheduler, LINK, |link, cx, released| {
                 if is_lost {
@@ -234,7 +226,7 @@ impl Rig {
     /// If it does not end.
     pub fn record<T: 'static>(
         &self,
-        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+        program: impl AsyncFnOnce(Cpu) -> T + 'static,
     ) -> Result<(T, Vec<Seen>), String> {
         let (result, capture) = self.capture(program)?;
         Ok((result, seen(&capture)))
@@ -246,23 +238,14 @@ impl Rig {
     /// If it does not end.
     pub fn capture<T: 'static>(
         &self,
-        program: impl FnOnce(Cpu) -> Async<'static, T> + 'static,
+        program: impl AsyncFnOnce(Cpu) -> T + 'static,
     ) -> Result<(T, Capture), String> {
-        let simulation = self.computers.simulation();
+        let simulation = self.rig.computers.simulation();
         self.recorder.borrow_mut().start(simulation.now());
-        let (result, end) = (Completion::new(), Completion::new());
-        let (told, ended) = (result.clone(), end.clone());
-        self.computers.hosts()[0].kernel.spawn(TaskParams::named("sender").on(SENDER), move |cpu| {
-            Box::pin(async move {
-                told.complete(program(cpu).await);
-                ended.complete(());
-            })
-        });
-        simulation.block_on(async move { end.wait().await }).map_err(|error| error.to_string())?;
-        simulation.run_until(simulation.now() + REST);
-        let capture = self.recorder.borrow_mut().capture();
-        let result = result.try_take().ok_or("the program gave nothing")?;
-        Ok((result, capture))
+        let sender = TaskParams::named("sender").on(SENDER);
+        let result = self.rig.wait(&self.rig.host(0).kernel.run(sender, program))?;
+        self.rig.pass(REST);
+        Ok((result, self.recorder.borrow_mut().capture()))
     }
 }
 

@@ -2,24 +2,17 @@
 
 use std::rc::Rc;
 
-use engine::steady::SteadyMean;
-use hardware::memory::Cause;
-use kernel::Kernel;
-use machine::{ComputerScenario, ComputerSetup, Doc};
 use platform::cpu::CpuId;
 use platform::kernel::TaskParams;
-use platform::sync::Completion;
+use platform::memory::Policy;
 use units::Duration;
-use workloads::Environment;
 
-use super::super::Options;
 use super::layout::Layout;
-use crate::computer::Computers;
+use crate::reproduce::Options;
+use crate::reproduce::rig::{self, Rig, Traffic};
 
 /// Cores of a node of both machines.
 const CORES: u16 = 6;
-/// Half the 95 % interval of a rate at which it is steady, as a share of it.
-const STEADY: f64 = 0.01;
 /// What is left out at the beginning, and the batches of which a run is made.
 const SETTLING: Duration = Duration::from_us(600);
 const BATCH: Duration = Duration::from_us(200);
@@ -127,14 +120,7 @@ struct Counts {
     wrong: u64,
     threads: Duration,
     busy: Duration,
-    memory: u64,
-    link: u64,
-    link_dma: u64,
-}
-
-/// A host that has booted.
-pub struct Rig {
-    pub computers: Computers,
+    traffic: Traffic,
 }
 
 /// The scenario of a point.
@@ -191,74 +177,52 @@ pub fn text(point: Point, layout: &Layout, more: &str) -> String {
     text
 }
 
+/// What its experiments do with the first host and its guests.
 impl Rig {
     /// Boots what `text` describes, and lets I/O threads and virtual NICs be where a layout says.
-    pub fn boot(options: &Options, text: &str, layout: &Layout) -> Result<Self, String> {
-        let rig = Self::boot_unplaced(options, text)?;
+    fn boot_placed(options: &Options, text: &str, layout: &Layout) -> Result<Self, String> {
+        let rig = Self::boot(options, "numa-io", text)?;
         rig.place(layout)?;
         Ok(rig)
     }
 
-    /// Boots what `text` describes.
-    pub fn boot_unplaced(options: &Options, text: &str) -> Result<Self, String> {
-        let seed = options.seed;
-        let text = format!("name = \"numa-io\"\nsummary = \"a run\"\nseed = {seed}\n{text}");
-        let doc = Doc::<ComputerScenario>::from_text(&options.library, "numa-io", &text);
-        let setup = ComputerSetup::load(&options.library, &doc).map_err(|error| error.to_string())?;
-        let computers = Computers::new(&setup).map_err(|error| error.to_string())?;
-        computers.boot().map_err(|error| error.to_string())?;
-        Ok(Self { computers })
-    }
-
     fn place(&self, layout: &Layout) -> Result<(), String> {
-        let host = &self.computers.hosts()[0];
+        let host = &self.host(0);
         let (networks, vnics) = (host.networks(), host.vnics());
         let network = Rc::clone(networks.first().ok_or("there is no uplink")?);
-        let (done, layout) = (Completion::new(), layout.clone());
-        let told = done.clone();
-        host.kernel.spawn(TaskParams::named("place"), move |cpu| {
-            Box::pin(async move {
-                let mut placed = Ok(());
-                for (thread, &node) in layout.threads.iter().enumerate() {
-                    let cores: Vec<CpuId> = (0..CORES).map(|n| CpuId(u16::from(node) * CORES + n)).collect();
-                    let pinned = network.pin(&cpu, thread, &cores).await;
-                    placed = placed.and(pinned);
-                }
-                for (vnic, &(_, thread)) in vnics.iter().zip(&layout.vms) {
-                    placed = placed.and(network.assign(&cpu, vnic, thread));
-                }
-                told.complete(placed);
-            })
+        let layout = layout.clone();
+        let placed = host.kernel.run(TaskParams::named("place"), async move |cpu| {
+            let mut placed = Ok(());
+            for (thread, &node) in layout.threads.iter().enumerate() {
+                let cores: Vec<CpuId> = (0..CORES).map(|n| CpuId(u16::from(node) * CORES + n)).collect();
+                let pinned = network.pin(&cpu, thread, &cores).await;
+                placed = placed.and(pinned);
+            }
+            for (vnic, &(_, thread)) in vnics.iter().zip(&layout.vms) {
+                placed = placed.and(network.assign(&cpu, vnic, thread));
+            }
+            placed
         });
-        let placed = self.computers.simulation().block_on(async move { done.wait().await });
-        placed.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+        self.wait(&placed)?.map_err(|error| error.to_string())
     }
 
     /// Starts a program in each guest.
-    pub fn start(&self, line: impl Fn(usize) -> String) -> Result<(), String> {
-        let host = &self.computers.hosts()[0];
-        for n in 0..host.vms().len() {
-            spawn(&host.kernel_of(Some(n)), line(n), vec![CpuId(0)])?;
-        }
-        Ok(())
+    pub fn start_in_guests(&self, line: &str) -> Result<(), String> {
+        let host = self.host(0);
+        (0..host.vms().len())
+            .try_for_each(|n| rig::start(host.kernel_of(Some(n)), &[0], Policy::Local, line).map(drop))
     }
 
     /// Starts a program on the second host.
     fn start_beside(&self, line: &str) -> Result<(), String> {
-        let host = self.computers.hosts().get(1).ok_or("there is no second host")?;
-        spawn(&host.kernel, line.to_owned(), (0..CORES).map(CpuId).collect())
+        let cpus: Vec<u16> = (0..CORES).collect();
+        self.start(1, &cpus, line).map(drop)
     }
 
-    /// Lets time pass.
-    pub fn pass(&self, time: Duration) {
-        let simulation = self.computers.simulation();
-        simulation.run_until(simulation.now() + time);
-    }
-
-    fn counts(&self) -> Counts {
-        let host = &self.computers.hosts()[0];
+    fn guest_counts(&self) -> Counts {
+        let host = &self.host(0);
         let face = host.kernel.face();
-        let mut counts = Counts::default();
+        let mut counts = Counts { traffic: self.traffic(0), ..Counts::default() };
         for passed in host.vnics().iter().map(|vnic| vnic.counters()) {
             counts.packets += passed.sent.max(passed.received);
             counts.interrupts += passed.interrupts;
@@ -274,33 +238,15 @@ impl Rig {
             counts.threads += network.contexts().iter().map(|own| network.busy(own.number)).sum::<Duration>();
         }
         counts.busy = (0..face.cpus()).flat_map(|core| face.busy(CpuId(core))).sum();
-        let id = host.host;
-        self.computers.simulation().with(|fabric, _| {
-            let memory = fabric.host(id).memory.counters();
-            for node in &memory.nodes {
-                counts.memory += (node.dram_read.total() + node.dram_written.total()).get();
-            }
-            for link in &memory.links {
-                counts.link += link.bytes.total().get();
-                counts.link_dma += link.bytes.of(Cause::Dma).get();
-            }
-        });
         counts
     }
 
     /// Measures until packets pass at a steady rate.
-    pub fn measure(&self, settling: Duration) -> Rates {
+    pub fn rates(&self, settling: Duration) -> Rates {
         self.pass(settling);
-        let mut rate = SteadyMean::new();
-        let first = self.counts();
-        let mut last = first;
-        while rate.len() < BATCHES && !rate.is_steady(STEADY) {
-            self.pass(BATCH);
-            let counts = self.counts();
-            rate.push((counts.packets - last.packets) as f64);
-            last = counts;
-        }
-        let ns = BATCH.as_ns_f64() * rate.len() as f64;
+        let batches = self.until_steady(BATCH, BATCHES, || self.guest_counts(), |counts| counts.packets);
+        let (first, last) = (batches.counts[0], batches.counts[batches.rate.len()]);
+        let ns = BATCH.as_ns_f64() * batches.rate.len() as f64;
         let gbit = |of: fn(&Counts) -> u64| (of(&last) - of(&first)) as f64 * 8.0 / ns;
         let cores = |of: fn(&Counts) -> Duration| (of(&last) - of(&first)).as_ns_f64() / ns;
         let packets = (last.packets - first.packets) as f64;
@@ -313,51 +259,37 @@ impl Rig {
             wrong: last.wrong,
             threads: cores(|counts| counts.threads),
             cores: cores(|counts| counts.busy),
-            memory: gbit(|counts| counts.memory),
+            memory: gbit(|counts| counts.traffic.memory),
             interrupts: (last.interrupts - first.interrupts) as f64 / packets.max(1.0),
-            link: gbit(|counts| counts.link),
-            link_dma: gbit(|counts| counts.link_dma),
+            link: gbit(|counts| counts.traffic.link),
+            link_dma: gbit(|counts| counts.traffic.link_dma),
         }
     }
 }
 
-/// Starts a program on a kernel.
-fn spawn(kernel: &Rc<Kernel>, line: String, cpus: Vec<CpuId>) -> Result<(), String> {
-    let program = workloads::parse(&line).map_err(|refused| refused.message)?;
-    let environment = Environment { kernel: kernel.face(), cpus: cpus.clone(), seed: 1 };
-    let params = TaskParams { cpus, ..TaskParams::named(line) };
-    kernel.spawn(params, move |cpu| {
-        Box::pin(async move {
-            // What it says at its end nobody waits for.
-            let _ = Rc::clone(&program).run(cpu, environment).await;
-        })
-    });
-    Ok(())
-}
-
 /// Measures a point in a layout.
 pub fn measure(options: &Options, point: Point, layout: &Layout, more: &str) -> Result<Rates, String> {
-    let rig = Rig::boot(options, &text(point, layout, more), layout)?;
+    let rig = Rig::boot_placed(options, &text(point, layout, more), layout)?;
     match point.guest {
-        Guest::Forwards(..) => rig.start(|_| "l2fwd".to_owned())?,
-        Guest::Sends => rig.start(|_| "iperf -c 10.0.0.200 -t 1".to_owned())?,
-        Guest::Receives => rig.start(|_| "iperf -s".to_owned())?,
+        Guest::Forwards(..) => rig.start_in_guests("l2fwd")?,
+        Guest::Sends => rig.start_in_guests("iperf -c 10.0.0.200 -t 1")?,
+        Guest::Receives => rig.start_in_guests("iperf -s")?,
         Guest::Runs(pair) => {
             let (guest, beside) = pair.lines();
             if pair.serves {
-                rig.start(|_| guest.to_owned())?;
+                rig.start_in_guests(guest)?;
                 rig.pass(STARTED);
                 rig.start_beside(beside)?;
             } else {
                 rig.start_beside(beside)?;
                 rig.pass(STARTED);
-                rig.start(|_| guest.to_owned())?;
+                rig.start_in_guests(guest)?;
             }
         }
     }
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
-    let rates = rig.measure(match point.guest {
+    let rates = rig.rates(match point.guest {
         Guest::Forwards(..) => SETTLING,
         Guest::Sends | Guest::Receives | Guest::Runs(_) => SETTLING_STREAMS,
     });
@@ -373,11 +305,11 @@ pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<
     let point = Point { guest: Guest::Forwards(512, 0), vms };
     let more =
         format!("[host.hypervisor]\nplacement = \"numa\"\nperiod = \"{} us\"", PERIOD.as_ps() / 1_000_000);
-    let rig = Rig::boot_unplaced(options, &text(point, &Layout::heavy(2, vms), &more))?;
-    rig.start(|_| "l2fwd".to_owned())?;
+    let rig = Rig::boot(options, "numa-io", &text(point, &Layout::heavy(2, vms), &more))?;
+    rig.start_in_guests("l2fwd")?;
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
-    let manager = rig.computers.hosts()[0].manager().ok_or("nothing schedules the machines")?;
+    let manager = rig.host(0).manager().ok_or("nothing schedules the machines")?;
     let mut switches = Vec::new();
     for &(load, periods) in loads {
         let generators = rig.computers.generators();
@@ -396,8 +328,8 @@ pub fn live(options: &Options, vms: usize, loads: &[(u8, usize)]) -> Result<Vec<
 /// Lets virtual NICs go from thread to thread while their guests forward: packets sent, packets that came back, and moves.
 #[cfg(test)]
 pub fn moving(options: &Options, point: Point, layout: &Layout) -> Result<(u64, u64, u64), String> {
-    let rig = Rig::boot(options, &text(point, layout, ""), layout)?;
-    rig.start(|_| "l2fwd".to_owned())?;
+    let rig = Rig::boot_placed(options, &text(point, layout, ""), layout)?;
+    rig.start_in_guests("l2fwd")?;
     rig.pass(Duration::from_us(50));
     rig.computers.start_sources();
     let mut moves = 0;
@@ -416,7 +348,7 @@ pub fn moving(options: &Options, point: Point, layout: &Layout) -> Result<(u64, 
     }
     rig.computers.generators().iter().for_each(|generator| generator.handle.set_load(0.0));
     rig.pass(Duration::from_ms(1));
-    let counts = rig.counts();
+    let counts = rig.guest_counts();
     match counts.wrong {
         0 => Ok((counts.sent, counts.returned, moves)),
         wrong => Err(format!("{wrong} packets came back changed, or in another order")),
