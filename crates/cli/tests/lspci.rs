@@ -41,6 +41,7 @@ fn drives_behind_switches() {
             "Advanced Error Reporting",
             "Secondary PCI Express",
             "primary=00, secondary=01",
+            "I/O behind bridge: 0000f000-00000fff [disabled]",
         ],
     );
     says("01:00.0", &["Express (v2) Upstream Port"]);

@@ -205,6 +205,54 @@ fn of_packets_sent() {
     }
 }
 
+/// What works inside a drive: the channels of its media for large accesses, its controller for small ones.
+#[test]
+fn of_a_drive() {
+    let channels = change("change.media.channel_rate", "\"0.45 GB/s\"");
+    let interval = change("change.controller.command_interval", "\"1.6 us\"");
+    let rate = |options: &str, device: &str| {
+        let drive = format!("[[host.device]]\ndrive = \"optane-900p\"\n{device}");
+        let line = format!("fio --filename=/dev/nvme0n1 --rw=randread --numjobs=4 {options}");
+        let text = [scenario::HEAD, &host("a", "dell-t430", &drive), &program("a", "0-3", &line)].concat();
+        run(&text, "read bw")
+    };
+    let (small, large) = ("--bs=4k --iodepth=16 --runtime=2ms", "--bs=64k --iodepth=2 --runtime=4ms");
+    for (options, more, other) in [(small, &interval, &channels), (large, &channels, &interval)] {
+        let (binds, before) = rate(options, "");
+        assert_eq!(binds, Some(Kind::Device), "{options}");
+        let (_, after) = rate(options, more);
+        assert!(after > FASTER * before, "{options}: {before:.0}, {after:.0} with more");
+        let (_, same) = rate(options, other);
+        assert!(same < SAME * before, "{options}: {before:.0}, {same:.0} with more of something else");
+    }
+}
+
+/// A core that polls waits for what it polls: the GPU's engine that reads, or its tags.
+#[test]
+fn of_a_gpu_with_a_core_that_polls() {
+    let copy = |device: &str| {
+        let gpu = format!("[[host.device]]\ngpu = \"k420\"\n{device}");
+        let line = "bandwidthTest --device=0 --htod --mode=range --start=4m --end=4m";
+        let text = [scenario::HEAD, &host("a", "dolphin-e5-2603v4", &gpu), &program("a", "0", line)].concat();
+        run(&text, "host to device 4194304 B")
+    };
+    let engine = |key: &str, value: &str| change(&format!("change.copy_engine.{key}"), value);
+    let few = |n: u32| engine("tags", &n.to_string());
+    let interval = |ns: u32| engine("read_interval", &format!("\"{ns} ns\""));
+    let cases = [
+        (Kind::Device, interval(60), interval(50), interval(60) + &few(70)),
+        (Kind::Tags, few(6), few(8), few(6) + &interval(36)),
+    ];
+    for (kind, device, more, other) in cases {
+        let (binds, before) = copy(&device);
+        assert_eq!(binds, Some(kind));
+        let (_, after) = copy(&more);
+        assert!(after > FASTER * before, "{kind:?}: {before:.0}, {after:.0} with more");
+        let (_, same) = copy(&other);
+        assert!(same < SAME * before, "{kind:?}: {before:.0}, {same:.0} with more of something else");
+    }
+}
+
 /// STREAM on the cores of socket 0, of memory of the other socket and of its own.
 #[test]
 fn of_memory() {

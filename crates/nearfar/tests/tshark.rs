@@ -149,10 +149,10 @@ fn packets_of_pcie_links_are_read_as_they_are_listed() {
         let (mut answers, mut kinds) = (0, BTreeSet::new());
         for (line, row) in text.lines().zip(&rows) {
             let read: Vec<&str> = line.split(';').collect();
-            let listed = csv::fields(row);
+            let listed = csv::values(row);
             let listed = |name: &str| {
-                let at = csv::COLUMNS.iter().position(|&column| column == name);
-                at.map_or("", |at| listed[at].as_str())
+                let at = csv::COLUMNS.iter().position(|&(column, _)| column == name);
+                at.and_then(|at| listed[at].as_ref()).map_or_else(String::new, ToString::to_string)
             };
             for ((field, column), &value) in FIELDS.iter().zip(&read) {
                 // Of a TLP the listing says which credits it takes; of a message its header has no length that means anything.

@@ -58,11 +58,13 @@ pub enum Part {
     Copy,
     /// Virtual machines' exits.
     Virt,
+    /// Looking again and again whether something has come.
+    Poll,
 }
 
 impl Part {
     /// All parts, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::User,
         Self::Kernel,
         Self::Irq,
@@ -75,6 +77,7 @@ impl Part {
         Self::Memory,
         Self::Copy,
         Self::Virt,
+        Self::Poll,
     ];
 }
 

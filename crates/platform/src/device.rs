@@ -99,6 +99,28 @@ pub enum DmaError {
     NotAllowed,
 }
 
+/// What one of a device's [stages](Device::stages) does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StageKind {
+    /// It works on what passes: busy all the time, it lets no more pass.
+    Server,
+    /// It numbers reads under way: busy while a read is to be made and no number is free.
+    Tags,
+}
+
+/// What data or commands pass inside a device, and for how long that has been busy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stage {
+    /// What it is.
+    pub name: String,
+    /// What it does.
+    pub kind: StageKind,
+    /// How many there are that work side by side.
+    pub of: u64,
+    /// How long all of them have been busy, since the simulation began. What is planned counts as soon as it is.
+    pub busy: Duration,
+}
+
 /// A device model: registers and firmware behind its functions.
 ///
 /// It reacts to what arrives and acts through the [`DeviceBus`] it is handed.
@@ -118,6 +140,11 @@ pub trait Device {
     fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
         let _ = port;
         Box::new(Direct::default())
+    }
+
+    /// What is inside besides the [mover](Self::data_mover) and can be full, so that counters say so. No reset sets it back.
+    fn stages(&self) -> Vec<Stage> {
+        Vec::new()
     }
 
     /// Everything a reset clears is cleared; requests under way bring no outcome any more.
@@ -186,6 +213,9 @@ impl<D: Device + ?Sized> Device for Box<D> {
     }
     fn data_mover(&self, port: PortIndex) -> Box<dyn DataMover> {
         (**self).data_mover(port)
+    }
+    fn stages(&self) -> Vec<Stage> {
+        (**self).stages()
     }
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {
         (**self).reset(bus, reset);

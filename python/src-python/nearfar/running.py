@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import _nearfar
 from ._nearfar import Table
@@ -204,16 +204,27 @@ def compare(
     where = (library or Library())._with(texts)
     command = call("compare", folders, machine=machine_name, card=card_name, set=set, sample=sample)
     rest = (machine_name, card_name, (sockets, iommu), *given, files, sample, held_out, seed, command)
+    done = _tables("compare", where, [(folder, *rest) for folder in folders], client, jobs, progress)
+    records, families, provenance, notes, problems = zip(*done)
+    joined = _nearfar.Records.joined
+    return Comparison(joined(list(records)), joined(list(families)), _together(provenance), sum(notes, []), sum(problems, []))
+
+
+def _tables(
+    what: str,
+    where: Library,
+    tasks: Sequence[tuple[Any, ...]],
+    client: Client | str | None,
+    jobs: int | None,
+    progress: bool | Tell | None,
+) -> list[Any]:
+    """What the module's function `what` makes of each task: here, or by a Dask cluster."""
     with shown(progress) as tell:
         if client is not None:
             from .cluster import all_tables
 
-            done = all_tables(client, "compare", where, [(folder, *rest) for folder in folders], tell)
-        else:
-            done = [_nearfar.compare(where._native(), folder, *rest, jobs, tell) for folder in folders]
-    records, families, provenance, notes, problems = zip(*done)
-    joined = _nearfar.Records.joined
-    return Comparison(joined(list(records)), joined(list(families)), _together(provenance), sum(notes, []), sum(problems, []))
+            return all_tables(client, what, where, tasks, tell)
+        return [getattr(_nearfar, what)(where._native(), *task, jobs, tell) for task in tasks]
 
 
 def _together(provenances: Sequence[str]) -> str:
@@ -309,13 +320,7 @@ def ablate(
     for group in all:
         file = os.path.join(os.path.abspath(state), os.path.basename(os.path.normpath(group[0])) + ".json")
         tasks.append((group, None, list(figures), list(refit), file, seed, call("ablate", group, figures=list(figures))))
-    with shown(progress) as tell:
-        if client is not None:
-            from .cluster import all_tables
-
-            done = all_tables(client, "ablate", where, tasks, tell)
-        else:
-            done = [_nearfar.ablate(where._native(), *task, jobs, tell) for task in tasks]
+    done = _tables("ablate", where, tasks, client, jobs, progress)
     return Results(_nearfar.Records.joined([one[0] for one in done]), _together([one[2] for one in done]))
 
 
@@ -340,13 +345,7 @@ def leave_one_out(
     folders = _folders(directories)
     where = library or Library()
     tasks = [(folder, folders, sample, seed, call("leave_one_out", folders, sample=sample)) for folder in folders]
-    with shown(progress) as tell:
-        if client is not None:
-            from .cluster import all_tables
-
-            done = all_tables(client, "leave_out", where, tasks, tell)
-        else:
-            done = [_nearfar.leave_out(where._native(), *task, jobs, tell) for task in tasks]
+    done = _tables("leave_out", where, tasks, client, jobs, progress)
     return Results(_nearfar.Records.joined([one[0] for one in done]), _together([one[1] for one in done]))
 
 
@@ -365,9 +364,10 @@ def trace(
 ) -> Table:
     """What passes the links, packet by packet: a table in Arrow's layout.
 
-    Columns: `packet`, `link`, `direction` (`down` leads away from the root), `time_ns` and `duration_ns` (nanoseconds after the
-    first packet), `type`, `requester`, `completer`, `status`, `credit_class`, `sequence`, `tag`, `address` (signed 64 bits),
-    `length_bytes`, `byte_count`, `credit_headers`, `credit_data` (units of 16 B), `wire_bytes`, `payload` (bytes).
+    The columns are those of `nearfar trace --csv`, each with nothing where a packet has no such field: `packet`, `link`, `direction`
+    (`down` leads away from the root), `time_ns` (nanoseconds after the first packet), `duration_ns`, `type`, `sequence`,
+    `requester`, `tag`, `address` (signed 64 bits), `length_bytes`, `status`, `byte_count`, `credit_class`, `credit_headers`,
+    `credit_data` (units of 16 B), `wire_bytes`, `payload` and `bytes` (bytes), and others.
 
     `run` is which run of pcie-bench, `links` are slots as `nearfar trace --link` takes them, `packets` how many, 0 for all until
     the end, `types` such as `"MRd,CplD"`. Raises as `run` of the module does.

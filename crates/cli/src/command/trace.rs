@@ -163,25 +163,14 @@ fn show(
 
 /// The fields that a packet has; numbers as numbers.
 fn json_row(row: &Row<'_>) -> serde_json::Value {
-    const NUMBERS: [&str; 11] = [
-        "packet",
-        "time_ns",
-        "duration_ns",
-        "sequence",
-        "traffic_class",
-        "tag",
-        "length_bytes",
-        "byte_count",
-        "credit_headers",
-        "credit_data",
-        "wire_bytes",
-    ];
-    let fields = csv::COLUMNS.into_iter().zip(csv::fields(row)).filter(|(_, value)| !value.is_empty());
+    let json = |value: csv::Value<'_>| match value {
+        csv::Value::Integer(number) => number.into(),
+        csv::Value::Time(time) => time.as_ns_f64().into(),
+        other => other.to_string().into(),
+    };
+    let fields = csv::COLUMNS.into_iter().zip(csv::values(row));
     fields
-        .map(|(name, value)| match (NUMBERS.contains(&name), value.parse::<serde_json::Number>()) {
-            (true, Ok(number)) => (name.to_owned(), number.into()),
-            _ => (name.to_owned(), value.into()),
-        })
+        .filter_map(|((name, _), value)| Some((name.to_owned(), json(value?))))
         .collect::<serde_json::Map<_, _>>()
         .into()
 }

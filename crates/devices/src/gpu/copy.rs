@@ -5,8 +5,8 @@
 use std::cell::RefCell;
 
 use engine::Completer;
-use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, Token};
-use units::Iova;
+use platform::device::{DeviceBus, Dma, DmaAttributes, DmaError, FunctionIndex, Stage, StageKind, Token};
+use units::{Duration, Iova, Time};
 
 use super::memory::Memory;
 
@@ -37,6 +37,8 @@ struct Job {
     begun: u64,
     /// Requests under way.
     open: u32,
+    /// Since when it could read on, had it a tag.
+    lacks_tag: Option<Time>,
     failed: bool,
     done: Completer<Result<(), DmaError>>,
 }
@@ -46,6 +48,8 @@ struct Engine {
     job: Option<Job>,
     /// Counts jobs: what comes of one before the last belongs to nobody.
     number: u32,
+    /// For how long its copies have waited for tags.
+    waited: Duration,
 }
 
 /// All of them.
@@ -77,6 +81,17 @@ impl CopyEngines {
         drop(dropped);
     }
 
+    /// For how long each has waited for tags.
+    pub fn stages(&self) -> Vec<Stage> {
+        let stage = |(number, engine): (usize, &Engine)| Stage {
+            name: format!("copy{number}-tags"),
+            kind: StageKind::Tags,
+            of: 1,
+            busy: engine.waited,
+        };
+        self.engines.borrow().iter().enumerate().map(stage).collect()
+    }
+
     /// Hands an engine a copy; it begins at the next [`go`](Self::go).
     pub fn start(
         &self,
@@ -87,7 +102,7 @@ impl CopyEngines {
     ) {
         let engine = &mut self.engines.borrow_mut()[engine];
         engine.number = engine.number.wrapping_add(1) & 0xffff;
-        engine.job = Some(Job { from, to, bytes, begun: 0, open: 0, failed: false, done });
+        engine.job = Some(Job { from, to, bytes, begun: 0, open: 0, lacks_tag: None, failed: false, done });
     }
 
     /// Lets engines go on that have been given something. Returns whether one of them has ended.
@@ -102,6 +117,7 @@ impl CopyEngines {
         let engine = &mut engines[index];
         let Some(job) = &mut engine.job else { return false };
         let token = COPY | (index as u64) << 48 | u64::from(engine.number) << 32;
+        engine.waited += job.lacks_tag.take().map_or(Duration::ZERO, |since| bus.now().since(since));
         while !job.failed && job.begun < job.bytes {
             let left = job.bytes - job.begun;
             match (job.from, job.to) {
@@ -126,6 +142,10 @@ impl CopyEngines {
                     memory.borrow_mut().copy(to, from, job.bytes);
                     job.begun = job.bytes;
                     continue;
+                }
+                (Side::Bus(_), _) => {
+                    job.lacks_tag = Some(bus.now());
+                    break;
                 }
                 _ => break,
             }

@@ -23,7 +23,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use engine::{JoinHandle, Notify};
-use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
+use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Stage, Token};
 use platform::mover::DataMover;
 use units::Duration;
 use wire::gpu::{self as regs, MEMORY_BAR, WindowKind};
@@ -268,6 +268,10 @@ impl Device for Gpu {
 
     fn data_mover(&self, _: PortIndex) -> Box<dyn DataMover> {
         Box::new(Mover::new(self.chip.params.write_rate))
+    }
+
+    fn stages(&self) -> Vec<Stage> {
+        self.chip.copies.stages()
     }
 
     fn reset(&mut self, bus: &mut dyn DeviceBus, _: Reset) {

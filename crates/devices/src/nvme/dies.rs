@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use engine::Rng;
+use platform::device::{Stage, StageKind};
 use units::{Bytes, Duration, Time};
 
 use super::flash::{Chores, Translation};
@@ -14,17 +15,21 @@ use super::unmapped::Unmapped;
 
 /// A channel: when it is taken, in order, without overlaps.
 #[derive(Default)]
-struct Channel(VecDeque<(Time, Time)>);
+struct Channel {
+    taken: VecDeque<(Time, Time)>,
+    busy: Duration,
+}
 
 impl Channel {
     /// Takes it for so long in the first gap after `ready`. Returns the end.
     fn take(&mut self, now: Time, ready: Time, length: Duration) -> Time {
-        while self.0.front().is_some_and(|&(_, end)| end <= now) {
-            self.0.pop_front();
+        self.busy += length;
+        while self.taken.front().is_some_and(|&(_, end)| end <= now) {
+            self.taken.pop_front();
         }
         let mut start = ready.max(now);
-        let mut place = self.0.len();
-        for (n, &(begin, end)) in self.0.iter().enumerate() {
+        let mut place = self.taken.len();
+        for (n, &(begin, end)) in self.taken.iter().enumerate() {
             if start + length <= begin {
                 place = n;
                 break;
@@ -32,10 +37,10 @@ impl Channel {
             start = start.max(end);
         }
         let end = start + length;
-        match place.checked_sub(1).and_then(|before| self.0.get_mut(before)) {
+        match place.checked_sub(1).and_then(|before| self.taken.get_mut(before)) {
             // Neighbours are one.
             Some(before) if before.1 == start => before.1 = end,
-            _ => self.0.insert(place, (start, end)),
+            _ => self.taken.insert(place, (start, end)),
         }
         end
     }
@@ -48,6 +53,8 @@ struct Die {
     array: Time,
     /// When its register is.
     register: Time,
+    /// How long its array has worked.
+    busy: Duration,
     /// Where flash keeps what, once it has been filled.
     flash: Option<Translation>,
 }
@@ -106,6 +113,7 @@ impl Dies {
             let carried = self.timing.channel.time_for(Bytes::new(bytes));
             let end = self.channels[channel].take(now, fetched, carried);
             (die.array, die.register) = (fetched, end);
+            die.busy += self.timing.read;
             reached += bytes;
             last = last.max(end);
             ready.push((reached, last));
@@ -121,6 +129,7 @@ impl Dies {
             let there = self.channels[channel].take(now, now, carried);
             let die = &mut self.dies[die];
             die.array = die.array.max(there) + self.timing.program;
+            die.busy += self.timing.program;
             due = due.max(die.array);
             let Some(flash) = &mut die.flash else { continue };
             let fresh = self.unmapped.remove(number);
@@ -130,9 +139,10 @@ impl Dies {
             let carried = self.timing.channel.time_for(unit) + self.timing.channel_write.time_for(unit);
             for _ in 0..moves {
                 self.channels[channel].take(now, now, carried);
-                die.array = die.array + self.timing.read + self.timing.program;
             }
-            die.array += erase;
+            let chores = (self.timing.read + self.timing.program) * u64::from(moves) + erase;
+            die.array += chores;
+            die.busy += chores;
         }
         due
     }
@@ -159,9 +169,23 @@ impl Dies {
         });
     }
 
+    /// Channels and dies, and how long they have worked.
+    pub fn stages(&self) -> [Stage; 2] {
+        let stage = |name: &str, of: usize, busy| Stage {
+            name: name.to_owned(),
+            kind: StageKind::Server,
+            of: of as u64,
+            busy,
+        };
+        [
+            stage("channels", self.channels.len(), self.channels.iter().map(|channel| channel.busy).sum()),
+            stage("dies", self.dies.len(), self.dies.iter().map(|die| die.busy).sum()),
+        ]
+    }
+
     /// Everything under way is over.
     pub fn stop(&mut self, now: Time) {
-        self.channels.iter_mut().for_each(|channel| channel.0.clear());
+        self.channels.iter_mut().for_each(|channel| channel.taken.clear());
         self.dies.iter_mut().for_each(|die| (die.array, die.register) = (now, now));
     }
 }

@@ -2,7 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use units::{Bytes, Time};
+use platform::device::{Stage, StageKind};
+use units::{Bytes, Duration, Time};
 use wire::nvme::log::SmartLog;
 
 use super::faults::Faults;
@@ -38,6 +39,10 @@ pub(super) struct Drive {
     pub smart: RefCell<SmartLog>,
     /// When the path between link and media is free.
     data_free: Cell<Time>,
+    /// For how long it has been taken.
+    data_busy: Cell<Duration>,
+    /// How many commands have begun.
+    begun: Cell<u64>,
 }
 
 impl Drive {
@@ -63,6 +68,8 @@ impl Drive {
             faults: RefCell::default(),
             smart: RefCell::new(smart),
             data_free: Cell::new(Time::ZERO),
+            data_busy: Cell::default(),
+            begun: Cell::default(),
             params,
         }
     }
@@ -75,9 +82,24 @@ impl Drive {
 
     /// Reserves the data path for `bytes`. Returns when they are through.
     pub fn pass(&self, now: Time, bytes: u64) -> Time {
-        let through =
-            self.data_free.get().max(now) + self.params.timing.data_path.time_for(Bytes::new(bytes));
+        let takes = self.params.timing.data_path.time_for(Bytes::new(bytes));
+        let through = self.data_free.get().max(now) + takes;
         self.data_free.set(through);
+        self.data_busy.set(self.data_busy.get() + takes);
         through
+    }
+
+    /// What is full when the drive is.
+    pub fn stages(&self) -> Vec<Stage> {
+        let stage = |name: &str, of, busy| Stage { name: name.to_owned(), kind: StageKind::Server, of, busy };
+        let begun = self.params.timing.command_interval * self.begun.get();
+        let own =
+            [stage("commands", self.params.ports.into(), begun), stage("data-path", 1, self.data_busy.get())];
+        [&own[..], &self.store.borrow().stages()].concat()
+    }
+
+    /// A controller begins with a command.
+    pub fn begin(&self) {
+        self.begun.set(self.begun.get() + 1);
     }
 }

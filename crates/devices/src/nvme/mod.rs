@@ -34,7 +34,7 @@ mod unmapped;
 
 use std::rc::Rc;
 
-use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Token};
+use platform::device::{BarAccess, Device, DeviceBus, DmaError, Function, PortIndex, Reset, Stage, Token};
 use units::Duration;
 use wire::nvme::registers::{self as regs, MemoryBufferControl, MemoryBufferLocation, MemoryBufferSize};
 use wire::nvme::{AdminQueues, CLASS, Capabilities, Configuration};
@@ -249,6 +249,10 @@ impl Device for Nvme {
         (0..self.drive.params.ports)
             .map(|port| Function { port: PortIndex(port), config: self.config.clone() })
             .collect()
+    }
+
+    fn stages(&self) -> Vec<Stage> {
+        self.drive.stages()
     }
 
     fn reset(&mut self, bus: &mut dyn DeviceBus, reset: Reset) {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use engine::{Rng, Seed};
+use platform::device::Stage;
 use units::Time;
 
 use super::dies::Dies;
@@ -51,6 +52,11 @@ impl Store {
             volatile: params.volatile_buffer,
             rng: Seed::new(params.seed).component("nvme/power-cut"),
         }
+    }
+
+    /// What of the media works, and for how long it has.
+    pub fn stages(&self) -> [Stage; 2] {
+        self.dies.stages()
     }
 
     /// Reserves what reading takes. Says of each piece how far the data reaches with it, and when it is there.

@@ -178,14 +178,20 @@ impl Controller {
 
     /// Takes what has completed in a queue; says how much that was.
     pub(super) fn reap(&self, cpu: &Cpu, queue: &Queue) -> usize {
+        let _part = cpu.book(Part::Driver);
+        self.look(cpu, queue)
+    }
+
+    /// As [`reap`](Self::reap), on the account of who looks where nothing has come.
+    fn look(&self, cpu: &Cpu, queue: &Queue) -> usize {
         // Of a controller that was given up all has been taken back, perhaps the rings, too.
         if self.state.get() == State::Dead {
             return 0;
         }
-        let _part = cpu.book(Part::Driver);
         cpu.work(self.options.costs.look);
         let reaped = queue.reap(cpu, &self.registers);
         let found = reaped.ended.len() + reaped.unknown as usize;
+        let _part = cpu.book(Part::Driver);
         self.count(|c| {
             c.completions += reaped.ended.len() as u64;
             c.unknown_completions += reaped.unknown;
@@ -295,7 +301,8 @@ impl BlockDriver for Namespace {
     fn poll(&self, cpu: &Cpu, queue: u16) -> usize {
         let Some(controller) = self.controller.upgrade() else { return 0 };
         let queue = controller.queues.borrow().get(usize::from(queue)).cloned();
-        queue.map_or(0, |queue| controller.reap(cpu, &queue))
+        let _part = cpu.book(Part::Poll);
+        queue.map_or(0, |queue| controller.look(cpu, &queue))
     }
 
     fn timed_out(self: Rc<Self>, cpu: &Cpu, queue: u16, tag: u16) {

@@ -148,7 +148,8 @@ impl BlockFile for OpenFile {
     }
 
     fn poll(&self, cpu: &Cpu) -> usize {
-        let _part = self.device.system_call(cpu);
+        let _part = cpu.book(Part::Poll);
+        cpu.work(self.device.base.costs().syscall);
         match self.device.requests.driver() {
             Ok(driver) => driver.poll(cpu, driver.queue_for(cpu.id())),
             Err(_) => 0,

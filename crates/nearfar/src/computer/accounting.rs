@@ -76,6 +76,7 @@ pub(crate) fn part_name(part: Part) -> &'static str {
         Part::Memory => "memory",
         Part::Copy => "copy",
         Part::Virt => "virt",
+        Part::Poll => "poll",
     }
 }
 

@@ -9,7 +9,7 @@ use hardware::memory::{ByCause, CacheCounters, Cause, LINE, MemorySystem};
 use hardware::root::HostId;
 use kernel::Kernel;
 use platform::cpu::{CpuId, Part};
-use platform::device::{FunctionIndex, PortIndex};
+use platform::device::{FunctionIndex, PortIndex, StageKind};
 use platform::ethernet::EthernetPort;
 use units::{Bytes, Duration, Time};
 use virt::net::{Network, Vnic};
@@ -157,7 +157,9 @@ impl Reading {
             for part in Part::ALL {
                 self.time(format!("core{core}/busy/{}", crate::computer::part_name(part)), times.of(part));
             }
-            self.used(Kind::Core, format!("core{core}"), 1, times.total().as_ps().into());
+            // A core that polls waits for others.
+            let works = times.total() - times.of(Part::Poll);
+            self.used(Kind::Core, format!("core{core}"), 1, works.as_ps().into());
         }
         let irqs = kernel.irq_counters();
         self.add("kernel/interrupts/handled".into(), Unit::Events, irqs.handled);
@@ -300,6 +302,15 @@ impl Reading {
             self.direction(&name, "up", link.counters(Side::Downstream));
             self.direction(&name, "down", link.counters(Side::Upstream));
             self.requester(&name, endpoint.core.requester(port));
+        }
+        for stage in endpoint.device().stages() {
+            let (name, what) = match stage.kind {
+                StageKind::Server => ("busy/", Kind::Device),
+                StageKind::Tags => ("waited-for-", Kind::Tags),
+            };
+            self.time(format!("{}/{name}{}", place.name, stage.name), stage.busy);
+            let at = format!("{}/{}", place.name, stage.name);
+            self.used(what, at, stage.of, stage.busy.as_ps().into());
         }
     }
 

@@ -1,141 +1,190 @@
 //! Packets as comma-separated values: every field of every header, so that the bytes can be put together again.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use units::Duration;
 use wire::pcie::tlp::{AddressType, Common, Message};
 use wire::pcie::{Dllp, TlpKind};
 
 use super::row::{Decoded, Row};
 
-/// The columns. Times in nanoseconds after T0, lengths in bytes, identifiers and byte enables in hexadecimal.
-pub const COLUMNS: [&str; 28] = [
-    "packet",
-    "link",
-    "direction",
-    "time_ns",
-    "duration_ns",
-    "type",
-    "sequence",
-    "traffic_class",
-    "attributes",
-    "requester",
-    "tag",
-    "completer",
-    "target",
-    "address",
-    "length_bytes",
-    "first_be",
-    "last_be",
-    "status",
-    "byte_count",
-    "lower_address",
-    "message",
-    "credit_class",
-    "credit_headers",
-    "credit_data",
-    "wire_bytes",
-    "payload",
-    "remark",
-    "bytes",
+/// What a column holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// A whole number.
+    Integer,
+    /// A time in nanoseconds, with three digits behind the point.
+    Time,
+    /// A whole number that people read in hexadecimal.
+    Hex,
+    /// Words.
+    Text,
+    /// Bytes.
+    Bytes,
+}
+
+/// The columns. Times are after T0, lengths in bytes.
+pub const COLUMNS: [(&str, Holds); 28] = [
+    ("packet", Holds::Integer),
+    ("link", Holds::Text),
+    ("direction", Holds::Text),
+    ("time_ns", Holds::Time),
+    ("duration_ns", Holds::Time),
+    ("type", Holds::Text),
+    ("sequence", Holds::Integer),
+    ("traffic_class", Holds::Integer),
+    ("attributes", Holds::Text),
+    ("requester", Holds::Text),
+    ("tag", Holds::Integer),
+    ("completer", Holds::Text),
+    ("target", Holds::Text),
+    ("address", Holds::Hex),
+    ("length_bytes", Holds::Integer),
+    ("first_be", Holds::Text),
+    ("last_be", Holds::Text),
+    ("status", Holds::Text),
+    ("byte_count", Holds::Integer),
+    ("lower_address", Holds::Hex),
+    ("message", Holds::Text),
+    ("credit_class", Holds::Text),
+    ("credit_headers", Holds::Integer),
+    ("credit_data", Holds::Integer),
+    ("wire_bytes", Holds::Integer),
+    ("payload", Holds::Bytes),
+    ("remark", Holds::Text),
+    ("bytes", Holds::Bytes),
 ];
+
+/// What a packet has in a column.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Value<'a> {
+    /// Of a column of whole numbers.
+    Integer(u64),
+    /// Of a column of times.
+    Time(Duration),
+    /// Of a column of numbers in hexadecimal.
+    Hex(u64),
+    /// Of a column of words.
+    Text(Cow<'a, str>),
+    /// Of a column of bytes.
+    Bytes(&'a [u8]),
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Integer(number) => number.fmt(f),
+            Self::Time(time) => write!(f, "{}.{:03}", time.as_ps() / 1000, time.as_ps() % 1000),
+            Self::Hex(number) => write!(f, "{number:#x}"),
+            Self::Text(text) => f.write_str(text),
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
+    }
+}
 
 /// All rows with a header line.
 pub fn table<'a>(rows: impl Iterator<Item = Row<'a>>) -> String {
-    let mut text = COLUMNS.join(",");
+    let mut text = COLUMNS.map(|(name, _)| name).join(",");
     text.push('\n');
     for row in rows {
-        text.push_str(&fields(&row).join(","));
+        let fields = values(&row).map(|value| value.map_or_else(String::new, |value| value.to_string()));
+        text.push_str(&fields.join(","));
         text.push('\n');
     }
     text
 }
 
-/// A row's values in the order of [`COLUMNS`]; empty where a packet has no such field.
-pub fn fields(row: &Row<'_>) -> [String; COLUMNS.len()] {
-    let mut fields = COLUMNS.map(|_| String::new());
-    for (column, value) in present(row).into_iter().chain([("bytes", hex(row.bytes))]) {
-        let at = COLUMNS.iter().position(|&name| name == column).expect("a column of the table");
-        fields[at] = value;
+/// A row's values in the order of [`COLUMNS`]; nothing where a packet has no such field.
+pub fn values<'r>(row: &'r Row<'_>) -> [Option<Value<'r>>; COLUMNS.len()] {
+    let mut values = COLUMNS.map(|_| None);
+    for (column, value) in present(row).into_iter().chain([("bytes", Value::Bytes(row.bytes))]) {
+        let at = COLUMNS.iter().position(|&(name, _)| name == column).expect("a column of the table");
+        values[at] = Some(value);
     }
-    fields
+    values
 }
 
 /// The fields that a packet has, but for its bytes as a whole.
-pub(super) fn present(row: &Row<'_>) -> Vec<(&'static str, String)> {
+pub(super) fn present<'r>(row: &'r Row<'_>) -> Vec<(&'static str, Value<'r>)> {
     let mut fields = Vec::with_capacity(COLUMNS.len());
-    let mut set = |column: &'static str, value: String| {
-        if !value.is_empty() {
+    let mut set = |column: &'static str, value: Value<'r>| {
+        if !matches!(&value, Value::Text(text) if text.is_empty()) && value != Value::Bytes(&[]) {
             fields.push((column, value));
         }
     };
-    set("packet", row.number.to_string());
-    set("link", row.link.to_owned());
-    set("direction", row.direction().to_owned());
-    set("time_ns", nanoseconds(row.since_t0.as_ps()));
-    set("duration_ns", nanoseconds(row.duration.as_ps()));
-    set("type", row.kind());
-    set("wire_bytes", row.wire_bytes.to_string());
+    let number = |number: u32| Value::Integer(number.into());
+    let words = |text: String| Value::Text(text.into());
+    set("packet", Value::Integer(row.number as u64));
+    set("link", Value::Text(row.link.into()));
+    set("direction", Value::Text(row.direction().into()));
+    set("time_ns", Value::Time(row.since_t0));
+    set("duration_ns", Value::Time(row.duration));
+    set("type", words(row.kind()));
+    set("wire_bytes", Value::Integer(row.wire_bytes));
     match &row.decoded {
         Decoded::Tlp { sequence, tlp, payload, digest, intact } => {
-            set("sequence", sequence.to_string());
-            set("traffic_class", tlp.common.traffic_class.to_string());
-            set("attributes", attributes(&tlp.common));
+            set("sequence", number(sequence.get().into()));
+            set("traffic_class", number(tlp.common.traffic_class.into()));
+            set("attributes", words(attributes(&tlp.common)));
             let (class, headers, data) = tlp.credits();
-            set("credit_class", CLASSES[class.index()].to_owned());
-            set("credit_headers", headers.to_string());
-            set("credit_data", data.to_string());
-            set("payload", hex(payload));
-            set("requester", tlp.requester().to_string());
-            set("tag", tlp.tag().to_string());
+            set("credit_class", Value::Text(CLASSES[class.index()].into()));
+            set("credit_headers", number(headers.into()));
+            set("credit_data", number(data.into()));
+            set("payload", Value::Bytes(payload));
+            set("requester", words(tlp.requester().to_string()));
+            set("tag", number(tlp.tag().into()));
             match &tlp.kind {
                 TlpKind::MemoryRead(r) | TlpKind::MemoryWrite(r) => {
-                    set("address", format!("{:#x}", r.address));
-                    set("length_bytes", (u32::from(r.length_dw) * 4).to_string());
-                    set("first_be", format!("{:x}", r.first_be));
-                    set("last_be", format!("{:x}", r.last_be));
+                    set("address", Value::Hex(r.address));
+                    set("length_bytes", number(u32::from(r.length_dw) * 4));
+                    set("first_be", words(format!("{:x}", r.first_be)));
+                    set("last_be", words(format!("{:x}", r.last_be)));
                 }
                 TlpKind::IoRead(r) | TlpKind::IoWrite(r) => {
-                    set("address", format!("{:#x}", r.address));
-                    set("length_bytes", "4".to_owned());
-                    set("first_be", format!("{:x}", r.first_be));
+                    set("address", Value::Hex(r.address.into()));
+                    set("length_bytes", number(4));
+                    set("first_be", words(format!("{:x}", r.first_be)));
                 }
                 TlpKind::ConfigRead(r) | TlpKind::ConfigWrite(r) => {
-                    set("target", r.target.to_string());
-                    set("address", format!("{:#x}", r.register));
-                    set("length_bytes", "4".to_owned());
-                    set("first_be", format!("{:x}", r.first_be));
+                    set("target", words(r.target.to_string()));
+                    set("address", Value::Hex(r.register.into()));
+                    set("length_bytes", number(4));
+                    set("first_be", words(format!("{:x}", r.first_be)));
                 }
                 TlpKind::Completion(c) | TlpKind::CompletionData(c) => {
-                    set("completer", c.completer.to_string());
-                    set("length_bytes", (u32::from(c.length_dw) * 4).to_string());
-                    set("status", c.status.to_string());
-                    set("byte_count", c.byte_count.to_string());
-                    set("lower_address", format!("{:#x}", c.lower_address));
+                    set("completer", words(c.completer.to_string()));
+                    set("length_bytes", number(u32::from(c.length_dw) * 4));
+                    set("status", words(c.status.to_string()));
+                    set("byte_count", number(c.byte_count.into()));
+                    set("lower_address", Value::Hex(c.lower_address.into()));
                 }
                 TlpKind::Message(m) => {
-                    set("length_bytes", (u32::from(m.length_dw) * 4).to_string());
-                    set("message", message(m));
+                    set("length_bytes", number(u32::from(m.length_dw) * 4));
+                    set("message", words(message(m)));
                 }
             }
             let mut remarks = Vec::new();
             if !digest.is_empty() {
-                remarks.push(format!("ECRC {}", hex(digest)));
+                remarks.push(format!("ECRC {}", Value::Bytes(digest)));
             }
             if !intact {
                 remarks.push("bad LCRC".to_owned());
             }
-            set("remark", remarks.join("; "));
+            set("remark", words(remarks.join("; ")));
         }
         Decoded::Dllp(dllp) => match dllp {
-            Dllp::Ack(sequence) | Dllp::Nak(sequence) => set("sequence", sequence.to_string()),
+            Dllp::Ack(sequence) | Dllp::Nak(sequence) => set("sequence", number(sequence.get().into())),
             Dllp::FlowControl(fc) => {
-                set("credit_class", CLASSES[fc.class.index()].to_owned());
-                set("credit_headers", fc.header_credits().to_string());
-                set("credit_data", fc.data_credits().to_string());
+                set("credit_class", Value::Text(CLASSES[fc.class.index()].into()));
+                set("credit_headers", number(fc.header_credits()));
+                set("credit_data", number(fc.data_credits()));
             }
-            other => set("remark", other.to_string()),
+            other => set("remark", words(other.to_string())),
         },
         Decoded::Malformed { why, bytes } => {
-            set("payload", hex(bytes));
-            set("remark", why.replace(',', ";"));
+            set("payload", Value::Bytes(bytes));
+            set("remark", words(why.replace(',', ";")));
         }
     }
     fields
@@ -143,17 +192,6 @@ pub(super) fn present(row: &Row<'_>) -> Vec<(&'static str, String)> {
 
 /// Posted, non-posted, completion.
 const CLASSES: [&str; 3] = ["P", "NP", "Cpl"];
-
-/// Nanoseconds with three digits: whole picoseconds.
-fn nanoseconds(ps: u64) -> String {
-    format!("{}.{:03}", ps / 1000, ps % 1000)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |value: u8| char::from(DIGITS[usize::from(value & 15)]);
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte)]).collect()
-}
 
 /// `RO NS IDO EP TD AT=translated`, those that are set.
 fn attributes(common: &Common) -> String {
@@ -164,5 +202,5 @@ fn attributes(common: &Common) -> String {
 
 /// Routing (0 to 5), code and the header's last eight bytes.
 fn message(message: &Message) -> String {
-    format!("{} {:02x} {}", message.routing as u8, message.code.0, hex(&message.content))
+    format!("{} {:02x} {}", message.routing as u8, message.code.0, Value::Bytes(&message.content))
 }

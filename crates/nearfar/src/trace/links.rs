@@ -8,7 +8,7 @@ use units::Time;
 use wire::pcie::{Bdf, TlpKind};
 
 use super::Capture;
-use super::csv;
+use super::csv::{self, Value};
 use super::row::{Decoded, Row};
 use super::timeline::{Details, Timeline};
 
@@ -81,16 +81,16 @@ fn name(row: &Row<'_>) -> String {
 
 /// Every field that the packet has; of its data, as much as somebody reads.
 pub(super) fn details(row: &Row<'_>) -> Vec<(&'static str, String)> {
-    /// Hexadecimal digits.
-    const MOST_DATA: usize = 128;
+    /// Bytes.
+    const MOST_DATA: usize = 64;
     let mut fields = csv::present(row);
     // Name, track and length say these.
     fields.retain(|(name, _)| !matches!(*name, "link" | "direction" | "type" | "duration_ns"));
-    for (name, value) in &mut fields {
-        if *name == "payload" && value.len() > MOST_DATA {
-            value.truncate(MOST_DATA);
-            value.push_str("...");
+    let written = |(name, value): (&'static str, Value<'_>)| match value {
+        Value::Bytes(data) if data.len() > MOST_DATA => {
+            (name, format!("{}...", Value::Bytes(&data[..MOST_DATA])))
         }
-    }
-    fields
+        value => (name, value.to_string()),
+    };
+    fields.into_iter().map(written).collect()
 }

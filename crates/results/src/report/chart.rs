@@ -87,18 +87,15 @@ impl Chart {
     pub fn to_csv(&self) -> String {
         let mut text = String::from("curve,kind,x,y,low,high\r\n");
         for curve in &self.curves {
+            let label = match curve.label.contains([',', '"', '\n']) {
+                true => format!("\"{}\"", curve.label.replace('"', "\"\"")),
+                false => curve.label.clone(),
+            };
             for (kind, samples) in [("simulated", &curve.simulated), ("measured", &curve.measured)] {
                 for s in samples {
                     let optional = |v: Option<f64>| v.map_or_else(String::new, |v| v.to_string());
-                    let label = curve.label.replace('"', "\"\"");
-                    let row = format!(
-                        "\"{label}\",{kind},{},{},{},{}\r\n",
-                        s.x,
-                        s.y,
-                        optional(s.low),
-                        optional(s.high)
-                    );
-                    text.push_str(&row);
+                    let (low, high) = (optional(s.low), optional(s.high));
+                    text.push_str(&format!("{label},{kind},{},{},{low},{high}\r\n", s.x, s.y));
                 }
             }
         }

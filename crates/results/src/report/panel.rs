@@ -20,7 +20,6 @@ const RIGHT: u32 = 14;
 /// Colours that the page replaces by its theme's.
 const TEXT: RGBColor = RGBColor(2, 0, 0);
 const GRID: RGBColor = RGBColor(2, 0, 1);
-const GROUND: RGBColor = RGBColor(2, 0, 2);
 /// How many colours the theme has for lines.
 const COLOURS: usize = 8;
 /// Curves that are apart by more than this factor have no even axis in common on which both say something.
@@ -149,22 +148,28 @@ impl<'a> Panel<'a> {
             Scale::Linear => even_ticks(if chart.from_zero { y_low.min(0.0) } else { y_low }, y_high),
             scale => (y_low.floor(), y_high.ceil(), ticks(y_low.floor(), y_high.ceil(), scale)),
         };
-        let (mut svg, mut told) = (String::new(), Vec::new());
+        let (mut svg, mut told, mut rings) = (String::new(), Vec::new(), String::new());
         let x = Ticked { range: self.x.clone(), ticks: x_ticks };
         let y = Ticked { range: y_low..y_high, ticks: y_ticks };
-        let drawn = self.draw(&mut svg, &mut told, x, y);
+        let drawn = self.draw(&mut svg, &mut told, &mut rings, x, y);
         // A string takes everything: drawing into one cannot fail.
         drawn.ok()?;
-        let values: String = told.iter().filter(|_| points_tell).map(Told::to_svg).collect();
-        let svg = svg.replacen("</svg>", &format!("{values}</svg>"), 1);
+        let mut more = rings;
+        if points_tell && !told.is_empty() {
+            let values: String = told.iter().map(Told::to_svg).collect();
+            more += &format!("<g fill=\"none\" pointer-events=\"all\">\n{values}</g>\n");
+        }
+        let svg = svg.replacen("</svg>", &format!("{more}</svg>"), 1);
         Some(themed(&svg, &chart.title, self.height))
     }
 
-    /// Draws, and adds to `told` what each point is.
+    /// Draws, and adds to `told` what each point is and to `rings` what was measured: apart, since there are many of them, and one
+    /// by one each would take several times as many letters.
     fn draw(
         &self,
         svg: &mut String,
         told: &mut Vec<Told>,
+        rings: &mut String,
         x: Ticked,
         y: Ticked,
     ) -> Result<(), Box<dyn std::error::Error>> {
@@ -238,13 +243,17 @@ impl<'a> Panel<'a> {
                     chart.draw_series(DashedLineSeries::new(middle(), dash, gap, style))?;
                 }
             }
+            let measured = line.curves.iter().flat_map(|curve| self.within(&curve.measured));
             let ring = |s: &Sample| {
-                EmptyElement::at(at(s))
-                    + Circle::new((0, 0), 4, GROUND.filled())
-                    + Circle::new((0, 0), 4, colour.stroke_width(2))
+                let (x, y) = chart.backend_coord(&at(s));
+                format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"4\"/>\n")
             };
-            for curve in &line.curves {
-                chart.draw_series(self.within(&curve.measured).map(ring))?;
+            let drawn: String = measured.map(ring).collect();
+            if !drawn.is_empty() {
+                let colour = n % COLOURS;
+                *rings += &format!(
+                    "<g fill=\"var(--card)\" stroke=\"var(--curve-{colour})\" stroke-width=\"2\">\n{drawn}</g>\n"
+                );
             }
             if line.curves.iter().all(|curve| curve.measured.is_empty()) {
                 let size = if of.names.is_empty() { 2 } else { 6 };
@@ -356,9 +365,7 @@ impl Told {
     fn to_svg(&self) -> String {
         let text = escaped(&self.text);
         let (x, y) = self.at;
-        format!(
-            "<circle cx=\"{x}\" cy=\"{y}\" r=\"9\" fill=\"none\" pointer-events=\"all\"><title>{text}</title></circle>\n"
-        )
+        format!("<circle cx=\"{x}\" cy=\"{y}\" r=\"9\"><title>{text}</title></circle>\n")
     }
 }
 
@@ -374,11 +381,17 @@ fn themed(svg: &str, title: &str, height: u32) -> String {
     for i in 0..COLOURS {
         themed = themed.replace(&format!("#0100{i:02X}"), &format!("var(--curve-{i})"));
     }
-    for (marker, variable) in [("#020000", "--muted"), ("#020001", "--grid"), ("#020002", "--card")] {
+    for (marker, variable) in [("#020000", "--muted"), ("#020001", "--grid")] {
         themed = themed.replace(marker, &format!("var({variable})"));
     }
+    // What all texts have stands once, and what SVG takes for granted not at all: a page has tens of drawings.
+    let from = themed.find(" font-family").unwrap_or(themed.len());
+    let font = themed[from..].split_once(" opacity").map(|(font, _)| font.to_owned()).unwrap_or_default();
+    for needless in [&font, " opacity=\"1\"", " stroke-width=\"1\""].into_iter().filter(|n| !n.is_empty()) {
+        themed = themed.replace(needless, "");
+    }
     let fixed = format!("<svg width=\"{WIDTH}\" height=\"{height}\"");
-    themed.replacen(&fixed, &format!("<svg role=\"img\" aria-label=\"{}\"", escaped(title)), 1)
+    themed.replacen(&fixed, &format!("<svg role=\"img\" aria-label=\"{}\"{font}", escaped(title)), 1)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub mod train;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use platform::cpu::Cpu;
+use platform::cpu::{Cpu, Part};
 use platform::gpu::{GpuChannel, GpuContext, GpuFile, GpuInfo, GpuMemory};
 use platform::kernel::Kernel;
 use platform::memory::{Pages, PhysAddr, Policy};
@@ -220,6 +220,7 @@ impl Context {
     async fn wait(&self, cpu: &Cpu, number: usize, value: u64) -> Result<(), Failure> {
         let failure = |why: String| Failure(format!("cudaDeviceSynchronize: {why}"));
         let began = cpu.now();
+        let _part = cpu.book(Part::Poll);
         loop {
             cpu.cycles(stream::SPIN).await;
             if self.reached(cpu, number) >= value {

@@ -97,6 +97,7 @@ impl Controller {
             let mut state = self.state.borrow_mut();
             let start = state.next_start.max(self.port.now());
             state.next_start = start + timing.command_interval;
+            self.drive.begin();
             start
         };
         self.port.sleep_until(start + timing.decode).await;

@@ -92,8 +92,9 @@ pub(super) fn virtual_function(image: &mut Image) {
 pub(super) fn bridge(image: &mut Image) {
     image
         .rw32(BUS_NUMBERS, 0x00ff_ffff)
-        // Low digits: 32-bit I/O, 64-bit prefetchable memory.
-        .value16(IO_WINDOW, 0x0101)
+        // Low digits: 32-bit I/O, 64-bit prefetchable memory. What the I/O window is after a reset no specification says: it is shut,
+        // its limit below its base, as nobody opens it.
+        .value16(IO_WINDOW, 0x01f1)
         .rw16(IO_WINDOW, 0xf0f0)
         .rw1c16(SECONDARY_STATUS, STATUS_RW1C)
         .rw32(MEMORY_WINDOW, 0xfff0_fff0)
