@@ -24,7 +24,6 @@ pub(super) struct Buffer {
 
 /// A page of the pool.
 struct Page {
-    pages: Pages,
     /// Where the device finds it, as long as the pool is open.
     bus: Option<Iova>,
     node: Node,
@@ -106,10 +105,10 @@ impl Pool {
             return Ok(page);
         }
         let pages = self.kernel.alloc_pages(cpu, 0, Policy::Preferred(node))?;
-        let bus = self.dma.map(cpu, pages.start, pages.len(), Direction::FromDevice).inspect_err(|_| {
+        let bus = self.dma.map(cpu, pages.start, PAGE, Direction::FromDevice).inspect_err(|_| {
             self.kernel.free_pages(cpu, pages);
         })?;
-        let page = Page { pages, bus: Some(bus), node, out: 0 };
+        let page = Page { bus: Some(bus), node, out: 0 };
         self.pages.borrow_mut().insert(pages.start, page);
         Ok(pages.start)
     }
@@ -137,9 +136,9 @@ impl Pool {
     fn drop_page(&self, cpu: &Cpu, start: PhysAddr) {
         let Some(page) = self.pages.borrow_mut().remove(&start) else { return };
         if let Some(bus) = page.bus {
-            self.dma.unmap(cpu, bus, page.pages.len(), Direction::FromDevice);
+            self.dma.unmap(cpu, bus, PAGE, Direction::FromDevice);
         }
-        self.kernel.free_pages(cpu, page.pages);
+        self.kernel.free_pages(cpu, Pages { start, order: 0 });
     }
 
     /// Unmaps all pages: the device has stopped. Those of packets that others still have go when these are released.

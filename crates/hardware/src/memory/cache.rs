@@ -127,7 +127,7 @@ impl TagArray {
     #[cold]
     fn add_block(&mut self, set: u32) {
         if self.words.len() == self.words.capacity() {
-            let more = (self.sets.len() / 2).max(16);
+            let more = (self.sets.len() / 8).max(16);
             self.words.reserve_exact(more * self.stride);
             self.sets.reserve_exact(more);
         }

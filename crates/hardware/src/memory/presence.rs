@@ -55,7 +55,7 @@ pub(super) fn at<T: Copy + Default>(list: &mut Vec<T>, place: usize) -> &mut T {
 #[cold]
 fn lengthen<T: Copy + Default>(list: &mut Vec<T>, place: usize) {
     if place >= list.capacity() {
-        list.reserve_exact((place + 1 - list.len()).max(list.len() / 2));
+        list.reserve_exact((place + 1 - list.len()).max(list.len() / 8));
     }
     list.resize(place + 1, T::default());
 }

@@ -7,31 +7,37 @@ const REGION_SHIFT: u32 = 10;
 /// up. Other sockets' snoops ask, most of them for lines that a socket never had.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Regions {
-    /// One bit for each region.
-    had: Vec<u64>,
+    /// One bit for each region, in blocks that are there once one of theirs was: memory is used at its ends first.
+    blocks: Vec<Option<Box<Block>>>,
 }
+
+/// Bits of 4,096 regions, of 256 MiB.
+type Block = [u64; 64];
+const BLOCK_SHIFT: u32 = 12;
 
 impl Regions {
     /// A line of the region enters the cache.
     #[inline]
     pub(super) fn enters(&mut self, line: u64) {
         let region = line >> REGION_SHIFT;
-        let word = (region / 64) as usize;
-        if word >= self.had.len() {
-            self.had.resize(word + 1, 0);
+        let number = (region >> BLOCK_SHIFT) as usize;
+        if number >= self.blocks.len() {
+            self.blocks.resize(number + 1, None);
         }
-        self.had[word] |= 1 << (region % 64);
+        let block = self.blocks[number].get_or_insert_with(|| Box::new([0; 64]));
+        block[(region / 64 % 64) as usize] |= 1 << (region % 64);
     }
 
     /// Whether the cache may have the line.
     #[inline]
     pub(super) fn may_have(&self, line: u64) -> bool {
         let region = line >> REGION_SHIFT;
-        self.had.get((region / 64) as usize).is_some_and(|word| word >> (region % 64) & 1 == 1)
+        let block = self.blocks.get((region >> BLOCK_SHIFT) as usize).and_then(Option::as_ref);
+        block.is_some_and(|block| block[(region / 64 % 64) as usize] >> (region % 64) & 1 == 1)
     }
 
     /// The cache is empty.
     pub(super) fn clear(&mut self) {
-        self.had.fill(0);
+        self.blocks.clear();
     }
 }

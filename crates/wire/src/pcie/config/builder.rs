@@ -29,7 +29,7 @@ impl std::error::Error for ConfigError {}
 /// Collects what a function has; capabilities come to stand in the order of
 /// the calls, from 0x40 and 0x100 on.
 pub struct Builder {
-    image: Box<Image>,
+    image: Image,
     bars: [Option<Bar>; 6],
     offsets: Offsets,
     /// Where the last capability of either list is linked from, and the first free offset.
@@ -41,7 +41,7 @@ pub struct Builder {
 
 impl Builder {
     fn new(vendor: u16, device: u16, class: u32, header_type: u8) -> Self {
-        let mut image = Image::new();
+        let mut image = Image::default();
         header::common(&mut image, vendor, device, class, header_type);
         Self {
             image,

@@ -2,25 +2,28 @@
 
 use super::SIZE;
 
-/// What a function's registers are after reset and which bits can be changed.
-#[derive(Clone)]
+/// What a function's registers are after reset and which bits can be changed. Each reaches as far as something was put into it,
+/// with zeros behind: of 4 KiB most functions use some hundred bytes.
+#[derive(Clone, Default)]
 pub(super) struct Image {
     /// Values after reset.
-    pub value: [u8; SIZE],
+    pub value: Vec<u8>,
     /// RW: takes what is written.
-    pub rw: [u8; SIZE],
+    pub rw: Vec<u8>,
     /// RW1C: a written 1 clears.
-    pub rw1c: [u8; SIZE],
+    pub rw1c: Vec<u8>,
     /// Reads 0, a written 1 sets something off.
-    pub trigger: [u8; SIZE],
+    pub trigger: Vec<u8>,
     /// Keeps its value through every reset but the fundamental one.
-    pub sticky: [u8; SIZE],
+    pub sticky: Vec<u8>,
 }
 
 impl Image {
-    pub fn new() -> Box<Self> {
-        let zero = [0; SIZE];
-        Box::new(Self { value: zero, rw: zero, rw1c: zero, trigger: zero, sticky: zero })
+    /// Every register after reset.
+    pub fn all(&self) -> Box<[u8; SIZE]> {
+        let mut all = Box::new([0; SIZE]);
+        all[..self.value.len()].copy_from_slice(&self.value);
+        all
     }
 
     pub fn value8(&mut self, at: u16, value: u8) -> &mut Self {
@@ -79,12 +82,16 @@ impl Image {
     }
 }
 
-fn put<const N: usize>(array: &mut [u8; SIZE], at: u16, bytes: &[u8; N]) {
+fn put<const N: usize>(registers: &mut Vec<u8>, at: u16, bytes: &[u8; N]) {
     let at = usize::from(at);
-    array[at..at + N].copy_from_slice(bytes);
+    if registers.len() < at + N {
+        registers.resize((at + N).next_multiple_of(4), 0);
+    }
+    registers[at..at + N].copy_from_slice(bytes);
 }
 
-pub(super) fn word(bytes: &[u8; SIZE], at: u16) -> u32 {
+/// The doubleword that holds `at`; 0 behind the end.
+pub(super) fn word(registers: &[u8], at: u16) -> u32 {
     let at = usize::from(at & 0xffc);
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    registers.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |&bytes| u32::from_le_bytes(bytes))
 }

@@ -65,13 +65,13 @@ impl ConfigSpace {
         Builder::bridge(vendor, device)
     }
 
-    pub(super) fn from_parts(image: Box<Image>, bars: [Option<Bar>; 6], offsets: Offsets) -> Self {
-        Self { bytes: Box::new(image.value), image: Arc::from(image), bars, offsets }
+    pub(super) fn from_parts(image: Image, bars: [Option<Bar>; 6], offsets: Offsets) -> Self {
+        Self { bytes: image.all(), image: Arc::new(image), bars, offsets }
     }
 
     /// The doubleword that holds `offset`; all ones beyond the end.
     pub fn dword(&self, offset: u16) -> u32 {
-        if usize::from(offset) < SIZE { word(&self.bytes, offset) } else { u32::MAX }
+        if usize::from(offset) < SIZE { word(&*self.bytes, offset) } else { u32::MAX }
     }
 
     /// `len` (1, 2 or 4) bytes at `offset` as a little-endian number; all ones beyond the end or across a doubleword.
@@ -98,7 +98,7 @@ impl ConfigSpace {
         let lanes = (0..4).filter(|n| byte_enables >> n & 1 == 1).fold(0u32, |m, n| m | 0xff << (8 * n));
         let value_in = value & lanes;
         let mut rw = word(&self.image.rw, at) & lanes;
-        let old = word(&self.bytes, at);
+        let old = word(&*self.bytes, at);
         if self.offsets.power_management.is_some_and(|pm| pm + power_management::CONTROL == at)
             && matches!(PowerState::from_bits(value), PowerState::D1 | PowerState::D2)
         {
@@ -127,7 +127,7 @@ impl ConfigSpace {
     /// `offset`, bits of `clear` become 0, then bits of `set` 1. No masks apply.
     pub fn update(&mut self, offset: u16, clear: u32, set: u32) {
         if usize::from(offset) < SIZE {
-            self.store(offset, word(&self.bytes, offset) & !clear | set);
+            self.store(offset, word(&*self.bytes, offset) & !clear | set);
         }
     }
 
@@ -136,11 +136,9 @@ impl ConfigSpace {
         let kept = self.offsets.pcie.map(|at| {
             (at, self.dword(at + pcie_cap::DEVICE_CONTROL) & 0xe0, self.dword(at + pcie_cap::LINK_CONTROL))
         });
-        for (byte, (value, sticky)) in
-            self.bytes.iter_mut().zip(self.image.value.iter().zip(&self.image.sticky))
-        {
-            let sticky = if kind == ResetKind::Fundamental { 0 } else { *sticky };
-            *byte = *byte & sticky | value & !sticky;
+        for at in (0..SIZE as u16).step_by(4) {
+            let sticky = if kind == ResetKind::Fundamental { 0 } else { word(&self.image.sticky, at) };
+            self.store(at, self.dword(at) & sticky | word(&self.image.value, at) & !sticky);
         }
         if let (ResetKind::Function, Some((at, payload, link))) = (kind, kept) {
             self.update(at + pcie_cap::DEVICE_CONTROL, 0xe0, payload);

@@ -19,70 +19,79 @@ pub fn hash_of(key: &FlowKey) -> u32 {
     mixed ^ mixed >> 16
 }
 
-/// Where a table lies, once it has been used.
-#[derive(Default)]
-struct Place(Cell<Option<PhysAddr>>);
+/// A table in memory, which is there once it has been used.
+struct Table<T> {
+    /// Entries: a power of two.
+    size: usize,
+    /// Bytes of each as the kernel has it.
+    bytes: u64,
+    place: Cell<Option<PhysAddr>>,
+    entries: RefCell<Vec<T>>,
+}
 
-impl Place {
-    fn entry(&self, memory: &Memory, cpu: &Cpu, bytes: u64, size: u64, index: usize) -> Option<PhysAddr> {
-        if self.0.get().is_none() {
-            let pages = memory.take(cpu, Pages::order_for(bytes), Policy::Local);
-            match pages {
-                Ok(pages) => self.0.set(Some(pages.start)),
-                Err(_) => return None,
-            }
+impl<T: Copy + Default> Table<T> {
+    fn new(entries: u32, bytes: u64) -> Self {
+        let size = entries.next_power_of_two() as usize;
+        Self { size, bytes, place: Cell::new(None), entries: RefCell::default() }
+    }
+
+    fn index(&self, hash: u32) -> usize {
+        hash as usize & (self.size - 1)
+    }
+
+    /// Where a hash's entry is; none if there is no memory for the table.
+    fn place(&self, memory: &Memory, cpu: &Cpu, hash: u32) -> Option<PhysAddr> {
+        if self.place.get().is_none() {
+            let pages = memory.take(cpu, Pages::order_for(self.size as u64 * self.bytes), Policy::Local);
+            self.place.set(Some(pages.ok()?.start));
         }
-        self.0.get().map(|start| start + index as u64 * size)
+        self.place.get().map(|start| start + self.index(hash) as u64 * self.bytes)
+    }
+
+    /// What is in a hash's entry.
+    fn get(&self, hash: u32) -> T {
+        self.entries.borrow().get(self.index(hash)).copied().unwrap_or_default()
+    }
+
+    fn set(&self, hash: u32, entry: T) {
+        let mut entries = self.entries.borrow_mut();
+        if entries.is_empty() {
+            entries.resize(self.size, T::default());
+        }
+        entries[self.index(hash)] = entry;
     }
 }
 
-/// On which core the socket of a flow was used last (Linux: `rps_sock_flow_table`).
-pub struct Cores {
-    place: Place,
-    /// The flow's hash, to know it from others of this place, and the core.
-    entries: RefCell<Vec<Option<(u32, CpuId)>>>,
-}
-
-/// Bytes of an entry: the hash's upper bits with the core (Linux: `u32`).
-const CORE_BYTES: u64 = 4;
+/// On which core the socket of a flow was used last (Linux: `rps_sock_flow_table`): the flow's hash, to know it from others of
+/// its place, and the core.
+pub struct Cores(Table<Option<(u32, CpuId)>>);
 
 impl Cores {
     pub fn new(entries: u32) -> Self {
-        let entries = vec![None; entries.next_power_of_two() as usize];
-        Self { place: Place::default(), entries: RefCell::new(entries) }
-    }
-
-    fn touch(&self, memory: &Memory, cpu: &Cpu, hash: u32) -> Option<(usize, PhysAddr)> {
-        let number = self.entries.borrow().len();
-        let index = hash as usize & (number - 1);
-        let at = self.place.entry(memory, cpu, number as u64 * CORE_BYTES, CORE_BYTES, index)?;
-        cpu.load(at, &mut [0; CORE_BYTES as usize]);
-        Some((index, at))
+        // The hash's upper bits with the core (Linux: `u32`).
+        Self(Table::new(entries, 4))
     }
 
     /// A program uses the flow's socket here. The entry is written only if it changes.
     pub fn note(&self, memory: &Memory, cpu: &Cpu, hash: u32) {
-        let Some((index, at)) = self.touch(memory, cpu, hash) else { return };
+        let Some(at) = self.0.place(memory, cpu, hash) else { return };
+        cpu.load_u32(at);
         let own = Some((hash, cpu.id()));
-        let entry = &mut self.entries.borrow_mut()[index];
-        if *entry != own {
-            *entry = own;
+        if self.0.get(hash) != own {
+            self.0.set(hash, own);
             cpu.store_u32(at, hash ^ u32::from(cpu.id().0));
         }
     }
 
     /// Where it was used.
     pub fn find(&self, memory: &Memory, cpu: &Cpu, hash: u32) -> Option<CpuId> {
-        let (index, _) = self.touch(memory, cpu, hash)?;
-        self.entries.borrow()[index].filter(|&(known, _)| known == hash).map(|(_, core)| core)
+        cpu.load_u32(self.0.place(memory, cpu, hash)?);
+        self.0.get(hash).filter(|&(known, _)| known == hash).map(|(_, core)| core)
     }
 }
 
 /// Where flows are dealt with (Linux: `rps_dev_flow_table`).
-pub struct Flows {
-    place: Place,
-    entries: RefCell<Vec<Flow>>,
-}
+pub struct Flows(Table<Flow>);
 
 /// Flows of one place in the table, which stay together.
 #[derive(Clone, Copy, Default)]
@@ -92,13 +101,10 @@ struct Flow {
     until: u64,
 }
 
-/// Bytes of an entry (Linux: `struct rps_dev_flow`).
-const FLOW_BYTES: u64 = 8;
-
 impl Flows {
     pub fn new(entries: u32) -> Self {
-        let entries = vec![Flow::default(); entries.next_power_of_two() as usize];
-        Self { place: Place::default(), entries: RefCell::new(entries) }
+        // Linux: `struct rps_dev_flow`.
+        Self(Table::new(entries, 8))
     }
 
     /// The core for a packet, and how many packets its backlog must have done until none of the flow waits there: the one
@@ -111,17 +117,15 @@ impl Flows {
         wanted: Option<CpuId>,
         is_done: impl Fn(CpuId, u64) -> bool,
     ) -> Option<(CpuId, u64)> {
-        let mut entries = self.entries.borrow_mut();
-        let number = entries.len();
-        let index = hash as usize & (number - 1);
-        let at = self.place.entry(memory, cpu, number as u64 * FLOW_BYTES, FLOW_BYTES, index);
+        let at = self.0.place(memory, cpu, hash);
         if let Some(at) = at {
             cpu.load_u64(at);
         }
-        let flow = &mut entries[index];
+        let mut flow = self.0.get(hash);
         let is_free = flow.core.is_none_or(|core| is_done(core, flow.until));
         if flow.core != wanted && is_free {
-            *flow = Flow { core: wanted, until: 0 };
+            flow = Flow { core: wanted, until: 0 };
+            self.0.set(hash, flow);
             if let Some(at) = at {
                 cpu.store_u64(at, wanted.map_or(u64::MAX, |core| core.0.into()));
             }
@@ -131,8 +135,6 @@ impl Flows {
 
     /// A packet went into the core's backlog. Its line has been looked at just before.
     pub fn set_until(&self, hash: u32, until: u64) {
-        let mut entries = self.entries.borrow_mut();
-        let index = hash as usize & (entries.len() - 1);
-        entries[index].until = until;
+        self.0.set(hash, Flow { until, ..self.0.get(hash) });
     }
 }
