@@ -61,6 +61,7 @@ lint: tools
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+	cargo check --quiet --manifest-path fuzz/Cargo.toml --target-dir target/fuzz
 
 fmt: tools
 	cargo fmt --all

@@ -2,14 +2,17 @@
 //!
 //! This finds what breaks at once; `fuzz/` looks for what takes longer to find.
 
-use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 use engine::{Rng, Seed};
 
 /// How many changed inputs each target gets; of those that read whole files fewer.
 const CHANGED: usize = 2_000;
 const CHANGED_FILES: usize = 100;
+/// Environment: for how many seconds each target gets changed inputs; those above if it is not set.
+const SECONDS: &str = "NEARFAR_FUZZ_SECONDS";
 
 fn corpus(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
@@ -43,18 +46,33 @@ fn changed(inputs: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     input
 }
 
+/// Tries a target: all of its corpus, then changed inputs, as many as it gets and for as long as it is to go on.
+fn try_out(name: &str, run: fuzzing::Target, goes_on: Duration) {
+    let inputs = corpus(name);
+    assert!(!inputs.is_empty(), "{name} has no corpus");
+    inputs.iter().for_each(|input| run(input));
+    let mut rng = Seed::new(1).component(name);
+    let count = if name.ends_with("_toml") { CHANGED_FILES } else { CHANGED };
+    let begun = Instant::now();
+    for tried in 0.. {
+        if tried >= count && begun.elapsed() >= goes_on {
+            break;
+        }
+        let input = changed(&inputs, &mut rng);
+        let outcome = std::panic::catch_unwind(|| run(&input));
+        assert!(outcome.is_ok(), "{name} breaks on {input:?}");
+    }
+}
+
 #[test]
 fn nothing_breaks_a_target() {
-    for (name, run) in fuzzing::TARGETS {
-        let inputs = corpus(name);
-        assert!(!inputs.is_empty(), "{name} has no corpus");
-        inputs.iter().for_each(|input| run(input));
-        let mut rng = Seed::new(1).component(name);
-        let count = if name.ends_with("_toml") { CHANGED_FILES } else { CHANGED };
-        for _ in 0..count {
-            let input = changed(&inputs, &mut rng);
-            let outcome = std::panic::catch_unwind(|| run(&input));
-            assert!(outcome.is_ok(), "{name} breaks on {input:?}");
-        }
+    let seconds = env::var(SECONDS).map_or(0, |seconds| seconds.parse().expect("whole seconds"));
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    for targets in fuzzing::TARGETS.chunks(at_once) {
+        thread::scope(|scope| {
+            for &(name, run) in targets {
+                scope.spawn(move || try_out(name, run, Duration::from_secs(seconds)));
+            }
+        });
     }
 }
