@@ -15,7 +15,7 @@ pub struct CoreParams {
     /// Stores that have retired and not been written (Intel optimisation manual: 42 Haswell, 56 Skylake).
     pub store_buffer: u16,
     /// Cycles from one access to a line to the next of the same instruction stream: 64 B copied with two 32 B
-    /// loads or stores (Intel optimisation manual).
+    /// loads or stores (Intel optimisation manual). With the interval of stores it tells how many a line takes.
     pub issue: Cycles,
     /// Cycles from one store to the next (Intel optimisation manual: one a cycle, of up to 16 bytes on Sandy Bridge).
     pub store_interval: Cycles,

@@ -26,6 +26,7 @@ const LANES: u64 = 4;
 const LINE: u64 = 8 / LANES;
 /// Arrays are allocated in pieces of this order (2 MiB).
 const ORDER: u8 = 9;
+const PIECE: u64 = 4096 << ORDER;
 
 /// Measures what memory delivers to the cores (STREAM's copy, scale, add and triad).
 #[derive(clap::Parser, Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,51 +88,50 @@ impl Loop {
     }
 }
 
-/// Three arrays in pieces of pages.
+/// Bytes on which an array begins, as compilers align large ones.
+const ALIGNED: u64 = 64;
+
+/// Arrays one behind the other, as the linker places STREAM's, in pieces of pages. So their pages begin at different
+/// elements, and what ends with a page does not end for all of them at once.
 struct Arrays {
-    pieces: [Vec<Pages>; 3],
+    pieces: Vec<Pages>,
+    /// Bytes of one array.
     bytes: u64,
 }
 
 impl Arrays {
-    fn allocate(kernel: &dyn Kernel, cpu: &Cpu, bytes: u64) -> Result<Self, Error> {
-        let mut arrays = Self { pieces: Default::default(), bytes };
-        (0..3).try_for_each(|array| arrays.take(kernel, cpu, array))?;
-        Ok(arrays)
-    }
-
-    fn free(&self, kernel: &dyn Kernel, cpu: &Cpu) {
-        self.pieces.iter().flatten().for_each(|pages| kernel.free_pages(cpu, *pages));
-    }
-
-    /// One array alone.
-    fn allocate_one(kernel: &dyn Kernel, cpu: &Cpu, bytes: u64) -> Result<Self, Error> {
-        let mut arrays = Self { pieces: Default::default(), bytes };
-        arrays.take(kernel, cpu, 0)?;
-        Ok(arrays)
-    }
-
-    fn take(&mut self, kernel: &dyn Kernel, cpu: &Cpu, array: usize) -> Result<(), Error> {
-        let mut left = self.bytes;
+    fn allocate(kernel: &dyn Kernel, cpu: &Cpu, count: u64, bytes: u64) -> Result<Self, Error> {
+        let mut arrays = Self { pieces: Vec::new(), bytes };
+        let mut left = count * bytes.next_multiple_of(ALIGNED);
         while left > 0 {
             let order = Pages::order_for(left).min(ORDER);
             match kernel.alloc_pages(cpu, order, Policy::Task) {
-                Ok(pages) => self.pieces[array].push(pages),
+                Ok(pages) => arrays.pieces.push(pages),
                 Err(error) => {
-                    self.free(kernel, cpu);
+                    arrays.free(kernel, cpu);
                     return Err(error);
                 }
             }
             left = left.saturating_sub(4096 << order);
         }
-        Ok(())
+        Ok(arrays)
+    }
+
+    fn free(&self, kernel: &dyn Kernel, cpu: &Cpu) {
+        self.pieces.iter().for_each(|pages| kernel.free_pages(cpu, *pages));
+    }
+
+    /// The bytes of `part` from `at` on that one step computes with: no more than lie in one piece of any of these arrays.
+    fn step(&self, arrays: &[usize], at: u64, part: &core::ops::Range<u64>) -> u64 {
+        let whole = |&array: &usize| PIECE - self.offset(array, at) % PIECE;
+        arrays.iter().map(whole).fold(BLOCK.min(part.end - at), u64::min)
     }
 
     /// Reads or writes the first array once, in `part`.
     async fn run_one(&self, cpu: &Cpu, only: Only, part: core::ops::Range<u64>, streaming: bool) {
         let mut at = part.start;
         while at < part.end {
-            let length = BLOCK.min(part.end - at);
+            let length = self.step(&[0], at, &part);
             let place = [self.place(0, at)];
             let (to, from) = match only {
                 Only::Read => (None, &place[..]),
@@ -143,10 +143,15 @@ impl Arrays {
         }
     }
 
+    /// How far byte `at` of an array is behind the beginning of the first.
+    fn offset(&self, array: usize, at: u64) -> u64 {
+        array as u64 * self.bytes.next_multiple_of(ALIGNED) + at
+    }
+
     /// Where byte `at` of an array is: every piece but the last is full.
     fn place(&self, array: usize, at: u64) -> PhysAddr {
-        let piece = 4096 << ORDER;
-        self.pieces[array][(at / piece) as usize].start + at % piece
+        let offset = self.offset(array, at);
+        self.pieces[(offset / PIECE) as usize].start + offset % PIECE
     }
 
     /// Sets each element of each array to what STREAM begins with.
@@ -155,7 +160,7 @@ impl Arrays {
             let block: Vec<u8> = value.to_le_bytes().repeat(BLOCK as usize / 8);
             let mut at = part.start;
             while at < part.end {
-                let length = BLOCK.min(part.end - at);
+                let length = self.step(&[array], at, &part);
                 cpu.store(self.place(array, at), &block[..length as usize]);
                 at += length;
                 cpu.sync().await;
@@ -167,7 +172,7 @@ impl Arrays {
         let (read, written) = which.arrays();
         let mut at = part.start;
         while at < part.end {
-            let length = BLOCK.min(part.end - at);
+            let length = self.step(&[read[0], read[read.len() - 1], written], at, &part);
             let from = [0, 1].map(|n| self.place(read[n.min(read.len() - 1)], at));
             let to = Some(self.place(written, at));
             cpu.sweep(Sweep { to, from: &from[..read.len()], length, streaming }, LINE, |bytes| {
@@ -232,7 +237,7 @@ impl Stream {
         only: Only,
     ) -> Result<Report, Failure> {
         let (bytes, nontemporal) = (self.array_size * 8, self.nontemporal);
-        let arrays = Arrays::allocate_one(&**kernel, cpu, bytes).map(Rc::new);
+        let arrays = Arrays::allocate(&**kernel, cpu, 1, bytes).map(Rc::new);
         let arrays = arrays.map_err(|error| Failure::about("malloc", error))?;
         let mut best = Duration::from_ps(u64::MAX);
         for round in 0..self.ntimes {
@@ -266,7 +271,7 @@ impl Program for Stream {
             if let Some(only) = self.only {
                 return self.run_only(&cpu, &kernel, &cpus, only).await;
             }
-            let arrays = Arrays::allocate(&*kernel, &cpu, bytes).map(Rc::new);
+            let arrays = Arrays::allocate(&*kernel, &cpu, 3, bytes).map(Rc::new);
             let arrays = arrays.map_err(|error| Failure::about("malloc", error))?;
             let shared = Rc::clone(&arrays);
             on_all(&cpu, &kernel, &cpus, bytes, move |cpu, part| {

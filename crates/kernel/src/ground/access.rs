@@ -1,7 +1,6 @@
 //! Loads and stores of a core: which lines, which of them overlap, and when they are done.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use engine::Scheduler;
 use hardware::Event;
@@ -14,6 +13,7 @@ use units::{Bytes, Duration, HostPhysical, Time};
 
 use super::convert;
 use super::host::HostGround;
+use super::store_buffer::StoreBuffer;
 use super::{MemoryGround, Swept};
 
 fn lines(at: PhysAddr, length: u64) -> impl Iterator<Item = HostPhysical> {
@@ -39,15 +39,12 @@ fn announce(memory: &MemorySystem, core: CoreId, n: usize, line: HostPhysical, e
 struct Accesses<'a> {
     host: &'a mut Host,
     scheduler: &'a mut Scheduler<Event>,
-    /// When the core's stores that have retired will have been written.
-    stores: &'a RefCell<VecDeque<Time>>,
+    stores: &'a RefCell<StoreBuffer>,
     id: CoreId,
     /// What an access takes that the core's own caches answer at once: it needs no buffer.
     own: Duration,
     /// From one access to the next.
     issue: Duration,
-    /// Stores that retire before they are written.
-    store_buffer: usize,
     /// The buffers for lines that are missed, once there is one.
     misses: Option<FillBuffers>,
     now: Time,
@@ -69,27 +66,19 @@ impl Accesses<'_> {
         self.now = begin;
     }
 
-    /// Stores a line whose data are there at `data`, into the store buffer, which writes in order; the next access is one
-    /// step later.
+    /// Stores `bytes` of a line, whose data are there at `data`, through the store buffer; the next access is one step later.
     #[inline]
-    fn store(&mut self, line: HostPhysical, op: CoreOp, data: Time) {
+    fn store(&mut self, line: HostPhysical, bytes: u64, op: CoreOp, data: Time) {
         let mut stores = self.stores.borrow_mut();
-        while stores.len() >= self.store_buffer
-            && let Some(oldest) = stores.pop_front()
-        {
-            self.now = self.now.max(oldest);
-        }
-        while stores.front().is_some_and(|&done| done <= self.now) {
-            stores.pop_front();
-        }
+        let places = stores.places_for(bytes);
+        self.now = stores.make_room(self.now, places);
         let begin = self.misses.as_ref().map_or(self.now, |buffers| self.now.max(buffers.free_at()));
         let access = self.host.memory.core(begin, self.id, line, op);
         let mut done = access.ready;
         if access.source != Source::OwnCache || done > begin + self.own {
             fetch(&mut self.misses, self.host, self.scheduler, self.id, begin, &mut done);
         }
-        let after = stores.back().copied().unwrap_or(Time::ZERO);
-        stores.push_back(done.max(data).max(after));
+        stores.enter(places, done.max(data));
         self.now += self.issue;
     }
 
@@ -105,14 +94,14 @@ impl HostGround {
     /// Runs a core's accesses to lines, from `now` on.
     #[inline]
     fn access<R>(&self, core: CpuId, now: Time, run: impl FnOnce(&mut Accesses<'_>) -> R) -> R {
-        let (own, issue, store_buffer) = (self.own_hit, self.issue, self.store_buffer);
+        let (own, issue) = (self.own_hit, self.issue);
         let stores = &self.stores[usize::from(core.0)];
         self.with(|host, _, scheduler| {
             host.memory.pass(scheduler.now());
             let id = convert::core(core);
             let misses = None;
             let loaded = now;
-            run(&mut Accesses { host, scheduler, stores, id, own, issue, store_buffer, misses, now, loaded })
+            run(&mut Accesses { host, scheduler, stores, id, own, issue, misses, now, loaded })
         })
     }
 
@@ -120,9 +109,11 @@ impl HostGround {
         self.access(core, now, |accesses| {
             // A store to where no memory is is lost.
             let _ = accesses.host.memory.bytes_mut().write(convert::physical(at), from);
+            let end = at.0 + from.len() as u64;
             for (n, line) in lines(at, from.len() as u64).enumerate() {
-                announce(&accesses.host.memory, accesses.id, n, line, at.0 + from.len() as u64);
-                accesses.store(line, op, Time::ZERO);
+                announce(&accesses.host.memory, accesses.id, n, line, end);
+                let bytes = end.min(line.get() + LINE) - at.0.max(line.get());
+                accesses.store(line, bytes, op, Time::ZERO);
             }
             accesses.note_fills();
             accesses.now
@@ -174,7 +165,7 @@ impl MemoryGround for HostGround {
                     (first..lines.min(last + 1)).for_each(|line| accesses.load(line_of(array, line)));
                 }
                 match to {
-                    Some(to) => accesses.store(line_of(to, n), op, accesses.loaded),
+                    Some(to) => accesses.store(line_of(to, n), LINE, op, accesses.loaded),
                     None => accesses.now += accesses.issue,
                 }
             }

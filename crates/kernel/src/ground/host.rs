@@ -1,7 +1,6 @@
 //! A host of the fabric as the ground of a kernel.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 
 use engine::{Completion, Handle, Scheduler};
 use hardware::core::{Store, StoreMark};
@@ -16,6 +15,7 @@ use units::{Duration, Time};
 use wire::pcie::Bdf;
 
 use super::convert;
+use super::store_buffer::StoreBuffer;
 use super::{DeviceGround, Ground, InterruptSink, Inventory, IommuGround, IommuTables};
 use crate::costs::CoreParams;
 
@@ -23,10 +23,8 @@ use crate::costs::CoreParams;
 pub struct HostGround {
     hw: Handle<Fabric>,
     host: HostId,
-    /// By core: when stores that have retired will have been written.
-    pub(super) stores: Vec<RefCell<VecDeque<Time>>>,
-    /// Stores that retire before they are written.
-    pub(super) store_buffer: usize,
+    /// By core.
+    pub(super) stores: Vec<RefCell<StoreBuffer>>,
     /// From one access to a line to the next.
     pub(super) issue: Duration,
     /// What the core's own caches take at most to answer.
@@ -45,8 +43,7 @@ impl HostGround {
         Self {
             hw,
             host,
-            stores: (0..cores).map(|_| RefCell::default()).collect(),
-            store_buffer: usize::from(core.store_buffer),
+            stores: vec![RefCell::new(StoreBuffer::new(core)); cores],
             issue: core.frequency.time_for(core.issue),
             own_hit,
         }

@@ -9,6 +9,7 @@
 mod access;
 pub(crate) mod convert;
 mod host;
+mod store_buffer;
 
 use engine::Completion;
 use platform::cpu::{CpuId, Node, Sweep};
