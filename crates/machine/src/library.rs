@@ -76,6 +76,7 @@ const BUILT_IN: &[(&str, &str)] = built_in![
     "scenarios/more-ddio.toml",
     "scenarios/netperf.toml",
     "scenarios/octo.toml",
+    "scenarios/octo-four.toml",
     "scenarios/octo-ssd.toml",
     "scenarios/nic-placement.toml",
     "scenarios/card-bandwidth.toml",

@@ -156,7 +156,7 @@ mod tests {
             for row in &rows {
                 let mut keys: Vec<&str> = row.as_object().unwrap().keys().map(String::as_str).collect();
                 keys.sort_unstable();
-                let wanted = "error_pct id kind published quantity relative_figures role seed simulated source tolerance_pct unit verdict";
+                let wanted = "error_pct half_width id kind published quantity relative_figures role seed simulated source tolerance_pct unit verdict";
                 assert_eq!(keys.join(" "), wanted);
                 assert!(keys.iter().all(|key| documented.contains(&format!("| `{key}` |"))), "{keys:?}");
                 let id = row["id"].as_str().unwrap();

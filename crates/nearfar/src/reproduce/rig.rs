@@ -97,6 +97,31 @@ pub struct Batches<C> {
     pub rate: SteadyMean,
 }
 
+/// The part of a run in which a rate is steady.
+pub struct Steady<'a, C> {
+    /// What had been counted before it, and at its end.
+    pub before: &'a C,
+    pub after: &'a C,
+    /// Its length.
+    pub ns: f64,
+    /// Half the rate's 95 % interval, as a share of it; no number where the run ended while it was warming up.
+    pub interval: f64,
+}
+
+impl<C> Batches<C> {
+    /// What comes after the warm-up; of a run that ended before that, the second half.
+    pub fn steady(&self, batch: Duration) -> Steady<'_, C> {
+        let (estimate, all) = (self.rate.estimate(), self.rate.len());
+        let first = (estimate.map_or(0.5, |estimate| estimate.warm_up) * all as f64) as usize;
+        Steady {
+            before: &self.counts[first],
+            after: &self.counts[all],
+            ns: batch.as_ns_f64() * (all - first) as f64,
+            interval: estimate.map_or(f64::NAN, |estimate| estimate.relative_half_width()),
+        }
+    }
+}
+
 impl Rig {
     /// Boots what `text` describes.
     pub fn boot(options: &Options, paper: &str, text: &str) -> Result<Self, String> {

@@ -11,6 +11,36 @@ use crate::progress::Progress;
 /// Values by the names that claims use.
 pub(super) type Values = BTreeMap<String, f64>;
 
+/// Behind a value's name: half its 95 % interval.
+const HALF: char = '±';
+
+/// Names the values of a run at a `place`: those that are its steady rate, or its inverse, with half the interval of that, which
+/// is a share `interval` of it; and `others`.
+pub(super) fn named(
+    of: &str,
+    place: &str,
+    interval: f64,
+    rates: &[(&str, f64)],
+    others: &[(&str, f64)],
+) -> Values {
+    let name = |what: &str| format!("{of}-{what}/{place}");
+    let mut values: Values = rates.iter().chain(others).map(|&(what, value)| (name(what), value)).collect();
+    for (what, rate) in rates {
+        set_half_width(&mut values, &name(what), interval * rate);
+    }
+    values
+}
+
+/// Notes half the interval of a value.
+pub(super) fn set_half_width(values: &mut Values, key: &str, half: f64) {
+    values.insert(format!("{key}{HALF}"), half);
+}
+
+/// Half the interval of a value, where it is known.
+pub(super) fn half_width(values: &Values, key: &str) -> Option<f64> {
+    values.get(&format!("{key}{HALF}")).copied().filter(|half| half.is_finite())
+}
+
 /// Runs that have been made.
 pub(super) struct Made {
     /// What each gave, or why it gave nothing.
@@ -56,6 +86,7 @@ pub(super) fn evidence(file: &ClaimFile, values: &Values, options: &Options) -> 
     let mut evidence = Evidence::default();
     for key in file.observed() {
         let value = values.get(&key).copied().ok_or_else(|| why.clone());
+        evidence.half_widths.extend(half_width(values, &key).map(|half| (key.clone(), half)));
         evidence.observed.insert(key, value);
     }
     evidence

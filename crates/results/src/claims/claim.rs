@@ -117,8 +117,13 @@ impl Claim {
 
     /// Judges the claim by what is known.
     pub fn judge(&self, seed: &str, evidence: &Evidence) -> ClaimResult {
-        let names =
-            Names { points: &self.point, analytic: &self.analytic, observed: &self.observed, evidence };
+        let names = Names {
+            points: &self.point,
+            analytic: &self.analytic,
+            observed: &self.observed,
+            evidence,
+            moved: None,
+        };
         let simulated = self.measure.compute(&names);
         let mut result = ClaimResult {
             id: self.id.clone(),
@@ -128,6 +133,7 @@ impl Claim {
             unit: self.unit.clone(),
             published: self.published,
             simulated,
+            half_width: self.measure.half_width(&names),
             error_pct: None,
             role: self.role,
             tolerance_pct: self.tolerance_pct,
@@ -170,6 +176,8 @@ pub struct ClaimResult {
     pub published: Option<f64>,
     /// The simulated value.
     pub simulated: Option<f64>,
+    /// Half its 95 % confidence interval, where the runs that it rests on tell theirs.
+    pub half_width: Option<f64>,
     /// Simulated less published, in percent of it; in percentage points where the unit is `%`.
     pub error_pct: Option<f64>,
     /// What the published value was used for.
@@ -234,6 +242,8 @@ impl ClaimResult {
 
     /// Sets error and verdict from the values.
     pub(super) fn judge(&mut self, bound: Bound) {
+        // What is no number is within no tolerance.
+        self.simulated = self.simulated.filter(|value| !value.is_nan());
         let Some(simulated) = self.simulated else {
             self.verdict = Verdict::NotModelled;
             return;
@@ -282,6 +292,7 @@ mod tests {
             unit: unit.into(),
             published,
             simulated,
+            half_width: None,
             error_pct: None,
             role: Role::Prediction,
             tolerance_pct: 5.0,
@@ -308,6 +319,7 @@ mod tests {
         assert_eq!(judged("%", Some(0.0), Some(6.0), Bound::Exact).1, Outside);
         assert_eq!(judged("yes/no", Some(1.0), Some(0.0), Bound::Exact), (Some(-100.0), Outside));
         assert_eq!(judged("ns", Some(1.0), None, Bound::Exact), (None, NotModelled));
+        assert_eq!(judged("ns", Some(1.0), Some(f64::NAN), Bound::Exact), (None, NotModelled));
         assert_eq!(judged("ns", None, Some(1.0), Bound::Exact), (None, NotPublished));
         assert_eq!(judged("ns", None, None, Bound::Exact), (None, NotModelled));
     }

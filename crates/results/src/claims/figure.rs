@@ -205,15 +205,15 @@ impl Figure {
         let mut results = Vec::new();
         for line in &self.line {
             let simulated = self.samples(line, evidence);
-            let runs = line
-                .points(self.axis)
-                .into_iter()
-                .map(|(x, point, _)| (x, point.experiment.run.to_string(), None, Some(point.experiment)));
+            let runs = line.points(self.axis).into_iter().map(|(x, point, _)| {
+                (x, point.experiment.run.to_string(), None, None, Some(point.experiment))
+            });
             let keys = line.keys().into_iter().map(|(x, key)| {
                 let reason = evidence.reason(&key).map(|reason| format!("Not simulated: {reason}."));
-                (x, key, reason, None)
+                let half_width = evidence.half_widths.get(&key).copied();
+                (x, key, half_width, reason, None)
             });
-            for (x, run, note, experiment) in runs.chain(keys) {
+            for (x, run, half_width, note, experiment) in runs.chain(keys) {
                 let relative_figures =
                     experiment.as_ref().and_then(|e| evidence.relatives.get(e)).copied().unwrap_or(0);
                 let at = |s: &&Sample| s.x == x;
@@ -231,6 +231,7 @@ impl Figure {
                     unit: self.unit.clone(),
                     published: known.map(|s| s.y),
                     simulated: simulated.iter().find(at).map(|s| s.y),
+                    half_width,
                     error_pct: None,
                     role: line.role,
                     tolerance_pct: self.tolerance_at(x),

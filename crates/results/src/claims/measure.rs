@@ -97,6 +97,8 @@ pub(super) struct Names<'a> {
     pub(super) analytic: &'a BTreeMap<String, AnalyticPoint>,
     pub(super) observed: &'a BTreeMap<String, String>,
     pub(super) evidence: &'a Evidence,
+    /// An observed value that is taken to be greater by so much.
+    pub(super) moved: Option<(&'a str, f64)>,
 }
 
 impl Names<'_> {
@@ -105,7 +107,8 @@ impl Names<'_> {
             return self.evidence.analytic.get(analytic).copied();
         }
         if let Some(key) = self.observed.get(name) {
-            return self.evidence.observed(key);
+            let more = self.moved.filter(|(moved, _)| *moved == name).map_or(0.0, |(_, more)| more);
+            return self.evidence.observed(key).map(|value| value + more);
         }
         match self.series(name)?[..] {
             [(_, value)] => Some(value),
@@ -133,6 +136,21 @@ impl Measure {
             | Self::Below { of, than: other, .. } => vec![of, other],
             Self::Entries { of, hit, miss, .. } => vec![of, hit, miss],
         }
+    }
+
+    /// Half the 95 % interval of the number, from those of the observed values that it is computed from, which are independent of
+    /// each other; `None` where one of them is not known, and for a yes or no.
+    pub(super) fn half_width(&self, names: &Names<'_>) -> Option<f64> {
+        if matches!(self, Self::Below { .. }) {
+            return None;
+        }
+        let number = self.compute(names)?;
+        let effect = |name| {
+            let half = *names.evidence.half_widths.get(names.observed.get(name)?)?;
+            let moved = self.compute(&Names { moved: Some((name, half)), ..*names })?;
+            Some((moved - number).powi(2))
+        };
+        self.names().into_iter().map(effect).sum::<Option<f64>>().map(f64::sqrt)
     }
 
     /// The number; `None` if an experiment that it needs was not run.

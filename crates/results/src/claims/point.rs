@@ -192,6 +192,8 @@ pub struct Evidence {
     pub analytic: BTreeMap<AnalyticPoint, f64>,
     /// Values that experiments of other kinds gave, by `experiment/value`, or why they gave none.
     pub observed: BTreeMap<String, Result<f64, String>>,
+    /// Half the 95 % confidence intervals of those of them that are means and whose runs tell it.
+    pub half_widths: BTreeMap<String, f64>,
     /// How many figures that an experiment rests on are a related machine's; none where it is not named.
     pub relatives: BTreeMap<Experiment, usize>,
 }

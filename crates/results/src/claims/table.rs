@@ -20,7 +20,7 @@ fn table(results: &[&ClaimResult], width: Option<usize>) -> String {
         table.add(vec![
             r.id.split_once('/').map_or(&*r.id, |(_, rest)| rest).to_owned(),
             words::value(r.published, &r.unit),
-            words::value(r.simulated, &r.unit),
+            words::simulated(r),
             words::error(r),
             words::tolerance(r),
             match r.part() {

@@ -11,6 +11,16 @@ pub(crate) fn value(v: Option<f64>, unit: &str) -> String {
     }
 }
 
+/// The simulated value with half its 95 % interval, as far as one digit of that tells.
+pub(crate) fn simulated(claim: &ClaimResult) -> String {
+    let Some(half) = claim.half_width.filter(|&half| half > 0.0) else {
+        return value(claim.simulated, &claim.unit);
+    };
+    let digits = (-half.log10().floor()).max(0.0) as usize;
+    let of = claim.simulated.unwrap_or_default();
+    format!("{of:.digits$} ± {half:.digits$} {}", claim.unit)
+}
+
 /// An error: in points where the value itself is in per cent, none of a yes or no.
 pub(crate) fn error(claim: &ClaimResult) -> String {
     let unit = if claim.unit == "%" { "points" } else { "%" };

@@ -149,6 +149,10 @@ fn value(v: Option<f64>, unit: &str) -> String {
     words::value(v, unit).replace('-', "−")
 }
 
+fn simulated(claim: &ClaimResult) -> String {
+    words::simulated(claim).replace('-', "−")
+}
+
 fn error(claim: &ClaimResult) -> String {
     words::error(claim).replace('-', "−")
 }
@@ -183,7 +187,7 @@ fn card(claim: &ClaimResult) -> Markup {
             p { (claim.text) }
             p class="values" {
                 "published " b { (value(claim.published, &claim.unit)) }
-                ", simulated " b { (value(claim.simulated, &claim.unit)) }
+                ", simulated " b { (simulated(claim)) }
                 @if claim.error_pct.is_some() && claim.unit != "yes/no" {
                     " (" (error(claim)) ", allowed " (tolerance(claim)) ")"
                 }
@@ -241,7 +245,7 @@ fn claims_table(claims: &[ClaimResult]) -> Markup {
                                 div class="where" { (claim.source) " · " (claim.quantity) }
                             }
                             td class="number" data-label="published" { (value(claim.published, &claim.unit)) }
-                            td class="number" data-label="simulated" { (value(claim.simulated, &claim.unit)) }
+                            td class="number" data-label="simulated" { (simulated(claim)) }
                             td class="number" data-label="error" { (error(claim)) }
                             td class="number" data-label="tolerance" { (tolerance(claim)) }
                             td { (role(claim.part())) }

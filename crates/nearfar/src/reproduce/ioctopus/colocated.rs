@@ -6,10 +6,10 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::Values;
 use super::server::{Bench, Organisation};
 use super::streams::{self, CORE, DRIVER, receiving};
 use crate::reproduce::rig::{self, Rig};
+use crate::reproduce::runs::{Values, named};
 
 const BATCH: Duration = Duration::from_us(40);
 const BATCHES: usize = 45;
@@ -45,13 +45,8 @@ pub fn throughput(bench: &Bench, organisation: Organisation, instances: u16) -> 
     load_interconnect(bench, &rig, instances)?;
     let rates = streams::settled(&rig, &running)?;
     let place = format!("{}/{instances}", organisation.name());
-    let each = [
-        ("gbit", rates.gbit),
-        ("gbit-half", rates.gbit_half),
-        ("link", rates.link),
-        ("memory", rates.memory),
-    ];
-    Ok(each.into_iter().map(|(what, value)| (format!("qpi-{what}/{place}"), value)).collect())
+    let others = [("link", rates.link), ("memory", rates.memory)];
+    Ok(named("qpi", &place, rates.interval, &[("gbit", rates.gbit)], &others))
 }
 
 /// Latency of messages of 64 B beside them (Figure 12).
@@ -123,12 +118,9 @@ pub fn store(bench: &Bench, organisation: Organisation, set: u32) -> Result<Valu
     running.still_runs()?;
     // Values in both directions; what else passes is a hundredth.
     let rate = (bytes() - before) as f64 * 8.0 / took.as_ns_f64();
-    let name = organisation.name();
-    Ok(Values::from([
-        (format!("memcached-rate/{name}/{set}"), rate),
-        (format!("memcached-memory/{name}/{set}"), rates.memory),
-        (format!("memcached-memory-share/{name}/{set}"), 100.0 * rates.memory / rate),
-    ]))
+    let place = format!("{}/{set}", organisation.name());
+    let others = [("memory", rates.memory), ("memory-share", 100.0 * rates.memory / rate)];
+    Ok(named("memcached", &place, rates.interval, &[("rate", rate)], &others))
 }
 
 /// PageRank on eight cores of each socket, alone or beside memcached or netperf on the others (Figure 13).

@@ -2,10 +2,10 @@
 
 use units::Duration;
 
-use super::Values;
 use super::server::{Bench, Organisation, Rates};
 use super::streams::DRIVER;
 use crate::reproduce::rig::Rig;
+use crate::reproduce::runs::{Values, named, set_half_width};
 
 const BATCH: Duration = Duration::from_us(20);
 const BATCHES: usize = 60;
@@ -70,21 +70,17 @@ pub fn all(bench: &Bench, sends: bool, is_near: bool) -> Result<Values, String> 
         .collect();
     let rates = streams(bench, Organisation::TwoNetdevs, sends, &cores)?;
     let (way, name) = (if sends { "tx" } else { "rx" }, if is_near { "local" } else { "remote" });
-    let each = [
-        ("line", 100.0 * rates.gbit / LINE_GBIT),
-        ("gbit", rates.gbit),
-        ("cpu", rates.cpu),
-        ("memory-share", 100.0 * rates.memory / rates.gbit),
-    ];
-    Ok(each.into_iter().map(|(what, value)| (format!("multicore-{way}-{what}/{name}"), value)).collect())
+    let each = [("line", 100.0 * rates.gbit / LINE_GBIT), ("gbit", rates.gbit)];
+    let others = [("cpu", rates.cpu), ("memory-share", 100.0 * rates.memory / rates.gbit)];
+    Ok(named(&format!("multicore-{way}"), name, rates.interval, &each, &others))
 }
 
 /// All cores of one socket receive by an octoNIC.
 pub fn one_socket(bench: &Bench, organisation: Organisation, name: &str) -> Result<Values, String> {
     let cores: Vec<(u16, u16)> = (0..bench.cores).map(|n| (bench.core(0, n), 0)).collect();
     let rates = streams(bench, organisation, false, &cores)?;
-    Ok(Values::from([
-        (format!("{name}/one-socket"), rates.gbit),
-        (format!("{name}/one-socket-dma"), rates.written),
-    ]))
+    let key = format!("{name}/one-socket");
+    let mut values = Values::from([(format!("{key}-dma"), rates.written), (key.clone(), rates.gbit)]);
+    set_half_width(&mut values, &key, rates.interval * rates.gbit);
+    Ok(values)
 }

@@ -2,9 +2,9 @@
 
 use units::Duration;
 
-use super::Values;
 use super::server::{Bench, Organisation};
 use crate::reproduce::rig;
+use crate::reproduce::runs::{Values, named};
 
 const CORE: u16 = 0;
 const BATCHES: usize = 60;
@@ -24,17 +24,13 @@ pub fn run(bench: &Bench, organisation: Organisation, bytes: u32) -> Result<Valu
     let rates = rig.measure(&[CORE], batch, BATCHES);
     let report = rig.report(&running)?;
     let of = |name: &str| rig::of(&report, name);
-    let each = [
-        ("us", of("latency mean")?),
-        ("p90", of("latency p90")?),
-        ("p99", of("latency p99")?),
-        ("interval", 100.0 * rates.gbit_half / rates.gbit),
-    ];
+    let tails = [("p90", of("latency p90")?), ("p99", of("latency p99")?)];
     let name = match organisation {
         Organisation::Remote => "rr",
         Organisation::DdioOff => "llnd",
         Organisation::Octo => "octo",
         _ => "ll",
     };
-    Ok(each.into_iter().map(|(what, value)| (format!("rr-{what}/{name}/{bytes}"), value)).collect())
+    let place = format!("{name}/{bytes}");
+    Ok(named("rr", &place, rates.interval, &[("us", of("latency mean")?)], &tails))
 }

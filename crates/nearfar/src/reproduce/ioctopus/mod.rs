@@ -146,6 +146,11 @@ fn derived(values: &Values) -> Values {
         };
         INSTANCES.iter().filter(|&&instances| instances > 0).filter_map(ratio).collect()
     };
+    // Half the interval of a ratio, as a share of it, from those of what it is of.
+    let spread = |keys: [&str; 2]| {
+        let [one, other] = keys.map(|key| Some(all::half_width(values, key)? / values.get(key)?));
+        Some(one?.hypot(other?))
+    };
     let extremes =
         |of: &[f64]| of.iter().fold((f64::MAX, f64::MIN), |(least, most), &x| (least.min(x), most.max(x)));
     let mut derived = Values::new();
@@ -163,9 +168,13 @@ fn derived(values: &Values) -> Values {
         derived.insert("qpi-latency-times/most".to_owned(), most);
     }
     for set in [0, 100] {
-        let rate = |name: &str| of(format!("memcached-rate/{name}/{set}"));
-        if let (Some(local), Some(remote)) = (rate("local"), rate("remote")) {
-            derived.insert(format!("memcached-gain/{set}"), 100.0 * (local / remote - 1.0));
+        let keys = ["local", "remote"].map(|name| format!("memcached-rate/{name}/{set}"));
+        if let [Some(local), Some(remote)] = keys.each_ref().map(|key| values.get(key)) {
+            let (gain, times) = (format!("memcached-gain/{set}"), local / remote);
+            derived.insert(gain.clone(), 100.0 * (times - 1.0));
+            if let Some(spread) = spread(keys.each_ref().map(String::as_str)) {
+                all::set_half_width(&mut derived, &gain, 100.0 * times * spread);
+            }
         }
     }
     derived

@@ -2,8 +2,8 @@
 
 use units::Duration;
 
-use super::Values;
 use super::server::{Bench, Organisation};
+use crate::reproduce::runs::{Values, named};
 
 const BATCH: Duration = Duration::from_us(10);
 const BATCHES: usize = 160;
@@ -37,11 +37,9 @@ fn sending(bench: &Bench, organisation: Organisation, frame: u32, driver: &str) 
     rig.pass(Duration::from_us(20));
     let rates = rig.measure(&[CORE], BATCH, BATCHES);
     running.still_runs()?;
-    let each = [
-        ("mpps", rates.mpps),
-        ("gbit", rates.mpps * f64::from(frame) * 8.0 / 1e3),
-        ("interval", 100.0 * rates.gbit_half / rates.gbit),
-        ("ns", 1e3 / rates.mpps),
+    let each =
+        [("mpps", rates.mpps), ("gbit", rates.mpps * f64::from(frame) * 8.0 / 1e3), ("ns", 1e3 / rates.mpps)];
+    let others = [
         ("cpu", rates.cpu),
         ("memory", rates.memory),
         ("misses", rates.misses),
@@ -50,5 +48,5 @@ fn sending(bench: &Bench, organisation: Organisation, frame: u32, driver: &str) 
         ("link", rates.link),
     ];
     let place = format!("{}/{frame}", organisation.name());
-    Ok(each.into_iter().map(|(what, value)| (format!("pktgen-{what}/{place}"), value)).collect())
+    Ok(named("pktgen", &place, rates.interval, &each, &others))
 }

@@ -12,7 +12,7 @@ use units::Duration;
 use wire::nic::registers::counter;
 
 use crate::reproduce::Options;
-use crate::reproduce::rig::{Rig, Traffic};
+use crate::reproduce::rig::{Rig, Steady, Traffic};
 
 /// The paper's two machines.
 pub const MACHINE: &str = "dell-r730";
@@ -180,8 +180,8 @@ struct Counts {
 pub struct Rates {
     /// Payload, Gbit/s.
     pub gbit: f64,
-    /// Half its 95 % interval.
-    pub gbit_half: f64,
+    /// Half the 95 % interval of the payload's rate, as a share of it.
+    pub interval: f64,
     /// Packets between stack and driver, in millions a second.
     pub mpps: f64,
     /// Cores' time, percent of those watched.
@@ -254,17 +254,12 @@ impl Rig {
     /// that work for the network.
     pub fn measure(&self, cores: &[u16], batch: Duration, most: usize) -> Rates {
         let batches = self.until_steady(batch, most, || self.server_counts(cores), |counts| counts.payload);
-        let (all, rate) = (batches.counts, batches.rate);
-        let estimate = rate.estimate();
-        let from = estimate.map_or(0.5, |estimate| estimate.warm_up);
-        let first = (from * rate.len() as f64) as usize;
-        let (before, after) = (&all[first], &all[rate.len()]);
-        let ns = batch.as_ns_f64() * (rate.len() - first) as f64;
+        let Steady { before, after, ns, interval } = batches.steady(batch);
         let gbit = |counts: fn(&Counts) -> u64| (counts(after) - counts(before)) as f64 * 8.0 / ns;
         let packets = (after.packets - before.packets) as f64;
         Rates {
             gbit: gbit(|counts| counts.payload),
-            gbit_half: estimate.map_or(f64::NAN, |estimate| 8.0 * estimate.half_width),
+            interval,
             mpps: packets / ns * 1e3,
             cpu: 100.0 * (after.busy - before.busy).as_ns_f64() / ns / cores.len() as f64,
             written: gbit(|counts| counts.traffic.written),
@@ -273,7 +268,7 @@ impl Rig {
             link_io: (after.traffic.link_io - before.traffic.link_io) as f64,
             link: gbit(|counts| counts.traffic.link),
             misses: (after.traffic.misses - before.traffic.misses) as f64 / packets.max(1.0),
-            batches: rate.len(),
+            batches: batches.rate.len(),
         }
     }
 

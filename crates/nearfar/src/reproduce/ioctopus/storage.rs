@@ -6,9 +6,9 @@ use platform::cpu::Node;
 use platform::memory::Policy;
 use units::Duration;
 
-use super::Values;
 use super::server::Bench;
-use crate::reproduce::rig::{self, Batches};
+use crate::reproduce::rig::{self, Steady};
+use crate::reproduce::runs::{Values, named};
 
 const MACHINE: &str = "xeon-8160";
 /// Cores of a socket.
@@ -91,18 +91,14 @@ pub fn run(bench: &Bench, drives: Drives, instances: u16) -> Result<Values, Stri
         rig.start(0, &cores, &line)?;
     }
     rig.pass(WARMING);
-    let Batches { counts, rate } =
-        rig.until_steady(BATCH, BATCHES, || rig.traffic(0), |traffic| traffic.written);
-    let (before, after) = (&counts[0], &counts[rate.len()]);
-    let (mean, half) = rate.estimate().map_or((f64::NAN, f64::NAN), |known| (known.mean, known.half_width));
-    let ns = BATCH.as_ns_f64() * rate.len() as f64;
-    let crossed = (after.link_dma - before.link_dma) as f64;
+    let batches = rig.until_steady(BATCH, BATCHES, || rig.traffic(0), |traffic| traffic.written);
+    let Steady { before, after, ns, interval } = batches.steady(BATCH);
+    let written = (after.written - before.written) as f64;
     let place = format!("{}/{instances}", drives.name());
-    Ok(Values::from([
-        (format!("fio-gbyte/{place}"), mean),
-        (format!("fio-interval/{place}"), 100.0 * half / mean),
-        (format!("fio-batches/{place}"), rate.len() as f64),
-        (format!("fio-link/{place}"), (after.link - before.link) as f64 / ns),
-        (format!("fio-crossed/{place}"), 100.0 * crossed / (after.written - before.written) as f64),
-    ]))
+    let others = [
+        ("batches", batches.rate.len() as f64),
+        ("link", (after.link - before.link) as f64 / ns),
+        ("crossed", 100.0 * (after.link_dma - before.link_dma) as f64 / written),
+    ];
+    Ok(named("fio", &place, interval, &[("gbyte", written / ns)], &others))
 }

@@ -2,9 +2,9 @@
 
 use units::Duration;
 
-use super::Values;
 use super::server::{Bench, Organisation, Rates};
 use crate::reproduce::rig::{Rig, Running};
+use crate::reproduce::runs::{Values, named};
 
 /// Time of a batch: packets and who reads them take turns of up to a millisecond.
 const BATCH: Duration = Duration::from_us(100);
@@ -66,10 +66,8 @@ pub fn settled(rig: &Rig, running: &Running) -> Result<Rates, String> {
 /// The values of a run, by the names that claims use.
 pub fn values(of: &str, organisation: Organisation, buffer: u32, rates: &Rates) -> Values {
     let place = format!("{}/{buffer}", organisation.name());
-    let each = [
-        ("gbit", rates.gbit),
-        ("gbit-half", rates.gbit_half),
-        ("kpps", rates.mpps * 1e3),
+    let each = [("gbit", rates.gbit), ("kpps", rates.mpps * 1e3)];
+    let others = [
         ("cpu", rates.cpu),
         ("memory", rates.memory),
         ("memory-share", 100.0 * rates.memory / rates.gbit),
@@ -78,5 +76,5 @@ pub fn values(of: &str, organisation: Organisation, buffer: u32, rates: &Rates) 
         ("link", rates.link),
         ("batches", rates.batches as f64),
     ];
-    each.into_iter().map(|(what, value)| (format!("{of}-{what}/{place}"), value)).collect()
+    named(of, &place, rates.interval, &each, &others)
 }
